@@ -1,0 +1,78 @@
+"""What are we talking about? The nouns, as frozen values: job, cluster, snapshot, speeds, shares, plan."""
+
+from stretto.model.arrays import BoolArray, FloatArray, IntArray, floats, frozen, ints
+from stretto.model.cluster import Cluster, GpuType, Node, NodeId, cluster_of
+from stretto.model.configurations import (
+    Configurations,
+    configurations_from,
+    counts_within,
+    powers_and_whole_nodes,
+    virtual_nodes,
+)
+from stretto.model.errors import BadPlan, InputError, NotDeclared, StrettoError
+from stretto.model.job import Adaptivity, Job, JobId, Kind, Reward
+from stretto.model.knowledge import Durations, Evidence, MeasuredSpeeds, Progress, TrainingLimits, View
+from stretto.model.memory import Memory, digest
+from stretto.model.observations import NOTHING_OBSERVED, Observations, Point
+from stretto.model.placement import Allocation, Placement, lowest_gpus, no_placement
+from stretto.model.plan import Action, Pinned, Plan, Reasons, Shares, Verb, Why, actions_between
+from stretto.model.snapshot import CapacityNotice, JobTable, Requests, Snapshot, Trigger
+from stretto.model.speeds import Speeds, no_speeds
+
+__all__ = [
+    "NOTHING_OBSERVED",
+    "Action",
+    "Adaptivity",
+    "Allocation",
+    "BadPlan",
+    "BoolArray",
+    "CapacityNotice",
+    "Cluster",
+    "Configurations",
+    "Durations",
+    "Evidence",
+    "FloatArray",
+    "GpuType",
+    "InputError",
+    "IntArray",
+    "Job",
+    "JobId",
+    "JobTable",
+    "Kind",
+    "MeasuredSpeeds",
+    "Memory",
+    "Node",
+    "NodeId",
+    "NotDeclared",
+    "Observations",
+    "Pinned",
+    "Placement",
+    "Plan",
+    "Point",
+    "Progress",
+    "Reasons",
+    "Requests",
+    "Reward",
+    "Shares",
+    "Snapshot",
+    "Speeds",
+    "StrettoError",
+    "TrainingLimits",
+    "Trigger",
+    "Verb",
+    "View",
+    "Why",
+    "actions_between",
+    "cluster_of",
+    "configurations_from",
+    "counts_within",
+    "digest",
+    "floats",
+    "frozen",
+    "ints",
+    "lowest_gpus",
+    "no_placement",
+    "no_speeds",
+    "powers_and_whole_nodes",
+    "virtual_nodes",
+]

@@ -1,0 +1,23 @@
+"""What can go wrong, as one small tree.
+
+StrettoError
+├── InputError      what a person gave us is wrong; one line, exit status 2
+├── BadPlan         a plan breaks a promise: a GPU given twice, a job outside its range
+└── NotDeclared     a policy read a column of a view that it did not declare
+"""
+
+
+class StrettoError(Exception):
+    """The base of every error that this package raises on purpose."""
+
+
+class InputError(StrettoError):
+    """A file, option or value from outside is wrong; the message names it and what was expected."""
+
+
+class BadPlan(StrettoError):
+    """A decision broke an invariant of the cluster. A bug of a policy or placer, never of the user."""
+
+
+class NotDeclared(StrettoError):
+    """A policy looked at something that it did not say it needs to know."""

@@ -1,0 +1,103 @@
+"""A job as its owner asked for it. What it will really do is the world's business."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import inf, isfinite
+from typing import NewType
+
+from stretto.model.errors import InputError
+
+JobId = NewType("JobId", str)
+
+
+class Adaptivity(StrEnum):
+    """What a scheduler may change about a job (Sia, section 3.4)."""
+
+    ADAPTIVE = "adaptive"  # GPU count, GPU type and batch size
+    STRONG_SCALING = "strong-scaling"  # GPU count and type; the batch size stays
+    RIGID = "rigid"  # GPU type only
+
+
+class Kind(StrEnum):
+    """Whether somebody sits and waits for the job (Cornucopia, section 3)."""
+
+    BATCH = "batch"
+    INTERACTIVE = "interactive"
+
+
+@dataclass(frozen=True, slots=True)
+class Reward:
+    """What finishing by a deadline is worth (UniSched, section III-C2)."""
+
+    deadline_s: float  # absolute, on the clock of the workload
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One request for GPUs.
+
+    Invariants: `0 <= submitted_s`, `1 <= min_gpus <= gpus <= max_gpus`, rewards by increasing deadline and
+    not increasing in value, a rigid job has one size.
+    """
+
+    id: JobId
+    submitted_s: float  # seconds since the start of the workload
+    gpus: int  # asked for; a rigid job gets exactly these
+    model: str = ""  # what it trains, as named in the profiles or the catalogue; "" = unknown
+    batch_size: int = 0  # total samples a step as submitted; 0 = unknown
+    min_gpus: int = 1
+    max_gpus: int = 0  # 0 on input: as many as asked for, or without limit when adaptive
+    adaptivity: Adaptivity = Adaptivity.ADAPTIVE
+    kind: Kind = Kind.BATCH
+    preemptible: bool = True
+    gpu_types: tuple[str, ...] = ()  # types it may run on; empty = any
+    reserved: tuple[int, int, str] | None = None  # (nodes, gpus, type) kept for it whenever it is active
+    rewards: tuple[Reward, ...] = ()  # one entry: a strict deadline; several: a soft one
+    priority: int = 0  # larger is sooner
+    weight: float = 1.0
+    user: str = ""
+    queue: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Complete the range and check the invariants."""
+        if not (isfinite(self.submitted_s) and self.submitted_s >= 0):
+            raise InputError(f"job {self.id}: submitted_s must be a time >= 0, got {self.submitted_s}")
+        if self.gpus < 1:
+            raise InputError(f"job {self.id}: gpus must be >= 1, got {self.gpus}")
+        if self.adaptivity is Adaptivity.RIGID:
+            object.__setattr__(self, "min_gpus", self.gpus)
+            object.__setattr__(self, "max_gpus", self.gpus)
+        elif self.max_gpus == 0:
+            object.__setattr__(self, "max_gpus", UNLIMITED_GPUS)
+        if not 1 <= self.min_gpus <= self.max_gpus:
+            raise InputError(
+                f"job {self.id}: min_gpus must lie between 1 and max_gpus={self.max_gpus}, "
+                f"got {self.min_gpus}"
+            )
+        if self.batch_size < 0:
+            raise InputError(f"job {self.id}: batch_size must be >= 0, got {self.batch_size}")
+        if self.rewards:
+            self._check_rewards()
+
+    def _check_rewards(self) -> None:
+        if self.rewards[0].deadline_s < self.submitted_s:
+            raise InputError(
+                f"job {self.id}: deadline {self.rewards[0].deadline_s} lies before "
+                f"its submission at {self.submitted_s}"
+            )
+        for sooner, later in zip(self.rewards, self.rewards[1:], strict=False):
+            if later.deadline_s <= sooner.deadline_s or later.value > sooner.value:
+                raise InputError(
+                    f"job {self.id}: rewards must fall as their deadlines grow, got {sooner} before {later}"
+                )
+
+    @property
+    def deadline_s(self) -> float:
+        """The first deadline; infinite where there is none."""
+        return self.rewards[0].deadline_s if self.rewards else inf
+
+
+UNLIMITED_GPUS = 2**31 - 1  # stands for "as many as there are"

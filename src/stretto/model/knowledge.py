@@ -1,0 +1,80 @@
+"""What a policy may know about a job, view by view.
+
+A policy names its views; the world leaves the rest unknown. Truth is not among them: it stays in the world.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from stretto.model.arrays import BoolArray, FloatArray, IntArray
+from stretto.model.observations import Observations
+
+
+class View(StrEnum):
+    """Groups of columns beside the request and what a job holds now, which everybody may see."""
+
+    PROGRESS = "progress"
+    ORACLE_DURATION = "oracle_duration"
+    ESTIMATED_DURATION = "estimated_duration"
+    REMAINING_WORK = "remaining_work"
+    THROUGHPUT_TABLE = "throughput_table"
+    GOODPUT_MODEL = "goodput_model"
+
+
+@dataclass(frozen=True, eq=False)
+class Progress:
+    """What has happened to each job so far; columns are (jobs,)."""
+
+    executed_s: FloatArray  # with at least one GPU
+    attained_gpu_s: FloatArray  # GPU-seconds held
+    first_start_s: FloatArray  # NaN: never started
+    last_stop_s: FloatArray  # when it last lost all its GPUs; NaN: never
+    restarts: IntArray  # starts after the first, whatever their cause
+    largest_held_gpus: IntArray  # most it ever held
+    epochs: IntArray  # finished
+    recovering: BoolArray  # holds GPUs but is still starting: loading, restoring
+
+
+@dataclass(frozen=True, eq=False)
+class Durations:
+    """How long each job takes on what it asked for, or is believed to; columns are (jobs,)."""
+
+    duration_s: FloatArray  # from start to end without interruption
+    remaining_s: FloatArray  # what is left of that
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MeasuredSpeeds:
+    """Speeds of one job at its own batch size, as measured beforehand.
+
+    per_s, spread_per_s: (types, most_gpus + 1), steps per second on as few nodes as can be, and on more;
+    column g is for g GPUs, NaN where the job cannot run so.
+    """
+
+    per_s: FloatArray
+    spread_per_s: FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainingLimits:
+    """What is known of a model before it runs. Arrays are (types,) in the cluster's order."""
+
+    init_batch: int  # total samples a step that the user tuned for; progress counts in steps of it
+    max_batch: int  # the largest total batch that may be considered
+    min_local: IntArray  # samples per GPU
+    max_local: IntArray  # samples per GPU that fit in memory; 0: cannot run on the type
+    single_per_s: FloatArray  # samples/s of one replica, from a short profile; NaN: not profiled
+    replica_gpus: IntArray  # GPUs of one model replica; above 1 for hybrid parallel jobs
+    restart_s: float  # seconds that a restart is assumed to take
+    accumulates: bool = True  # may take several backward passes a step
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evidence:
+    """What one job has shown so far."""
+
+    limits: TrainingLimits
+    observed: tuple[Observations, ...]  # by GPU type
+    grad_sqr: float  # squared norm of the gradient; NaN before the first report
+    grad_var: float  # its variance at the initial batch size
+    fixed_batch: int = 0  # total batch of a job whose batch may not change; 0: it may

@@ -1,0 +1,139 @@
+"""What a policy hands over, and what comes of it: shares, actions, a plan with its reasons."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+
+import numpy as np
+
+from stretto.model.arrays import FloatArray, IntArray
+from stretto.model.job import JobId
+from stretto.model.memory import Memory
+from stretto.model.placement import Allocation, Placement
+
+
+class Why(IntEnum):
+    """The dominant reason for which a job waits. Negative codes mean *never*, positive ones *not yet*."""
+
+    RUNS = 0
+    NO_FREE_GPUS = 1  # not enough GPUs of a suitable type are free
+    BEHIND_IN_ORDER = 2  # GPUs are free, but an earlier job is waiting for more of them
+    WORTH_LESS = 3  # others make more of the GPUs at the present price
+    FRAGMENTED = 4  # enough GPUs are free, but not where the placement rule wants them
+    RECOVERING = 5  # a stop or start is under way
+    NOT_PROFILED = 6  # its profiling run comes first
+    TOO_LARGE = -1  # asks more GPUs than there are of any type that it accepts
+    NO_SUCH_TYPE = -2  # accepts only GPU types that the cluster does not have
+    DECLINED = -3  # the policy refused it for good
+
+
+@dataclass(frozen=True, eq=False)
+class Reasons:
+    """Why each job of a snapshot waits: codes as a column, words made on demand."""
+
+    code: IntArray  # (jobs,) values of Why
+    evidence: Mapping[int, str] = field(default_factory=dict)  # by row, where the policy has more to say
+
+    def of(self, row: int) -> Why:
+        """The reason of one job."""
+        return Why(int(self.code[row]))
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """Exactly where a job is to run, chosen by the policy itself."""
+
+    nodes: tuple[int, ...]  # indices into the cluster's nodes, increasing
+    gpus: tuple[int, ...]  # GPUs on each; the placer names them
+    masks: tuple[int, ...] = ()  # or named GPUs, one mask for each node
+    local_batch: tuple[int, ...] = ()  # samples on each GPU (ONES)
+
+
+@dataclass(frozen=True, eq=False)
+class Shares:
+    """What every job of the snapshot gets: complete, row by row. A share is a count; the placer names GPUs.
+
+    Columns are (jobs,). A job with `gpus` = 0 waits, or is stopped. `kind` = -1: the placer picks the type
+    with most free GPUs that fits, ties by the cluster's order. `nodes` = 0: the placer's rule decides.
+    """
+
+    gpus: IntArray
+    kind: IntArray
+    nodes: IntArray
+    why: Reasons
+    memory: Memory = None
+    wake_s: float | None = None  # when the policy wants to be asked again, at the latest
+    flexible: IntArray | None = None  # of `gpus`, those of workers that may be taken back first (Lyra)
+    local_batch: IntArray | None = None  # samples a GPU; 0 leaves it to the job
+    accumulation: IntArray | None = None  # extra backward passes a step; with `local_batch`
+    pinned: Mapping[int, Pinned] = field(default_factory=dict)  # by row
+    order: IntArray | None = None  # rows in the order in which to place them; by size where absent
+    in_order: bool = False  # what comes after a job that cannot be placed is not placed either
+    prices: FloatArray | None = None  # (types,) worth of one more GPU
+    gap: float | None = None  # certified distance of the choice from the best possible
+
+
+class Verb(StrEnum):
+    """What an action does to a job; each has its own cost (2.12 of the specification of policies)."""
+
+    START = "start"
+    STOP = "stop"
+    GROW = "grow"
+    SHRINK = "shrink"
+    MOVE = "move"
+    RETUNE = "retune"
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One change to one job."""
+
+    verb: Verb
+    job: JobId
+    before: Allocation | None
+    after: Allocation | None
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What should happen, and why the rest should not. Based on one version of the snapshot."""
+
+    based_on: int
+    actions: tuple[Action, ...]
+    placement: Placement  # as it will be once every action is done
+    why: Reasons
+    jobs: tuple[JobId, ...]  # the rows that `why` speaks of
+    memory: Memory = None
+    wake_s: float | None = None
+    prices: FloatArray | None = None
+    gap: float | None = None
+
+
+def actions_between(before: Placement, after: Placement) -> tuple[Action, ...]:
+    """What turns one placement into the other: first all that releases GPUs, then all that takes them."""
+    if before is after:
+        return ()
+    releasing: list[Action] = []
+    taking: list[Action] = []
+    for job, old in before.items():
+        new = after.get(job)
+        if new is None:
+            releasing.append(Action(Verb.STOP, job, old, None))
+        elif new is not old and new != old:
+            verb = _verb(old, new)
+            (releasing if verb is Verb.SHRINK else taking).append(Action(verb, job, old, new))
+    taking += [Action(Verb.START, job, None, new) for job, new in after.items() if job not in before]
+    return (*releasing, *taking)
+
+
+def _verb(old: Allocation, new: Allocation) -> Verb:
+    if new.gpus != old.gpus and new.kind == old.kind:
+        return Verb.GROW if new.gpus > old.gpus else Verb.SHRINK
+    if (new.kind, new.nodes, new.masks) == (old.kind, old.nodes, old.masks):
+        return Verb.RETUNE
+    return Verb.MOVE
+
+
+def waiting_for(code: Why, jobs: int) -> Reasons:
+    """The same reason for everybody; a start to be refined."""
+    return Reasons(np.full(jobs, int(code), dtype=np.int64))

@@ -1,0 +1,45 @@
+"""What a policy is: a frozen dataclass of parameters that turns a snapshot into shares."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from stretto.model import Cluster, Configurations, Shares, Snapshot, Speeds, Trigger, View
+
+
+@dataclass(frozen=True, slots=True)
+class Triggers:
+    """When a policy wants to be asked. Times that it names itself (`Shares.wake_s`) come on top."""
+
+    on: frozenset[Trigger]
+    round_s: float | None = None  # period of Trigger.ROUND
+
+
+ON_CHANGE = Triggers(frozenset({Trigger.ARRIVAL, Trigger.COMPLETION, Trigger.CAPACITY}))
+
+
+def every(round_s: float) -> Triggers:
+    """Asked at multiples of a period, and at nothing else."""
+    return Triggers(frozenset({Trigger.ROUND}), round_s)
+
+
+class Policy(Protocol):
+    """Who gets how many GPUs of which type, and why.
+
+    A policy holds only its parameters; what it remembers between decisions is the `memory` of its shares,
+    which comes back in the next snapshot. It reads the time from the snapshot and draws, if it must, from
+    a generator seeded with `snapshot.seed` and what it keeps in its memory.
+    """
+
+    name: ClassVar[str]
+    views: ClassVar[frozenset[View]]  # what it needs to know beside requests and what is held now
+    placer: ClassVar[str]  # the placement rule that its paper assumes
+
+    @property
+    def triggers(self) -> Triggers:
+        """When it wants to be asked."""
+
+    def configurations(self, cluster: Cluster) -> Configurations:
+        """The columns of the `Speeds` that it will be given."""
+
+    def allocate(self, snapshot: Snapshot, speeds: Speeds) -> Shares:
+        """A share for every job of the snapshot. Pure: equal arguments give equal shares."""

@@ -1,0 +1,35 @@
+"""Is this feasible? Checked before anything is placed or done, in every world."""
+
+import numpy as np
+
+from stretto.model import BadPlan, Shares, Snapshot
+
+
+def check_shares(snapshot: Snapshot, shares: Shares) -> None:
+    """Raise BadPlan where shares exceed the cluster or a job's range.
+
+    What a job may not have: GPUs outside [min_gpus, max_gpus], a type that it does not accept; a rigid job
+    gets what it asked for. What nobody may have: more GPUs of a type than are usable. GPUs that are given
+    twice are caught when the placement is built.
+    """
+    jobs = snapshot.jobs
+    if not len(shares.gpus) == len(shares.kind) == len(jobs):
+        raise BadPlan(f"shares have {len(shares.gpus)} rows, expected {len(jobs)}")
+    served = shares.gpus > 0
+    outside = served & ((shares.gpus < jobs.min_gpus) | (shares.gpus > jobs.max_gpus))
+    if outside.any():
+        row = int(outside.argmax())
+        raise BadPlan(
+            f"job {jobs.ids[row]} is given {shares.gpus[row]} GPUs, "
+            f"expected {jobs.min_gpus[row]} to {jobs.max_gpus[row]}"
+        )
+    typed = served & (shares.kind >= 0)
+    if not jobs.allowed_kinds[typed, shares.kind[typed]].all():
+        wrong = np.flatnonzero(typed)[~jobs.allowed_kinds[typed, shares.kind[typed]]]
+        name = snapshot.cluster.type_names[int(shares.kind[wrong[0]])]
+        raise BadPlan(f"job {jobs.ids[int(wrong[0])]} is given GPUs of type {name}, which it does not accept")
+    used = np.bincount(shares.kind[typed], shares.gpus[typed], len(snapshot.capacity))
+    if (used > snapshot.capacity).any() or shares.gpus.sum() > snapshot.capacity.sum():
+        raise BadPlan(
+            f"shares take {used.astype(int).tolist()} GPUs by type, of {snapshot.capacity.tolist()}"
+        )

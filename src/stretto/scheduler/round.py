@@ -1,0 +1,65 @@
+"""One round: observe has happened, act will; here is everything between."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from stretto.model import Configurations, Placement, Plan, Shares, Snapshot, Speeds, actions_between
+from stretto.policies.protocol import Policy
+from stretto.scheduler.check import check_shares
+
+
+class Estimator(Protocol):
+    """How fast would each job run on each configuration?"""
+
+    def estimate(self, snapshot: Snapshot, configurations: Configurations) -> Speeds:
+        """One row for each job of the snapshot, one column for each configuration."""
+
+
+class Placer(Protocol):
+    """Which GPUs, exactly?"""
+
+    def place(self, snapshot: Snapshot, shares: Shares) -> Placement:
+        """A placement of every share that can be placed; a job left out waits."""
+
+
+@dataclass(frozen=True)
+class Scheduler:
+    """The three choices that make up a scheduler."""
+
+    estimator: Estimator
+    policy: Policy
+    placer: Placer
+
+
+def ignore(step: str) -> None:
+    """Nobody is measuring."""
+
+
+def decide(snapshot: Snapshot, scheduler: Scheduler, lap: Callable[[str], None] = ignore) -> Plan:
+    """One decision. Pure and deterministic: the same snapshot always gives the same plan.
+
+    `lap` is told when each step has ended, for those who measure; it has no influence.
+    """
+    policy = scheduler.policy
+    seen = snapshot.limited_to(policy.views)
+    speeds = scheduler.estimator.estimate(seen, policy.configurations(snapshot.cluster))
+    lap("estimate")
+    shares = policy.allocate(seen, speeds)
+    check_shares(snapshot, shares)
+    lap("allocate")
+    placement = scheduler.placer.place(snapshot, shares)
+    lap("place")
+    plan = Plan(
+        based_on=snapshot.version,
+        actions=actions_between(snapshot.placement, placement),
+        placement=placement,
+        why=shares.why,
+        jobs=snapshot.jobs.ids,
+        memory=shares.memory,
+        wake_s=shares.wake_s,
+        prices=shares.prices,
+        gap=shares.gap,
+    )
+    lap("act")
+    return plan
