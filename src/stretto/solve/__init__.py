@@ -1,0 +1,10 @@
+"""Mathematics on arrays: what is the best choice under these limits, and how sure is that?
+
+Nothing here knows what a job is. Limits on effort are counts, never seconds: the same arrays always give
+the same answer.
+"""
+
+from stretto.solve.errors import NoSolution
+from stretto.solve.linear import LpSolution, maximise
+
+__all__ = ["LpSolution", "NoSolution", "maximise"]
