@@ -16,11 +16,13 @@ from stretto.model.memory import Memory, digest
 from stretto.model.observations import NOTHING_OBSERVED, Observations, Point
 from stretto.model.placement import Allocation, Placement, lowest_gpus, no_placement
 from stretto.model.plan import Action, Pinned, Plan, Reasons, Shares, Verb, Why, actions_between
+from stretto.model.policy import ON_CHANGE, Policy, Triggers, every
 from stretto.model.snapshot import CapacityNotice, JobTable, Requests, Snapshot, Trigger
 from stretto.model.speeds import Speeds, no_speeds
 
 __all__ = [
     "NOTHING_OBSERVED",
+    "ON_CHANGE",
     "Action",
     "Adaptivity",
     "Allocation",
@@ -49,6 +51,7 @@ __all__ = [
     "Placement",
     "Plan",
     "Point",
+    "Policy",
     "Progress",
     "Reasons",
     "Requests",
@@ -59,6 +62,7 @@ __all__ = [
     "StrettoError",
     "TrainingLimits",
     "Trigger",
+    "Triggers",
     "Verb",
     "View",
     "Why",
@@ -67,6 +71,7 @@ __all__ = [
     "configurations_from",
     "counts_within",
     "digest",
+    "every",
     "floats",
     "frozen",
     "ints",

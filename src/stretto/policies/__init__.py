@@ -1,0 +1,1 @@
+"""Who gets how many GPUs, and why: one published idea per file."""

@@ -4,8 +4,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from stretto.model import Configurations, Placement, Plan, Shares, Snapshot, Speeds, actions_between
-from stretto.policies.protocol import Policy
+from stretto.model import (
+    Configurations,
+    Placement,
+    Plan,
+    Policy,
+    Shares,
+    Snapshot,
+    Speeds,
+    actions_between,
+)
 from stretto.scheduler.check import check_shares
 
 

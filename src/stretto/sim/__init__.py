@@ -1,0 +1,1 @@
+"""A simulated world: jobs whose truth is known to it alone."""

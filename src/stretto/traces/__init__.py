@@ -1,0 +1,1 @@
+"""What arrives when: workloads read from files, or made from published statistics."""

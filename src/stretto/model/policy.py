@@ -3,7 +3,12 @@
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from stretto.model import Cluster, Configurations, Shares, Snapshot, Speeds, Trigger, View
+from stretto.model.cluster import Cluster
+from stretto.model.configurations import Configurations
+from stretto.model.knowledge import View
+from stretto.model.plan import Shares
+from stretto.model.snapshot import Snapshot, Trigger
+from stretto.model.speeds import Speeds
 
 
 @dataclass(frozen=True, slots=True)

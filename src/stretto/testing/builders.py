@@ -1,0 +1,100 @@
+"""Tiny clusters, jobs and snapshots for tests of policies and placers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from stretto.model import (
+    Allocation,
+    Cluster,
+    Configurations,
+    GpuType,
+    Job,
+    JobId,
+    JobTable,
+    Node,
+    NodeId,
+    Placement,
+    Progress,
+    Requests,
+    Snapshot,
+    Speeds,
+    Trigger,
+    no_placement,
+)
+
+
+def a_cluster(*nodes: int) -> Cluster:
+    """A cluster of one GPU type, one node for each number of GPUs given."""
+    named = tuple(Node(NodeId(f"gpu-{index}"), "gpu", gpus) for index, gpus in enumerate(nodes))
+    return Cluster("tiny", (GpuType("gpu"),), named)
+
+
+def a_job(name: str, gpus: int = 1, at_s: float = 0.0, **rest: Any) -> Job:
+    """A job with a request and nothing else said."""
+    return Job(id=JobId(name), submitted_s=at_s, gpus=gpus, **rest)
+
+
+def a_snapshot(
+    *jobs: Job,
+    cluster: Cluster,
+    held: Mapping[str, Allocation] | None = None,
+    now_s: float = 0.0,
+    due: frozenset[Trigger] = frozenset(),
+    memory: Any = None,
+    **known: Any,
+) -> Snapshot:
+    """A snapshot of these jobs; `known` fills the tables of views (`known_progress`, …)."""
+    ordered = sorted(jobs, key=lambda job: (job.submitted_s, job.id))
+    placement = no_placement(cluster).changed({JobId(name): grant for name, grant in (held or {}).items()})
+    grants = [placement.get(job.id) for job in ordered]
+    table = JobTable(
+        requests=Requests(ordered, cluster),
+        rows=np.arange(len(ordered)),
+        held_gpus=np.array([grant.gpus if grant else 0 for grant in grants], dtype=np.int64),
+        held_nodes=np.array([len(grant.nodes) if grant else 0 for grant in grants], dtype=np.int64),
+        held_kind=np.array([grant.kind if grant else -1 for grant in grants], dtype=np.int64),
+        **known,
+    )
+    usable = np.ones(len(cluster.nodes), dtype=np.bool_)
+    return Snapshot(1, now_s, cluster, usable, table, placement, due=due, memory=memory)
+
+
+def some_progress(jobs: int, **columns: Any) -> Progress:
+    """Progress columns of zeros, with some of them given."""
+    blank: dict[str, Any] = {
+        "executed_s": np.zeros(jobs),
+        "attained_gpu_s": np.zeros(jobs),
+        "first_start_s": np.full(jobs, np.nan),
+        "last_stop_s": np.full(jobs, np.nan),
+        "restarts": np.zeros(jobs, dtype=np.int64),
+        "largest_held_gpus": np.zeros(jobs, dtype=np.int64),
+        "epochs": np.zeros(jobs, dtype=np.int64),
+        "recovering": np.zeros(jobs, dtype=np.bool_),
+    }
+    return Progress(**(blank | {name: np.asarray(column) for name, column in columns.items()}))
+
+
+def speeds_of(configurations: Configurations, per_s: Any, types: int = 1, **rest: Any) -> Speeds:
+    """Speeds with a given matrix; everything is modelled and nothing limits the reach."""
+    matrix = np.asarray(per_s, dtype=np.float64)
+    jobs = len(matrix)
+    blank: dict[str, Any] = {
+        "requested_per_s": np.full((jobs, types), np.nan),
+        "modelled": np.ones(jobs, dtype=np.bool_),
+        "observed_gpus": np.full((jobs, types), 2**20, dtype=np.int64),
+        "reach_gpus": np.full(jobs, 2**20, dtype=np.int64),
+    }
+    return Speeds(configurations=configurations, per_s=matrix, **(blank | rest))
+
+
+def grant(kind: int, **nodes: int) -> Allocation:
+    """An allocation of the first GPUs of nodes: `grant(0, n0=4, n2=2)`."""
+    where = sorted((int(name[1:]), gpus) for name, gpus in nodes.items())
+    return Allocation(kind, tuple(node for node, _ in where), tuple((1 << gpus) - 1 for _, gpus in where))
+
+
+def shares_held(placement: Placement) -> dict[str, int]:
+    """GPUs by job."""
+    return {str(job): allocation.gpus for job, allocation in placement.items()}
