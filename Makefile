@@ -1,0 +1,56 @@
+# Everything here works in a fresh clone with nothing but Python 3.11 or newer: each target makes what it
+# needs in .venv and does nothing twice. `make PYTHON=python3.12 …` picks the interpreter.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
+
+# A stamp is newer than pyproject.toml when what that file asks for is installed.
+PACKAGE := $(VENV)/.installed
+DEV     := $(VENV)/.installed-dev
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format bench clean
+
+help: ## Show this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1 \t\2/p' $(MAKEFILE_LIST)
+
+demo: $(PACKAGE) ## Compare five policies on a small mixed cluster; the report goes to out/demo
+	$(BIN)/stretto compare --cluster sia-hetero-64 --trace demo --policies sia,pollux,gavel,tiresias,fifo --out out/demo
+
+test: $(DEV) ## Run the tests; ARGS="-k sia -x" narrows them
+	$(BIN)/pytest $(ARGS)
+
+lint: $(DEV) ## Check style, layout and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: $(DEV) ## Put every file into the house layout
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(PACKAGE) ## Time the solver and a decision on this machine
+	$(BIN)/stretto bench solver --jobs 1000 --gpus 2048 --types 3
+	$(BIN)/stretto bench decide --cluster sia-hetero-64 --trace demo --policy sia
+
+clean: ## Remove the virtual environment, caches and results
+	rm -rf $(VENV) out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Stretto needs Python 3.11 or newer: set PYTHON, got $(PYTHON)" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV) \
+	  || { rm -rf $(VENV); echo "no virtual environment: is the venv module (python3-venv) installed?" >&2; exit 1; }
+
+$(PACKAGE): pyproject.toml | $(BIN)/python
+	@echo "Installing Stretto into $(VENV); the first time takes a minute or two"
+	$(PIP) --editable .
+	@touch $@
+
+$(DEV): pyproject.toml | $(BIN)/python
+	@echo "Installing Stretto and its development tools into $(VENV); the first time takes a minute or two"
+	$(PIP) --editable '.[dev]'
+	@touch $(PACKAGE) $@

@@ -1,0 +1,172 @@
+"""Imports point one way, and a file says what it is for."""
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "stretto"
+MOST_LINES = 600
+
+# What each folder may import besides itself. A new folder takes its place here first.
+MAY_IMPORT = {
+    "model": set(),
+    "solve": set(),
+    "estimate": {"model", "solve"},
+    "policies": {"model", "solve"},
+    "place": {"model", "solve"},
+    "scheduler": {"model"},
+    "traces": {"model"},
+    "clusters": {"model"},
+    "catalogue": {"model", "estimate"},
+    "sim": {"model", "estimate", "traces", "clusters", "catalogue", "scheduler"},
+    "testing": {"model", "solve", "estimate", "policies", "place", "scheduler"},
+    "report": {"model", "traces", "clusters", "scheduler", "sim"},
+}
+MAY_IMPORT["experiments"] = {*MAY_IMPORT} - {"testing"}
+MAY_IMPORT["cli"] = {*MAY_IMPORT} - {"testing"}
+
+FOLDERS = sorted({path.relative_to(PACKAGE).parts[0] for path in PACKAGE.glob("*/*.py")})
+MODULES = sorted(PACKAGE.rglob("*.py"))
+SOURCES = sorted(path for top in ("src", "tests", "benchmarks") for path in (ROOT / top).rglob("*.py"))
+
+# Left out of every install unless asked for, or never needed by the core at all.
+OPTIONAL = ("torch", "ray", "pyslurm", "kubernetes", "pyarrow", "matplotlib", "pandas")
+FOR_TESTS = ("pytest", "hypothesis")
+
+DOTTED = re.compile(r"stretto(\.\w+){2,}(:\w+)?")  # "stretto.policies.sia:Sia": an import at run time
+MACHINE_PATH = re.compile(r"(?<![\w./:-])/(?:work|tmp|root|home|Users)\b(?![-.])")
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+def imported_by(path: Path) -> Iterator[str]:
+    """Dotted names that a module imports, also inside functions and by name at run time."""
+    package = path.relative_to(PACKAGE.parent).with_suffix("").parts[:-1]
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            start = package[: len(package) - node.level + 1] if node.level else ()
+            origin = ".".join((*start, *([node.module] if node.module else [])))
+            yield origin
+            yield from (f"{origin}.{alias.name}" for alias in node.names)  # `from stretto import model`
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and DOTTED.fullmatch(node.value):
+            yield node.value
+
+
+def folders_imported_by(path: Path) -> set[str]:
+    parts = [name.split(".") for name in imported_by(path)]
+    return {part[1] for part in parts if part[0] == "stretto" and len(part) > 1 and part[1] in FOLDERS}
+
+
+def imports_of_folder(folder: str) -> dict[str, set[str]]:
+    """Other folders that a folder imports, each with the files that do."""
+    found: dict[str, set[str]] = {}
+    for path in (PACKAGE / folder).rglob("*.py"):
+        for other in folders_imported_by(path) - {folder}:
+            found.setdefault(other, set()).add(name_of(path))
+    return found
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_folder_imports_only_what_its_place_allows(folder: str) -> None:
+    assert folder in MAY_IMPORT, f"say in MAY_IMPORT what {folder} may import"
+    forbidden = {
+        other: files for other, files in imports_of_folder(folder).items() if other not in MAY_IMPORT[folder]
+    }
+    assert not forbidden
+
+
+def test_only_the_outer_folders_import_the_simulated_world() -> None:
+    importers = {folder for folder in FOLDERS if "sim" in imports_of_folder(folder)}
+    assert importers <= {"cli", "experiments", "report"}
+
+
+def test_no_folder_depends_on_itself_through_others() -> None:
+    tuple(TopologicalSorter({folder: set(imports_of_folder(folder)) for folder in FOLDERS}).static_order())
+    tuple(TopologicalSorter(MAY_IMPORT).static_order())  # nor could one, within what is allowed
+
+
+def test_the_walk_sees_every_way_to_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "PACKAGE", tmp_path / "stretto")
+    module = tmp_path / "stretto" / "solve" / "sneaky.py"
+    module.parent.mkdir(parents=True)
+    module.write_text(
+        "from stretto import sim\n"
+        "from ..place import pack\n"
+        "def later():\n"
+        "    import stretto.cli.app\n"
+        "    return load('stretto.policies.sia:Sia')\n"
+    )
+    assert folders_imported_by(module) == {"sim", "place", "cli", "policies"}
+
+
+@pytest.mark.parametrize(
+    ("blocked", "skipped"),
+    [
+        pytest.param(OPTIONAL, (), id="everything imports without optional packages"),
+        pytest.param(FOR_TESTS, ("testing",), id="all but testing imports without test tools"),
+    ],
+)
+def test_the_package_imports_without(blocked: tuple[str, ...], skipped: tuple[str, ...]) -> None:
+    names = [
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+        for path in MODULES
+        if path.stem != "__main__" and path.relative_to(PACKAGE).parts[0] not in skipped
+    ]
+    program = (
+        f"import sys, importlib\n"
+        f"sys.modules.update(dict.fromkeys({blocked!r}))\n"
+        f"for name in {names!r}: importlib.import_module(name)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    assert [name_of(path) for path in MODULES if not ast.get_docstring(tree_of(path))] == []
+
+
+def test_every_file_reads_in_one_sitting() -> None:
+    lengths = {name_of(path): len(path.read_text(encoding="utf-8").splitlines()) for path in SOURCES}
+    assert {name: lines for name, lines in lengths.items() if lines > MOST_LINES} == {}
+
+
+def test_every_folder_of_the_package_is_a_package() -> None:
+    folders = {path.parent for path in MODULES}
+    assert [name_of(folder) for folder in sorted(folders) if not (folder / "__init__.py").exists()] == []
+
+
+def test_no_file_names_a_path_of_somebodys_machine() -> None:
+    found = []
+    for path in readable_files():
+        for number, line in enumerate(
+            path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1
+        ):
+            if MACHINE_PATH.search(line):
+                found.append(f"{name_of(path)}:{number}: {line.strip()}")
+    assert found == []
+
+
+def readable_files() -> Iterator[Path]:
+    """Every text file that a reader of the repository meets."""
+    tops = [ROOT / top for top in ("src", "tests", "benchmarks", "docs", "examples", ".ci")]
+    inside = (path for top in tops for path in top.rglob("*") if "__pycache__" not in path.parts)
+    for path in sorted([*inside, *ROOT.glob("*")]):
+        if path.is_file() and path.suffix not in {".png", ".gz", ".parquet", ".pyc", ".npz"}:
+            yield path
