@@ -1,0 +1,228 @@
+"""Who starts, given an order? Whole requests, each on GPUs of a single type.
+
+Shared by the policies that decide by an order of jobs alone. On a cluster of several types a job goes to
+the type with most free GPUs on which it fits, ties by the cluster's order, and stays there while it runs.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from stretto.model import (
+    BoolArray,
+    Cluster,
+    IntArray,
+    Reasons,
+    Shares,
+    Snapshot,
+    Why,
+    configurations_from,
+)
+
+NO_CONFIGURATIONS = configurations_from([])  # for policies that look at no speeds
+
+
+def admit_waiting(snapshot: Snapshot, order: IntArray, *, skip: bool) -> Shares:
+    """Whoever runs keeps what it holds; waiting jobs start in `order` while they fit.
+
+    order: rows of waiting jobs. With `skip`, a job that fits may pass one that does not; without, nothing
+    starts after the first that does not fit, and nothing is placed after the first that cannot be placed.
+    A job that could never fit holds nobody up.
+    """
+    return _admit(snapshot, order, kept=np.flatnonzero(snapshot.jobs.held_gpus), skip=skip)
+
+
+def admit_anew(snapshot: Snapshot, order: IntArray) -> Shares:
+    """Every job gets what it asks for in `order`, skipping what does not fit; the others are stopped.
+
+    order: rows of all jobs. A running job keeps its type while there is room for it. One that may not be
+    preempted keeps all that it holds, whatever its place in the order.
+    """
+    jobs = snapshot.jobs
+    unstoppable = ~jobs.preemptible & (jobs.held_gpus > 0)
+    if unstoppable.any():
+        order = order[~unstoppable[order]]
+    return _admit(snapshot, order, kept=np.flatnonzero(unstoppable), skip=True)
+
+
+def most_gpus_of_one_job(cluster: Cluster) -> IntArray:
+    """(types,) GPUs of each type that a single job can ever hold."""
+    nodes = np.array([gpu_type.max_nodes_per_job or len(cluster.nodes) for gpu_type in cluster.types])
+    return np.minimum(cluster.capacity, nodes * cluster.gpus_per_node)
+
+
+def never_fits(snapshot: Snapshot) -> BoolArray:
+    """(jobs,) asks for more GPUs than one job can ever hold of any type that it accepts."""
+    return _never(snapshot, most_gpus_of_one_job(snapshot.cluster), _restrictions(snapshot))
+
+
+def reasons_after(snapshot: Snapshot, gpus: IntArray, left: IntArray) -> Reasons:
+    """Why each job without GPUs waits, when `left` (types,) GPUs remain after everybody in `gpus`."""
+    most, allowed = most_gpus_of_one_job(snapshot.cluster), _restrictions(snapshot)
+    never = _never(snapshot, most, allowed)
+    return _reasons(snapshot, gpus, left, most, allowed, never)
+
+
+@dataclass(frozen=True, eq=False)
+class AskedAndFree(Mapping[int, str]):
+    """The evidence for the reasons of waiting jobs, by row, put in words when somebody reads it."""
+
+    code: IntArray  # (jobs,) values of Why
+    asked: IntArray  # (jobs,) GPUs
+    left: IntArray  # (types,) GPUs that remain free
+    most: IntArray  # (types,) GPUs that one job can ever hold
+    type_names: tuple[str, ...]
+
+    def __getitem__(self, row: int) -> str:
+        """What one waiting job asks for, beside what there is."""
+        if not 0 <= row < len(self.code) or self.code[row] == Why.RUNS:
+            raise KeyError(row)
+        there_is, limit = ("", self.most) if self.code[row] < 0 else (" free", self.left)
+        if len(self.type_names) == 1:
+            return f"asks {self.asked[row]} GPUs, {limit[0]}{there_is or ' there are for one job'}"
+        counts = ", ".join(f"{count} {name}" for count, name in zip(limit, self.type_names, strict=True))
+        return f"asks {self.asked[row]} GPUs of one type, {counts}{there_is or ' there are for one job'}"
+
+    def __iter__(self) -> Iterator[int]:
+        """Rows of waiting jobs."""
+        return iter(np.flatnonzero(self.code).tolist())
+
+    def __len__(self) -> int:
+        """The number of waiting jobs."""
+        return int(np.count_nonzero(self.code))
+
+
+def _admit(snapshot: Snapshot, order: IntArray, kept: IntArray, skip: bool) -> Shares:
+    jobs, types = snapshot.jobs, len(snapshot.cluster.types)
+    asked = jobs.gpus
+    gpus = np.zeros(len(jobs), dtype=np.int64)
+    kind = np.full(len(jobs), -1, dtype=np.int64)
+    gpus[kept], kind[kept] = jobs.held_gpus[kept], jobs.held_kind[kept]
+    held = np.bincount(kind[kept], gpus[kept], types).astype(np.int64)
+    left = np.maximum(snapshot.capacity - held, 0)
+
+    most, allowed = most_gpus_of_one_job(snapshot.cluster), _restrictions(snapshot)
+    never = _never(snapshot, most, allowed)
+    order = order[~never[order]]
+    if types == 1:
+        served = _walk_one_type(asked[order], int(left[0]), skip)
+        at = np.zeros_like(served)
+    else:
+        served, at = _walk_types(snapshot, order, most, left, allowed, skip)
+    started = order[served]
+    gpus[started], kind[started] = asked[started], at
+    left = left - np.bincount(kind[started], asked[started], types).astype(np.int64)
+    return Shares(
+        gpus=gpus,
+        kind=kind,
+        nodes=np.zeros(len(jobs), dtype=np.int64),
+        why=_reasons(snapshot, gpus, left, most, allowed, never),
+        order=np.concatenate((kept, started)),
+        in_order=not skip,
+    )
+
+
+def _walk_one_type(need: IntArray, left: int, skip: bool) -> IntArray:
+    """Positions in `need` that are served, in order, of `left` GPUs.
+
+    Everybody up to the first that does not fit is served at once; with `skip` the walk goes on behind it
+    among those that still fit. Each round leaves fewer GPUs than the one skipped asked for: few rounds.
+    """
+    if not skip:
+        return np.arange(np.searchsorted(need.cumsum(), left, side="right"))
+    served = [np.zeros(0, dtype=np.int64)]
+    fitting = np.flatnonzero(need <= left)
+    while fitting.size:
+        total = need[fitting].cumsum()
+        count = int(np.searchsorted(total, left, side="right"))  # at least the first of them
+        served.append(fitting[:count])
+        left -= int(total[count - 1])
+        behind = fitting[count + 1 :]
+        fitting = behind[need[behind] <= left]
+    return np.concatenate(served)
+
+
+def _walk_types(
+    snapshot: Snapshot, order: IntArray, most: IntArray, left: IntArray, allowed: BoolArray | None, skip: bool
+) -> tuple[IntArray, IntArray]:
+    """Positions in `order` that are served, and the type of each.
+
+    A job that waits prefers GPUs that are idle now over those that running jobs later in the order hold;
+    it takes the latter only where it fits on no type otherwise. A running job whose own type has been
+    taken by earlier ones is treated like one that waits: it has to be stopped anyway.
+    """
+    jobs = snapshot.jobs
+    need, at, held = jobs.gpus[order], jobs.held_kind[order], jobs.held_gpus[order]
+    if skip:
+        considered = np.flatnonzero(need <= np.minimum(most, left).max())
+    else:  # nobody beyond these can be reached before the GPUs are used up
+        considered = np.arange(min(len(order), np.searchsorted(need.cumsum(), left.sum(), side="right") + 1))
+    if considered.size == 0:
+        return considered, considered
+    need, at, held = need[considered], at[considered], held[considered]
+    accepts = None if allowed is None else allowed[order[considered]].tolist()
+
+    limit, remaining = most.tolist(), left.tolist()
+    running = at >= 0
+    idle = (left - np.bincount(at[running], held[running], len(left)).astype(np.int64)).tolist()
+    smallest = int(need.min())
+    kinds = range(len(remaining))
+    served, kind = [], []
+    for position, (asks, own, holds) in enumerate(
+        zip(need.tolist(), at.tolist(), held.tolist(), strict=True)
+    ):
+        if own >= 0:
+            idle[own] += holds
+        ok = [t for t in kinds if asks <= remaining[t] and asks <= limit[t]]
+        if accepts is not None:
+            ok = [t for t in ok if accepts[position][t]]
+        if ok:
+            free = [t for t in ok if asks <= idle[t]]
+            chosen = own if own in ok else max(free or ok, key=(idle if free else remaining).__getitem__)
+            remaining[chosen] -= asks
+            idle[chosen] -= asks
+            served.append(position)
+            kind.append(chosen)
+            if max(remaining) < smallest:
+                break
+        elif not skip:
+            break
+    return considered[served], np.array(kind, dtype=np.int64)
+
+
+def _restrictions(snapshot: Snapshot) -> BoolArray | None:
+    """(jobs, types) the types that each job accepts; None where everybody accepts all."""
+    allowed = snapshot.jobs.allowed_kinds
+    return None if allowed.all() else allowed
+
+
+def _most_among(per_type: IntArray, allowed: BoolArray | None) -> IntArray | np.int64:
+    """(jobs,) the largest entry among the types that each job accepts; a number where all accept all."""
+    if allowed is None:
+        return np.int64(per_type.max())
+    largest: IntArray = (allowed * per_type).max(axis=1)
+    return largest
+
+
+def _never(snapshot: Snapshot, most: IntArray, allowed: BoolArray | None) -> BoolArray:
+    never: BoolArray = snapshot.jobs.gpus > _most_among(most, allowed)
+    return never
+
+
+def _reasons(
+    snapshot: Snapshot,
+    gpus: IntArray,
+    left: IntArray,
+    most: IntArray,
+    allowed: BoolArray | None,
+    never: BoolArray,
+) -> Reasons:
+    asked = snapshot.jobs.gpus
+    fits_now = asked <= _most_among(np.minimum(left, most), allowed)
+    code = np.where(fits_now, int(Why.BEHIND_IN_ORDER), int(Why.NO_FREE_GPUS))
+    code[never] = int(Why.TOO_LARGE)
+    if allowed is not None:
+        code[~allowed.any(axis=1)] = int(Why.NO_SUCH_TYPE)
+    code[gpus > 0] = int(Why.RUNS)
+    return Reasons(code, AskedAndFree(code, asked, left, most, snapshot.cluster.type_names))

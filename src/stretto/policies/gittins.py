@@ -1,0 +1,35 @@
+"""The Gittins index of a job that has had some service, from samples of how much others needed in all."""
+
+import numpy as np
+
+from stretto.model import FloatArray
+
+
+def gittins_index_within(samples: FloatArray, attained: FloatArray, horizon: FloatArray) -> FloatArray:
+    """(jobs,) chance of finishing within `horizon` per expected service spent on trying.
+
+    G(a; D) = P(S - a <= D | S > a) / E[min(S - a, D) | S > a]     Tiresias (NSDI 2019), section 3.2.2
+
+    samples: (samples,) total services S. attained: (jobs,) a. horizon: (jobs,) D > 0, may be infinite.
+    Zero where no sample exceeds a.
+    """
+    services = np.sort(samples)
+    total = np.concatenate(([0.0], services.cumsum()))
+    beyond = np.searchsorted(services, attained, side="right")
+    within = np.searchsorted(services, attained + horizon, side="right")
+    finishing = within - beyond
+    longer = len(services) - within
+    spent = total[within] - total[beyond] - attained * finishing
+    spent = spent + np.where(longer > 0, longer * horizon, 0.0)
+    return np.divide(finishing, spent, out=np.zeros(len(attained)), where=spent > 0)
+
+
+def gittins_index(samples: FloatArray, attained: FloatArray) -> FloatArray:
+    """(jobs,) the largest index over every horizon; it is reached where a sample ends."""
+    services = np.unique(samples)
+    best = np.zeros(len(attained))
+    for service in services:
+        reach = service - attained
+        index = gittins_index_within(samples, attained, np.maximum(reach, 1.0))
+        best = np.maximum(best, np.where(reach > 0, index, 0.0))
+    return best

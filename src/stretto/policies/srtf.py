@@ -1,0 +1,92 @@
+"""Shortest remaining time first, and its relatives that weigh time by GPUs."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from stretto.model import (
+    ON_CHANGE,
+    Cluster,
+    Configurations,
+    FloatArray,
+    JobTable,
+    Shares,
+    Snapshot,
+    Speeds,
+    Triggers,
+    View,
+)
+from stretto.policies.admission import NO_CONFIGURATIONS, admit_anew, admit_waiting
+
+
+@dataclass(frozen=True)
+class ShortestRemainingTimeFirst:
+    """Give the GPUs to the jobs that will finish soonest, stopping others for them.
+
+    All unfinished jobs in the order of what is left of them on the GPUs that they asked for; what does not
+    fit is skipped. Ties keep the running job. `by_service` weighs what is left by those GPUs (shortest
+    remaining service first).
+    """
+
+    by_service: bool = False  # order by remaining time x GPUs instead of by remaining time
+    preemptive: bool = True  # False: whoever runs is left alone
+    estimated: bool = False  # what an estimator believes instead of the truth
+
+    name: ClassVar[str] = "srtf"
+    placer: ClassVar[str] = "consolidated"
+    paper: ClassVar[str] = "common practice; SRSF as in Tiresias (NSDI 2019)"
+
+    @property
+    def views(self) -> frozenset[View]:
+        """Durations: true or estimated."""
+        return frozenset({View.ESTIMATED_DURATION if self.estimated else View.ORACLE_DURATION})
+
+    @property
+    def triggers(self) -> Triggers:
+        """Whenever jobs or nodes come or go."""
+        return ON_CHANGE
+
+    def configurations(self, cluster: Cluster) -> Configurations:
+        """None: it looks at no speeds."""
+        return NO_CONFIGURATIONS
+
+    def allocate(self, snapshot: Snapshot, speeds: Speeds) -> Shares:
+        """Whole requests by what is left of the jobs."""
+        running = snapshot.jobs.held_gpus > 0
+        left = self._left(snapshot.jobs)
+        waiting = np.flatnonzero(~running)
+        if not self.preemptive:
+            return admit_waiting(snapshot, waiting[left[waiting].argsort(kind="stable")], skip=True)
+        running_first = np.concatenate((np.flatnonzero(running), waiting))
+        return admit_anew(snapshot, running_first[left[running_first].argsort(kind="stable")])
+
+    def _left(self, jobs: JobTable) -> FloatArray:
+        remaining_s = (jobs.estimates if self.estimated else jobs.durations).remaining_s
+        return remaining_s * jobs.gpus if self.by_service else remaining_s
+
+
+@dataclass(frozen=True)
+class ShortestRemainingServiceFirst(ShortestRemainingTimeFirst):
+    """Give the GPUs to the jobs with the fewest GPU-seconds left, stopping others for them."""
+
+    by_service: bool = True
+
+    name: ClassVar[str] = "srsf"
+    paper: ClassVar[str] = "Tiresias (NSDI 2019)"
+
+
+@dataclass(frozen=True)
+class QuasiShortestServiceFirst(ShortestRemainingTimeFirst):
+    """Start first the waiting jobs with the fewest predicted GPU-seconds; never stop one that runs.
+
+    Helios (SC 2021), also a baseline of Lucid. Deviation: the prediction is whatever duration estimator
+    the world has, not the paper's boosted trees over names and users.
+    """
+
+    by_service: bool = True
+    preemptive: bool = False
+    estimated: bool = True
+
+    name: ClassVar[str] = "qssf"
+    paper: ClassVar[str] = "Helios (SC 2021)"
