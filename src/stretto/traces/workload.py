@@ -18,7 +18,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What a job will really do. NaN and empty: it follows from the profiles or the catalogue of its model."""
+    """What a job will really do. NaN or empty: it follows from the profiles or the catalogue of its model."""
 
     duration_s: float = nan  # from start to end on the GPUs asked for, uninterrupted
     gpu_type: str = ""  # the type on which that was measured; "" = on any, at that type's relative speed 1

@@ -1,0 +1,87 @@
+"""Trace formats, one line each, and reading a trace by path or by name."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from stretto.catalogue.spelling import did_you_mean
+from stretto.model import InputError
+from stretto.traces.alibaba import ALIBABA
+from stretto.traces.chronus import CHRONUS
+from stretto.traces.datasets import DATA_VARIABLE, data_folder, data_sets_below, publisher_of
+from stretto.traces.elasticflow import ELASTICFLOW
+from stretto.traces.helios import HELIOS
+from stretto.traces.own import OWN
+from stretto.traces.philly import PHILLY_DERIVED, PHILLY_PUBLISHED
+from stretto.traces.reading import Format, workload_of
+from stretto.traces.sheet import Sheet
+from stretto.traces.shockwave import GAVEL_TSV, SHOCKWAVE_TSV
+from stretto.traces.sia import SIA
+from stretto.traces.table import Table, read_table
+from stretto.traces.tiresias import TIRESIAS
+from stretto.traces.workload import Workload
+
+FORMATS: tuple[Format, ...] = (
+    OWN,
+    SIA,
+    CHRONUS,
+    PHILLY_DERIVED,
+    PHILLY_PUBLISHED,
+    HELIOS,
+    ALIBABA,
+    TIRESIAS,
+    ELASTICFLOW,
+    SHOCKWAVE_TSV,
+    GAVEL_TSV,
+)
+
+
+def read_trace(source: Path | str, skip_bad: bool = False, data: Path | str | None = None) -> Workload:
+    """The workload in a file of any known format, or by a built-in name.
+
+    skip_bad: leave bad rows out, and list them in `skipped`, instead of refusing the file. data: the folder
+    with public data sets, else the one in the environment. Raises InputError.
+    """
+    path = Path(source)
+    if path.is_file():
+        table = read_table(path)
+        return workload_of(Sheet(table), format_of(table), _name_of(path), skip_bad)
+    name = str(source)
+    found = data_sets_below(data_folder(data))
+    if name in found:
+        table = read_table(found[name])
+        return workload_of(Sheet(table), format_of(table), name, skip_bad)
+    raise InputError(_unknown(name, found))
+
+
+def format_of(table: Table) -> Format:
+    """The format whose columns the file has; where several fit, the one that asks for most of them."""
+    columns = set(table.columns)
+    fitting = [kind for kind in FORMATS if kind.columns <= columns]
+    if fitting:
+        return max(fitting, key=lambda kind: len(kind.columns))
+    closest = max(FORMATS, key=lambda kind: len(kind.columns & columns) / len(kind.columns))
+    missing = sorted(closest.columns - columns)
+    if len(missing) <= len(closest.columns) / 2:
+        raise InputError(
+            f"{table.path}: missing column {', '.join(missing)}: "
+            f"its columns look like {closest.about}, which has {', '.join(sorted(closest.columns))}"
+        )
+    formats = ", ".join(kind.name for kind in FORMATS)
+    raise InputError(
+        f"{table.path}: unknown format with the columns {', '.join(table.columns)}; expected one of {formats}"
+    )
+
+
+def _name_of(path: Path) -> str:
+    return re.sub(r"\.(csv|tsv|json|parquet)$", "", path.name.removesuffix(".gz"))
+
+
+def _unknown(name: str, found: Mapping[str, Path]) -> str:
+    owner = publisher_of(name)
+    if owner is not None:
+        return (
+            f"trace {name!r}: expected the data set at {owner.path} below the data folder "
+            f"(--data or ${DATA_VARIABLE}); its owners publish it at {owner.owner}"
+        )
+    return f"no trace file and no built-in trace is called {name!r}, {did_you_mean(name, found)}"
