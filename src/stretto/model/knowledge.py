@@ -66,6 +66,7 @@ class TrainingLimits:
     single_per_s: FloatArray  # samples/s of one replica, from a short profile; NaN: not profiled
     replica_gpus: IntArray  # GPUs of one model replica; above 1 for hybrid parallel jobs
     restart_s: float  # seconds that a restart is assumed to take
+    reach_gpus: int  # most replicas that the largest batch can keep busy
     accumulates: bool = True  # may take several backward passes a step
 
 

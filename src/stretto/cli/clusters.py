@@ -1,0 +1,66 @@
+"""`stretto clusters`: what there is to schedule on."""
+
+from typing import Annotated
+
+import typer
+
+from stretto.cli import options
+from stretto.cli.printing import show_json, show_table
+from stretto.clusters import built_in_clusters, read_cluster
+from stretto.model.cluster import node_groups
+
+app = typer.Typer(help="List clusters, or show one.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_clusters(as_json: options.Json = False) -> None:
+    """List the built-in clusters."""
+    found = [read_cluster(name) for name in built_in_clusters()]
+    rows = [
+        {
+            "name": cluster.name,
+            "gpus": cluster.total_gpus,
+            "nodes": len(cluster.nodes),
+            "types": ", ".join(f"{count} × {gpus} {name}" for name, count, gpus in node_groups(cluster)),
+        }
+        for cluster in found
+    ]
+    if as_json:
+        show_json({"clusters": rows})
+        return
+    names = ["name", "gpus", "nodes", "types"]
+    show_table("Built-in clusters", names, [[str(row[name]) for name in names] for row in rows])
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="A cluster file or a built-in name.")],
+    as_json: options.Json = False,
+) -> None:
+    """Show the GPU types and nodes of a cluster."""
+    cluster = read_cluster(name)
+    groups = node_groups(cluster)
+    types = [
+        {
+            "type": gpu_type.name,
+            "gpus": int(capacity),
+            "nodes": [f"{count} × {gpus}" for kind, count, gpus in groups if kind == gpu_type.name],
+            "memory_gb": gpu_type.memory_gb,
+            "speed": gpu_type.speed,
+            "max_nodes_per_job": gpu_type.max_nodes_per_job or None,
+            "aliases": list(gpu_type.aliases),
+        }
+        for gpu_type, capacity in zip(cluster.types, cluster.capacity, strict=True)
+    ]
+    if as_json:
+        show_json({"name": cluster.name, "gpus": cluster.total_gpus, "types": types})
+        return
+    names = ["type", "gpus", "nodes", "memory_gb", "speed", "max_nodes_per_job", "aliases"]
+    rows = [[_word(row[column]) for column in names] for row in types]
+    show_table(f"{cluster.name}: {cluster.total_gpus} GPUs", names, rows)
+
+
+def _word(value: object) -> str:
+    if value is None:
+        return "-"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

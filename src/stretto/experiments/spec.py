@@ -1,0 +1,105 @@
+"""One simulation as a few words: names, paths and settings, which can be sent to another process."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from stretto.clusters import read_cluster
+from stretto.model import InputError, Policy
+from stretto.policies.registry import load_policy, policy_class
+from stretto.settings import convert
+from stretto.sim.fairness import with_fairness
+from stretto.sim.profiles import read_profiles
+from stretto.sim.result import Result
+from stretto.sim.run import Record, Setup, simulate
+from stretto.sim.settings import Fidelity, SimSettings
+from stretto.traces import Workload, check_against, read_trace
+
+SPACES = ("sim", "policy", "estimate", "place")
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """What `stretto simulate` is told."""
+
+    cluster: str  # a file or a built-in name
+    trace: str
+    policy: str
+    profiles: str = ""  # a directory of measured profiles; "" = none
+    seed: int = 0
+    settings: Mapping[str, str] = field(default_factory=dict)  # SPACE.KEY -> value, as typed
+    skip_bad: bool = False
+    fairness: bool = False
+
+    def of(self, space: str) -> dict[str, str]:
+        """The settings of one space, by key."""
+        prefix = f"{space}."
+        return {key[len(prefix) :]: value for key, value in self.settings.items() if key.startswith(prefix)}
+
+
+def parse_settings(given: list[str]) -> dict[str, str]:
+    """SPACE.KEY=VALUE words as a mapping; InputError for anything else."""
+    settings = {}
+    for word in given:
+        key, equals, value = word.partition("=")
+        space, dot, name = key.partition(".")
+        if not equals or not dot or not name or space not in SPACES:
+            raise InputError(f"--set {word}: expected SPACE.KEY=VALUE with SPACE one of {', '.join(SPACES)}")
+        settings[key] = value
+    return settings
+
+
+def set_up(spec: RunSpec) -> tuple[Workload, Setup]:
+    """The workload and everything around it; raises InputError for whatever is wrong with the words."""
+    cluster = read_cluster(spec.cluster)
+    workload = check_against(read_trace(spec.trace, skip_bad=spec.skip_bad), cluster, spec.skip_bad)
+    profiles = read_profiles(Path(spec.profiles)) if spec.profiles else None
+    sim = _sim_settings(spec)
+    setup = Setup(
+        cluster=cluster,
+        policy=_policy(spec, sim),
+        sim=sim,
+        profiles=profiles,
+        placer=spec.of("place").pop("rule", ""),
+        placer_settings={key: value for key, value in spec.of("place").items() if key != "rule"},
+        estimate_settings=spec.of("estimate"),
+        seed=spec.seed,
+    )
+    return workload, setup
+
+
+def run_spec(
+    spec: RunSpec, progress: Callable[[int, int], None] | None = None, record: Record | None = None
+) -> Result:
+    """Simulate what the words say."""
+    workload, setup = set_up(spec)
+    result = simulate(workload, setup, progress, record)
+    return with_fairness(result, workload, setup) if spec.fairness else result
+
+
+def _sim_settings(spec: RunSpec) -> SimSettings:
+    given = spec.of("sim")
+    blank = SimSettings(fidelity=Fidelity.ARTIFACT if spec.profiles else Fidelity.PAPER)
+    known = {entry.name: entry for entry in fields(SimSettings)}
+    for key in given:
+        if key not in known:
+            raise InputError(f"--set sim.{key}: unknown setting, expected one of {', '.join(known)}")
+    return replace(
+        blank, **{key: convert(f"sim.{key}", value, known[key].type) for key, value in given.items()}
+    )
+
+
+def _policy(spec: RunSpec, sim: SimSettings) -> Policy:
+    """The policy with its settings; one that was published with a simulator follows it where asked to.
+
+    `reproducing` and `artifact` are optional attributes of a policy class: field values for measured
+    profiles, and for the fidelity of its published simulator.
+    """
+    made: Any = policy_class(spec.policy)
+    defaults: dict[str, Any] = {}
+    if spec.profiles:
+        defaults |= getattr(made, "reproducing", {})
+    if sim.fidelity is Fidelity.ARTIFACT:
+        defaults |= getattr(made, "artifact", {})
+    return load_policy(spec.policy, **(defaults | spec.of("policy")))

@@ -1,0 +1,158 @@
+"""What is said about a run, with the definition of every figure.
+
+Times are seconds; a figure that does not apply is NaN. Percentiles interpolate linearly between order
+statistics. Definitions follow section 3 of the specification of policies and the papers named here.
+"""
+
+import numpy as np
+
+from stretto.model import BoolArray, FloatArray, IntArray
+
+
+def completion_s(submitted_s: FloatArray, completed_s: FloatArray) -> FloatArray:
+    """Job completion time (JCT): completion - submission; profiling and overheads included."""
+    return completed_s - submitted_s
+
+
+def queuing_s(jct_s: FloatArray, executed_s: FloatArray) -> FloatArray:
+    """Queuing time: all time since submission without a single GPU, while unfinished.
+
+    A partly served elastic job does not wait (Cornucopia, section 5.1); time between preemption and
+    resumption counts; restart overhead on held GPUs does not.
+    """
+    return np.maximum(jct_s - executed_s, 0.0)
+
+
+def initial_queuing_s(submitted_s: FloatArray, first_start_s: FloatArray) -> FloatArray:
+    """Initial queuing time: first start - submission (the variant of Lyra)."""
+    return first_start_s - submitted_s
+
+
+def jct_inflation(jct_s: FloatArray, duration_s: FloatArray) -> FloatArray:
+    """JCT / duration on the requested GPUs (Cornucopia, equation 2); jobs of duration 0 are left out."""
+    counted = duration_s > 0
+    return jct_s[counted] / duration_s[counted]
+
+
+def percentile(values: FloatArray, percent: float) -> float:
+    """A percentile by linear interpolation; NaN of nothing."""
+    return float(np.percentile(values, percent)) if len(values) else float("nan")
+
+
+def index_percentile(values: FloatArray, share: float) -> float:
+    """The value at index floor(share * N) of the sorted list, as Sia's artifact counts its p99."""
+    return (
+        float(np.sort(values)[min(int(share * len(values)), len(values) - 1)])
+        if len(values)
+        else float("nan")
+    )
+
+
+def mean(values: FloatArray) -> float:
+    """The mean; NaN of nothing."""
+    return float(values.mean()) if len(values) else float("nan")
+
+
+def makespan_s(submitted_s: FloatArray, completed_s: FloatArray) -> float:
+    """Last completion - first submission."""
+    return float(completed_s.max() - submitted_s.min()) if len(completed_s) else float("nan")
+
+
+def gpu_hours_per_job(attained_gpu_s: FloatArray) -> float:
+    """GPU-hours allocated, overheads and profiling included, per job."""
+    return mean(attained_gpu_s) / 3600.0
+
+
+def restarts_per_job(restarts: IntArray) -> float:
+    """Starts of workers after the first, per job: resumptions, changes of size, moves that restart."""
+    return mean(restarts.astype(np.float64))
+
+
+def preemption_ratio(preemptions: int, submissions: int) -> float:
+    """Stops of running jobs by the scheduler / submissions (Lyra, note to table 5)."""
+    return preemptions / submissions if submissions else float("nan")
+
+
+def deadline_met_ratio(completed_s: FloatArray, deadline_s: FloatArray) -> float:
+    """Jobs that end by their first deadline / jobs with deadlines; an unfinished job misses it."""
+    with_deadline = np.isfinite(deadline_s)
+    met = np.nan_to_num(completed_s, nan=np.inf) <= deadline_s
+    return mean(met[with_deadline].astype(np.float64))
+
+
+def weighted_deadline_miss_rate(reward: FloatArray, least: float = 0.0, most: float = 100.0) -> float:
+    """1 - mean of (W - W_min) / (W_max - W_min) over jobs with deadlines (UniSched, equation 15).
+
+    The paper prints the attainment without "1 -" and calls it a miss rate; it is one minus it.
+    """
+    return 1.0 - mean((reward - least) / (most - least))
+
+
+def tardiness_s(completed_s: FloatArray, deadline_s: FloatArray) -> FloatArray:
+    """max(0, completion - deadline) of jobs with deadlines (Hydra)."""
+    with_deadline = np.isfinite(deadline_s)
+    return np.maximum(completed_s[with_deadline] - deadline_s[with_deadline], 0.0)
+
+
+def finish_time_fairness(jct_s: FloatArray, alone_s: FloatArray, weight: FloatArray) -> FloatArray:
+    """(jobs,) ρ = Σ_t w_t · JCT / JCT alone on type t (Sia, equation 6; one type: Themis).
+
+    alone_s: (jobs, types) JCT on an isolated cluster of max(1, G_t / N_avg) GPUs of type t only, with N_avg
+    the mean contention over the job's life; NaN or infinite where the type cannot run the job, whose weight
+    is then shared among the others. weight: (types,) G_t / G.
+    """
+    feasible = np.isfinite(alone_s) & (alone_s > 0)
+    shares = np.where(feasible, weight, 0.0)
+    shares /= np.maximum(shares.sum(axis=1, keepdims=True), 1e-300)
+    ratios = np.where(feasible, jct_s[:, None] / np.where(feasible, alone_s, 1.0), 0.0)
+    return np.where(feasible.any(axis=1), (shares * ratios).sum(axis=1), np.nan)
+
+
+def unfair_fraction(fairness: FloatArray) -> float:
+    """Share of jobs with ρ > 1: worse off than alone on their share."""
+    known = fairness[np.isfinite(fairness)]
+    return mean((known > 1.0).astype(np.float64))
+
+
+def collateral_damage(vacated_gpus: FloatArray, demanded_gpus: FloatArray) -> float:
+    """GPUs vacated beyond the demand / GPUs demanded, mean over reclaims (Lyra, section 7.3)."""
+    asked = demanded_gpus > 0
+    return mean((vacated_gpus[asked] - demanded_gpus[asked]) / demanded_gpus[asked])
+
+
+def usage(busy_gpu_s: float, owned_gpu_s: float) -> float:
+    """GPU time in use / GPU time owned: training, overall, or on-loan usage by what is counted (Lyra)."""
+    return busy_gpu_s / owned_gpu_s if owned_gpu_s > 0 else float("nan")
+
+
+def reduction_factor(baseline: float, system: float) -> float:
+    """Metric of the baseline / metric of the system (Lyra, section 7.1): above 1, the system is lower."""
+    return baseline / system if system else float("nan")
+
+
+def contention_over_life(
+    sample_s: FloatArray, active: IntArray, submitted_s: FloatArray, completed_s: FloatArray
+) -> FloatArray:
+    """(jobs,) mean contention over the samples in each job's life: N_avg of finish-time fairness; >= 1.
+
+    Contention is the number of submitted, unfinished jobs, sampled at every decision (Sia, table 3).
+    """
+    total = np.concatenate([[0.0], np.cumsum(active)])
+    first = np.searchsorted(sample_s, submitted_s, side="left")
+    last = np.searchsorted(sample_s, completed_s, side="right")
+    count = np.maximum(last - first, 1)
+    return np.maximum((total[last] - total[first]) / count, 1.0)
+
+
+def significance(system: FloatArray, baseline: FloatArray) -> float:
+    """One-sided p-value that the system's paired values are smaller: Wilcoxon signed-rank (ONES, table 4)."""
+    from scipy.stats import wilcoxon  # takes a tenth of a second to import
+
+    if np.array_equal(system, baseline):
+        return 1.0
+    return float(wilcoxon(system, baseline, alternative="less").pvalue)
+
+
+def finished(completed_s: FloatArray) -> BoolArray:
+    """(jobs,) whether a job has ended."""
+    return np.isfinite(completed_s)

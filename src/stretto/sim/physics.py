@@ -1,0 +1,194 @@
+"""The truth about every job of a workload, and what of it each view shows."""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from math import inf, nan
+from typing import Any, Protocol
+
+import numpy as np
+
+from stretto.model import (
+    Allocation,
+    BoolArray,
+    Durations,
+    FloatArray,
+    IntArray,
+    MeasuredSpeeds,
+    Progress,
+    Requests,
+    View,
+)
+from stretto.sim.recorded import RecordedRuns
+from stretto.sim.settings import SimSettings
+from stretto.sim.training import TrainingRun, TrainingTruth
+
+DONE_S = 1e-6  # a recorded job with less than this left has ended; rounding of times near 1e7 s
+
+
+class Books(Protocol):
+    """What the world itself has counted, as columns over all jobs."""
+
+    now_s: float
+    held_gpus: IntArray
+    held_since_s: FloatArray
+    executed_s: FloatArray
+    attained_gpu_s: FloatArray
+    first_start_s: FloatArray
+    last_stop_s: FloatArray
+    starts: IntArray
+    largest_held: IntArray
+
+
+class Physics:
+    """Training jobs as objects, recorded jobs as columns, behind one face."""
+
+    def __init__(
+        self,
+        requests: Requests,
+        training: Mapping[int, TrainingRun],
+        recorded: RecordedRuns,
+        tables: Sequence[MeasuredSpeeds] | None,
+        settings: SimSettings,
+    ) -> None:
+        """Rows of `training` are those of the workload; all others are recorded jobs."""
+        self.requests = requests
+        self.training = training
+        self.recorded = recorded
+        self.tables = tables
+        self.settings = settings
+        self._training_rows: BoolArray = np.zeros(len(requests.jobs), dtype=np.bool_)
+        self._training_rows[list(training)] = True
+        self._ends_s = np.full(len(requests.jobs), inf)
+
+    def is_training(self, row: int) -> bool:
+        """Whether it runs epoch by epoch."""
+        return row in self.training
+
+    def needs_watching(self, row: int, watches_training: bool) -> bool:
+        """Whether the world must look at it between decisions."""
+        return watches_training or row not in self.training
+
+    def next_s(self, row: int) -> float:
+        """When it next ends an epoch, or itself, if nothing changes."""
+        run = self.training.get(row)
+        return run.next_epoch_s() if run is not None else float(self._ends_s[row])
+
+    def advance(self, row: int, now_s: float) -> float:
+        """Run one job up to now; when it ended, NaN while it has not."""
+        run = self.training.get(row)
+        if run is not None:
+            run.advance(now_s)
+            return run.completed_s
+        ended_s = float(self._ends_s[row])
+        return ended_s if ended_s <= now_s + DONE_S else nan
+
+    def give(
+        self, row: int, after: Allocation, shape: tuple[int, ...], moved: bool, resumes: bool, now_s: float
+    ) -> bool:
+        """Change one job's GPUs; whether that (re)starts it."""
+        run = self.training.get(row)
+        if run is not None:
+            return run.give(after.kind, shape, moved, now_s)
+        overhead_s = self.settings.restart_s if resumes and moved else 0.0
+        self._ends_s[row] = self.recorded.give(row, after.kind, sum(shape), now_s, overhead_s)
+        return moved
+
+    def take(self, row: int, now_s: float) -> None:
+        """Take one job's GPUs away."""
+        run = self.training.get(row)
+        if run is not None:
+            run.give(-1, (), moved=True, now_s=now_s)
+            return
+        self._ends_s[row] = self.recorded.give(row, -1, 0, now_s, 0.0)
+        if not self.settings.checkpoints:
+            self.recorded.lose_progress(row)
+
+    def known(self, rows: IntArray, now_s: float, views: frozenset[View], books: Books) -> dict[str, Any]:
+        """The columns that these views show."""
+        known: dict[str, Any] = {}
+        if View.PROGRESS in views:
+            known["known_progress"] = self._progress(rows, now_s, books)
+        if View.ORACLE_DURATION in views:
+            known["known_durations"] = self._durations(rows, now_s)
+        if View.ESTIMATED_DURATION in views:
+            known["known_estimates"] = self._durations(rows, now_s)
+        if View.REMAINING_WORK in views:
+            known["known_work"] = self._remaining_work(rows, now_s)
+        if View.THROUGHPUT_TABLE in views or View.GOODPUT_MODEL in views:
+            assert self.tables is not None, "tables are built for worlds whose policy looks at speeds"
+            tables = self.tables
+            known["known_tables"] = [tables[row] for row in rows.tolist()]
+        if View.GOODPUT_MODEL in views:
+            training = self.training
+            known["known_evidence"] = [
+                training[row].evidence if row in training else None for row in rows.tolist()
+            ]
+        return known
+
+    def _progress(self, rows: IntArray, now_s: float, books: Books) -> Progress:
+        held = books.held_gpus[rows]
+        since_s = np.where(held > 0, now_s - books.held_since_s[rows], 0.0)
+        starts = books.starts[rows]
+        training = self.training
+        listed = rows.tolist()
+        return Progress(
+            executed_s=books.executed_s[rows] + since_s,
+            attained_gpu_s=books.attained_gpu_s[rows] + held * since_s,
+            first_start_s=books.first_start_s[rows],
+            last_stop_s=books.last_stop_s[rows],
+            restarts=np.maximum(starts - 1, 0),
+            largest_held_gpus=books.largest_held[rows],
+            epochs=np.array([training[row].epoch if row in training else 0 for row in listed], dtype=np.int64)
+            if training
+            else np.zeros(len(rows), dtype=np.int64),
+            recovering=np.array(
+                [
+                    row in training and training[row].countdown_s > 0 and bool(training[row].shape)
+                    for row in listed
+                ],
+                dtype=np.bool_,
+            )
+            if training
+            else self.recorded.since_s[rows] > now_s,
+        )
+
+    def _durations(self, rows: IntArray, now_s: float) -> Durations:
+        duration_s = self.recorded.work_s[rows]
+        remaining_s = self.recorded.left_now_s(rows, now_s)
+        for position, row in enumerate(rows.tolist()):
+            run = self.training.get(row)
+            if run is not None:
+                duration_s[position], remaining_s[position] = self._alone(row, run)
+        return Durations(duration_s, remaining_s)
+
+    def _remaining_work(self, rows: IntArray, now_s: float) -> FloatArray:
+        left = self.recorded.left_now_s(rows, now_s)
+        for position, row in enumerate(rows.tolist()):
+            run = self.training.get(row)
+            if run is not None:
+                left[position] = run.truth.epoch_ends[-1] - run.progress
+        return left
+
+    def _alone(self, row: int, run: TrainingRun) -> tuple[float, float]:
+        """(whole, remaining) seconds of a training job on what it asked for, on its fastest GPU type."""
+        job = self.requests.jobs[row]
+        ends_s = alone_s(run.truth, job.gpus, job.batch_size)
+        ends = run.truth.epoch_ends
+        if not ends_s:
+            return inf, inf
+        if run.done:
+            return ends_s[-1], 0.0
+        before = ends[run.epoch - 1] if run.epoch else 0.0
+        from_s = ends_s[run.epoch - 1] if run.epoch else 0.0
+        within = (run.progress - before) / (ends[run.epoch] - before)
+        return ends_s[-1], ends_s[-1] - (from_s + within * (ends_s[run.epoch] - from_s))
+
+
+@lru_cache(maxsize=4096)
+def alone_s(truth: TrainingTruth, gpus: int, batch: int) -> tuple[float, ...]:
+    """Seconds to the end of each epoch on consolidated GPUs of the fastest type, never interrupted.
+
+    Empty where the job can run on none of the types with so many GPUs.
+    """
+    times = [truth.alone_s(kind, gpus, batch) for kind in range(len(truth.limits.min_local))]
+    return min((ends_s for ends_s in times if ends_s), key=lambda ends_s: ends_s[-1], default=())

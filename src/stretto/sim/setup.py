@@ -1,0 +1,154 @@
+"""From a workload to the physics of a world: who runs by profiles, who by the catalogue, who by the clock."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from math import isnan
+
+import numpy as np
+
+from stretto.model import (
+    Adaptivity,
+    Cluster,
+    InputError,
+    Job,
+    MeasuredSpeeds,
+    Requests,
+    TrainingLimits,
+    frozen,
+)
+from stretto.sim.physics import Physics
+from stretto.sim.profiled_truth import profiled_truth
+from stretto.sim.profiles import ProfileLibrary
+from stretto.sim.recorded import RecordedRuns
+from stretto.sim.settings import Batches, Fidelity, SimSettings
+from stretto.sim.training import TrainingRun, TrainingTruth
+from stretto.traces.workload import Truth, Workload
+
+
+def physics_of(
+    workload: Workload, cluster: Cluster, settings: SimSettings, profiles: ProfileLibrary | None = None
+) -> Physics:
+    """The truth of every job of a workload on a cluster.
+
+    A job whose trace gives a duration runs by the clock; one without runs by the profile of its model, else
+    by the catalogue's. Raises InputError for a model that neither knows.
+    """
+    requests = Requests(workload.jobs, cluster)
+    truths = _Truths(cluster, settings, profiles)
+    training = {
+        row: _run(job, truths, settings)
+        for row, (job, truth) in enumerate(zip(workload.jobs, workload.truths, strict=True))
+        if isnan(truth.duration_s)
+    }
+    recorded = _recorded(workload, cluster)
+    return Physics(requests, training, recorded, _Tables(requests, training, recorded), settings)
+
+
+def truth_of(
+    job: Job, cluster: Cluster, settings: SimSettings, profiles: ProfileLibrary | None
+) -> TrainingTruth:
+    """What the model of one job really does on a cluster."""
+    return _Truths(cluster, settings, profiles).of(job)
+
+
+@dataclass
+class _Truths:
+    """One truth for each model, made when it is first asked for."""
+
+    cluster: Cluster
+    settings: SimSettings
+    profiles: ProfileLibrary | None
+    made: dict[str, TrainingTruth] = field(default_factory=dict)
+    shown: dict[tuple[str, int], TrainingLimits] = field(default_factory=dict)
+
+    def of(self, job: Job) -> TrainingTruth:
+        """The truth of a job's model."""
+        if job.model not in self.made:
+            self.made[job.model] = self._make(job)
+        return self.made[job.model]
+
+    def visible(self, job: Job) -> TrainingLimits:
+        """What schedulers are told: in the artifact, no batch above the submitted one is considered."""
+        limits = self.of(job).limits
+        if self.settings.fidelity is not Fidelity.ARTIFACT or not job.batch_size:
+            return limits
+        key = (job.model, job.batch_size)
+        if key not in self.shown:
+            self.shown[key] = replace(limits, max_batch=max(job.batch_size, limits.init_batch))
+        return self.shown[key]
+
+    def _make(self, job: Job) -> TrainingTruth:
+        if self.profiles is not None and job.model in self.profiles.names:
+            return profiled_truth(self.profiles.model(job.model), self.cluster, self.settings.fidelity)
+        from stretto.sim.parametric import parametric_truth
+
+        known = sorted(self.profiles.names) if self.profiles is not None else []
+        try:
+            return parametric_truth(job.model, self.cluster)
+        except InputError as unknown:
+            raise InputError(f"job {job.id}: {unknown}" + (f"; profiled: {known}" if known else "")) from None
+
+
+def _run(job: Job, truths: _Truths, settings: SimSettings) -> TrainingRun:
+    truth = truths.of(job)
+    fixed = settings.batches is Batches.TUNED or job.adaptivity is not Adaptivity.ADAPTIVE
+    return TrainingRun(
+        truth=truth,
+        visible=truths.visible(job),
+        fixed_batch=(job.batch_size or truth.limits.init_batch) if fixed else 0,
+        settings=settings,
+    )
+
+
+def _recorded(workload: Workload, cluster: Cluster) -> RecordedRuns:
+    work_s = np.array([truth.duration_s for truth in workload.truths], dtype=np.float64)
+    asked = np.array([job.gpus for job in workload.jobs], dtype=np.int64)
+    return RecordedRuns(work_s, asked, _type_speeds(workload.truths, cluster))
+
+
+def _type_speeds(truths: Sequence[Truth], cluster: Cluster) -> np.ndarray:
+    """(jobs, types) speed of each type relative to the one on which the job was recorded."""
+    speeds = np.array([gpu_type.speed for gpu_type in cluster.types])
+    rows: dict[str, np.ndarray] = {"": speeds}
+    for name in {truth.gpu_type for truth in truths} - {""}:
+        rows[name] = speeds / speeds[cluster.type_index(name)]
+    return np.array([rows[truth.gpu_type] for truth in truths])
+
+
+class _Tables(Sequence[MeasuredSpeeds]):
+    """Every job's measured speeds, made when they are first looked at and shared by equal jobs."""
+
+    def __init__(self, requests: Requests, training: dict[int, TrainingRun], recorded: RecordedRuns) -> None:
+        self.requests = requests
+        self.training = training
+        self.recorded = recorded
+        self.most_gpus = int(requests.cluster.capacity.max())
+        self.made: dict[object, MeasuredSpeeds] = {}
+
+    def __len__(self) -> int:
+        return len(self.requests.jobs)
+
+    def __iter__(self) -> Iterator[MeasuredSpeeds]:
+        return (self[row] for row in range(len(self)))
+
+    def __getitem__(self, row):  # type: ignore[no-untyped-def]
+        job = self.requests.jobs[row]
+        run = self.training.get(row)
+        key = (
+            (id(run.truth), job.batch_size)
+            if run is not None
+            else (job.gpus, self.recorded.type_speed[row].tobytes())
+        )
+        if key not in self.made:
+            self.made[key] = (
+                run.truth.table(job.batch_size or run.truth.limits.init_batch, self.most_gpus)
+                if run is not None
+                else self._linear(row, job.gpus)
+            )
+        return self.made[key]
+
+    def _linear(self, row: int, asked: int) -> MeasuredSpeeds:
+        """A recorded job's: proportional to the GPUs, 1 on those asked for."""
+        gpus = np.arange(self.most_gpus + 1) / asked
+        per_s = self.recorded.type_speed[row][:, None] * gpus[None, :]
+        return MeasuredSpeeds(frozen(per_s), frozen(per_s))

@@ -1,0 +1,227 @@
+"""A training job as the simulated world runs it: epochs, batch sizes, restarts, what it lets others see."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil, inf, nan
+from typing import Protocol
+
+from stretto.estimate import best_batch, fit
+from stretto.model import NOTHING_OBSERVED, Evidence, MeasuredSpeeds, Observations, Point, TrainingLimits
+from stretto.sim.settings import Fidelity, SimSettings
+
+
+class TrainingTruth(Protocol):
+    """What a model really does on this cluster's GPU types. Policies never see it."""
+
+    @property
+    def limits(self) -> TrainingLimits:
+        """Of the job's own batch choice."""
+
+    @property
+    def epoch_ends(self) -> tuple[float, ...]:
+        """Cumulative progress at the end of each epoch, in steps of the initial batch."""
+
+    @property
+    def restart_s(self) -> float:
+        """From being given GPUs to the first step."""
+
+    @property
+    def slowdown(self) -> float:
+        """Divides progress."""
+
+    def step(self, kind: int, shape: tuple[int, ...], local_batch: int) -> tuple[float, float]:
+        """(seconds of one synchronised step, seconds of it spent synchronising)."""
+
+    def grad_stats(self, batch: float, epoch: int) -> tuple[float, float]:
+        """(squared norm of the gradient, its variance at the initial batch) during an epoch."""
+
+    def most_local(self, kind: int, replicas: int) -> int:
+        """The largest local batch known to fit with so many replicas."""
+
+    def alone_s(self, kind: int, gpus: int, batch: int) -> tuple[float, ...]:
+        """Seconds to each epoch's end on consolidated GPUs at a fixed batch; empty where it cannot run."""
+
+    def table(self, batch: int, most_gpus: int) -> MeasuredSpeeds:
+        """Steps per second at a fixed batch on 1 to `most_gpus` consolidated GPUs, by type."""
+
+
+@dataclass(slots=True)
+class TrainingRun:
+    """One job's true state. Advanced by the world, a segment at a time."""
+
+    truth: TrainingTruth
+    visible: TrainingLimits  # what schedulers are told
+    fixed_batch: int  # 0: chooses its own
+    settings: SimSettings
+    now_s: float = 0.0
+    epoch: int = 0
+    progress: float = 0.0
+    kind: int = -1
+    shape: tuple[int, ...] = ()
+    local_batch: int = 0
+    accumulation: int = 0
+    countdown_s: float = 0.0  # until the first step after a start
+    starts: int = 0
+    completed_s: float = nan
+    evidence: Evidence | None = None
+
+    def __post_init__(self) -> None:
+        """Nothing has been seen of it yet."""
+        types = len(self.truth.limits.min_local)
+        self.evidence = Evidence(
+            self.visible, (NOTHING_OBSERVED,) * types, nan, nan, fixed_batch=self.fixed_batch
+        )
+
+    @property
+    def replicas(self) -> int:
+        """Copies of the model that train side by side; one takes several GPUs in hybrid parallel jobs."""
+        return sum(self.shape) // int(self.truth.limits.replica_gpus[self.kind])
+
+    @property
+    def done(self) -> bool:
+        """All epochs are finished."""
+        return self.epoch >= len(self.truth.epoch_ends)
+
+    def give(self, kind: int, shape: tuple[int, ...], moved: bool, now_s: float) -> bool:
+        """Change its GPUs at `now_s` (no shape: take them away); whether that restarts it.
+
+        In the artifact's world a job restarts when its shape or GPU type changes; another node of the same
+        shape is free. Otherwise any change of nodes restarts it too.
+        """
+        self.now_s = now_s
+        if not shape:
+            self.kind, self.shape = -1, ()
+            return False
+        same = kind == self.kind and shape == self.shape
+        if same and not (moved and self.settings.fidelity is Fidelity.PAPER):
+            return False
+        self.kind, self.shape = kind, shape
+        self.countdown_s = self.truth.restart_s
+        self.starts += 1
+        self._choose_batch()
+        return True
+
+    def advance(self, to_s: float) -> None:
+        """Run from where it stands to `to_s`, crossing epochs on the way."""
+        left_s = to_s - self.now_s
+        self.now_s = to_s
+        if not self.shape or left_s <= 0 or self.done:
+            return
+        delay_s = min(self.countdown_s, left_s)
+        self.countdown_s -= delay_s
+        left_s -= delay_s
+        whole_seconds = self.settings.fidelity is Fidelity.ARTIFACT
+        while left_s > 0 and not self.done:
+            rate = self._observe_and_rate()
+            needed = self.truth.epoch_ends[self.epoch] - self.progress
+            if rate * left_s < needed:
+                self.progress += rate * left_s
+                left_s = 0.0
+            else:
+                spent_s = float(round(needed / rate)) if whole_seconds else needed / rate
+                left_s -= spent_s
+                self.progress = self.truth.epoch_ends[self.epoch]
+                self.epoch += 1
+                if self.done:
+                    self.completed_s = to_s - left_s
+            self._choose_batch()
+
+    def next_epoch_s(self) -> float:
+        """When the current epoch ends if nothing changes; infinite while it holds no GPUs."""
+        if not self.shape or self.done:
+            return inf
+        rate = self._rate()
+        wait_s = (self.truth.epoch_ends[self.epoch] - self.progress) / rate
+        if self.settings.fidelity is Fidelity.ARTIFACT:
+            wait_s = float(ceil(wait_s))  # the step in which the artifact would see it
+        return self.now_s + self.countdown_s + max(wait_s, 1e-6)
+
+    def _rate(self) -> float:
+        """Progress per second at the present batch: gain / iteration time / slow-down."""
+        step_s, sync_s = self.truth.step(self.kind, self.shape, self.local_batch)
+        batch = self.replicas * self.local_batch * (self.accumulation + 1)
+        grad_sqr, grad_var = self.truth.grad_stats(batch, self.epoch)
+        scale = batch / self.truth.limits.init_batch
+        noise = grad_var / scale + grad_sqr
+        gain = (grad_var + grad_sqr) / noise if noise > 0 else 1.0
+        iteration_s = step_s + self.accumulation * (step_s - sync_s)
+        return gain / iteration_s / self.truth.slowdown
+
+    def _observe_and_rate(self) -> float:
+        """Record what this segment shows, and return its progress per second."""
+        step_s, sync_s = self.truth.step(self.kind, self.shape, self.local_batch)
+        replicas = self.replicas
+        batch = replicas * self.local_batch * (self.accumulation + 1)
+        grad_sqr, grad_var = self.truth.grad_stats(batch, self.epoch)
+        before = self.evidence
+        assert before is not None
+        observed = before.observed
+        seen = observed[self.kind].with_point(
+            Point(len(self.shape), replicas, self.local_batch, step_s - sync_s, step_s)
+        )
+        if seen is not observed[self.kind] or grad_sqr != before.grad_sqr or grad_var != before.grad_var:
+            observed = (*observed[: self.kind], seen, *observed[self.kind + 1 :])
+            self.evidence = Evidence(before.limits, observed, grad_sqr, grad_var, before.fixed_batch)
+        return self._rate()
+
+    def _choose_batch(self) -> None:
+        """Re-choose local batch and accumulation for the GPUs held, as the job's own agent would."""
+        if not self.shape:
+            return
+        evidence = self.evidence
+        assert evidence is not None
+        replicas = self.replicas
+        limits = self.truth.limits
+        most_local = int(limits.max_local[self.kind])
+        if self.fixed_batch:
+            self.local_batch, self.accumulation = _split(self.fixed_batch, replicas, most_local)
+            return
+        observed = evidence.observed[self.kind]
+        if not observed:
+            batch = max(limits.init_batch, int(limits.min_local[self.kind]) * replicas)
+            self.local_batch, self.accumulation = _split(batch, replicas, most_local, limits.init_batch)
+        else:
+            self.local_batch, self.accumulation = _best_split(
+                observed, evidence.grad_sqr, evidence.grad_var, limits, self.kind, len(self.shape), replicas
+            )
+        fits = self.truth.most_local(self.kind, replicas)
+        cap = limits.max_batch // (replicas * (self.accumulation + 1))
+        self.local_batch = max(1, min(self.local_batch, fits, cap))
+
+
+def _split(batch: int, replicas: int, most_local: int, init_batch: int = 0) -> tuple[int, int]:
+    """(local batch, accumulation) of a total batch: as few passes as memory allows."""
+    share = ceil(batch / replicas)
+    accumulation = ceil(share / most_local) - 1
+    if init_batch and replicas == 1 and batch > init_batch:
+        accumulation = max(accumulation, 1)  # a single replica needs two passes to measure gradient noise
+    return ceil(share / (accumulation + 1)), accumulation
+
+
+Splitter = Callable[..., tuple[int, int]]
+
+
+@lru_cache(maxsize=65_536)
+def _best_split(
+    observed: Observations,
+    grad_sqr: float,
+    grad_var: float,
+    limits: TrainingLimits,
+    kind: int,
+    nodes: int,
+    gpus: int,
+) -> tuple[int, int]:
+    """(local batch, accumulation) of most goodput by the job's own model of this GPU type."""
+    best = best_batch(
+        fit(observed),
+        grad_sqr=grad_sqr,
+        grad_var=grad_var,
+        init_batch=limits.init_batch,
+        max_batch=limits.max_batch,
+        min_local=int(limits.min_local[kind]),
+        max_local=int(limits.max_local[kind]),
+        nodes=nodes,
+        gpus=gpus,
+    )
+    return best.local_batch, best.accumulation
