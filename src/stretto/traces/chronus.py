@@ -61,7 +61,8 @@ def _numbers(text: str) -> tuple[float, ...]:
 CHRONUS = Format(
     name="chronus",
     columns=frozenset(
-        ["job_id", "num_gpu", "submit_time", "duration", "expect_time_list", "expect_value_list", "best_effort"]
+        {"job_id", "num_gpu", "submit_time", "duration", "best_effort"}
+        | {"expect_time_list", "expect_value_list"}
     ),
     read=read,
     about="Philly with deadlines, published with Chronus; minutes",

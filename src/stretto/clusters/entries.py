@@ -1,0 +1,117 @@
+"""Values out of a YAML document, each checked, with one clear line for what is wrong."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf, isfinite
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from stretto.catalogue.spelling import did_you_mean
+from stretto.model import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A mapping of a document and where it stands, for messages."""
+
+    where: str
+    values: Mapping[str, Any]
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """A text; numbers are refused, since YAML reads 007 and 1e3 as such."""
+        value = self._value(key, default)
+        if not isinstance(value, str) or (not value and default is None):
+            raise self._wrong(key, "a text", value)
+        return value
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """A list of texts, empty where there is none."""
+        value = self.values.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(one, str) and one for one in value):
+            raise self._wrong(key, "a list of texts", value)
+        return tuple(value)
+
+    def number(self, key: str, default: float, above: float = -inf, at_least: float = 0.0) -> float:
+        """A finite number, within bounds."""
+        value = self._value(key, default)
+        expected = f"a number > {above:g}" if above > -inf else f"a number >= {at_least:g}"
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self._wrong(key, expected, value)
+        if not isfinite(value) or value < at_least or value <= above:
+            raise self._wrong(key, expected, value)
+        return float(value)
+
+    def count(self, key: str, default: int | None = None, at_least: int = 1) -> int:
+        """A whole number, at least so many."""
+        value = self._value(key, default)
+        if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
+            raise self._wrong(key, f"a whole number >= {at_least}", value)
+        return value
+
+    def _value(self, key: str, default: Any) -> Any:
+        if key in self.values:
+            return self.values[key]
+        if default is None:
+            raise InputError(f"{self.where}: missing {key}")
+        return default
+
+    def _wrong(self, key: str, expected: str, value: object) -> InputError:
+        return InputError(f"{self.where}: {key} must be {expected}, got {value!r}")
+
+
+def entry_of(value: Any, where: str, keys: Sequence[str] | None = None) -> Entry:
+    """A mapping as an entry. Raises InputError for anything else and for keys that are not among `keys`."""
+    if not isinstance(value, dict):
+        raise InputError(f"{where}: expected keys and values, got {value!r}")
+    for key in value:
+        if not isinstance(key, str):
+            raise InputError(f"{where}: a key must be a text, got {key!r}; write it in quotes")
+        if keys is not None and key not in keys:
+            raise InputError(f"{where}: unknown key {key!r}, {did_you_mean(key, keys)}")
+    return Entry(where, value)
+
+
+def items_of(entry: Entry, key: str) -> Sequence[Any]:
+    """The list under a key, empty where there is none."""
+    value = entry.values.get(key, [])
+    if not isinstance(value, list):
+        raise InputError(f"{entry.where}: {key} must be a list, got {value!r}")
+    return value
+
+
+def read_yaml(text: str, where: str) -> Any:
+    """The document in a text. Raises InputError for bad syntax and for keys that are there twice."""
+    try:
+        return yaml.load(text, Loader=_Strict)  # a SafeLoader that also refuses double keys
+    except yaml.MarkedYAMLError as error:
+        line = f" line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise InputError(f"{where}{line}: {error.problem}") from None
+    except yaml.YAMLError as error:
+        raise InputError(f"{where}: {' '.join(str(error).split())}") from None
+
+
+def read_text(path: Path) -> str:
+    """The text of a file. Raises InputError where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: expected UTF-8 text: {error.reason} at byte {error.start}") from error
+
+
+class _Strict(yaml.SafeLoader):
+    """PyYAML keeps the last of equal keys; here they are an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key, _ in node.value:
+            name = self.construct_object(key, deep=True)
+            if isinstance(name, str) and name in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"key {name!r} is there twice", key.start_mark
+                )
+            seen.add(name if isinstance(name, str) else id(key))
+        return super().construct_mapping(node, deep)
