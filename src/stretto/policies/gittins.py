@@ -20,16 +20,14 @@ def gittins_index_within(samples: FloatArray, attained: FloatArray, horizon: Flo
     finishing = within - beyond
     longer = len(services) - within
     spent = total[within] - total[beyond] - attained * finishing
-    spent = spent + np.where(longer > 0, longer * horizon, 0.0)
-    return np.divide(finishing, spent, out=np.zeros(len(attained)), where=spent > 0)
+    spent = spent + longer * np.where(longer > 0, horizon, 0.0)
+    index: FloatArray = np.divide(finishing, spent, out=np.zeros(len(attained)), where=spent > 0)
+    return index
 
 
 def gittins_index(samples: FloatArray, attained: FloatArray) -> FloatArray:
     """(jobs,) the largest index over every horizon; it is reached where a sample ends."""
-    services = np.unique(samples)
-    best = np.zeros(len(attained))
-    for service in services:
-        reach = service - attained
-        index = gittins_index_within(samples, attained, np.maximum(reach, 1.0))
-        best = np.maximum(best, np.where(reach > 0, index, 0.0))
+    reach = np.maximum(np.unique(samples) - attained[:, None], 0.0)  # (jobs, samples)
+    index = gittins_index_within(samples, np.repeat(attained, reach.shape[1]), reach.ravel())
+    best: FloatArray = index.reshape(reach.shape).max(axis=1, initial=0.0)
     return best

@@ -45,9 +45,7 @@ class Remembered:
 
     promoted: tuple[tuple[JobId, float, float], ...] = ()  # (job, its GPU-s and its seconds of running then)
     last: LastSeen = field(default_factory=LastSeen)
-    services_gpu_s: FloatArray = field(
-        default_factory=lambda: np.zeros(0)
-    )  # of jobs that ended, oldest first
+    services_gpu_s: FloatArray = field(default_factory=lambda: np.zeros(0))  # of ended jobs, oldest first
 
 
 @dataclass(frozen=True)
@@ -62,17 +60,13 @@ class Tiresias:
     Deviation: no skew-based consolidation; the paper's profile of tensor sizes is not known here.
     """
 
-    queue_bounds_gpu_s: tuple[float, ...] = (
-        18_000.0,
-    )  # GPU-seconds where a queue ends; 2 queues, as in Lucid
+    queue_bounds_gpu_s: tuple[float, ...] = (18_000.0,)  # GPU-seconds where a queue ends; as in Lucid
     starvation_factor: float = 0.0  # back to the first queue after waiting this times its run time; 0: never
     gittins: bool = False  # 2D-Gittins instead of 2D-LAS within a queue
     gittins_supremum: bool = False  # index over every horizon instead of to the end of the queue
-    service_samples_gpu_s: tuple[
-        float, ...
-    ] = ()  # GPU-seconds of past jobs; empty: learned from those that end
+    service_samples_gpu_s: tuple[float, ...] = ()  # GPU-seconds of past jobs; empty: learned
     most_samples: int = 1_000  # learned services that are kept, the latest; chosen: a steady quantile
-    round_s: float | None = None  # seconds between additional decisions, as simulators with a clock tick have
+    round_s: float | None = None  # seconds between additional decisions, for worlds with a clock tick
 
     name: ClassVar[str] = "tiresias"
     views: ClassVar[frozenset[View]] = frozenset({View.PROGRESS})
@@ -120,9 +114,7 @@ class Tiresias:
         )
 
     def _index(self, served_gpu_s: FloatArray, queue: IntArray, remembered: Remembered) -> FloatArray:
-        samples = (
-            np.array(self.service_samples_gpu_s) if self.service_samples_gpu_s else remembered.services_gpu_s
-        )
+        samples = remembered.services_gpu_s if self._learns else np.array(self.service_samples_gpu_s)
         if self.gittins_supremum:
             return gittins_index(samples, served_gpu_s)
         ends = np.array((*self.queue_bounds_gpu_s, inf))
@@ -153,14 +145,12 @@ class Tiresias:
         return float(snapshot.now_s + after_s) if isfinite(after_s) else None
 
     def _promote_starving(self, snapshot: Snapshot, remembered: Remembered) -> Remembered:
-        """Those that have waited `starvation_factor` times as long as they ran start afresh (section 3.2.3)."""
+        """Those that have waited `starvation_factor` times as long as they ran start afresh."""
         if self.starvation_factor == 0:
             return remembered
         jobs = snapshot.jobs
         served_gpu_s, run_s = _since_promotion(jobs, remembered)
-        waited = (jobs.held_gpus == 0) & (
-            _pending_s(snapshot) + SLACK >= self.starvation_factor * run_s
-        )  # false where it never ran: pending is NaN
+        waited = (jobs.held_gpus == 0) & (_pending_s(snapshot) + SLACK >= self.starvation_factor * run_s)
         demoted = served_gpu_s + SLACK >= min(self.queue_bounds_gpu_s, default=inf)
         active = set(jobs.ids)
         promoted = {entry[0]: entry for entry in remembered.promoted if entry[0] in active}
@@ -190,7 +180,7 @@ class Tiresias:
     def _to_remember(self, snapshot: Snapshot, shares: Shares, remembered: Remembered) -> Memory:
         if self._learns:
             jobs = snapshot.jobs
-            last = LastSeen(snapshot.now_s, jobs.ids, jobs.progress.attained_gpu_s, shares.gpus)
+            last = LastSeen(snapshot.now_s, jobs.ids, jobs.progress.attained_gpu_s.copy(), shares.gpus)
             return replace(remembered, last=last)
         return remembered if self.starvation_factor > 0 else None
 
@@ -218,6 +208,7 @@ def _since_promotion(jobs: JobTable, remembered: Remembered) -> tuple[FloatArray
 
 
 def _pending_s(snapshot: Snapshot) -> FloatArray:
-    """(jobs,) seconds since each job last ran: 0 where it runs, NaN where it never did."""
+    """(jobs,) seconds since each job last ran: 0 where it runs, -inf where it never did."""
     jobs = snapshot.jobs
-    return np.where(jobs.held_gpus > 0, 0.0, snapshot.now_s - jobs.progress.last_stop_s)
+    last_stop_s = np.nan_to_num(jobs.progress.last_stop_s, nan=inf)
+    return np.where(jobs.held_gpus > 0, 0.0, snapshot.now_s - last_stop_s)

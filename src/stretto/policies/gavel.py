@@ -1,0 +1,211 @@
+"""Gavel: time fractions by a linear programme, realised in rounds."""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import ClassVar
+
+import numpy as np
+
+from stretto.model import (
+    BoolArray,
+    Cluster,
+    Configurations,
+    FloatArray,
+    InputError,
+    IntArray,
+    JobTable,
+    Reasons,
+    Shares,
+    Snapshot,
+    Speeds,
+    Triggers,
+    View,
+    Why,
+    every,
+)
+from stretto.policies.admission import NO_CONFIGURATIONS, most_gpus_of_one_job, reasons_after
+from stretto.policies.gavel_programs import (
+    Timeshare,
+    finish_time_fairness,
+    isolated_per_s,
+    max_min_fairness,
+    max_sum_throughput,
+    shortest_makespan,
+)
+from stretto.policies.gavel_rounds import Account, Ledger, account_now, fill, new_account, pairs_by_priority
+
+
+class Objective(StrEnum):
+    """What the time fractions make the most of."""
+
+    MAX_SUM_THROUGHPUT = "max-sum-throughput"
+    MAX_MIN_FAIRNESS = "max-min-fairness"
+    FINISH_TIME_FAIRNESS = "finish-time-fairness"
+    MAKESPAN = "makespan"
+
+
+MOST_STEPS = 1e15  # stands for a job without an end
+SHORTEST_JOB_S = 1.0  # chosen: keeps a ratio of times meaningful for jobs about to end
+NEEDS_REMAINING_WORK = frozenset({Objective.FINISH_TIME_FAIRNESS, Objective.MAKESPAN})
+
+
+@dataclass(frozen=True)
+class Gavel:
+    """Give each job the fractions of time on each GPU type that an objective wants, round by round.
+
+    Gavel (Narayanan et al., OSDI 2020), sections 4 and 5. Jobs keep their own batch size and GPU count; a
+    linear programme says what fraction X of its time each job should run on each type. Every round, pairs
+    of job and type run by decreasing X / f, f being the part of that type's time that the job received.
+
+    Throughput is in steps per second and not normalised between models, as in Sia's simulations: models
+    with short steps win. Deviations: equal jobs share the time of their kind evenly, where the solver's
+    vertex would pick one of them (an interior-point solver, as published, evens them out too); a job that
+    may not be preempted keeps what it holds, its GPUs being left out of the programme; and a job never runs
+    on a type that is smaller than itself, though `too_large_per_s` may book time for it there.
+    """
+
+    objective: Objective = Objective.MAX_SUM_THROUGHPUT
+    round_s: float = 360.0  # seconds [Gavel, Sia]
+    head_start: float = 0.5  # rounds that a new job counts as received [published code]; 0: it goes first
+    too_large_per_s: float = 0.1  # steps/s credited, when summed, on a type smaller than the job [Sia]
+
+    name: ClassVar[str] = "gavel"
+    placer: ClassVar[str] = "relaxed"
+    paper: ClassVar[str] = "Gavel (OSDI 2020)"
+
+    def __post_init__(self) -> None:
+        """Check the knobs."""
+        if not self.round_s > 0:
+            raise InputError(f"round_s must be > 0, got {self.round_s}")
+        if not self.head_start >= 0:
+            raise InputError(f"head_start must be >= 0, got {self.head_start}")
+        if not self.too_large_per_s >= 0:
+            raise InputError(f"too_large_per_s must be >= 0, got {self.too_large_per_s}")
+
+    @property
+    def views(self) -> frozenset[View]:
+        """Measured throughput, and for two of the objectives what is left to do."""
+        remaining = {View.REMAINING_WORK} if self.objective in NEEDS_REMAINING_WORK else set()
+        return frozenset({View.THROUGHPUT_TABLE} | remaining)
+
+    @property
+    def triggers(self) -> Triggers:
+        """Rounds only."""
+        return every(self.round_s)
+
+    def configurations(self, cluster: Cluster) -> Configurations:
+        """None: the throughput at the GPUs asked for is enough."""
+        return NO_CONFIGURATIONS
+
+    def allocate(self, snapshot: Snapshot, speeds: Speeds) -> Shares:
+        """Whole requests by priority, each on the type where its priority is highest."""
+        jobs = snapshot.jobs
+        kept = (jobs.held_gpus > 0) & ~jobs.preemptible
+        capacity = np.maximum(snapshot.capacity - _held_by_type(snapshot, kept), 0)
+        measured = np.where(jobs.allowed_kinds, np.nan_to_num(speeds.requested_per_s, nan=0.0), 0.0)
+        fits = jobs.gpus[:, None] <= most_gpus_of_one_job(snapshot.cluster)
+        can_run = fits & (measured > 0) & (capacity > 0) & ~kept[:, None]
+        remaining = self._remaining(jobs)
+
+        before = snapshot.memory if isinstance(snapshot.memory, Ledger) else None
+        account = (
+            account_now(snapshot, before, remaining, self._head_start_s)
+            if before
+            else new_account(len(jobs), len(capacity), self._head_start_s)
+        )
+        per_s = self._per_s(measured, can_run, fits)
+        if before and _same_programme(before, jobs, per_s, capacity):
+            share, isolated = before.share, before.isolated_per_s
+        else:
+            share, isolated = self._solve(snapshot, per_s, capacity, remaining, account)
+
+        rows, kinds = pairs_by_priority(share.fraction, account, self._head_start_s, can_run)
+        kind, left = fill(rows, kinds, jobs.gpus, capacity, given=np.where(kept, jobs.held_kind, -1))
+        gpus = np.where(kept, jobs.held_gpus, np.where(kind >= 0, jobs.gpus, 0))
+        return Shares(
+            gpus=gpus,
+            kind=kind,
+            nodes=np.zeros(len(jobs), dtype=np.int64),
+            why=_reasons(snapshot, gpus, left, share.fraction, can_run),
+            memory=Ledger(
+                snapshot.now_s, jobs.ids, kind, account, per_s, capacity, share, remaining, isolated
+            ),
+            prices=share.prices,
+        )
+
+    @property
+    def _head_start_s(self) -> float:
+        return self.head_start * self.round_s
+
+    def _remaining(self, jobs: JobTable) -> FloatArray:
+        """(jobs,) steps left where the objective asks, else zeros."""
+        if self.objective not in NEEDS_REMAINING_WORK:
+            return np.zeros(len(jobs))
+        return np.nan_to_num(jobs.remaining_work, nan=0.0, posinf=MOST_STEPS)
+
+    def _per_s(self, measured: FloatArray, can_run: BoolArray, fits: BoolArray) -> FloatArray:
+        """(jobs, types) the throughputs that the programme is given; rows of 0 are left out of it."""
+        per_s = np.where(can_run, measured, 0.0)
+        if self.objective is Objective.MAX_SUM_THROUGHPUT and not fits.all():
+            too_large = ~fits & can_run.any(axis=1, keepdims=True)
+            per_s[too_large] = self.too_large_per_s
+        return per_s
+
+    def _solve(
+        self,
+        snapshot: Snapshot,
+        per_s: FloatArray,
+        capacity: IntArray,
+        remaining: FloatArray,
+        account: Account,
+    ) -> tuple[Timeshare, FloatArray]:
+        """The objective's optimum and (jobs,) throughputs in isolation; zeros for jobs left out."""
+        jobs = snapshot.jobs
+        within = np.flatnonzero(per_s.any(axis=1))
+        isolated = np.zeros(len(jobs))
+        if not within.size:
+            return Timeshare(np.zeros(per_s.shape), np.zeros(len(capacity)), 0.0), isolated
+        problem = (per_s[within], jobs.gpus[within], capacity)
+        match self.objective:
+            case Objective.MAX_SUM_THROUGHPUT:
+                found = max_sum_throughput(*problem)
+            case Objective.MAX_MIN_FAIRNESS:
+                found = max_min_fairness(*problem, weight=jobs.weight[within])
+            case Objective.MAKESPAN:
+                found = shortest_makespan(*problem, remaining=remaining[within])
+            case Objective.FINISH_TIME_FAIRNESS:
+                isolated[within] = isolated_per_s(*problem)
+                found = finish_time_fairness(
+                    *problem,
+                    age_s=snapshot.now_s - jobs.submitted_s[within],
+                    remaining=remaining[within],
+                    isolated_s=np.maximum(
+                        account.isolated_s[within] + remaining[within] / isolated[within], SHORTEST_JOB_S
+                    ),
+                )
+        fraction = np.zeros(per_s.shape)
+        fraction[within] = found.fraction
+        return replace(found, fraction=fraction), isolated
+
+
+def _held_by_type(snapshot: Snapshot, rows: BoolArray) -> IntArray:
+    jobs, types = snapshot.jobs, len(snapshot.cluster.types)
+    return np.bincount(jobs.held_kind[rows], jobs.held_gpus[rows], types).astype(np.int64)
+
+
+def _same_programme(before: Ledger, jobs: JobTable, per_s: FloatArray, capacity: IntArray) -> bool:
+    return (
+        before.ids == jobs.ids
+        and np.array_equal(before.per_s, per_s)
+        and np.array_equal(before.capacity, capacity)
+    )
+
+
+def _reasons(
+    snapshot: Snapshot, gpus: IntArray, left: IntArray, fraction: FloatArray, can_run: BoolArray
+) -> Reasons:
+    why = reasons_after(snapshot, gpus, left)
+    possible = (gpus == 0) & (why.code > 0)
+    why.code[possible & (fraction.sum(axis=1) == 0)] = Why.WORTH_LESS
+    why.code[possible & ~can_run.any(axis=1)] = Why.NOT_PROFILED
+    return why
