@@ -1,0 +1,73 @@
+"""Pages keep up with the code: links lead somewhere, names that they mention exist."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stretto.model import Requests, View
+from stretto.sim import metrics
+from stretto.sim.history import History
+from stretto.sim.result import Result
+from stretto.testing.builders import a_cluster, a_job
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")])
+
+
+def text(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    local = [link.split("#")[0] for link in links if "://" not in link and not link.startswith("#")]
+    assert [link for link in local if not (page.parent / link).exists()] == []
+
+
+def test_every_page_can_be_reached_from_the_index() -> None:
+    index = text("docs/index.md")
+    pages = [path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")]
+    assert [page for page in pages if page != "index.md" and f"({page})" not in index] == []
+
+
+def test_every_figure_of_a_summary_is_defined() -> None:
+    jobs = [a_job("a")]
+    cluster = a_cluster(1)
+    once = np.ones(1)
+    result = Result(
+        policy="",
+        trace="",
+        cluster=cluster,
+        seed=0,
+        synthetic=True,
+        settings={},
+        requests=Requests(jobs, cluster),
+        completed_s=once,
+        first_start_s=once,
+        executed_s=once,
+        attained_gpu_s=once,
+        restarts=np.ones(1, dtype=np.int64),
+        history=History(1),
+        decision_ms=once,
+        wall_s=1.0,
+        peak_rss_mb=1.0,
+    )
+    page = text("docs/metrics.md")
+    assert [figure for figure in result.summary() if f"`{figure}`" not in page] == []
+
+
+def test_every_function_that_the_metrics_page_names_exists() -> None:
+    named = re.findall(r"`metrics\.(\w+)`", text("docs/metrics.md"))
+    assert named
+    assert [name for name in named if not hasattr(metrics, name)] == []
+
+
+def test_the_overview_shows_every_view_and_every_folder() -> None:
+    page = text("docs/overview.md")
+    assert [view.value for view in View if f"`{view.value}`" not in page] == []
+    folders = sorted(path.parent.name for path in (ROOT / "src" / "stretto").glob("*/__init__.py"))
+    for where in (page, text("README.md")):
+        assert [folder for folder in folders if f"{folder}/" not in where] == []
