@@ -1,0 +1,134 @@
+"""Branch and bound by HiGHS, within a budget of nodes.
+
+Rows that are alike are one class with a count, one integer variable per class and column: a program over the
+single rows would be searched once for every order of equal rows, without end.
+"""
+
+from dataclasses import dataclass
+
+import highspy
+import numpy as np
+
+from stretto.solve.arrays import FloatArray, IntArray
+from stretto.solve.linear import quiet_highs
+from stretto.solve.program import Program
+
+_COLUMNWISE = int(highspy.MatrixFormat.kColwise)
+_MINIMISE = int(highspy.ObjSense.kMinimize)
+_INTEGER = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Branched:
+    """What came of the branching."""
+
+    pick: IntArray  # (rows,) the best choice found, or the one it started from
+    bound: float  # no choice is worth more
+    nodes: int
+    proven: bool  # nothing is better than the pick, to HiGHS's tolerance of about 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class _Classes:
+    """Rows that are alike, and the cells of one of each class."""
+
+    members: list[IntArray]  # (classes,) rows of each, ascending
+    of_cell: IntArray  # (cells,) class
+    column: IntArray  # (cells,) never "none"
+    worth: FloatArray  # (cells,)
+    units: IntArray  # (cells,)
+
+
+def branched(program: Program, start: IntArray, nodes: int) -> Branched:
+    """The best choice found with at most `nodes` branch-and-bound nodes, from the feasible pick `start`."""
+    classes = _classes(program)
+    if not classes.column.size:
+        return Branched(start, 0.0, 0, proven=True)
+    scale = float(classes.worth.max())
+    highs = _loaded(program, classes, scale)
+    highs.setOptionValue("mip_max_nodes", nodes)
+    highs.setOptionValue("mip_rel_gap", 0.0)
+    highs.setOptionValue("mip_abs_gap", 0.0)
+    known = highspy.HighsSolution()
+    known.col_value = _counts(program, classes, start).tolist()
+    highs.setSolution(known)
+    highs.run()
+
+    info = highs.getInfo()
+    pick = start
+    if info.primal_solution_status == int(highspy.SolutionStatus.kSolutionStatusFeasible):
+        found = _picks(program, classes, np.rint(np.array(highs.getSolution().col_value)).astype(np.int64))
+        if program.total(found) > program.total(start) and (program.taken(found) <= program.capacity).all():
+            pick = found
+    proven = highs.getModelStatus() == highspy.HighsModelStatus.kOptimal
+    bound = program.total(pick) if proven else -float(info.mip_dual_bound) * scale
+    return Branched(pick, bound, int(info.mip_node_count), proven)
+
+
+def _classes(program: Program) -> _Classes:
+    members: dict[bytes, list[int]] = {}
+    per_row = program.units.shape[0] > 1
+    for row in range(program.worth.shape[0]):
+        key = program.worth[row].tobytes()
+        if per_row:
+            key += np.where(program.worth[row] > 0, program.units[row], 0).tobytes()
+        members.setdefault(key, []).append(row)
+    first = np.array([rows[0] for rows in members.values()], dtype=np.int64)
+    of_cell, column = np.nonzero(program.worth[first] > 0)
+    units = program.units[first[of_cell] if per_row else 0, column]
+    return _Classes(
+        [np.array(rows) for rows in members.values()],
+        of_cell,
+        column,
+        program.worth[first[of_cell], column],
+        units,
+    )
+
+
+def _loaded(program: Program, classes: _Classes, scale: float) -> highspy.Highs:
+    """HiGHS with one variable per cell, one row per class, one row per kind."""
+    cells = classes.column.size
+    counts = np.array([rows.size for rows in classes.members], dtype=np.float64)
+    index = np.empty(2 * cells, dtype=np.int32)
+    index[0::2] = classes.of_cell
+    index[1::2] = counts.size + program.kind[classes.column]
+    entry = np.ones(2 * cells)
+    entry[1::2] = classes.units
+    upper = np.concatenate((counts, program.capacity.astype(np.float64)))
+    highs = quiet_highs()
+    highs.passModel(
+        cells,
+        upper.size,
+        2 * cells,
+        _COLUMNWISE,
+        _MINIMISE,
+        0.0,
+        -classes.worth / scale,
+        np.zeros(cells),
+        counts[classes.of_cell],
+        np.full(upper.size, -np.inf),
+        upper,
+        np.arange(0, 2 * cells + 1, 2, dtype=np.int32),
+        index,
+        entry,
+        np.full(cells, _INTEGER, dtype=np.int32),
+    )
+    return highs
+
+
+def _counts(program: Program, classes: _Classes, pick: IntArray) -> FloatArray:
+    """How many rows of the class pick the column, for each cell."""
+    table = np.zeros((len(classes.members), program.worth.shape[1]))
+    for number, rows in enumerate(classes.members):
+        np.add.at(table[number], pick[rows], 1.0)
+    return table[classes.of_cell, classes.column]
+
+
+def _picks(program: Program, classes: _Classes, counts: IntArray) -> IntArray:
+    """Give each class's columns to its rows, lowest column to lowest row."""
+    pick = np.zeros(program.worth.shape[0], dtype=np.int64)
+    for number, rows in enumerate(classes.members):
+        cells = np.flatnonzero((classes.of_cell == number) & (counts > 0))
+        columns = np.repeat(classes.column[cells], counts[cells])
+        pick[rows[: columns.size]] = columns
+    return pick

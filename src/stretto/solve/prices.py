@@ -1,0 +1,153 @@
+"""Prices for the kinds of units: the Lagrangian relaxation of the assignment problem.
+
+With a price per unit of each kind, every row chooses for itself. For any prices p >= 0
+
+    L(p) = sum over rows of max over columns (worth - p * units) + p * capacity
+
+bounds the worth of every choice within the capacities, and the p with the least L gives the bound of the
+linear relaxation. L is convex and piecewise linear in a handful of prices, so a cutting-plane method finds
+its minimum in 10 to 30 evaluations: Dantzig and Wolfe's master problem over the patterns seen so far (what
+all rows together chose at some prices), a linear programme of `kinds + 1` rows kept here as a small dense
+basis inverse. Each step goes half way from the best prices to the master's, because the master's own jump
+about while it knows few patterns.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.solve.arrays import FloatArray, IntArray
+from stretto.solve.program import Limits, Program
+
+HALF_WAY = 0.5  # chosen: 0.3 and 0.7 were slower on most of the problems of `family.py`
+FIRST_STEPS = 3  # multiplicative steps before the master knows enough; measured: 0 and 5 are slower
+PRICE_BITS = 24  # prices are rounded to so many bits, which makes them the same on every machine
+LARGE = 200_000  # cells; above it patterns are searched in single precision, half the memory to read
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """The best prices found."""
+
+    prices: FloatArray  # (kinds,) >= 0
+    bound: float  # L(prices): no choice within the capacities is worth more
+
+
+def search_prices(program: Program, limits: Limits, start: FloatArray | None = None) -> Priced:
+    """Prices with the least L, to within `limits.price_gap`, from `start` (kinds,) or from nothing."""
+    choose = _Chooser(program)
+    master = _Master(program.capacity, limits.price_steps)
+    prices = _rounded(_density(program) if start is None else np.maximum(start, 0.0))
+    first_steps = FIRST_STEPS if start is None else 1
+    step, last_sign = np.ones(prices.size), np.zeros(prices.size)
+    best, least = prices, np.inf
+    for count in range(limits.price_steps):
+        taken, surplus = choose(prices)
+        bound = surplus + float(prices @ program.capacity)
+        if bound < least * (1 - 1e-12):  # a plateau must not be decided by rounding
+            best, least = prices, bound
+        master.add(taken, surplus + float(prices @ taken))
+        if count + 1 < first_steps:
+            sign = np.sign(taken - program.capacity)
+            step = np.where(
+                sign * last_sign > 0, 1.5 * step, np.where(sign * last_sign < 0, 0.5 * step, step)
+            )
+            prices, last_sign = _rounded(prices * np.exp(sign * step)), sign
+            continue
+        wanted, lower = master.solve()
+        if least - lower <= limits.price_gap * least:
+            break
+        prices = _rounded(best + HALF_WAY * (wanted - best))
+    return Priced(best, _bound_at(program, best))
+
+
+def _bound_at(program: Program, prices: FloatArray) -> float:
+    reduced = program.worth - prices[program.kind] * program.units
+    return float(reduced.max(axis=1).sum() + prices @ program.capacity)
+
+
+def _density(program: Program) -> FloatArray:
+    """Worth per unit if all units went at one price: a first guess that needs no scale."""
+    most = float(program.worth.max(axis=1).sum())
+    return np.full(program.capacity.size, most / max(int(program.capacity.sum()), 1))
+
+
+def _rounded(prices: FloatArray) -> FloatArray:
+    scale = 2.0 ** (PRICE_BITS - np.frexp(prices.max(initial=0.0))[1])
+    rounded: FloatArray = np.rint(prices * scale) / scale
+    return rounded
+
+
+class _Chooser:
+    """What all rows together choose at given prices."""
+
+    def __init__(self, program: Program) -> None:
+        self.precision = np.float32 if program.worth.size > LARGE else np.float64
+        self.worth: NDArray[np.floating] = program.worth.astype(self.precision)
+        self.units: NDArray[np.floating] = program.units.astype(self.precision)
+        self.kind = program.kind
+        self.kinds = program.capacity.size
+        rows, columns = program.worth.shape
+        self.row_start = np.arange(rows) * columns
+        self.unit_start = self.row_start if program.units.shape[0] > 1 else np.zeros(rows, dtype=np.int64)
+
+    def __call__(self, prices: FloatArray) -> tuple[FloatArray, float]:
+        """Units taken of each kind (kinds,), and the sum of worth less price."""
+        price_of_column: NDArray[np.floating] = prices[self.kind].astype(self.precision)
+        reduced = self.worth - price_of_column * self.units
+        pick = reduced.argmax(axis=1)
+        surplus = reduced.take(self.row_start + pick).sum(dtype=np.float64)
+        units = self.units.take(self.unit_start + pick)
+        taken: FloatArray = np.bincount(self.kind[pick], units, self.kinds).astype(np.float64)
+        return taken, float(surplus)
+
+
+class _Master:
+    """The best mixture of the patterns seen so far whose average stays within the capacities.
+
+    maximise sum(share * worth) with sum(share * taken) <= capacity and sum(share) = 1, share >= 0.
+    Its duals are prices, its optimum is a lower bound on min L. Revised simplex; a new pattern leaves the
+    basis feasible, so each call needs a few pivots only.
+    """
+
+    def __init__(self, capacity: IntArray, patterns: int) -> None:
+        kinds = capacity.size
+        self.scale = np.maximum(capacity, 1).astype(np.float64)
+        size = kinds + 1 + patterns
+        self.columns = np.zeros((size, kinds + 1))
+        self.columns[: kinds + 1] = np.eye(kinds + 1)  # slack of each kind, and the pattern "nobody picks"
+        self.worth = np.zeros(size)
+        self.known = kinds + 1
+        self.inverse = np.eye(kinds + 1)
+        self.basic = np.append(capacity / self.scale, 1.0)
+        self.basic_worth = np.zeros(kinds + 1)
+
+    def add(self, taken: FloatArray, worth: float) -> None:
+        self.columns[self.known, :-1] = taken / self.scale
+        self.columns[self.known, -1] = 1.0
+        self.worth[self.known] = worth
+        self.known += 1
+
+    def solve(self, pivots: int = 30) -> tuple[FloatArray, float]:
+        """Prices (kinds,) and the mixture's worth; after `pivots` whatever prices are reached."""
+        for _ in range(pivots):
+            duals = self.basic_worth @ self.inverse
+            gain = self.worth[: self.known] - self.columns[: self.known] @ duals
+            enters = int(gain.argmax())
+            if gain[enters] <= 1e-10 * abs(duals[-1]) + 1e-300:
+                break
+            direction = self.inverse @ self.columns[enters]
+            rising = direction > 1e-11
+            if not rising.any():  # only rounding can bring this about: shares sum to one
+                break
+            ratio = np.where(rising, self.basic / np.where(rising, direction, 1.0), np.inf)
+            leaves = int(ratio.argmin())
+            row = self.inverse[leaves] / direction[leaves]
+            self.inverse -= np.outer(direction, row)
+            self.inverse[leaves] = row
+            self.basic = np.maximum(self.basic - direction * ratio[leaves], 0.0)
+            self.basic[leaves] = ratio[leaves]
+            self.basic_worth[leaves] = self.worth[enters]
+        duals = np.maximum(self.basic_worth @ self.inverse, 0.0)
+        return duals[:-1] / self.scale, float(self.basic_worth @ self.basic)

@@ -1,0 +1,197 @@
+"""The assignment problem in the form the methods work on: forced rows taken out, "no pick" a column."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from stretto.solve.arrays import BoolArray, FloatArray, IntArray
+from stretto.solve.errors import NoSolution
+
+Proof = Literal["unconstrained", "exact", "relaxed"]
+EQUAL = 1e-9  # chosen: totals that agree to this part of the largest value count as equal
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much work one decision may take: counts, never seconds, so that it is the same on any machine."""
+
+    price_steps: int = 60  # evaluations of the relaxation
+    price_gap: float = 1e-5  # the price search ends when its bound is this near (relatively) to the best one
+    updates: int = 1_000_000  # states times options in the dynamic programme; about 15 ns each
+    good_gap: float = 1e-4  # a large program whose gap is below this is not worked on any further
+    nodes: int = 200  # branch-and-bound nodes; a count for each call of HiGHS
+    branch_gap: float = 0.005  # HiGHS is called only above this gap
+    branch_columns: int = 1_500  # and only if this many (row, column) pairs are still undecided
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A column for each row, what it is worth, and how far from the best it can be at most."""
+
+    column: IntArray  # (rows,) -1 = none
+    value: float  # sum of the picks
+    bound: float  # no choice is worth more (to one part in 1e9)
+    prices: FloatArray  # (kinds,) value of one more unit of each kind, >= 0
+    proof: Proof  # "relaxed": between value and bound there may be a better one
+    nodes: int  # branch-and-bound nodes spent
+
+    @property
+    def gap(self) -> float:
+        """`(bound - value) / value`: 0 where they agree, inf where nothing of worth was found."""
+        if self.bound <= self.value:
+            return 0.0
+        return (self.bound - self.value) / self.value if self.value > 0 else np.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One pick per row, column 0 being "none": most total worth within the capacities.
+
+    Columns other than 0 stand by kind, then by units where all rows agree on the units. A cell that cannot
+    be in a best choice (not allowed, worth nothing, larger than its capacity) is worth -inf.
+    """
+
+    worth: FloatArray  # (rows, columns)
+    units: IntArray  # (1, columns) or (rows, columns)
+    kind: IntArray  # (columns,)
+    capacity: IntArray  # (kinds,)
+
+    def taken(self, pick: IntArray) -> IntArray:
+        """How many units of each kind the picks (rows,) take: (kinds,)."""
+        return np.bincount(self.kind[pick], self.units_of(pick), self.capacity.size).astype(np.int64)
+
+    def units_of(self, pick: IntArray) -> IntArray:
+        """Units that each row's pick takes: (rows,)."""
+        units: IntArray = self.units[0 if self.units.shape[0] == 1 else np.arange(pick.size), pick]
+        return units
+
+    def total(self, pick: IntArray) -> float:
+        """What the picks are worth together."""
+        return self.total_of(np.arange(pick.size), pick)
+
+    def total_of(self, rows: IntArray, pick: IntArray) -> float:
+        """What the picks of some rows are worth together."""
+        return float(self.worth[rows, pick].sum())
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The way back from a `Program` to the arrays it was read from."""
+
+    value: FloatArray  # (all rows, cols) as given
+    forced: IntArray  # (all rows,) column or -1
+    free: IntArray  # (rows,) the rows that are not forced
+    columns: IntArray  # (columns,) the column as given, -1 for "none"
+    forced_value: float
+    tie: float  # what preferences may add to a total at most
+
+    def assignment(
+        self, pick: IntArray, prices: FloatArray, bound: float, proof: Proof, nodes: int = 0
+    ) -> Assignment:
+        """Put forced and free rows together again. `bound` is on the worth of the free rows."""
+        column = self.forced.copy()
+        column[self.free] = self.columns[pick]
+        rows = np.flatnonzero(column >= 0)
+        value = float(self.value[rows, column[rows]].sum())
+        if proof != "relaxed":
+            return Assignment(column, value, value, prices, proof, nodes)
+        return Assignment(
+            column, value, max(value, bound + self.tie + self.forced_value), prices, proof, nodes
+        )
+
+
+def read(
+    value: ArrayLike,
+    allowed: ArrayLike,
+    gpus: ArrayLike,
+    kind: ArrayLike,
+    capacity: ArrayLike,
+    forced: ArrayLike | None,
+    prefer: ArrayLike | None,
+) -> tuple[Program, Frame]:
+    """Check the arguments of `assign` and bring them into the form of a `Program`."""
+    value, allowed = np.asarray(value, dtype=np.float64), np.asarray(allowed, dtype=np.bool_)
+    units, kind, capacity = (np.asarray(array, dtype=np.int64) for array in (gpus, kind, capacity))
+    _check_shapes(value, allowed, units, kind, capacity)
+    rows, cols = value.shape
+    forced = np.full(rows, -1) if forced is None else np.asarray(forced, dtype=np.int64)
+    free = np.flatnonzero(forced < 0)
+    forced_value = 0.0
+    if free.size < rows:
+        capacity, forced_value = _without_forced(value, units, kind, capacity, forced)
+
+    worth, tie = _with_preferences(value, prefer)
+    order = np.arange(cols)
+    if units.ndim == 1:
+        order = np.lexsort((units, kind))
+    if free.size < rows or (order[1:] < order[:-1]).any():
+        worth, allowed, units = worth[np.ix_(free, order)], allowed[np.ix_(free, order)], units[..., order]
+        units = units[free] if units.ndim == 2 else units
+        kind = kind[order]
+
+    units = np.atleast_2d(units) if free.size else np.zeros((1, cols), dtype=np.int64)
+    useful = (
+        allowed & ~(worth <= 0) & (units <= capacity[kind])
+    )  # `~(<=)` lets NaN through to be refused below
+    table = np.zeros((free.size, cols + 1))
+    table[:, 1:] = np.where(useful, worth, -np.inf)
+    if not np.isfinite(table.max(initial=0.0)):
+        raise ValueError("value must be a number or -inf wherever a column is allowed, got NaN or inf")
+    program = Program(
+        table,
+        np.concatenate((np.zeros((units.shape[0], 1), dtype=np.int64), units), axis=1),
+        np.concatenate((np.zeros(1, dtype=np.int64), kind)),
+        capacity,
+    )
+    columns = np.concatenate((np.full(1, -1), order))
+    return program, Frame(value, forced, free, columns, forced_value, tie)
+
+
+def _check_shapes(
+    value: FloatArray, allowed: BoolArray, units: IntArray, kind: IntArray, capacity: IntArray
+) -> None:
+    if value.ndim != 2 or allowed.shape != value.shape:
+        raise ValueError(f"value and allowed must be (rows, cols), got {value.shape} and {allowed.shape}")
+    cols = value.shape[1]
+    if units.shape not in ((cols,), value.shape) or kind.shape != (cols,):
+        raise ValueError(f"gpus and kind must have {cols} columns, got shapes {units.shape} and {kind.shape}")
+    if (units < 0).any() or (capacity < 0).any():
+        raise ValueError("gpus and capacity must be >= 0")
+    if cols and not (kind.min() >= 0 and kind.max() < capacity.size):
+        raise ValueError(f"kind must be 0..{capacity.size - 1}, got {kind.min()}..{kind.max()}")
+
+
+def _without_forced(
+    value: FloatArray, units: IntArray, kind: IntArray, capacity: IntArray, forced: IntArray
+) -> tuple[IntArray, float]:
+    """Capacity left beside the forced picks, and what those are worth."""
+    rows = np.flatnonzero(forced >= 0)
+    columns = forced[rows]
+    worth = value[rows, columns]
+    if not np.isfinite(worth).all():
+        row = int(rows[~np.isfinite(worth)][0])
+        raise ValueError(f"value of a forced pick must be a number, got row={row} column={forced[row]}")
+    taken = np.bincount(
+        kind[columns], units[columns] if units.ndim == 1 else units[rows, columns], capacity.size
+    )
+    left = capacity - taken.astype(np.int64)
+    if (left < 0).any():
+        short = int(np.flatnonzero(left < 0)[0])
+        raise NoSolution(
+            f"forced picks take {int(taken[short])} of kind {short}, capacity={int(capacity[short])}"
+        )
+    return left, float(worth.sum())
+
+
+def _with_preferences(value: FloatArray, prefer: ArrayLike | None) -> tuple[FloatArray, float]:
+    """Value plus preferences so small that all of them together decide only among equal totals."""
+    if prefer is None or not value.size:
+        return value, 0.0
+    prefer = np.asarray(prefer, dtype=np.float64)
+    most = float(np.abs(prefer).max()) * value.shape[0]
+    largest = float(np.abs(value).max(where=np.isfinite(value), initial=0.0))
+    if most == 0.0 or largest == 0.0:
+        return value, 0.0
+    return value + prefer * (EQUAL * largest / most), EQUAL * largest
