@@ -31,6 +31,7 @@ class RunSpec:
     settings: Mapping[str, str] = field(default_factory=dict)  # SPACE.KEY -> value, as typed
     skip_bad: bool = False
     fairness: bool = False
+    window: float = 1.0  # keep the jobs submitted in this first share of the arrivals
 
     def of(self, space: str) -> dict[str, str]:
         """The settings of one space, by key."""
@@ -54,6 +55,7 @@ def set_up(spec: RunSpec) -> tuple[Workload, Setup]:
     """The workload and everything around it; raises InputError for whatever is wrong with the words."""
     cluster = read_cluster(spec.cluster)
     workload = check_against(read_trace(spec.trace, skip_bad=spec.skip_bad), cluster, spec.skip_bad)
+    workload = _first_arrivals(workload, spec.window)
     profiles = read_profiles(Path(spec.profiles)) if spec.profiles else None
     sim = _sim_settings(spec)
     setup = Setup(
@@ -76,6 +78,15 @@ def run_spec(
     workload, setup = set_up(spec)
     result = simulate(workload, setup, progress, record)
     return with_fairness(result, workload, setup) if spec.fairness else result
+
+
+def _first_arrivals(workload: Workload, share: float) -> Workload:
+    """The jobs submitted in the first share of the time between the first and the last submission."""
+    if share >= 1:
+        return workload
+    first_s, last_s = workload.jobs[0].submitted_s, workload.jobs[-1].submitted_s
+    kept = sum(job.submitted_s <= first_s + share * (last_s - first_s) for job in workload.jobs)
+    return replace(workload, jobs=workload.jobs[:kept], truths=workload.truths[:kept])
 
 
 def _sim_settings(spec: RunSpec) -> SimSettings:

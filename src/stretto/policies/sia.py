@@ -27,6 +27,7 @@ from stretto.model import (
 from stretto.solve import assign
 
 CURRENT_IS_BETTER = 1e-6  # chosen: ties keep the configuration that a job has
+LATER_IS_BETTER = 1e-8  # ties of waiting jobs go to the last type, as seen in the published simulator
 
 
 class FirstType(StrEnum):
@@ -101,7 +102,7 @@ class Sia:
             menu.kind,
             snapshot.capacity,
             forced=forced,
-            prefer=_prefer(now, valid),
+            prefer=_prefer(now, valid, menu.kind),
         )
         return menu.shares(snapshot, chosen.column, chosen.prices, chosen.gap)
 
@@ -266,9 +267,9 @@ class _Menu:
         )
 
 
-def _prefer(now: IntArray, valid: BoolArray) -> FloatArray:
-    """(jobs, columns) a trifle for the configuration that a job has already."""
-    prefer = np.zeros(valid.shape)
+def _prefer(now: IntArray, valid: BoolArray, kind: IntArray) -> FloatArray:
+    """(jobs, columns) a trifle for the configuration that a job has, or for later types in a first choice."""
+    prefer = np.where((now < 0)[:, None] & valid, kind * LATER_IS_BETTER, 0.0)
     running = np.flatnonzero(now >= 0)
     prefer[running, now[running]] = CURRENT_IS_BETTER
     return prefer

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from stretto.estimate.estimators import estimator_for
 from stretto.model import Cluster, Plan, Policy, Snapshot, View
-from stretto.place import load_placer
+from stretto.place.registry import load_placer
 from stretto.scheduler.loop import run
 from stretto.scheduler.round import Scheduler, decide
-from stretto.sim.estimators import estimator_for
 from stretto.sim.profiles import ProfileLibrary
 from stretto.sim.result import Result
 from stretto.sim.settings import Batches, SimSettings

@@ -1,12 +1,13 @@
 """A training job as the simulated world runs it: epochs, batch sizes, restarts, what it lets others see."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, inf, nan
 from typing import Protocol
 
-from stretto.estimate import best_batch, fit
+from stretto.estimate.efficiency import GradientNoise
+from stretto.estimate.fit import fit
+from stretto.estimate.goodput import BatchLimits, best_batch
 from stretto.model import NOTHING_OBSERVED, Evidence, MeasuredSpeeds, Observations, Point, TrainingLimits
 from stretto.sim.settings import Fidelity, SimSettings
 
@@ -199,9 +200,6 @@ def _split(batch: int, replicas: int, most_local: int, init_batch: int = 0) -> t
     return ceil(share / (accumulation + 1)), accumulation
 
 
-Splitter = Callable[..., tuple[int, int]]
-
-
 @lru_cache(maxsize=65_536)
 def _best_split(
     observed: Observations,
@@ -210,18 +208,16 @@ def _best_split(
     limits: TrainingLimits,
     kind: int,
     nodes: int,
-    gpus: int,
+    replicas: int,
 ) -> tuple[int, int]:
     """(local batch, accumulation) of most goodput by the job's own model of this GPU type."""
     best = best_batch(
         fit(observed),
-        grad_sqr=grad_sqr,
-        grad_var=grad_var,
-        init_batch=limits.init_batch,
-        max_batch=limits.max_batch,
-        min_local=int(limits.min_local[kind]),
-        max_local=int(limits.max_local[kind]),
-        nodes=nodes,
-        gpus=gpus,
+        GradientNoise(grad_sqr, grad_var),
+        BatchLimits(
+            limits.init_batch, limits.max_batch, int(limits.min_local[kind]), int(limits.max_local[kind])
+        ),
+        nodes,
+        replicas,
     )
     return best.local_batch, best.accumulation
