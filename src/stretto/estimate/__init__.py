@@ -1,0 +1,69 @@
+"""How fast would this job run on that? One performance model per file."""
+
+from stretto.estimate.bootstrap import Choice, Known, Mode, Source, source_of
+from stretto.estimate.efficiency import (
+    GradientNoise,
+    efficiency,
+    gain,
+    noise_of_gradients,
+    noise_of_successive,
+    noise_scale,
+    smoothed,
+)
+from stretto.estimate.fit import fit, fit_many
+from stretto.estimate.goodput import (
+    BatchChoice,
+    BatchChoices,
+    BatchLimits,
+    best_batch,
+    best_batches,
+    fixed_batches,
+)
+from stretto.estimate.learning_rate import RULES, Scaling, rule_named
+from stretto.estimate.pipeline import hybrid_iteration_s, hybrid_throughput, pipeline_s, replicas_of
+from stretto.estimate.throughput import (
+    Parameters,
+    ThroughputModel,
+    grad_s,
+    iteration_s,
+    step_s,
+    sync_s,
+    throughput,
+)
+
+__all__ = [
+    "RULES",
+    "BatchChoice",
+    "BatchChoices",
+    "BatchLimits",
+    "Choice",
+    "GradientNoise",
+    "Known",
+    "Mode",
+    "Parameters",
+    "Scaling",
+    "Source",
+    "ThroughputModel",
+    "best_batch",
+    "best_batches",
+    "efficiency",
+    "fit",
+    "fit_many",
+    "fixed_batches",
+    "gain",
+    "grad_s",
+    "hybrid_iteration_s",
+    "hybrid_throughput",
+    "iteration_s",
+    "noise_of_gradients",
+    "noise_of_successive",
+    "noise_scale",
+    "pipeline_s",
+    "replicas_of",
+    "rule_named",
+    "smoothed",
+    "source_of",
+    "step_s",
+    "sync_s",
+    "throughput",
+]

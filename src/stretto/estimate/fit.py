@@ -1,0 +1,241 @@
+"""Which throughput model explains what was measured?
+
+The objective is Pollux's (OSDI 2021, section 3.2, and the code published with it):
+
+    RMSE(log T_grad) + RMSE(log T_step) + 1e-3 (γ - 1)² + 1e-2 [(β_n/α_n)² + (β_l/α_l)²]
+
+over α, β ≥ 1e-8 and 1 ≤ γ ≤ 10, with parameters that nothing was measured for held fixed:
+
+1. one local batch only: α_c is half the mean of T_grad;
+2. nothing on several nodes: α_n and β_n are at their bound and, after the fit, at least 1.1 α_l and 1.1 β_l;
+3. nothing on several GPUs of one node: α_l and β_l are at their bound;
+4. nothing on more than two GPUs: β_l and β_n are at their bound.
+
+**Deviation**: the method. The published code runs L-BFGS-B from one fixed start to a loose tolerance and
+often stops far from the optimum. We start from lines through the measurements and take damped Gauss-Newton
+steps (Levenberg-Marquardt) within the bounds, in the coordinates of `fit_start`, for all data sets at once.
+A sum of two root mean squares has kinks where either vanishes; each step takes √q for the quadratic
+q/(2 √q₀) + √q₀/2, which touches it from above.
+
+**Deviation**: with measurements on one GPU only, every T_grad between the measured pass and the measured
+step is about equally good. We settle near the middle, not where a search from a fixed start first arrives.
+
+Sums run over the points one after the other and never across data sets, so that a fit is the same bit for
+bit whether its data set is fitted alone or among others.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from stretto.estimate.fit_start import (
+    EXCESS_L,
+    EXCESS_N,
+    GAMMA,
+    LOWEST,
+    RATIO_L,
+    RATIO_N,
+    Problem,
+    problem_of,
+)
+from stretto.estimate.memo import Memo
+from stretto.estimate.throughput import ThroughputModel
+from stretto.model.arrays import BoolArray, FloatArray
+from stretto.model.errors import InputError
+from stretto.model.observations import Observations
+
+GAMMA_PENALTY = 1e-3  # Pollux's published code
+RATIO_PENALTY = 1e-2  # Pollux's published code
+MULTI_NODE_MARGIN = 1.1  # Pollux's published code: least α_n/α_l and β_n/β_l before a job spans nodes
+
+CLOSE = 1e-6  # chosen: a step that improves the objective by less is the last
+MOST_STEPS = 30  # chosen: of the data sets we tried, 99 in 100 take fewer than 20
+FIRST_DAMPING, MOST_DAMPING = 0.05, 1e6  # chosen, relative to the diagonal
+KINK = 1e-6  # chosen: smaller root mean squares count as this, or the quadratic would be infinitely steep
+REACH = np.array([np.inf, np.inf, 2, 1, 2, 1, 1])  # chosen: most that a step changes θ
+SIDE_BY_SIDE = 32  # chosen: data sets in one batch; their arrays stay in the cache
+REMEMBERED = 16_384  # chosen: fits kept, a few kB each
+
+_PENALTY = 2 * np.array([0, 0, 0, RATIO_PENALTY, 0, RATIO_PENALTY, GAMMA_PENALTY])
+_PENALTY_CENTRE = np.array([0, 0, 0, 0, 0, 0, 1.0])
+_LEAST_CURVATURE = 1e-6  # keeps the matrix regular where a parameter has no effect
+
+
+def fit(observations: Observations) -> ThroughputModel:
+    """The model of one job on one GPU type that best explains these measurements, remembered by content.
+
+    A function of the set of points alone. Raises `InputError` where there is no point, or one whose counts
+    or times are not positive.
+    """
+    return _fits.of([observations])[0]
+
+
+def fit_many(observed: Sequence[Observations]) -> list[ThroughputModel]:
+    """`fit` of each; those not yet known are fitted side by side, in a fraction of the time."""
+    return _fits.of(observed)
+
+
+def _fit_all(observed: Sequence[Observations]) -> list[ThroughputModel]:
+    """`fit` of each, computed."""
+    for one in observed:
+        _check(one)
+    models: list[ThroughputModel] = [None] * len(observed)  # type: ignore[list-item]  # all filled below
+    by_length = sorted(range(len(observed)), key=lambda index: len(observed[index]))  # little padding
+    for first in range(0, len(by_length), SIDE_BY_SIDE):
+        part = by_length[first : first + SIDE_BY_SIDE]
+        problem = problem_of([observed[index] for index in part])
+        rows = _as_parameters(problem, _descend(problem)).tolist()
+        for index, row in zip(part, rows, strict=True):
+            models[index] = ThroughputModel(*row)
+    return models
+
+
+_fits: Memo[Observations, ThroughputModel] = Memo(_fit_all, REMEMBERED)
+
+
+def _check(observations: Observations) -> None:
+    if not len(observations):
+        raise InputError("a fit needs at least one measured point, got none")
+    for point in observations.points:
+        if not (min(point) > 0 and max(point) < np.inf):
+            raise InputError(f"counts and times of a measured point must be positive and finite, got {point}")
+
+
+def _as_parameters(problem: Problem, theta: FloatArray) -> FloatArray:
+    """(sets, 7) in the order and units of `ThroughputModel`, with the priors that follow the fit."""
+    params = theta.copy()
+    log_alpha, _, _ = _log_alpha(theta, problem.usual_s)
+    params[:, [EXCESS_N, EXCESS_L]] = np.where(problem.seen, np.exp(log_alpha), LOWEST).T
+    params[:, [RATIO_N, RATIO_L]] *= params[:, [EXCESS_N, EXCESS_L]]
+    params[:, :GAMMA] = np.maximum(params[:, :GAMMA], LOWEST)
+    at_least = np.where(problem.seen[0], 0.0, MULTI_NODE_MARGIN)[:, None] * params[:, EXCESS_L:GAMMA]
+    params[:, EXCESS_N:EXCESS_L] = np.maximum(params[:, EXCESS_N:EXCESS_L], at_least)
+    return params
+
+
+def _descend(problem: Problem) -> FloatArray:
+    """(sets, 7) θ of least objective, by damped Gauss-Newton steps within the bounds."""
+    result = problem.start.copy()
+    points, usual_s, lower, upper = problem.points, problem.usual_s, problem.lower, problem.upper
+    theta, sets = result.copy(), np.arange(len(result))
+    objective, moments = _assess(theta, points, usual_s)
+    damping, growth = np.full(len(theta), FIRST_DAMPING), np.full(len(theta), 2.0)
+    for _ in range(MOST_STEPS):
+        tried, promised = _step(theta, moments, damping, lower, upper)
+        objective_there, moments_there = _assess(tried, points, usual_s)
+        gain = objective - objective_there
+        better = gain > 0
+        if better.all():
+            objective, theta, moments = objective_there, tried, moments_there
+        else:
+            objective = np.where(better, objective_there, objective)
+            theta = np.where(better[:, None], tried, theta)
+            moments = np.where(better[:, None, None, None], moments_there, moments)
+        # Nielsen's rule: the nearer the gain to what was promised, the less damping.
+        trust = np.clip(2 * gain / np.maximum(promised, 1e-300) - 1, -1, 1)
+        damping = damping * np.where(better, np.maximum(1 / 3, 1 - trust**3), growth)
+        growth = np.where(better, 2.0, 2 * growth)
+        done = (better & (gain < CLOSE)) | (np.abs(promised) < CLOSE) | (damping > MOST_DAMPING)
+        if done.any():
+            result[sets] = theta
+            if done.all():
+                break
+            on = ~done
+            sets, theta, objective, moments = sets[on], theta[on], objective[on], moments[on]
+            points, usual_s, lower, upper = points[:, :, on], usual_s[:, on], lower[on], upper[on]
+            damping, growth = damping[on], growth[on]
+    result[sets] = theta
+    return result
+
+
+def _log_alpha(theta: FloatArray, usual_s: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The logarithm of α and its derivatives by x and by γ, each (2, sets): on several nodes, within one."""
+    gamma = theta[:, GAMMA]
+    excess = np.exp(theta.T[EXCESS_N:GAMMA:2])
+    share = np.log1p(excess / usual_s)  # log(T_step / G)
+    left = np.exp(-gamma * share)  # (G / T_step)^γ
+    rest = -np.expm1(-gamma * share)
+    total = usual_s + excess
+    log_rest = np.log(rest) / gamma
+    return np.log(total) + log_rest, excess / (total * rest), (share * left / rest - log_rest) / gamma
+
+
+def _assess(theta: FloatArray, points: FloatArray, usual_s: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The objective (sets,) at θ and its second moments (sets, 2, 8, 8).
+
+    For each of the two residuals, in log T_grad and in log T_step: weighted sums over the points of the
+    products of its seven derivatives and, last, itself: [JᵀJ, Jᵀr; rᵀJ, rᵀr].
+    """
+    local_batch, across, beyond_across, within, beyond_within, single, log_grad, log_step, weight = points
+    alpha_c, beta_c, _, ratio_n, _, ratio_l, gamma = theta.T
+    (log_n, log_l), (by_x_n, by_x_l), (by_gamma_n, by_gamma_l) = _log_alpha(theta, usual_s)
+    grad = alpha_c + beta_c * local_batch
+    log_g = np.log(grad)
+    size = 1 + ratio_n * beyond_across + ratio_l * beyond_within
+    lead = log_n * across + log_l * within + single + np.log(size) - log_g  # log(T_sync / T_grad)
+    power = gamma * lead
+    log_sum = np.logaddexp(0, power)
+    log_overlap = log_sum / gamma  # log(T_step / T_grad)
+    sync_part = np.exp(power - log_sum)  # T_sync^γ / (T_grad^γ + T_sync^γ)
+    grad_part = 1 - sync_part
+    across, within, per_size = sync_part * across, sync_part * within, sync_part / size
+
+    terms = np.zeros((*grad.shape, 2, 8))
+    of_grad, of_step = terms[:, :, 0], terms[:, :, 1]
+    of_grad[:, :, 0] = 1 / grad
+    of_grad[:, :, 1] = local_batch / grad
+    of_grad[:, :, 7] = log_g - log_grad
+    of_step[:, :, :2] = grad_part[:, :, None] * of_grad[:, :, :2]
+    of_step[:, :, 2] = by_x_n * across
+    of_step[:, :, 3] = per_size * beyond_across
+    of_step[:, :, 4] = by_x_l * within
+    of_step[:, :, 5] = per_size * beyond_within
+    of_step[:, :, 6] = (sync_part * lead - log_overlap) / gamma + by_gamma_n * across + by_gamma_l * within
+    of_step[:, :, 7] = log_g + log_overlap - log_step
+    weighted = terms * weight[:, :, None, None]
+    moments = (weighted[..., None] * terms[..., None, :]).sum(axis=0)
+
+    penalty = GAMMA_PENALTY * (gamma - 1) ** 2 + RATIO_PENALTY * (ratio_n**2 + ratio_l**2)
+    return np.sqrt(moments[:, :, 7, 7]).sum(axis=1) + penalty, moments
+
+
+def _step(
+    theta: FloatArray, moments: FloatArray, damping: FloatArray, lower: FloatArray, upper: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """The next θ to try, and the gain (sets,) that the quadratic promises.
+
+    Parameters that the free step would push out of the box go to its side and the others make the best of
+    that; what still sticks out is cut off.
+    """
+    lower, upper = np.maximum(lower, theta - REACH), np.minimum(upper, theta + REACH)
+    rms = np.maximum(np.sqrt(moments[:, :, 7, 7]), KINK)
+    total = (moments / rms[:, :, None, None]).sum(axis=1)
+    gradient = total[:, :7, 7] + _PENALTY * (theta - _PENALTY_CENTRE)
+    curvature = total[:, :7, :7]
+    diagonal = np.einsum("sii->si", curvature)  # a view
+    diagonal += _PENALTY + damping[:, None] * (diagonal + _LEAST_CURVATURE)
+
+    held = np.where(gradient > 0, theta <= lower, theta >= upper) | (lower == upper)
+    step = _solve_for_free(curvature, -gradient, held, 0.0)
+    tried = np.clip(theta + step, lower, upper)
+    to_side = tried - theta
+    crossing = to_side != step
+    if crossing.any():
+        given = np.where(crossing, to_side, 0.0)
+        step = _solve_for_free(
+            curvature, -gradient - (curvature @ given[:, :, None])[:, :, 0], held | crossing, given
+        )
+        tried = np.clip(theta + step, lower, upper)
+    step = tried - theta
+    along = (curvature @ step[:, :, None])[:, :, 0]
+    return tried, -((gradient + 0.5 * along) * step).sum(axis=1)
+
+
+def _solve_for_free(
+    curvature: FloatArray, right: FloatArray, held: BoolArray, given: FloatArray | float
+) -> FloatArray:
+    """(sets, 7) solution of curvature · step = right whose `held` entries are `given` instead."""
+    matrix = np.where(held[:, :, None] | held[:, None, :], 0.0, curvature)
+    diagonal = np.einsum("sii->si", matrix)
+    diagonal += held
+    return np.asarray(np.linalg.solve(matrix, np.where(held, given, right)[:, :, None])[:, :, 0])

@@ -1,0 +1,239 @@
+"""Which batch size makes the most of some GPUs, and how fast is the job then?
+
+    goodput(K, N, m, s) = X(K, N, m, s) eff(M) = M0 gain(M) / T_iter,    M = K m (s + 1)
+
+in samples of the initial batch M0 per second. Pollux (OSDI 2021), section 3. The search is that of its
+published code: 50 total batches B, geometrically spaced between max(M0, m_min K) and the largest allowed,
+each split evenly,
+
+    ℓ = B/K,    s = ⌈ℓ/m_max⌉ - 1,    m = ⌈ℓ/(s + 1)⌉
+
+so that the batch that is run may exceed B by rounding. On one GPU s ≥ 1 wherever ℓ > M0, as a single
+gradient does not show its noise. Without accumulation s = 0, and a single GPU keeps to M0. Splits outside
+[m_min, m_max] are not taken. Of equally good batches, the smallest.
+
+Where even m_min K is above the largest batch allowed, the published code tries m_min K; how many GPUs a
+job's batch can keep busy is a matter of its own there. `may_exceed=False` finds nothing instead, which is
+what jobs of fixed batch need.
+"""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from stretto.estimate.efficiency import GradientNoise
+from stretto.estimate.throughput import (
+    NO_SYNC_S,
+    Parameters,
+    ThroughputModel,
+    iteration_s,
+    overlapped_s,
+    sync_s,
+)
+from stretto.model.arrays import BoolArray, FloatArray, IntArray
+
+CANDIDATES = 50  # Pollux's published code
+ROUNDING = 1e-8  # by which a quotient may exceed an integer and count as it; Pollux's published code
+CELLS_AT_ONCE = 128  # measured: arrays (cells, candidates) of 50 kB stay in cache and off the page tables
+SPLITS_REMEMBERED = 4_096  # chosen: about 2 kB each
+
+_SPACING = np.linspace(0.0, 1.0, CANDIDATES)
+
+
+class BatchLimits(NamedTuple):
+    """What a job's batch must keep to: integers for one placement, else whatever broadcasts."""
+
+    init_batch: npt.ArrayLike  # M0, total samples that the user tuned for
+    max_batch: npt.ArrayLike  # total samples
+    min_local: npt.ArrayLike  # samples on each GPU in one pass, at least 1
+    max_local: npt.ArrayLike  # samples on each GPU in one pass; 0: does not run here
+
+
+class BatchChoice(NamedTuple):
+    """The best batch on one placement; all 0 where none is possible."""
+
+    goodput: float  # samples of the initial batch per second
+    total_batch: int  # M, samples
+    local_batch: int  # m, samples on each GPU in one pass
+    accumulation: int  # s, passes before the one that synchronises
+
+
+class BatchChoices(NamedTuple):
+    """The same for many placements, each field (rows, cols)."""
+
+    goodput: FloatArray
+    total_batch: IntArray
+    local_batch: IntArray
+    accumulation: IntArray
+
+
+def best_batches(
+    params: npt.ArrayLike,
+    noise: tuple[npt.ArrayLike, npt.ArrayLike],
+    limits: BatchLimits,
+    nodes: npt.ArrayLike,
+    gpus: npt.ArrayLike,
+    *,
+    accumulates: bool = True,
+    may_exceed: bool | BoolArray = True,
+    wanted: BoolArray | None = None,
+) -> BatchChoices:
+    """The best batch of every job (row) on every placement (column).
+
+    params broadcasts to (rows, cols, 7): (rows, 1, 7) for columns of one GPU type, (rows, cols, 7) for
+    columns of several. The other arguments broadcast to (rows, cols). noise is (|µ|², σ²); where it is NaN
+    no batch is worth more iterations than M0. Cells outside `wanted` come out as 0. Takes a few MB beside
+    arrays of the size of the result, however many rows.
+    """
+    p = np.asarray(params, dtype=np.float64)
+    inputs = (p[..., 0], p[..., 1], p[..., 6], sync_s(p, nodes, gpus), *noise, gpus, *limits)
+    shape = np.broadcast_shapes(*(np.shape(one) for one in inputs))
+    cells = np.empty((len(inputs), *shape))
+    for field, one in zip(cells, inputs, strict=True):
+        field[...] = one
+    _, _, _, _, _, _, count, init_batch, max_batch, min_local, max_local = cells
+    possible = (
+        (count >= 1) & (np.maximum(init_batch, min_local * count) <= max_batch) & (min_local <= max_local)
+    )
+    where = np.flatnonzero(possible if wanted is None else possible & wanted)
+
+    cells = cells.reshape(len(inputs), -1)
+    best = np.zeros((4, cells.shape[1]))
+    for first in range(0, len(where), CELLS_AT_ONCE):
+        part = where[first : first + CELLS_AT_ONCE]
+        best[:, part] = _search(cells[:, part], accumulates)
+    goodput, total, local, accumulation = best.reshape(4, *shape)
+    return BatchChoices(
+        goodput, total.astype(np.int64), local.astype(np.int64), accumulation.astype(np.int64)
+    )
+
+
+def best_batch(
+    model: ThroughputModel,
+    noise: GradientNoise,
+    limits: BatchLimits,
+    nodes: int,
+    gpus: int,
+    *,
+    accumulates: bool = True,
+    may_exceed: bool = True,
+) -> BatchChoice:
+    """`best_batches` for one job on one placement; the splits of a batch are remembered."""
+    total, local, passes = _splits_within(limits, gpus, accumulates, may_exceed)
+    if not len(total):
+        return BatchChoice(0.0, 0, 0, 0)
+    grad = model.alpha_c + model.beta_c * local
+    step = _step_s(grad, _sync_of(model, nodes, gpus), model.gamma)
+    value = _worth(total, *noise, float(np.asarray(limits.init_batch))) / ((passes - 1) * grad + step)
+    pick = int(value.argmax())
+    return BatchChoice(float(value[pick]), int(total[pick]), int(local[pick]), int(passes[pick]) - 1)
+
+
+def fixed_batches(
+    params: Parameters, limits: BatchLimits, nodes: npt.ArrayLike, gpus: npt.ArrayLike
+) -> BatchChoices:
+    """The only choice of jobs whose total batch is fixed to `init_batch`: how to split it.
+
+    params broadcasts to (rows, cols, 7), the rest to (rows, cols). `goodput` is the throughput in samples/s:
+    the efficiency of a fixed batch is constant. The last GPU takes what remains; T_iter is that of a GPU
+    with ⌈M/(K (s + 1))⌉ samples. 0 where that is outside the local limits or `max_batch` is exceeded.
+    """
+    total, max_batch, min_local, max_local = (np.asarray(one) for one in limits)
+    count = np.asarray(gpus)
+    fits = (count >= 1) & (max_local >= 1)
+    per_gpu = -(-total // np.maximum(count, 1))
+    passes = -(-per_gpu // np.maximum(max_local, 1))
+    local = -(-per_gpu // np.maximum(passes, 1))
+    fits = fits & (local >= min_local) & (local <= max_local) & (total <= max_batch)
+    per_s = np.where(fits, total / iteration_s(params, nodes, gpus, local, passes - 1), 0.0)
+    chosen = (np.where(np.broadcast_to(fits, per_s.shape), one, 0) for one in (total, local, passes - 1))
+    return BatchChoices(per_s, *chosen)
+
+
+def _search(cells: FloatArray, accumulates: bool) -> tuple[FloatArray, ...]:
+    """Goodput, M, m and s, each (cells,), where some batch is possible."""
+    alpha, beta, gamma, sync, sqr, var, *limits = cells[:, :, None]
+    total, local, passes, taken = _splits(*limits, accumulates=accumulates)
+    grad = alpha + beta * local
+    iteration = _step_s(grad, sync, gamma)
+    iteration += (passes - 1) * grad
+    value = _worth(total, sqr, var, limits[1])
+    value /= iteration
+    value *= taken
+    pick = value.argmax(axis=1)
+    every = np.arange(len(pick))
+    best = value[every, pick]
+    found = best > 0
+    return best, *(one[every, pick] * found for one in (total, local, passes - 1))
+
+
+def _splits(
+    gpus: FloatArray,
+    init_batch: FloatArray,
+    max_batch: FloatArray,
+    min_local: FloatArray,
+    max_local: FloatArray,
+    *,
+    accumulates: bool,
+) -> tuple[FloatArray, FloatArray, FloatArray, BoolArray]:
+    """M, m, s + 1 and whether it may be taken, (cells, candidates); arguments are (cells, 1)."""
+    least = np.maximum(init_batch, min_local * gpus)
+    share = (least / gpus) * np.exp(np.log(np.maximum(max_batch / least, 1.0)) * _SPACING)
+    alone = np.flatnonzero(gpus[:, 0] == 1)
+    if accumulates:
+        passes = np.ceil(share / max_local - ROUNDING)
+        passes[alone] = np.maximum(passes[alone], 1 + (share[alone] > init_batch[alone] + ROUNDING))
+    else:
+        passes = np.ones_like(share)
+        share[alone] = init_batch[alone]
+    local = np.ceil(share / passes - ROUNDING)
+    return gpus * local * passes, local, passes, (local >= min_local) & (local <= max_local)
+
+
+@lru_cache(maxsize=SPLITS_REMEMBERED)
+def _splits_within(
+    limits: BatchLimits, gpus: int, accumulates: bool, may_exceed: bool
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """M, m and s + 1 of the distinct candidates that may be taken on `gpus` GPUs, smallest first."""
+    init_batch, max_batch, min_local, max_local = np.array(limits, dtype=np.float64).tolist()
+    too_large = max(init_batch, min_local * gpus) > max_batch
+    if gpus < 1 or min_local > max_local or (too_large and not may_exceed):
+        return np.empty(0), np.empty(0), np.empty(0)
+    columns = (np.array([[one]]) for one in (float(gpus), init_batch, max_batch, min_local, max_local))
+    total, local, passes, taken = _splits(*columns, accumulates=accumulates)
+    rows = dict.fromkeys(zip(total[taken], local[taken], passes[taken], strict=True))  # the first of equals
+    distinct = np.array(list(rows), dtype=np.float64).reshape(len(rows), 3)
+    return distinct[:, 0].copy(), distinct[:, 1].copy(), distinct[:, 2].copy()
+
+
+def _worth(
+    total: FloatArray, sqr: FloatArray | float, var: FloatArray | float, init_batch: FloatArray | float
+) -> FloatArray:
+    """M0 gain(M), with `efficiency.gain`: 1 where nothing can be said."""
+    remaining = sqr + var * (init_batch / total)
+    known = remaining > 0  # false for NaN
+    if known.all():
+        return np.asarray(init_batch * (var + sqr) / remaining)
+    return init_batch * np.where(known, (var + sqr) / np.where(known, remaining, 1.0), 1.0)
+
+
+def _step_s(grad: FloatArray, sync: FloatArray | float, gamma: FloatArray | float) -> FloatArray:
+    """As `throughput.step_s`, but powers are taken only where γ is not 1, as it often is."""
+    if not isinstance(gamma, np.ndarray):
+        return grad + sync if gamma == 1 else overlapped_s(grad, sync, gamma)
+    step: FloatArray = grad + sync
+    partly = np.flatnonzero(gamma[:, 0] != 1)
+    if len(partly):
+        step[partly] = overlapped_s(grad[partly], np.asarray(sync)[partly], gamma[partly])
+    return step
+
+
+def _sync_of(model: ThroughputModel, nodes: int, gpus: int) -> float:
+    """`throughput.sync_s` in plain numbers."""
+    if gpus < 2:
+        return NO_SYNC_S
+    if nodes > 1:
+        return model.alpha_n + model.beta_n * (gpus - 2)
+    return model.alpha_l + model.beta_l * (gpus - 2)

@@ -1,0 +1,97 @@
+"""How long one training step takes on some GPUs of one type.
+
+    T_grad(m)   = α_c + β_c m
+    T_sync(K,N) = 0                           K = 1
+                = α_l + β_l max(K - 2, 0)     K ≥ 2, N = 1
+                = α_n + β_n max(K - 2, 0)     N ≥ 2
+    T_step      = (T_grad^γ + T_sync^γ)^(1/γ)
+    T_iter      = s T_grad + T_step
+
+for K GPUs on N nodes, m samples a GPU and pass, and s passes that only accumulate before the one that
+synchronises. γ = 1 means that computing and communicating take turns, γ → ∞ that the shorter hides behind
+the longer. Pollux (Qiao et al., OSDI 2021), section 3.2; used by Sia (SOSP 2023), section 3.2.
+
+Parameters are arrays (..., 7) in the order of `ThroughputModel`; the other arguments broadcast against the
+leading shape.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from stretto.model.arrays import FloatArray
+
+NO_SYNC_S = 1e-8  # stands for zero, so that its logarithm exists; as in Pollux's published code
+
+
+class ThroughputModel(NamedTuple):
+    """The seven parameters, for one job on one GPU type. `numpy.asarray` of it is a (7,) array."""
+
+    alpha_c: float  # s, fixed part of a forward and backward pass
+    beta_c: float  # s per sample on the GPU
+    alpha_n: float  # s, synchronising two GPUs on different nodes
+    beta_n: float  # s per GPU beyond two, on several nodes
+    alpha_l: float  # s, synchronising two GPUs of one node
+    beta_l: float  # s per GPU beyond two, within a node
+    gamma: float  # 1 (no overlap) to 10 (nearly perfect overlap)
+
+
+Parameters = FloatArray | ThroughputModel
+"""(..., 7) in the order of `ThroughputModel`, or one such model."""
+
+
+def grad_s(params: Parameters, local_batch: npt.ArrayLike) -> FloatArray:
+    """Seconds of one forward and backward pass over `local_batch` samples."""
+    p = np.asarray(params, dtype=np.float64)
+    return np.asarray(p[..., 0] + p[..., 1] * np.asarray(local_batch))
+
+
+def sync_s(params: Parameters, nodes: npt.ArrayLike, gpus: npt.ArrayLike) -> FloatArray:
+    """Seconds of averaging the gradients of `gpus` replicas on `nodes` nodes; `NO_SYNC_S` for one."""
+    p = np.asarray(params, dtype=np.float64)
+    count = np.asarray(gpus)
+    beyond_two = np.maximum(count - 2, 0)
+    across = p[..., 2] + p[..., 3] * beyond_two
+    within = p[..., 4] + p[..., 5] * beyond_two
+    return np.where(count < 2, NO_SYNC_S, np.where(np.asarray(nodes) > 1, across, within))
+
+
+def overlapped_s(grad: npt.ArrayLike, sync: npt.ArrayLike, gamma: npt.ArrayLike) -> FloatArray:
+    """(T_grad^γ + T_sync^γ)^(1/γ), computed from the larger of the two so that no power overflows."""
+    longer = np.maximum(grad, sync)
+    ratio = np.minimum(grad, sync) / longer
+    power = np.asarray(gamma)
+    return np.asarray(longer * (1.0 + ratio**power) ** (1.0 / power))
+
+
+def step_s(
+    params: Parameters, nodes: npt.ArrayLike, gpus: npt.ArrayLike, local_batch: npt.ArrayLike
+) -> FloatArray:
+    """Seconds of one pass that synchronises."""
+    p = np.asarray(params, dtype=np.float64)
+    return overlapped_s(grad_s(p, local_batch), sync_s(p, nodes, gpus), p[..., 6])
+
+
+def iteration_s(
+    params: Parameters,
+    nodes: npt.ArrayLike,
+    gpus: npt.ArrayLike,
+    local_batch: npt.ArrayLike,
+    accumulation: npt.ArrayLike = 0,
+) -> FloatArray:
+    """Seconds of one optimiser iteration: `accumulation` passes alone, then one that synchronises."""
+    alone = np.asarray(accumulation) * grad_s(params, local_batch)
+    return np.asarray(alone + step_s(params, nodes, gpus, local_batch))
+
+
+def throughput(
+    params: Parameters,
+    nodes: npt.ArrayLike,
+    gpus: npt.ArrayLike,
+    local_batch: npt.ArrayLike,
+    accumulation: npt.ArrayLike = 0,
+) -> FloatArray:
+    """Samples per second: K m (s + 1) / T_iter."""
+    samples = np.asarray(gpus) * np.asarray(local_batch) * (np.asarray(accumulation) + 1)
+    return np.asarray(samples / iteration_s(params, nodes, gpus, local_batch, accumulation))
