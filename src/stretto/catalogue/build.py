@@ -1,0 +1,231 @@
+"""Makes the catalogue from published figures: `python -m stretto.catalogue.build --data DIR [--out FILE]`.
+
+Prints how far the fitted step times are from those measured, for each model and GPU type.
+"""
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from stretto.catalogue.derive import Pace, moved, paces_of
+from stretto.catalogue.figures import (
+    Points,
+    elasticflow_points,
+    gavel_points,
+    pollux_curves,
+    pollux_points,
+)
+from stretto.catalogue.fitting import StepFit, fit_noise, fit_steps
+from stretto.catalogue.recipes import GPUS, RECIPES, YARDSTICK, Recipe
+from stretto.estimate.throughput import ThroughputModel, grad_s
+from stretto.model.arrays import FloatArray, floats
+
+CATALOGUE = Path(__file__).with_name("models.yaml")
+DIGITS = 5  # significant; fits do not deserve more
+
+HEADER = """\
+# How fast common models train on which GPU, and how far a larger batch helps.
+#
+# Made by `python -m stretto.catalogue.build` from figures published by others, which it names; do not edit.
+# Sources: profiles and training curves of Pollux (petuum/adaptdl, Apache-2.0), throughput tables of
+# ElasticFlow (pkusys/ElasticFlow, Apache-2.0) and of Gavel and Shockwave (uw-mad-dash/shockwave, MIT).
+#
+# alpha_c … gamma: seconds, as in stretto.estimate.throughput. Errors: of the fitted against the measured time
+# of a step, mean and worst. derived: this model was not measured on this GPU; moved from another one by the
+# pace of ResNet-50 on both (catalogue/derive.py). across_nodes false: nothing was measured on several nodes.
+# noise: gradient noise scale in samples at the start and the end of training (catalogue/fitting.py).
+"""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one source says about a model on one GPU type."""
+
+    source: str
+    points: Points
+    fit: StepFit
+
+
+def measured(data: Path, recipe: Recipe) -> Mapping[str, Measured]:
+    """Everything that is published about a model, fitted, by GPU type."""
+    found: dict[str, tuple[str, Points]] = {}
+    if recipe.pollux:
+        found["t4"] = "Pollux", pollux_points(data, recipe.pollux)
+    if recipe.elasticflow:
+        found["a100"] = "ElasticFlow", elasticflow_points(data, recipe.elasticflow)
+    if recipe.gavel:
+        for gpu_type in ("v100", "p100", "k80"):
+            found[gpu_type] = "Gavel", gavel_points(data, recipe.gavel, gpu_type)
+    return {
+        gpu_type: Measured(source, points, fit_steps(points)) for gpu_type, (source, points) in found.items()
+    }
+
+
+def build(data: Path) -> dict[str, Any]:
+    """The content of the catalogue file, from the figures in the data folder."""
+    all_measured = {name: measured(data, recipe) for name, recipe in RECIPES.items()}
+    paces = paces_of({gpu_type: one.fit.params for gpu_type, one in all_measured[YARDSTICK].items()})
+    fastest = max(pace.samples_per_s for pace in paces.values())
+    models: dict[str, Any] = {}
+    for name, recipe in RECIPES.items():
+        models[name] = _model(data, recipe, all_measured[name], paces, models)
+    return {
+        "gpu_types": {
+            name: {
+                "memory_gb": GPUS[name].memory_gb,
+                "speed": _rounded(pace.samples_per_s / fastest),
+                "source": f"{RECIPES[YARDSTICK].about}, {pace.source}",
+            }
+            for name, pace in paces.items()
+        },
+        "models": models,
+    }
+
+
+def _model(
+    data: Path,
+    recipe: Recipe,
+    known: Mapping[str, Measured],
+    paces: Mapping[str, Pace],
+    models: Mapping[str, Any],
+) -> dict[str, Any]:
+    like = models[recipe.like] if recipe.like else None
+    gpu_types = {name: _on(name, known, paces) for name in GPUS}
+    entry: dict[str, Any] = {"about": recipe.about, "aliases": list(recipe.aliases), "size_class": ""}
+    if like is None:
+        curves = pollux_curves(data, recipe.pollux)
+        noise = fit_noise(curves)
+        entry["init_batch"], entry["max_batch"] = curves.batches[0], curves.batches[-1]
+        entry["noise"] = {
+            "start": _rounded(noise.start),
+            "end": _rounded(noise.end),
+            "mean_error": round(noise.mean_error, 4),
+            "source": "training curves of Pollux",
+        }
+        entry["steps"] = ceil(curves.progress[:, -1].min())
+    else:
+        grows = like["max_batch"] // like["init_batch"]
+        entry["init_batch"], entry["max_batch"] = recipe.init_batch, recipe.init_batch * grows
+        entry["noise"] = {
+            "start": like["noise"]["start"],
+            "end": like["noise"]["end"],
+            "mean_error": None,
+            "source": f"not measured; that of {recipe.like}",
+        }
+        entry["steps"] = ceil(recipe.steps)
+    entry["steps_source"] = recipe.steps_source
+    entry["restart_s"] = like["restart_s"] if like else recipe.restart_s
+    entry["gpu_types"] = gpu_types
+    entry["size_class"] = recipe.size_class or _size_class(entry)
+    return entry
+
+
+def _on(name: str, known: Mapping[str, Measured], paces: Mapping[str, Pace]) -> dict[str, Any]:
+    if name in known:
+        one = known[name]
+        return {
+            **_parameters(one.fit.params),
+            "min_local": int(one.points.local_batch.min()),
+            "max_local": int(one.points.local_batch.max()),
+            "derived": False,
+            "source": one.source,
+            "points": one.fit.points,
+            "mean_error": round(one.fit.mean_error, 4),
+            "worst_error": round(one.fit.worst_error, 4),
+            "across_nodes": one.fit.across_nodes,
+        }
+    # From where most was measured, then from the closest pace.
+    pace = paces[name].samples_per_s
+    origin = min(known, key=lambda one: (-known[one].fit.points, abs(paces[one].samples_per_s - pace)))
+    one = known[origin]
+    memory = GPUS[name].memory_gb / GPUS[origin].memory_gb
+    max_local = max(int(one.points.local_batch.max() * memory), 1)
+    return {
+        **_parameters(moved(one.fit.params, paces[origin], paces[name])),
+        "min_local": min(int(one.points.local_batch.min()), max_local),
+        "max_local": max_local,
+        "derived": True,
+        "source": f"{one.source} on {origin}, speed x {_rounded(pace / paces[origin].samples_per_s):g}",
+        "across_nodes": one.fit.across_nodes,
+    }
+
+
+def _size_class(entry: Mapping[str, Any]) -> str:
+    """By GPU-hours on one T4 at the initial batch: S below 1, M to 10, L to 100, XL (Sia, section 4.1)."""
+    on_t4 = entry["gpu_types"]["t4"]
+    params = floats([on_t4[field] for field in ThroughputModel._fields])
+    passes = ceil(entry["init_batch"] / on_t4["max_local"])
+    step_s = passes * float(grad_s(params, entry["init_batch"] / passes))
+    hours = entry["steps"] * step_s / 3600
+    return next((name for name, most in (("S", 1), ("M", 10), ("L", 100)) if hours < most), "XL")
+
+
+def _parameters(params: FloatArray) -> dict[str, float]:
+    return {
+        name: _rounded(value) for name, value in zip(ThroughputModel._fields, params.tolist(), strict=True)
+    }
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")
+
+
+def as_text(content: Mapping[str, Any]) -> str:
+    """The catalogue file: the header, and one line for each model and GPU type."""
+    return HEADER + yaml.dump(
+        dict(content),
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        width=10_000,
+        default_flow_style=None,
+    )
+
+
+class _Dumper(yaml.SafeDumper):
+    """Without anchors: everything is written out where it is used."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def report(content: Mapping[str, Any]) -> str:
+    """The fit's errors, a line for each model and GPU type that was measured."""
+    lines = [f"{'model':20} {'gpu':6} {'source':12} {'points':>6} {'mean':>7} {'worst':>7}"]
+    for name, model in content["models"].items():
+        for gpu_type, on in model["gpu_types"].items():
+            if not on["derived"]:
+                lines.append(
+                    f"{name:20} {gpu_type:6} {on['source']:12} {on['points']:6} "
+                    f"{on['mean_error']:7.1%} {on['worst_error']:7.1%}"
+                )
+    lines.append("")
+    lines.append(f"{'model':20} {'class':5} {'steps':>9} {'noise start':>11} {'end':>11} {'mean error':>10}")
+    for name, model in content["models"].items():
+        noise = model["noise"]
+        error = "" if noise["mean_error"] is None else f"{noise['mean_error']:.1%}"
+        lines.append(
+            f"{name:20} {model['size_class']:5} {model['steps']:9} "
+            f"{noise['start']:11.0f} {noise['end']:11.0f} {error:>10}"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Build, print the errors, and write the file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="folder with sia/profiles and throughputs")
+    parser.add_argument("--out", type=Path, default=CATALOGUE, help="where to write the catalogue")
+    options = parser.parse_args()
+    content = build(options.data)
+    print(report(content))
+    options.out.write_text(as_text(content), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
