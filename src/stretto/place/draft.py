@@ -1,0 +1,177 @@
+"""A placement while it is being worked out: what is free so far, and how to take a step back."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from stretto.model import Allocation, IntArray, JobId, Pinned, Placement, Snapshot, lowest_gpus
+
+
+class Want(NamedTuple):
+    """What one job is to get."""
+
+    job: JobId
+    gpus: int
+    kind: int  # the GPU type; -1: any that the job accepts, until one is tried
+    nodes: int  # how many nodes; 0: as the rule decides
+    held: Allocation | None  # in the snapshot; what it keeps costs least
+
+
+class Draft:
+    """Who holds what while one decision is placed. Starts as the snapshot; every step can be undone.
+
+    Nodes that are not usable count as full, also once their jobs have let go.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        """Nothing is changed yet."""
+        self.before = snapshot.placement
+        self.cluster = snapshot.cluster
+        self.free = self.before.free.copy()  # (nodes,) GPUs that may be taken
+        self.busy = self.before.busy.copy()  # (nodes,) bit g set: GPU g may not be taken
+        self._closed: frozenset[int] = frozenset()
+        if not snapshot.usable.all():
+            closed = np.flatnonzero(~snapshot.usable)
+            self.free[closed] = 0
+            self.busy[closed] = (1 << self.cluster.node_gpus[closed]) - 1
+            self._closed = frozenset(closed.tolist())
+        self._now: dict[JobId, Allocation | None] = {}
+        self._steps: list[tuple[JobId, Allocation, int]] = []  # +1 put, -1 lifted
+        self._jobs_on: IntArray | None = None
+        self._on: dict[int, dict[JobId, Allocation]] | None = None
+
+    def current(self, job: JobId) -> Allocation | None:
+        """What the job holds in the draft."""
+        return self._now[job] if job in self._now else self.before.get(job)
+
+    def free_of(self, kind: int) -> IntArray:
+        """(nodes,) GPUs of one type that may be taken; 0 on nodes of other types."""
+        if len(self.cluster.types) == 1:
+            return self.free
+        return np.where(self.cluster.kind == kind, self.free, 0)
+
+    def lift(self, job: JobId) -> Allocation | None:
+        """Take away what the job holds, and say what that was."""
+        allocation = self.current(job)
+        if allocation is not None:
+            self._step(job, allocation, -1)
+        return allocation
+
+    def put(self, job: JobId, allocation: Allocation) -> None:
+        """Give GPUs that are free to a job that holds nothing."""
+        self._step(job, allocation, +1)
+
+    def give(self, want: Want, where: Pinned) -> bool:
+        """Give a job that holds nothing GPUs of these nodes; False, and nothing done, where it cannot be.
+
+        On each node the GPUs that it held before come first, then the lowest. The type's limit on the
+        nodes of one job is kept.
+        """
+        kind = int(self.cluster.kind[where.nodes[0]])
+        limit = self.cluster.types[kind].max_nodes_per_job
+        return not (limit and len(where.nodes) > limit) and self.give_exactly(want, where)
+
+    def give_exactly(self, want: Want, where: Pinned) -> bool:
+        """The same, on as many nodes as named."""
+        masks = where.masks or self._name(where, want.held)
+        kind = int(self.cluster.kind[where.nodes[0]])
+        new = Allocation(kind, where.nodes, masks, where.local_batch)
+        if not masks or not self.is_free(new):
+            return False
+        self._step(want.job, want.held if new == want.held and want.held is not None else new, +1)
+        return True
+
+    def is_free(self, allocation: Allocation) -> bool:
+        """Whether nobody holds any of these GPUs."""
+        places = zip(allocation.nodes, allocation.masks, strict=True)
+        return not any(int(self.busy[node]) & mask for node, mask in places)
+
+    def mark(self) -> int:
+        """A moment to come back to."""
+        return len(self._steps)
+
+    def undo(self, mark: int) -> None:
+        """Take back every step since a mark."""
+        while len(self._steps) > mark:
+            job, allocation, sign = self._steps[-1]
+            self._step(job, allocation, -sign)
+            del self._steps[-2:]
+
+    def placement(self) -> Placement:
+        """The placement that the draft has come to; the old one where nothing changed."""
+        changes = {job: now for job, now in self._now.items() if now is not self.before.get(job)}
+        return self.before.changed(changes) if changes else self.before
+
+    @property
+    def jobs_on(self) -> IntArray:
+        """(nodes,) jobs that hold a GPU of the node."""
+        if self._jobs_on is None:
+            self._jobs_on = self.before.jobs_on.copy()
+            for _, allocation, sign in self._steps:
+                self._jobs_on[list(allocation.nodes)] += sign
+        return self._jobs_on
+
+    def on(self, node: int) -> dict[JobId, Allocation]:
+        """Who holds GPUs of a node, and what in all."""
+        if self._on is None:
+            self._on = {}
+            for job, allocation in self.before.items():
+                self._note(job, allocation, +1)
+            for job, allocation, sign in self._steps:
+                self._note(job, allocation, sign)
+        return self._on.get(node, {})
+
+    def _step(self, job: JobId, allocation: Allocation, sign: int) -> None:
+        for node, mask in zip(allocation.nodes, allocation.masks, strict=True):
+            if node not in self._closed:
+                self.busy[node] ^= mask
+                self.free[node] -= sign * mask.bit_count()
+        self._now[job] = allocation if sign > 0 else None
+        self._steps.append((job, allocation, sign))
+        if self._jobs_on is not None:
+            self._jobs_on[list(allocation.nodes)] += sign
+        if self._on is not None:
+            self._note(job, allocation, sign)
+
+    def _note(self, job: JobId, allocation: Allocation, sign: int) -> None:
+        assert self._on is not None
+        for node in allocation.nodes:
+            if sign > 0:
+                self._on.setdefault(node, {})[job] = allocation
+            else:
+                del self._on[node][job]
+
+    def _name(self, where: Pinned, held: Allocation | None) -> tuple[int, ...]:
+        """One mask for each node; none at all where a node has too few GPUs free."""
+        own = dict(zip(held.nodes, held.masks, strict=True)) if held else {}
+        masks = []
+        for node, count in zip(where.nodes, where.gpus, strict=True):
+            if self.free[node] < count:
+                return ()
+            free = ((1 << int(self.cluster.node_gpus[node])) - 1) & ~int(self.busy[node])
+            masks.append(own_then_lowest(free, own.get(node, 0), count))
+        return tuple(masks)
+
+
+def own_then_lowest(free: int, own: int, count: int) -> int:
+    """`count` bits of `free`: those of `own` first, then the lowest."""
+    kept = lowest_gpus(free & own, min(count, (free & own).bit_count()))
+    return kept | lowest_gpus(free & ~kept, count - kept.bit_count())
+
+
+def shrunk(held: Allocation, gpus: int) -> Allocation:
+    """What a job keeps when it gives GPUs back: first those of the node where it holds fewest.
+
+    Ties give back on the last node, and on a node its highest GPUs. The same object where nothing goes.
+    """
+    left = list(held.shape)
+    excess = sum(left) - gpus
+    if excess <= 0:
+        return held
+    for place in sorted(range(len(left)), key=lambda place: (left[place], -place)):
+        given_back = min(left[place], excess)
+        left[place] -= given_back
+        excess -= given_back
+    places = zip(held.nodes, held.masks, left, strict=True)
+    kept = [(node, lowest_gpus(mask, count)) for node, mask, count in places if count]
+    return Allocation(held.kind, tuple(node for node, _ in kept), tuple(mask for _, mask in kept))

@@ -1,0 +1,139 @@
+"""Make room by moving other jobs, where counts say that there is room and its shape is wrong."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from itertools import islice
+from typing import NamedTuple
+
+from stretto.model import Allocation, JobId, Pinned, Shares, Snapshot
+from stretto.place.draft import Draft, Want
+from stretto.place.fill import Rule
+
+TRIES = (
+    8  # chosen: ways looked at before a job is left waiting; where sizes are powers of two the first works
+)
+
+
+class Opening(NamedTuple):
+    """Room that a node could offer to one piece of a job. Smaller is better."""
+
+    restarts: int  # running jobs that would have to move, and would not restart anyway
+    moved_gpus: int  # of all that would have to move
+    tie: int  # breaks ties; different for every opening
+    where: Pinned
+    victims: tuple[JobId, ...]
+
+
+Victim = tuple[bool, int, JobId, Allocation]
+"""(it would have to restart, its GPUs, the job, what it holds)"""
+
+
+class Movable(NamedTuple):
+    """Who may be moved, and for whom it costs a restart."""
+
+    jobs: frozenset[JobId]
+    restarts: frozenset[JobId]
+
+    def victims_on(self, draft: Draft, node: int, smaller_than: int) -> list[Victim]:
+        """Those on a node that a piece of this size may displace."""
+        return [
+            (job in self.restarts and draft.current(job) is draft.before.get(job), held.gpus, job, held)
+            for job, held in draft.on(node).items()
+            if len(held.nodes) == 1 and job in self.jobs and held.gpus < smaller_than
+        ]
+
+
+Openings = Callable[[Draft, int, int, Movable, bool], list[Opening]]
+"""(draft, kind, GPUs of a piece, who is movable, whether it is one of several pieces) → what is on offer."""
+
+
+def movable(snapshot: Snapshot, shares: Shares) -> Movable:
+    """Jobs that the policy did not pin, other than running ones that may not be stopped."""
+    jobs = snapshot.jobs
+    held, preemptible = jobs.held_gpus, jobs.preemptible
+    columns = zip(jobs.ids, preemptible.tolist(), held.tolist(), shares.gpus.tolist(), strict=True)
+    free_to_go, settled = set(), set()
+    for row, (job, may_stop, had, gets) in enumerate(columns):
+        if gets and (may_stop or not had) and row not in shares.pinned:
+            free_to_go.add(job)
+            if had == gets:
+                settled.add(job)
+    return Movable(frozenset(free_to_go), frozenset(settled))
+
+
+def moving_others(
+    snapshot: Snapshot,
+    shares: Shares,
+    sizes: Callable[[Draft, Want], tuple[int, ...]],
+    openings: Openings,
+    fit: Rule,
+) -> Rule:
+    """The rule that moves others to place a job in pieces of these sizes."""
+    who = cache(lambda: movable(snapshot, shares))  # only needed once somebody finds no room
+
+    def rule(draft: Draft, want: Want) -> bool:
+        in_pieces = sizes(draft, want)
+        if not in_pieces:
+            return False
+        return place_by_moving_others(draft, want, in_pieces, openings, who(), fit)
+
+    return rule
+
+
+def place_by_moving_others(
+    draft: Draft,
+    want: Want,
+    sizes: Sequence[int],
+    openings: Openings,
+    who: Movable,
+    fit: Rule,
+    tries: int = TRIES,
+) -> bool:
+    """Give a job its pieces, and every job displaced another place; all of it or nothing.
+
+    A piece displaces only single-node jobs smaller than itself, which find room by `fit` or in the same
+    way; sizes fall at every step, so this ends. Where all sizes are powers of two and all jobs may move,
+    a node whose larger jobs leave room for the piece exists whenever the counts fit, so this succeeds:
+    Sia's covering argument (section 3.3).
+    """
+    for way in islice(_ways(draft, want.kind, sizes, openings, who), tries):
+        mark = draft.mark()
+        victims = [(job, draft.lift(job)) for opening in way for job in opening.victims]
+        moved = [_again(draft, job, held) for job, held in victims if held is not None]
+        if draft.give(want, _joined(way)) and all(
+            fit(draft, other)
+            or place_by_moving_others(draft, other, (other.gpus,), openings, who, fit, tries=1)
+            for other in sorted(moved, key=lambda other: -other.gpus)
+        ):
+            return True
+        draft.undo(mark)
+    return False
+
+
+def _ways(
+    draft: Draft, kind: int, sizes: Sequence[int], openings: Openings, who: Movable
+) -> Iterator[tuple[Opening, ...]]:
+    """One piece: every opening, best first. Several: the best for each in turn, on nodes of their own."""
+    if len(sizes) == 1:
+        yield from ((opening,) for opening in sorted(openings(draft, kind, sizes[0], who, False)))
+        return
+    chosen: dict[int, Opening] = {}
+    for size in sorted(set(sizes), reverse=True):
+        offers = (o for o in sorted(openings(draft, kind, size, who, True)) if o.where.nodes[0] not in chosen)
+        chosen |= {offer.where.nodes[0]: offer for offer in islice(offers, list(sizes).count(size))}
+    if len(chosen) == len(sizes):
+        yield tuple(chosen[node] for node in sorted(chosen))
+
+
+def _again(draft: Draft, job: JobId, held: Allocation) -> Want:
+    before = draft.before.get(job)
+    keeps = before if before is not None and before.gpus == held.gpus and before.kind == held.kind else held
+    return Want(job, held.gpus, held.kind, 1, keeps)
+
+
+def _joined(way: tuple[Opening, ...]) -> Pinned:
+    return Pinned(
+        tuple(opening.where.nodes[0] for opening in way),
+        tuple(opening.where.gpus[0] for opening in way),
+        tuple(mask for opening in way for mask in opening.where.masks),
+    )

@@ -1,0 +1,166 @@
+"""From shares to a placement: the steps that all rules have in common."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from stretto.model import Allocation, Cluster, Placement, Shares, Snapshot
+from stretto.place.draft import Draft, Want, shrunk
+from stretto.place.pins import check_pin, is_at
+
+Rule = Callable[[Draft, Want], bool]
+"""Gives a job that holds nothing what it wants, of one GPU type. False: nothing done."""
+
+
+class Placer(Protocol):
+    """Which GPUs, exactly?"""
+
+    def place(self, snapshot: Snapshot, shares: Shares) -> Placement:
+        """A placement of every share that can be placed; a job left out waits."""
+
+
+def fill(snapshot: Snapshot, shares: Shares, rules: Sequence[Rule], may_split: bool = True) -> Placement:
+    """Place what changed, by the first of `rules` that finds room; the rest stays exactly as it is.
+
+    1. A job whose share is what it holds keeps its GPUs, and so does one that the snapshot does not list.
+    2. What shrinks keeps a part of its GPUs; what stops, moves or lost a node lets go of them. With
+       `may_split` off, a job that would fit a node is not left on several: it is placed anew.
+    3. Shares that say exactly where (`shares.pinned`) get exactly that.
+    4. The others take turns: in the order that the policy states, else larger first, ties by row. Until
+       then a growing job holds on to its GPUs.
+    5. A running job for which no room is found stays where it is, if its GPUs are still free.
+
+    Python loops run over changed jobs only; a decision that changes nothing returns the same placement.
+    """
+    rows, lost = rows_to_settle(snapshot, shares)
+    if not rows:
+        return snapshot.placement
+    draft = Draft(snapshot)
+    wants = {row: _want(snapshot, shares, row) for row in rows}
+    for row in rows:
+        if _lets_go(draft, wants[row], row in lost or row in shares.pinned, may_split):
+            del wants[row]
+    blocked = not _pin(draft, shares, wants)
+    for row in _turns(shares, list(wants)):
+        want = wants[row]
+        if blocked and want.held is None:
+            continue
+        placed = _settle(draft, snapshot, row, want, rules)
+        blocked = blocked or (shares.in_order and not placed)
+    return draft.placement()
+
+
+def rows_to_settle(snapshot: Snapshot, shares: Shares) -> tuple[list[int], set[int]]:
+    """The rows whose share is not what they hold, in order, and which of them lost a node."""
+    jobs = snapshot.jobs
+    differs = shares.gpus != jobs.held_gpus
+    elsewhere = (shares.kind != jobs.held_kind) & (shares.kind >= 0)
+    elsewhere |= (shares.nodes != jobs.held_nodes) & (shares.nodes > 0)
+    differs |= elsewhere & (shares.gpus > 0)
+    lost = set() if snapshot.usable.all() else _rows_on_lost_nodes(snapshot)
+    differs[list(lost)] = True
+    for row, pin in shares.pinned.items():
+        if shares.gpus[row] > 0:
+            held = snapshot.placement.get(jobs[row].id)
+            differs[row] = row in lost or held is None or not is_at(held, pin)
+    return differs.nonzero()[0].tolist(), lost
+
+
+def _rows_on_lost_nodes(snapshot: Snapshot) -> set[int]:
+    placement = snapshot.placement
+    lost = set(np.flatnonzero(~snapshot.usable & (placement.busy != 0)).tolist())
+    if not lost:
+        return set()
+    running = snapshot.jobs.held_gpus.nonzero()[0].tolist()
+    return {row for row in running if not lost.isdisjoint(placement[snapshot.jobs[row].id].nodes)}
+
+
+def _want(snapshot: Snapshot, shares: Shares, row: int) -> Want:
+    job = snapshot.jobs[row].id
+    gpus, kind, nodes = int(shares.gpus[row]), int(shares.kind[row]), int(shares.nodes[row])
+    return Want(job, gpus, kind, nodes, snapshot.placement.get(job))
+
+
+def _lets_go(draft: Draft, want: Want, moves: bool, may_split: bool) -> bool:
+    """Release what a job no longer holds for sure; True where nothing is left to do for it."""
+    held = want.held
+    if want.gpus == 0:
+        draft.lift(want.job)
+        return True
+    if held is None:
+        return False
+    if moves or want.kind not in (-1, held.kind):
+        draft.lift(want.job)
+    elif want.gpus < held.gpus:
+        draft.lift(want.job)
+        kept = shrunk(held, want.gpus)
+        split = len(kept.nodes) > 1 and want.gpus <= draft.cluster.gpus_per_node[kept.kind]
+        if want.nodes == len(kept.nodes) or (want.nodes == 0 and (may_split or not split)):
+            draft.put(want.job, kept)
+            return True
+    return False
+
+
+def _pin(draft: Draft, shares: Shares, wants: dict[int, Want]) -> bool:
+    """Place what is pinned and forget it; whether that blocks nobody behind it."""
+    pinned = [row for row in wants if row in shares.pinned]
+    failed = []
+    for row in sorted(pinned, key=lambda row: not shares.pinned[row].masks):  # named GPUs come first
+        want = wants.pop(row)
+        check_pin(draft.cluster, want, shares.pinned[row])
+        if not draft.give_exactly(want, shares.pinned[row]):
+            failed.append(want)
+    stayed = [_stays(draft, want) for want in failed]
+    return all(stayed) or not shares.in_order
+
+
+def _turns(shares: Shares, rows: list[int]) -> list[int]:
+    if len(rows) < 2:
+        return rows
+    by_size = sorted(rows, key=lambda row: -int(shares.gpus[row]))
+    if shares.order is None:
+        return by_size
+    waiting = np.zeros(len(shares.gpus), dtype=np.bool_)
+    waiting[rows] = True
+    stated: list[int] = shares.order[waiting[shares.order]].tolist()
+    waiting[stated] = False
+    return stated + [row for row in by_size if waiting[row]]
+
+
+def _settle(draft: Draft, snapshot: Snapshot, row: int, want: Want, rules: Sequence[Rule]) -> bool:
+    draft.lift(want.job)
+    kinds = _kinds(draft, snapshot, row, want)
+    for rule in rules:
+        for kind in kinds:
+            if rule(draft, want if kind == want.kind else want._replace(kind=kind)):
+                return True
+    return _stays(draft, want)
+
+
+def _stays(draft: Draft, want: Want) -> bool:
+    """Leave a job that ran where it was, without what its share no longer covers, if that is still free."""
+    kept: Allocation | None = shrunk(want.held, want.gpus) if want.held else None
+    if kept is None or not draft.is_free(kept):
+        return False
+    draft.put(want.job, kept)
+    return True
+
+
+def _kinds(draft: Draft, snapshot: Snapshot, row: int, want: Want) -> Sequence[int]:
+    """The GPU types to try: the stated one, else that which it holds, else those with most GPUs free."""
+    if want.kind >= 0:
+        return (want.kind,)
+    jobs, cluster = snapshot.jobs, draft.cluster
+    allowed = jobs.requests.allowed_kinds[jobs.rows[row]]
+    if len(cluster.types) == 1:
+        return (0,) if allowed[0] else ()
+    free = _free_by_kind(cluster, draft)
+    held = want.held.kind if want.held else -1
+    accepted = [kind for kind in range(len(free)) if allowed[kind] and (free[kind] >= want.gpus)]
+    return sorted(accepted, key=lambda kind: (kind != held, -free[kind]))
+
+
+def _free_by_kind(cluster: Cluster, draft: Draft) -> list[int]:
+    counts: list[int] = np.bincount(cluster.kind, draft.free, len(cluster.types)).astype(np.int64).tolist()
+    return counts

@@ -1,0 +1,147 @@
+"""Sia's placement (section 3.3): parts of a node stay together, larger jobs take whole nodes."""
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from stretto.model import IntArray, Pinned, Placement, Shares, Snapshot, virtual_nodes
+from stretto.place.draft import Draft, Want
+from stretto.place.evict import Movable, Opening, Victim, moving_others
+from stretto.place.fill import Rule, fill
+from stretto.place.shapes import FEWEST_FREE, NOT_ENOUGH, at, best_fit, holds_on, pieces
+
+
+@dataclass(frozen=True)
+class WholeNodes:
+    """(a) What fits a node is not split; (b) what does not takes whole nodes; (c) if need be, others move.
+
+    No two jobs of several nodes share a node. A valid set of shares (powers of two within a node, or whole
+    nodes; within capacity at each size) is always placed in full, if every job may be moved; then and
+    otherwise as few running jobs are moved as this greedy way finds. Several nodes are taken from the high
+    end and parts from the low end, so that they meet late.
+
+    A node whose size is no power of two counts as virtual nodes of its binary powers (12 = 8 + 4). They
+    need no book-keeping: of powers of two, a node holds by count exactly what its virtual nodes hold.
+
+    A rigid job may ask for anything: 6 GPUs stay together on a node that has them, and 12 on nodes of 8
+    take one whole and 4 of another, which if possible is free as a whole when they come. Its other 4 are
+    left to single-node jobs, since the policy counts on them (deviation from rounding the job up).
+    """
+
+    evict: bool = True  # rule (c); without it a job waits until its shape is free
+
+    def place(self, snapshot: Snapshot, shares: Shares) -> Placement:
+        """Every share that can be placed so."""
+        rules: tuple[Rule, ...] = (by_whole_nodes,)
+        if self.evict:
+            rules += (moving_others(snapshot, shares, sizes_of, _openings, by_whole_nodes),)
+        return fill(snapshot, shares, rules, may_split=False)
+
+
+def sizes_of(draft: Draft, want: Want) -> tuple[int, ...]:
+    """GPUs on each node that a job takes, largest first; empty where the stated nodes are too few."""
+    largest = int(draft.cluster.gpus_per_node[want.kind])
+    if want.gpus <= largest and want.nodes <= 1:
+        return (want.gpus,)
+    unit = largest_virtual_node(largest)
+    if want.gpus == want.nodes * unit:
+        return (unit,) * want.nodes
+    return pieces(want.gpus, want.nodes, largest)
+
+
+def largest_virtual_node(gpus: int) -> int:
+    """The largest power of two within a node."""
+    return 1 << (gpus.bit_length() - 1)
+
+
+def by_whole_nodes(draft: Draft, want: Want) -> bool:
+    """Rules (a) and (b), moving nobody. A job stays on its nodes where that fits."""
+    free = draft.free_of(want.kind)
+    sizes = sizes_of(draft, want)
+    if len(sizes) == 1:
+        node = _part_of_a_node(free, want)
+        return node >= 0 and draft.give(want, Pinned((node,), (want.gpus,)))
+    counts = _several_nodes(draft, free, want, sizes)
+    return len(counts) == len(sizes) > 0 and draft.give(want, at(counts))
+
+
+def _part_of_a_node(free: IntArray, want: Want) -> int:
+    held = want.held
+    if held is not None and len(held.nodes) == 1 and free[held.nodes[0]] >= want.gpus:
+        return held.nodes[0]
+    power = want.gpus & (want.gpus - 1) == 0
+    return best_fit(free, want.gpus, _fewest_free_virtual() if power else FEWEST_FREE)
+
+
+def _several_nodes(draft: Draft, free: IntArray, want: Want, sizes: tuple[int, ...]) -> dict[int, int]:
+    node_gpus = draft.cluster.node_gpus
+    is_own = holds_on(want.held, want.kind, len(free)) > 0
+    counts: dict[int, int] = {}
+    for size in sorted(set(sizes), reverse=True):
+        fits = np.flatnonzero(free >= size)
+        broken = (free[fits] < node_gpus[fits]) & (size < sizes[0])  # a rest prefers a node of its own
+        fits = fits[np.lexsort((-fits, free[fits], broken, ~is_own[fits]))]
+        missing = sizes.count(size)
+        for node in fits.tolist():
+            if missing == 0:
+                break
+            if node not in counts and (free[node] == node_gpus[node] or not _has_part_of_larger(draft, node)):
+                counts[node] = size
+                missing -= 1
+    return counts
+
+
+def _has_part_of_larger(draft: Draft, node: int) -> bool:
+    return any(len(held.nodes) > 1 for held in draft.on(node).values())
+
+
+def _openings(draft: Draft, kind: int, size: int, who: Movable, several: bool) -> list[Opening]:
+    """Nodes that have room for a piece once some smaller jobs are gone."""
+    free = draft.free_of(kind)
+    cluster = draft.cluster
+    found = []
+    for node in np.flatnonzero((cluster.kind == kind) & (cluster.node_gpus >= size)).tolist():
+        if several and _has_part_of_larger(draft, node):
+            continue
+        lacking = size - int(free[node])
+        victims = _fewest(who.victims_on(draft, node, smaller_than=size), lacking)
+        if lacking <= 0 or victims:
+            restarts, moved_gpus = sum(v[0] for v in victims), sum(v[1] for v in victims)
+            where = Pinned((node,), (size,))
+            jobs = tuple(victim[2] for victim in victims)
+            found.append(Opening(restarts, moved_gpus, -node if several else node, where, jobs))
+    return found
+
+
+def _fewest(victims: list[Victim], lacking: int) -> list[Victim]:
+    """Victims that free as many GPUs as are lacking, those without restart and small ones first."""
+    if sum(victim[1] for victim in victims) < lacking:
+        return []
+    taken: list[Victim] = []
+    freed = 0
+    for victim in sorted(victims, key=lambda victim: victim[:3]):
+        if freed >= lacking:
+            break
+        taken.append(victim)
+        freed += victim[1]
+    for victim in sorted(taken, key=lambda victim: victim[:3], reverse=True):
+        if freed - victim[1] >= lacking:  # a later, larger one makes it needless
+            taken.remove(victim)
+            freed -= victim[1]
+    return taken
+
+
+@cache
+def _fewest_free_virtual() -> IntArray:
+    """(asked, free) how loosely a power of two fits the virtual nodes into which free GPUs fall apart.
+
+    The smallest virtual node that has room counts first, so that 4 GPUs take the small part of a node of
+    12 before they break an 8; then the free GPUs.
+    """
+    table = np.full_like(FEWEST_FREE, NOT_ENOUGH)
+    for asked in (1 << power for power in range(len(table).bit_length())):
+        for free in range(asked, table.shape[1]):
+            smallest = min(part for part in virtual_nodes(free) if part >= asked)
+            table[asked, free] = smallest * 64 + free
+    return table
