@@ -1,0 +1,140 @@
+"""Which policies are there, and how does one get them by name?
+
+A policy of this package is one line in POLICIES. One of another package is an entry point of the group
+`stretto.policies`; one in a file of one's own is named `path/to/file.py:Class`, any other `module:Class`.
+"""
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+
+from stretto.model import InputError, Policy, Trigger
+from stretto.policies.settings import did_you_mean, settings_of
+
+POLICIES: dict[str, str] = {
+    "edf": "stretto.policies.edf:EarliestDeadlineFirst",
+    "fifo": "stretto.policies.fifo:FirstInFirstOut",
+    "gavel": "stretto.policies.gavel:Gavel",
+    "qssf": "stretto.policies.srtf:QuasiShortestServiceFirst",
+    "sjf": "stretto.policies.sjf:ShortestJobFirst",
+    "srsf": "stretto.policies.srtf:ShortestRemainingServiceFirst",
+    "srtf": "stretto.policies.srtf:ShortestRemainingTimeFirst",
+    "tiresias": "stretto.policies.tiresias:Tiresias",
+    "tiresias-gittins": "stretto.policies.tiresias:TiresiasGittins",
+}
+GROUP = "stretto.policies"
+REQUIRED = ("name", "views", "placer", "triggers", "configurations", "allocate")
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyDescription:
+    """One policy with its defaults, for people to read."""
+
+    name: str  # under which it is registered
+    summary: str  # the first line of its docstring
+    views: tuple[str, ...]  # what it needs to know beside requests and what is held
+    triggers: tuple[str, ...]  # when it is asked
+    placer: str
+    paper: str
+
+
+def load_policy(name: str, **settings: object) -> Policy:
+    """A policy by its registered name, `module:Class` or `path/to/file.py:Class`, with some fields set.
+
+    Settings may be texts, as they come from a command line. Raises InputError for an unknown name or
+    setting, a value of the wrong type, and anything that is no policy.
+    """
+    component = policy_class(name)
+    given = settings_of(component, settings, space="policy")
+    for entry in fields(component):
+        if entry.init and entry.default is entry.default_factory is MISSING and entry.name not in given:
+            raise InputError(f"policy {name!r} has no default for policy.{entry.name}: it must be set")
+    policy: Policy = component(**given)
+    return policy
+
+
+def policy_class(name: str) -> type:
+    """The dataclass behind a name; InputError where there is none."""
+    target = POLICIES.get(name) or _from_entry_points().get(name) or name
+    if ":" not in target:
+        known = policy_names()
+        raise InputError(
+            f"unknown policy {name!r}{did_you_mean(name, known)}; there are {', '.join(known)}, "
+            "and module:Class or path/to/file.py:Class"
+        )
+    where, _, attribute = target.rpartition(":")
+    component = getattr(_module(where), attribute, None)
+    if not (inspect.isclass(component) and is_dataclass(component)):
+        raise InputError(f"policy {name!r}: expected a dataclass {attribute!r} in {where}")
+    lacks = [part for part in REQUIRED if not hasattr(component, part)]
+    if lacks:
+        raise InputError(f"{name!r} is no policy: {attribute} has no {', '.join(lacks)}")
+    return component
+
+
+def policy_names() -> tuple[str, ...]:
+    """Every registered name, in alphabetical order; ours win over another package's."""
+    return tuple(sorted({**_from_entry_points(), **POLICIES}))
+
+
+def describe_policies() -> tuple[PolicyDescription, ...]:
+    """A row for each registered policy with its default settings."""
+    return tuple(describe(name, load_policy(name)) for name in policy_names())
+
+
+def describe(name: str, policy: Policy) -> PolicyDescription:
+    """A policy in words."""
+    triggers = sorted(policy.triggers.on)
+    period = f" every {policy.triggers.round_s:g} s" if policy.triggers.round_s is not None else ""
+    return PolicyDescription(
+        name=name,
+        summary=(inspect.getdoc(type(policy)) or "").partition("\n")[0],
+        views=tuple(sorted(view.value for view in policy.views)),
+        triggers=tuple(f"{on.value}{period if on is Trigger.ROUND else ''}" for on in triggers),
+        placer=policy.placer,
+        paper=getattr(policy, "paper", ""),
+    )
+
+
+@cache
+def _from_entry_points() -> dict[str, str]:
+    """`module:Class` by name, as installed packages announce them."""
+    return {point.name: point.value for point in entry_points(group=GROUP)}
+
+
+def _module(where: str) -> ModuleType:
+    if where.endswith(".py"):
+        return _module_in_file(Path(where))
+    try:
+        return importlib.import_module(where)
+    except ModuleNotFoundError as error:
+        raise InputError(f"policy module {where!r} cannot be imported: {error}") from error
+
+
+def _module_in_file(path: Path) -> ModuleType:
+    """The module in a file; the same one as long as the file's content stays the same."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"policy file {path} cannot be read: {error.strerror}") from error
+    name = f"stretto_policy_{path.stem}_{hashlib.blake2b(content, digest_size=8).hexdigest()}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise InputError(f"policy file {path} is no Python module")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # before it runs: dataclasses look their module up
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
