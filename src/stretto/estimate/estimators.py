@@ -11,6 +11,7 @@ from stretto.estimate.efficiency import gain
 from stretto.estimate.fit import fit_many
 from stretto.estimate.goodput import BatchLimits, best_batches
 from stretto.estimate.memo import Memo
+from stretto.estimate.published_fit import published_fit
 from stretto.model import (
     Configurations,
     FloatArray,
@@ -94,6 +95,7 @@ class _Question(NamedTuple):
     configurations: Configurations
     per_node: tuple[int, ...]
     reference: str
+    published: bool
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,7 @@ class OnlineGoodput:
     """
 
     reference: str = "first"  # type A: "first" in the cluster's order, or the one with "most" observations
+    fit: str = "best"  # "best" fit of the model, or as "published": see `published_fit`
     _rows: Memo[_Question, FloatArray] = field(
         default_factory=lambda: Memo(_answer_all, REMEMBERED_ROWS), repr=False, compare=False
     )
@@ -115,6 +118,8 @@ class OnlineGoodput:
         """Check the parameters."""
         if self.reference not in ("first", "most"):
             raise InputError(f"estimate.reference must be 'first' or 'most', got {self.reference!r}")
+        if self.fit not in ("best", "published"):
+            raise InputError(f"estimate.fit must be 'best' or 'published', got {self.fit!r}")
 
     def estimate(self, snapshot: Snapshot, configurations: Configurations) -> Speeds:
         """Goodput in steps of the initial batch per second; where only a table is known, what it says."""
@@ -144,6 +149,7 @@ class OnlineGoodput:
                         configurations,
                         per_node,
                         self.reference,
+                        self.fit == "published",
                     )
                     for row, one in zip(known, shown, strict=True)
                 ]
@@ -167,9 +173,9 @@ class OnlineGoodput:
 
 def _answer_all(questions: Sequence[_Question]) -> list[FloatArray]:
     """(configs + types,) for each question: goodput on every configuration, then on the request."""
-    together: dict[tuple[int, tuple[int, ...]], list[int]] = {}
+    together: dict[tuple[object, ...], list[int]] = {}
     for number, asked in enumerate(questions):
-        together.setdefault((id(asked.configurations), asked.per_node), []).append(number)
+        together.setdefault((id(asked.configurations), asked.per_node, asked.published), []).append(number)
     answers = [np.zeros(0)] * len(questions)
     for numbers in together.values():
         rows = _goodput([questions[number] for number in numbers])
@@ -206,6 +212,9 @@ def _goodput(questions: Sequence[_Question]) -> FloatArray:
     most = np.where(fixed > 0, fixed, np.array([one.max_batch for one in limits])[:, None])
     sqr = np.array([asked.grad_sqr for asked in questions])[:, None]
     var = np.array([asked.grad_var for asked in questions])[:, None]
+    min_local = np.array([one.min_local for one in limits])[rows, source]
+    soft = np.array([one.max_is_soft for one in limits])[:, None]
+    most = np.where(soft & (fixed == 0), np.maximum(most, min_local * replicas), most)
     runs = np.array([one.max_local > 0 for one in limits])[:, kind] & (part == 0) & (replicas > 0)
     best = best_batches(
         params[rows, source],
@@ -213,7 +222,7 @@ def _goodput(questions: Sequence[_Question]) -> FloatArray:
         BatchLimits(
             tried_from,
             most,
-            np.array([one.min_local for one in limits])[rows, source],
+            min_local,
             np.array([one.max_local for one in limits])[rows, source],
         ),
         np.where(source == kind, nodes, elsewhere),
@@ -235,7 +244,8 @@ def _models(questions: Sequence[_Question], types: int) -> tuple[FloatArray, Int
     Where a type has no model of its own, another's is multiplied by the ratio of their speeds on one replica;
     by 1 where these were not profiled.
     """
-    fits = iter(fit_many([seen for asked in questions for seen in asked.observed if seen]))
+    observed = [seen for asked in questions for seen in asked.observed if seen]
+    fits = iter(map(published_fit, observed) if questions[0].published else fit_many(observed))
     params = np.full((len(questions), types, 7), 1.0)
     source = np.tile(np.arange(types), (len(questions), 1))
     ratio = np.ones((len(questions), types))

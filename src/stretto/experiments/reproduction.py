@@ -98,7 +98,7 @@ def data_root(given: str) -> Path:
     named = given or os.environ.get(DATA_VARIABLE, "")
     if not named:
         raise InputError(
-            f"no data: expected --data DIR or ${DATA_VARIABLE} (laid out as docs/data.md says), or --synthetic"
+            f"no data: expected --data DIR or ${DATA_VARIABLE} (see docs/traces.md), or --synthetic"
         )
     root = Path(named)
     if not root.is_dir():
@@ -111,6 +111,7 @@ def data_set(root: Path, name: str, *inside: str) -> Path:
     folder = root.joinpath(name, *inside)
     if not folder.is_dir():
         raise InputError(
-            f"data set {name}/{'/'.join(inside)} is absent from {root}: its owners publish it at {OWNERS[name]}"
+            f"data set {'/'.join((name, *inside))} is absent from {root}: "
+            f"its owners publish it at {OWNERS[name]}"
         )
     return folder

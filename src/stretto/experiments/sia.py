@@ -1,4 +1,4 @@
-"""Tables and figures of Sia (SOSP 2023): heterogeneous (3) and homogeneous (4) clusters, fairness, scaling."""
+"""Tables and figures of Sia (SOSP 2023): mixed and homogeneous clusters, fairness, scaling."""
 
 from collections.abc import Mapping, Sequence
 from math import ceil
@@ -14,7 +14,7 @@ from stretto.sim.result import Result
 
 LEAST_WINDOW = 0.25  # chosen: the smallest part of a workload's arrivals that a scaled-down run keeps
 
-# Table 3 as printed: (mean JCT h, p99 JCT h, makespan h, GPU-h a job, contention mean, contention max, restarts)
+# Table 3 as printed: (mean JCT h, p99 JCT h, makespan h, GPU-h a job, contention mean and max, restarts)
 TABLE_3 = {
     ("philly", "sia"): (0.6, 9.5, 14.2, 4.0, 6.9, 31, 2.9),
     ("philly", "pollux"): (1.0, 14.9, 24.5, 5.6, 7.2, 42, 5.8),
@@ -32,7 +32,7 @@ TABLE_4 = {
     "pollux": (2.0, 19.3, 21.7, 8.6, 5.1),
     "gavel": (4.3, 37.1, 44.3, 15.3, None),
 }
-# Section 5.5, Helios on the heterogeneous cluster: (worst finish-time fairness, share of unfairly served jobs)
+# Section 5.5, Helios on the mixed cluster: (worst finish-time fairness, share of unfairly served jobs)
 FAIRNESS = {"sia": (1.2, 0.003), "pollux": (4.6, 0.28), "gavel": (27.8, 0.15)}
 # Section 5.6: decision time on 64 GPUs, median and 95th percentile; larger clusters appear only in a plot.
 DECISION_MS = {64: (96.0, 426.0)}

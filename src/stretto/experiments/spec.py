@@ -65,7 +65,7 @@ def set_up(spec: RunSpec) -> tuple[Workload, Setup]:
         profiles=profiles,
         placer=spec.of("place").pop("rule", ""),
         placer_settings={key: value for key, value in spec.of("place").items() if key != "rule"},
-        estimate_settings=spec.of("estimate"),
+        estimate_settings=_estimate_settings(spec, sim),
         seed=spec.seed,
     )
     return workload, setup
@@ -99,6 +99,12 @@ def _sim_settings(spec: RunSpec) -> SimSettings:
     return replace(
         blank, **{key: convert(f"sim.{key}", value, known[key].type) for key, value in given.items()}
     )
+
+
+def _estimate_settings(spec: RunSpec, sim: SimSettings) -> dict[str, str]:
+    """Where the world follows the published simulator, so does the fit, unless told otherwise."""
+    published = {"fit": "published"} if sim.fidelity is Fidelity.ARTIFACT else {}
+    return published | spec.of("estimate")
 
 
 def _policy(spec: RunSpec, sim: SimSettings) -> Policy:

@@ -68,6 +68,7 @@ class TrainingLimits:
     restart_s: float  # seconds that a restart is assumed to take
     reach_gpus: int  # most replicas that the largest batch can keep busy
     accumulates: bool = True  # may take several backward passes a step
+    max_is_soft: bool = False  # where GPUs cannot all be used within `max_batch`, more is considered
 
 
 @dataclass(frozen=True, slots=True, eq=False)

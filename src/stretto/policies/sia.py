@@ -1,5 +1,6 @@
 """Sia: goodput of every job on every bundle of GPUs, and the best choice of bundles as one program."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
@@ -60,6 +61,9 @@ class Sia:
     name: ClassVar[str] = "sia"
     views: ClassVar[frozenset[View]] = frozenset({View.GOODPUT_MODEL, View.PROGRESS})
     placer: ClassVar[str] = "whole-nodes"
+
+    reproducing: ClassVar[Mapping[str, str]] = {"discount": "paper"}  # with measured profiles
+    artifact: ClassVar[Mapping[str, str]] = {"first_type": "blind", "decimals": "2"}  # as its simulator
 
     round_s: float = 60.0  # section 4.3
     fairness_power: float = -0.5  # p, section 4.3

@@ -74,7 +74,9 @@ class _Truths:
             return limits
         key = (job.model, job.batch_size)
         if key not in self.shown:
-            self.shown[key] = replace(limits, max_batch=max(job.batch_size, limits.init_batch))
+            self.shown[key] = replace(
+                limits, max_batch=max(job.batch_size, limits.init_batch), max_is_soft=True
+            )
         return self.shown[key]
 
     def _make(self, job: Job) -> TrainingTruth:

@@ -8,7 +8,9 @@ from typing import Protocol
 from stretto.estimate.efficiency import GradientNoise
 from stretto.estimate.fit import fit
 from stretto.estimate.goodput import BatchLimits, best_batch
-from stretto.model import NOTHING_OBSERVED, Evidence, MeasuredSpeeds, Observations, Point, TrainingLimits
+from stretto.estimate.published_fit import published_fit
+from stretto.estimate.throughput import ThroughputModel
+from stretto.model import NOTHING_OBSERVED, Evidence, MeasuredSpeeds, Point, TrainingLimits
 from stretto.sim.settings import Fidelity, SimSettings
 
 
@@ -184,7 +186,13 @@ class TrainingRun:
             self.local_batch, self.accumulation = _split(batch, replicas, most_local, limits.init_batch)
         else:
             self.local_batch, self.accumulation = _best_split(
-                observed, evidence.grad_sqr, evidence.grad_var, limits, self.kind, len(self.shape), replicas
+                published_fit(observed) if self.settings.fidelity is Fidelity.ARTIFACT else fit(observed),
+                evidence.grad_sqr,
+                evidence.grad_var,
+                limits,
+                self.kind,
+                len(self.shape),
+                replicas,
             )
         fits = self.truth.most_local(self.kind, replicas)
         cap = limits.max_batch // (replicas * (self.accumulation + 1))
@@ -202,7 +210,7 @@ def _split(batch: int, replicas: int, most_local: int, init_batch: int = 0) -> t
 
 @lru_cache(maxsize=65_536)
 def _best_split(
-    observed: Observations,
+    model: ThroughputModel,
     grad_sqr: float,
     grad_var: float,
     limits: TrainingLimits,
@@ -212,7 +220,7 @@ def _best_split(
 ) -> tuple[int, int]:
     """(local batch, accumulation) of most goodput by the job's own model of this GPU type."""
     best = best_batch(
-        fit(observed),
+        model,
         GradientNoise(grad_sqr, grad_var),
         BatchLimits(
             limits.init_batch, limits.max_batch, int(limits.min_local[kind]), int(limits.max_local[kind])

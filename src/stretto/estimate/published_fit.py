@@ -1,0 +1,104 @@
+"""The fit as Pollux's authors published it, for worlds that follow Sia's published simulator.
+
+The objective and what is held fixed are those of `fit`; the method is L-BFGS-B from one fixed start to a
+loose tolerance. It often stops short of the optimum, and predictions of placements that were never measured
+then differ from those of `fit`, which is why a faithful comparison needs it. Its gradient is written out.
+"""
+
+from functools import lru_cache
+from math import sqrt
+
+import numpy as np
+
+from stretto.estimate.fit import GAMMA_PENALTY, MULTI_NODE_MARGIN, RATIO_PENALTY
+from stretto.estimate.throughput import NO_SYNC_S, ThroughputModel
+from stretto.model import FloatArray, InputError, Observations
+
+START = (0.1, 0.01, 0.1, 0.01, 0.1, 0.01, 1.001)  # published code
+LOWEST, MOST_GAMMA, TOLERANCE = 1e-8, 10.0, 1e-5  # published code
+REMEMBERED = 16_384  # chosen
+
+
+@lru_cache(maxsize=REMEMBERED)
+def published_fit(observations: Observations) -> ThroughputModel:
+    """The model at which the published search stops; remembered by content. InputError without points."""
+    from scipy.optimize import minimize  # takes a tenth of a second to import
+
+    if not observations:
+        raise InputError("a fit needs at least one observation, got none")
+    nodes, gpus, local_batch, grad_s, step_s = np.array(observations.points, dtype=np.float64).T
+    several, alone = nodes > 1, gpus <= 1
+    start, low = np.array(START), np.full(7, LOWEST)
+    high = np.full(7, np.inf)
+    low[6], high[6] = 1.0, MOST_GAMMA
+    held: dict[int, float] = {}
+    if (local_batch == local_batch[0]).all():
+        held[0] = float(grad_s.mean()) / 2
+    if not several.any():
+        held |= {2: LOWEST, 3: LOWEST}
+    if not (~several & ~alone).any():
+        held |= {4: LOWEST, 5: LOWEST}
+    if not (gpus > 2).any():
+        held |= {3: LOWEST, 5: LOWEST}
+    for index, value in held.items():
+        start[index] = low[index] = high[index] = value
+    measured = (local_batch, np.maximum(gpus - 2, 0.0), several, alone, np.log(grad_s), np.log(step_s))
+    found = minimize(
+        _objective,
+        start,
+        args=measured,
+        jac=True,
+        bounds=np.column_stack([low, high]),
+        method="L-BFGS-B",
+        tol=TOLERANCE,
+    ).x
+    if not several.any():
+        found[2] = max(found[2], MULTI_NODE_MARGIN * found[4])
+        found[3] = max(found[3], MULTI_NODE_MARGIN * found[5])
+    return ThroughputModel(*found.tolist())
+
+
+def _objective(
+    x: FloatArray,
+    local_batch: FloatArray,
+    beyond_two: FloatArray,
+    several: FloatArray,
+    alone: FloatArray,
+    log_grad_s: FloatArray,
+    log_step_s: FloatArray,
+) -> tuple[float, FloatArray]:
+    """The objective of `fit` and its gradient, with T_step in logarithms so that no power overflows."""
+    alpha_c, beta_c, alpha_n, beta_n, alpha_l, beta_l, gamma = x.tolist()
+    grad = alpha_c + beta_c * local_batch
+    sync = np.where(several, alpha_n + beta_n * beyond_two, alpha_l + beta_l * beyond_two)
+    sync = np.where(alone, NO_SYNC_S, sync)
+    log_grad, log_sync = np.log(grad), np.log(sync)
+    largest = np.maximum(log_grad, log_sync)
+    grad_part, sync_part = np.exp(gamma * (log_grad - largest)), np.exp(gamma * (log_sync - largest))
+    total = grad_part + sync_part
+    grad_part, sync_part, log_total = grad_part / total, sync_part / total, np.log(total)
+
+    grad_error = log_grad - log_grad_s
+    step_error = largest + log_total / gamma - log_step_s
+    count = len(local_batch)
+    grad_rms, step_rms = sqrt(grad_error @ grad_error / count), sqrt(step_error @ step_error / count)
+    across, within = beta_n / alpha_n, beta_l / alpha_l
+    value = grad_rms + step_rms + GAMMA_PENALTY * (gamma - 1) ** 2 + RATIO_PENALTY * (across**2 + within**2)
+
+    by_grad = grad_error / (count * grad_rms) if grad_rms > 0 else np.zeros(count)
+    by_step = step_error / (count * step_rms) if step_rms > 0 else np.zeros(count)
+    of_grad = (by_grad + by_step * grad_part) / grad
+    of_sync = np.where(alone, 0.0, by_step * sync_part / sync)
+    mixed = grad_part * (log_grad - largest) + sync_part * (log_sync - largest) - log_total / gamma
+    of_across, of_within = np.where(several, of_sync, 0.0), np.where(several, 0.0, of_sync)
+    return value, np.array(
+        [
+            of_grad.sum(),
+            of_grad @ local_batch,
+            of_across.sum() - 2 * RATIO_PENALTY * across**2 / alpha_n,
+            of_across @ beyond_two + 2 * RATIO_PENALTY * across / alpha_n,
+            of_within.sum() - 2 * RATIO_PENALTY * within**2 / alpha_l,
+            of_within @ beyond_two + 2 * RATIO_PENALTY * within / alpha_l,
+            by_step @ mixed / gamma + 2 * GAMMA_PENALTY * (gamma - 1),
+        ]
+    )
