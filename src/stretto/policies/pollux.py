@@ -1,0 +1,350 @@
+"""Pollux: GPUs and batch sizes chosen together, by evolving matrices of GPUs on nodes."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
+
+import numpy as np
+
+from stretto.model import (
+    BoolArray,
+    Cluster,
+    Configurations,
+    FloatArray,
+    InputError,
+    IntArray,
+    JobId,
+    Pinned,
+    Reasons,
+    Shares,
+    Snapshot,
+    Speeds,
+    Triggers,
+    View,
+    Why,
+    counts_within,
+    every,
+)
+from stretto.policies.pollux_nodes import (
+    VirtualNodes,
+    of_one_type,
+    pin_as_held,
+    pin_of,
+    rows_held,
+    shrunk_to,
+    smallest_node_gpus,
+    virtual_nodes_of,
+)
+from stretto.policies.pollux_speeds import largest_possible, type_blind
+from stretto.solve.evolve import Population, Sharing, evolve, filled
+
+
+class Normalisation(StrEnum):
+    """What a speed-up is relative to."""
+
+    FAIR = "fair"  # an exclusive 1/|J| of the cluster: the paper
+    ONE_GPU = "one-gpu"  # one GPU: the public code
+
+
+@dataclass(frozen=True, eq=False)
+class PolluxMemory:
+    """What Pollux remembers from one round to the next."""
+
+    rounds: int  # decisions made so far; names the generator of the next
+    places: IntArray  # (virtual,) `VirtualNodes.place` of the columns below
+    jobs: tuple[JobId, ...]
+    given: IntArray  # (jobs, virtual) GPUs handed out
+    bred: tuple[JobId, ...]  # jobs that took part
+    population: Population  # (population, bred, virtual) best first
+
+
+@dataclass(frozen=True)
+class Pollux:
+    """Maximise a power mean of the jobs' speed-ups over all matrices of GPUs, jobs × nodes.
+
+    Pollux (Qiao et al., OSDI 2021), section 4.2: FITNESS_p(A) = ((1/|J|) Σ_j SPEEDUP_j(A_j)^p)^(1/p), where
+    SPEEDUP_j is goodput on A_j over goodput on an exclusive 1/|J| of the cluster. A job whose row changes
+    has its speed-up multiplied by REALLOC_j(δ) = (age_j - restarts_j δ) / (age_j + δ). At most one job that
+    spans nodes on any node. A job gets at most twice the GPUs that it ever held. Types are not told apart
+    (see `pollux_speeds`, `pollux_nodes`).
+
+    Deviations. REALLOC applies to jobs that hold GPUs: a start costs δ whenever it comes, and young jobs
+    would never start. A discounted speed-up is not below that of waiting, which p < 0 could not bear. A
+    mutation changes about one entry of a matrix, not one of each row as in the paper, which at 20 jobs
+    leaves the harmonic mean far lower for the same number of matrices. New jobs enter the population with
+    their least GPUs where some are idle. Jobs with a minimum above 1 are redrawn whole.
+    """
+
+    name: ClassVar[str] = "pollux"
+    views: ClassVar[frozenset[View]] = frozenset({View.GOODPUT_MODEL, View.PROGRESS})
+    placer: ClassVar[str] = "pinned"
+    paper: ClassVar[str] = "Pollux (OSDI 2021)"
+
+    round_s: float = 60.0  # section 5.1
+    population: int = 100  # matrices; section 4.3
+    generations: int = 100  # in a round, whatever it takes; section 4.3 (Lyra: 250)
+    fairness_power: float = -1.0  # p; section 5.1
+    normalisation: Normalisation = Normalisation.FAIR
+    restart_s: float = 30.0  # δ; section 5.3
+    waiting_speedup: float = 1e-3  # of a job without GPUs; chosen: keeps p < 0 finite
+    growth: float = 2.0  # most GPUs of a job, as a multiple of the most that it ever held; section 4.1
+    most_gpus: int = 64  # of one job; Sia's published simulator
+    within_smallest_type: bool = True  # a job gets no more than the smallest type has; the same
+    avoid_interference: bool = True  # section 4.2.1
+    mutation_rate: float = 0.5  # chosen: see `mutated` in solve/evolve.py
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        for name in ("population", "most_gpus"):
+            if getattr(self, name) < 1:
+                raise InputError(f"policy.{name} must be >= 1, got {getattr(self, name)}")
+        if self.generations < 0:
+            raise InputError(f"policy.generations must be >= 0, got {self.generations}")
+        if not self.waiting_speedup > 0:
+            raise InputError(f"policy.waiting_speedup must be > 0, got {self.waiting_speedup}")
+
+    @property
+    def triggers(self) -> Triggers:
+        """Rounds only."""
+        return every(self.round_s)
+
+    def configurations(self, cluster: Cluster) -> Configurations:
+        """Every count, on one node and on several."""
+        return counts_within(cluster, self._units(cluster))
+
+    def _units(self, cluster: Cluster) -> int:
+        most = int(cluster.capacity.min() if self.within_smallest_type else cluster.capacity.max())
+        return min(self.most_gpus, most)
+
+    def allocate(self, snapshot: Snapshot, speeds: Speeds) -> Shares:
+        """The best matrix that the budget finds, made real."""
+        memory = snapshot.memory if isinstance(snapshot.memory, PolluxMemory) else None
+        shown = virtual_nodes_of(snapshot.cluster, snapshot.usable)
+        held = rows_held(snapshot, shown, _rows_given(memory, shown))
+        stays = (held.sum(axis=1) > 0) & (snapshot.jobs.progress.recovering | ~snapshot.jobs.preemptible)
+        believed = self._believe(snapshot, speeds, held)
+        plays = np.flatnonzero(~stays & (believed.most > 0))
+        sharing = self._sharing(snapshot, shown, held, stays, believed, plays)
+
+        rounds = memory.rounds if memory else 0
+        rng = np.random.default_rng([snapshot.seed, rounds])
+        bred = tuple(snapshot.jobs.ids[row] for row in plays.tolist())
+        start = self._start(sharing, held[plays], _bred_before(memory, shown, bred, held[plays]), rng)
+        found = evolve(sharing, start, self.generations, rng, self.mutation_rate)
+
+        rows = np.where(stays[:, None], held, 0)
+        rows[plays] = found.population[0]
+        split = np.zeros(len(rows), dtype=np.bool_)
+        for row in plays.tolist():
+            rows[row], split[row] = _made_real(shown, rows[row], believed.possible[row])
+        return _shares(
+            snapshot,
+            shown,
+            rows,
+            stays,
+            _why(snapshot, rows, split, believed),
+            PolluxMemory(rounds + 1, shown.place, snapshot.jobs.ids, rows, bred, found.population),
+        )
+
+    def _believe(self, snapshot: Snapshot, speeds: Speeds, held: IntArray) -> "_Believed":
+        """Speed-ups by count, and how many GPUs each job may get."""
+        jobs, cluster = snapshot.jobs, snapshot.cluster
+        units, node_gpus = self._units(cluster), smallest_node_gpus(cluster)
+        counts = np.arange(units + 1)
+        speed, runs = type_blind(speeds, cluster, jobs.allowed_kinds, node_gpus, units)
+        in_range = (counts >= jobs.min_gpus[:, None]) & (counts <= jobs.max_gpus[:, None])
+        speed = np.where(in_range[:, None, :], speed, np.nan)
+        unknown = np.flatnonzero(
+            ~speeds.modelled & ~np.isfinite(speed).any(axis=(1, 2)) & (jobs.min_gpus <= units)
+        )
+        speed[unknown, (jobs.min_gpus > node_gpus).astype(np.int64)[unknown], jobs.min_gpus[unknown]] = (
+            jobs.min_gpus[unknown]
+        )
+        runs = np.where(runs.any(axis=1, keepdims=True), runs, jobs.allowed_kinds & ~speeds.modelled[:, None])
+
+        possible = largest_possible(np.isfinite(speed))
+        rows, either = np.arange(len(jobs))[:, None, None], np.arange(2)[:, None]
+        reached = np.where(possible > 0, speed[rows, either, possible], np.nan)
+        base = self._base(snapshot, reached, speeds.modelled, node_gpus)
+        speedup = np.where(possible > 0, reached / base[:, None, None], self.waiting_speedup)
+        smallest = np.where(np.isfinite(speed), counts, units + 1).min(axis=(1, 2))
+        explored = self.growth * np.maximum(jobs.progress.largest_held_gpus, jobs.held_gpus)
+        most = np.maximum(explored.astype(np.int64), smallest)
+        most = np.minimum(np.minimum(most, speeds.reach_gpus), np.minimum(jobs.max_gpus, units))
+        return _Believed(speedup, possible, runs, smallest, np.where(most >= smallest, most, 0))
+
+    def _base(
+        self, snapshot: Snapshot, reached: FloatArray, modelled: BoolArray, node_gpus: int
+    ) -> FloatArray:
+        """(jobs,) the speed that counts as a speed-up of 1.
+
+        Of a job that was never seen, perfect scaling is assumed, as in section 4.1.
+        """
+        count = 1
+        if self.normalisation is Normalisation.FAIR and len(snapshot.jobs):
+            count = max(1, int(snapshot.capacity.sum()) // len(snapshot.jobs))
+        units = reached.shape[2] - 1
+        at = reached[:, int(count > node_gpus), min(count, units)]
+        known = np.isfinite(reached)
+        first = known.reshape(len(reached), -1).argmax(axis=1)
+        least = reached.reshape(len(reached), -1)[np.arange(len(reached)), first]
+        linear = least / np.maximum(first % (units + 1), 1) * count
+        base = np.where(modelled, np.where(np.isfinite(at), at, least), linear)
+        return np.where(np.isfinite(base), base, 1.0)
+
+    def _sharing(
+        self,
+        snapshot: Snapshot,
+        shown: VirtualNodes,
+        held: IntArray,
+        stays: BoolArray,
+        believed: "_Believed",
+        plays: IntArray,
+    ) -> Sharing:
+        """What is left for the jobs that may change, in the terms of the search."""
+        jobs = snapshot.jobs
+        capacity = shown.gpus - held[stays].sum(axis=0)
+        spans = (held > 0).sum(axis=1) > 1
+        room = len(jobs) if not self.avoid_interference else 1 - (held[stays & spans] > 0).any(axis=0)
+        runs_here = believed.runs[plays][:, shown.kind]
+
+        speedup, now = believed.speedup[plays], held[plays]
+        total = np.minimum(now.sum(axis=1), speedup.shape[2] - 1)
+        kept = speedup[np.arange(len(plays)), spans[plays].astype(np.int64), total]
+        factor = realloc_factor(
+            snapshot.now_s - jobs.submitted_s[plays], jobs.progress.restarts[plays], self.restart_s
+        )
+        factor = np.where(jobs.held_gpus[plays] > 0, factor, 1.0)[:, None, None]
+        return Sharing(
+            worth=_power(np.maximum(speedup * factor, self.waiting_speedup), self.fairness_power),
+            kept_worth=_power(kept, self.fairness_power),
+            current=now,
+            limit=np.where(runs_here, capacity, 0),
+            capacity=capacity,
+            least=believed.least[plays],
+            most=believed.most[plays],
+            spread_room=np.broadcast_to(room, capacity.shape).astype(np.int64),
+        )
+
+    def _start(
+        self, sharing: Sharing, held: IntArray, before: Population, rng: np.random.Generator
+    ) -> Population:
+        """What is held now, then the last population; at first, variations of what is held now."""
+        now = held.astype(np.int8)[None]
+        before = before[: self.population - 1]
+        others = np.concatenate([before, np.repeat(now, self.population - 1 - len(before), axis=0)])
+        return np.concatenate([now, filled(sharing, others, rng)])
+
+
+@dataclass(frozen=True, eq=False)
+class _Believed:
+    """What is believed of each job."""
+
+    speedup: FloatArray  # (jobs, on several nodes, gpus), that of waiting where it cannot run
+    possible: IntArray  # the same shape: the GPUs, of so many, that it can use; 0: none
+    runs: BoolArray  # (jobs, types) where it can run
+    least: IntArray  # (jobs,) fewest GPUs on which it can run
+    most: IntArray  # (jobs,) GPUs that it may get now; 0: it cannot run
+
+
+def fitness(speedup: FloatArray, fairness_power: float) -> float:
+    """FITNESS_p: the power mean of the jobs' speed-ups; section 4.2."""
+    if fairness_power == 0:
+        return float(np.exp(np.log(speedup).mean()))
+    return float((speedup**fairness_power).mean() ** (1 / fairness_power))
+
+
+def realloc_factor(age_s: FloatArray, restarts: IntArray, restart_s: float) -> FloatArray:
+    """REALLOC_j(δ): the share of its life that a job will have spent running if it is moved once more."""
+    return np.maximum(age_s - restarts * restart_s, 0.0) / (age_s + restart_s)
+
+
+def _power(speedup: FloatArray, fairness_power: float) -> FloatArray:
+    """Terms whose sum grows with the power mean."""
+    if fairness_power == 0:
+        return np.log(speedup)
+    return np.asarray(np.sign(fairness_power) * speedup**fairness_power)
+
+
+def _rows_given(memory: PolluxMemory | None, shown: VirtualNodes) -> dict[JobId, IntArray]:
+    if memory is None:
+        return {}
+    _, now, then = np.intersect1d(shown.place, memory.places, return_indices=True)
+    rows = np.zeros((len(memory.jobs), len(shown.place)), dtype=np.int64)
+    rows[:, now] = memory.given[:, then]
+    return dict(zip(memory.jobs, rows, strict=True))
+
+
+def _bred_before(
+    memory: PolluxMemory | None, shown: VirtualNodes, jobs: tuple[JobId, ...], held: IntArray
+) -> Population:
+    """The last population for these jobs and nodes; a job that did not take part has what it holds now."""
+    if memory is None:
+        return np.zeros((0, *held.shape), dtype=np.int8)
+    _, now, then = np.intersect1d(shown.place, memory.places, return_indices=True)
+    row_then = {job: row for row, job in enumerate(memory.bred)}
+    known = [row for row, job in enumerate(jobs) if job in row_then]
+    bred = np.repeat(held.astype(np.int8)[None], len(memory.population), axis=0)
+    bred[:, known] = 0
+    taken = memory.population[:, [row_then[jobs[row]] for row in known]]
+    bred[:, np.array(known, dtype=np.int64)[:, None], now] = taken[:, :, then]
+    return bred
+
+
+def _made_real(shown: VirtualNodes, row: IntArray, possible: IntArray) -> tuple[IntArray, bool]:
+    """What a job can use of its row, of one type; and whether it had GPUs but of too many types.
+
+    possible: (on several nodes, gpus) as in `_Believed`.
+    """
+    kept = of_one_type(shown, row)
+    usable = int(possible[int(np.count_nonzero(kept) > 1), kept.sum()])
+    return shrunk_to(kept, usable), usable == 0 and bool(row.any())
+
+
+def _why(snapshot: Snapshot, rows: IntArray, split: BoolArray, believed: _Believed) -> Reasons:
+    """Why each job waits."""
+    jobs, cluster = snapshot.jobs, snapshot.cluster
+    free = int(snapshot.capacity.sum() - rows.sum())
+    code = np.full(len(jobs), int(Why.RUNS), dtype=np.int64)
+    evidence: dict[int, str] = {}
+    more_than_least = bool((rows.sum(axis=1) > jobs.min_gpus).any())
+    for row in np.flatnonzero(rows.sum(axis=1) == 0).tolist():
+        least = int(jobs.min_gpus[row])
+        there_are = int(np.where(jobs.allowed_kinds[row], cluster.capacity, 0).max())
+        if least > there_are:
+            code[row], evidence[row] = Why.TOO_LARGE, f"needs {least} GPUs of one type, there are {there_are}"
+        elif believed.speedup.shape[2] <= least:
+            most = believed.speedup.shape[2] - 1
+            code[row], evidence[row] = Why.DECLINED, f"needs {least} GPUs, a job gets at most {most}"
+        elif not believed.possible[row].any():
+            code[row], evidence[row] = Why.NOT_PROFILED, f"no speed is known on {least} GPUs or more"
+        elif split[row]:
+            code[row], evidence[row] = Why.FRAGMENTED, "its GPUs were of several types"
+        elif free >= least:
+            code[row], evidence[row] = Why.FRAGMENTED, f"needs {least} GPUs, {free} free"
+        elif more_than_least:
+            code[row], evidence[row] = Why.WORTH_LESS, f"needs {least} GPUs, {free} free"
+        else:
+            code[row], evidence[row] = Why.NO_FREE_GPUS, f"needs {least} GPUs, {free} free"
+    return Reasons(code, evidence)
+
+
+def _shares(
+    snapshot: Snapshot,
+    shown: VirtualNodes,
+    rows: IntArray,
+    stays: BoolArray,
+    why: Reasons,
+    memory: PolluxMemory,
+) -> Shares:
+    gpus = rows.sum(axis=1)
+    served = gpus > 0
+    pinned: dict[int, Pinned] = {}
+    for row in np.flatnonzero(served).tolist():
+        held = snapshot.placement.get(snapshot.jobs[row].id)
+        pinned[row] = pin_as_held(held) if stays[row] and held else pin_of(shown, rows[row])
+    nodes = np.array(
+        [len(pinned[row].nodes) if row in pinned else 0 for row in range(len(gpus))], dtype=np.int64
+    )
+    kind = np.where(served, shown.kind[(rows > 0).argmax(axis=1)] if shown.kind.size else -1, -1)
+    return Shares(gpus=gpus, kind=kind, nodes=nodes, why=why, memory=memory, pinned=pinned)

@@ -1,0 +1,288 @@
+"""Integer matrices by a genetic algorithm: rows share the units of columns, and each row's worth is a table.
+
+The search of Pollux (Qiao et al., OSDI 2021, section 4.2), as mathematics: a population of matrices is
+crossed, mutated, repaired and selected. Every step is made for the whole population at once, on the list of
+its non-zero entries, of which an allowed matrix has at most as many as there are units. So a generation costs
+some passes over `population * (units + rows)` numbers and over `population * rows * columns` bytes.
+
+Only one number is maximised, so the sorting by dominance of NSGA-II, which Pollux's code takes from a
+library, comes down to keeping the best of parents and children. As there, equal matrices are kept once.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.solve.arrays import BoolArray, FloatArray, IntArray
+
+Population = NDArray[np.int8]  # (population, rows, columns) units
+MOST_UNITS = 127  # of one entry: what one byte holds
+
+
+@dataclass(frozen=True, eq=False)
+class Sharing:
+    """Which matrices (rows, columns) of non-negative integers are allowed, and what they are worth.
+
+    A matrix is worth the sum of its rows: `worth[row, spread, total]`, where `spread` is 1 for a row with
+    more than one non-zero entry; for a row equal to `current` it is `kept_worth` instead. Finite throughout,
+    and `worth[:, 0, 0]` is that of an empty row. A row is empty or has `least` to `most` units; at most
+    `spread_room` spread rows meet in a column.
+
+    Invariants: limits from 0 to MOST_UNITS, `least` at least 1, `most` within the last axis of `worth`.
+    """
+
+    worth: FloatArray  # (rows, 2, units + 1); `most` does not exceed `units`
+    kept_worth: FloatArray  # (rows,)
+    current: IntArray  # (rows, columns)
+    limit: IntArray  # (rows, columns) most units of an entry, 0 to MOST_UNITS
+    capacity: IntArray  # (columns,) most units of a column
+    least: IntArray  # (rows,)
+    most: IntArray  # (rows,) 0: the row stays empty
+    spread_room: IntArray  # (columns,)
+
+    def __post_init__(self) -> None:
+        """Check the invariants."""
+        if not 0 <= self.limit.min(initial=0) <= self.limit.max(initial=0) <= MOST_UNITS:
+            raise ValueError(f"limit must lie between 0 and {MOST_UNITS}, got up to {self.limit.max()}")
+        if self.least.min(initial=1) < 1:
+            raise ValueError(f"least must be >= 1, got {self.least.min()}")
+        if self.most.max(initial=0) >= self.worth.shape[2]:
+            raise ValueError(f"most must be < {self.worth.shape[2]}, got {self.most.max()}")
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return len(self.limit)
+
+    @property
+    def cells(self) -> int:
+        """Entries of one matrix."""
+        return int(self.limit.size)
+
+    @cached_property
+    def currently_filled(self) -> IntArray:
+        """(rows,) non-zero entries of the current matrix."""
+        return np.asarray(np.count_nonzero(self.current, axis=1))
+
+
+@dataclass(frozen=True, eq=False)
+class Evolved:
+    """The last population, best first, and what its matrices are worth."""
+
+    population: Population
+    worth: FloatArray  # (population,) not increasing
+
+
+def evolve(
+    sharing: Sharing, start: Population, generations: int, rng: np.random.Generator, rate: float = 0.5
+) -> Evolved:
+    """The best of `generations * population` matrices bred from `start`, whose own are repaired first.
+
+    A count, not a clock: the same generator and arrays always give the same choice. `rate` is explained
+    at `mutated`.
+    """
+    size = len(start)
+    label = rng.random(sharing.cells)
+    parents, entries = repair(sharing, np.minimum(start, sharing.limit).astype(np.int8), rng)
+    worth, marks = _worth(sharing, entries, size), _marks(entries, label, size)
+    ranked = np.argsort(-worth, kind="stable")
+    for _ in range(generations if sharing.cells else 0):
+        children = crossed(parents, ranked, rng)
+        children, entries = repair(sharing, mutated(sharing, children, rate, rng), rng)
+        worth_of_all = np.concatenate([worth, _worth(sharing, entries, size)])
+        marks_of_all = np.concatenate([marks, _marks(entries, label, size)])
+        kept = _best_distinct(worth_of_all, marks_of_all, size)
+        born, dead = kept[kept >= size], np.ones(size, dtype=np.bool_)
+        dead[kept[kept < size]] = False
+        parents[dead] = children[born - size]
+        worth[dead], marks[dead] = worth_of_all[born], marks_of_all[born]
+        ranked = np.argsort(-worth, kind="stable")
+    return Evolved(parents[ranked], worth[ranked])
+
+
+def worth_of(sharing: Sharing, population: Population) -> FloatArray:
+    """(population,) the worth of matrices, which need not be allowed but have no row above `units`."""
+    return _worth(sharing, _entries(population), len(population))
+
+
+def crossed(parents: Population, ranked: IntArray, rng: np.random.Generator) -> Population:
+    """As many children: pairs of tournament winners swap the rows below a random cut.
+
+    ranked: (population,) indices of the parents, best first; a tournament takes the better of two at random.
+    """
+    size, rows, columns = parents.shape
+    pairs = -(-size // 2)
+    winners = ranked[rng.integers(0, size, (2, 2, pairs)).min(axis=0)]  # (2 parents, pairs)
+    below = np.arange(rows) >= rng.integers(0, rows, pairs)[:, None]
+    first, second = winners[0][:, None], winners[1][:, None]
+    origin = np.concatenate([np.where(below, second, first), np.where(below, first, second)])[:size]
+    taken = (origin * rows + np.arange(rows)).ravel()
+    children: Population = parents.reshape(size * rows, columns).take(taken, axis=0)
+    return children.reshape(size, rows, columns)
+
+
+def filled(sharing: Sharing, population: Population, rng: np.random.Generator) -> Population:
+    """The matrices repaired, with `least` units for empty rows wherever idle units allow, in random order.
+
+    A start for `evolve`: which rows go without is the first thing to get right, and mutation takes long to.
+    """
+    population, _ = repair(sharing, population, rng)
+    size = len(population)
+    idle = sharing.capacity - population.sum(axis=1, dtype=np.int64)
+    wants = (population.sum(axis=2, dtype=np.int64) == 0) & (sharing.most > 0)
+    turn = np.argsort(np.where(wants, rng.random(wants.shape), 2.0), axis=1)
+    for turn_rows in turn.T[: int(wants.sum(axis=1).max(initial=0))]:
+        matrix = np.flatnonzero(wants[np.arange(size), turn_rows])
+        row = turn_rows[matrix]
+        room = np.minimum(sharing.limit[row], idle[matrix])
+        packed = _packed(sharing.least[row], room, room, rng)
+        fits = packed.sum(axis=1) == sharing.least[row]
+        population[matrix[fits], row[fits]] = packed[fits]
+        idle[matrix[fits]] -= packed[fits]
+    return repair(sharing, population, rng)[0]
+
+
+def mutated(sharing: Sharing, children: Population, rate: float, rng: np.random.Generator) -> Population:
+    """The same matrices, a few entries of each replaced by any value up to their limit.
+
+    In expectation `rate` non-zero entries, `rate` entries anywhere and `rate` entries of empty rows: uniform
+    changes would hardly ever take something away or find the row that goes without. A row with a minimum
+    above 1 is drawn anew instead, since single entries would not reach it.
+    """
+    size, rows, columns = children.shape
+    flat = children.reshape(-1)
+    by_row = children.reshape(size * rows, columns)
+    lumpy = np.tile(sharing.least > 1, size)
+    place = np.flatnonzero(flat != 0)
+    row = place // columns
+    empty = np.bincount(row, minlength=size * rows) == 0
+    empty_rows = empty.reshape(size, rows).sum(axis=1)
+    chance = rate / rows + np.repeat(rate / np.maximum(empty_rows, 1), rows) * empty
+    rows_hit = np.flatnonzero(rng.random(size * rows) < chance)
+    redrawn, changed = rows_hit[lumpy[rows_hit]], rows_hit[~lumpy[rows_hit]]
+    entries = np.bincount(row // rows, minlength=size)
+    hit = place[(rng.random(place.size) * entries[row // rows] < rate) & ~lumpy[row]]
+    hit = np.concatenate([hit, changed * columns + rng.integers(0, columns, changed.size)])
+    limit = sharing.limit.reshape(-1)[hit % sharing.cells]
+    flat[hit] = (rng.random(hit.size) * (limit + 1)).astype(np.int8)
+    if redrawn.size:
+        by_row[redrawn] = 0
+        idle = sharing.capacity - children.sum(axis=1, dtype=np.int64)
+        asked = _any_size(sharing, redrawn % rows, rng)
+        by_row[redrawn] = _packed(asked, sharing.limit[redrawn % rows], idle[redrawn // rows], rng)
+    return children
+
+
+def repair(
+    sharing: Sharing, population: Population, rng: np.random.Generator
+) -> tuple[Population, "Entries"]:
+    """The matrices made allowed by taking units away at random, and their non-zero entries.
+
+    In this order: from rows above `most`, from columns in which too many spread rows meet, from columns above
+    `capacity`, from rows below `least`. Where rows compete they come in one random order for each matrix, so
+    that a row is kept whole or gives way whole: rows that need several columns would not survive otherwise.
+    """
+    size, rows = population.shape[:2]
+    entries = _entries(population)
+    row, column, value = entries.row, entries.column, entries.value
+    turn = rng.random(size * rows)
+    value = _trimmed(value, row, np.tile(sharing.most, size), rng.random(value.size))
+    is_spread = (np.bincount(row[value > 0], minlength=size * rows) > 1)[row] & (value > 0)
+    may_stay = _trimmed(is_spread.astype(np.int64), column, np.tile(sharing.spread_room, size), turn[row])
+    value = np.where(is_spread & (may_stay == 0), 0, value)
+    value = _trimmed(value, column, np.tile(sharing.capacity, size), turn[row])
+    totals = np.bincount(row, value, size * rows)
+    value[(totals < np.tile(sharing.least, size))[row]] = 0
+    population.reshape(-1)[entries.place] = value
+    return population, Entries(entries.place, row, column, value)
+
+
+@dataclass(frozen=True, eq=False)
+class Entries:
+    """Entries of a population, among them all that are not zero; columns are (entries,)."""
+
+    place: IntArray  # in the flattened population
+    row: IntArray  # matrix * rows + row
+    column: IntArray  # matrix * columns + column
+    value: IntArray
+
+
+def _entries(population: Population) -> Entries:
+    _, rows, columns = population.shape
+    flat = population.reshape(-1)
+    place = np.flatnonzero(flat != 0)  # numpy counts booleans several times as fast
+    row = place // columns
+    return Entries(place, row, place - (row - row // rows) * columns, flat[place].astype(np.int64))
+
+
+def _trimmed(value: IntArray, group: IntArray, room: IntArray, turn: FloatArray) -> IntArray:
+    """The values with no more than its room left to each group; small `turn` in [0, 1) is served first."""
+    over = np.bincount(group, value, room.size) > room
+    picked = np.flatnonzero(over[group])
+    if not picked.size:
+        return value
+    picked = picked[np.argsort(group[picked] + turn[picked])]
+    asked, owner = value[picked], group[picked]
+    before = np.cumsum(asked) - asked
+    first = np.flatnonzero(np.diff(owner, prepend=-1))
+    before -= np.repeat(before[first], np.diff(first, append=owner.size))
+    left = value.copy()
+    left[picked] = np.clip(room[owner] - before, 0, asked)
+    return left
+
+
+def _any_size(sharing: Sharing, rows: IntArray, rng: np.random.Generator) -> IntArray:
+    """(draws,) nothing, or anything from `least` to `most`, all equally likely."""
+    least, most = sharing.least[rows], sharing.most[rows]
+    drawn = (rng.random(rows.size) * (most - least + 2)).astype(np.int64)
+    return np.where((drawn > 0) & (most > 0), drawn + least - 1, 0)
+
+
+def _packed(asked: IntArray, room: IntArray, idle: IntArray, rng: np.random.Generator) -> Population:
+    """(draws, columns) each `asked` spread over columns with `room`, if possible over those idle enough."""
+    whole_piece = np.minimum(asked[:, None], room)
+    order = np.argsort(rng.random(room.shape) - ((idle >= whole_piece) & (room > 0)), axis=1)
+    room = np.take_along_axis(room, order, axis=1)
+    packed = np.zeros(room.shape, dtype=np.int8)
+    given = np.clip(asked[:, None] - (np.cumsum(room, axis=1) - room), 0, room)
+    np.put_along_axis(packed, order, given.astype(np.int8), axis=1)
+    return packed
+
+
+def _worth(sharing: Sharing, entries: Entries, size: int) -> FloatArray:
+    rows = sharing.rows
+    total = np.bincount(entries.row, entries.value, size * rows).astype(np.int64)
+    filled = np.bincount(entries.row[entries.value > 0], minlength=size * rows)
+    now = sharing.current.reshape(-1)[entries.place % sharing.cells]
+    differing = np.bincount(entries.row[entries.value != now], minlength=size * rows)
+    changed = (differing > 0) | (filled != np.tile(sharing.currently_filled, size))
+    counts = sharing.worth.shape[2]
+    place = np.tile(np.arange(rows) * 2 * counts, size) + (filled > 1) * counts + total
+    by_row = np.where(changed, sharing.worth.reshape(-1)[place], np.tile(sharing.kept_worth, size))
+    return np.asarray(by_row.reshape(size, rows).sum(axis=1))
+
+
+def _marks(entries: Entries, label: FloatArray, size: int) -> FloatArray:
+    """(population,) a number that equal matrices share and others, but for an unlikely chance, do not."""
+    matrix, cell = np.divmod(entries.place, label.size)
+    return np.bincount(matrix, entries.value * label[cell], size).astype(np.float64)
+
+
+def _best_distinct(worth: FloatArray, marks: FloatArray, size: int) -> IntArray:
+    """(size,) indices of the best; equal matrices only where there are too few others."""
+    again = np.ones(worth.size, dtype=np.bool_)
+    again[np.unique(marks, return_index=True)[1]] = False
+    return np.lexsort((-worth, again))[:size]
+
+
+def is_allowed(sharing: Sharing, population: Population) -> BoolArray:
+    """(population,) whether each matrix keeps every limit of the sharing."""
+    by_row, filled = population.sum(axis=2, dtype=np.int64), np.count_nonzero(population, axis=2)
+    by_column = population.sum(axis=1, dtype=np.int64)
+    meeting = ((filled > 1)[:, :, None] & (population > 0)).sum(axis=1)
+    allowed = ((population >= 0) & (population <= sharing.limit)).all(axis=(1, 2))
+    allowed &= ((by_row == 0) | ((by_row >= sharing.least) & (by_row <= sharing.most))).all(axis=1)
+    allowed &= ((by_column <= sharing.capacity) & (meeting <= sharing.spread_room)).all(axis=1)
+    return np.asarray(allowed)
