@@ -7,12 +7,14 @@ Three ways: `assign` chooses by itself and is meant for every day; `assign_by_pr
 certifies how far off it may be; `assign_exactly` is branch and bound alone, an independent second opinion.
 """
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from stretto.solve.alternatives import Alternatives, alternatives
 from stretto.solve.arrays import FloatArray, IntArray
-from stretto.solve.branching import branched
+from stretto.solve.branching import branched, classes_of
 from stretto.solve.lattice import ROUNDING, Found, improved, least_loss
 from stretto.solve.prices import Priced, search_prices
 from stretto.solve.program import Assignment, Limits, Program, Proof, read
@@ -53,13 +55,7 @@ def assign(
         return frame.assignment(free, np.zeros(program.capacity.size), 0.0, "unconstrained")
 
     priced = search_prices(program, limits, start)
-    near = alternatives(program, priced)
-    pick = repaired(program, priced.prices, near)
-    found = _searched(program, priced, near, pick, limits)
-    if found.is_best:
-        return frame.assignment(found.pick, priced.prices, priced.bound, "exact")
-
-    found, nodes = _branched(program, priced, near, found, limits)
+    found, nodes = _searched(program, priced, alternatives(program, priced), limits)
     proof: Proof = "exact" if found.is_best else "relaxed"
     return frame.assignment(found.pick, priced.prices, priced.bound - found.floor, proof, nodes)
 
@@ -82,7 +78,7 @@ def assign_by_prices(
         return frame.assignment(free, np.zeros(program.capacity.size), 0.0, "unconstrained")
     priced = search_prices(program, limits, start)
     near = alternatives(program, priced)
-    pick = improved(program, priced.prices, near, repaired(program, priced.prices, near), REOPENED, WIDTH)
+    pick = _improved(program, priced, near, repaired(program, priced.prices, near, priced.pick))
     proof: Proof = "exact" if priced.bound - program.total(pick) <= ROUNDING * priced.bound else "relaxed"
     return frame.assignment(pick, priced.prices, priced.bound, proof)
 
@@ -105,7 +101,7 @@ def assign_exactly(
     program, frame = read(value, allowed, gpus, kind, capacity, forced, prefer)
     prices = np.zeros(program.capacity.size)
     none = np.zeros(program.worth.shape[0], dtype=np.int64)
-    outcome = branched(program, none, limits.nodes)
+    outcome = branched(program, classes_of(program), none, limits.nodes, presolve=True)
     proof: Proof = "exact" if outcome.proven else "relaxed"
     if program.worth.size:
         prices = search_prices(program, limits).prices
@@ -118,39 +114,60 @@ def _unconstrained(program: Program) -> IntArray | None:
     return best if (program.taken(best) <= program.capacity).all() else None
 
 
-def _searched(program: Program, priced: Priced, near: Alternatives, pick: IntArray, limits: Limits) -> Found:
-    """Dynamic programming: a short look for a proof, then a better choice, then a longer look."""
+def _searched(program: Program, priced: Priced, near: Alternatives, limits: Limits) -> tuple[Found, int]:
+    """From cheap to dear: a short look for a proof, a better choice, then a long look or branching."""
+    prices = priced.prices
+    pick = repaired(program, prices, near, priced.pick)
     loss = priced.bound - program.total(pick)
-    found = least_loss(program, priced.prices, near, pick, loss, limits.updates // FIRST_LOOK)
-    if found.is_best or found.loss - found.floor <= limits.good_gap * (priced.bound - found.loss):
-        return found
-    pick = improved(program, priced.prices, near, found.pick, REOPENED, WIDTH)
-    loss = min(found.loss, priced.bound - program.total(pick))
-    return least_loss(
-        program, priced.prices, near, pick, loss, limits.updates, first=found.tried, floor=found.floor
-    )
+    found = least_loss(program, prices, near, Found(pick, loss), limits.updates // FIRST_LOOK)
+    if _gap(found, priced) <= limits.good_gap:
+        return found, 0
+
+    pick = _improved(program, priced, near, found.pick)
+    found = replace(found, pick=pick, loss=priced.bound - program.total(pick))
+    found, nodes = _branched(program, priced, near, found, limits, alike=True)
+    if nodes or _gap(found, priced) <= limits.good_gap:
+        return found, nodes
+    found = least_loss(program, prices, near, found, limits.updates)
+    if _gap(found, priced) <= limits.branch_gap:
+        return found, 0
+    return _branched(program, priced, near, found, limits, alike=False)
+
+
+def _gap(found: Found, priced: Priced) -> float:
+    return 0.0 if found.is_best else (found.loss - found.floor) / (priced.bound - found.loss)
+
+
+def _improved(program: Program, priced: Priced, near: Alternatives, pick: IntArray) -> IntArray:
+    """Improve the better of `pick` and the repaired bases of all rows."""
+    other = repaired(program, priced.prices, near, near.base)
+    pick = other if program.total(other) > program.total(pick) else pick
+    return improved(program, priced.prices, near, pick, REOPENED, WIDTH)
 
 
 def _branched(
-    program: Program, priced: Priced, near: Alternatives, found: Found, limits: Limits
+    program: Program, priced: Priced, near: Alternatives, found: Found, limits: Limits, alike: bool
 ) -> tuple[Found, int]:
-    """HiGHS on the alternatives that a better choice can use, if few are left and the gap is large."""
-    worth = priced.bound - found.loss
+    """HiGHS on the alternatives that a better choice can use, if those are few; and the nodes it took.
+
+    `alike`: only where most rows have equals. Then there are few classes, which is as hard for the lattice as
+    it is easy for branching.
+    """
     undecided = int(np.searchsorted(near.loss, found.loss, side="right"))
-    if (
-        found.loss - found.floor <= limits.branch_gap * worth
-        or undecided > limits.branch_columns
-        or near.beyond <= found.loss
-    ):
+    if near.beyond <= found.loss:
         return found, 0
     rows = np.unique(near.row[:undecided])
-    outcome = branched(_core(program, near, rows, undecided), found.pick[rows], limits.nodes)
+    core = _core(program, near, rows, undecided)
+    classes = classes_of(core)
+    if classes.column.size > limits.branch_cells or (alike and 2 * len(classes.members) > rows.size):
+        return found, 0
+    outcome = branched(core, classes, found.pick[rows], limits.nodes)
     pick = found.pick.copy()
     pick[rows] = outcome.pick
     closed = program.total(pick) - program.total_of(rows, outcome.pick)
     loss = priced.bound - program.total(pick)
     floor = loss if outcome.proven else min(loss, max(found.floor, priced.bound - closed - outcome.bound))
-    return Found(pick, loss, floor, undecided, found.updates), outcome.nodes
+    return replace(found, pick=pick, loss=loss, floor=floor), max(outcome.nodes, 1)
 
 
 def _core(program: Program, near: Alternatives, rows: IntArray, count: int) -> Program:

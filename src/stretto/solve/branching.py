@@ -29,7 +29,7 @@ class Branched:
 
 
 @dataclass(frozen=True, slots=True)
-class _Classes:
+class Classes:
     """Rows that are alike, and the cells of one of each class."""
 
     members: list[IntArray]  # (classes,) rows of each, ascending
@@ -39,13 +39,39 @@ class _Classes:
     units: IntArray  # (cells,)
 
 
-def branched(program: Program, start: IntArray, nodes: int) -> Branched:
-    """The best choice found with at most `nodes` branch-and-bound nodes, from the feasible pick `start`."""
-    classes = _classes(program)
+def classes_of(program: Program) -> Classes:
+    """The rows of a program by what they may pick, in the order in which each class first appears."""
+    members: dict[bytes, list[int]] = {}
+    per_row = program.units.shape[0] > 1
+    for row in range(program.worth.shape[0]):
+        key = program.worth[row].tobytes()
+        if per_row:
+            key += np.where(program.worth[row] > 0, program.units[row], 0).tobytes()
+        members.setdefault(key, []).append(row)
+    first = np.array([rows[0] for rows in members.values()], dtype=np.int64)
+    of_cell, column = np.nonzero(program.worth[first] > 0)
+    units = program.units[first[of_cell] if per_row else 0, column]
+    return Classes(
+        [np.array(rows) for rows in members.values()],
+        of_cell,
+        column,
+        program.worth[first[of_cell], column],
+        units,
+    )
+
+
+def branched(
+    program: Program, classes: Classes, start: IntArray, nodes: int, presolve: bool = False
+) -> Branched:
+    """The best choice found with at most `nodes` branch-and-bound nodes, from the feasible pick `start`.
+
+    presolve: helps whole programs; on those reduced by their prices it took longer than it saved.
+    """
     if not classes.column.size:
         return Branched(start, 0.0, 0, proven=True)
     scale = float(classes.worth.max())
     highs = _loaded(program, classes, scale)
+    highs.setOptionValue("presolve", "on" if presolve else "off")
     highs.setOptionValue("mip_max_nodes", nodes)
     highs.setOptionValue("mip_rel_gap", 0.0)
     highs.setOptionValue("mip_abs_gap", 0.0)
@@ -65,27 +91,7 @@ def branched(program: Program, start: IntArray, nodes: int) -> Branched:
     return Branched(pick, bound, int(info.mip_node_count), proven)
 
 
-def _classes(program: Program) -> _Classes:
-    members: dict[bytes, list[int]] = {}
-    per_row = program.units.shape[0] > 1
-    for row in range(program.worth.shape[0]):
-        key = program.worth[row].tobytes()
-        if per_row:
-            key += np.where(program.worth[row] > 0, program.units[row], 0).tobytes()
-        members.setdefault(key, []).append(row)
-    first = np.array([rows[0] for rows in members.values()], dtype=np.int64)
-    of_cell, column = np.nonzero(program.worth[first] > 0)
-    units = program.units[first[of_cell] if per_row else 0, column]
-    return _Classes(
-        [np.array(rows) for rows in members.values()],
-        of_cell,
-        column,
-        program.worth[first[of_cell], column],
-        units,
-    )
-
-
-def _loaded(program: Program, classes: _Classes, scale: float) -> highspy.Highs:
+def _loaded(program: Program, classes: Classes, scale: float) -> highspy.Highs:
     """HiGHS with one variable per cell, one row per class, one row per kind."""
     cells = classes.column.size
     counts = np.array([rows.size for rows in classes.members], dtype=np.float64)
@@ -116,7 +122,7 @@ def _loaded(program: Program, classes: _Classes, scale: float) -> highspy.Highs:
     return highs
 
 
-def _counts(program: Program, classes: _Classes, pick: IntArray) -> FloatArray:
+def _counts(program: Program, classes: Classes, pick: IntArray) -> FloatArray:
     """How many rows of the class pick the column, for each cell."""
     table = np.zeros((len(classes.members), program.worth.shape[1]))
     for number, rows in enumerate(classes.members):
@@ -124,7 +130,7 @@ def _counts(program: Program, classes: _Classes, pick: IntArray) -> FloatArray:
     return table[classes.of_cell, classes.column]
 
 
-def _picks(program: Program, classes: _Classes, counts: IntArray) -> IntArray:
+def _picks(program: Program, classes: Classes, counts: IntArray) -> IntArray:
     """Give each class's columns to its rows, lowest column to lowest row."""
     pick = np.zeros(program.worth.shape[0], dtype=np.int64)
     for number, rows in enumerate(classes.members):

@@ -30,52 +30,37 @@ UNFILLED = 0.3  # share of their price that units out of place cost a state when
 class Found:
     """How far the search came."""
 
-    pick: IntArray  # (rows,) the best choice seen or known
+    pick: IntArray  # (rows,) the best choice known
     loss: float  # what it loses
-    floor: float  # no choice loses less than this
-    tried: int  # alternatives in the last try
-    updates: int  # states times options
+    floor: float = 0.0  # no choice loses less than this
+    tried: int = 0  # nearest alternatives searched
 
     @property
     def is_best(self) -> bool:
-        """Whether nothing loses less than the best choice seen or known."""
+        """Whether nothing loses less than the best choice known."""
         return self.loss <= self.floor
 
 
-def least_loss(
-    program: Program,
-    prices: FloatArray,
-    near: Alternatives,
-    pick: IntArray,
-    loss: float,
-    updates: int,
-    first: int = FIRST_ALTERNATIVES,
-    floor: float = 0.0,
-) -> Found:
+def least_loss(program: Program, prices: FloatArray, near: Alternatives, known: Found, updates: int) -> Found:
     """Search among ever more alternatives until the best choice is proven or `updates` are spent.
 
-    pick (rows,) and `loss`: a choice known already; `floor`: what every choice loses at least. The search
-    begins with the `first` nearest alternatives.
+    An update is one option of one state. Goes on from where `known` came to.
     """
-    spent, count = 0, first
-    while True:
-        count = min(count, near.loss.size)
+    pick, loss, floor, tried = known.pick, known.loss, known.floor, known.tried
+    while loss > floor + ROUNDING:
+        count = min(max(FIRST_ALTERNATIVES, tried * GROWTH), near.loss.size)
         outside = float(near.loss[count]) if count < near.loss.size else near.beyond
         core = _open(program, prices, near, near.base, count)
-        best = _search(core, min(outside, loss), updates - spent)
-        spent += best.updates
+        best = _search(core, min(outside, loss), updates)
+        updates -= best.updates
         if not best.complete:
-            break
+            return Found(pick, loss, floor, tried)
         if best.options is not None and best.loss < loss - ROUNDING:
             pick, loss = _with_options(near.base, core, best.options), best.loss
-        floor = max(floor, outside)
-        if loss <= floor + ROUNDING:
-            floor = loss
-            break
+        floor, tried = max(floor, outside), count
         if count == near.loss.size:
             break
-        count *= GROWTH
-    return Found(pick, loss, floor, count, spent)
+    return Found(pick, loss, loss if loss <= floor + ROUNDING else floor, tried)
 
 
 def improved(

@@ -23,6 +23,7 @@ from stretto.solve.program import Limits, Program
 HALF_WAY = 0.5  # chosen: 0.3 and 0.7 were slower on most of the problems of `family.py`
 FIRST_STEPS = 3  # multiplicative steps before the master knows enough; measured: 0 and 5 are slower
 PRICE_BITS = 24  # prices are rounded to so many bits, which makes them the same on every machine
+GOLDEN = 0.6180339887498949
 LARGE = 200_000  # cells; above it patterns are searched in single precision, half the memory to read
 
 
@@ -32,6 +33,7 @@ class Priced:
 
     prices: FloatArray  # (kinds,) >= 0
     bound: float  # L(prices): no choice within the capacities is worth more
+    pick: IntArray  # (rows,) about the mixture of patterns that the capacities allow on average
 
 
 def search_prices(program: Program, limits: Limits, start: FloatArray | None = None) -> Priced:
@@ -42,8 +44,10 @@ def search_prices(program: Program, limits: Limits, start: FloatArray | None = N
     first_steps = FIRST_STEPS if start is None else 1
     step, last_sign = np.ones(prices.size), np.zeros(prices.size)
     best, least = prices, np.inf
+    patterns = [np.zeros(program.worth.shape[0], dtype=np.int64)]  # as in the master: nobody picks
     for count in range(limits.price_steps):
-        taken, surplus = choose(prices)
+        pattern, taken, surplus = choose(prices)
+        patterns.append(pattern)
         bound = surplus + float(prices @ program.capacity)
         if bound < least * (1 - 1e-12):  # a plateau must not be decided by rounding
             best, least = prices, bound
@@ -59,12 +63,28 @@ def search_prices(program: Program, limits: Limits, start: FloatArray | None = N
         if least - lower <= limits.price_gap * least:
             break
         prices = _rounded(best + HALF_WAY * (wanted - best))
-    return Priced(best, _bound_at(program, best))
+    return Priced(best, _bound_at(program, best), _mixed(patterns, *master.mixture()))
 
 
 def _bound_at(program: Program, prices: FloatArray) -> float:
     reduced = program.worth - prices[program.kind] * program.units
     return float(reduced.max(axis=1).sum() + prices @ program.capacity)
+
+
+def _mixed(patterns: list[IntArray], shares: FloatArray, members: IntArray) -> IntArray:
+    """One pick per row, each pattern of the mixture followed by about its share of the rows.
+
+    Rows that choose alike in every pattern stand together, and multiples of the golden ratio deal out the
+    patterns evenly to any stretch of them: the units taken come close to what the mixture takes on average.
+    """
+    chosen = np.stack([patterns[member] for member in members])
+    pick: IntArray = chosen[int(shares.argmax())].copy()
+    open_rows = np.flatnonzero((chosen != chosen[0]).any(axis=0))
+    open_rows = open_rows[np.lexsort(chosen[:, open_rows])]
+    turn = (np.arange(1, open_rows.size + 1) * GOLDEN) % 1.0 * shares.sum()
+    member = np.minimum(np.searchsorted(np.cumsum(shares), turn, side="right"), shares.size - 1)
+    pick[open_rows] = chosen[member, open_rows]
+    return pick
 
 
 def _density(program: Program) -> FloatArray:
@@ -92,15 +112,15 @@ class _Chooser:
         self.row_start = np.arange(rows) * columns
         self.unit_start = self.row_start if program.units.shape[0] > 1 else np.zeros(rows, dtype=np.int64)
 
-    def __call__(self, prices: FloatArray) -> tuple[FloatArray, float]:
-        """Units taken of each kind (kinds,), and the sum of worth less price."""
+    def __call__(self, prices: FloatArray) -> tuple[IntArray, FloatArray, float]:
+        """The picks (rows,), the units they take of each kind (kinds,), and their worth less price."""
         price_of_column: NDArray[np.floating] = prices[self.kind].astype(self.precision)
         reduced = self.worth - price_of_column * self.units
         pick = reduced.argmax(axis=1)
         surplus = reduced.take(self.row_start + pick).sum(dtype=np.float64)
         units = self.units.take(self.unit_start + pick)
         taken: FloatArray = np.bincount(self.kind[pick], units, self.kinds).astype(np.float64)
-        return taken, float(surplus)
+        return pick, taken, float(surplus)
 
 
 class _Master:
@@ -122,6 +142,7 @@ class _Master:
         self.inverse = np.eye(kinds + 1)
         self.basic = np.append(capacity / self.scale, 1.0)
         self.basic_worth = np.zeros(kinds + 1)
+        self.basis = np.arange(kinds + 1)
 
     def add(self, taken: FloatArray, worth: float) -> None:
         self.columns[self.known, :-1] = taken / self.scale
@@ -149,5 +170,11 @@ class _Master:
             self.basic = np.maximum(self.basic - direction * ratio[leaves], 0.0)
             self.basic[leaves] = ratio[leaves]
             self.basic_worth[leaves] = self.worth[enters]
+            self.basis[leaves] = enters
         duals = np.maximum(self.basic_worth @ self.inverse, 0.0)
         return duals[:-1] / self.scale, float(self.basic_worth @ self.basic)
+
+    def mixture(self) -> tuple[FloatArray, IntArray]:
+        """Shares of the patterns in the basis, and which those are: 0 is nobody's, then as added."""
+        is_pattern = self.basis >= self.scale.size
+        return self.basic[is_pattern], self.basis[is_pattern] - self.scale.size

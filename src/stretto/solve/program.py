@@ -21,9 +21,9 @@ class Limits:
     price_gap: float = 1e-5  # the price search ends when its bound is this near (relatively) to the best one
     updates: int = 1_000_000  # states times options in the dynamic programme; about 15 ns each
     good_gap: float = 1e-4  # a large program whose gap is below this is not worked on any further
-    nodes: int = 200  # branch-and-bound nodes; a count for each call of HiGHS
-    branch_gap: float = 0.005  # HiGHS is called only above this gap
-    branch_columns: int = 1_500  # and only if this many (row, column) pairs are still undecided
+    nodes: int = 200  # branch-and-bound nodes of HiGHS
+    branch_gap: float = 0.005  # HiGHS is called above this gap, or where most rows are alike
+    branch_cells: int = 400  # and only if no more cells than that, equal rows counted once, are undecided
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,11 +26,10 @@ class _Moves:
     kind: IntArray
 
 
-def repaired(program: Program, prices: FloatArray, near: Alternatives) -> IntArray:
+def repaired(program: Program, prices: FloatArray, near: Alternatives, pick: IntArray) -> IntArray:
     """A pick for each row (rows,) that keeps within the capacities and that no single move can improve."""
     moves = _moves(program, near)
-    pick = _given_back(program, prices, near.base, moves)
-    return _filled(program, prices, pick, moves)
+    return _filled(program, prices, _given_back(program, prices, pick, moves), moves)
 
 
 def _moves(program: Program, near: Alternatives) -> _Moves:
