@@ -1,5 +1,7 @@
 """`stretto policies`: what there is to schedule with."""
 
+from dataclasses import asdict
+
 from stretto.cli import options
 from stretto.cli.printing import show_json, show_table
 from stretto.policies.registry import describe_policies
@@ -7,9 +9,12 @@ from stretto.policies.registry import describe_policies
 
 def policies(as_json: options.Json = False) -> None:
     """List the policies, what they need to know and when they want to be asked."""
-    rows = describe_policies()
+    found = describe_policies()
     if as_json:
-        show_json({"policies": rows})
+        show_json({"policies": [asdict(one) for one in found]})
         return
-    names = ["name", "about", "views", "triggers", "placer"]
-    show_table("Policies", names, [[str(row.get(name, "")) for name in names] for row in rows])
+    header = ["name", "about", "knows", "asked at", "placer"]
+    rows = [
+        [one.name, one.summary, ", ".join(one.views), ", ".join(one.triggers), one.placer] for one in found
+    ]
+    show_table("Policies", header, rows)

@@ -1,20 +1,21 @@
 """One simulation as a few words: names, paths and settings, which can be sent to another process."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from stretto.clusters import read_cluster
 from stretto.model import InputError, Policy
 from stretto.policies.registry import load_policy, policy_class
-from stretto.settings import convert
+from stretto.policies.settings import settings_of
 from stretto.sim.fairness import with_fairness
 from stretto.sim.profiles import read_profiles
 from stretto.sim.result import Result
 from stretto.sim.run import Record, Setup, simulate
 from stretto.sim.settings import Fidelity, SimSettings
-from stretto.traces import Workload, check_against, read_trace
+from stretto.traces import Workload, read_trace
+from stretto.traces.check import check_against
 
 SPACES = ("sim", "policy", "estimate", "place")
 
@@ -90,15 +91,8 @@ def _first_arrivals(workload: Workload, share: float) -> Workload:
 
 
 def _sim_settings(spec: RunSpec) -> SimSettings:
-    given = spec.of("sim")
     blank = SimSettings(fidelity=Fidelity.ARTIFACT if spec.profiles else Fidelity.PAPER)
-    known = {entry.name: entry for entry in fields(SimSettings)}
-    for key in given:
-        if key not in known:
-            raise InputError(f"--set sim.{key}: unknown setting, expected one of {', '.join(known)}")
-    return replace(
-        blank, **{key: convert(f"sim.{key}", value, known[key].type) for key, value in given.items()}
-    )
+    return replace(blank, **settings_of(SimSettings, spec.of("sim"), space="sim"))
 
 
 def _estimate_settings(spec: RunSpec, sim: SimSettings) -> dict[str, str]:

@@ -23,6 +23,8 @@ POLICIES: dict[str, str] = {
     "fifo": "stretto.policies.fifo:FirstInFirstOut",
     "gavel": "stretto.policies.gavel:Gavel",
     "qssf": "stretto.policies.srtf:QuasiShortestServiceFirst",
+    "pollux": "stretto.policies.pollux:Pollux",
+    "sia": "stretto.policies.sia:Sia",
     "sjf": "stretto.policies.sjf:ShortestJobFirst",
     "srsf": "stretto.policies.srtf:ShortestRemainingServiceFirst",
     "srtf": "stretto.policies.srtf:ShortestRemainingTimeFirst",

@@ -25,6 +25,7 @@ from stretto.model import (
     every,
     powers_and_whole_nodes,
 )
+from stretto.model.laps import span
 from stretto.solve import assign
 
 CURRENT_IS_BETTER = 1e-6  # chosen: ties keep the configuration that a job has
@@ -99,15 +100,16 @@ class Sia:
         now = menu.column_held(snapshot.jobs)
         worth = self._worth(snapshot, goodput, valid, now, menu)
         forced = self._forced(snapshot, now, valid, worth, menu)
-        chosen = assign(
-            worth,
-            valid,
-            menu.gpus,
-            menu.kind,
-            snapshot.capacity,
-            forced=forced,
-            prefer=_prefer(now, valid, menu.kind),
-        )
+        with span("solve"):
+            chosen = assign(
+                worth,
+                valid,
+                menu.gpus,
+                menu.kind,
+                snapshot.capacity,
+                forced=forced,
+                prefer=_prefer(now, valid, menu.kind),
+            )
         return menu.shares(snapshot, chosen.column, chosen.prices, chosen.gap)
 
     def _goodput(self, jobs: JobTable, speeds: Speeds, menu: "_Menu") -> tuple[FloatArray, BoolArray]:

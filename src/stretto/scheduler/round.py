@@ -1,6 +1,5 @@
 """One round: observe has happened, act will; here is everything between."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,6 +13,7 @@ from stretto.model import (
     Speeds,
     actions_between,
 )
+from stretto.model.laps import span
 from stretto.scheduler.check import check_shares
 
 
@@ -40,27 +40,21 @@ class Scheduler:
     placer: Placer
 
 
-def ignore(step: str) -> None:
-    """Nobody is measuring."""
-
-
-def decide(snapshot: Snapshot, scheduler: Scheduler, lap: Callable[[str], None] = ignore) -> Plan:
-    """One decision. Pure and deterministic: the same snapshot always gives the same plan.
-
-    `lap` is told when each step has ended, for those who measure; it has no influence.
-    """
+def decide(snapshot: Snapshot, scheduler: Scheduler) -> Plan:
+    """One decision. Pure and deterministic: the same snapshot always gives the same plan."""
     policy = scheduler.policy
     seen = snapshot.limited_to(policy.views)
-    speeds = scheduler.estimator.estimate(seen, policy.configurations(snapshot.cluster))
-    lap("estimate")
-    shares = policy.allocate(seen, speeds)
-    check_shares(snapshot, shares)
-    lap("allocate")
-    placement = scheduler.placer.place(snapshot, shares)
-    lap("place")
-    plan = Plan(
+    with span("estimate"):
+        speeds = scheduler.estimator.estimate(seen, policy.configurations(snapshot.cluster))
+    with span("allocate"):
+        shares = policy.allocate(seen, speeds)
+        check_shares(snapshot, shares)
+    with span("place"):
+        placement = scheduler.placer.place(snapshot, shares)
+        actions = actions_between(snapshot.placement, placement)
+    return Plan(
         based_on=snapshot.version,
-        actions=actions_between(snapshot.placement, placement),
+        actions=actions,
         placement=placement,
         why=shares.why,
         jobs=snapshot.jobs.ids,
@@ -69,5 +63,3 @@ def decide(snapshot: Snapshot, scheduler: Scheduler, lap: Callable[[str], None] 
         prices=shares.prices,
         gap=shares.gap,
     )
-    lap("act")
-    return plan

@@ -103,9 +103,9 @@ def finish_time_fairness(jct_s: FloatArray, alone_s: FloatArray, weight: FloatAr
     """
     feasible = np.isfinite(alone_s) & (alone_s > 0)
     shares = np.where(feasible, weight, 0.0)
-    shares /= np.maximum(shares.sum(axis=1, keepdims=True), 1e-300)
+    shares = shares / np.maximum(shares.sum(axis=1, keepdims=True), 1e-300)
     ratios = np.where(feasible, jct_s[:, None] / np.where(feasible, alone_s, 1.0), 0.0)
-    return np.where(feasible.any(axis=1), (shares * ratios).sum(axis=1), np.nan)
+    return np.asarray(np.where(feasible.any(axis=1), (shares * ratios).sum(axis=1), np.nan))
 
 
 def unfair_fraction(fairness: FloatArray) -> float:

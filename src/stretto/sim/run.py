@@ -21,6 +21,8 @@ from stretto.sim.setup import physics_of
 from stretto.sim.world import CapacityEvent, SimulatedWorld
 from stretto.traces.workload import Workload
 
+TELL_EVERY = 64  # decisions between two reports of progress
+
 Record = Callable[[Snapshot, Plan], None]
 
 
@@ -40,12 +42,18 @@ class Setup:
 
     def resolved(self) -> dict[str, Any]:
         """Every setting by SPACE.KEY, as it was used."""
-        spaces = {"sim": self.sim, "policy": self.policy, "place": self.make_placer()}
+        spaces = {"sim": self.sim_in_use(), "policy": self.policy, "place": self.make_placer()}
         return {
             f"{space}.{entry.name}": _plain(getattr(component, entry.name))
             for space, component in spaces.items()
-            for entry in fields(component)  # type: ignore[arg-type]
+            for entry in fields(component)
         } | {f"estimate.{key}": value for key, value in (self.estimate_settings or {}).items()}
+
+    def sim_in_use(self) -> SimSettings:
+        """The settings of the world: under a policy that does not look at goodput nobody chooses batches."""
+        if View.GOODPUT_MODEL in self.policy.views:
+            return self.sim
+        return replace(self.sim, batches=Batches.TUNED)
 
     def make_placer(self) -> Any:
         """The placement rule."""
@@ -60,15 +68,6 @@ def simulate(
 ) -> Result:
     """Run a workload to its end. `progress` is told (jobs done, jobs) now and then."""
     began = time.perf_counter()
-    policy = setup.policy
-    sim = setup.sim
-    if View.GOODPUT_MODEL not in policy.views and sim.batches is Batches.ADAPTIVE:
-        sim = replace(sim, batches=Batches.TUNED)  # nobody chooses batch sizes: jobs keep what they came with
-    physics = physics_of(workload, setup.cluster, sim, setup.profiles)
-    world = SimulatedWorld(
-        setup.cluster, physics, policy.triggers, policy.views, sim, setup.seed, setup.capacity_events
-    )
-    scheduler = Scheduler(estimator_for(policy, setup.estimate_settings or {}), policy, setup.make_placer())
     decision_ms: list[float] = []
     jobs = len(workload.jobs)
 
@@ -76,19 +75,20 @@ def simulate(
         start = time.perf_counter()
         plan = decide(snapshot, scheduler)
         decision_ms.append((time.perf_counter() - start) * 1e3)
-        if progress is not None and len(decision_ms) % 64 == 0:
-            progress(jobs - world.unfinished, jobs)
+        if progress is not None and len(decision_ms) % TELL_EVERY == 0:
+            progress(int(np.isfinite(world.completed_s).sum()), jobs)
         return plan
 
-    run(world, scheduler, record or _ignore, timed)
+    world = world_of(workload, setup)
+    run(world, scheduler_of(setup), record or _ignore, timed)
     return Result(
-        policy=policy.name,
+        policy=setup.policy.name,
         trace=workload.name,
         cluster=setup.cluster,
         seed=setup.seed,
         synthetic=workload.synthetic,
-        settings=replace(setup, sim=sim).resolved(),
-        requests=physics.requests,
+        settings=setup.resolved(),
+        requests=world.requests,
         completed_s=world.completed_s,
         first_start_s=world.first_start_s,
         executed_s=world.executed_s,
@@ -99,6 +99,28 @@ def simulate(
         wall_s=time.perf_counter() - began,
         peak_rss_mb=peak_rss_mb(),
         skipped=workload.skipped,
+    )
+
+
+def world_of(workload: Workload, setup: Setup) -> SimulatedWorld:
+    """The workload on its cluster at time 0, ready to be asked about by the setup's policy."""
+    policy = setup.policy
+    physics = physics_of(workload, setup.cluster, setup.sim_in_use(), setup.profiles)
+    return SimulatedWorld(
+        setup.cluster,
+        physics,
+        policy.triggers,
+        policy.views,
+        setup.sim_in_use(),
+        setup.seed,
+        setup.capacity_events,
+    )
+
+
+def scheduler_of(setup: Setup) -> Scheduler:
+    """The policy with the estimator that serves its views, and its placement rule."""
+    return Scheduler(
+        estimator_for(setup.policy, setup.estimate_settings or {}), setup.policy, setup.make_placer()
     )
 
 

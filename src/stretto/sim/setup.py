@@ -16,6 +16,7 @@ from stretto.model import (
     TrainingLimits,
     frozen,
 )
+from stretto.sim.parametric import parametric_truth
 from stretto.sim.physics import Physics
 from stretto.sim.profiled_truth import profiled_truth
 from stretto.sim.profiles import ProfileLibrary
@@ -82,8 +83,6 @@ class _Truths:
     def _make(self, job: Job) -> TrainingTruth:
         if self.profiles is not None and job.model in self.profiles.names:
             return profiled_truth(self.profiles.model(job.model), self.cluster, self.settings.fidelity)
-        from stretto.sim.parametric import parametric_truth
-
         known = sorted(self.profiles.names) if self.profiles is not None else []
         try:
             return parametric_truth(job.model, self.cluster)

@@ -1,5 +1,6 @@
 """A training job as the simulated world runs it: epochs, batch sizes, restarts, what it lets others see."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, inf, nan
@@ -14,7 +15,7 @@ from stretto.model import NOTHING_OBSERVED, Evidence, MeasuredSpeeds, Point, Tra
 from stretto.sim.settings import Fidelity, SimSettings
 
 
-class TrainingTruth(Protocol):
+class TrainingTruth(Hashable, Protocol):
     """What a model really does on this cluster's GPU types. Policies never see it."""
 
     @property
