@@ -14,11 +14,12 @@ import numpy as np
 from scipy import sparse
 
 from stretto.model import FloatArray, IntArray
-from stretto.solve.linear import maximise
+from stretto.solve import LpSolution, NoSolution, maximise
 
-SMALLEST_FRACTION = 1e-6  # of a job's time; chosen: less is rounding of the solver
+SMALLEST_FRACTION = 1e-9  # of a job's time; chosen: less is rounding of the solver
 RATIO_TOLERANCE = 1e-4  # relative, of the finish-time fairness that is found; chosen
-MOST_BISECTIONS = 60  # chosen: never reached with the tolerance above
+MOST_STEPS = 100  # of bisection; chosen: about 20 are needed with the tolerance above
+V_TOLERANCE = 1e-8  # relative, by which the worst off may fall when the rest is shared out; chosen
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,23 +80,27 @@ def finish_time_fairness(
     least = float(((age_s + remaining / per_s.max(axis=1)) / isolated_s).max())  # alone on its best type
     share, most = None, np.inf
     ratio = max(2.0 * least, 1.0)
-    for _ in range(MOST_BISECTIONS):
+    for _ in range(MOST_STEPS):
         found = _maximise(per_s, gpus, capacity, unit=remaining / (ratio * isolated_s - age_s))
         had = (per_s * found.fraction).sum(axis=1)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            left_s = np.where(remaining > 0, remaining / had, 0.0)
-        reached = float(((age_s + left_s) / isolated_s).max())
-        if reached < most or share is None:
+        left_s = np.divide(remaining, had, out=np.full(len(had), np.inf), where=had > 0)
+        reached = float(((age_s + left_s) / isolated_s).max())  # infinite where a job needs next to nothing
+        if found.value >= 1:
+            reached = min(reached, ratio)
+        else:
+            least = ratio
+        if reached < most:
             share, most = found, reached
-        if found.value < 1:
-            least = max(least, ratio)
-        if not np.isfinite(most):
+        if share is None:
             ratio *= 2
-            continue
-        if most - least <= RATIO_TOLERANCE * most:
+        elif most - least <= RATIO_TOLERANCE * most:
             break
-        ratio = (least + most) / 2
-    assert share is not None  # the loop runs at least once
+        else:
+            ratio = (least + most) / 2
+    if share is None:
+        raise NoSolution(
+            f"no ratio up to {ratio:g} is fair to {len(gpus)} jobs on capacity={capacity.tolist()}"
+        )
     return Timeshare(share.fraction, None, most)
 
 
@@ -110,8 +115,8 @@ def _maximise(
 ) -> Timeshare:
     """Most throughput in all; or, with `unit` (jobs,), the most v such that thr(j, X) >= v unit_j.
 
-    Equal jobs are one row of the programme and share its time evenly: of the many optima this is the one
-    that treats equals equally and does not depend on their order.
+    What the worst off cannot use goes to the others. Equal jobs are one row of the programme and share its
+    time evenly: of the many optima this is the one that treats equals equally, whatever their order.
     """
     columns = (per_s, gpus[:, None]) if unit is None else (per_s, gpus[:, None], unit[:, None])
     first, group, members = _equal_rows(np.hstack(columns))
@@ -124,25 +129,36 @@ def _maximise(
     within_type = sparse.csr_array(sparse.kron(gpus_of[None, :], sparse.eye_array(types)))
     limits = np.concatenate((members, capacity)).astype(np.float64)
     if unit is None or not unit.any():
-        found = maximise(
-            per_s_of.ravel(), sparse.vstack((each_once, within_type)), limits, bounds=(0.0, upper)
-        )
-        scale = 1.0
+        rows = sparse.vstack((each_once, within_type))
+        found, scale = maximise(per_s_of.ravel(), rows, limits, bounds=(0.0, upper)), 1.0
+        time = found.x
     else:  # One more variable, v in units of what the hardest job could have alone, so that it is near 1.
         best_per_s = per_s_of.max(axis=1)
         with np.errstate(divide="ignore"):
             scale = float((best_per_s / unit[first]).min())
-        relative = sparse.csr_array(each_once.multiply((per_s_of / best_per_s[:, None]).ravel()[None, :]))
+        part = (per_s_of / best_per_s[:, None]).ravel()  # of the best throughput of the job
+        served = sparse.csr_array(each_once.multiply(part[None, :]))
         wanted = sparse.csr_array((members * scale * unit[first] / best_per_s)[:, None])
-        blocks: list[list[Any]] = [[each_once, None], [within_type, None], [-relative, wanted]]
-        rows = sparse.block_array(blocks)
-        gain = np.append(np.zeros(groups * types), 1.0)
-        limits = np.append(limits, np.zeros(groups))
-        found = maximise(gain, rows, limits, bounds=(0.0, np.append(upper, np.inf)))
+        blocks: list[list[Any]] = [[each_once, None], [within_type, None], [-served, wanted]]
+        rows, limits = sparse.block_array(blocks), np.append(limits, np.zeros(groups))
+        found = maximise(np.append(0.0 * part, 1.0), rows, limits, bounds=(0.0, np.append(upper, np.inf)))
+        time = _with_the_rest(found, part, rows, limits, upper)
 
-    fraction = (found.x[: groups * types].reshape(groups, types) / members[:, None])[group]
+    fraction = (time.reshape(groups, types) / members[:, None])[group]
     fraction[fraction < SMALLEST_FRACTION] = 0.0
     return Timeshare(fraction, found.duals[groups : groups + types] * scale, found.value * scale)
+
+
+def _with_the_rest(
+    found: LpSolution, part: FloatArray, rows: Any, limits: FloatArray, upper: FloatArray
+) -> FloatArray:
+    """Times that keep the v that was found and share out what it leaves, for most throughput in parts."""
+    lower = np.append(np.zeros(len(part)), found.value * (1 - V_TOLERANCE))
+    try:
+        shared = maximise(np.append(part, 0.0), rows, limits, bounds=(lower, np.append(upper, np.inf)))
+    except NoSolution:  # the v that was found holds only within the solver's own tolerance
+        return found.x[:-1]
+    return shared.x[:-1]
 
 
 def _equal_rows(rows: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
