@@ -66,6 +66,7 @@ def test_free_cells_are_the_largest_aligned_blocks(free: int, sizes: tuple[int, 
         pytest.param([0b1, 0], 6, Allocation(0, (1,), (0b00111111,)), id="six of a cell of eight"),
         pytest.param([0, 0], 12, Allocation(0, (0, 1), (0b11111111, 0b1111)), id="a whole node and a cell"),
         pytest.param([0b1, 0b1], 8, None, id="no cell, no place"),
+        pytest.param([0b10001000, 0b10001000], 3, None, id="nor a part of a cell that is not free"),
     ],
 )
 def test_a_request_gets(held: list[int], gpus: int, expected: Allocation | None) -> None:

@@ -291,9 +291,26 @@ def test_any_shares_give_a_placement_that_the_cluster_can_hold(name: str, situat
         assert {int(snapshot.cluster.kind[node]) for node in held.nodes} == {held.kind}
         assert snapshot.usable[list(held.nodes)].all()
         assert all(held.masks)
-        stayed = before is not None and set(held.nodes) <= set(before.nodes)
-        assert held.gpus == situation.gpus[job] or (stayed and held.gpus < situation.gpus[job])
-        assert situation.kind[job] in (-1, held.kind) or stayed
+        as_wanted = held.gpus == situation.gpus[job] and situation.kind[job] in (-1, held.kind)
+        assert as_wanted or (before is not None and held.kind == before.kind)
+        if not as_wanted and before is not None:
+            assert held.gpus == min(before.gpus, situation.gpus[job])
+            assert set(held.nodes) <= set(before.nodes) or name in (
+                "whole-nodes",
+                "buddy",
+            )  # these move others
+
+
+@EVERY
+@given(situation=situations())
+def test_nobody_who_asks_for_no_less_than_it_holds_goes_away_empty(name: str, situation: Situation) -> None:
+    snapshot = situation.snapshot
+    shares = shares_of(snapshot, situation.gpus, situation.kind, order=situation.order)
+    after = load_placer(name).place(snapshot, shares)
+    for job, held in snapshot.placement.items():
+        same_type = situation.kind[job] in (-1, held.kind)
+        if same_type and situation.gpus[job] >= held.gpus and snapshot.usable[list(held.nodes)].all():
+            assert after[job].gpus in (held.gpus, situation.gpus[job])
 
 
 @EVERY

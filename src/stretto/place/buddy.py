@@ -1,5 +1,6 @@
 """Cells of 1, 2, 4, … GPUs that split in halves and merge again (PL-BUDDY)."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -7,7 +8,7 @@ import numpy as np
 
 from stretto.model import Allocation, IntArray, Pinned, Placement, Shares, Snapshot, virtual_nodes
 from stretto.place.draft import Draft, Want, own_then_lowest
-from stretto.place.evict import Movable, Opening, moving_others
+from stretto.place.evict import Movable, Opening, most_free_first, moving_others
 from stretto.place.fill import Rule, fill
 from stretto.place.shapes import pieces
 
@@ -53,7 +54,7 @@ def in_cells(draft: Draft, want: Want, split: bool = False) -> bool:
     free = free if len(cluster.types) == 1 else np.where(cluster.kind == want.kind, free, 0)
     masks: dict[int, int] = {}
     for size in sizes:
-        node, cell = _own_cell(free, want, size) or _tightest_cell(free, size)
+        node, cell = _own_cell(free, want, size) or _tightest_cell(free, cluster.node_gpus, size)
         if not cell:
             return False
         own = _mask_on(want.held, node) if want.held and want.held.kind == want.kind else 0
@@ -108,10 +109,10 @@ def _own_cell(free: IntArray, want: Want, size: int) -> tuple[int, int] | None:
     return None
 
 
-def _tightest_cell(free: IntArray, size: int) -> tuple[int, int]:
+def _tightest_cell(free: IntArray, node_gpus: IntArray, size: int) -> tuple[int, int]:
     """(node, mask) of a cell cut from the smallest free cell that has room, lowest address first; or (-1, 0).
 
-    A request between the largest cell and the node size (12 of 12) takes a node that is free as a whole.
+    Where the next power of two is more than a node has (12 of 12, 3 of 3), a node free from its first GPU on.
     """
     cell = _cell_size(size)
     level = cell.bit_length() - 1
@@ -128,17 +129,16 @@ def _tightest_cell(free: IntArray, size: int) -> tuple[int, int]:
                 return node, first * ((1 << cell) - 1)
             whole = merged
     lowest = (1 << size) - 1
-    node = int(((free & lowest) == lowest).argmax())
-    return (node, lowest) if int(free[node]) & lowest == lowest else (-1, 0)
+    fits = (node_gpus < cell) & ((free & lowest) == lowest)
+    node = int(fits.argmax())
+    return (node, lowest) if fits[node] else (-1, 0)
 
 
-def _openings(draft: Draft, kind: int, size: int, who: Movable, several: bool) -> list[Opening]:
+def _openings(draft: Draft, kind: int, size: int, who: Movable, several: bool) -> Iterator[Opening]:
     """Cells that would be free once some smaller jobs, which lie within them, are gone."""
-    cluster = draft.cluster
-    found = []
-    for node in np.flatnonzero((cluster.kind == kind) & (cluster.node_gpus >= size)).tolist():
+    for node in most_free_first(draft, kind, size):
         small = [(v, _mask_on(v[3], node)) for v in who.victims_on(draft, node, smaller_than=size)]
-        for block in _blocks(int(cluster.node_gpus[node]), size):
+        for block in _blocks(int(draft.cluster.node_gpus[node]), size):
             victims = [(victim, mask) for victim, mask in small if mask & block]
             covered = sum(mask for _, mask in victims)
             if covered & ~block or covered != int(draft.busy[node]) & block:
@@ -146,8 +146,7 @@ def _openings(draft: Draft, kind: int, size: int, who: Movable, several: bool) -
             restarts, moved_gpus = sum(v[0] for v, _ in victims), sum(v[1] for v, _ in victims)
             where = Pinned((node,), (size,), (own_then_lowest(block, 0, size),))
             address = node * 64 + (block & -block).bit_length()
-            found.append(Opening(restarts, moved_gpus, address, where, tuple(v[2] for v, _ in victims)))
-    return found
+            yield Opening(restarts, moved_gpus, address, where, tuple(v[2] for v, _ in victims))
 
 
 def _blocks(node_gpus: int, size: int) -> list[int]:

@@ -1,16 +1,19 @@
 """Make room by moving other jobs, where counts say that there is room and its shape is wrong."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import islice
 from typing import NamedTuple
+
+import numpy as np
 
 from stretto.model import Allocation, JobId, Pinned, Shares, Snapshot
 from stretto.place.draft import Draft, Want
 from stretto.place.fill import Rule
 
+LOOK = 64  # chosen: openings compared before the best is taken; one more costs some 20 microseconds
 TRIES = (
-    8  # chosen: ways looked at before a job is left waiting; where sizes are powers of two the first works
+    8  # chosen: openings tried before a job is left waiting; where sizes are powers of two the first works
 )
 
 
@@ -43,8 +46,9 @@ class Movable(NamedTuple):
         ]
 
 
-Openings = Callable[[Draft, int, int, Movable, bool], list[Opening]]
-"""(draft, kind, GPUs of a piece, who is movable, whether it is one of several pieces) → what is on offer."""
+Openings = Callable[[Draft, int, int, Movable, bool], Iterator[Opening]]
+"""(draft, kind, GPUs of a piece, who is movable, whether it is one of several pieces) → what is on offer,
+beginning with the nodes that have most GPUs free."""
 
 
 def movable(snapshot: Snapshot, shares: Shares) -> Movable:
@@ -80,10 +84,19 @@ def moving_others(
     return rule
 
 
+def most_free_first(draft: Draft, kind: int, size: int, from_the_end: bool = False) -> list[int]:
+    """The nodes of a type that have so many GPUs at all, those with most free first; ties by index."""
+    cluster = draft.cluster
+    nodes = np.flatnonzero((cluster.kind == kind) & (cluster.node_gpus >= size))
+    nodes = nodes[::-1] if from_the_end else nodes
+    ordered: list[int] = nodes[np.argsort(-draft.free[nodes], kind="stable")].tolist()
+    return ordered
+
+
 def place_by_moving_others(
     draft: Draft,
     want: Want,
-    sizes: Sequence[int],
+    sizes: tuple[int, ...],
     openings: Openings,
     who: Movable,
     fit: Rule,
@@ -111,16 +124,18 @@ def place_by_moving_others(
 
 
 def _ways(
-    draft: Draft, kind: int, sizes: Sequence[int], openings: Openings, who: Movable
+    draft: Draft, kind: int, sizes: tuple[int, ...], openings: Openings, who: Movable
 ) -> Iterator[tuple[Opening, ...]]:
     """One piece: every opening, best first. Several: the best for each in turn, on nodes of their own."""
     if len(sizes) == 1:
-        yield from ((opening,) for opening in sorted(openings(draft, kind, sizes[0], who, False)))
+        yield from ((offer,) for offer in sorted(islice(openings(draft, kind, sizes[0], who, False), LOOK)))
         return
     chosen: dict[int, Opening] = {}
     for size in sorted(set(sizes), reverse=True):
-        offers = (o for o in sorted(openings(draft, kind, size, who, True)) if o.where.nodes[0] not in chosen)
-        chosen |= {offer.where.nodes[0]: offer for offer in islice(offers, list(sizes).count(size))}
+        wanted = len(chosen) + sizes.count(size)
+        for offer in sorted(islice(openings(draft, kind, size, who, True), LOOK + 2 * wanted)):
+            if len(chosen) < wanted:
+                chosen.setdefault(offer.where.nodes[0], offer)
     if len(chosen) == len(sizes):
         yield tuple(chosen[node] for node in sorted(chosen))
 

@@ -111,7 +111,7 @@ def _pin(draft: Draft, shares: Shares, wants: dict[int, Want]) -> bool:
         check_pin(draft.cluster, want, shares.pinned[row])
         if not draft.give_exactly(want, shares.pinned[row]):
             failed.append(want)
-    stayed = [_stays(draft, want) for want in failed]
+    stayed = [_stays(draft, want, want.held) for want in failed]
     return all(stayed) or not shares.in_order
 
 
@@ -129,18 +129,18 @@ def _turns(shares: Shares, rows: list[int]) -> list[int]:
 
 
 def _settle(draft: Draft, snapshot: Snapshot, row: int, want: Want, rules: Sequence[Rule]) -> bool:
-    draft.lift(want.job)
+    current = draft.lift(want.job)  # may be elsewhere than in the snapshot: a rule may have moved it
     kinds = _kinds(draft, snapshot, row, want)
     for rule in rules:
         for kind in kinds:
             if rule(draft, want if kind == want.kind else want._replace(kind=kind)):
                 return True
-    return _stays(draft, want)
+    return _stays(draft, want, current or want.held)
 
 
-def _stays(draft: Draft, want: Want) -> bool:
+def _stays(draft: Draft, want: Want, at: Allocation | None) -> bool:
     """Leave a job that ran where it was, without what its share no longer covers, if that is still free."""
-    kept: Allocation | None = shrunk(want.held, want.gpus) if want.held else None
+    kept = shrunk(at, want.gpus) if at else None
     if kept is None or not draft.is_free(kept):
         return False
     draft.put(want.job, kept)

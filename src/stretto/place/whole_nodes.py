@@ -1,5 +1,6 @@
 """Sia's placement (section 3.3): parts of a node stay together, larger jobs take whole nodes."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -7,7 +8,7 @@ import numpy as np
 
 from stretto.model import IntArray, Pinned, Placement, Shares, Snapshot, virtual_nodes
 from stretto.place.draft import Draft, Want
-from stretto.place.evict import Movable, Opening, Victim, moving_others
+from stretto.place.evict import Movable, Opening, Victim, most_free_first, moving_others
 from stretto.place.fill import Rule, fill
 from stretto.place.shapes import FEWEST_FREE, NOT_ENOUGH, at, best_fit, holds_on, pieces
 
@@ -96,12 +97,10 @@ def _has_part_of_larger(draft: Draft, node: int) -> bool:
     return any(len(held.nodes) > 1 for held in draft.on(node).values())
 
 
-def _openings(draft: Draft, kind: int, size: int, who: Movable, several: bool) -> list[Opening]:
+def _openings(draft: Draft, kind: int, size: int, who: Movable, several: bool) -> Iterator[Opening]:
     """Nodes that have room for a piece once some smaller jobs are gone."""
     free = draft.free_of(kind)
-    cluster = draft.cluster
-    found = []
-    for node in np.flatnonzero((cluster.kind == kind) & (cluster.node_gpus >= size)).tolist():
+    for node in most_free_first(draft, kind, size, from_the_end=several):
         if several and _has_part_of_larger(draft, node):
             continue
         lacking = size - int(free[node])
@@ -110,8 +109,7 @@ def _openings(draft: Draft, kind: int, size: int, who: Movable, several: bool) -
             restarts, moved_gpus = sum(v[0] for v in victims), sum(v[1] for v in victims)
             where = Pinned((node,), (size,))
             jobs = tuple(victim[2] for victim in victims)
-            found.append(Opening(restarts, moved_gpus, -node if several else node, where, jobs))
-    return found
+            yield Opening(restarts, moved_gpus, -node if several else node, where, jobs)
 
 
 def _fewest(victims: list[Victim], lacking: int) -> list[Victim]:
