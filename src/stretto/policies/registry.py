@@ -10,7 +10,6 @@ import importlib.util
 import inspect
 import sys
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
@@ -87,8 +86,19 @@ def policy_names() -> tuple[str, ...]:
 
 
 def describe_policies() -> tuple[PolicyDescription, ...]:
-    """A row for each registered policy with its default settings."""
-    return tuple(describe(name, load_policy(name)) for name in policy_names())
+    """A row for each registered policy with its default settings.
+
+    One of another package that cannot be loaded says so in its row; it does not hide the others.
+    """
+    rows = []
+    for name in policy_names():
+        try:
+            rows.append(describe(name, load_policy(name)))
+        except (InputError, ImportError) as error:
+            if name in POLICIES:
+                raise
+            rows.append(PolicyDescription(name, f"cannot be loaded: {error}", (), (), "", ""))
+    return tuple(rows)
 
 
 def describe(name: str, policy: Policy) -> PolicyDescription:
@@ -105,7 +115,6 @@ def describe(name: str, policy: Policy) -> PolicyDescription:
     )
 
 
-@cache
 def _from_entry_points() -> dict[str, str]:
     """`module:Class` by name, as installed packages announce them."""
     return {point.name: point.value for point in entry_points(group=GROUP)}
