@@ -1,0 +1,111 @@
+"""The same result in a terminal: a compact table, and one run's summary."""
+
+import numpy as np
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from stretto.report.content import Comparison, RunSeries
+from stretto.report.metrics import METRICS, Metric
+from stretto.report.standings import Standings, standings_of
+from stretto.report.tables import Cell, columns_of, main_lines
+from stretto.report.wording import column_unit
+
+# What fits into 80 characters, in the order of reading, with a short heading; others are in the page.
+SHOWN = {
+    "avg_jct_s": "JCT",
+    "p50_jct_s": "p50",
+    "p99_jct_s": "p99",
+    "makespan_s": "makespan",
+    "avg_queue_s": "queue",
+    "utilization": "in use",
+}
+BEST = "*"  # also where there is no colour
+BASIS = {
+    "traces": "±: 95 % interval (Student) over traces",
+    "seeds": "±: 95 % interval (Student) over seeds of one trace",
+    "jobs": "±: 95 % bootstrap over the jobs of one run; nothing about other runs",
+    "none": "",
+}
+
+
+def comparison_table(comparison: Comparison) -> Table:
+    """One line per policy, best mean JCT first; reads as well on a pipe, where the best keep their star."""
+    standings = standings_of(comparison)
+    columns = [column for column in columns_of(standings) if column.metric.key in SHOWN]
+    lines = main_lines(standings, columns_of(standings))
+    places = {column.metric.key: index for index, column in enumerate(columns_of(standings))}
+    table = _table(comparison.title, _caption(comparison, standings))
+    # Only names may be cut where the terminal is narrow; a number that lost a digit would be a lie.
+    table.add_column("policy", overflow="ellipsis", max_width=22)
+    for column in columns:
+        unit = f"\n{column.unit.name}" if column.unit.name else "\n"
+        table.add_column(SHOWN[column.metric.key] + unit, justify="right", no_wrap=True)
+        if column.metric.key == "avg_jct_s":
+            table.add_column("×\nbest", justify="right", no_wrap=True)
+    for line in lines:
+        cells: list[Text] = [Text(line.standing.policy, style="bold")]
+        for column in columns:
+            key = column.metric.key
+            half = standings_half_width(
+                line.standing.estimates[key].half_width, column.unit.scale, column.unit.places
+            )
+            cells.append(_cell(line.cells[places[key]], half if key == "avg_jct_s" else ""))
+            if key == "avg_jct_s":
+                cells.append(Text(line.ratio.removesuffix("×")))
+        table.add_row(*cells)
+    return table
+
+
+def run_summary(run: RunSeries) -> Table:
+    """One run: each figure that applies, in the unit that fits it."""
+    made = ", made data" if run.synthetic else ""
+    table = _table(f"{run.policy} on {run.trace} ({run.cluster}, seed {run.seed}{made})", "")
+    table.show_header = False
+    table.add_column("figure", no_wrap=True)
+    table.add_column("value", justify="right", no_wrap=True)
+    for metric in METRICS:
+        value = run.metric(metric.key)
+        if np.isfinite(value):
+            table.add_row(Text(metric.title), Text(_in_its_unit(metric, value)))
+    return table
+
+
+def standings_half_width(half_width: float, scale: float, places: int) -> str:
+    """' ±0.03' in a column's unit; empty where there is no interval."""
+    return f" ±{half_width / scale:.{places}f}" if np.isfinite(half_width) else ""
+
+
+def _cell(cell: Cell, after: str) -> Text:
+    mark = BEST if cell.is_best else " "
+    text = Text(cell.text + mark, style="bold green" if cell.is_best else "")
+    return text.append(after, style="dim") if after else text
+
+
+def _table(title: str, caption: str) -> Table:
+    return Table(
+        title=Text(title),
+        caption=Text(caption) if caption else None,
+        box=box.SIMPLE_HEAD,
+        title_justify="left",
+        caption_justify="left",
+        title_style="bold",
+        caption_style="dim",
+        pad_edge=False,
+        padding=(0, 1),
+    )
+
+
+def _caption(comparison: Comparison, standings: Standings) -> str:
+    parts = [f"{BEST} best (lower; 'in use' is neither)"] if len(standings.ranked) > 1 else []
+    if any(np.isfinite(s.estimates["avg_jct_s"].half_width) for s in standings.ranked):
+        parts.append(BASIS[standings.basis])
+    made = sorted({run.trace for run in comparison.runs if run.synthetic})
+    if made:
+        parts.append(f"made data, not recorded: {', '.join(made)}")
+    return "\n".join(parts)
+
+
+def _in_its_unit(metric: Metric, value: float) -> str:
+    unit = column_unit(metric.kind, [value])
+    return f"{unit.text(value)} {unit.name}".strip()
