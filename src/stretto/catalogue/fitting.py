@@ -31,7 +31,7 @@ class StepFit:
 def fit_steps(points: Points) -> StepFit:
     """The model of `stretto.estimate.throughput` with least squares of log T_grad and log T_step.
 
-    As in Pollux (OSDI 2021, section 4.1), with two changes: on one GPU a step is taken for T_grad where only
+    As in Pollux (OSDI 2021), with two changes: on one GPU a step is taken for T_grad where only
     steps were measured, and outliers count linearly. Without a measurement on several nodes, the parameters
     for them are their least (1.1 times those within a node).
     """

@@ -61,7 +61,7 @@ class Recipe:
 
 
 RECIPES: Mapping[str, Recipe] = {
-    # Restart times of the first five: github.com/siasosp23/artifacts; Sia gives 25 to 250 s (section 4.2).
+    # Restart times of the first five: github.com/siasosp23/artifacts; Sia (SOSP 2023) gives 25 to 250 s, under "Restart Factor".
     "resnet18-cifar10": Recipe(
         about="ResNet-18 on CIFAR-10",
         aliases=("cifar10", "ResNet-18", "resnet18"),

@@ -19,7 +19,7 @@ class BuiltIn:
 
 def built_in_clusters() -> Mapping[str, BuiltIn]:
     """All built-in clusters by name, in the order in which to list them."""
-    sia = "Sia (SOSP 2023), section 4.1"
+    sia = "Sia (SOSP 2023), section 4.3"
     clusters = {
         "sia-hetero-64": BuiltIn("sia-hetero", 1, f"{sia}: 24 t4, 16 a100, 24 rtx2080ti"),
         "sia-homo-64": BuiltIn("sia-homo", 1, f"{sia}: 64 t4"),

@@ -1,7 +1,20 @@
 """What arrives when: workloads read from files, or made from published statistics."""
 
-from stretto.traces.registry import FORMATS, read_trace
+from stretto.traces.check import check_against
+from stretto.traces.registry import FORMATS, built_in_traces, read_trace
+from stretto.traces.synthetic import MADE, make_workload
 from stretto.traces.workload import Outcome, Truth, Workload
 from stretto.traces.write import write_trace
 
-__all__ = ["FORMATS", "Outcome", "Truth", "Workload", "read_trace", "write_trace"]
+__all__ = [
+    "FORMATS",
+    "MADE",
+    "Outcome",
+    "Truth",
+    "Workload",
+    "built_in_traces",
+    "check_against",
+    "make_workload",
+    "read_trace",
+    "write_trace",
+]

@@ -17,6 +17,7 @@ from stretto.traces.reading import Format, workload_of
 from stretto.traces.sheet import Sheet
 from stretto.traces.shockwave import GAVEL_TSV, SHOCKWAVE_TSV
 from stretto.traces.sia import SIA
+from stretto.traces.synthetic import MADE, is_made, make_workload
 from stretto.traces.table import Table, read_table
 from stretto.traces.tiresias import TIRESIAS
 from stretto.traces.workload import Workload
@@ -37,7 +38,7 @@ FORMATS: tuple[Format, ...] = (
 
 
 def read_trace(source: Path | str, skip_bad: bool = False, data: Path | str | None = None) -> Workload:
-    """The workload in a file of any known format, or by a built-in name.
+    """The workload in a file of any known format, or by a built-in name (`built_in_traces`).
 
     skip_bad: leave bad rows out, and list them in `skipped`, instead of refusing the file. data: the folder
     with public data sets, else the one in the environment. Raises InputError.
@@ -47,11 +48,19 @@ def read_trace(source: Path | str, skip_bad: bool = False, data: Path | str | No
         table = read_table(path)
         return workload_of(Sheet(table), format_of(table), _name_of(path), skip_bad)
     name = str(source)
+    if is_made(name):
+        return make_workload(name)
     found = data_sets_below(data_folder(data))
     if name in found:
         table = read_table(found[name])
         return workload_of(Sheet(table), format_of(table), name, skip_bad)
     raise InputError(_unknown(name, found))
+
+
+def built_in_traces(data: Path | str | None = None) -> Mapping[str, str]:
+    """What there is by name, with a line about each: made workloads, then data sets that are there."""
+    made = {name: kind.about for name, kind in MADE.items()}
+    return made | {name: str(path) for name, path in data_sets_below(data_folder(data)).items()}
 
 
 def format_of(table: Table) -> Format:
@@ -84,4 +93,4 @@ def _unknown(name: str, found: Mapping[str, Path]) -> str:
             f"trace {name!r}: expected the data set at {owner.path} below the data folder "
             f"(--data or ${DATA_VARIABLE}); its owners publish it at {owner.owner}"
         )
-    return f"no trace file and no built-in trace is called {name!r}, {did_you_mean(name, found)}"
+    return f"no trace file and no built-in trace is called {name!r}, {did_you_mean(name, (*MADE, *found))}"

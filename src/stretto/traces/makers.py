@@ -1,0 +1,170 @@
+"""The kinds of made workload: recorded durations as in Philly, trainings as in Sia, and a demonstration."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import ceil
+
+import numpy as np
+
+from stretto.catalogue import CatalogueModel, find_model, read_catalogue, read_gpus
+from stretto.model import Adaptivity, Cluster, InputError, Job, JobId, Kind, Reward
+from stretto.model.arrays import FloatArray, floats
+from stretto.traces.arrivals import PATTERNS, arrival_times_s
+from stretto.traces.making import Making
+from stretto.traces.philly_statistics import draw_durations_s, draw_gpus, draw_outcomes
+from stretto.traces.tuned import MOST_GPUS_HETERO, MOST_GPUS_HOMO, Request, draw_request, requests
+from stretto.traces.workload import Truth
+
+Pair = tuple[Job, Truth]
+
+ARRIVAL, SIZE, DURATION, OUTCOME, MODEL, REQUEST, CLASS, EXTRA = range(8)  # purposes of random streams
+
+SIZE_CLASSES = ("S", "M", "L", "XL")
+PHILLY_CLASSES = floats([76.8, 16.8, 4.4, 2.1])  # % of Philly's jobs below 1, 10, 100 GPU-hours, and above
+SIA_MODELS = ("resnet18-cifar10", "bert-squad", "deepspeech2", "yolov3", "resnet50-imagenet")  # Sia, table 2
+
+
+def recorded(making: Making) -> Sequence[Pair]:
+    """Rigid jobs with a duration: GPUs, durations and shares of GPU time as in Philly."""
+    count = making.count
+    gpus = draw_gpus(count, making.most_gpus, making.stream(SIZE))
+    duration_s = draw_durations_s(gpus, making.stream(DURATION))
+    outcome = draw_outcomes(count, making.stream(OUTCOME))
+    return [
+        (
+            Job(JobId(name), at_s, int(asked), adaptivity=Adaptivity.RIGID),
+            Truth(duration_s=float(ran_s), outcome=ended),
+        )
+        for name, at_s, asked, ran_s, ended in zip(
+            _names("job", count), _arrivals(making), gpus, duration_s, outcome, strict=True
+        )
+    ]
+
+
+def trainings(making: Making) -> Sequence[Pair]:
+    """Whole trainings of catalogue models; size classes as frequent as among Philly's jobs."""
+    models = _models_drawn(making, PHILLY_CLASSES)
+    category = making.stream(CLASS).random(making.count)
+    return [
+        (_training(name, at_s, model, tuned, _adaptivity(making, drawn)), Truth())
+        for name, at_s, (model, tuned), drawn in zip(
+            _names("", making.count, [model.name for model, _ in models]),
+            _arrivals(making),
+            models,
+            category,
+            strict=True,
+        )
+    ]
+
+
+DEMO_CLASSES = floats([55, 40, 5, 0])  # %, chosen: enough variety, and over within a few hours
+DEMO_INTERACTIVE = 0.15  # chosen, as are the shares below
+DEMO_RIGID = 0.15
+DEMO_STRONG_SCALING = 0.10
+DEMO_DEADLINE = 0.15
+DEMO_USERS = ("ada", "emmy", "grace", "mary", "sofia")
+SESSION_S = (60.0, 600.0, 1_800.0)  # shortest, median and longest interactive session
+DEADLINE_SLACK = (1.1, 2.0)  # of the tuned runtime; UniSched (TPDS 2024), section IV-B, for strict deadlines
+
+
+def demonstration(making: Making) -> Sequence[Pair]:
+    """A little of everything: trainings of all classes of adaptivity, deadlines, interactive sessions."""
+    rng = making.stream(EXTRA)
+    models = _models_drawn(making, DEMO_CLASSES)
+    kinds = rng.permutation(making.count) / making.count  # so that small workloads have their shares exactly
+    due = rng.permutation(making.count) / making.count < DEMO_DEADLINE
+    mixed = replace(making, rigid=DEMO_RIGID, strong_scaling=DEMO_STRONG_SCALING)
+    pairs: list[Pair] = []
+    names = _names("", making.count, [model.name for model, _ in models])
+    for row, at_s in enumerate(_arrivals(making)):
+        user = DEMO_USERS[int(rng.integers(len(DEMO_USERS)))]
+        slack, session = rng.uniform(*DEADLINE_SLACK), rng.standard_normal()
+        if kinds[row] >= 1 - DEMO_INTERACTIVE:
+            job = Job(
+                JobId(f"session-{row:03d}"),
+                at_s,
+                gpus=1,
+                adaptivity=Adaptivity.RIGID,
+                kind=Kind.INTERACTIVE,
+                user=user,
+            )
+            pairs.append((job, Truth(duration_s=_session_s(float(session)))))
+            continue
+        model, tuned = models[row]
+        job = _training(names[row], at_s, model, tuned, _adaptivity(mixed, float(kinds[row])))
+        deadline_s = float(ceil(at_s + slack * tuned.runtime_s))
+        rewards = (Reward(deadline_s, 1.0),) if due[row] else ()
+        pairs.append((replace(job, user=user, rewards=rewards), Truth()))
+    return pairs
+
+
+def _training(name: str, at_s: float, model: CatalogueModel, tuned: Request, adaptivity: Adaptivity) -> Job:
+    return Job(
+        JobId(name),
+        at_s,
+        gpus=tuned.gpus,
+        model=model.name,
+        batch_size=tuned.batch_size,
+        adaptivity=adaptivity,
+    )
+
+
+def _arrivals(making: Making) -> list[float]:
+    times_s = arrival_times_s(PATTERNS[making.arrivals], making.count, making.hours, making.stream(ARRIVAL))
+    return list(times_s.tolist())
+
+
+def _names(start: str, count: int, middles: Sequence[str] = ()) -> list[str]:
+    digits = len(str(count - 1))
+    return [f"{middles[row] if middles else start}-{row:0{digits}d}" for row in range(count)]
+
+
+def _models_drawn(making: Making, classes: FloatArray) -> list[tuple[CatalogueModel, Request]]:
+    """(jobs,) what each job trains and what its owner asks for."""
+    by_class = _by_class(making.models)
+    gpu_type, per_node, most = _reference(making.cluster)
+    found = {model.name: requests(model, gpu_type, per_node, most) for group in by_class for model in group}
+    weight = np.where([bool(group) for group in by_class], classes, 0.0)
+    rng, tuning = making.stream(MODEL), making.stream(REQUEST)
+    drawn = []
+    for size in rng.choice(len(SIZE_CLASSES), size=making.count, p=weight / weight.sum()):
+        group = by_class[int(size)]
+        model = group[int(rng.integers(len(group)))]
+        drawn.append((model, draw_request(found[model.name], tuning)))
+    return drawn
+
+
+def _by_class(models: str) -> list[list[CatalogueModel]]:
+    chosen = [find_model(name) for name in SIA_MODELS] if models == "sia" else list(read_catalogue().values())
+    return [[model for model in chosen if model.size_class == size] for size in SIZE_CLASSES]
+
+
+def _reference(cluster: Cluster | None) -> tuple[str, int, int]:
+    """(GPU type of the catalogue, GPUs of a node, most GPUs) on which owners tune their jobs.
+
+    The type that the cluster has most of; T4 nodes of 4, as in Sia, without a cluster.
+    """
+    if cluster is None:
+        return "t4", 4, MOST_GPUS_HETERO
+    known = read_gpus()
+    for index in np.argsort(-cluster.capacity, kind="stable").tolist():
+        gpu_type = cluster.types[index]
+        for name in (gpu_type.name, *gpu_type.aliases):
+            if name in known:
+                most = MOST_GPUS_HOMO if len(cluster.types) == 1 else MOST_GPUS_HETERO
+                return name, int(cluster.gpus_per_node[index]), min(most, int(cluster.capacity[index]))
+    raise InputError(
+        f"cluster {cluster.name}: expected a gpu type that the catalogue knows, one of {', '.join(known)}, "
+        f"got {', '.join(cluster.type_names)}"
+    )
+
+
+def _adaptivity(making: Making, drawn: float) -> Adaptivity:
+    if drawn < making.rigid:
+        return Adaptivity.RIGID
+    return Adaptivity.STRONG_SCALING if drawn < making.rigid + making.strong_scaling else Adaptivity.ADAPTIVE
+
+
+def _session_s(normal: float) -> float:
+    shortest, median, longest = SESSION_S
+    return float(np.clip(np.floor(median * np.exp(0.8 * normal)), shortest, longest))

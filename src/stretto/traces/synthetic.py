@@ -1,0 +1,127 @@
+"""Makes workloads from published statistics. Each says that it is made, from what, and with which seed."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from stretto.catalogue.spelling import did_you_mean
+from stretto.model import Cluster, InputError
+from stretto.traces.arrivals import PATTERNS
+from stretto.traces.makers import Pair, demonstration, recorded, trainings
+from stretto.traces.making import Making
+from stretto.traces.workload import Workload
+
+
+@dataclass(frozen=True)
+class MadeKind:
+    """A kind of made workload: how it is made, and with which parameters unless others are given."""
+
+    make: Callable[[Making], Sequence[Pair]]
+    usual: Making
+    about: str  # one line for people, and for the source of the workload
+
+
+MADE: Mapping[str, MadeKind] = {
+    "synthetic-philly": MadeKind(
+        recorded,
+        Making(hours=72.0, arrivals="philly"),
+        "rigid jobs with durations, after statistics of Philly (Jeon et al., ATC 2019)",
+    ),
+    "synthetic-sia": MadeKind(
+        trainings,
+        Making(hours=8.0, arrivals="sia"),
+        "trainings of catalogue models, sampled as Sia (SOSP 2023) does, size classes of Philly",
+    ),
+    "demo": MadeKind(
+        demonstration,
+        Making(jobs=40, hours=2.0, arrivals="sia", models="all"),
+        "two hours of trainings, deadlines and interactive sessions for 64 mixed GPUs",
+    ),
+}
+
+
+def make_workload(
+    name: str,
+    jobs: int | None = None,
+    hours: float | None = None,
+    seed: int | None = None,
+    cluster: Cluster | None = None,
+    **more: Any,
+) -> Workload:
+    """A made workload. The same arguments give the same workload.
+
+    name: one of MADE, perhaps with parameters, as in `synthetic-sia:jobs=80,seed=3`; arguments come before
+    those. more: the other fields of `Making`. Raises InputError for unknown names and wrong values.
+    """
+    kind_name, _, text = name.partition(":")
+    kind = MADE.get(kind_name)
+    if kind is None:
+        raise InputError(f"unknown made workload {kind_name!r}, {did_you_mean(kind_name, MADE)}")
+    given = {"jobs": jobs, "hours": hours, "seed": seed, "cluster": cluster, **more}
+    chosen = _parameters(kind_name, text) | {key: value for key, value in given.items() if value is not None}
+    unknown = [key for key in chosen if key not in _FIELDS]
+    if unknown:
+        raise InputError(
+            f"{kind_name}: unknown parameter {unknown[0]!r}, {did_you_mean(unknown[0], _FIELDS)}"
+        )
+    if "hours" in chosen and "jobs" not in chosen:
+        chosen["jobs"] = 0  # as many as those hours bring
+    making = replace(kind.usual, **chosen)
+    pairs = sorted(kind.make(making), key=lambda pair: (pair[0].submitted_s, pair[0].id))
+    return Workload(
+        name=_name(kind_name, making),
+        jobs=tuple(job for job, _ in pairs),
+        truths=tuple(truth for _, truth in pairs),
+        source=_source(kind, making),
+        synthetic=True,
+    )
+
+
+def is_made(name: str) -> bool:
+    """Whether a name, with or without parameters, is that of a made workload."""
+    return name.partition(":")[0] in MADE
+
+
+_FIELDS = {one.name: one.type for one in fields(Making)}
+_NUMBERS: Mapping[str, Callable[[str], object]] = {
+    "jobs": int,
+    "seed": int,
+    "hours": float,
+    "rigid": float,
+    "strong_scaling": float,
+}
+
+
+def _parameters(kind_name: str, text: str) -> dict[str, Any]:
+    parameters: dict[str, Any] = {}
+    for part in text.split(",") if text else []:
+        key, equals, value = part.partition("=")
+        if not equals or key in parameters:
+            raise InputError(f"{kind_name}: parameters must be key=value, each once, got {part!r}")
+        if key not in _FIELDS or key == "cluster":
+            known = [name for name in _FIELDS if name != "cluster"]
+            raise InputError(f"{kind_name}: unknown parameter {key!r}, {did_you_mean(key, known)}")
+        try:
+            parameters[key] = _NUMBERS.get(key, str)(value)
+        except ValueError:
+            raise InputError(f"{kind_name}: {key} must be a number, got {value!r}") from None
+    return parameters
+
+
+def _name(kind_name: str, making: Making) -> str:
+    """The kind, with what differs from the usual: as a name, it makes the same workload again."""
+    usual = MADE[kind_name].usual
+    differs = [
+        f"{one.name}={getattr(making, one.name)}"
+        for one in fields(Making)
+        if one.name != "cluster" and getattr(making, one.name) != getattr(usual, one.name)
+    ]
+    return kind_name + (":" + ",".join(differs) if differs else "")
+
+
+def _source(kind: MadeKind, making: Making) -> str:
+    cluster = f", to fit {making.cluster.name}" if making.cluster else ""
+    return (
+        f"made, not recorded: {kind.about}; {making.count} jobs in {making.hours:g} h, seed {making.seed}"
+        f"{cluster}; arrivals after {PATTERNS[making.arrivals].source}"
+    )
