@@ -39,8 +39,7 @@ def problems(draw: st.DrawFn, most_rows: int = 5, most_columns: int = 4) -> Inst
 
 
 def solved(method: Method, problem: Instance, **named: object) -> Assignment:
-    arrays = (problem.value, problem.allowed, problem.gpus, problem.kind, problem.capacity, problem.forced)
-    return method(*arrays, **named)
+    return method(*problem.arguments(), **named)
 
 
 def taken(problem: Instance, column: IntArray) -> IntArray:

@@ -21,8 +21,8 @@ from stretto.solve.program import Assignment, Limits, Program, Proof, read
 from stretto.solve.repair import repaired
 
 FIRST_LOOK = 10  # part of the updates spent on a proof before anything else is tried; chosen
-REOPENED = 96  # nearest alternatives reopened to improve a choice; measured: 64 to 128 are alike
-WIDTH = 200  # states kept meanwhile; measured: 600 gains a tenth of the remaining loss for thrice the work
+REOPENED = (96, 192)  # nearest alternatives reopened to improve a choice, in turn; measured
+WIDTH = 200  # states kept meanwhile; measured: 600 gains a little for thrice the work
 USUAL = Limits()
 MANY_NODES = Limits(nodes=1_000_000)
 
@@ -142,7 +142,9 @@ def _improved(program: Program, priced: Priced, near: Alternatives, pick: IntArr
     """Improve the better of `pick` and the repaired bases of all rows."""
     other = repaired(program, priced.prices, near, near.base)
     pick = other if program.total(other) > program.total(pick) else pick
-    return improved(program, priced.prices, near, pick, REOPENED, WIDTH)
+    for count in REOPENED:
+        pick = improved(program, priced.prices, near, pick, count, WIDTH)
+    return pick
 
 
 def _branched(

@@ -161,7 +161,7 @@ def _search(core: _Core, ceiling: float, updates: int, width: int | None = None)
         loss = (core.loss[group, None] + loss).ravel()
         # A field above its limit borrows from its guard bit, so one subtraction compares all kinds.
         within = (highs[i] - key) & ((key | guard) - lows[i]) & guard
-        came = np.flatnonzero((within == guard) & (loss <= ceiling))
+        came = ((within == guard) & (loss <= ceiling)).nonzero()[0]
         if not came.size:
             return _Best(updates=spent)
         came = _least_of_each(came, key[came], loss[came])
@@ -181,7 +181,7 @@ def _least_of_each(came: IntArray, key: IntArray, loss: FloatArray) -> IntArray:
     by_key = np.argsort(key, kind="stable")
     key = key[by_key]
     is_first = np.concatenate(([True], key[1:] != key[:-1]))
-    first = np.flatnonzero(is_first)
+    first = is_first.nonzero()[0]
     if first.size == key.size:
         return came[by_key]
     loss = loss[by_key]

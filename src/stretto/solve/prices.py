@@ -165,7 +165,7 @@ class _Master:
             ratio = np.where(rising, self.basic / np.where(rising, direction, 1.0), np.inf)
             leaves = int(ratio.argmin())
             row = self.inverse[leaves] / direction[leaves]
-            self.inverse -= np.outer(direction, row)
+            self.inverse -= direction[:, None] * row
             self.inverse[leaves] = row
             self.basic = np.maximum(self.basic - direction * ratio[leaves], 0.0)
             self.basic[leaves] = ratio[leaves]

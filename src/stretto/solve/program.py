@@ -23,7 +23,7 @@ class Limits:
     good_gap: float = 1e-4  # a large program whose gap is below this is not worked on any further
     nodes: int = 200  # branch-and-bound nodes of HiGHS
     branch_gap: float = 0.005  # HiGHS is called above this gap, or where most rows are alike
-    branch_cells: int = 400  # and only if no more cells than that, equal rows counted once, are undecided
+    branch_cells: int = 600  # and only if no more cells than that, equal rows counted once, are undecided
 
 
 @dataclass(frozen=True, slots=True)
