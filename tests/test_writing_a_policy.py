@@ -90,6 +90,12 @@ def test_an_installed_policy_runs_by_name(installed: Path) -> None:
     assert summary["avg_jct_s"] == pytest.approx((100 + (150 - 90) + (1150 - 10)) / 3)
 
 
+def test_the_file_alone_runs_too(installed: Path) -> None:
+    by_name = json.loads(simulated(installed, "--policy", "small-first").stdout)
+    by_file = json.loads(simulated(installed, "--policy", "small_first.py:SmallFirst").stdout)
+    assert by_file["avg_jct_s"] == by_name["avg_jct_s"]
+
+
 def test_its_parameters_are_set_by_name(installed: Path) -> None:
     done = simulated(installed, "--policy", "small-first", "--set", "policy.patience_s=1")
     assert done.returncode == 0, done.stderr
