@@ -1,16 +1,18 @@
-"""How fast would this job run on that? One performance model per file."""
+"""How fast would this job run on that? One performance model per file.
+
+`fit`, `efficiency` and `throughput` are both files and functions; import the functions from there.
+"""
 
 from stretto.estimate.bootstrap import Choice, Known, Mode, Source, source_of
 from stretto.estimate.efficiency import (
     GradientNoise,
-    efficiency,
     gain,
     noise_of_gradients,
     noise_of_successive,
     noise_scale,
     smoothed,
 )
-from stretto.estimate.fit import fit, fit_many
+from stretto.estimate.fit import fit_many
 from stretto.estimate.goodput import (
     BatchChoice,
     BatchChoices,
@@ -28,7 +30,6 @@ from stretto.estimate.throughput import (
     iteration_s,
     step_s,
     sync_s,
-    throughput,
 )
 
 __all__ = [
@@ -46,8 +47,6 @@ __all__ = [
     "ThroughputModel",
     "best_batch",
     "best_batches",
-    "efficiency",
-    "fit",
     "fit_many",
     "fixed_batches",
     "gain",
@@ -65,5 +64,4 @@ __all__ = [
     "source_of",
     "step_s",
     "sync_s",
-    "throughput",
 ]

@@ -77,8 +77,8 @@ def fit_many(observed: Sequence[Observations]) -> list[ThroughputModel]:
 
 def _fit_all(observed: Sequence[Observations]) -> list[ThroughputModel]:
     """`fit` of each, computed."""
-    for one in observed:
-        _check(one)
+    if not all(observed):
+        raise InputError("a fit needs at least one measured point, got none")
     models: list[ThroughputModel] = [None] * len(observed)  # type: ignore[list-item]  # all filled below
     by_length = sorted(range(len(observed)), key=lambda index: len(observed[index]))  # little padding
     for first in range(0, len(by_length), SIDE_BY_SIDE):
@@ -91,14 +91,6 @@ def _fit_all(observed: Sequence[Observations]) -> list[ThroughputModel]:
 
 
 _fits: Memo[Observations, ThroughputModel] = Memo(_fit_all, REMEMBERED)
-
-
-def _check(observations: Observations) -> None:
-    if not len(observations):
-        raise InputError("a fit needs at least one measured point, got none")
-    for point in observations.points:
-        if not (min(point) > 0 and max(point) < np.inf):
-            raise InputError(f"counts and times of a measured point must be positive and finite, got {point}")
 
 
 def _as_parameters(problem: Problem, theta: FloatArray) -> FloatArray:
@@ -133,7 +125,7 @@ def _descend(problem: Problem) -> FloatArray:
             moments = np.where(better[:, None, None, None], moments_there, moments)
         # Nielsen's rule: the nearer the gain to what was promised, the less damping.
         trust = np.clip(2 * gain / np.maximum(promised, 1e-300) - 1, -1, 1)
-        damping = damping * np.where(better, np.maximum(1 / 3, 1 - trust**3), growth)
+        damping = damping * np.where(better, np.maximum(1 / 3, 1 - trust * trust * trust), growth)
         growth = np.where(better, 2.0, 2 * growth)
         done = (better & (gain < CLOSE)) | (np.abs(promised) < CLOSE) | (damping > MOST_DAMPING)
         if done.any():

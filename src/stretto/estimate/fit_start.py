@@ -16,6 +16,7 @@ import numpy as np
 
 from stretto.estimate.throughput import NO_SYNC_S
 from stretto.model.arrays import BoolArray, FloatArray
+from stretto.model.errors import InputError
 from stretto.model.observations import Observations
 
 LOWEST = 1e-8  # bound of α and β; Pollux's published code
@@ -49,6 +50,8 @@ def problem_of(observed: Sequence[Observations]) -> Problem:
     raw = np.ones((int(lengths.max()), len(observed), 5))
     for index, one in enumerate(observed):
         raw[: len(one), index] = one.points
+    if not ((raw > 0) & (raw < np.inf)).all():
+        raise InputError(_refused(observed))
     nodes, gpus, local_batch, grad, step = raw.transpose(2, 0, 1)
     present = np.arange(len(raw))[:, None] < lengths
     weight = present / lengths
@@ -79,6 +82,13 @@ def problem_of(observed: Sequence[Observations]) -> Problem:
     start = np.clip(start, LOWER, UPPER)
     start[:, RATIO_N:GAMMA:2] *= ~fixed[:, RATIO_N:GAMMA:2]
     return Problem(points, usual_s, seen, np.where(fixed, start, LOWER), np.where(fixed, start, UPPER), start)
+
+
+def _refused(observed: Sequence[Observations]) -> str:
+    """What is wrong with the first point that is not positive and finite throughout."""
+    points = [point for one in observed for point in one.points]
+    wrong = next(point for point in points if not all(0 < value < np.inf for value in point))
+    return f"counts and times of a measured point must be positive and finite, got {wrong}"
 
 
 def _sums(*terms: FloatArray) -> FloatArray:

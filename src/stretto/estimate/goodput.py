@@ -94,9 +94,8 @@ def best_batches(
     for field, one in zip(cells, inputs, strict=True):
         field[...] = one
     _, _, _, _, _, _, count, init_batch, max_batch, min_local, max_local = cells
-    possible = (
-        (count >= 1) & (np.maximum(init_batch, min_local * count) <= max_batch) & (min_local <= max_local)
-    )
+    within = np.maximum(init_batch, min_local * count) <= max_batch
+    possible = (count >= 1) & (min_local <= max_local) & (within | may_exceed)
     where = np.flatnonzero(possible if wanted is None else possible & wanted)
 
     cells = cells.reshape(len(inputs), -1)
