@@ -1,6 +1,7 @@
 """All methods against every choice of small problems, and against each other on larger ones."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -182,6 +183,15 @@ def test_nothing_is_solved_where_every_best_column_fits() -> None:
     assert (found.proof, found.nodes, found.prices.tolist()) == ("unconstrained", 0, [0.0, 0.0])
 
 
+@pytest.mark.parametrize("scale", [1e-9, 1e9])
+def test_the_scale_of_values_does_not_matter(scale: float) -> None:
+    problem = instance(40, 64, 3, seed=2)
+    usual, scaled = solved(assign, problem), solved(assign, replace(problem, value=problem.value * scale))
+    assert scaled.column.tolist() == usual.column.tolist()
+    assert scaled.prices == pytest.approx(usual.prices * scale)
+    assert (scaled.proof, scaled.gap) == ("exact", 0.0)
+
+
 def test_equal_values_go_to_fewer_units() -> None:
     found = assign([[2.0, 2.0, 2.0]], [[True, True, True]], [4, 1, 2], [0, 0, 0], [8])
     assert found.column.tolist() == [1]
@@ -280,6 +290,8 @@ def test_branching_closes_what_the_lattice_has_no_budget_for() -> None:
         pytest.param({"gpus": [1]}, "gpus and kind must have 2 columns", id="too few columns"),
         pytest.param({"gpus": [-1, 1]}, "gpus and capacity must be >= 0", id="negative units"),
         pytest.param({"kind": [0, 3]}, r"kind must be 0..0, got 0..3", id="unknown kind"),
+        pytest.param({"forced": [2]}, "forced must be 1 columns below 2", id="forced beyond the columns"),
+        pytest.param({"prefer": [[1.0]]}, "prefer must be", id="preferences of other shape"),
         pytest.param({"forced": [1], "value": [[1.0, -np.inf]]}, "row=0 column=1", id="forced without value"),
     ],
 )

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from stretto.solve.alternatives import Alternatives, alternatives
-from stretto.solve.arrays import FloatArray, IntArray
+from stretto.solve.arrays import IntArray
 from stretto.solve.branching import branched, classes_of
 from stretto.solve.lattice import ROUNDING, Found, improved, least_loss
 from stretto.solve.prices import Priced, search_prices
@@ -36,7 +36,7 @@ def assign(
     forced: ArrayLike | None = None,
     prefer: ArrayLike | None = None,
     limits: Limits = USUAL,
-    start: FloatArray | None = None,
+    start: ArrayLike | None = None,
 ) -> Assignment:
     """The best choice, or within `limits` the best one found and how far it can be from the best.
 
@@ -54,7 +54,7 @@ def assign(
     if free is not None:
         return frame.assignment(free, np.zeros(program.capacity.size), 0.0, "unconstrained")
 
-    priced = search_prices(program, limits, start)
+    priced = search_prices(program, limits, None if start is None else np.asarray(start) / frame.unit)
     found, nodes = _searched(program, priced, alternatives(program, priced), limits)
     proof: Proof = "exact" if found.is_best else "relaxed"
     return frame.assignment(found.pick, priced.prices, priced.bound - found.floor, proof, nodes)
@@ -69,14 +69,14 @@ def assign_by_prices(
     forced: ArrayLike | None = None,
     prefer: ArrayLike | None = None,
     limits: Limits = USUAL,
-    start: FloatArray | None = None,
+    start: ArrayLike | None = None,
 ) -> Assignment:
     """A good choice and a certified bound by the Lagrangian relaxation alone; arguments as for `assign`."""
     program, frame = read(value, allowed, gpus, kind, capacity, forced, prefer)
     free = _unconstrained(program)
     if free is not None:
         return frame.assignment(free, np.zeros(program.capacity.size), 0.0, "unconstrained")
-    priced = search_prices(program, limits, start)
+    priced = search_prices(program, limits, None if start is None else np.asarray(start) / frame.unit)
     near = alternatives(program, priced)
     pick = _improved(program, priced, near, repaired(program, priced.prices, near, priced.pick))
     proof: Proof = "exact" if priced.bound - program.total(pick) <= ROUNDING * priced.bound else "relaxed"

@@ -10,7 +10,7 @@ from stretto.solve.arrays import BoolArray, FloatArray, IntArray
 from stretto.solve.errors import NoSolution
 
 Proof = Literal["unconstrained", "exact", "relaxed"]
-EQUAL = 1e-9  # chosen: totals that agree to this part of the largest value count as equal
+EQUAL = 1e-8  # chosen: totals that agree to this part of the largest value count as equal
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Assignment:
 
     column: IntArray  # (rows,) -1 = none
     value: float  # sum of the picks
-    bound: float  # no choice is worth more (to one part in 1e9)
+    bound: float  # no choice is worth more
     prices: FloatArray  # (kinds,) value of one more unit of each kind, >= 0
     proof: Proof  # "relaxed": between value and bound there may be a better one
     nodes: int  # branch-and-bound nodes spent
@@ -85,21 +85,21 @@ class Frame:
     free: IntArray  # (rows,) the rows that are not forced
     columns: IntArray  # (columns,) the column as given, -1 for "none"
     forced_value: float
-    tie: float  # what preferences may add to a total at most
+    unit: float  # the value that a worth of 1 stands for, a power of two: nothing is lost in changing units
+    tie: float  # worth that preferences may add to a total at most
 
     def assignment(
         self, pick: IntArray, prices: FloatArray, bound: float, proof: Proof, nodes: int = 0
     ) -> Assignment:
-        """Put forced and free rows together again. `bound` is on the worth of the free rows."""
+        """Put forced and free rows together again. `prices` and `bound` are in worth, of the free rows."""
         column = self.forced.copy()
         column[self.free] = self.columns[pick]
         rows = np.flatnonzero(column >= 0)
         value = float(self.value[rows, column[rows]].sum())
-        if proof != "relaxed":
-            return Assignment(column, value, value, prices, proof, nodes)
-        return Assignment(
-            column, value, max(value, bound + self.tie + self.forced_value), prices, proof, nodes
-        )
+        certified = value
+        if proof == "relaxed":
+            certified = max(value, (bound + self.tie) * self.unit + self.forced_value)
+        return Assignment(column, value, certified, prices * self.unit, proof, nodes)
 
 
 def read(
@@ -111,34 +111,37 @@ def read(
     forced: ArrayLike | None,
     prefer: ArrayLike | None,
 ) -> tuple[Program, Frame]:
-    """Check the arguments of `assign` and bring them into the form of a `Program`."""
+    """Check the arguments of `assign` and bring them into the form of a `Program`, worth 1 at most a cell."""
     value, allowed = np.asarray(value, dtype=np.float64), np.asarray(allowed, dtype=np.bool_)
     units, kind, capacity = (np.asarray(array, dtype=np.int64) for array in (gpus, kind, capacity))
-    _check_shapes(value, allowed, units, kind, capacity)
+    forced = np.full(len(value), -1) if forced is None else np.asarray(forced, dtype=np.int64)
+    prefer = None if prefer is None else np.asarray(prefer, dtype=np.float64)
+    _check(value, allowed, units, kind, capacity, forced, prefer)
     rows, cols = value.shape
-    forced = np.full(rows, -1) if forced is None else np.asarray(forced, dtype=np.int64)
     free = np.flatnonzero(forced < 0)
     forced_value = 0.0
     if free.size < rows:
         capacity, forced_value = _without_forced(value, units, kind, capacity, forced)
 
-    worth, tie = _with_preferences(value, prefer)
-    order = np.arange(cols)
+    worth, order = value, np.arange(cols)
     if units.ndim == 1:
         order = np.lexsort((units, kind))
     if free.size < rows or (order[1:] < order[:-1]).any():
-        worth, allowed, units = worth[np.ix_(free, order)], allowed[np.ix_(free, order)], units[..., order]
-        units = units[free] if units.ndim == 2 else units
-        kind = kind[order]
-
+        cells = np.ix_(free, order)
+        worth, allowed, prefer = worth[cells], allowed[cells], None if prefer is None else prefer[cells]
+        units, kind = units[order] if units.ndim == 1 else units[cells], kind[order]
     units = np.atleast_2d(units) if free.size else np.zeros((1, cols), dtype=np.int64)
-    useful = (
-        allowed & ~(worth <= 0) & (units <= capacity[kind])
-    )  # `~(<=)` lets NaN through to be refused below
+
+    # `~(<=)` instead of `>` lets NaN through, to be refused here.
+    useful = allowed & ~(worth <= 0) & (units <= capacity[kind])
     table = np.zeros((free.size, cols + 1))
     table[:, 1:] = np.where(useful, worth, -np.inf)
-    if not np.isfinite(table.max(initial=0.0)):
+    largest = float(table.max(initial=0.0))
+    if not np.isfinite(largest):
         raise ValueError("value must be a number or -inf wherever a column is allowed, got NaN or inf")
+    unit = 2.0 ** int(np.frexp(largest)[1])
+    table /= unit
+    tie = _prefer(table, prefer)
     program = Program(
         table,
         np.concatenate((np.zeros((units.shape[0], 1), dtype=np.int64), units), axis=1),
@@ -146,21 +149,42 @@ def read(
         capacity,
     )
     columns = np.concatenate((np.full(1, -1), order))
-    return program, Frame(value, forced, free, columns, forced_value, tie)
+    return program, Frame(value, forced, free, columns, forced_value, unit, tie)
 
 
-def _check_shapes(
-    value: FloatArray, allowed: BoolArray, units: IntArray, kind: IntArray, capacity: IntArray
+def _prefer(table: FloatArray, prefer: FloatArray | None) -> float:
+    """Add preferences, too small to decide but among equal totals, and return what they may add at most."""
+    if prefer is None:
+        return 0.0
+    most = float(np.abs(prefer).max(initial=0.0)) * table.shape[0]
+    if most == 0.0:
+        return 0.0
+    table[:, 1:] += prefer * (EQUAL / most)
+    return EQUAL
+
+
+def _check(
+    value: FloatArray,
+    allowed: BoolArray,
+    units: IntArray,
+    kind: IntArray,
+    capacity: IntArray,
+    forced: IntArray,
+    prefer: FloatArray | None,
 ) -> None:
     if value.ndim != 2 or allowed.shape != value.shape:
         raise ValueError(f"value and allowed must be (rows, cols), got {value.shape} and {allowed.shape}")
-    cols = value.shape[1]
+    rows, cols = value.shape
     if units.shape not in ((cols,), value.shape) or kind.shape != (cols,):
         raise ValueError(f"gpus and kind must have {cols} columns, got shapes {units.shape} and {kind.shape}")
     if (units < 0).any() or (capacity < 0).any():
         raise ValueError("gpus and capacity must be >= 0")
     if cols and not (kind.min() >= 0 and kind.max() < capacity.size):
         raise ValueError(f"kind must be 0..{capacity.size - 1}, got {kind.min()}..{kind.max()}")
+    if forced.shape != (rows,) or forced.max(initial=-1) >= cols:
+        raise ValueError(f"forced must be {rows} columns below {cols} or -1, got {forced.tolist()}")
+    if prefer is not None and (prefer.shape != value.shape or not np.isfinite(prefer).all()):
+        raise ValueError(f"prefer must be {value.shape} numbers, got shape {prefer.shape}")
 
 
 def _without_forced(
@@ -183,15 +207,3 @@ def _without_forced(
             f"forced picks take {int(taken[short])} of kind {short}, capacity={int(capacity[short])}"
         )
     return left, float(worth.sum())
-
-
-def _with_preferences(value: FloatArray, prefer: ArrayLike | None) -> tuple[FloatArray, float]:
-    """Value plus preferences so small that all of them together decide only among equal totals."""
-    if prefer is None or not value.size:
-        return value, 0.0
-    prefer = np.asarray(prefer, dtype=np.float64)
-    most = float(np.abs(prefer).max()) * value.shape[0]
-    largest = float(np.abs(value).max(where=np.isfinite(value), initial=0.0))
-    if most == 0.0 or largest == 0.0:
-        return value, 0.0
-    return value + prefer * (EQUAL * largest / most), EQUAL * largest
