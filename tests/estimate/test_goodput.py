@@ -42,15 +42,15 @@ def some_jobs(rows: int, seed: int = 0) -> Jobs:
 
 def by_hand(
     model: ThroughputModel, noise: GradientNoise, limits: tuple[int, ...], nodes: int, gpus: int,
-    *, accumulates: bool = True, may_exceed: bool = True,
+    *, accumulates: bool = True,
 ) -> BatchChoice:  # fmt: skip
     """The search as one would write it with loops, in exact integer arithmetic where that matters."""
     init, most, min_local, max_local = limits
     best = BatchChoice(0.0, 0, 0, 0)
     least = max(init, min_local * gpus)
-    if min_local > max_local or (least > most and not may_exceed):
+    if min_local > max_local or least > most:
         return best
-    for total in np.geomspace(least, max(least, most), 50):
+    for total in np.geomspace(least, most, 50):
         share = total / gpus
         passes = max(1, math.ceil(share / max_local - 1e-8)) if accumulates else 1
         if gpus == 1 and share > init + 1e-8:
@@ -67,13 +67,10 @@ def by_hand(
     return best
 
 
-@pytest.mark.parametrize("may_exceed", [True, False])
 @pytest.mark.parametrize("accumulates", [True, False])
-def test_searching_many_finds_what_searching_one_by_hand_finds(accumulates: bool, may_exceed: bool) -> None:
+def test_searching_many_finds_what_searching_one_by_hand_finds(accumulates: bool) -> None:
     params, (sqr, var), limits = some_jobs(40)
-    found = best_batches(
-        params, (sqr, var), limits, NODES, GPUS, accumulates=accumulates, may_exceed=may_exceed
-    )
+    found = best_batches(params, (sqr, var), limits, NODES, GPUS, accumulates=accumulates)
     shapes = [np.broadcast_to(one, found.goodput.shape) for one in limits]
     for row, col in np.ndindex(found.goodput.shape):
         model, noise = (
@@ -82,10 +79,8 @@ def test_searching_many_finds_what_searching_one_by_hand_finds(accumulates: bool
         )
         own = tuple(int(one[row, col]) for one in shapes)
         where = int(NODES[col]), int(GPUS[col])
-        hand = by_hand(model, noise, own, *where, accumulates=accumulates, may_exceed=may_exceed)
-        single = best_batch(
-            model, noise, BatchLimits(*own), *where, accumulates=accumulates, may_exceed=may_exceed
-        )
+        hand = by_hand(model, noise, own, *where, accumulates=accumulates)
+        single = best_batch(model, noise, BatchLimits(*own), *where, accumulates=accumulates)
         many = BatchChoice(float(found.goodput[row, col]), *(int(one[row, col]) for one in found[1:]))
         assert many.goodput == pytest.approx(hand.goodput, rel=1e-9)
         assert many[1:] == hand[1:]
@@ -131,7 +126,7 @@ def test_what_is_chosen_keeps_to_the_limits(
     init: int, times: int, min_local: int, room: int, gpus: int, accumulates: bool
 ) -> None:
     limits = BatchLimits(init, init * times, min_local, min_local * room)
-    choice = best_batch(MODEL, NOISE, limits, 1 + gpus // 9, gpus, accumulates=accumulates, may_exceed=False)
+    choice = best_batch(MODEL, NOISE, limits, 1 + gpus // 9, gpus, accumulates=accumulates)
     if choice.goodput == 0:
         assert choice == (0.0, 0, 0, 0)
         return
@@ -165,10 +160,10 @@ def test_a_type_without_room_for_the_model_has_no_batch() -> None:
     assert not best_batches(np.array(MODEL), NOISE, nowhere, NODES, GPUS).goodput.any()
 
 
-def test_too_many_gpus_for_the_batch_run_the_least_they_can_or_nothing() -> None:
+def test_too_many_gpus_for_the_largest_batch_have_no_batch() -> None:
     small = BatchLimits(init_batch=8, max_batch=64, min_local=4, max_local=16)
-    assert best_batch(MODEL, NOISE, small, 3, 24).total_batch == 96
-    assert best_batch(MODEL, NOISE, small, 3, 24, may_exceed=False).goodput == 0
+    assert best_batch(MODEL, NOISE, small, 3, 24).goodput == 0
+    assert best_batch(MODEL, NOISE, small._replace(max_batch=96), 3, 24).total_batch == 96
 
 
 @pytest.mark.parametrize(

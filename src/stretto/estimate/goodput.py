@@ -12,9 +12,8 @@ so that the batch that is run may exceed B by rounding. On one GPU s ≥ 1 where
 gradient does not show its noise. Without accumulation s = 0, and a single GPU keeps to M0. Splits outside
 [m_min, m_max] are not taken. Of equally good batches, the smallest.
 
-Where even m_min K is above the largest batch allowed, the published code tries m_min K; how many GPUs a
-job's batch can keep busy is a matter of its own there. `may_exceed=False` finds nothing instead, which is
-what jobs of fixed batch need.
+**Deviation**: where m_min K is above the largest batch allowed there is nothing to try and goodput is 0. The
+published code then tries m_min K; a caller who wants that raises `max_batch` to it.
 """
 
 from functools import lru_cache
@@ -77,7 +76,6 @@ def best_batches(
     gpus: npt.ArrayLike,
     *,
     accumulates: bool = True,
-    may_exceed: bool | BoolArray = True,
     wanted: BoolArray | None = None,
 ) -> BatchChoices:
     """The best batch of every job (row) on every placement (column).
@@ -95,7 +93,7 @@ def best_batches(
         field[...] = one
     _, _, _, _, _, _, count, init_batch, max_batch, min_local, max_local = cells
     within = np.maximum(init_batch, min_local * count) <= max_batch
-    possible = (count >= 1) & (min_local <= max_local) & (within | may_exceed)
+    possible = within & (count >= 1) & (min_local <= max_local)
     where = np.flatnonzero(possible if wanted is None else possible & wanted)
 
     cells = cells.reshape(len(inputs), -1)
@@ -117,10 +115,9 @@ def best_batch(
     gpus: int,
     *,
     accumulates: bool = True,
-    may_exceed: bool = True,
 ) -> BatchChoice:
     """`best_batches` for one job on one placement; the splits of a batch are remembered."""
-    total, local, passes = _splits_within(limits, gpus, accumulates, may_exceed)
+    total, local, passes = _splits_within(limits, gpus, accumulates)
     if not len(total):
         return BatchChoice(0.0, 0, 0, 0)
     grad = model.alpha_c + model.beta_c * local
@@ -179,7 +176,7 @@ def _splits(
 ) -> tuple[FloatArray, FloatArray, FloatArray, BoolArray]:
     """M, m, s + 1 and whether it may be taken, (cells, candidates); arguments are (cells, 1)."""
     least = np.maximum(init_batch, min_local * gpus)
-    share = (least / gpus) * np.exp(np.log(np.maximum(max_batch / least, 1.0)) * _SPACING)
+    share = (least / gpus) * np.exp(np.log(max_batch / least) * _SPACING)
     alone = np.flatnonzero(gpus[:, 0] == 1)
     if accumulates:
         passes = np.ceil(share / max_local - ROUNDING)
@@ -193,12 +190,11 @@ def _splits(
 
 @lru_cache(maxsize=SPLITS_REMEMBERED)
 def _splits_within(
-    limits: BatchLimits, gpus: int, accumulates: bool, may_exceed: bool
+    limits: BatchLimits, gpus: int, accumulates: bool
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """M, m and s + 1 of the distinct candidates that may be taken on `gpus` GPUs, smallest first."""
     init_batch, max_batch, min_local, max_local = np.array(limits, dtype=np.float64).tolist()
-    too_large = max(init_batch, min_local * gpus) > max_batch
-    if gpus < 1 or min_local > max_local or (too_large and not may_exceed):
+    if gpus < 1 or min_local > max_local or max(init_batch, min_local * gpus) > max_batch:
         return np.empty(0), np.empty(0), np.empty(0)
     columns = (np.array([[one]]) for one in (float(gpus), init_batch, max_batch, min_local, max_local))
     total, local, passes, taken = _splits(*columns, accumulates=accumulates)
