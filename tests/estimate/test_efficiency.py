@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stretto.estimate.efficiency import (
@@ -47,6 +47,7 @@ def test_w_m2_learning_rate_factors(rule: str, factor: float) -> None:
     assert rule_named(rule)(at) == pytest.approx(factor, abs=5e-5)
 
 
+@settings(deadline=None)
 @given(
     init=st.integers(1, 10_000),
     var=st.floats(1e-6, 1e6),

@@ -184,7 +184,7 @@ def test_measurements_of_one_gpu_foretell_perfect_scaling() -> None:
 
 
 def test_no_fit_is_worse_than_the_published_method_finds() -> None:
-    sets = random_sets(30, seed=11)
+    sets = random_sets(20, seed=11)
     for observed, model in zip(sets, fit_many(sets), strict=True):
         reference = Reference(observed)
         ours = reference.objective(before_the_prior(model, reference))
@@ -194,7 +194,7 @@ def test_no_fit_is_worse_than_the_published_method_finds() -> None:
 
 def test_where_the_published_method_gets_to_the_optimum_predictions_agree() -> None:
     compared = 0
-    for observed in random_sets(30, seed=12):
+    for observed in random_sets(20, seed=12):
         reference = Reference(observed)
         theirs, ours = reference.converged(), before_the_prior(fit(observed), reference)
         if reference.objective(theirs) - reference.objective(ours) > 1e-4 or reference.gpus.max() < 2:
@@ -203,7 +203,7 @@ def test_where_the_published_method_gets_to_the_optimum_predictions_agree() -> N
         expected = step_s(theirs, reference.nodes, reference.gpus, reference.batch)
         got = step_s(ours, reference.nodes, reference.gpus, reference.batch)
         assert got == pytest.approx(expected, rel=0.005)
-    assert compared >= 10
+    assert compared >= 8
 
 
 @pytest.mark.data
