@@ -103,9 +103,9 @@ class OnlineGoodput:
     """Goodput from what each job has shown so far, carried over between GPU types.
 
     Sia (SOSP 2023), section 3.2, equation 1: X_B(K) = X_B(1) / X_A(1) · X_A(K) for a type B on which nothing
-    was observed, from a type A on which something was. Where nothing was observed at all, one replica
-    runs as fast as its profile says, and more are not believed in yet. A model fitted to one GPU scales
-    perfectly, which is the paper's assumption for a type on which only one GPU was tried.
+    was observed, from a type A on which something was. Where nothing was observed at all, replicas run as
+    fast as the profile of one says, all types alike where there is none, and scale perfectly. So does a
+    model fitted to one GPU, which is the paper's assumption for a type on which only one was tried.
     """
 
     reference: str = "first"  # type A: "first" in the cluster's order, or the one with "most" observations
@@ -120,6 +120,8 @@ class OnlineGoodput:
             raise InputError(f"estimate.reference must be 'first' or 'most', got {self.reference!r}")
         if self.fit not in ("best", "published"):
             raise InputError(f"estimate.fit must be 'best' or 'published', got {self.fit!r}")
+        if self.fit == "published":
+            import scipy.optimize  # noqa: F401  (now, not in the middle of the first decision)
 
     def estimate(self, snapshot: Snapshot, configurations: Configurations) -> Speeds:
         """Goodput in steps of the initial batch per second; where only a table is known, what it says."""
@@ -233,8 +235,10 @@ def _goodput(questions: Sequence[_Question]) -> FloatArray:
     steps_per_s *= ratio[:, kind]
     unseen = np.array([not any(asked.observed) for asked in questions])
     if unseen.any():
-        single = np.array([one.single_per_s for one in limits])[:, kind] / init
-        steps_per_s[unseen] = np.where(replicas == 1, single, 0.0)[unseen]
+        single = np.array([one.single_per_s for one in limits])
+        unprofiled = ~np.isfinite(single).any(axis=1, keepdims=True)
+        single = np.where(unprofiled, 1.0, np.nan_to_num(single))[:, kind]
+        steps_per_s[unseen] = (single * replicas / init)[unseen]
     return np.where(runs & (steps_per_s > 0), steps_per_s, np.nan)
 
 

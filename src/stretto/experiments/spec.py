@@ -14,8 +14,8 @@ from stretto.sim.profiles import read_profiles
 from stretto.sim.result import Result
 from stretto.sim.run import Record, Setup, simulate
 from stretto.sim.settings import Fidelity, SimSettings
-from stretto.traces import Workload, read_trace
-from stretto.traces.check import check_against
+from stretto.traces import Workload, check_against, make_workload, read_trace
+from stretto.traces.synthetic import is_made
 
 SPACES = ("sim", "policy", "estimate", "place")
 
@@ -55,7 +55,7 @@ def parse_settings(given: list[str]) -> dict[str, str]:
 def set_up(spec: RunSpec) -> tuple[Workload, Setup]:
     """The workload and everything around it; raises InputError for whatever is wrong with the words."""
     cluster = read_cluster(spec.cluster)
-    workload = check_against(read_trace(spec.trace, skip_bad=spec.skip_bad), cluster, spec.skip_bad)
+    workload = check_against(_workload(spec), cluster, spec.skip_bad)
     workload = _first_arrivals(workload, spec.window)
     profiles = read_profiles(Path(spec.profiles)) if spec.profiles else None
     sim = _sim_settings(spec)
@@ -79,6 +79,13 @@ def run_spec(
     workload, setup = set_up(spec)
     result = simulate(workload, setup, progress, record)
     return with_fairness(result, workload, setup) if spec.fairness else result
+
+
+def _workload(spec: RunSpec) -> Workload:
+    """The trace; a made one that names no seed of its own is made with the seed of the run."""
+    if is_made(spec.trace) and "seed=" not in spec.trace:
+        return make_workload(spec.trace, seed=spec.seed)
+    return read_trace(spec.trace, skip_bad=spec.skip_bad)
 
 
 def _first_arrivals(workload: Workload, share: float) -> Workload:

@@ -30,4 +30,4 @@ class SimSettings:
     profile_s: float = 0.0  # from arrival until a job may start: its profiling run; 0: known beforehand
     profile_gpus: int = 1  # held by nobody else during that run, counted in GPU hours only
     checkpoints: bool = True  # a stopped recorded job keeps its progress
-    max_idle_rounds: int = 20_000  # decisions in a row that start nobody while jobs wait, before giving up
+    max_idle_rounds: int = 2_000  # decisions in a row that start nobody while jobs wait, before giving up
