@@ -23,7 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "policies": {"model", "solve"},
     "place": {"model", "solve"},
     "scheduler": {"model"},
-    "traces": {"model"},
+    "traces": {"model", "catalogue"},
     "clusters": {"model"},
     "catalogue": {"model", "estimate"},
     "sim": {"model", "estimate", "place", "scheduler", "traces", "clusters", "catalogue"},
