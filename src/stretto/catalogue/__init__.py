@@ -8,5 +8,14 @@ from stretto.catalogue.models import (
     read_catalogue,
     read_gpus,
 )
+from stretto.catalogue.runtime import runtimes_s
 
-__all__ = ["CatalogueGpu", "CatalogueModel", "OnGpu", "find_model", "read_catalogue", "read_gpus"]
+__all__ = [
+    "CatalogueGpu",
+    "CatalogueModel",
+    "OnGpu",
+    "find_model",
+    "read_catalogue",
+    "read_gpus",
+    "runtimes_s",
+]

@@ -61,7 +61,7 @@ class Recipe:
 
 
 RECIPES: Mapping[str, Recipe] = {
-    # Restart times of the first five: github.com/siasosp23/artifacts; Sia (SOSP 2023) gives 25 to 250 s, under "Restart Factor".
+    # Restart times of those with Pollux figures: github.com/siasosp23/artifacts. The paper has 25 to 250 s.
     "resnet18-cifar10": Recipe(
         about="ResNet-18 on CIFAR-10",
         aliases=("cifar10", "ResNet-18", "resnet18"),

@@ -6,9 +6,8 @@ from typing import Any
 
 import yaml
 
-from stretto.catalogue.spelling import did_you_mean
 from stretto.clusters.built_in import built_in_clusters, document_of
-from stretto.clusters.entries import read_text, read_yaml
+from stretto.clusters.entries import did_you_mean, read_text, read_yaml
 from stretto.clusters.parse import ClusterFile, Lender, cluster_file_of
 from stretto.model import Cluster, InputError, Node
 

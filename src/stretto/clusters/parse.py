@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stretto.catalogue.spelling import did_you_mean
-from stretto.clusters.entries import Entry, entry_of, items_of
+from stretto.clusters.entries import Entry, did_you_mean, entry_of, items_of
 from stretto.model import Cluster, GpuType, InputError, Node, NodeId
 
 TOP_KEYS = ("name", "gpu_types", "nodes", "lenders")

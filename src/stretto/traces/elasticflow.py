@@ -2,6 +2,8 @@
 
 from math import nan
 
+import numpy as np
+
 from stretto.model import Adaptivity, Job, JobId, Reward
 from stretto.traces.reading import Format, JobOfRow, earliest
 from stretto.traces.sheet import Sheet
@@ -18,7 +20,9 @@ def read(sheet: Sheet) -> JobOfRow:
     steps = sheet.numbers("iteration", empty=nan).tolist()
     best_effort = sheet.choices("best_effort", {"0": False, "1": True}, default=False)
     due = sheet.numbers("ddl")
-    sheet.refuse(due < stamp, "ddl", "a deadline at or after submit_time")
+    sheet.refuse(
+        (due < stamp) & ~np.array(best_effort, dtype=np.bool_), "ddl", "a deadline at or after submit_time"
+    )
     model = sheet.texts("model_name")
     origin = earliest(sheet, stamp)
     submitted_s, due_s = (stamp - origin).tolist(), (due - origin).tolist()

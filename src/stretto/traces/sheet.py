@@ -138,7 +138,8 @@ class Sheet:
             left_out = int((rows & fine).sum())
             fine &= ~rows
             if left_out:
-                counted.append(f"{self.table.path}: {left_out} {self.table.unit}s left out: {why}")
+                units = self.table.unit + ("" if left_out == 1 else "s")
+                counted.append(f"{self.table.path}: {left_out} {units} left out: {why}")
         return (*counted, *(self._message(row) for row in sorted(self._bad) if fine[row]))
 
     def where(self, row: int) -> str:

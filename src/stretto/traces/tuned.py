@@ -9,14 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stretto.catalogue import CatalogueModel
-from stretto.estimate.throughput import iteration_s
-from stretto.model.arrays import FloatArray, IntArray, ints
+from stretto.catalogue import CatalogueModel, runtimes_s
+from stretto.model.arrays import ints
 
 LEAST, MOST = 0.5, 0.8  # of the ideal speed-up
 MOST_GPUS_HETERO = 16  # Sia: no more GPUs than this on mixed clusters
 MOST_GPUS_HOMO = 64  # and than this on uniform ones
-_PHASES = np.linspace(0.05, 0.95, 10)  # of the training, over which the noise scale is averaged
 
 
 @dataclass(frozen=True)
@@ -51,22 +49,3 @@ def draw_request(found: Sequence[Request], rng: np.random.Generator) -> Request:
         return within[int(rng.integers(len(within)))]
     middle = (LEAST + MOST) / 2
     return min(found, key=lambda one: (abs(one.share_of_ideal - middle), one.gpus, one.batch_size))
-
-
-def runtimes_s(
-    model: CatalogueModel, gpu_type: str, gpus_per_node: int, gpus: IntArray, batches: IntArray
-) -> FloatArray:
-    """(gpus, batches) seconds of a whole training on full nodes; infinite where the batch does not split.
-
-    Gradients are accumulated as often as memory requires. A GPU gets no fewer samples than were measured.
-    """
-    on = model.on(gpu_type)
-    local = np.ceil(batches[None, :] / gpus[:, None])
-    accumulation = np.ceil(local / on.max_local) - 1
-    local = np.ceil(local / (accumulation + 1))
-    nodes = np.ceil(gpus[:, None] / gpus_per_node)
-    step_s = iteration_s(on.params, nodes, gpus[:, None], local, accumulation)
-    noise = model.noise_scale(_PHASES)
-    gain = (noise / model.init_batch + 1) / (noise / batches[:, None] + 1)
-    runtime_s = model.steps * (1 / gain).mean(axis=1) * step_s
-    return np.where(local >= on.min_local, runtime_s, np.inf)

@@ -1,0 +1,156 @@
+from dataclasses import replace
+from math import isnan, nan
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from stretto.model import Adaptivity, InputError, Job, JobId, Kind, Reward
+from stretto.traces import Outcome, Truth, Workload, read_trace, write_trace
+
+WORDS = st.text("abcXYZ 0123-_.:;|,\"'é#=/", max_size=8).map(str.strip)
+NAMES = st.text("abc-019_", min_size=1, max_size=8)
+TIMES = st.floats(0, 1e7)
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> Job:
+    submitted_s = draw(TIMES)
+    least = draw(st.integers(1, 8))
+    gpus = draw(st.integers(least, 64))
+    steps = draw(st.lists(st.floats(0, 1e6), max_size=3, unique=True).map(sorted))
+    values = sorted((draw(st.floats(-10, 10)) for _ in steps), reverse=True)
+    return Job(
+        id=JobId(draw(NAMES)),
+        submitted_s=submitted_s,
+        gpus=gpus,
+        model=draw(WORDS),
+        batch_size=draw(st.integers(0, 4096)),
+        min_gpus=least,
+        max_gpus=draw(st.sampled_from([0, gpus, 128])),
+        adaptivity=draw(st.sampled_from(Adaptivity)),
+        kind=draw(st.sampled_from(Kind)),
+        preemptible=draw(st.booleans()),
+        gpu_types=tuple(draw(st.lists(NAMES, max_size=3))),
+        reserved=draw(st.none() | st.tuples(st.integers(1, 4), st.integers(1, 8), NAMES)),
+        rewards=tuple(
+            Reward(due, value)
+            for due, value in zip(sorted({submitted_s + step for step in steps}), values, strict=False)
+        ),
+        priority=draw(st.integers(-5, 5)),
+        weight=draw(st.floats(0.01, 100)),
+        user=draw(WORDS),
+        queue=draw(WORDS),
+        labels=draw(st.dictionaries(WORDS, WORDS, max_size=2)),
+    )
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> Workload:
+    found = draw(st.lists(jobs(), min_size=1, max_size=5, unique_by=lambda job: job.id))
+    ordered = sorted(found, key=lambda job: (job.submitted_s, job.id))
+    truths = [
+        Truth(
+            duration_s=draw(st.just(nan) | st.floats(0, 1e6)),
+            gpu_type=draw(NAMES),
+            steps=draw(st.just(nan) | st.floats(1, 1e6)),
+            outcome=draw(st.sampled_from(Outcome)),
+        )
+        for _ in ordered
+    ]
+    return Workload("some name", tuple(ordered), tuple(truths), "where it is from", draw(st.booleans()))
+
+
+def same_number(one: float, other: float) -> bool:
+    return one == other or (isnan(one) and isnan(other))
+
+
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".parquet"])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@given(workload=workloads())
+def test_reading_gives_back_what_was_written(tmp_path: Path, ending: str, workload: Workload) -> None:
+    if ending == ".parquet":
+        pytest.importorskip("pyarrow")
+    path = tmp_path / f"trace{ending}"
+    write_trace(workload, path)
+    again = read_trace(path)
+    assert again.jobs == workload.jobs
+    for truth, expected in zip(again.truths, workload.truths, strict=True):
+        assert same_number(truth.duration_s, expected.duration_s)
+        assert same_number(truth.steps, expected.steps)
+        assert replace(truth, duration_s=0, steps=0) == replace(expected, duration_s=0, steps=0)
+    assert (again.name, again.source, again.synthetic) == (
+        workload.name,
+        workload.source,
+        workload.synthetic,
+    )
+    assert again.skipped == ()
+
+
+def a_workload(duration_s: float = nan) -> Workload:
+    return Workload("w", (Job(JobId("a"), 0.0, 2),), (Truth(duration_s),))
+
+
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".parquet"])
+def test_the_same_workload_gives_the_same_bytes(tmp_path: Path, ending: str) -> None:
+    if ending == ".parquet":
+        pytest.importorskip("pyarrow")
+    first, second = tmp_path / f"a{ending}", tmp_path / f"b{ending}"
+    write_trace(a_workload(duration_s=5.0), first)
+    write_trace(a_workload(duration_s=5.0), second)
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_three_columns_are_enough_and_a_job_is_rigid_unless_it_says_more(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("job_id,submitted_s,gpus,cost_center\na,5,2,17\n")
+    (job,) = read_trace(path).jobs
+    assert job == Job(JobId("a"), 5.0, 2, adaptivity=Adaptivity.RIGID)
+
+
+def test_an_empty_cell_means_what_a_missing_column_means(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    columns = (
+        "duration_s,steps,batch_size,min_gpus,max_gpus,adaptivity,kind,preemptible,weight,priority,labels"
+    )
+    path.write_text(f"job_id,submitted_s,gpus,{columns}\na,5,2{',' * len(columns.split(','))}\n")
+    (job,) = read_trace(path).jobs
+    assert job == Job(JobId("a"), 5.0, 2, adaptivity=Adaptivity.RIGID)
+
+
+def test_a_deadline_is_short_for_a_single_reward(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("job_id,submitted_s,gpus,deadline_s\na,5,2,50\nb,6,2,\n")
+    assert [job.rewards for job in read_trace(path).jobs] == [(Reward(50.0, 1.0),), ()]
+
+
+def test_deadline_and_rewards_exclude_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("job_id,submitted_s,gpus,deadline_s,rewards\na,5,2,50,50:1\n")
+    with pytest.raises(InputError, match="expected deadline_s or rewards, found both"):
+        read_trace(path)
+
+
+def test_a_job_outside_its_own_range_is_refused_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("job_id,submitted_s,gpus,min_gpus,max_gpus,adaptivity\na,0,1,,,\nb,5,2,4,3,adaptive\n")
+    with pytest.raises(InputError, match=r"line 3: job b: min_gpus must lie between 1 and max_gpus=3, got 4"):
+        read_trace(path)
+    workload = read_trace(path, skip_bad=True)
+    assert [job.id for job in workload.jobs] == ["a"]
+    assert "line 3: job b: min_gpus" in workload.skipped[0]
+
+
+def test_a_trace_is_written_under_known_endings_only(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"expected a name that ends in \.csv, \.csv\.gz or \.parquet"):
+        write_trace(a_workload(), tmp_path / "trace.xlsx")
+    with pytest.raises(InputError, match="cannot be written: No such file"):
+        write_trace(a_workload(), tmp_path / "nowhere" / "trace.csv")
+
+
+def test_every_column_is_documented() -> None:
+    from stretto.traces.own import COLUMNS, DEADLINE
+
+    page = (Path(__file__).parents[2] / "docs" / "traces.md").read_text(encoding="utf-8")
+    assert [name for name in (*COLUMNS, DEADLINE) if f"| `{name}` |" not in page] == []
