@@ -208,6 +208,18 @@ def test_among_equal_choices_the_preferred_one_is_taken(rows: int, keeps: set[in
     assert set(kept) <= set(np.flatnonzero(found.column == 0).tolist())
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_of_many_alike_rows_the_preferred_keep_what_they_have(method: Method) -> None:
+    """One column fits for 300 of 400 equal rows; which 300 is all the same, but for the preferences."""
+    keeps = np.sort(np.random.default_rng(0).permutation(400)[:300])
+    value, prefer = np.tile([1.0, 1.5], (400, 1)), np.zeros((400, 2))
+    prefer[keeps, 1] = 1.0
+    found = method(value, value > 0, [2, 4], [0, 0], [4 * 300], prefer=prefer)
+    kept = int((found.column[keeps] == 1).sum())
+    assert kept == (found.column == 1).sum()
+    assert found.value == pytest.approx(assign(value, value > 0, [2, 4], [0, 0], [4 * 300]).value)
+
+
 @given(problem=problems(), seed=st.integers(0, 99))
 def test_a_preference_never_costs_value(problem: Instance, seed: int) -> None:
     assume(any(True for _ in every_choice(problem)))
@@ -291,6 +303,7 @@ def test_branching_closes_what_the_lattice_has_no_budget_for() -> None:
         pytest.param({"gpus": [-1, 1]}, "gpus and capacity must be >= 0", id="negative units"),
         pytest.param({"kind": [0, 3]}, r"kind must be 0..0, got 0..3", id="unknown kind"),
         pytest.param({"forced": [2]}, "forced must be 1 columns below 2", id="forced beyond the columns"),
+        pytest.param({"start": [1.0, 1.0]}, "start must be 1 prices", id="too many prices"),
         pytest.param({"prefer": [[1.0]]}, "prefer must be", id="preferences of other shape"),
         pytest.param({"forced": [1], "value": [[1.0, -np.inf]]}, "row=0 column=1", id="forced without value"),
     ],

@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from stretto.solve.alternatives import Alternatives, alternatives
-from stretto.solve.arrays import IntArray
+from stretto.solve.arrays import FloatArray, IntArray
 from stretto.solve.branching import branched, classes_of
 from stretto.solve.lattice import ROUNDING, Found, improved, least_loss
+from stretto.solve.preferences import settled
 from stretto.solve.prices import Priced, search_prices
-from stretto.solve.program import Assignment, Limits, Program, Proof, read
+from stretto.solve.program import Assignment, Frame, Limits, Program, Proof, read
 from stretto.solve.repair import repaired
 
 FIRST_LOOK = 10  # part of the updates spent on a proof before anything else is tried; chosen
@@ -42,22 +43,25 @@ def assign(
 
     value, allowed: (rows, cols). gpus: (cols,), or (rows, cols) where rows differ; kind: (cols,) from 0;
     capacity: (kinds,). forced: (rows,) a column that must be picked, whatever its value, or -1.
-    prefer: (rows, cols), decides among choices of equal value and never otherwise. start: (kinds,) prices
-    to begin with, such as those of the last round.
+    prefer: (rows, cols), decides among choices whose values agree to 1e-8 of the largest one, and never
+    otherwise; in a choice found but not proven, only among rows that are alike. start: (kinds,) prices to
+    begin with, such as those of the last round.
 
     A pick that is worth nothing is not made. Equal values go to fewer units of a kind, then to the lower
     column; beyond that ties fall in a way that depends on the arrays alone. Raises `NoSolution` when the
     forced picks alone exceed a capacity, `ValueError` when the arrays do not fit together.
     """
     program, frame = read(value, allowed, gpus, kind, capacity, forced, prefer)
+    first_prices = _start(start, program, frame)
     free = _unconstrained(program)
     if free is not None:
         return frame.assignment(free, np.zeros(program.capacity.size), 0.0, "unconstrained")
 
-    priced = search_prices(program, limits, None if start is None else np.asarray(start) / frame.unit)
+    priced = search_prices(program, limits, first_prices)
     found, nodes = _searched(program, priced, alternatives(program, priced), limits)
     proof: Proof = "exact" if found.is_best else "relaxed"
-    return frame.assignment(found.pick, priced.prices, priced.bound - found.floor, proof, nodes)
+    pick = settled(program, found.pick)
+    return frame.assignment(pick, priced.prices, priced.bound - found.floor, proof, nodes)
 
 
 def assign_by_prices(
@@ -73,14 +77,15 @@ def assign_by_prices(
 ) -> Assignment:
     """A good choice and a certified bound by the Lagrangian relaxation alone; arguments as for `assign`."""
     program, frame = read(value, allowed, gpus, kind, capacity, forced, prefer)
+    first_prices = _start(start, program, frame)
     free = _unconstrained(program)
     if free is not None:
         return frame.assignment(free, np.zeros(program.capacity.size), 0.0, "unconstrained")
-    priced = search_prices(program, limits, None if start is None else np.asarray(start) / frame.unit)
+    priced = search_prices(program, limits, first_prices)
     near = alternatives(program, priced)
     pick = _improved(program, priced, near, repaired(program, priced.prices, near, priced.pick))
     proof: Proof = "exact" if priced.bound - program.total(pick) <= ROUNDING * priced.bound else "relaxed"
-    return frame.assignment(pick, priced.prices, priced.bound, proof)
+    return frame.assignment(settled(program, pick), priced.prices, priced.bound, proof)
 
 
 def assign_exactly(
@@ -95,8 +100,8 @@ def assign_exactly(
 ) -> Assignment:
     """The best choice by HiGHS on the whole program, or the best one within `limits.nodes` nodes.
 
-    Arguments as for `assign`. HiGHS tells values apart to about 1e-6 of the largest, so `prefer` is not
-    certain to decide, and it can take very long: `assign` is the one for use inside a decision.
+    Arguments as for `assign`. HiGHS tells values apart to about 1e-6 of the largest, so `prefer` decides
+    only among rows that are alike. It can take very long: `assign` is the one for use inside a decision.
     """
     program, frame = read(value, allowed, gpus, kind, capacity, forced, prefer)
     prices = np.zeros(program.capacity.size)
@@ -105,7 +110,7 @@ def assign_exactly(
     proof: Proof = "exact" if outcome.proven else "relaxed"
     if program.worth.size:
         prices = search_prices(program, limits).prices
-    return frame.assignment(outcome.pick, prices, outcome.bound, proof, outcome.nodes)
+    return frame.assignment(settled(program, outcome.pick), prices, outcome.bound, proof, outcome.nodes)
 
 
 def _unconstrained(program: Program) -> IntArray | None:
@@ -114,28 +119,40 @@ def _unconstrained(program: Program) -> IntArray | None:
     return best if (program.taken(best) <= program.capacity).all() else None
 
 
+def _start(prices: ArrayLike | None, program: Program, frame: Frame) -> FloatArray | None:
+    """Prices in worth instead of value."""
+    if prices is None:
+        return None
+    start = np.asarray(prices, dtype=np.float64)
+    if start.shape != program.capacity.shape or not np.isfinite(start).all():
+        raise ValueError(f"start must be {program.capacity.size} prices, got {start.tolist()}")
+    return start / frame.unit
+
+
 def _searched(program: Program, priced: Priced, near: Alternatives, limits: Limits) -> tuple[Found, int]:
     """From cheap to dear: a short look for a proof, a better choice, then a long look or branching."""
     prices = priced.prices
     pick = repaired(program, prices, near, priced.pick)
     loss = priced.bound - program.total(pick)
     found = least_loss(program, prices, near, Found(pick, loss), limits.updates // FIRST_LOOK)
-    if _gap(found, priced) <= limits.good_gap:
+    if _is_within(limits.good_gap, found, priced):
         return found, 0
 
     pick = _improved(program, priced, near, found.pick)
     found = replace(found, pick=pick, loss=priced.bound - program.total(pick))
-    found, nodes = _branched(program, priced, near, found, limits, alike=True)
-    if nodes or _gap(found, priced) <= limits.good_gap:
-        return found, nodes
-    found = least_loss(program, prices, near, found, limits.updates)
-    if _gap(found, priced) <= limits.branch_gap:
+    if _is_within(limits.good_gap, found, priced):
         return found, 0
-    return _branched(program, priced, near, found, limits, alike=False)
+    outcome = _branched(program, priced, near, found, limits, alike=True)
+    if outcome is not None:
+        return outcome
+    found = least_loss(program, prices, near, found, limits.updates)
+    if _is_within(limits.branch_gap, found, priced):
+        return found, 0
+    return _branched(program, priced, near, found, limits, alike=False) or (found, 0)
 
 
-def _gap(found: Found, priced: Priced) -> float:
-    return 0.0 if found.is_best else (found.loss - found.floor) / (priced.bound - found.loss)
+def _is_within(gap: float, found: Found, priced: Priced) -> bool:
+    return found.is_best or found.loss - found.floor <= gap * (priced.bound - found.loss)
 
 
 def _improved(program: Program, priced: Priced, near: Alternatives, pick: IntArray) -> IntArray:
@@ -149,37 +166,42 @@ def _improved(program: Program, priced: Priced, near: Alternatives, pick: IntArr
 
 def _branched(
     program: Program, priced: Priced, near: Alternatives, found: Found, limits: Limits, alike: bool
-) -> tuple[Found, int]:
-    """HiGHS on the alternatives that a better choice can use, if those are few; and the nodes it took.
+) -> tuple[Found, int] | None:
+    """HiGHS on the alternatives that a better choice can use, and the nodes it took; None if they are many.
 
     `alike`: only where most rows have equals. Then there are few classes, which is as hard for the lattice as
     it is easy for branching.
     """
     undecided = int(np.searchsorted(near.loss, found.loss, side="right"))
     if near.beyond <= found.loss:
-        return found, 0
+        return None
+    if undecided == 0:  # every other choice uses an alternative, and loses more
+        return replace(found, floor=found.loss), 0
     rows = np.unique(near.row[:undecided])
     core = _core(program, near, rows, undecided)
     classes = classes_of(core)
     if classes.column.size > limits.branch_cells or (alike and 2 * len(classes.members) > rows.size):
-        return found, 0
+        return None
     outcome = branched(core, classes, found.pick[rows], limits.nodes)
     pick = found.pick.copy()
     pick[rows] = outcome.pick
     closed = program.total(pick) - program.total_of(rows, outcome.pick)
     loss = priced.bound - program.total(pick)
     floor = loss if outcome.proven else min(loss, max(found.floor, priced.bound - closed - outcome.bound))
-    return replace(found, pick=pick, loss=loss, floor=floor), max(outcome.nodes, 1)
+    return replace(found, pick=pick, loss=loss, floor=floor), outcome.nodes
 
 
 def _core(program: Program, near: Alternatives, rows: IntArray, count: int) -> Program:
-    """The program of `rows`, their bases and the nearest `count` alternatives, beside the others' bases."""
+    """The program of `rows`, their bases and the nearest `count` alternatives, beside the others' bases.
+
+    Without preferences: branching would not see them, and equal rows are alike without.
+    """
     closed = near.base.copy()
     closed[rows] = 0
     useful = np.zeros(program.worth.shape, dtype=np.bool_)
     useful[near.row[:count], near.column[:count]] = True
     useful[rows, near.base[rows]] = True
     useful[:, 0] = True
-    worth = np.where(useful[rows], program.worth[rows], -np.inf)
+    worth = np.where(useful[rows], program.plain[rows], -np.inf)
     units = program.units[rows] if program.units.shape[0] > 1 else program.units
-    return Program(worth, units, program.kind, program.capacity - program.taken(closed))
+    return Program(worth, worth, units, program.kind, program.capacity - program.taken(closed))

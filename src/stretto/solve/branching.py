@@ -43,19 +43,19 @@ def classes_of(program: Program) -> Classes:
     """The rows of a program by what they may pick, in the order in which each class first appears."""
     members: dict[bytes, list[int]] = {}
     per_row = program.units.shape[0] > 1
-    for row in range(program.worth.shape[0]):
-        key = program.worth[row].tobytes()
+    for row in range(program.plain.shape[0]):
+        key = program.plain[row].tobytes()
         if per_row:
-            key += np.where(program.worth[row] > 0, program.units[row], 0).tobytes()
+            key += np.where(program.plain[row] > 0, program.units[row], 0).tobytes()
         members.setdefault(key, []).append(row)
     first = np.array([rows[0] for rows in members.values()], dtype=np.int64)
-    of_cell, column = np.nonzero(program.worth[first] > 0)
+    of_cell, column = np.nonzero(program.plain[first] > 0)
     units = program.units[first[of_cell] if per_row else 0, column]
     return Classes(
         [np.array(rows) for rows in members.values()],
         of_cell,
         column,
-        program.worth[first[of_cell], column],
+        program.plain[first[of_cell], column],
         units,
     )
 

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from stretto.solve.arrays import FloatArray, IntArray
 from stretto.solve.program import Limits, Program
 
-HALF_WAY = 0.5  # chosen: 0.3 and 0.7 were slower on most of the problems of `family.py`
-FIRST_STEPS = 3  # multiplicative steps before the master knows enough; measured: 0 and 5 are slower
-PRICE_BITS = 30  # prices are rounded to so many bits, which makes them the same on every machine
+HALF_WAY = 0.5  # chosen: 0.3 needs more evaluations, 0.7 more where rows are many and lumpy
+FIRST_STEPS = 3  # multiplicative steps before the master knows enough; chosen, 1 to 5 are about alike
+PRICE_BITS = 30  # prices keep so many bits: how a machine sums hardly reaches the choice then
 GOLDEN = 0.6180339887498949
 LARGE = 200_000  # cells; above it patterns are searched in single precision, half the memory to read
 

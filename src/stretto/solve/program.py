@@ -20,7 +20,7 @@ class Limits:
     price_steps: int = 60  # evaluations of the relaxation
     price_gap: float = 1e-5  # the price search ends when its bound is this near (relatively) to the best one
     updates: int = 1_000_000  # states times options in the dynamic programme; about 15 ns each
-    good_gap: float = 1e-4  # a large program whose gap is below this is not worked on any further
+    good_gap: float = 1e-4  # good enough, if a tenth of the updates did not prove the best choice
     nodes: int = 200  # branch-and-bound nodes of HiGHS
     branch_gap: float = 0.005  # HiGHS is called above this gap, or where most rows are alike
     branch_cells: int = 600  # and only if no more cells than that, equal rows counted once, are undecided
@@ -54,6 +54,7 @@ class Program:
     """
 
     worth: FloatArray  # (rows, columns)
+    plain: FloatArray  # (rows, columns) worth without preferences; the same array where there are none
     units: IntArray  # (1, columns) or (rows, columns)
     kind: IntArray  # (columns,)
     capacity: IntArray  # (kinds,)
@@ -141,9 +142,11 @@ def read(
         raise ValueError("value must be a number or -inf wherever a column is allowed, got NaN or inf")
     unit = 2.0 ** int(np.frexp(largest)[1])
     table /= unit
+    plain = table if prefer is None else table.copy()
     tie = _prefer(table, prefer)
     program = Program(
         table,
+        plain,
         np.concatenate((np.zeros((units.shape[0], 1), dtype=np.int64), units), axis=1),
         np.concatenate((np.zeros(1, dtype=np.int64), kind)),
         capacity,
