@@ -4,7 +4,6 @@
   const root = document.documentElement;
   const names = JSON.parse(document.getElementById("names").textContent);
   const readout = document.getElementById("readout");
-  const SVG = "http://www.w3.org/2000/svg";
   const all = (selector, within = document) => [...within.querySelectorAll(selector)];
   root.classList.add("live");
 
@@ -22,7 +21,7 @@
     return (s / 86400).toFixed(1) + " d";
   };
   const words = {
-    time: clock, clock, ratio: (v) => three(v), count: (v) => (v >= 100 ? v.toFixed(0) : three(v)),
+    time: clock, clock, ratio: (v) => (v < 10 ? v.toFixed(2) : three(v)), count: (v) => (v >= 100 ? v.toFixed(0) : three(v)),
     share: (v) => (v / 10).toFixed(v < 100 || v > 990 ? 1 : 0) + " %",
   };
 
@@ -55,7 +54,7 @@
   const cursorOf = (chart, part) => {
     const [left, right, top, bottom] = chart.box;
     if (!chart.cursor) {
-      chart.cursor = document.createElementNS(SVG, "line");
+      chart.cursor = document.createElementNS(chart.svg.namespaceURI, "line");
       chart.cursor.setAttribute("class", "cursor");
       chart.svg.append(chart.cursor);
     }
@@ -108,11 +107,15 @@
     const [top, height] = chart.rows;
     const rows = chart.svg.querySelector(".rows").children;
     const y = ((event.clientY - box.top) / box.height) * chart.svg.viewBox.baseVal.height;
-    const row = rows[Math.floor((y - top) / height)];
-    if (chart.lit) chart.lit.classList.remove("lit");
-    chart.lit = row;
+    const place = Math.floor((y - top) / height);
+    const row = rows[place];
+    // The same job lights up under every policy.
+    for (const other of charts.filter((one) => one.rows && one.sync === chart.sync)) {
+      if (other.lit) other.lit.classList.remove("lit");
+      other.lit = other.svg.querySelector(".rows").children[place];
+      if (other.lit) other.lit.classList.add("lit");
+    }
     if (!row) return [];
-    row.classList.add("lit");
     const x = chart.box[0] + part * (chart.box[1] - chart.box[0]);
     const now = held(row, x);
     return [...paragraphs(row.dataset.t), make("div", "at " + clock(valueAt(chart, part)) + ": " + (now.join(", ") || "no GPU"))];
