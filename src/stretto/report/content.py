@@ -77,8 +77,7 @@ class RunSeries:
         if self.busy_gpus.ndim != 2 or self.busy_gpus.shape[0] != self.busy_times_s.size:
             raise InputError(
                 f"{self.name}: busy_gpus must be (busy points, gpu types) with {self.busy_times_s.size} "
-                "points, "
-                f"got shape {self.busy_gpus.shape}"
+                f"points, got shape {self.busy_gpus.shape}"
             )
         if (
             self.intervals.job.size

@@ -98,8 +98,7 @@ def _certainty(pairing: Pairing) -> Card:
     if ratio.basis == "jobs":
         text = (
             f"{interval}, by resampling the {plural(ratio.count, 'job')} of this one run. It says nothing "
-            "about other "
-            "traces or seeds."
+            "about other traces or seeds."
         )
         return Card(title, "One run only", text, "plain" if pairing.is_settled else "open")
     ahead = f"Ahead on {pairing.ahead} of {plural(pairing.workloads, 'workload')}"
@@ -138,8 +137,7 @@ def _job_by_job(pairing: Pairing) -> Card:
         return Card("Job by job", "Unknown", "No job completed under both.")
     text = (
         f"of {plural(jobs.jobs, 'job')} finish sooner than under {pairing.other.policy}, "
-        f"{share(jobs.slower)} later; "
-        f"half of the jobs take at least {times(jobs.median_ratio)} as long there."
+        f"{share(jobs.slower)} later; half of the jobs take at least {times(jobs.median_ratio)} as long there."
     )
     return Card("Job by job", share(jobs.faster), text)
 

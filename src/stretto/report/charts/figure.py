@@ -106,7 +106,7 @@ def shortened(name: str, most: int = 18) -> str:
     return name if len(name) <= most else name[: most - 1] + "…"
 
 
-def room_for(names: Sequence[str], per_letter: float = 7.2) -> float:
+def room_for(names: Sequence[str], per_letter: float = 7.9) -> float:
     """Pixels that the longest of these names needs beside a bar, and a gap."""
     return 22 + per_letter * max((len(shortened(name)) for name in names), default=0)
 

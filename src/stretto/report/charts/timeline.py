@@ -31,8 +31,7 @@ def timelines(prefix: str, runs: Sequence[tuple[int, RunSeries]], cluster: Clust
     if jobs > MOST_ROWS:
         rows = (
             f"A row is a job, the earliest submitted on top. Of {plural(jobs, 'job')} every panel shows the "
-            "same "
-            f"{MOST_ROWS}, evenly spaced by submission."
+            f"same {MOST_ROWS}, evenly spaced by submission."
         )
     key = (
         rows,
