@@ -154,11 +154,13 @@ def test_time_is_accounted_to_the_type_that_was_held_also_of_jobs_that_have_gone
 def test_a_job_larger_than_a_type_may_book_time_on_it_but_never_runs_there() -> None:
     snapshot = jobs_on(SMALL_AND_LARGE, 8)
     per_s = [[np.nan, 0.05]]
-    credited = asked(Gavel(), snapshot, per_s)
+    credited = asked(Gavel(too_large_per_s=0.1), snapshot, per_s)
     assert credited.memory.per_s.tolist() == [[0.1, 0.05]]
     assert given_to(snapshot, credited) == {"0": "large"}
-    assert asked(Gavel(too_large_per_s=0.0), snapshot, per_s).memory.per_s.tolist() == [[0.0, 0.05]]
-    assert asked(Gavel(Objective.MAX_MIN_FAIRNESS), snapshot, per_s).memory.per_s.tolist() == [[0.0, 0.05]]
+    assert asked(Gavel(), snapshot, per_s).memory.per_s.tolist() == [[0.0, 0.05]]
+    assert asked(
+        Gavel(Objective.MAX_MIN_FAIRNESS, too_large_per_s=0.1), snapshot, per_s
+    ).memory.per_s.tolist() == [[0.0, 0.05]]
 
 
 def test_a_job_larger_than_every_type_is_told_so() -> None:

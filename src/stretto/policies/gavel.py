@@ -1,5 +1,6 @@
 """Gavel: time fractions by a linear programme, realised in rounds."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import ClassVar
@@ -67,11 +68,13 @@ class Gavel:
     objective: Objective = Objective.MAX_SUM_THROUGHPUT
     round_s: float = 360.0  # seconds [Gavel, Sia]
     head_start: float = 0.5  # rounds that a new job counts as received [published code]; 0: it goes first
-    too_large_per_s: float = 0.1  # steps/s credited, when summed, on a type smaller than the job [Sia]
+    too_large_per_s: float = 0.0  # steps/s credited, when summed, on a type smaller than the job [Sia: 0.1]
 
     name: ClassVar[str] = "gavel"
     placer: ClassVar[str] = "relaxed"
     paper: ClassVar[str] = "Gavel (OSDI 2020)"
+
+    artifact: ClassVar[Mapping[str, str]] = {"too_large_per_s": "0.1"}  # as Sia's simulator has it
 
     def __post_init__(self) -> None:
         """Check the knobs."""
