@@ -9,6 +9,7 @@ from stretto.model import InputError
 from stretto.traces import read_trace
 
 OWN = "job_id,submitted_s,gpus,duration_s\n"
+OWN_RESERVED = "job_id,submitted_s,gpus,reserved\n"
 OWN_DEADLINE = "job_id,submitted_s,gpus,duration_s,deadline_s\n"
 SIA = "name,time,application,num_replicas,batch_size\n"
 PHILLY = "timestamp,duration,num_gpus,gpu_time,cluster\n"
@@ -45,6 +46,9 @@ BAD_ROWS = [
         "a,10,1,5,9",
         "line 2: deadline_s must be due at or after submitted_s, got '9'",
         id="late",
+    ),
+    pytest.param(
+        OWN_RESERVED, "a,0,1,0:8:t4", "line 2: reserved must be nodes:gpus:type, got '0:8:t4'", id="none"
     ),
     pytest.param(
         SIA, "a,1,bert,4,nan", "line 2: batch_size must be a whole number >= 1, got 'nan'", id="sia batch"
@@ -120,6 +124,7 @@ def test_a_bad_row_is_refused_in_one_line(tmp_path: Path, header: str, rows: str
 GOOD_ROWS = {
     OWN: "good,1,1,5",
     OWN_DEADLINE: "good,1,1,5,9",
+    OWN_RESERVED: "good,1,1,1:8:t4",
     SIA: "good,1,bert,4,8",
     PHILLY: f"{GOOD_DAY},1,1,1,c",
     CHRONUS: "good,vc,1,10,5,vgg16,9,5,20,10,0,strict",

@@ -5,6 +5,7 @@ import pytest
 from stretto.model import InputError
 from stretto.traces import FORMATS, MADE, built_in_traces, read_trace
 from stretto.traces.datasets import DATA_VARIABLE
+from stretto.traces.reading import Format
 from stretto.traces.registry import format_of
 from stretto.traces.table import Table
 
@@ -19,10 +20,7 @@ def a_data_folder(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", FORMATS, ids=lambda kind: kind.name)
-def test_every_format_is_recognised_by_its_columns_and_more(kind: object) -> None:
-    from stretto.traces.reading import Format
-
-    assert isinstance(kind, Format)
+def test_every_format_is_recognised_by_its_columns_and_more(kind: Format) -> None:
     columns = dict.fromkeys((*kind.columns, "one more"), ("",))
     assert format_of(Table("file", columns, (2,))) is kind
 

@@ -168,6 +168,8 @@ def _reserved(text: str) -> tuple[int, int, str] | None:
     if not text:
         return None
     nodes, gpus, gpu_type = text.split(":")
+    if int(nodes) < 1 or int(gpus) < 1:
+        raise ValueError(text)
     return int(nodes), int(gpus), gpu_type
 
 

@@ -1,7 +1,9 @@
 """Trace formats, one line each, and reading a trace by path or by name."""
 
+import gc
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from stretto.catalogue.spelling import did_you_mean
@@ -43,17 +45,14 @@ def read_trace(source: Path | str, skip_bad: bool = False, data: Path | str | No
     skip_bad: leave bad rows out, and list them in `skipped`, instead of refusing the file. data: the folder
     with public data sets, else the one in the environment. Raises InputError.
     """
-    path = Path(source)
+    path, name = Path(source), str(source)
     if path.is_file():
-        table = read_table(path)
-        return workload_of(Sheet(table), format_of(table), _name_of(path), skip_bad)
-    name = str(source)
+        return _read_file(path, _name_of(path), skip_bad)
     if is_made(name):
         return make_workload(name)
     found = data_sets_below(data_folder(data))
     if name in found:
-        table = read_table(found[name])
-        return workload_of(Sheet(table), format_of(table), name, skip_bad)
+        return _read_file(found[name], name, skip_bad)
     raise InputError(_unknown(name, found))
 
 
@@ -80,6 +79,24 @@ def format_of(table: Table) -> Format:
     raise InputError(
         f"{table.path}: unknown format with the columns {', '.join(table.columns)}; expected one of {formats}"
     )
+
+
+def _read_file(path: Path, name: str, skip_bad: bool) -> Workload:
+    with _no_garbage_collection():
+        table = read_table(path)
+        return workload_of(Sheet(table), format_of(table), name, skip_bad)
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Rows and jobs hold no cycles, but looking for them in 100,000 takes longer than reading those."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _name_of(path: Path) -> str:

@@ -181,7 +181,10 @@ NOTHING = {"", "None", "NaT", "null"}
 
 def stamp_s(text: str) -> float:
     """Seconds since 1970 of an ISO date and time; one without a zone is taken as UTC. Raises ValueError."""
-    stamp = datetime.fromisoformat(_LONE_HOUR.sub("T0\\1:", text, count=1))
+    try:
+        stamp = datetime.fromisoformat(text)
+    except ValueError:
+        stamp = datetime.fromisoformat(_LONE_HOUR.sub("T0\\1:", text, count=1))
     return (stamp if stamp.tzinfo else stamp.replace(tzinfo=UTC)).timestamp()
 
 
