@@ -25,6 +25,7 @@ from stretto.model import (
     counts_within,
     every,
 )
+from stretto.policies.admission import most_gpus_of_one_job
 from stretto.policies.pollux_nodes import (
     VirtualNodes,
     of_one_type,
@@ -303,14 +304,14 @@ def _made_real(shown: VirtualNodes, row: IntArray, possible: IntArray) -> tuple[
 
 def _why(snapshot: Snapshot, rows: IntArray, split: BoolArray, believed: _Believed) -> Reasons:
     """Why each job waits."""
-    jobs, cluster = snapshot.jobs, snapshot.cluster
+    jobs, for_one_job = snapshot.jobs, most_gpus_of_one_job(snapshot.cluster)
     free = int(snapshot.capacity.sum() - rows.sum())
     code = np.full(len(jobs), int(Why.RUNS), dtype=np.int64)
     evidence: dict[int, str] = {}
     more_than_least = bool((rows.sum(axis=1) > jobs.min_gpus).any())
     for row in np.flatnonzero(rows.sum(axis=1) == 0).tolist():
         least = int(jobs.min_gpus[row])
-        there_are = int(np.where(jobs.allowed_kinds[row], cluster.capacity, 0).max())
+        there_are = int(np.where(jobs.allowed_kinds[row], for_one_job, 0).max())
         if least > there_are:
             code[row], evidence[row] = Why.TOO_LARGE, f"needs {least} GPUs of one type, there are {there_are}"
         elif believed.speedup.shape[2] <= least:

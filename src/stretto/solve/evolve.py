@@ -62,9 +62,39 @@ class Sharing:
         return int(self.limit.size)
 
     @cached_property
-    def currently_filled(self) -> IntArray:
-        """(rows,) non-zero entries of the current matrix."""
-        return np.asarray(np.count_nonzero(self.current, axis=1))
+    def copies(self) -> "dict[int, Copies]":
+        """Columns for so many matrices at once; made when first asked for."""
+        return {}
+
+
+@dataclass(frozen=True, eq=False)
+class Copies:
+    """Columns of a sharing, repeated for each matrix of a population; (matrices * rows,) or * columns."""
+
+    least: IntArray
+    most: IntArray
+    lumpy: BoolArray  # cannot be reached by changing single entries
+    capacity: IntArray
+    spread_room: IntArray
+    kept_worth: FloatArray
+    currently_filled: IntArray  # non-zero entries of the current matrix
+    first_worth: IntArray  # where a row's worth begins
+
+
+def _copies(sharing: Sharing, size: int) -> Copies:
+    if size not in sharing.copies:
+        counts = sharing.worth.shape[2]
+        sharing.copies[size] = Copies(
+            least=np.tile(sharing.least, size),
+            most=np.tile(sharing.most, size),
+            lumpy=np.tile(sharing.least > 1, size),
+            capacity=np.tile(sharing.capacity, size),
+            spread_room=np.tile(sharing.spread_room, size),
+            kept_worth=np.tile(sharing.kept_worth, size),
+            currently_filled=np.tile(np.count_nonzero(sharing.current, axis=1), size),
+            first_worth=np.tile(np.arange(sharing.rows) * 2 * counts, size),
+        )
+    return sharing.copies[size]
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,17 +161,22 @@ def filled(sharing: Sharing, population: Population, rng: np.random.Generator) -
     population, _ = repair(sharing, population, rng)
     size = len(population)
     idle = sharing.capacity - population.sum(axis=1, dtype=np.int64)
+    is_spread = np.count_nonzero(population, axis=2) > 1
+    open_to_spread = sharing.spread_room - ((population > 0) & is_spread[:, :, None]).sum(axis=1)
     wants = (population.sum(axis=2, dtype=np.int64) == 0) & (sharing.most > 0)
     turn = np.argsort(np.where(wants, rng.random(wants.shape), 2.0), axis=1)
-    for turn_rows in turn.T[: int(wants.sum(axis=1).max(initial=0))]:
-        matrix = np.flatnonzero(wants[np.arange(size), turn_rows])
-        row = turn_rows[matrix]
-        room = np.minimum(sharing.limit[row], idle[matrix])
-        packed = _packed(sharing.least[row], room, room, rng)
-        fits = packed.sum(axis=1) == sharing.least[row]
-        population[matrix[fits], row[fits]] = packed[fits]
-        idle[matrix[fits]] -= packed[fits]
-    return repair(sharing, population, rng)[0]
+    for row_of in turn.T[: int(wants.sum(axis=1).max(initial=0))]:
+        matrix = np.flatnonzero(wants[np.arange(size), row_of])
+        row = row_of[matrix]
+        asked, room = sharing.least[row], np.minimum(sharing.limit[row], idle[matrix])
+        fits_one = (room >= asked[:, None]).any(axis=1, keepdims=True)
+        room = np.where(fits_one | (open_to_spread[matrix] > 0), room, 0)
+        packed = _packed(asked, room, room, rng)
+        packed[packed.sum(axis=1) < asked] = 0
+        population[matrix, row] = packed
+        idle[matrix] -= packed
+        open_to_spread[matrix] -= (packed > 0) & ~fits_one
+    return population
 
 
 def mutated(sharing: Sharing, children: Population, rate: float, rng: np.random.Generator) -> Population:
@@ -149,12 +184,12 @@ def mutated(sharing: Sharing, children: Population, rate: float, rng: np.random.
 
     In expectation `rate` non-zero entries, `rate` entries anywhere and `rate` entries of empty rows: uniform
     changes would hardly ever take something away or find the row that goes without. A row with a minimum
-    above 1 is drawn anew instead, since single entries would not reach it.
+    above 1 is drawn anew instead, since single entries would not reach it: half of the time into idle units.
     """
     size, rows, columns = children.shape
     flat = children.reshape(-1)
     by_row = children.reshape(size * rows, columns)
-    lumpy = np.tile(sharing.least > 1, size)
+    lumpy = _copies(sharing, size).lumpy
     place = np.flatnonzero(flat != 0)
     row = place // columns
     empty = np.bincount(row, minlength=size * rows) == 0
@@ -169,9 +204,10 @@ def mutated(sharing: Sharing, children: Population, rate: float, rng: np.random.
     flat[hit] = (rng.random(hit.size) * (limit + 1)).astype(np.int8)
     if redrawn.size:
         by_row[redrawn] = 0
-        idle = sharing.capacity - children.sum(axis=1, dtype=np.int64)
-        asked = _any_size(sharing, redrawn % rows, rng)
-        by_row[redrawn] = _packed(asked, sharing.limit[redrawn % rows], idle[redrawn // rows], rng)
+        idle = (sharing.capacity - children.sum(axis=1, dtype=np.int64))[redrawn // rows]
+        limit, displaces = sharing.limit[redrawn % rows], rng.random((redrawn.size, 1)) < 0.5
+        room = np.where(displaces, limit, np.clip(idle, 0, limit))
+        by_row[redrawn] = _packed(_any_size(sharing, redrawn % rows, rng), room, idle, rng)
     return children
 
 
@@ -188,13 +224,14 @@ def repair(
     entries = _entries(population)
     row, column, value = entries.row, entries.column, entries.value
     turn = rng.random(size * rows)
-    value = _trimmed(value, row, np.tile(sharing.most, size), rng.random(value.size))
+    limits = _copies(sharing, size)
+    value = _trimmed(value, row, limits.most, rng.random(value.size))
     is_spread = (np.bincount(row[value > 0], minlength=size * rows) > 1)[row] & (value > 0)
-    may_stay = _trimmed(is_spread.astype(np.int64), column, np.tile(sharing.spread_room, size), turn[row])
+    may_stay = _trimmed(is_spread.astype(np.int64), column, limits.spread_room, turn[row])
     value = np.where(is_spread & (may_stay == 0), 0, value)
-    value = _trimmed(value, column, np.tile(sharing.capacity, size), turn[row])
+    value = _trimmed(value, column, limits.capacity, turn[row])
     totals = np.bincount(row, value, size * rows)
-    value[(totals < np.tile(sharing.least, size))[row]] = 0
+    value[(totals < limits.least)[row]] = 0
     population.reshape(-1)[entries.place] = value
     return population, Entries(entries.place, row, column, value)
 
@@ -226,10 +263,11 @@ def _trimmed(value: IntArray, group: IntArray, room: IntArray, turn: FloatArray)
     picked = picked[np.argsort(group[picked] + turn[picked])]
     asked, owner = value[picked], group[picked]
     before = np.cumsum(asked) - asked
-    first = np.flatnonzero(np.diff(owner, prepend=-1))
-    before -= np.repeat(before[first], np.diff(first, append=owner.size))
+    is_first = np.ones(picked.size, dtype=np.bool_)
+    is_first[1:] = owner[1:] != owner[:-1]
+    before -= np.maximum.accumulate(np.where(is_first, before, 0))  # of the group: `before` does not fall
     left = value.copy()
-    left[picked] = np.clip(room[owner] - before, 0, asked)
+    left[picked] = np.minimum(np.maximum(room[owner] - before, 0), asked)
     return left
 
 
@@ -241,9 +279,10 @@ def _any_size(sharing: Sharing, rows: IntArray, rng: np.random.Generator) -> Int
 
 
 def _packed(asked: IntArray, room: IntArray, idle: IntArray, rng: np.random.Generator) -> Population:
-    """(draws, columns) each `asked` spread over columns with `room`, if possible over those idle enough."""
-    whole_piece = np.minimum(asked[:, None], room)
-    order = np.argsort(rng.random(room.shape) - ((idle >= whole_piece) & (room > 0)), axis=1)
+    """(draws, columns) `asked` in columns with `room`: in a single one, then in idle ones, if possible."""
+    whole = np.minimum(room, idle) >= asked[:, None]
+    whole_piece = (room > 0) & (idle >= np.minimum(asked[:, None], room))
+    order = np.argsort(rng.random(room.shape) - whole_piece - whole, axis=1)
     room = np.take_along_axis(room, order, axis=1)
     packed = np.zeros(room.shape, dtype=np.int8)
     given = np.clip(asked[:, None] - (np.cumsum(room, axis=1) - room), 0, room)
@@ -252,15 +291,14 @@ def _packed(asked: IntArray, room: IntArray, idle: IntArray, rng: np.random.Gene
 
 
 def _worth(sharing: Sharing, entries: Entries, size: int) -> FloatArray:
-    rows = sharing.rows
+    rows, copies = sharing.rows, _copies(sharing, size)
     total = np.bincount(entries.row, entries.value, size * rows).astype(np.int64)
     filled = np.bincount(entries.row[entries.value > 0], minlength=size * rows)
     now = sharing.current.reshape(-1)[entries.place % sharing.cells]
     differing = np.bincount(entries.row[entries.value != now], minlength=size * rows)
-    changed = (differing > 0) | (filled != np.tile(sharing.currently_filled, size))
-    counts = sharing.worth.shape[2]
-    place = np.tile(np.arange(rows) * 2 * counts, size) + (filled > 1) * counts + total
-    by_row = np.where(changed, sharing.worth.reshape(-1)[place], np.tile(sharing.kept_worth, size))
+    changed = (differing > 0) | (filled != copies.currently_filled)
+    place = copies.first_worth + (filled > 1) * sharing.worth.shape[2] + total
+    by_row = np.where(changed, sharing.worth.reshape(-1)[place], copies.kept_worth)
     return np.asarray(by_row.reshape(size, rows).sum(axis=1))
 
 
