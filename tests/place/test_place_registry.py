@@ -23,10 +23,10 @@ def test_settings_are_the_fields_of_a_placer() -> None:
         (
             "buddy",
             {"move": True},
-            r"placer buddy has no setting 'move', expected one of \['migrate', 'split'\]",
+            "unknown setting place.move; it has migrate, split",
         ),
-        ("spread", {"evict": True}, "placer spread has no setting 'evict', it has none"),
-        ("whole-nodes", {"evict": "no"}, "placer whole-nodes: evict must be of type bool, got 'no'"),
+        ("spread", {"evict": True}, "unknown setting place.evict; it has none"),
+        ("whole-nodes", {"evict": "maybe"}, "place.evict must be true or false, got 'maybe'"),
     ],
 )
 def test_what_is_not_there_is_named(name: str, settings: dict[str, Any], message: str) -> None:

@@ -1,7 +1,6 @@
 """`stretto reproduce`: a published table, made again."""
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -26,7 +25,6 @@ def reproduce(
     synthetic: Annotated[bool, typer.Option(help="Run made data instead.")] = False,
     scale: Annotated[float, typer.Option(help="Share of the workloads to run, 0 to 1.")] = 1.0,
     workers: Annotated[int, typer.Option(min=0, help="Simulations at once; 0: one a core.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Also write the table as a page here.")] = None,
     as_json: options.Json = False,
 ) -> None:
     """Make a table of a paper again and print it beside the published figures."""
@@ -37,10 +35,6 @@ def reproduce(
     paper, experiment = EXPERIMENTS[name]
     request = Request(None if synthetic else data_root(data), scale, workers, sys.stderr.isatty())
     made = run_experiment(name, paper, experiment, request)
-    if out is not None:
-        from stretto.experiments.page import write_page
-
-        write_page(made, out)
     if as_json:
         show_json(made.as_json())
         return

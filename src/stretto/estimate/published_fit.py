@@ -22,7 +22,7 @@ REMEMBERED = 16_384  # chosen
 @lru_cache(maxsize=REMEMBERED)
 def published_fit(observations: Observations) -> ThroughputModel:
     """The model at which the published search stops; remembered by content. InputError without points."""
-    from scipy.optimize import minimize  # takes a tenth of a second to import
+    from scipy.optimize import Bounds, minimize  # takes a tenth of a second to import
 
     if not observations:
         raise InputError("a fit needs at least one observation, got none")
@@ -48,7 +48,7 @@ def published_fit(observations: Observations) -> ThroughputModel:
         start,
         args=measured,
         jac=True,
-        bounds=np.column_stack([low, high]),
+        bounds=Bounds(low, high),
         method="L-BFGS-B",
         tol=TOLERANCE,
     ).x

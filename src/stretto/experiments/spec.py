@@ -8,7 +8,7 @@ from typing import Any
 from stretto.clusters import read_cluster
 from stretto.model import InputError, Policy
 from stretto.policies.registry import load_policy, policy_class
-from stretto.policies.settings import settings_of
+from stretto.settings import settings_of
 from stretto.sim.fairness import with_fairness
 from stretto.sim.profiles import read_profiles
 from stretto.sim.result import Result

@@ -71,6 +71,14 @@ class Cluster:
             raise InputError(f"cluster {self.name}: node names must differ")
         object.__setattr__(self, "node_index", index)
 
+    def __hash__(self) -> int:
+        """Of the name and nodes, computed once: clusters are keys of memo tables on a hot path."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.name, self.types, self.nodes))
+
     @cached_property
     def kind(self) -> IntArray:
         """(nodes,) index of each node's GPU type."""

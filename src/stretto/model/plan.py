@@ -111,18 +111,21 @@ class Plan:
 
 def actions_between(before: Placement, after: Placement) -> tuple[Action, ...]:
     """What turns one placement into the other: first all that releases GPUs, then all that takes them."""
-    if before is after:
-        return ()
+    touched = after.touched_since(before)
+    jobs = dict.fromkeys([*before, *after]) if touched is None else touched
     releasing: list[Action] = []
     taking: list[Action] = []
-    for job, old in before.items():
-        new = after.get(job)
+    for job in jobs:
+        old, new = before.get(job), after.get(job)
+        if old is new or old == new:
+            continue
         if new is None:
             releasing.append(Action(Verb.STOP, job, old, None))
-        elif new is not old and new != old:
+        elif old is None:
+            taking.append(Action(Verb.START, job, None, new))
+        else:
             verb = _verb(old, new)
             (releasing if verb is Verb.SHRINK else taking).append(Action(verb, job, old, new))
-    taking += [Action(Verb.START, job, None, new) for job, new in after.items() if job not in before]
     return (*releasing, *taking)
 
 

@@ -1,7 +1,6 @@
 """Placers by name."""
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 from stretto.model import InputError
@@ -11,6 +10,7 @@ from stretto.place.consolidate import Consolidated, Relaxed
 from stretto.place.fill import Placer
 from stretto.place.spread import Spread
 from stretto.place.whole_nodes import WholeNodes
+from stretto.settings import settings_of
 
 PLACERS: Mapping[str, type] = {
     "consolidated": Consolidated,
@@ -23,16 +23,8 @@ PLACERS: Mapping[str, type] = {
 
 
 def load_placer(name: str, **settings: Any) -> Placer:
-    """The placer of this name with these fields; raises InputError for a name or field that is not there."""
+    """The placer of this name with these fields, texts turned into values; InputError for wrong ones."""
     if name not in PLACERS:
         raise InputError(f"unknown placer {name!r}, expected one of {sorted(PLACERS)}")
-    known = {field.name: field.default for field in fields(PLACERS[name])}
-    for field, value in settings.items():
-        if field not in known:
-            expected = f"expected one of {sorted(known)}" if known else "it has none"
-            raise InputError(f"placer {name} has no setting {field!r}, {expected}")
-        if type(value) is not type(known[field]):
-            wanted = type(known[field]).__name__
-            raise InputError(f"placer {name}: {field} must be of type {wanted}, got {value!r}")
-    placer: Placer = PLACERS[name](**settings)
+    placer: Placer = PLACERS[name](**settings_of(PLACERS[name], settings, space="place"))
     return placer

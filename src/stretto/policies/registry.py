@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 from stretto.model import InputError, Policy, Trigger
-from stretto.policies.settings import did_you_mean, settings_of
+from stretto.settings import did_you_mean, settings_of
 
 POLICIES: dict[str, str] = {
     "edf": "stretto.policies.edf:EarliestDeadlineFirst",

@@ -122,6 +122,7 @@ class Sia:
         elastic = (menu.gpus >= jobs.min_gpus[:, None]) & (menu.gpus <= jobs.max_gpus[:, None])
         elastic &= menu.gpus <= np.maximum(largest, np.maximum(smallest, jobs.min_gpus[:, None]))
         valid &= np.where(menu.by_request, menu.fixed[:, None], elastic & ~menu.fixed[:, None])
+        valid &= (menu.reserved < 0)[:, None] | (menu.kind == menu.reserved[:, None])
         if self.first_type is FirstType.BLIND:
             goodput[~speeds.modelled] = 1.0
         return goodput, valid
@@ -199,7 +200,8 @@ class _Menu:
     requested_per_s: FloatArray  # (jobs, columns)
     fixed: BoolArray  # (jobs,) rigid, not preemptible or reserved: only the second sort will do
     insists: BoolArray  # (jobs,) not preemptible or reserved: must be served once it is let in
-    request: IntArray  # (jobs,) GPUs asked for
+    request: IntArray  # (jobs,) GPUs asked for, or reserved
+    reserved: IntArray  # (jobs,) type of the GPUs kept for a job, -1 none
     replica: IntArray  # (jobs, types) GPUs of one replica
     restart_s: FloatArray  # (jobs,) assumed cost of a restart
     most: int  # more GPUs than there are
@@ -208,13 +210,13 @@ class _Menu:
     def of(cls, snapshot: Snapshot, speeds: Speeds, configurations: Configurations) -> "_Menu":
         """The columns for these jobs; those by request only where somebody needs them."""
         jobs = snapshot.jobs
-        reserved = np.array([jobs[row].reserved is not None for row in range(len(jobs))], dtype=np.bool_)
-        request = jobs.gpus.copy()
-        for row in np.flatnonzero(reserved).tolist():
+        request, reserved = jobs.gpus.copy(), np.full(len(jobs), -1)
+        for row in range(len(jobs)):
             reservation = jobs[row].reserved
-            assert reservation is not None
-            request[row] = reservation[1]
-        insists = ~jobs.preemptible | reserved
+            if reservation is not None:
+                _, request[row], name = reservation
+                reserved[row] = snapshot.cluster.type_index(name)
+        insists = ~jobs.preemptible | (reserved >= 0)
         fixed = jobs.rigid | insists
         types = len(snapshot.cluster.types) if fixed.any() else 0
         width = len(configurations)
@@ -232,6 +234,7 @@ class _Menu:
             fixed=fixed,
             insists=insists,
             request=request,
+            reserved=reserved,
             replica=np.array(
                 [
                     one.limits.replica_gpus if one is not None else np.ones(len(snapshot.capacity))
@@ -260,7 +263,8 @@ class _Menu:
         rows = np.arange(len(column))
         by_configuration = served & ~self.by_request[0, at]
         inside = np.minimum(at, len(self.configurations) - 1)
-        possible = (self.gpus <= snapshot.cluster.capacity[self.kind]).any(axis=1)
+        of_its_sort = self.by_request == self.fixed[:, None]
+        possible = (of_its_sort & (self.gpus <= snapshot.cluster.capacity[self.kind])).any(axis=1)
         return Shares(
             gpus=np.where(served, self.gpus[rows, at], 0),
             kind=np.where(served, self.kind[at], -1),

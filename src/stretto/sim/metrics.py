@@ -105,7 +105,7 @@ def finish_time_fairness(jct_s: FloatArray, alone_s: FloatArray, weight: FloatAr
     shares = np.where(feasible, weight, 0.0)
     shares = shares / np.maximum(shares.sum(axis=1, keepdims=True), 1e-300)
     ratios = np.where(feasible, jct_s[:, None] / np.where(feasible, alone_s, 1.0), 0.0)
-    return np.asarray(np.where(feasible.any(axis=1), (shares * ratios).sum(axis=1), np.nan))
+    return np.where(feasible.any(axis=1), (shares * ratios).sum(axis=1), np.nan)
 
 
 def unfair_fraction(fairness: FloatArray) -> float:
@@ -140,8 +140,8 @@ def contention_over_life(
     total = np.concatenate([[0.0], np.cumsum(active)])
     first = np.searchsorted(sample_s, submitted_s, side="left")
     last = np.searchsorted(sample_s, completed_s, side="right")
-    count = np.maximum(last - first, 1)
-    return np.maximum((total[last] - total[first]) / count, 1.0)
+    mean_active: FloatArray = (total[last] - total[first]) / np.maximum(last - first, 1)
+    return np.maximum(mean_active, 1.0)
 
 
 def significance(system: FloatArray, baseline: FloatArray) -> float:

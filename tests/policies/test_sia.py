@@ -1,0 +1,283 @@
+"""Sia's program on the paper's example and on tiny clusters."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stretto.estimate.estimators import OnlineGoodput
+from stretto.model import (
+    NOTHING_OBSERVED,
+    Adaptivity,
+    Cluster,
+    Evidence,
+    GpuType,
+    InputError,
+    Job,
+    Observations,
+    Point,
+    Shares,
+    TrainingLimits,
+    Why,
+    cluster_of,
+    powers_and_whole_nodes,
+    virtual_nodes,
+)
+from stretto.policies.sia import Discount, FirstType, Sia
+from stretto.testing.builders import a_job, a_snapshot, grant, some_progress, speeds_of
+
+A, B = GpuType("A"), GpuType("B")
+TABLE_1 = cluster_of("table 1", (A, 1, 2), (B, 1, 4))  # the running example of section 3.4
+GOODPUT = [[1, 1, 2, 3, 4], [2, 4, 1, 2, 3]]  # columns (1,1,A) (1,2,A) (1,1,B) (1,2,B) (1,4,B)
+T4, RTX, A100 = GpuType("t4", max_nodes_per_job=16), GpuType("rtx"), GpuType("a100")
+
+
+def limits(types: int, restart_s: float = 30.0, replica_gpus: Sequence[int] | None = None) -> TrainingLimits:
+    return TrainingLimits(
+        init_batch=32,
+        max_batch=4096,
+        min_local=np.full(types, 8),
+        max_local=np.full(types, 256),
+        single_per_s=np.linspace(100.0, 300.0, types),
+        replica_gpus=np.array(replica_gpus or [1] * types),
+        restart_s=restart_s,
+        reach_gpus=512,
+    )
+
+
+def evidence(jobs: int, types: int, **rest: Any) -> list[Evidence]:
+    return [Evidence(limits(types, **rest), (NOTHING_OBSERVED,) * types, np.nan, np.nan) for _ in range(jobs)]
+
+
+def allocate(
+    policy: Sia,
+    cluster: Cluster,
+    jobs: Sequence[Job],
+    goodput: Any,
+    held: Any = None,
+    now_s: float = 10_000.0,
+    progress: Any = None,
+    shown: list[Evidence] | None = None,
+    **speeds: Any,
+) -> Shares:
+    types = len(cluster.types)
+    snapshot = a_snapshot(
+        *jobs,
+        cluster=cluster,
+        held=held,
+        now_s=now_s,
+        known_progress=progress or some_progress(len(jobs)),
+        known_evidence=shown or evidence(len(jobs), types),
+    )
+    believed = speeds_of(powers_and_whole_nodes(cluster), goodput, types=types, **speeds)
+    return policy.allocate(snapshot, believed)
+
+
+def given(shares: Shares, cluster: Cluster) -> list[tuple[int, str]]:
+    return [
+        (int(gpus), cluster.type_names[int(kind)] if kind >= 0 else "-")
+        for gpus, kind in zip(shares.gpus, shares.kind, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("power", [1.0, 0.5, -0.5])
+def test_w_s1_the_papers_example_is_chosen_for_every_fairness_power(power: float) -> None:
+    jobs = [a_job("1"), a_job("2")]
+    shares = allocate(Sia(fairness_power=power), TABLE_1, jobs, GOODPUT)
+    assert given(shares, TABLE_1) == [(4, "B"), (2, "A")]
+
+
+def value_of(policy: Sia, rows: Sequence[int], columns: Sequence[int]) -> float:
+    """Sum of G^p of a choice on the example, from the published matrix."""
+    chosen = zip(rows, columns, strict=True)
+    worth = np.array([GOODPUT[row][column] for row, column in chosen], dtype=np.float64)
+    return float((worth**policy.fairness_power).sum())
+
+
+def test_w_s1_the_choice_and_its_runner_up_are_worth_what_the_paper_says() -> None:
+    assert value_of(Sia(fairness_power=1.0), (0, 1), (4, 1)) == 8
+    assert value_of(Sia(fairness_power=1.0), (0, 1), (3, 1)) == 7
+    assert value_of(Sia(fairness_power=0.5), (0, 1), (4, 1)) == pytest.approx(4.0)
+    assert value_of(Sia(), (0, 1), (4, 1)) == pytest.approx(1.0)
+    assert value_of(Sia(), (0, 1), (3, 1)) == pytest.approx(1.0774, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("age_s", "restarts", "restart_s", "factor"),
+    [(3600, 2, 30, 0.9752), (600, 3, 120, 0.3333), (300, 0, 250, 0.5455), (100, 1, 120, 1.0)],
+)
+def test_w_s2_the_restart_factor_decides_whether_a_better_configuration_is_taken(
+    age_s: float, restarts: int, restart_s: float, factor: float
+) -> None:
+    """A job on one GPU moves to two exactly where these are 1/r times as good."""
+    cluster = cluster_of("one node", (A, 1, 2))
+
+    def moves(gain: float) -> bool:
+        shares = allocate(
+            Sia(discount=Discount.PAPER),
+            cluster,
+            [a_job("j")],
+            [[1.0, gain]],
+            held={"j": grant(0, n0=1)},
+            now_s=age_s,
+            progress=some_progress(1, restarts=[restarts]),
+            shown=evidence(1, 1, restart_s=restart_s),
+        )
+        return int(shares.gpus[0]) == 2
+
+    assert moves(1.002 / factor)
+    assert not moves(0.998 / factor)
+
+
+@pytest.mark.parametrize(
+    ("discount", "expected"), [(Discount.PAPER, 0), (Discount.ROBUST, 1)], ids=["paper", "robust"]
+)
+def test_w_s3_below_a_factor_of_0_8264_a_job_is_rather_stopped_than_made_smaller(
+    discount: Discount, expected: int
+) -> None:
+    """One of two GPUs goes to a job that must be served; (r · 1)^-0.5 > 1.1 where r < 0.8264."""
+    cluster = cluster_of("one node", (A, 1, 2))
+    shares = allocate(
+        Sia(discount=discount),
+        cluster,
+        [a_job("old"), a_job("new", at_s=900.0, preemptible=False)],
+        [[1.0, 1.5], [1.0, np.nan]],
+        held={"old": grant(0, n0=2)},
+        requested_per_s=np.ones((2, 1)),
+        now_s=1000.0,
+        progress=some_progress(2, restarts=[7, 0]),  # r = (1000 - 210) / 1030 = 0.767
+    )
+    assert shares.gpus.tolist() == [expected, 1]
+
+
+def test_w_s4_the_printed_sign_of_lambda_would_reward_waiting() -> None:
+    """With λ = 5 and p = 1, equation 2 as printed is largest for nobody being served; ours is not."""
+    printed_if_served = 8 + 5 * 0
+    printed_if_all_wait = 0 + 5 * 2
+    assert printed_if_all_wait > printed_if_served
+    shares = allocate(Sia(fairness_power=1.0, wait_penalty=5.0), TABLE_1, [a_job("1"), a_job("2")], GOODPUT)
+    assert given(shares, TABLE_1) == [(4, "B"), (2, "A")]
+
+
+def test_w_s6_configurations_are_powers_within_a_node_and_whole_nodes() -> None:
+    assert len(powers_and_whole_nodes(cluster_of("t4", (T4, 16, 4)))) == 18
+    assert len(powers_and_whole_nodes(cluster_of("rtx", (RTX, 3, 8)))) == 6
+    assert len(powers_and_whole_nodes(cluster_of("a100", (A100, 2, 8)))) == 5
+    assert len(powers_and_whole_nodes(cluster_of("mixed", (T4, 6, 4), (A100, 2, 8), (RTX, 3, 8)))) == 19
+    assert virtual_nodes(12) == (8, 4)
+
+
+def test_a_job_that_never_ran_starts_with_one_gpu_of_the_type_that_its_profile_favours() -> None:
+    cluster = cluster_of("mixed", (T4, 2, 4), (A100, 1, 8))
+    snapshot = a_snapshot(
+        a_job("new"),
+        cluster=cluster,
+        known_progress=some_progress(1),
+        known_evidence=evidence(1, 2),
+    )
+    policy = Sia(first_type=FirstType.PROFILED)
+    speeds = OnlineGoodput().estimate(snapshot, policy.configurations(cluster))
+    assert given(policy.allocate(snapshot, speeds), cluster) == [(1, "a100")]
+
+
+def test_a_job_grows_to_at_most_twice_the_gpus_on_which_it_was_observed() -> None:
+    cluster = cluster_of("one node", (A, 1, 8))
+    observed = np.array([[2]])
+    shares = allocate(Sia(), cluster, [a_job("j")], [[1.0, 2.0, 4.0, 8.0]], observed_gpus=observed)
+    assert shares.gpus.tolist() == [4]
+
+
+def test_a_restarting_job_keeps_what_it_has() -> None:
+    progress = some_progress(2, recovering=[True, False], restarts=[1, 0])
+    shares = allocate(
+        Sia(), TABLE_1, [a_job("1"), a_job("2")], GOODPUT, held={"1": grant(0, n0=1)}, progress=progress
+    )
+    assert given(shares, TABLE_1)[0] == (1, "A")
+
+
+def test_a_rigid_job_gets_what_it_asked_for_on_its_best_type_or_waits() -> None:
+    cluster = cluster_of("mixed", (A, 1, 8), (B, 1, 8))
+    rigid = [a_job(name, gpus=6, adaptivity=Adaptivity.RIGID) for name in "123"]
+    nothing = np.full((3, len(powers_and_whole_nodes(cluster))), np.nan)
+    shares = allocate(Sia(), cluster, rigid, nothing, requested_per_s=np.array([[1.0, 3.0]] * 3))
+    assert sorted(given(shares, cluster)) == [(0, "-"), (6, "A"), (6, "B")]
+
+
+def test_hybrid_parallel_jobs_run_on_whole_replicas() -> None:
+    """A replica is 2 GPUs of A and 4 of B (section 3.4); estimates are NaN for anything else."""
+    cluster = cluster_of("mixed", (A, 1, 8), (B, 2, 8))
+    shown = [
+        Evidence(
+            limits(2, replica_gpus=[2, 4]),
+            (
+                Observations((Point(1, 1, 8, 0.1, 0.1), Point(1, 2, 8, 0.1, 0.11))),
+                NOTHING_OBSERVED,
+            ),
+            1.0,
+            10.0,
+        )
+    ]
+    snapshot = a_snapshot(
+        a_job("gpt", min_gpus=2),
+        cluster=cluster,
+        now_s=500,
+        known_progress=some_progress(1),
+        known_evidence=shown,
+    )
+    policy = Sia()
+    speeds = OnlineGoodput().estimate(snapshot, policy.configurations(cluster))
+    possible = [
+        (int(gpus), int(kind))
+        for gpus, kind, value in zip(
+            speeds.configurations.gpus, speeds.configurations.kind, speeds.per_s[0], strict=True
+        )
+        if value > 0
+    ]
+    assert possible == [(2, 0), (4, 0), (8, 0), (4, 1), (8, 1), (16, 1)]
+    assert (int(policy.allocate(snapshot, speeds).gpus[0])) in (4, 8)
+
+
+def test_a_job_that_may_not_be_stopped_is_let_in_while_its_demand_fits_and_then_kept() -> None:
+    cluster = cluster_of("one node", (A, 1, 4))
+    jobs = [a_job("a", gpus=3, preemptible=False), a_job("b", gpus=3, preemptible=False), a_job("c")]
+    speeds: dict[str, Any] = {"requested_per_s": np.ones((3, 1))}
+    goodput = [[1, 1, 1], [1, 1, 1], [1, 2, 4]]
+    first = allocate(Sia(), cluster, jobs, goodput, **speeds)
+    assert first.gpus.tolist() == [3, 0, 1]
+    later = allocate(Sia(), cluster, jobs, goodput, held={"a": grant(0, n0=3)}, **speeds)
+    assert later.gpus.tolist() == [3, 0, 1]
+
+
+def test_a_reservation_is_kept_whatever_it_costs_the_others() -> None:
+    cluster = cluster_of("mixed", (A, 1, 4), (B, 1, 4))
+    jobs = [a_job("r", reserved=(1, 4, "B")), a_job("x")]
+    shares = allocate(
+        Sia(),
+        cluster,
+        jobs,
+        [[1, 2, 3, 1, 2, 3], [1, 2, 3, 10, 20, 30]],
+        requested_per_s=np.ones((2, 2)),
+    )
+    assert given(shares, cluster) == [(4, "B"), (4, "A")]
+
+
+def test_a_job_that_no_type_can_hold_is_told_so() -> None:
+    cluster = cluster_of("one node", (A, 1, 4))
+    big = a_job("big", gpus=8, adaptivity=Adaptivity.RIGID)
+    shares = allocate(Sia(), cluster, [big], [[np.nan] * 3], requested_per_s=np.ones((1, 1)))
+    assert shares.why.of(0) is Why.TOO_LARGE
+
+
+def test_prices_and_a_certified_gap_come_with_the_shares() -> None:
+    jobs = [a_job(str(number)) for number in range(6)]
+    shares = allocate(Sia(), TABLE_1, jobs, GOODPUT * 3)
+    assert shares.prices is not None
+    assert shares.prices.shape == (2,)
+    assert shares.gap == pytest.approx(0.0, abs=1e-9)
+    assert (shares.why.code[shares.gpus == 0] == Why.WORTH_LESS).all()
+
+
+def test_a_fairness_power_of_zero_is_refused() -> None:
+    with pytest.raises(InputError, match="fairness_power must not be 0"):
+        Sia(fairness_power=0.0)
