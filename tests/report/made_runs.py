@@ -10,6 +10,7 @@ from stretto.report.content import ClusterFacts, Comparison, Intervals, Note, Ru
 
 HETERO_64 = ClusterFacts("sia-hetero-64", ("t4", "a100", "rtx2080ti"), (24, 16, 24), nodes=11)
 SPEEDS = {"stretto": 1.0, "sia": 1.45, "pollux": 1.9, "gavel": 2.5, "fifo": 3.6}  # run time, as a multiple
+ROUND_S = 60.0
 CLASSES = ("resnet18 (S)", "bert (M)", "deepspeech2 (M)", "yolov3 (L)", "resnet50 (XL)")
 
 
@@ -55,7 +56,7 @@ def a_run(
     )
     jct_s = queue_s + run_s
     intervals = _intervals(chance, submitted_s, queue_s, jct_s, size)
-    rounds_s = np.arange(0.0, float((submitted_s + jct_s).max()) + 60, 60)
+    rounds_s = np.arange(0.0, float((submitted_s + jct_s).max()) + ROUND_S, ROUND_S)
     busy = _busy(intervals, rounds_s)
     active = np.array([((submitted_s <= t) & (submitted_s + jct_s > t)).sum() for t in rounds_s])
     fairness = jct_s / (alone_s * 1.4)
@@ -83,7 +84,12 @@ def a_run(
         labels=tuple(CLASSES[index] for index in size),
         fairness=fairness,
         lateness_s=lateness_s,
-        settings={"sim.fidelity": "artifact", "sim.round_s": 60, "policy.name": policy, "policy.p": -0.5},
+        settings={
+            "sim.fidelity": "artifact",
+            "sim.round_s": ROUND_S,
+            "policy.name": policy,
+            "policy.p": -0.5,
+        },
         wall_s=2.1 * slowness,
         peak_rss_mb=180.0,
     )
@@ -135,7 +141,7 @@ def _summary(
     decisions_ms: FloatArray,
 ) -> dict[str, float | int | str | None]:
     """The fields of a summary, computed from the made series."""
-    held_h = float(((intervals.end_s - intervals.start_s) * intervals.gpus).sum()) / 3_600
+    held_h = float(busy.sum()) * ROUND_S / 3_600
     with_deadline = np.isfinite(lateness_s)
     return {
         "completed": jct_s.size,

@@ -137,7 +137,8 @@ def _job_by_job(pairing: Pairing) -> Card:
         return Card("Job by job", "Unknown", "No job completed under both.")
     text = (
         f"of {plural(jobs.jobs, 'job')} finish sooner than under {pairing.other.policy}, "
-        f"{share(jobs.slower)} later; half of the jobs take at least {times(jobs.median_ratio)} as long there."
+        f"{share(jobs.slower)} later; half of the jobs take at least {times(jobs.median_ratio)} as long "
+        "there."
     )
     return Card("Job by job", share(jobs.faster), text)
 
