@@ -128,3 +128,11 @@ def test_the_same_run_twice_is_refused() -> None:
 def test_a_column_of_another_length_is_refused_with_both_shapes() -> None:
     with pytest.raises(InputError, match=r"queue_s must have shape \(3,\), got \(2,\)"):
         replace(a_run("a", jobs=3), queue_s=np.zeros(2))
+
+
+def test_what_a_run_cost_stands_beside_its_summary() -> None:
+    run = replace(
+        a_run("a", jobs=3), summary={"avg_jct_s": 5.0, "peak_rss_mb": 90}, wall_s=7.0, peak_rss_mb=None
+    )
+    assert (run.metric("avg_jct_s"), run.metric("wall_s"), run.metric("peak_rss_mb")) == (5.0, 7.0, 90.0)
+    assert np.isnan(run.metric("makespan_s"))

@@ -60,7 +60,7 @@ class RunSeries:
     fairness: FloatArray | None = None  # (jobs,) finish-time fairness rho; NaN where unknown
     lateness_s: FloatArray | None = None  # (jobs,) completion minus deadline; NaN without one, inf if never
     settings: Mapping[str, Value] = field(default_factory=dict)  # resolved, e.g. "sim.fidelity"
-    wall_s: float | None = None  # of the whole simulation
+    wall_s: float | None = None  # of the whole simulation; None: as the summary says, if it does
     peak_rss_mb: float | None = None
 
     def __post_init__(self) -> None:
@@ -101,8 +101,9 @@ class RunSeries:
         return np.asarray(self.jct_s - self.queue_s, dtype=np.float64)
 
     def metric(self, key: str) -> float:
-        """A number of the summary; NaN where it does not apply or is no number."""
-        value = self.summary.get(key)
+        """A number of the summary, or of the run's own cost; NaN where it does not apply or is no number."""
+        cost: Mapping[str, Value] = {"wall_s": self.wall_s, "peak_rss_mb": self.peak_rss_mb}
+        value = cost[key] if cost.get(key) is not None else self.summary.get(key)
         return float(value) if isinstance(value, int | float) else float("nan")
 
 
