@@ -31,8 +31,10 @@ format: $(DEV) ## Put every file into the house layout
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: $(PACKAGE) ## Time the solver and a decision on this machine
-	$(BIN)/stretto bench solver --jobs 1000 --gpus 2048 --types 3
+bench: export OMP_NUM_THREADS = 1
+bench: $(PACKAGE) ## Time solver, placers and decisions on this machine; leave it otherwise idle
+	$(BIN)/python benchmarks/solver.py
+	$(BIN)/python benchmarks/placement.py
 	$(BIN)/stretto bench decide --cluster sia-hetero-64 --trace demo --policy sia
 
 clean: ## Remove the virtual environment, caches and results
