@@ -28,7 +28,8 @@ class History:
     active: list[int] = field(default_factory=list)  # unfinished submitted jobs then
     waiting: list[int] = field(default_factory=list)  # of these, those that hold no GPU after it
     busy: list[IntArray] = field(default_factory=list)  # GPUs held by type after it
-    usable: list[IntArray] = field(default_factory=list)  # GPUs on usable nodes by type
+    usable: list[IntArray] = field(default_factory=list)  # GPUs on usable nodes by type then
+    capacity: list[tuple[float, IntArray]] = field(default_factory=list)  # the same, from each change on
     prices: list[tuple[float, FloatArray]] = field(default_factory=list)
     dropped: list[tuple[float, JobId, str]] = field(default_factory=list)  # actions that no longer applied
     preemptions: int = 0  # stops of running jobs by the scheduler

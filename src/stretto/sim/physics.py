@@ -64,6 +64,11 @@ class Physics:
         """Whether it runs epoch by epoch."""
         return row in self.training
 
+    def epochs(self, row: int) -> int:
+        """Epochs that a training job has finished; 0 for a recorded one."""
+        run = self.training.get(row)
+        return run.epoch if run is not None else 0
+
     def needs_watching(self, row: int, watches_training: bool) -> bool:
         """Whether the world must look at it between decisions."""
         return watches_training or row not in self.training
@@ -89,7 +94,10 @@ class Physics:
         run = self.training.get(row)
         if run is not None:
             return run.give(after.kind, shape, moved, now_s)
-        overhead_s = self.settings.restart_s if resumes and moved else 0.0
+        if moved:
+            overhead_s = self.settings.restart_s if resumes else 0.0
+        else:
+            overhead_s = max(float(self.recorded.since_s[row]) - now_s, 0.0)  # what it has not sat out yet
         self._ends_s[row] = self.recorded.give(row, after.kind, sum(shape), now_s, overhead_s)
         return moved
 
@@ -129,8 +137,13 @@ class Physics:
         held = books.held_gpus[rows]
         since_s = np.where(held > 0, now_s - books.held_since_s[rows], 0.0)
         starts = books.starts[rows]
-        training = self.training
-        listed = rows.tolist()
+        recovering = (held > 0) & (self.recorded.since_s[rows] > now_s)
+        epochs = np.zeros(len(rows), dtype=np.int64)
+        for position, row in enumerate(rows.tolist() if self.training else ()):
+            run = self.training.get(row)
+            if run is not None:
+                epochs[position] = run.epoch
+                recovering[position] = bool(run.shape) and run.countdown_s > 0
         return Progress(
             executed_s=books.executed_s[rows] + since_s,
             attained_gpu_s=books.attained_gpu_s[rows] + held * since_s,
@@ -138,18 +151,8 @@ class Physics:
             last_stop_s=books.last_stop_s[rows],
             restarts=np.maximum(starts - 1, 0),
             largest_held_gpus=books.largest_held[rows],
-            epochs=np.array([training[row].epoch if row in training else 0 for row in listed], dtype=np.int64)
-            if training
-            else np.zeros(len(rows), dtype=np.int64),
-            recovering=np.array(
-                [
-                    row in training and training[row].countdown_s > 0 and bool(training[row].shape)
-                    for row in listed
-                ],
-                dtype=np.bool_,
-            )
-            if training
-            else self.recorded.since_s[rows] > now_s,
+            epochs=epochs,
+            recovering=recovering,
         )
 
     def _durations(self, rows: IntArray, now_s: float) -> Durations:
@@ -172,7 +175,7 @@ class Physics:
     def _alone(self, row: int, run: TrainingRun) -> tuple[float, float]:
         """(whole, remaining) seconds of a training job on what it asked for, on its fastest GPU type."""
         job = self.requests.jobs[row]
-        ends_s = alone_s(run.truth, job.gpus, job.batch_size)
+        ends_s = alone_s(run.truth, job.gpus, job.batch_size or run.truth.limits.init_batch)
         ends = run.truth.epoch_ends
         if not ends_s:
             return inf, inf

@@ -123,7 +123,7 @@ class TrainingRun:
                 self.progress += rate * left_s
                 left_s = 0.0
             else:
-                spent_s = float(round(needed / rate)) if whole_seconds else needed / rate
+                spent_s = min(float(round(needed / rate)) if whole_seconds else needed / rate, left_s)
                 left_s -= spent_s
                 self.progress = self.truth.epoch_ends[self.epoch]
                 self.epoch += 1

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from math import ceil, inf, isfinite, isnan
+from typing import NoReturn
 
 import numpy as np
 
@@ -14,8 +15,10 @@ from stretto.model import (
     BadPlan,
     CapacityNotice,
     Cluster,
+    IntArray,
     JobTable,
     Memory,
+    Placement,
     Plan,
     Requests,
     Snapshot,
@@ -28,6 +31,8 @@ from stretto.model import (
 from stretto.sim.history import Held, History
 from stretto.sim.physics import Physics
 from stretto.sim.settings import Fidelity, SimSettings
+
+SAME_MOMENT_S = 1e-6  # chosen: what is due so soon after another look at a job is due with it
 
 
 class Turn(IntEnum):
@@ -49,6 +54,10 @@ class CapacityEvent:
     node: int
     usable: bool
     notice_s: float = 0.0  # how long before it is announced
+
+
+class Starved(BadPlan):
+    """Jobs wait, and nothing will ever start them."""
 
 
 class SimulatedWorld:
@@ -82,6 +91,8 @@ class SimulatedWorld:
         self.version = 0
         self.memory: Memory = None
         self.usable = np.ones(len(cluster.nodes), dtype=np.bool_)
+        self.usable_gpus = cluster.capacity
+        self.history.capacity.append((0.0, self.usable_gpus))
         self.notices: list[CapacityNotice] = []
         self.placement = no_placement(cluster)
         self.active: list[int] = []  # rows of submitted, unfinished jobs, ascending
@@ -98,10 +109,12 @@ class SimulatedWorld:
         self.largest_held = np.zeros(jobs, dtype=np.int64)
         self.completed_s = np.full(jobs, np.nan)
         self._row_of = {job.id: row for row, job in enumerate(self.requests.jobs)}
-        self._rows: np.ndarray | None = None
+        self._rows: IntArray | None = None
         self._due: set[Trigger] = set()
         self._events: list[tuple[float, int, int, int]] = []  # (time, turn, row or index, stamp)
         self._stamp = np.zeros(jobs, dtype=np.int64)
+        self._watched_s = np.full(jobs, inf)  # for when the job's valid event is queued
+        self._advanced_s = 0.0  # up to when all training jobs have run
         self._next_arrival = 0
         self._wake_s = inf
         self._round_s = triggers.round_s if Trigger.ROUND in triggers.on else None
@@ -118,14 +131,17 @@ class SimulatedWorld:
     # ── wait ──────────────────────────────────────────────────────────────────────────────────────
 
     def wait(self) -> bool:
-        """Go on to the next moment at which the policy wants to be asked; False once all jobs are done."""
+        """Go on to the next moment at which the policy wants to be asked; False once all jobs are done.
+
+        Raises Starved where jobs wait and nothing will ever happen again.
+        """
         self._due.clear()
         while self.unfinished:
             if not self._due or self._next_s() <= self.now_s:
-                if not self._step():
-                    return False
+                self._step()
                 continue
-            if self.active or self._due & {Trigger.CAPACITY}:
+            self._advance_all()
+            if self.active or Trigger.CAPACITY in self._due:
                 return True
             self._due.clear()
         return False
@@ -148,12 +164,11 @@ class SimulatedWorld:
         number = max(ceil(earliest_s / self._round_s), self._rounds_served)
         return number * self._round_s
 
-    def _step(self) -> bool:
-        """Process everything of the next instant; False where nothing will ever happen again."""
-        at_s = self._next_s()
+    def _step(self) -> None:
+        """Process everything of the next instant."""
+        at_s = max(self._next_s(), self.now_s)  # a multiple of the period may lie a rounding error behind
         if not isfinite(at_s):
             self._refuse_to_wait_for_ever()
-            return False
         self.now_s = at_s
         while self._events and self._events[0][0] <= at_s:
             _, turn, index, stamp = heapq.heappop(self._events)
@@ -165,18 +180,17 @@ class SimulatedWorld:
             elif turn == Turn.PROFILED:
                 self._admit(index)
                 self._note(Trigger.PROFILE_DONE)
+                self._note(Trigger.ARRIVAL)  # to a scheduler that knows nothing of profiling it comes now
         while self._arrival_s() <= at_s:
             self._arrive(self._next_arrival)
             self._next_arrival += 1
         if self._wake_s <= at_s:
             self._wake_s = inf
             self._due.add(Trigger.WAKE)
-        if self._next_round_s() <= at_s:
-            self._advance_all()
-            self._rounds_served = round(at_s / self._round_s) + 1 if self._round_s else 0
+        if self._round_s is not None and self._next_round_s() <= at_s:
+            self._rounds_served = round(at_s / self._round_s) + 1
             if self.active:
                 self._due.add(Trigger.ROUND)
-        return True
 
     def _note(self, trigger: Trigger) -> None:
         if trigger in self.triggers.on:
@@ -201,35 +215,55 @@ class SimulatedWorld:
 
     def _attend(self, row: int) -> None:
         """A job has come to the end of an epoch, or of itself."""
-        completed_s = self.physics.advance(row, self.now_s)
-        if not isnan(completed_s):
-            self._finish(row, completed_s)
-            self._note(Trigger.COMPLETION)
+        self._watched_s[row] = inf
+        epochs = self.physics.epochs(row)
+        if self._advance(row):
             return
-        self._note(Trigger.EPOCH_END)
+        if self.physics.epochs(row) > epochs:
+            self._note(Trigger.EPOCH_END)
         self._watch(row)
+
+    def _advance(self, row: int) -> bool:
+        """Run one job up to now; whether it has ended, and so left."""
+        completed_s = self.physics.advance(row, self.now_s)
+        if isnan(completed_s):
+            return False
+        self._finish(row, completed_s)
+        self._note(Trigger.COMPLETION)
+        return True
 
     def _watch(self, row: int) -> None:
         """Have the job looked at when it next needs it."""
         if not self.physics.needs_watching(row, self._watches_jobs):
             return
-        self._stamp[row] += 1
-        at_s = self.physics.next_s(row)
+        at_s = max(self.physics.next_s(row), self.now_s)
+        if abs(at_s - self._watched_s[row]) <= SAME_MOMENT_S:
+            return
+        self._unwatch(row)
         if isfinite(at_s):
-            heapq.heappush(self._events, (max(at_s, self.now_s), Turn.JOB, row, int(self._stamp[row])))
+            self._watched_s[row] = at_s
+            heapq.heappush(self._events, (at_s, Turn.JOB, row, int(self._stamp[row])))
+
+    def _unwatch(self, row: int) -> None:
+        """Forget what is queued for a job."""
+        self._stamp[row] += 1
+        self._watched_s[row] = inf
 
     def _advance_all(self) -> None:
-        """Bring every training job up to a round; those that ended since the last one leave."""
+        """Bring every training job up to now: a decision sees it as it stands; whoever has ended leaves."""
+        if self._advanced_s == self.now_s or not self.physics.training:
+            return
+        self._advanced_s = self.now_s
         for row in [row for row in self.active if self.held_gpus[row] and self.physics.is_training(row)]:
-            completed_s = self.physics.advance(row, self.now_s)
-            if not isnan(completed_s):
-                self._finish(row, completed_s)
-                self._note(Trigger.COMPLETION)
-            elif self._watches_jobs:
+            epochs = self.physics.epochs(row)
+            if not self._advance(row):
+                if self.physics.epochs(row) > epochs:
+                    self._note(Trigger.EPOCH_END)
                 self._watch(row)
 
     def _finish(self, row: int, completed_s: float) -> None:
         self.completed_s[row] = completed_s
+        self._unwatch(row)
         # The artifact's GPUs stay with a job until the round after its end, and count.
         until_s = self.now_s if self.settings.fidelity is Fidelity.ARTIFACT else completed_s
         self._release(row, until_s, ran_until_s=completed_s)
@@ -248,17 +282,21 @@ class SimulatedWorld:
             ]
             self.usable = self.usable.copy()
             self.usable[event.node] = event.usable
+            usable_gpus = np.where(self.usable, self.cluster.node_gpus, 0)
+            self.usable_gpus = np.bincount(self.cluster.kind, usable_gpus, len(self.cluster.types)).astype(
+                int
+            )
+            self.history.capacity.append((self.now_s, self.usable_gpus))
             if not event.usable:
                 self._evict(event.node)
         self._membership_changed()
         self._note(Trigger.CAPACITY)
 
     def _evict(self, node: int) -> None:
-        """Whoever still runs on a node that goes away is stopped."""
+        """Whoever still runs on a node that goes away is stopped; whoever has ended meanwhile leaves."""
         for job, allocation in list(self.placement.items()):
-            if node in allocation.nodes:
-                row = self._row_of[job]
-                self.physics.advance(row, self.now_s)
+            row = self._row_of[job]
+            if node in allocation.nodes and not self._advance(row):
                 self._stop(row)
                 self.placement = self.placement.changed({job: None})
 
@@ -293,41 +331,46 @@ class SimulatedWorld:
     # ── act ───────────────────────────────────────────────────────────────────────────────────────
 
     def act(self, plan: Plan) -> None:
-        """Carry out what still applies, release before take."""
-        valid = [action for action in plan.actions if self._applies(action)]
-        if len(valid) == len(plan.actions) and self.placement is plan.placement:
-            pass
-        elif valid:
-            changes = {action.job: action.after for action in valid}
-            self.placement = self.placement.changed(changes)
-        for action in valid:
+        """Carry out what still applies, release before take; the rest is dropped with a reason."""
+        self._advance_all()
+        actions = self._still_apply(plan.actions)
+        if actions:
+            self.placement = self.placement.changed({action.job: action.after for action in actions})
+        for action in actions:
             self._carry_out(action)
         self.memory = plan.memory
-        if plan.wake_s is not None:
-            self._wake_s = plan.wake_s if plan.wake_s > self.now_s else inf
+        self._wake_s = plan.wake_s if plan.wake_s is not None and plan.wake_s > self.now_s else inf
         self._sample(plan)
 
-    def _applies(self, action: Action) -> bool:
-        row = self._row_of[action.job]
-        reason = ""
-        if not isnan(self.completed_s[row]):
-            reason = "the job has ended"
-        elif self.placement.get(action.job) != action.before:
-            reason = "its GPUs have changed since"
-        elif action.after is not None and not self.usable[list(action.after.nodes)].all():
-            reason = "a node has gone"
+    def _still_apply(self, actions: Sequence[Action]) -> list[Action]:
+        """Those of which neither the job nor the GPUs have changed since the plan was made."""
+        kept = [action for action in actions if not self._dropped(action, self._why_stale(action))]
+        while len(kept) < len(actions):  # what was dropped may hold on to GPUs that others were to get
+            actions = kept
+            released = self.placement.changed({action.job: None for action in actions})
+            kept = [action for action in actions if not self._dropped(action, _why_taken(action, released))]
+        return kept
+
+    def _why_stale(self, action: Action) -> str:
+        if not isnan(self.completed_s[self._row_of[action.job]]):
+            return "the job has ended"
+        if self.placement.get(action.job) != action.before:
+            return "its GPUs have changed since"
+        if action.after is not None and not self.usable[list(action.after.nodes)].all():
+            return "a node has gone"
+        return ""
+
+    def _dropped(self, action: Action, reason: str) -> bool:
         if reason:
             self.history.dropped.append((self.now_s, action.job, reason))
-        return not reason
+        return bool(reason)
 
     def _carry_out(self, action: Action) -> None:
         row = self._row_of[action.job]
         after = action.after
         if after is None:
-            self.physics.advance(row, self.now_s)
             self._stop(row)
             return
-        self.physics.advance(row, self.now_s)
         shape = after.shape
         gpus = sum(shape)
         moved = action.verb is not Verb.RETUNE
@@ -348,7 +391,7 @@ class SimulatedWorld:
         self.physics.take(row, self.now_s)
         self._release(row, self.now_s, self.now_s)
         self.last_stop_s[row] = self.now_s
-        self._stamp[row] += 1
+        self._unwatch(row)
         self.history.preemptions += 1
 
     def _release(self, row: int, until_s: float, ran_until_s: float) -> None:
@@ -370,12 +413,29 @@ class SimulatedWorld:
         history.active.append(len(self.active))
         history.waiting.append(len(self.active) - len(self.placement))
         history.busy.append(busy)
+        history.usable.append(self.usable_gpus)
         if plan.prices is not None:
             history.prices.append((self.now_s, plan.prices))
-        self._idle = 0 if len(self.placement) else self._idle + 1
+        self._idle = 0 if len(self.placement) or self._waits_for_nodes() else self._idle + 1
         if self._idle > self.settings.max_idle_rounds:
             self._refuse_to_wait_for_ever()
 
-    def _refuse_to_wait_for_ever(self) -> None:
-        names = [self.requests.jobs[row].id for row in self.active[:3]]
-        raise BadPlan(f"{len(self.active)} jobs wait and nothing will start them, among them {names}")
+    def _waits_for_nodes(self) -> bool:
+        """Whether there are none, and some will come."""
+        return not self.usable_gpus.any() and any(turn == Turn.CAPACITY for _, turn, _, _ in self._events)
+
+    def _refuse_to_wait_for_ever(self) -> NoReturn:
+        names = ", ".join(self.requests.jobs[row].id for row in self.active[:3])
+        raise Starved(
+            f"at {self.now_s:g} s {len(self.active)} jobs wait and nothing will start them, first {names}"
+        )
+
+
+def _why_taken(action: Action, released: Placement) -> str:
+    """Whether somebody still holds what a job was to get."""
+    after = action.after
+    if after is not None and any(
+        int(released.busy[node]) & mask for node, mask in zip(after.nodes, after.masks, strict=True)
+    ):
+        return "others hold its GPUs"
+    return ""
