@@ -184,12 +184,12 @@ class Pollux:
         count = 1
         if self.normalisation is Normalisation.FAIR and len(snapshot.jobs):
             count = max(1, int(snapshot.capacity.sum()) // len(snapshot.jobs))
-        units = reached.shape[2] - 1
-        at = reached[:, int(count > node_gpus), min(count, units)]
-        known = np.isfinite(reached)
-        first = known.reshape(len(reached), -1).argmax(axis=1)
-        least = reached.reshape(len(reached), -1)[np.arange(len(reached)), first]
-        linear = least / np.maximum(first % (units + 1), 1) * count
+        jobs, _, counts = reached.shape
+        at = reached[:, int(count > node_gpus), min(count, counts - 1)]
+        flat = reached.reshape(jobs, 2 * counts)
+        first = np.isfinite(flat).argmax(axis=1)
+        least = flat[np.arange(jobs), first]
+        linear = least / np.maximum(first % counts, 1) * count
         base = np.where(modelled, np.where(np.isfinite(at), at, least), linear)
         return np.where(np.isfinite(base), base, 1.0)
 

@@ -55,8 +55,8 @@ def _by_count(speeds: Speeds, cluster: Cluster, units: int) -> tuple[FloatArray,
 def _of_one_gpu(per_s: FloatArray, known: BoolArray) -> FloatArray:
     """(jobs, types) speed on the fewest GPUs on which a job runs, per GPU; 1 where there is none."""
     jobs, types, _, counts = per_s.shape
-    flat, first = per_s.reshape(jobs, types, -1), known.reshape(jobs, types, -1).argmax(axis=2)
-    speed = np.take_along_axis(flat, first[:, :, None], axis=2)[:, :, 0]
+    first = known.reshape(jobs, types, 2 * counts).argmax(axis=2)
+    speed = np.take_along_axis(per_s.reshape(jobs, types, 2 * counts), first[:, :, None], axis=2)[:, :, 0]
     return np.where(known.any(axis=(2, 3)), speed / np.maximum(first % counts, 1), 1.0)
 
 
