@@ -10,7 +10,7 @@ from stretto.model import InputError
 from stretto.policies import POLICIES, describe_policies, load_policy, policy_names
 from stretto.policies import registry as registry_module
 from stretto.policies.fifo import FirstInFirstOut
-from stretto.policies.settings import settings_of
+from stretto.settings import settings_of
 
 OWN_POLICY = '''
 from dataclasses import dataclass
