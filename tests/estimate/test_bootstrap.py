@@ -8,9 +8,7 @@ from stretto.estimate.bootstrap import (
     Known,
     Mode,
     Source,
-    carried_over,
     perfectly_scaled,
-    profiled_single_per_s,
     source_of,
     without_sync,
 )
@@ -32,7 +30,6 @@ def test_w_s5_speeds_carry_over_by_the_ratio_on_one_gpu() -> None:
     source = source_of(B, known(several=(1, 0, 0), alone=(1, 0, 0)))
     assert source == Source(A, 2.5, perfect=False)
     assert source.ratio * 320 == 800
-    assert carried_over(250.0, 100.0, np.array([320.0])).tolist() == [800.0]
 
 
 def test_w_s5_before_several_gpus_were_tried_scaling_is_perfect() -> None:
@@ -81,18 +78,22 @@ def test_w_s5_before_several_gpus_were_tried_scaling_is_perfect() -> None:
             id="without profiling types are equal and scaling is perfect",
         ),
         pytest.param(known(), "no-prof", "most", None, id="without profiling nothing is known of a new job"),
-        pytest.param(known(), "oracle", "most", Source(B, 1.0, False), id="the oracle needs no measurement"),
+        pytest.param(
+            known(several=(9, 0, 0), alone=(1, 1, 0)), "oracle", "most", Source(B, 1.0, False),
+            id="to the oracle a model of one GPU is right where a type has no more",
+        ),
+        pytest.param(
+            known(several=(9, 0, 0)), "oracle", "most", Source(A, 2.5, False),
+            id="what even the oracle was not shown is carried over",
+        ),
+        pytest.param(
+            known(alone=(1, 0, 0)), "bootstrap", "most", Source(A, 2.5, True),
+            id="a job that ran on one GPU elsewhere scales perfectly from there",
+        ),
     ],
 )  # fmt: skip
 def test_type_b_is_estimated_from(seen: Known, mode: str, choice: str, expected: Source | None) -> None:
     assert source_of(B, seen, Mode(mode), Choice(choice)) == expected
-
-
-def test_one_gpu_speeds_are_compared_at_the_largest_batch_profiled_on_both() -> None:
-    small, large = np.array([8, 16, 32]), np.array([16, 32, 64])
-    here, there = np.array([10.0, 20.0, 30.0]), np.array([50.0, 60.0, 70.0])
-    assert profiled_single_per_s(small, here, large, there) == (30.0, 60.0)
-    assert profiled_single_per_s(small[:1], here[:1], large, there) == (10.0, 70.0)
 
 
 def test_without_synchronising_throughput_grows_with_the_gpus() -> None:

@@ -7,10 +7,14 @@ Sia (SOSP 2023), section 3.2. Before a job starts, one GPU of each type is profi
 3. else:                      X_B(K) = K X_B(1)                        (perfect scaling).
 
 For hybrid parallel jobs "one GPU" means one replica, and K counts replicas.
+
+**Deviation**: X_A(1) and X_B(1) are one number for each type, at its largest local batch, as in the published
+code; not at the same batch.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf, isfinite
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +26,7 @@ from stretto.model.arrays import FloatArray, IntArray
 class Mode(StrEnum):
     """What is known beforehand; Sia, section 5.7."""
 
-    ORACLE = "oracle"  # every type's own model is right from the start
+    ORACLE = "oracle"  # every speed on every type: each type has a model of its own from the start
     BOOTSTRAP = "bootstrap"  # one GPU of each type was profiled
     NO_PROF = "no-prof"  # nothing: types count as equal, and scaling as perfect, until a type is tried
 
@@ -59,10 +63,11 @@ def source_of(
 ) -> Source | None:
     """What to believe of a job on GPU type `kind`; None while there is nothing to go by.
 
-    In the oracle's mode `known` does not matter. A ratio of which either side was not profiled is 1. A
-    source of `perfect` scaling on a type that was only profiled has the profile for its model.
+    A ratio of which either side was not profiled is 1. Where the job has run nowhere, a source of `perfect`
+    scaling has the profile for its model; where it has run elsewhere, K X_B(1) is written as
+    X_B(1) / X_A(1) · K X_A(1), so that both have the batch sizes of A's model.
     """
-    if mode is Mode.ORACLE or known.several[kind]:
+    if known.several[kind] or (mode is Mode.ORACLE and known.alone[kind]):
         return Source(kind, 1.0, perfect=False)
     types = range(len(known.several))
     ran = [one for one in types if known.several[one] or known.alone[one]]
@@ -70,18 +75,14 @@ def source_of(
         reference = kind if kind in ran else _stand_in(kind, ran, known, choice)
         return None if reference is None else Source(reference, 1.0, perfect=True)
     if choice is Choice.FIRST_MODEL:
-        if kind in ran:
-            return Source(kind, 1.0, perfect=True)
-        reference = ran[0] if ran else None
+        reference = kind if kind in ran else _stand_in(kind, ran, known, choice)
     else:
-        reference = _stand_in(kind, [one for one in types if known.several[one]], known, choice)
+        measured = [one for one in ran if known.several[one]]
+        reference = _stand_in(kind, measured or ([kind] if kind in ran else ran), known, choice)
     if reference is not None:
-        perfect = not known.several[reference]
-        return Source(reference, single_ratio(known, kind, reference), perfect)
-    if kind in ran or np.isfinite(known.single_per_s[kind]):
-        return Source(kind, 1.0, perfect=True)
-    reference = _stand_in(kind, ran, known, choice)
-    return None if reference is None else Source(reference, 1.0, perfect=True)
+        ratio = 1.0 if reference == kind else single_ratio(known, kind, reference)
+        return Source(reference, ratio, perfect=not known.several[reference])
+    return Source(kind, 1.0, perfect=True) if isfinite(known.single_per_s[kind]) else None
 
 
 def _stand_in(kind: int, candidates: list[int], known: Known, choice: Choice) -> int | None:
@@ -96,31 +97,13 @@ def _stand_in(kind: int, candidates: list[int], known: Known, choice: Choice) ->
 
 def single_ratio(known: Known, kind: int, reference: int) -> float:
     """X_B(1) / X_A(1); 1 where either was not profiled."""
-    ratio = known.single_per_s[kind] / known.single_per_s[reference]
-    return ratio if np.isfinite(ratio) and ratio > 0 else 1.0
+    here, there = known.single_per_s[kind], known.single_per_s[reference]
+    return here / there if 0 < here < inf and 0 < there < inf else 1.0
 
 
-def profiled_single_per_s(
-    batches: IntArray, per_s: FloatArray, other_batches: IntArray, other_per_s: FloatArray
-) -> tuple[float, float]:
-    """X_B(1) and X_A(1), samples/s, from one-GPU profiles of two types (batches ascending, speeds).
-
-    At the largest batch that both were profiled with; where there is none, each at its best.
-    """
-    common, here, there = np.intersect1d(batches, other_batches, return_indices=True)
-    if len(common):
-        return float(per_s[here[-1]]), float(other_per_s[there[-1]])
-    return float(per_s.max()), float(other_per_s.max())
-
-
-def carried_over(single_b: float, single_a: float, several_a: FloatArray) -> FloatArray:
-    """Equation 1: X_B(K) from one-GPU speeds and X_A(K)."""
-    return single_b / single_a * several_a
-
-
-def perfectly_scaled(single: float, replicas: IntArray) -> FloatArray:
-    """K X(1)."""
-    return single * np.asarray(replicas, dtype=np.float64)
+def perfectly_scaled(single_per_s: FloatArray | float, replicas: IntArray) -> FloatArray:
+    """K X(1); the arguments broadcast."""
+    return np.asarray(single_per_s * np.asarray(replicas, dtype=np.float64))
 
 
 def without_sync(params: FloatArray) -> FloatArray:

@@ -1,28 +1,24 @@
 """From what a snapshot shows of every job to a matrix of speeds."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 import numpy as np
 
-from stretto.estimate.efficiency import gain
-from stretto.estimate.fit import fit_many
-from stretto.estimate.goodput import BatchLimits, best_batches
+from stretto.estimate.bootstrap import Choice, Mode
+from stretto.estimate.goodput_rows import Fit, Question, answer_all, frame_of
 from stretto.estimate.memo import Memo
-from stretto.estimate.published_fit import published_fit
 from stretto.model import (
     Configurations,
     FloatArray,
     InputError,
-    IntArray,
     MeasuredSpeeds,
-    Observations,
     Policy,
     Snapshot,
     Speeds,
-    TrainingLimits,
     View,
     frozen,
     no_speeds,
@@ -83,44 +79,28 @@ def _requested(table: MeasuredSpeeds, gpus: int) -> FloatArray:
     return table.per_s[:, gpus] if gpus < table.per_s.shape[1] else np.full(len(table.per_s), np.nan)
 
 
-class _Question(NamedTuple):
-    """All that a row of goodput depends on; the key under which it is remembered."""
-
-    limits: TrainingLimits
-    observed: tuple[Observations, ...]
-    grad_sqr: float
-    grad_var: float
-    fixed_batch: int
-    requested: int
-    configurations: Configurations
-    per_node: tuple[int, ...]
-    reference: str
-    published: bool
-
-
 @dataclass(frozen=True)
 class OnlineGoodput:
     """Goodput from what each job has shown so far, carried over between GPU types.
 
-    Sia (SOSP 2023), section 3.2, equation 1: X_B(K) = X_B(1) / X_A(1) · X_A(K) for a type B on which nothing
-    was observed, from a type A on which something was. Where nothing was observed at all, replicas run as
-    fast as the profile of one says, all types alike where there is none, and scale perfectly. So does a
-    model fitted to one GPU, which is the paper's assumption for a type on which only one was tried.
+    Sia (SOSP 2023), section 3.2: see `bootstrap`. Of a job that has shown nothing yet the profile of one
+    replica is believed, or, without one, that all types are alike; and that replicas scale perfectly. In the
+    oracle's mode the world shows every job's true speeds before it starts, as observations like any other.
     """
 
-    reference: str = "first"  # type A: "first" in the cluster's order, or the one with "most" observations
-    fit: str = "best"  # "best" fit of the model, or as "published": see `published_fit`
-    _rows: Memo[_Question, FloatArray] = field(
-        default_factory=lambda: Memo(_answer_all, REMEMBERED_ROWS), repr=False, compare=False
+    mode: Mode = Mode.BOOTSTRAP  # what is known beforehand
+    reference: Choice = Choice.MOST_OBSERVED  # whose model stands in for that of another type
+    fit: Fit = Fit.BEST  # how models are fitted
+    _rows: Memo[Question, FloatArray] = field(
+        default_factory=lambda: Memo(answer_all, REMEMBERED_ROWS), repr=False, compare=False
     )
 
     def __post_init__(self) -> None:
-        """Check the parameters."""
-        if self.reference not in ("first", "most"):
-            raise InputError(f"estimate.reference must be 'first' or 'most', got {self.reference!r}")
-        if self.fit not in ("best", "published"):
-            raise InputError(f"estimate.fit must be 'best' or 'published', got {self.fit!r}")
-        if self.fit == "published":
+        """Check the parameters; texts will do."""
+        object.__setattr__(self, "mode", _one_of(Mode, self.mode, "mode"))
+        object.__setattr__(self, "reference", _one_of(Choice, self.reference, "reference"))
+        object.__setattr__(self, "fit", _one_of(Fit, self.fit, "fit"))
+        if self.fit is Fit.PUBLISHED:
             import scipy.optimize  # noqa: F401  (now, not in the middle of the first decision)
 
     def estimate(self, snapshot: Snapshot, configurations: Configurations) -> Speeds:
@@ -129,163 +109,65 @@ class OnlineGoodput:
         types, width = len(snapshot.cluster.types), len(configurations)
         evidence = jobs.evidence
         if any(one is None for one in evidence):
-            measured = MeasuredTables().estimate(snapshot, configurations)
+            speeds = MeasuredTables().estimate(snapshot, configurations)
         else:
-            measured = no_speeds(len(jobs), types, configurations)
+            speeds = no_speeds(len(jobs), types, configurations)
         known = [row for row, one in enumerate(evidence) if one is not None]
         if not known:
-            return measured
+            return speeds
         shown = [one for one in evidence if one is not None]
-        per_node = tuple(snapshot.cluster.gpus_per_node.tolist())
         requested = jobs.gpus.tolist()
-        answers = np.array(
-            self._rows.of(
-                [
-                    _Question(
-                        one.limits,
-                        one.observed,
-                        one.grad_sqr,
-                        one.grad_var,
-                        one.fixed_batch,
-                        requested[row],
-                        configurations,
-                        per_node,
-                        self.reference,
-                        self.fit == "published",
-                    )
-                    for row, one in zip(known, shown, strict=True)
-                ]
+        per_node = tuple(snapshot.cluster.gpus_per_node.tolist())
+        frame = frame_of(configurations, per_node, self.mode, self.reference, self.fit)
+        questions = [
+            Question(
+                frame,
+                one.limits,
+                one.observed,
+                one.grad_sqr,
+                one.grad_var,
+                one.fixed_batch,
+                requested[row],
             )
-        )
-        measured.per_s[known] = answers[:, :width]
-        measured.requested_per_s[known] = answers[:, width:]
-        measured.modelled[known] = [any(one.observed) for one in shown]
-        measured.observed_gpus[known] = [
+            for row, one in zip(known, shown, strict=True)
+        ]
+        answers = np.array(self._rows.of(questions))
+        speeds.per_s[known] = answers[:, :width]
+        speeds.requested_per_s[known] = answers[:, width:]
+        speeds.modelled[known] = [any(one.observed) for one in shown]
+        speeds.observed_gpus[known] = [
             [
                 seen.largest_gpus * int(each)
                 for seen, each in zip(one.observed, one.limits.replica_gpus, strict=True)
             ]
             for one in shown
         ]
-        measured.reach_gpus[known] = [
+        speeds.reach_gpus[known] = [
             one.limits.reach_gpus * int(one.limits.replica_gpus.max()) for one in shown
         ]
-        return measured
+        return speeds
 
 
-def _answer_all(questions: Sequence[_Question]) -> list[FloatArray]:
-    """(configs + types,) for each question: goodput on every configuration, then on the request."""
-    together: dict[tuple[object, ...], list[int]] = {}
-    for number, asked in enumerate(questions):
-        together.setdefault((id(asked.configurations), asked.per_node, asked.published), []).append(number)
-    answers = [np.zeros(0)] * len(questions)
-    for numbers in together.values():
-        rows = _goodput([questions[number] for number in numbers])
-        for number, row in zip(numbers, rows, strict=True):
-            answers[number] = frozen(row)
-    return answers
+Value = TypeVar("Value", bound=StrEnum)
 
 
-def _goodput(questions: Sequence[_Question]) -> FloatArray:
-    """(questions, configs + types) steps of the initial batch per second, NaN where a job cannot run."""
-    configurations, per_node = questions[0].configurations, np.array(questions[0].per_node)
-    kind = np.concatenate([configurations.kind, np.arange(len(per_node))])
-    limits = [asked.limits for asked in questions]
-    replica = np.array([one.replica_gpus for one in limits])[:, kind]
-    gpus = np.hstack(
-        [
-            np.tile(configurations.gpus, (len(questions), 1)),
-            np.tile(np.array([[asked.requested] for asked in questions]), (1, len(per_node))),
-        ]
-    )
-    fewest = -(-gpus // per_node[kind])
-    nodes = np.hstack([np.tile(configurations.nodes, (len(questions), 1)), fewest[:, len(configurations) :]])
-    replicas, part = np.divmod(gpus, replica)
-
-    params, source, ratio = _models(questions, len(per_node))
-    rows = np.arange(len(questions))[:, None]
-    source = source[:, kind]  # (questions, columns) the type whose model answers
-    elsewhere = -(
-        -(replicas * np.array([one.replica_gpus for one in limits])[rows, source]) // per_node[source]
-    )
-    fixed = np.array([asked.fixed_batch for asked in questions])[:, None]
-    init = np.array([one.init_batch for one in limits])[:, None]
-    tried_from = np.where(fixed > 0, fixed, init)
-    most = np.where(fixed > 0, fixed, np.array([one.max_batch for one in limits])[:, None])
-    sqr = np.array([asked.grad_sqr for asked in questions])[:, None]
-    var = np.array([asked.grad_var for asked in questions])[:, None]
-    min_local = np.array([one.min_local for one in limits])[rows, source]
-    soft = np.array([one.max_is_soft for one in limits])[:, None]
-    most = np.where(soft & (fixed == 0), np.maximum(most, min_local * replicas), most)
-    runs = np.array([one.max_local > 0 for one in limits])[:, kind] & (part == 0) & (replicas > 0)
-    best = best_batches(
-        params[rows, source],
-        (np.where(fixed > 0, np.nan, sqr), np.where(fixed > 0, np.nan, var)),
-        BatchLimits(
-            tried_from,
-            most,
-            min_local,
-            np.array([one.max_local for one in limits])[rows, source],
-        ),
-        np.where(source == kind, nodes, elsewhere),
-        np.maximum(replicas, 1),
-        wanted=runs,
-    )
-    steps_per_s = best.goodput / tried_from * np.where(fixed > 0, gain(tried_from, init, var, sqr), 1.0)
-    steps_per_s *= ratio[:, kind]
-    unseen = np.array([not any(asked.observed) for asked in questions])
-    if unseen.any():
-        single = np.array([one.single_per_s for one in limits])
-        unprofiled = ~np.isfinite(single).any(axis=1, keepdims=True)
-        single = np.where(unprofiled, 1.0, np.nan_to_num(single))[:, kind]
-        steps_per_s[unseen] = (single * replicas / init)[unseen]
-    return np.where(runs & (steps_per_s > 0), steps_per_s, np.nan)
-
-
-def _models(questions: Sequence[_Question], types: int) -> tuple[FloatArray, IntArray, FloatArray]:
-    """Which model answers for each type: parameters (questions, types, 7), the type it is of, and the ratio.
-
-    Where a type has no model of its own, another's is multiplied by the ratio of their speeds on one replica;
-    by 1 where these were not profiled.
-    """
-    observed = [seen for asked in questions for seen in asked.observed if seen]
-    fits = iter(map(published_fit, observed) if questions[0].published else fit_many(observed))
-    params = np.full((len(questions), types, 7), 1.0)
-    source = np.tile(np.arange(types), (len(questions), 1))
-    ratio = np.ones((len(questions), types))
-    for row, asked in enumerate(questions):
-        modelled = [kind for kind, seen in enumerate(asked.observed) if seen]
-        for kind in modelled:
-            params[row, kind] = next(fits)
-        for kind in range(types):
-            if kind not in modelled and modelled:
-                reference = _reference(asked, modelled, kind)
-                single = asked.limits.single_per_s
-                known = single[kind] / single[reference]
-                source[row, kind] = reference
-                ratio[row, kind] = known if np.isfinite(known) else 1.0
-    return params, source, ratio
-
-
-def _reference(asked: _Question, modelled: Sequence[int], kind: int) -> int:
-    """The type whose model stands in for that of another."""
-    if asked.reference == "first":
-        return modelled[0]
-    per_node = asked.per_node
-
-    def merit(candidate: int) -> tuple[int, int]:
-        several = sum(point.gpus > 1 for point in asked.observed[candidate].points)
-        return several, -abs(per_node[candidate] - per_node[kind])
-
-    return max(modelled, key=merit)
+def _one_of(values: type[Value], given: str, name: str) -> Value:
+    if given not in [value.value for value in values]:
+        raise InputError(f"estimate.{name} must be one of {', '.join(values)}, got {given!r}")
+    return values(given)
 
 
 def estimator_for(policy: Policy, settings: Mapping[str, Any]) -> NoEstimate | MeasuredTables | OnlineGoodput:
-    """The estimator that serves a policy's views."""
+    """The estimator that serves a policy's views.
+
+    The settings are those of `OnlineGoodput`; to policies that look at no goodput they make no difference,
+    so that several policies can be run with the same ones. InputError for unknown names and values.
+    """
+    known = [entry.name for entry in fields(OnlineGoodput) if not entry.name.startswith("_")]
+    unknown = [name for name in settings if name not in known]
+    if unknown:
+        raise InputError(f"unknown setting estimate.{unknown[0]}, expected one of {', '.join(known)}")
+    goodput = OnlineGoodput(**settings)
     if View.GOODPUT_MODEL in policy.views:
-        return OnlineGoodput(**settings)
-    if settings:
-        raise InputError(
-            f"estimate.{next(iter(settings))}: policy {policy.name} needs no estimates of goodput"
-        )
+        return goodput
     return MeasuredTables() if View.THROUGHPUT_TABLE in policy.views else NoEstimate()
