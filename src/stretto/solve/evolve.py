@@ -157,6 +157,7 @@ def filled(sharing: Sharing, population: Population, rng: np.random.Generator) -
     """The matrices repaired, with `least` units for empty rows wherever idle units allow, in random order.
 
     A start for `evolve`: which rows go without is the first thing to get right, and mutation takes long to.
+    Overwrites `population`.
     """
     population, _ = repair(sharing, population, rng)
     size = len(population)
@@ -180,34 +181,35 @@ def filled(sharing: Sharing, population: Population, rng: np.random.Generator) -
 
 
 def mutated(sharing: Sharing, children: Population, rate: float, rng: np.random.Generator) -> Population:
-    """The same matrices, a few entries of each replaced by any value up to their limit.
+    """The same matrices, a few entries of each changed.
 
-    In expectation `rate` non-zero entries, `rate` entries anywhere and `rate` entries of empty rows: uniform
-    changes would hardly ever take something away or find the row that goes without. A row with a minimum
-    above 1 is drawn anew instead, since single entries would not reach it: half of the time into idle units.
+    In expectation `rate` entries of each of four kinds: any, of empty rows and non-zero ones are replaced by
+    any value up to their limit, and ones in columns with idle units grow by some of these. Uniform changes
+    alone would hardly ever take something away, serve the row that goes without or use up what is left. A
+    row with a minimum above 1 is drawn anew instead, since single entries would not reach it: half of the
+    time into idle units. Overwrites `children`.
     """
     size, rows, columns = children.shape
-    flat = children.reshape(-1)
-    by_row = children.reshape(size * rows, columns)
-    lumpy = _copies(sharing, size).lumpy
-    place = np.flatnonzero(flat != 0)
-    row = place // columns
-    empty = np.bincount(row, minlength=size * rows) == 0
+    flat, lumpy, limit = children.reshape(-1), _copies(sharing, size).lumpy, sharing.limit.reshape(-1)
+    entries = _entries(children)
+    matrix = entries.row // rows
+    used = np.bincount(entries.column, entries.value, size * columns).astype(np.int64)
+    idle = _copies(sharing, size).capacity - used
+
+    grows = _some_of_each(matrix, (idle[entries.column] > 0) & ~lumpy[entries.row], size, rate, rng)
+    place, more = entries.place[grows], rng.random(grows.size) * idle[entries.column[grows]]
+    flat[place] = np.minimum(entries.value[grows] + 1 + more.astype(np.int64), limit[place % sharing.cells])
+
+    empty = np.bincount(entries.row, minlength=size * rows) == 0
     empty_rows = empty.reshape(size, rows).sum(axis=1)
     chance = rate / rows + np.repeat(rate / np.maximum(empty_rows, 1), rows) * empty
     rows_hit = np.flatnonzero(rng.random(size * rows) < chance)
     redrawn, changed = rows_hit[lumpy[rows_hit]], rows_hit[~lumpy[rows_hit]]
-    entries = np.bincount(row // rows, minlength=size)
-    hit = place[(rng.random(place.size) * entries[row // rows] < rate) & ~lumpy[row]]
-    hit = np.concatenate([hit, changed * columns + rng.integers(0, columns, changed.size)])
-    limit = sharing.limit.reshape(-1)[hit % sharing.cells]
-    flat[hit] = (rng.random(hit.size) * (limit + 1)).astype(np.int8)
+    replaced = entries.place[_some_of_each(matrix, ~lumpy[entries.row], size, rate, rng)]
+    replaced = np.concatenate([replaced, changed * columns + rng.integers(0, columns, changed.size)])
+    flat[replaced] = (rng.random(replaced.size) * (limit[replaced % sharing.cells] + 1)).astype(np.int8)
     if redrawn.size:
-        by_row[redrawn] = 0
-        idle = (sharing.capacity - children.sum(axis=1, dtype=np.int64))[redrawn // rows]
-        limit, displaces = sharing.limit[redrawn % rows], rng.random((redrawn.size, 1)) < 0.5
-        room = np.where(displaces, limit, np.clip(idle, 0, limit))
-        by_row[redrawn] = _packed(_any_size(sharing, redrawn % rows, rng), room, idle, rng)
+        _redraw(sharing, children, redrawn, rng)
     return children
 
 
@@ -219,6 +221,7 @@ def repair(
     In this order: from rows above `most`, from columns in which too many spread rows meet, from columns above
     `capacity`, from rows below `least`. Where rows compete they come in one random order for each matrix, so
     that a row is kept whole or gives way whole: rows that need several columns would not survive otherwise.
+    Overwrites `population`.
     """
     size, rows = population.shape[:2]
     entries = _entries(population)
@@ -269,6 +272,26 @@ def _trimmed(value: IntArray, group: IntArray, room: IntArray, turn: FloatArray)
     left = value.copy()
     left[picked] = np.minimum(np.maximum(room[owner] - before, 0), asked)
     return left
+
+
+def _some_of_each(
+    group: IntArray, eligible: BoolArray, groups: int, expected: float, rng: np.random.Generator
+) -> IntArray:
+    """Indices of eligible members, `expected` of each group on average (fewer where there are fewer)."""
+    members = np.flatnonzero(eligible)
+    there_are = np.bincount(group[members], minlength=groups)
+    return members[rng.random(members.size) * there_are[group[members]] < expected]
+
+
+def _redraw(sharing: Sharing, children: Population, drawn: IntArray, rng: np.random.Generator) -> None:
+    """Give rows (matrix * rows + row) of the children another size and place."""
+    _, rows, columns = children.shape
+    by_row = children.reshape(-1, columns)
+    by_row[drawn] = 0
+    idle = (sharing.capacity - children.sum(axis=1, dtype=np.int64))[drawn // rows]
+    limit, displaces = sharing.limit[drawn % rows], rng.random((drawn.size, 1)) < 0.5
+    room = np.where(displaces, limit, np.clip(idle, 0, limit))
+    by_row[drawn] = _packed(_any_size(sharing, drawn % rows, rng), room, idle, rng)
 
 
 def _any_size(sharing: Sharing, rows: IntArray, rng: np.random.Generator) -> IntArray:
