@@ -290,7 +290,7 @@ def test_reasons_and_prices_reach_the_plan_with_the_jobs_that_they_speak_of() ->
         return replace(give(snapshot, 1, 0, prices=np.array([2.5]), gap=0.01), why=Reasons(code, evidence))
 
     plan = decided(Dummy(answer), a_snapshot(a_job("a"), a_job("b", 9), cluster=a_cluster(1)))
-    assert (plan.jobs, plan.why.of(1), plan.why.evidence[1]) == (("a", "b"), Why.TOO_LARGE, evidence[1])
+    assert (plan.jobs.ids, plan.why.of(1), plan.why.evidence[1]) == (("a", "b"), Why.TOO_LARGE, evidence[1])
     assert plan.why.of(1) < 0 <= Why.NO_FREE_GPUS  # never, and not yet
     assert plan.prices is not None
     assert (plan.prices.tolist(), plan.gap) == ([2.5], 0.01)

@@ -3,7 +3,6 @@
 One schema, no second list: a component's parameters are its fields, with their types and defaults.
 """
 
-import difflib
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
@@ -11,6 +10,7 @@ from enum import Enum
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from stretto.model import InputError
+from stretto.model.spelling import did_you_mean
 
 TRUE, FALSE = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no", "off", "0"})
 
@@ -26,16 +26,10 @@ def settings_of(component: type, given: Mapping[str, object], space: str) -> dic
     values = {}
     for name, value in given.items():
         if name not in names:
-            known = f"it has {', '.join(names)}" if names else "it has none"
-            raise InputError(f"unknown setting {space}.{name}{did_you_mean(name, names)}; {known}")
+            hint = did_you_mean(name, names) if names else "there are none"
+            raise InputError(f"unknown setting {space}.{name}, {hint}")
         values[name] = _as(hints[name], value, f"{space}.{name}")
     return values
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A suggestion to append to a message about an unknown name; empty where nothing is near."""
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f", did you mean {near[0]!r}?" if near else ""
 
 
 def _as(hint: Any, value: object, name: str) -> Any:
@@ -75,9 +69,7 @@ def _as_one_of(choices: tuple[Any, ...], value: object, name: str) -> Any:
 def _choice(choices: Mapping[str, Any], value: object, name: str) -> Any:
     key = str(value.value) if isinstance(value, Enum) else str(value)
     if key not in choices:
-        raise InputError(
-            f"{name} must be one of {', '.join(choices)}, got {key!r}{did_you_mean(key, choices)}"
-        )
+        raise InputError(f"{name} must be one of {', '.join(choices)}, got {key!r}")
     return choices[key]
 
 

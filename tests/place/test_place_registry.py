@@ -23,9 +23,9 @@ def test_settings_are_the_fields_of_a_placer() -> None:
         (
             "buddy",
             {"move": True},
-            "unknown setting place.move; it has migrate, split",
+            "unknown setting place.move, expected one of migrate, split",
         ),
-        ("spread", {"evict": True}, "unknown setting place.evict; it has none"),
+        ("spread", {"evict": True}, "unknown setting place.evict, there are none"),
         ("whole-nodes", {"evict": "maybe"}, "place.evict must be true or false, got 'maybe'"),
     ],
 )

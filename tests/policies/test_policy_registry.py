@@ -91,7 +91,7 @@ def test_a_setting_becomes_a_value_of_the_type_of_its_field(field: str, given: o
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"flg": "1"}, "unknown setting knobs.flg, did you mean 'flag'?; it has flag, count, ratio"),
+        ({"flg": "1"}, "unknown setting knobs.flg, did you mean 'flag'?"),
         ({"flag": "maybe"}, "knobs.flag must be true or false, got 'maybe'"),
         ({"count": "1.5"}, "knobs.count must be a whole number, got '1.5'"),
         ({"count": 1.5}, "knobs.count must be a whole number, got 1.5"),
@@ -101,7 +101,7 @@ def test_a_setting_becomes_a_value_of_the_type_of_its_field(field: str, given: o
         ({"bounds": "1,x"}, "knobs.bounds must be a number, got 'x'"),
         ({"pair": "1"}, "knobs.pair must have 2 values separated by commas, got '1'"),
         ({"period_s": "soon"}, "knobs.period_s must be a number, got 'soon'"),
-        ({"mode": "fats"}, "knobs.mode must be one of fast, exact, got 'fats', did you mean 'fast'?"),
+        ({"mode": "fats"}, "knobs.mode must be one of fast, exact, got 'fats'"),
         ({"colour": "blue"}, "knobs.colour must be one of red, got 'blue'"),
     ],
 )

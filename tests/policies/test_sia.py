@@ -219,7 +219,7 @@ def test_hybrid_parallel_jobs_run_on_whole_replicas() -> None:
         )
     ]
     snapshot = a_snapshot(
-        a_job("gpt", min_gpus=2),
+        a_job("gpt", gpus=2, min_gpus=2),
         cluster=cluster,
         now_s=500,
         known_progress=some_progress(1),

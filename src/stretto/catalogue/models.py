@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import yaml
 
-from stretto.catalogue.spelling import did_you_mean
 from stretto.estimate.throughput import ThroughputModel
 from stretto.model import InputError
 from stretto.model.arrays import FloatArray
+from stretto.model.spelling import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)

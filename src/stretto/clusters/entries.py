@@ -1,8 +1,7 @@
 """Values out of a YAML document, each checked, with one clear line for what is wrong."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from math import inf, isfinite
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import yaml
 
 from stretto.model import InputError
+from stretto.model.spelling import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +79,6 @@ def items_of(entry: Entry, key: str) -> Sequence[Any]:
     if not isinstance(value, list):
         raise InputError(f"{entry.where}: {key} must be a list, got {value!r}")
     return value
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name: a suggestion, or else the names that there are."""
-    names = sorted(known)
-    close = get_close_matches(name, names, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(names)}"
 
 
 def read_yaml(text: str, where: str) -> Any:

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stretto.clusters.entries import Entry, did_you_mean, entry_of, items_of
+from stretto.clusters.entries import Entry, entry_of, items_of
 from stretto.model import Cluster, GpuType, InputError, Node, NodeId
+from stretto.model.spelling import did_you_mean
 
 TOP_KEYS = ("name", "gpu_types", "nodes", "lenders")
 TYPE_KEYS = ("memory_gb", "speed", "aliases", "max_nodes_per_job")

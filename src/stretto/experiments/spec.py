@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from stretto.clusters import read_cluster
-from stretto.model import InputError, Policy
+from stretto.model import InputError, Policy, View
 from stretto.policies.registry import load_policy, policy_class
 from stretto.settings import settings_of
 from stretto.sim.fairness import with_fairness
@@ -59,14 +59,15 @@ def set_up(spec: RunSpec) -> tuple[Workload, Setup]:
     workload = _first_arrivals(workload, spec.window)
     profiles = read_profiles(Path(spec.profiles)) if spec.profiles else None
     sim = _sim_settings(spec)
+    policy = _policy(spec, sim)
     setup = Setup(
         cluster=cluster,
-        policy=_policy(spec, sim),
+        policy=policy,
         sim=sim,
         profiles=profiles,
         placer=spec.of("place").pop("rule", ""),
         placer_settings={key: value for key, value in spec.of("place").items() if key != "rule"},
-        estimate_settings=_estimate_settings(spec, sim),
+        estimate_settings=_estimate_settings(spec, sim, policy),
         seed=spec.seed,
     )
     return workload, setup
@@ -102,9 +103,10 @@ def _sim_settings(spec: RunSpec) -> SimSettings:
     return replace(blank, **settings_of(SimSettings, spec.of("sim"), space="sim"))
 
 
-def _estimate_settings(spec: RunSpec, sim: SimSettings) -> dict[str, str]:
+def _estimate_settings(spec: RunSpec, sim: SimSettings, policy: Policy) -> dict[str, str]:
     """Where the world follows the published simulator, so does the fit, unless told otherwise."""
-    published = {"fit": "published"} if sim.fidelity is Fidelity.ARTIFACT else {}
+    fits = View.GOODPUT_MODEL in policy.views
+    published = {"fit": "published"} if fits and sim.fidelity is Fidelity.ARTIFACT else {}
     return published | spec.of("estimate")
 
 

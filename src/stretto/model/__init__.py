@@ -10,7 +10,7 @@ from stretto.model.configurations import (
     virtual_nodes,
 )
 from stretto.model.errors import BadPlan, InputError, NotDeclared, StrettoError
-from stretto.model.job import Adaptivity, Job, JobId, Kind, Reward
+from stretto.model.job import UNLIMITED_GPUS, Adaptivity, Job, JobId, Kind, Reward
 from stretto.model.knowledge import Durations, Evidence, MeasuredSpeeds, Progress, TrainingLimits, View
 from stretto.model.memory import Memory, digest
 from stretto.model.observations import NOTHING_OBSERVED, Observations, Point
@@ -23,6 +23,7 @@ from stretto.model.speeds import Speeds, no_speeds
 __all__ = [
     "NOTHING_OBSERVED",
     "ON_CHANGE",
+    "UNLIMITED_GPUS",
     "Action",
     "Adaptivity",
     "Allocation",

@@ -72,10 +72,10 @@ class Job:
             object.__setattr__(self, "max_gpus", self.gpus)
         elif self.max_gpus == 0:
             object.__setattr__(self, "max_gpus", UNLIMITED_GPUS)
-        if not 1 <= self.min_gpus <= self.max_gpus:
+        if not 1 <= self.min_gpus <= self.gpus <= self.max_gpus:
             raise InputError(
-                f"job {self.id}: min_gpus must lie between 1 and max_gpus={self.max_gpus}, "
-                f"got {self.min_gpus}"
+                f"job {self.id}: expected 1 <= min_gpus <= gpus <= max_gpus, "
+                f"got {self.min_gpus}, {self.gpus} and {self.max_gpus}"
             )
         if self.batch_size < 0:
             raise InputError(f"job {self.id}: batch_size must be >= 0, got {self.batch_size}")

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,6 +11,9 @@ from stretto.model.arrays import FloatArray, IntArray
 from stretto.model.job import JobId
 from stretto.model.memory import Memory
 from stretto.model.placement import Allocation, Placement
+
+if TYPE_CHECKING:
+    from stretto.model.snapshot import JobTable
 
 
 class Why(IntEnum):
@@ -102,7 +106,7 @@ class Plan:
     actions: tuple[Action, ...]
     placement: Placement  # as it will be once every action is done
     why: Reasons
-    jobs: tuple[JobId, ...]  # the rows that `why` speaks of
+    jobs: "JobTable"  # whose rows `why` speaks of
     memory: Memory = None
     wake_s: float | None = None
     prices: FloatArray | None = None

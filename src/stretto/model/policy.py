@@ -36,8 +36,11 @@ class Policy(Protocol):
     """
 
     name: ClassVar[str]
-    views: ClassVar[frozenset[View]]  # what it needs to know beside requests and what is held now
     placer: ClassVar[str]  # the placement rule that its paper assumes
+
+    @property
+    def views(self) -> frozenset[View]:
+        """What it needs to know beside requests and what is held now; a class attribute will do."""
 
     @property
     def triggers(self) -> Triggers:

@@ -15,7 +15,8 @@ from pathlib import Path
 from types import ModuleType
 
 from stretto.model import InputError, Policy, Trigger
-from stretto.settings import did_you_mean, settings_of
+from stretto.model.spelling import did_you_mean
+from stretto.settings import settings_of
 
 POLICIES: dict[str, str] = {
     "edf": "stretto.policies.edf:EarliestDeadlineFirst",
@@ -67,7 +68,7 @@ def policy_class(name: str) -> type:
     if ":" not in target:
         known = policy_names()
         raise InputError(
-            f"unknown policy {name!r}{did_you_mean(name, known)}; there are {', '.join(known)}, "
+            f"unknown policy {name!r}, {did_you_mean(name, known)}; there are {', '.join(known)}, "
             "and module:Class or path/to/file.py:Class"
         )
     where, _, attribute = target.rpartition(":")

@@ -116,7 +116,8 @@ class Sia:
         """G and where it is valid, (jobs, columns): section 3.3, and the doubling rule of 3.1."""
         goodput = np.where(menu.by_request, menu.requested_per_s, menu.per_s)
         valid = np.isfinite(goodput) & (goodput > 0) & jobs.allowed_kinds[:, menu.kind]
-        observed = speeds.observed_gpus.max(axis=1, initial=0)
+        # An oracle may have been shown speeds on GPUs that the job never held.
+        observed = np.minimum(speeds.observed_gpus.max(axis=1, initial=0), jobs.progress.largest_held_gpus)
         largest = np.minimum(self.growth * observed, speeds.reach_gpus)[:, None]
         smallest = np.where(valid & ~menu.by_request, menu.gpus, menu.most).min(axis=1, keepdims=True)
         elastic = (menu.gpus >= jobs.min_gpus[:, None]) & (menu.gpus <= jobs.max_gpus[:, None])
@@ -217,6 +218,8 @@ class _Menu:
                 _, request[row], name = reservation
                 reserved[row] = snapshot.cluster.type_index(name)
         insists = ~jobs.preemptible | (reserved >= 0)
+        # What may not be stopped keeps what it has, whatever it asked for.
+        request = np.where(~jobs.preemptible & (jobs.held_gpus > 0), jobs.held_gpus, request)
         fixed = jobs.rigid | insists
         types = len(snapshot.cluster.types) if fixed.any() else 0
         width = len(configurations)
@@ -263,8 +266,10 @@ class _Menu:
         rows = np.arange(len(column))
         by_configuration = served & ~self.by_request[0, at]
         inside = np.minimum(at, len(self.configurations) - 1)
-        of_its_sort = self.by_request == self.fixed[:, None]
-        possible = (of_its_sort & (self.gpus <= snapshot.cluster.capacity[self.kind])).any(axis=1)
+        enough = self.gpus >= np.where(self.fixed, self.request, snapshot.jobs.min_gpus)[:, None]
+        fits = enough & (self.gpus <= snapshot.cluster.capacity[self.kind])
+        fits &= (self.by_request == self.fixed[:, None]) & snapshot.jobs.allowed_kinds[:, self.kind]
+        possible = fits.any(axis=1)
         return Shares(
             gpus=np.where(served, self.gpus[rows, at], 0),
             kind=np.where(served, self.kind[at], -1),

@@ -28,8 +28,9 @@ def check_shares(snapshot: Snapshot, shares: Shares) -> None:
         wrong = np.flatnonzero(typed)[~jobs.allowed_kinds[typed, shares.kind[typed]]]
         name = snapshot.cluster.type_names[int(shares.kind[wrong[0]])]
         raise BadPlan(f"job {jobs.ids[int(wrong[0])]} is given GPUs of type {name}, which it does not accept")
-    used = np.bincount(shares.kind[typed], shares.gpus[typed], len(snapshot.capacity))
-    if (used > snapshot.capacity).any() or shares.gpus.sum() > snapshot.capacity.sum():
-        raise BadPlan(
-            f"shares take {used.astype(int).tolist()} GPUs by type, of {snapshot.capacity.tolist()}"
-        )
+    kinds = len(snapshot.capacity)
+    used = np.bincount(shares.kind[typed], shares.gpus[typed], kinds).astype(np.int64)
+    held = np.bincount(jobs.held_kind[jobs.held_gpus > 0], jobs.held_gpus[jobs.held_gpus > 0], kinds)
+    there = snapshot.free + held.astype(np.int64)  # a job may stay on a node that takes no new ones
+    if (used > there).any() or shares.gpus.sum() > there.sum():
+        raise BadPlan(f"shares take {used.tolist()} GPUs by type, of {there.tolist()}")

@@ -57,7 +57,7 @@ def decide(snapshot: Snapshot, scheduler: Scheduler) -> Plan:
         actions=actions,
         placement=placement,
         why=shares.why,
-        jobs=snapshot.jobs.ids,
+        jobs=snapshot.jobs,
         memory=shares.memory,
         wake_s=shares.wake_s,
         prices=shares.prices,

@@ -10,10 +10,10 @@ from math import inf, isnan, nan
 
 import numpy as np
 
-from stretto.catalogue.spelling import nearest
 from stretto.model import Adaptivity, InputError, Job, JobId, Kind, Reward
 from stretto.model.arrays import FloatArray
 from stretto.model.job import UNLIMITED_GPUS
+from stretto.model.spelling import nearest
 from stretto.traces.reading import Format, JobOfRow
 from stretto.traces.sheet import Sheet, finite_float
 from stretto.traces.workload import Outcome, Truth

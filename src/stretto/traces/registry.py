@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from stretto.catalogue.spelling import did_you_mean
 from stretto.model import InputError
+from stretto.model.spelling import did_you_mean
 from stretto.traces.alibaba import ALIBABA
 from stretto.traces.chronus import CHRONUS
 from stretto.traces.datasets import DATA_VARIABLE, data_folder, data_sets_below, publisher_of

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from stretto.catalogue.spelling import did_you_mean
 from stretto.model import Cluster, InputError
+from stretto.model.spelling import did_you_mean
 from stretto.traces.arrivals import PATTERNS
 from stretto.traces.makers import Pair, demonstration, recorded, trainings
 from stretto.traces.making import Making

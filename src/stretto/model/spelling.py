@@ -7,7 +7,7 @@ from difflib import get_close_matches
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name that looks most like this one; None where none does."""
     by_lower = {one.lower(): one for one in known}
-    found = get_close_matches(name.lower(), by_lower, n=1, cutoff=0.7)
+    found = get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
     return by_lower[found[0]] if found else None
 
 
