@@ -17,6 +17,7 @@ from stretto.model import (
     Job,
     Observations,
     Point,
+    Progress,
     Shares,
     TrainingLimits,
     Why,
@@ -50,6 +51,11 @@ def evidence(jobs: int, types: int, **rest: Any) -> list[Evidence]:
     return [Evidence(limits(types, **rest), (NOTHING_OBSERVED,) * types, np.nan, np.nan) for _ in range(jobs)]
 
 
+def grown(jobs: int, **columns: Any) -> Progress:
+    """Progress of jobs that have held more GPUs than there are, so that their growth is not limited."""
+    return some_progress(jobs, **{"largest_held_gpus": [2**20] * jobs, **columns})
+
+
 def allocate(
     policy: Sia,
     cluster: Cluster,
@@ -67,7 +73,7 @@ def allocate(
         cluster=cluster,
         held=held,
         now_s=now_s,
-        known_progress=progress or some_progress(len(jobs)),
+        known_progress=progress or grown(len(jobs)),
         known_evidence=shown or evidence(len(jobs), types),
     )
     believed = speeds_of(powers_and_whole_nodes(cluster), goodput, types=types, **speeds)
@@ -121,7 +127,7 @@ def test_w_s2_the_restart_factor_decides_whether_a_better_configuration_is_taken
             [[1.0, gain]],
             held={"j": grant(0, n0=1)},
             now_s=age_s,
-            progress=some_progress(1, restarts=[restarts]),
+            progress=grown(1, restarts=[restarts]),
             shown=evidence(1, 1, restart_s=restart_s),
         )
         return int(shares.gpus[0]) == 2
@@ -146,7 +152,7 @@ def test_w_s3_below_a_factor_of_0_8264_a_job_is_rather_stopped_than_made_smaller
         held={"old": grant(0, n0=2)},
         requested_per_s=np.ones((2, 1)),
         now_s=1000.0,
-        progress=some_progress(2, restarts=[7, 0]),  # r = (1000 - 210) / 1030 = 0.767
+        progress=grown(2, restarts=[7, 0]),  # r = (1000 - 210) / 1030 = 0.767
     )
     assert shares.gpus.tolist() == [expected, 1]
 
@@ -189,7 +195,7 @@ def test_a_job_grows_to_at_most_twice_the_gpus_on_which_it_was_observed() -> Non
 
 
 def test_a_restarting_job_keeps_what_it_has() -> None:
-    progress = some_progress(2, recovering=[True, False], restarts=[1, 0])
+    progress = grown(2, recovering=[True, False], restarts=[1, 0])
     shares = allocate(
         Sia(), TABLE_1, [a_job("1"), a_job("2")], GOODPUT, held={"1": grant(0, n0=1)}, progress=progress
     )
@@ -222,7 +228,7 @@ def test_hybrid_parallel_jobs_run_on_whole_replicas() -> None:
         a_job("gpt", gpus=2, min_gpus=2),
         cluster=cluster,
         now_s=500,
-        known_progress=some_progress(1),
+        known_progress=grown(1),
         known_evidence=shown,
     )
     policy = Sia()

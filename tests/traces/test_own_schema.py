@@ -139,7 +139,7 @@ def test_a_job_outside_its_own_range_is_refused_with_its_line(tmp_path: Path) ->
         read_trace(path)
     workload = read_trace(path, skip_bad=True)
     assert [job.id for job in workload.jobs] == ["a"]
-    assert "line 3: job b: min_gpus" in workload.skipped[0]
+    assert "line 3: job b: expected 1 <= min_gpus" in workload.skipped[0]
 
 
 def test_a_trace_is_written_under_known_endings_only(tmp_path: Path) -> None:
