@@ -9,14 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from stretto.estimate.bootstrap import Choice, Mode
 from stretto.estimate.estimators import estimator_for
+from stretto.estimate.goodput_rows import Fit
 from stretto.model import Cluster, Plan, Policy, Snapshot, View
 from stretto.place.registry import load_placer
 from stretto.scheduler.loop import run
-from stretto.scheduler.round import Scheduler, decide
+from stretto.scheduler.round import Estimator, Scheduler, decide
 from stretto.sim.profiles import ProfileLibrary
 from stretto.sim.result import Result
-from stretto.sim.settings import Batches, SimSettings
+from stretto.sim.settings import Batches, Fidelity, Profiling, SimSettings
 from stretto.sim.setup import physics_of
 from stretto.sim.world import CapacityEvent, SimulatedWorld
 from stretto.traces.workload import Workload
@@ -42,18 +44,41 @@ class Setup:
 
     def resolved(self) -> dict[str, Any]:
         """Every setting by SPACE.KEY, as it was used."""
-        spaces = {"sim": self.sim_in_use(), "policy": self.policy, "place": self.make_placer()}
+        spaces: dict[str, Any] = {
+            "sim": self.sim_in_use(),
+            "policy": self.policy,
+            "place": self.make_placer(),
+            "estimate": self.make_estimator(),
+        }
         return {
             f"{space}.{entry.name}": _plain(getattr(component, entry.name))
             for space, component in spaces.items()
             for entry in fields(component)
-        } | {f"estimate.{key}": value for key, value in (self.estimate_settings or {}).items()}
+            if not entry.name.startswith("_")
+        }
 
     def sim_in_use(self) -> SimSettings:
-        """The settings of the world: under a policy that does not look at goodput nobody chooses batches."""
-        if View.GOODPUT_MODEL in self.policy.views:
-            return self.sim
-        return replace(self.sim, batches=Batches.TUNED)
+        """The settings of the world, where the policy and the estimator have a say in them.
+
+        Under a policy that does not look at goodput nobody chooses batches. An estimator in the oracle's mode
+        needs a world that shows it the truth.
+        """
+        sim = self.sim
+        if (self.estimate_settings or {}).get("mode") == Mode.ORACLE:
+            sim = replace(sim, profiling=Profiling.ORACLE)
+        if View.GOODPUT_MODEL not in self.policy.views:
+            sim = replace(sim, batches=Batches.TUNED)
+        return sim
+
+    def make_estimator(self) -> Estimator:
+        """The estimator that serves the policy's views.
+
+        In the world of Sia's published simulator it fits as that did, and lets the first type that a job ran
+        on stand in for others, unless told otherwise.
+        """
+        published = {"fit": Fit.PUBLISHED, "reference": Choice.FIRST_MODEL}
+        usual = published if self.sim.fidelity is Fidelity.ARTIFACT else {}
+        return estimator_for(self.policy, {**usual, **(self.estimate_settings or {})})
 
     def make_placer(self) -> Any:
         """The placement rule."""
@@ -119,9 +144,7 @@ def world_of(workload: Workload, setup: Setup) -> SimulatedWorld:
 
 def scheduler_of(setup: Setup) -> Scheduler:
     """The policy with the estimator that serves its views, and its placement rule."""
-    return Scheduler(
-        estimator_for(setup.policy, setup.estimate_settings or {}), setup.policy, setup.make_placer()
-    )
+    return Scheduler(setup.make_estimator(), setup.policy, setup.make_placer())
 
 
 def peak_rss_mb() -> float:

@@ -12,16 +12,18 @@ from stretto.model import (
     InputError,
     Job,
     MeasuredSpeeds,
+    Observations,
     Requests,
     TrainingLimits,
     frozen,
 )
+from stretto.sim.oracle import true_observations
 from stretto.sim.parametric import parametric_truth
 from stretto.sim.physics import Physics
 from stretto.sim.profiled_truth import profiled_truth
 from stretto.sim.profiles import ProfileLibrary
 from stretto.sim.recorded import RecordedRuns
-from stretto.sim.settings import Batches, Fidelity, SimSettings
+from stretto.sim.settings import Batches, Fidelity, Profiling, SimSettings
 from stretto.sim.training import TrainingRun, TrainingTruth
 from stretto.traces.workload import Truth, Workload
 
@@ -61,6 +63,7 @@ class _Truths:
     profiles: ProfileLibrary | None
     made: dict[str, TrainingTruth] = field(default_factory=dict)
     shown: dict[tuple[str, int], TrainingLimits] = field(default_factory=dict)
+    told: dict[TrainingTruth, tuple[Observations, ...]] = field(default_factory=dict)
 
     def of(self, job: Job) -> TrainingTruth:
         """The truth of a job's model."""
@@ -80,6 +83,14 @@ class _Truths:
             )
         return self.shown[key]
 
+    def foreseen(self, truth: TrainingTruth) -> tuple[Observations, ...]:
+        """The speeds that schedulers are shown before a job starts."""
+        if self.settings.profiling is not Profiling.ORACLE:
+            return ()
+        if truth not in self.told:
+            self.told[truth] = true_observations(truth, self.cluster)
+        return self.told[truth]
+
     def _make(self, job: Job) -> TrainingTruth:
         if self.profiles is not None and job.model in self.profiles.names:
             return profiled_truth(self.profiles.model(job.model), self.cluster, self.settings.fidelity)
@@ -98,6 +109,7 @@ def _run(job: Job, truths: _Truths, settings: SimSettings) -> TrainingRun:
         visible=truths.visible(job),
         fixed_batch=(job.batch_size or truth.limits.init_batch) if fixed else 0,
         settings=settings,
+        foreseen=truths.foreseen(truth),
     )
 
 

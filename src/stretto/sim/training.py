@@ -11,7 +11,14 @@ from stretto.estimate.fit import fit
 from stretto.estimate.goodput import BatchLimits, best_batch
 from stretto.estimate.published_fit import published_fit
 from stretto.estimate.throughput import ThroughputModel
-from stretto.model import NOTHING_OBSERVED, Evidence, MeasuredSpeeds, Point, TrainingLimits
+from stretto.model import (
+    NOTHING_OBSERVED,
+    Evidence,
+    MeasuredSpeeds,
+    Observations,
+    Point,
+    TrainingLimits,
+)
 from stretto.sim.settings import Fidelity, SimSettings
 
 
@@ -58,6 +65,7 @@ class TrainingRun:
     visible: TrainingLimits  # what schedulers are told
     fixed_batch: int  # 0: chooses its own
     settings: SimSettings
+    foreseen: tuple[Observations, ...] = ()  # its true speeds, where schedulers are shown them beforehand
     now_s: float = 0.0
     epoch: int = 0
     progress: float = 0.0
@@ -71,7 +79,11 @@ class TrainingRun:
     evidence: Evidence | None = None
 
     def __post_init__(self) -> None:
-        """Nothing has been seen of it yet."""
+        """Nothing has been seen of it yet, but what is foreseen."""
+        if self.foreseen:
+            noise = self.truth.grad_stats(self.truth.limits.init_batch, 0)
+            self.evidence = Evidence(self.visible, self.foreseen, *noise, fixed_batch=self.fixed_batch)
+            return
         types = len(self.truth.limits.min_local)
         self.evidence = Evidence(
             self.visible, (NOTHING_OBSERVED,) * types, nan, nan, fixed_batch=self.fixed_batch
@@ -161,9 +173,10 @@ class TrainingRun:
         before = self.evidence
         assert before is not None
         observed = before.observed
-        seen = observed[self.kind].with_point(
-            Point(len(self.shape), replicas, self.local_batch, step_s - sync_s, step_s)
-        )
+        seen = observed[self.kind]
+        if not self.foreseen:
+            point = Point(len(self.shape), replicas, self.local_batch, step_s - sync_s, step_s)
+            seen = seen.with_point(point)
         if seen is not observed[self.kind] or grad_sqr != before.grad_sqr or grad_var != before.grad_var:
             observed = (*observed[: self.kind], seen, *observed[self.kind + 1 :])
             self.evidence = Evidence(before.limits, observed, grad_sqr, grad_var, before.fixed_batch)
