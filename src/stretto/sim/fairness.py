@@ -12,6 +12,7 @@ from stretto.sim.result import Result
 from stretto.sim.run import Setup, simulate
 from stretto.sim.settings import Batches
 from stretto.sim.setup import truth_of
+from stretto.sim.world import Starved
 from stretto.traces.workload import Truth, Workload
 
 Alone = Callable[[Job, Truth, int, int, float], float]  # (job, truth, kind, GPUs, exact share) -> seconds
@@ -71,8 +72,8 @@ def _run_alone(job: Job, truth: Truth, setup: Setup, kind: int, gpus: int) -> fl
     workload = Workload("alone", [lone], [truth])
     try:
         result = simulate(workload, replace(setup, cluster=cluster, capacity_events=()))
-    except InputError:
-        return nan  # the model cannot run on this type
+    except (InputError, Starved):
+        return nan  # the model cannot run on this type, or needs more GPUs
     return float(result.completed_s[0])
 
 

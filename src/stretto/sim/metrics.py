@@ -125,6 +125,13 @@ def usage(busy_gpu_s: float, owned_gpu_s: float) -> float:
     return busy_gpu_s / owned_gpu_s if owned_gpu_s > 0 else float("nan")
 
 
+def integral(at_s: FloatArray, value: FloatArray, from_s: float, to_s: float) -> float:
+    """Of a step function over [from_s, to_s]: `value[i]` from `at_s[i]` on, times ascending."""
+    ends_s = np.append(at_s[1:], np.inf)
+    overlap_s = np.minimum(ends_s, to_s) - np.maximum(at_s, from_s)
+    return float((np.maximum(overlap_s, 0.0) * value).sum())
+
+
 def reduction_factor(baseline: float, system: float) -> float:
     """Metric of the baseline / metric of the system (Lyra, section 7.1): above 1, the system is lower."""
     return baseline / system if system else float("nan")

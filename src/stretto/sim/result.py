@@ -51,11 +51,14 @@ class Result:
         return metrics.queuing_s(self.jct_s, self.executed_s[self.done])
 
     def utilization(self) -> float:
-        """GPU time held / GPU time there was, from the first submission to the last completion."""
+        """GPU time held / GPU time of usable nodes, from the first submission to the last completion."""
         if not self.done.any():
             return float("nan")
-        span_s = metrics.makespan_s(self.requests.submitted_s, self.completed_s[self.done])
-        return metrics.usage(float(self.attained_gpu_s.sum()), self.cluster.total_gpus * span_s)
+        from_s, to_s = float(self.requests.submitted_s.min()), float(self.completed_s[self.done].max())
+        at_s = np.array([at_s for at_s, _ in self.history.capacity])
+        gpus = np.array([int(by_type.sum()) for _, by_type in self.history.capacity], dtype=np.float64)
+        owned_gpu_s = metrics.integral(at_s, gpus, from_s, to_s)
+        return metrics.usage(float(self.attained_gpu_s.sum()), owned_gpu_s)
 
     def summary(self) -> dict[str, Any]:
         """Every figure of `simulate --json`; None where one does not apply."""

@@ -34,15 +34,17 @@ def physics_of(
     """The truth of every job of a workload on a cluster.
 
     A job whose trace gives a duration runs by the clock; one without runs by the profile of its model, else
-    by the catalogue's. Raises InputError for a model that neither knows.
+    by the catalogue's, and accepts only GPU types on which that runs. Raises InputError for a model that
+    neither knows, and for a job that could run nowhere.
     """
-    requests = Requests(workload.jobs, cluster)
     truths = _Truths(cluster, settings, profiles)
-    training = {
-        row: _run(job, truths, settings)
-        for row, (job, truth) in enumerate(zip(workload.jobs, workload.truths, strict=True))
-        if isnan(truth.duration_s)
-    }
+    jobs = list(workload.jobs)
+    training: dict[int, TrainingRun] = {}
+    for row, truth in enumerate(workload.truths):
+        if isnan(truth.duration_s):
+            training[row] = _run(jobs[row], truths, settings)
+            jobs[row] = _where_it_runs(jobs[row], training[row], cluster)
+    requests = Requests(jobs, cluster) if training else Requests(workload.jobs, cluster)
     recorded = _recorded(workload, cluster)
     return Physics(requests, training, recorded, _Tables(requests, training, recorded), settings)
 
@@ -111,6 +113,28 @@ def _run(job: Job, truths: _Truths, settings: SimSettings) -> TrainingRun:
         settings=settings,
         foreseen=truths.foreseen(truth),
     )
+
+
+def _where_it_runs(job: Job, run: TrainingRun, cluster: Cluster) -> Job:
+    """The job, accepting no types on which its model does not run.
+
+    Nor, where it will get exactly what it asks for, types on which that is no whole number of replicas.
+    """
+    limits = run.truth.limits
+    runs = limits.max_local > 0
+    if run.settings.batches is Batches.TUNED or job.adaptivity is Adaptivity.RIGID:
+        runs = runs & (job.gpus % np.maximum(limits.replica_gpus, 1) == 0)
+    if runs.all():
+        return job
+    names = [name for name, fits in zip(cluster.type_names, runs, strict=True) if fits]
+    accepted = {cluster.type_index(name) for name in job.gpu_types} or set(range(len(cluster.types)))
+    left = tuple(name for name in names if cluster.type_index(name) in accepted)
+    if not left:
+        raise InputError(
+            f"job {job.id}: expected GPU types on which {job.gpus} GPUs can train {job.model}, "
+            f"which are {names} here, got {list(job.gpu_types or cluster.type_names)}"
+        )
+    return replace(job, gpu_types=left)
 
 
 def _recorded(workload: Workload, cluster: Cluster) -> RecordedRuns:
