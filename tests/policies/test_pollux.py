@@ -37,6 +37,11 @@ def amdahl(parallel: float, spread: float = 1.0) -> Speed:
     return lambda nodes, gpus: (spread if nodes > 1 else 1.0) / (1 - parallel + parallel / gpus)
 
 
+def only_on(counts: set[int]) -> Speed:
+    """Perfect scaling on these numbers of GPUs, and no speed known on others."""
+    return lambda nodes, gpus: float(gpus) if gpus in counts else np.nan
+
+
 def speeds_by(policy: Pollux, cluster: Cluster, curves: list[Speed], **rest: Any) -> Speeds:
     columns = policy.configurations(cluster)
     sizes = list(zip(columns.nodes.tolist(), columns.gpus.tolist(), strict=True))
@@ -225,43 +230,45 @@ def test_nobody_ever_gets_gpus_of_two_types_or_outside_its_range(seed: int) -> N
 
 
 @pytest.mark.parametrize(
-    ("job", "others", "speeds", "code"),
+    ("least", "held", "code"),
     [
-        pytest.param(a_job("z", gpus=9, min_gpus=9), 0, {}, Why.TOO_LARGE, id="more than there are"),
-        pytest.param(a_job("z"), 4, {}, Why.NO_FREE_GPUS, id="everybody has one GPU already"),
-        pytest.param(
-            a_job("z", gpus=4, min_gpus=4), 1, {}, Why.WORTH_LESS, id="it would cost others too much"
-        ),
-        pytest.param(a_job("z", gpus=5, min_gpus=5), 0, {}, Why.DECLINED, id="more than this policy gives"),
+        pytest.param(9, [], Why.TOO_LARGE, id="it needs more than there are"),
+        pytest.param(5, [], Why.DECLINED, id="it needs more than this policy gives"),
+        pytest.param(4, [0b11110000, 0b00000110], Why.WORTH_LESS, id="others keep more than their least"),
+        pytest.param(1, [1 << gpu for gpu in range(8)], Why.NO_FREE_GPUS, id="everybody has one GPU"),
+        pytest.param(3, [0b00111111], Why.WORTH_LESS, id="too few are free"),
     ],
 )
-def test_a_job_waits_because(job: Job, others: int, speeds: dict[str, Any], code: Why) -> None:
-    held_gpus = {1: 4, 4: 1}.get(others, 0)
-    names = [f"j{index}" for index in range(others)]
-    held = {
-        name: Allocation(0, (0,), (((1 << held_gpus) - 1) << (index * held_gpus),))
-        for index, name in enumerate(names)
-    }
-    jobs = [a_job(name, preemptible=False) for name in names] + [replace(job, submitted_s=1.0)]
-    cluster = a_cluster(4) if others else a_cluster(4, 4)
-    snapshot, shares = a_round(*jobs, cluster=cluster, held=held, policy=Pollux(most_gpus=4), speeds=speeds)
-    row = snapshot.jobs.ids.index(job.id)
-    assert shares.why.of(row) is code
-    assert shares.why.evidence[row]
+def test_a_job_waits_because(least: int, held: list[int], code: Why) -> None:
+    """Whoever is there before it may not be stopped."""
+    names = [f"j{index}" for index in range(len(held))]
+    jobs = [a_job(name, preemptible=False) for name in names]
+    last = a_job("z", gpus=least, min_gpus=least, at_s=1.0)
+    now = {name: Allocation(0, (0,), (mask,)) for name, mask in zip(names, held, strict=True)}
+    policy = Pollux(most_gpus=4)
+    _, shares = a_round(*jobs, last, cluster=a_cluster(8), held=now, policy=policy)
+    assert shares.why.of(len(held)) is code
+    assert f"needs {least} GPUs" in shares.why.evidence[len(held)]
+
+
+@pytest.mark.parametrize("population", [1, 2, 3])
+def test_a_population_may_be_tiny(population: int) -> None:
+    policy = Pollux(population=population, generations=50)
+    _, shares = a_round(a_job("a"), a_job("b"), cluster=a_cluster(2), policy=policy)
+    assert shares.gpus.sum() <= 2
+    assert shares.memory.population.shape == (population, 2, 1)
 
 
 def test_a_job_of_which_no_speed_is_known_waits_to_be_profiled() -> None:
-    blind: Speed = lambda nodes, gpus: np.nan  # noqa: E731
-    _, shares = a_round(a_job("a"), cluster=a_cluster(4), curves=[blind])
+    _, shares = a_round(a_job("a"), cluster=a_cluster(4), curves=[only_on(set())])
     assert shares.why.of(0) is Why.NOT_PROFILED
 
 
 def test_a_job_never_seen_that_needs_several_gpus_is_started_on_its_least() -> None:
-    only_one: Speed = lambda nodes, gpus: 1.0 if gpus == 1 else np.nan  # noqa: E731
     _, shares = a_round(
         a_job("a", gpus=2, min_gpus=2),
         cluster=a_cluster(4),
-        curves=[only_one],
+        curves=[only_on({1})],
         progress={"largest_held_gpus": [0]},
         speeds={"modelled": np.array([False])},
     )
@@ -269,8 +276,7 @@ def test_a_job_never_seen_that_needs_several_gpus_is_started_on_its_least() -> N
 
 
 def test_a_job_that_runs_on_some_counts_only_leaves_no_gpu_idle_inside_it() -> None:
-    multiples: Speed = lambda nodes, gpus: float(gpus) if gpus % 3 == 0 else np.nan  # noqa: E731
-    _, shares = a_round(a_job("a"), cluster=a_cluster(4, 4), curves=[multiples])
+    _, shares = a_round(a_job("a"), cluster=a_cluster(4, 4), curves=[only_on({3, 6})])
     assert shares.gpus.tolist() == [6]
 
 

@@ -3,7 +3,9 @@
 The search of Pollux (Qiao et al., OSDI 2021, section 4.2), as mathematics: a population of matrices is
 crossed, mutated, repaired and selected. Every step is made for the whole population at once, on the list of
 its non-zero entries, of which an allowed matrix has at most as many as there are units. So a generation costs
-some passes over `population * (units + rows)` numbers and over `population * rows * columns` bytes.
+some passes over `population * (units + rows)` numbers and over `population * rows * columns` bytes: about
+0.3 ms + 15 ns for each of the former + 1 ns for each of the latter, measured on one core from 7 x 16 to
+400 x 443 (`benchmarks/pollux.py`). Memory is about 12 bytes for each of the latter.
 
 Only one number is maximised, so the sorting by dominance of NSGA-II, which Pollux's code takes from a
 library, comes down to keeping the best of parents and children. As there, equal matrices are kept once.
