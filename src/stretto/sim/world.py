@@ -118,7 +118,9 @@ class SimulatedWorld:
         self._next_arrival = 0
         self._wake_s = inf
         self._round_s = triggers.round_s if Trigger.ROUND in triggers.on else None
-        self._watches_jobs = bool(triggers.on & {Trigger.COMPLETION, Trigger.EPOCH_END})
+        # At rounds everybody is looked at anyway.
+        ends_matter = bool(triggers.on & {Trigger.COMPLETION, Trigger.EPOCH_END})
+        self._watches_jobs = ends_matter or self._round_s is None
         # The artifact's clock takes one step before its first decision.
         self._rounds_served = 1 if settings.fidelity is Fidelity.ARTIFACT else 0
         self._idle = 0
