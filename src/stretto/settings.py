@@ -7,6 +7,7 @@ import types
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from enum import Enum
+from math import isfinite
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from stretto.model import InputError
@@ -22,7 +23,7 @@ def settings_of(component: type, given: Mapping[str, object], space: str) -> dic
     is no field and for a value that does not fit.
     """
     hints = get_type_hints(component)
-    names = [entry.name for entry in fields(component) if entry.init]
+    names = [entry.name for entry in fields(component) if entry.init and not entry.name.startswith("_")]
     values = {}
     for name, value in given.items():
         if name not in names:
@@ -100,6 +101,8 @@ def _as_number(hint: type[int] | type[float], value: object, name: str) -> int |
             number = float(value) if hint is float else int(value) if isinstance(value, str | int) else None
         except ValueError:
             number = None
+        if number is not None and not isfinite(number):
+            raise InputError(f"{name} must be finite, got {value!r}")
         if number is not None:
             return number
     raise InputError(f"{name} must be {_words(hint)}, got {value!r}")

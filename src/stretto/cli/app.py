@@ -1,19 +1,29 @@
 """The command `stretto`: every command by name, and the one place where errors become exit statuses."""
 
+import os
 import sys
+from collections.abc import Sequence
+from typing import NoReturn
 
 import typer
-from rich.console import Console
 
 from stretto import __version__
-from stretto.cli import bench, clusters, compare, policies, reproduce, simulate, traces
+from stretto.cli import bench, clusters, compare, options, policies, reproduce, simulate, traces
+from stretto.cli.printing import say, show_json
 from stretto.model.errors import InputError, StrettoError
+
+DONE, FAILED, WRONG_INPUT = 0, 1, 2
+INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+
+# What typer raises where the words make no sense; it exports one leaf of that tree only.
+UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 app = typer.Typer(
     name="stretto",
     help="An elastic scheduler for deep-learning training on shared GPU clusters.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # help that reads the same on a pipe, without the import of its painter
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(simulate.simulate)
@@ -26,26 +36,63 @@ app.add_typer(bench.app, name="bench")
 
 
 @app.command()
-def version() -> None:
+def version(as_json: options.Json = False) -> None:
     """Print the version."""
+    if as_json:
+        show_json({"version": __version__})
+        return
     typer.echo(__version__)
 
 
-def main() -> None:
-    """Run a command: status 0 done, 1 it failed, 2 the input is wrong (one line says what)."""
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a command and leave with its status: 0 done, 1 it failed, 2 the input is wrong.
+
+    Wrong input and failures are one line on standard error; what is a bug of ours is a traceback.
+    """
+    sys.exit(status_of(sys.argv[1:] if arguments is None else arguments))
+
+
+def status_of(arguments: Sequence[str]) -> int:
+    """The exit status of a command, after it has run and said what it has to say."""
     try:
-        app(standalone_mode=True)
+        status = app(args=list(arguments), prog_name="stretto", standalone_mode=False)
+        sys.stdout.flush()  # here, where a reader that has gone away is noticed
     except InputError as wrong:
-        complain(str(wrong))
-        sys.exit(2)
+        return _complain(str(wrong), WRONG_INPUT)
     except StrettoError as failed:
-        complain(str(failed))
-        sys.exit(1)
+        return _complain(str(failed), FAILED)
+    except UsageError as wrong:
+        return _usage(wrong)
+    except BrokenPipeError:
+        _forget_output()
+        return FAILED  # as typer does where it notices first
+    except (KeyboardInterrupt, typer.Abort):
+        status = INTERRUPTED
+    if status == INTERRUPTED:  # which typer may turn into an exit status of its own
+        return _complain("interrupted", INTERRUPTED)
+    return int(status or DONE)
 
 
-def complain(message: str) -> None:
-    """One line to standard error, never wrapped."""
-    Console(stderr=True, soft_wrap=True, highlight=False).print(f"stretto: {message}", markup=False)
+def _usage(wrong: Exception) -> int:
+    """Help where nothing was asked for, else one line and where to read on."""
+    message = wrong.format_message() if hasattr(wrong, "format_message") else str(wrong)
+    if type(wrong).__name__ == "NoArgsIsHelpError":
+        typer.echo(message, err=True)
+        return WRONG_INPUT
+    context = getattr(wrong, "ctx", None)
+    command = context.command_path if context is not None else "stretto"
+    return _complain(f"{message.rstrip('.')} (see {command} --help)", WRONG_INPUT)
+
+
+def _complain(message: str, status: int) -> int:
+    """Say on one line what is wrong; the status to leave with."""
+    say(f"stretto: {' '.join(message.split())}")
+    return status
+
+
+def _forget_output() -> None:
+    """Nobody reads any more; what is still buffered goes nowhere, and nothing is said about it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

@@ -6,9 +6,6 @@ import typer
 
 from stretto.cli import options
 from stretto.cli.printing import show_json, show_table
-from stretto.experiments.decisions import decision_times
-from stretto.experiments.spec import RunSpec, parse_settings
-from stretto.solve.family import bench
 
 app = typer.Typer(help="Measure the solver, or whole decisions.", no_args_is_help=True)
 
@@ -22,6 +19,8 @@ def solver(
     as_json: options.Json = False,
 ) -> None:
     """Solve one program of a fixed seeded family, fast and exactly, side by side."""
+    from stretto.solve.family import bench
+
     figures = bench(jobs, gpus, types, seed)
     if as_json:
         show_json(figures)
@@ -42,6 +41,9 @@ def decide(
     as_json: options.Json = False,
 ) -> None:
     """Measure the steps of the decisions of a simulation, in milliseconds."""
+    from stretto.experiments.decisions import decision_times
+    from stretto.experiments.spec import RunSpec, parse_settings
+
     spec = RunSpec(cluster, trace, policy, profiles, seed, parse_settings(settings))
     steps, decisions = decision_times(spec, most)
     if as_json:

@@ -6,8 +6,6 @@ import typer
 
 from stretto.cli import options
 from stretto.cli.printing import show_json, show_table
-from stretto.clusters import built_in_clusters, read_cluster
-from stretto.model.cluster import node_groups
 
 app = typer.Typer(help="List clusters, or show one.", no_args_is_help=True)
 
@@ -15,6 +13,9 @@ app = typer.Typer(help="List clusters, or show one.", no_args_is_help=True)
 @app.command("list")
 def list_clusters(as_json: options.Json = False) -> None:
     """List the built-in clusters."""
+    from stretto.clusters import built_in_clusters, read_cluster
+    from stretto.model.cluster import node_groups
+
     found = [read_cluster(name) for name in built_in_clusters()]
     rows = [
         {
@@ -38,6 +39,9 @@ def show(
     as_json: options.Json = False,
 ) -> None:
     """Show the GPU types and nodes of a cluster."""
+    from stretto.clusters import read_cluster
+    from stretto.model.cluster import node_groups
+
     cluster = read_cluster(name)
     groups = node_groups(cluster)
     types = [

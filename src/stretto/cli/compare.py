@@ -1,5 +1,6 @@
 """`stretto compare`: several policies on the same workload, as a table and a page."""
 
+import shlex
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,12 +9,7 @@ from typing import Annotated
 import typer
 
 from stretto.cli import options
-from stretto.cli.printing import console, say, show_json
-from stretto.experiments.present import comparison
-from stretto.experiments.spec import RunSpec, parse_settings
-from stretto.experiments.sweep import run_all
-from stretto.model.errors import InputError
-from stretto.report import comparison_table, write_report
+from stretto.cli.printing import say, show_json, show_report
 
 
 def compare(
@@ -24,38 +20,56 @@ def compare(
     profiles: options.Profiles = "",
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds, from --seed on.")] = 1,
     seed: options.Seed = 0,
-    workers: Annotated[int, typer.Option(min=0, help="Simulations at once; 0: one a core.")] = 0,
+    workers: options.Workers = 0,
     settings: options.Set = [],  # noqa: B006  (typer wants a plain default)
     skip_bad: options.SkipBad = False,
     fairness: options.Fairness = False,
     as_json: options.Json = False,
 ) -> None:
-    """Run several policies side by side; print a table and write one self-contained HTML report."""
-    names = [name.strip() for name in policies.split(",") if name.strip()]
-    if not names:
-        raise InputError("--policies must name at least one policy, got none")
-    chosen = parse_settings(settings)
-    specs = [
-        RunSpec(cluster, one, name, profiles, seed + shift, chosen, skip_bad, fairness)
-        for name in names
-        for one in trace
-        for shift in range(seeds)
-    ]
+    """Run several policies side by side; print a table and write one self-contained HTML report.
+
+    A setting of `policy` or `place` goes to those of the policies that have it.
+    """
+    from stretto.experiments.comparison import specs_of
+    from stretto.experiments.json_text import json_text
+    from stretto.experiments.log import check_writable
+    from stretto.experiments.present import comparison
+    from stretto.experiments.spec import parse_settings
+    from stretto.experiments.sweep import run_all
+    from stretto.model import InputError
+    from stretto.report import comparison_table, write_report
+
+    check_writable(out)
+    specs = specs_of(
+        [name.strip() for name in policies.split(",") if name.strip()],
+        trace,
+        range(seed, seed + seeds),
+        parse_settings(settings),
+        cluster=cluster,
+        profiles=profiles,
+        skip_bad=skip_bad,
+        fairness=fairness,
+    )
     results = run_all(specs, workers, show=sys.stderr.isatty())
-    title = f"{', '.join(names)} on {', '.join(dict.fromkeys(result.trace for result in results))}"
-    made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    content = comparison(title, results, "stretto " + " ".join(sys.argv[1:]), made)
+    summaries = [result.summary() for result in results]
+    content = comparison(
+        title=f"{', '.join(dict.fromkeys(result.policy for result in results))} on "
+        f"{', '.join(dict.fromkeys(result.trace for result in results))}",
+        results=results,
+        command=shlex.join(["stretto", *sys.argv[1:]]),
+        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    )
+    report = out / "report.html"
     try:
         out.mkdir(parents=True, exist_ok=True)
-        report = out / "report.html"
         write_report(content, report)
+        (out / "runs.json").write_text(json_text({"runs": summaries}) + "\n", encoding="utf-8")
     except OSError as wrong:
         raise InputError(f"--out {out}: cannot be written: {wrong.strerror}") from None
-    summaries = [result.summary() for result in results]
     for skipped in dict.fromkeys(line for result in results for line in result.skipped):
         say(f"skipped {skipped}")
     if as_json:
         show_json({"runs": summaries, "report": str(report)})
         return
-    console().print(comparison_table(content))
+    show_report(comparison_table(content))
     say(f"report: {report}")

@@ -10,7 +10,8 @@ Policy = Annotated[str, typer.Option("--policy", "-p", help="A policy by name, o
 Profiles = Annotated[
     str, typer.Option(help="A directory of measured profiles; switches to the artifact's fidelity.")
 ]
-Seed = Annotated[int, typer.Option(help="Seed of everything that is drawn.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of everything that is drawn.")]
+Workers = Annotated[int, typer.Option(min=0, help="Simulations at once; 0: one a core.")]
 Set = Annotated[
     list[str],
     typer.Option("--set", metavar="SPACE.KEY=VALUE", help="A setting of sim, policy, estimate or place."),

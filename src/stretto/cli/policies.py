@@ -4,11 +4,12 @@ from dataclasses import asdict
 
 from stretto.cli import options
 from stretto.cli.printing import show_json, show_table
-from stretto.policies.registry import describe_policies
 
 
 def policies(as_json: options.Json = False) -> None:
     """List the policies, what they need to know and when they want to be asked."""
+    from stretto.policies.registry import describe_policies
+
     found = describe_policies()
     if as_json:
         show_json({"policies": [asdict(one) for one in found]})

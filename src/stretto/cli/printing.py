@@ -1,53 +1,79 @@
 """How commands speak: tables on a terminal, plain lines on a pipe, JSON where asked for."""
 
-import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich import box
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from stretto.experiments.json_text import json_text
 
-PIPE_WIDTH = 10_000  # chosen: no line of a table is wrapped where no person looks at it
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
-def console() -> Console:
-    """Standard output, as wide as the terminal, or without limit on a pipe."""
-    return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
-
-
-def show_json(value: Any) -> None:
+def show_json(value: Mapping[str, Any]) -> None:
     """One JSON object on standard output."""
-    print(json.dumps(value, indent=2, allow_nan=False))
+    print(json_text(value))
 
 
 def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table with a title."""
+    """A table with a title on a terminal; on a pipe its lines with tabs between the cells."""
     if not sys.stdout.isatty():
-        for row in [header, *rows]:
-            print("\t".join(row))
+        _show_plain([header, *rows])
         return
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        title=Text(title), box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False
+    )
     for name in header:
         table.add_column(name, overflow="fold")
     for row in rows:
-        table.add_row(*row)
-    console().print(table)
+        table.add_row(*map(Text, row))
+    _show_rich(table)
+
+
+def show_report(table: "Table") -> None:
+    """A table that was laid out for a terminal; on a pipe its cells, and what stands around on stderr."""
+    if sys.stdout.isatty():
+        _show_rich(table)
+        return
+    columns = [[str(cell) for cell in column.cells] for column in table.columns]
+    header = [[str(column.header) for column in table.columns]] if table.show_header else []
+    _show_plain([*header, *zip(*columns, strict=True)])
+    for line in [str(table.title), *str(table.caption or "").splitlines()]:
+        say(line)
 
 
 def say(message: str) -> None:
-    """A remark beside the result, on standard error."""
-    Console(stderr=True, soft_wrap=True, highlight=False).print(message, markup=False)
+    """A remark beside the result: one line on standard error, never wrapped."""
+    print(message, file=sys.stderr)
 
 
 @contextmanager
 def job_bar(description: str) -> Iterator[Any]:
     """A progress bar over jobs, on a terminal only; yields a function of (jobs done, jobs)."""
+    if not sys.stderr.isatty():
+        yield lambda done, jobs: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.text import Text
+
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    errors = Console(stderr=True)
-    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as progress:
-        bar = progress.add_task(description, total=None)
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task(Text(description).markup, total=None)
         yield lambda done, jobs: progress.update(bar, completed=done, total=jobs)
+
+
+def _show_rich(table: "Table") -> None:
+    from rich.console import Console
+
+    Console(highlight=False).print(table)
+
+
+def _show_plain(lines: Sequence[Sequence[str]]) -> None:
+    for line in lines:
+        print("\t".join(" ".join(cell.split()) for cell in line))

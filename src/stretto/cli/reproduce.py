@@ -1,47 +1,44 @@
 """`stretto reproduce`: a published table, made again."""
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stretto.cli import options
 from stretto.cli.printing import say, show_json, show_table
-from stretto.experiments import sia
-from stretto.experiments.reproduction import Reproduction, Request, data_root, run_experiment
-from stretto.model.errors import InputError
 
-EXPERIMENTS = {
-    "sia-table3": ("Sia (SOSP 2023), table 3", sia.table3),
-    "sia-table4": ("Sia (SOSP 2023), table 4", sia.table4),
-    "sia-fairness": ("Sia (SOSP 2023), section 5.5", sia.fairness),
-    "sia-scaling": ("Sia (SOSP 2023), section 5.6, figure 9", sia.scaling),
-}
+if TYPE_CHECKING:
+    from stretto.experiments.reproduction import Reproduction
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(help=f"One of {', '.join(EXPERIMENTS)}.")],
+    name: Annotated[str, typer.Argument(help="sia-table3, sia-table4, sia-fairness or sia-scaling.")],
     data: Annotated[str, typer.Option(help="The folder with the public data sets; else $STRETTO_DATA.")] = "",
-    synthetic: Annotated[bool, typer.Option(help="Run made data instead.")] = False,
-    scale: Annotated[float, typer.Option(help="Share of the workloads to run, 0 to 1.")] = 1.0,
-    workers: Annotated[int, typer.Option(min=0, help="Simulations at once; 0: one a core.")] = 0,
+    synthetic: Annotated[bool, typer.Option("--synthetic", help="Run made data instead.")] = False,
+    scale: Annotated[float, typer.Option(help="Share of the workloads to run, above 0, at most 1.")] = 1.0,
+    workers: options.Workers = 0,
     as_json: options.Json = False,
 ) -> None:
     """Make a table of a paper again and print it beside the published figures."""
-    if name not in EXPERIMENTS:
-        raise InputError(f"unknown table {name!r}, expected one of {', '.join(EXPERIMENTS)}")
+    from stretto.experiments.published import experiment_of
+    from stretto.experiments.reproduction import Request, data_root
+    from stretto.model import InputError
+
+    experiment = experiment_of(name)
     if not 0 < scale <= 1:
-        raise InputError(f"--scale must lie in (0, 1], got {scale}")
-    paper, experiment = EXPERIMENTS[name]
-    request = Request(None if synthetic else data_root(data), scale, workers, sys.stderr.isatty())
-    made = run_experiment(name, paper, experiment, request)
+        raise InputError(f"--scale must be above 0 and at most 1, got {scale:g}")
+    if data and synthetic:
+        raise InputError(f"expected --data or --synthetic, got both: --data {data}")
+    root = None if synthetic else data_root(data, experiment.data)
+    made = experiment.run(Request(root, scale, workers, sys.stderr.isatty()))
     if as_json:
         show_json(made.as_json())
         return
     _print(made)
 
 
-def _print(made: Reproduction) -> None:
+def _print(made: "Reproduction") -> None:
     header = ["row", "metric", "paper", "ours", "ratio"]
     rows = [
         [one.row, one.metric, _number(one.paper), _number(one.ours), _number(one.ratio)] for one in made.rows
@@ -55,4 +52,4 @@ def _print(made: Reproduction) -> None:
 
 
 def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}" if value < 100 else f"{value:.0f}"
+    return "-" if value is None else f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"

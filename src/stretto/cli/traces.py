@@ -1,14 +1,15 @@
 """`stretto traces`: what arrives when, from files or made."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 from stretto.cli import options
 from stretto.cli.printing import say, show_json, show_table
-from stretto.traces import MADE, Workload, built_in_traces, make_workload, read_trace, write_trace
+
+if TYPE_CHECKING:
+    from stretto.traces import Workload
 
 app = typer.Typer(help="List traces, look into one, convert or make one.", no_args_is_help=True)
 
@@ -22,6 +23,11 @@ def list_traces(
     as_json: options.Json = False,
 ) -> None:
     """List the workloads that can be made here, and the public ones that lie in the data folder."""
+    from stretto.model import InputError
+    from stretto.traces import MADE, built_in_traces
+
+    if data and not Path(data).is_dir():
+        raise InputError(f"--data {data}: expected a folder with public data sets, there is none")
     found = built_in_traces(data or None)
     rows = [{"name": name, "about": about, "synthetic": name in MADE} for name, about in found.items()]
     if as_json:
@@ -33,43 +39,69 @@ def list_traces(
 @app.command()
 def show(source: Source, skip_bad: options.SkipBad = False, as_json: options.Json = False) -> None:
     """Show how many jobs there are, when they come, and what they ask for."""
-    facts = _facts(read_trace(source, skip_bad=skip_bad))
+    from stretto.traces import read_trace
+
+    workload = read_trace(source, skip_bad=skip_bad)
+    _say_skipped(workload)
+    facts = _facts(workload)
     if as_json:
         show_json(facts)
         return
-    show_table(str(facts["name"]), ["figure", "value"], [[name, str(value)] for name, value in facts.items()])
+    show_table(workload.name, ["figure", "value"], [[name, _word(value)] for name, value in facts.items()])
 
 
 @app.command()
-def convert(source: Source, target: Target, skip_bad: options.SkipBad = False) -> None:
+def convert(
+    source: Source, target: Target, skip_bad: options.SkipBad = False, as_json: options.Json = False
+) -> None:
     """Write a trace of any known format in our own schema."""
+    from stretto.traces import read_trace, write_trace
+
     workload = read_trace(source, skip_bad=skip_bad)
-    for skipped in workload.skipped:
-        say(f"skipped {skipped}")
+    _say_skipped(workload)
     write_trace(workload, target)
-    say(f"{len(workload.jobs)} jobs written to {target}")
+    _say_written(workload, target, as_json)
 
 
 @app.command()
 def synth(
-    name: Annotated[str, typer.Argument(help=f"One of {', '.join(MADE)}.")],
+    name: Annotated[str, typer.Argument(help="A made workload, see `stretto traces list`.")],
     target: Target,
     jobs: Annotated[int | None, typer.Option(min=1, help="How many.")] = None,
     hours: Annotated[float | None, typer.Option(help="Over how long they arrive.")] = None,
-    seed: options.Seed = 0,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything that is drawn.")] = None,
+    as_json: options.Json = False,
 ) -> None:
     """Make a workload from published statistics and write it; it says that it is synthetic."""
+    from stretto.traces import make_workload, write_trace
+
     workload = make_workload(name, jobs=jobs, hours=hours, seed=seed)
     write_trace(workload, target)
-    say(f"{len(workload.jobs)} synthetic jobs written to {target}: {workload.source}")
+    _say_written(workload, target, as_json)
 
 
-def _facts(workload: Workload) -> dict[str, Any]:
+def _say_skipped(workload: "Workload") -> None:
+    for skipped in workload.skipped:
+        say(f"skipped {skipped}")
+
+
+def _say_written(workload: "Workload", target: Path, as_json: bool) -> None:
+    if as_json:
+        about = {"source": workload.source, "synthetic": workload.synthetic}
+        counts = {"jobs": len(workload.jobs), "skipped": len(workload.skipped)}
+        show_json({"name": workload.name, **about, **counts, "written": str(target)})
+        return
+    made = f", synthetic: {workload.source}" if workload.synthetic else ""
+    say(f"{len(workload.jobs)} jobs written to {target}{made}")
+
+
+def _facts(workload: "Workload") -> dict[str, Any]:
+    import numpy as np
+
     submitted_s = np.array([job.submitted_s for job in workload.jobs])
     gpus = np.array([job.gpus for job in workload.jobs])
     duration_s = np.array([truth.duration_s for truth in workload.truths])
     recorded = duration_s[np.isfinite(duration_s)]
-    models = sorted({job.model for job in workload.jobs if job.model})
     return {
         "name": workload.name,
         "source": workload.source,
@@ -79,7 +111,13 @@ def _facts(workload: Workload) -> dict[str, Any]:
         "hours": float(round((submitted_s.max() - submitted_s.min()) / 3600, 3)),
         "gpus_mean": float(round(gpus.mean(), 3)),
         "gpus_max": int(gpus.max()),
-        "models": models,
+        "models": sorted({job.model for job in workload.jobs if job.model}),
         "duration_p50_s": float(np.median(recorded)) if len(recorded) else None,
         "duration_p95_s": float(np.percentile(recorded, 95)) if len(recorded) else None,
     }
+
+
+def _word(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(map(str, value)) if isinstance(value, list) else "-" if value is None else str(value)

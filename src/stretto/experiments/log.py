@@ -2,68 +2,91 @@
 
 import csv
 import json
-from collections.abc import Iterator
-from dataclasses import asdict
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, Field, asdict, fields
 from itertools import zip_longest
+from math import isfinite
 from pathlib import Path
+from types import TracebackType
 from typing import Any, TextIO
 
+from stretto.experiments.json_text import json_text
 from stretto.experiments.spec import RunSpec, run_spec
 from stretto.model import InputError, Plan, Snapshot, digest
 from stretto.sim.result import Result
 
 DECISIONS, SPEC, SUMMARY, JOBS = "decisions.jsonl", "run.json", "summary.json", "jobs.csv"
+JOB_COLUMNS = (
+    "id",
+    "model",
+    "submitted_s",
+    "first_start_s",
+    "completed_s",
+    "executed_s",
+    "gpu_s",
+    "restarts",
+)
 
 
 class LogWriter:
-    """Writes a run into a directory; decisions as they are made, before they are carried out."""
+    """Writes a run into a directory; decisions as they are made, before they are carried out.
+
+    Nothing is created before the first decision: by then all input has been read and found good.
+    """
 
     def __init__(self, directory: Path, spec: RunSpec) -> None:
-        """Create the directory; InputError where that cannot be."""
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            (directory / SPEC).write_text(json.dumps(asdict(spec), indent=2) + "\n")
-            self._decisions: TextIO = (directory / DECISIONS).open("w")
-        except OSError as wrong:
-            raise InputError(f"--out {directory}: cannot be written: {wrong.strerror}") from None
+        """Check that the directory can be written; InputError where it cannot."""
+        check_writable(directory)
         self.directory = directory
+        self._spec = spec
+        self._decisions: TextIO | None = None
+
+    def __enter__(self) -> "LogWriter":
+        """Nothing is open yet."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the decisions; after an error they are all that is there."""
+        if self._decisions is not None:
+            self._decisions.close()
 
     def record(self, snapshot: Snapshot, plan: Plan) -> None:
         """Keep one decision."""
+        if self._decisions is None:
+            self._decisions = self._open()
         self._decisions.write(json.dumps(decision(snapshot, plan)) + "\n")
 
     def finish(self, result: Result) -> None:
         """Write what came of it."""
-        self._decisions.close()
-        (self.directory / SUMMARY).write_text(json.dumps(result.summary(), indent=2) + "\n")
-        requests = result.requests
-        with (self.directory / JOBS).open("w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(
-                [
-                    "id",
-                    "model",
-                    "submitted_s",
-                    "first_start_s",
-                    "completed_s",
-                    "executed_s",
-                    "gpu_s",
-                    "restarts",
-                ]
-            )
-            for row, job in enumerate(requests.jobs):
-                writer.writerow(
-                    [
-                        job.id,
-                        job.model,
-                        job.submitted_s,
-                        result.first_start_s[row],
-                        result.completed_s[row],
-                        round(float(result.executed_s[row]), 6),
-                        round(float(result.attained_gpu_s[row]), 6),
-                        int(result.restarts[row]),
-                    ]
-                )
+        _write(self.directory / SUMMARY, result.summary())
+        with (self.directory / JOBS).open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(JOB_COLUMNS)
+            writer.writerows(_rows(result))
+
+    def _open(self) -> TextIO:
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            for name in (SUMMARY, JOBS):  # of an earlier run: they would belong to other decisions
+                (self.directory / name).unlink(missing_ok=True)
+            _write(self.directory / SPEC, asdict(self._spec.from_anywhere()))
+            return (self.directory / DECISIONS).open("w", encoding="utf-8")
+        except OSError as wrong:
+            raise InputError(f"--out {self.directory}: cannot be written: {wrong.strerror}") from None
+
+
+def check_writable(directory: Path) -> None:
+    """Raise InputError where a directory neither is nor could be made, without making it."""
+    nearest = directory
+    while not nearest.exists() and nearest != nearest.parent:
+        nearest = nearest.parent
+    if not nearest.is_dir():
+        raise InputError(f"--out {directory}: expected a directory, but {nearest} is a file")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise InputError(f"--out {directory}: expected a directory to write to, but {nearest} is read-only")
 
 
 def decision(snapshot: Snapshot, plan: Plan) -> dict[str, Any]:
@@ -97,29 +120,78 @@ def decision(snapshot: Snapshot, plan: Plan) -> dict[str, Any]:
 
 def logged_spec(directory: Path) -> RunSpec:
     """The words of a run that was written; InputError where there is none."""
+    path = directory / SPEC
     try:
-        return RunSpec(**json.loads((directory / SPEC).read_text()))
-    except (OSError, ValueError, TypeError) as wrong:
-        raise InputError(f"--from-log {directory}: no run was written there ({wrong})") from None
+        read = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as wrong:
+        raise InputError(f"--from-log {directory}: expected the log of a run, got {wrong}") from None
+    if not isinstance(read, dict):
+        raise InputError(f"{path}: expected an object, got {read!r}")
+    types = {entry.name: _type_of(entry) for entry in fields(RunSpec)}
+    for name, value in read.items():
+        if name not in types:
+            raise InputError(f"{path}: unknown field {name!r}, expected one of {', '.join(types)}")
+        if not isinstance(value, types[name]):
+            raise InputError(f"{path}: {name} must be of type {types[name].__name__}, got {value!r}")
+    missing = [entry.name for entry in fields(RunSpec) if _is_required(entry) and entry.name not in read]
+    if missing:
+        raise InputError(f"{path}: missing {missing[0]}")
+    return RunSpec(**read)
 
 
-def decide_again(directory: Path) -> tuple[Result, int, list[str]]:
+def decide_again(
+    directory: Path, progress: Callable[[int, int], None] | None = None
+) -> tuple[Result, int, list[str]]:
     """Run a logged run again: its result, how many decisions there are, and how those that differ do."""
     spec = logged_spec(directory)
-    again: list[str] = []
-    result = run_spec(spec, record=lambda snapshot, plan: again.append(json.dumps(decision(snapshot, plan))))
+    then = list(_lines(directory / DECISIONS))
+    now: list[str] = []
+
+    def record(snapshot: Snapshot, plan: Plan) -> None:
+        now.append(json.dumps(decision(snapshot, plan)))
+
+    result = run_spec(spec, progress, record)
     different = [
-        f"decision {number}: was {then or 'none'}, now {now or 'none'}"
-        for number, (then, now) in enumerate(zip_longest(_lines(directory / DECISIONS), again))
-        if then != now
+        f"decision {number}: was {was or 'none'}, is {again or 'none'}"
+        for number, (was, again) in enumerate(zip_longest(then, now))
+        if was != again
     ]
-    return result, len(again), different
+    return result, len(now), different
+
+
+def _write(path: Path, value: dict[str, Any]) -> None:
+    path.write_text(json_text(value) + "\n", encoding="utf-8")
+
+
+def _rows(result: Result) -> Iterator[list[Any]]:
+    for row, job in enumerate(result.requests.jobs):
+        start_s, end_s = float(result.first_start_s[row]), float(result.completed_s[row])
+        yield [
+            job.id,
+            job.model,
+            job.submitted_s,
+            start_s if isfinite(start_s) else "",
+            end_s if isfinite(end_s) else "",
+            round(float(result.executed_s[row]), 6),
+            round(float(result.attained_gpu_s[row]), 6),
+            int(result.restarts[row]),
+        ]
 
 
 def _lines(path: Path) -> Iterator[str]:
     try:
-        with path.open() as file:
+        with path.open(encoding="utf-8") as file:
             for line in file:
                 yield line.rstrip("\n")
-    except OSError as wrong:
-        raise InputError(f"{path}: cannot be read: {wrong.strerror}") from None
+    except (OSError, UnicodeDecodeError) as wrong:
+        raise InputError(f"{path}: cannot be read: {wrong}") from None
+
+
+def _type_of(entry: Field[Any]) -> type:
+    if entry.default_factory is not MISSING:
+        return type(entry.default_factory())
+    return str if entry.default is MISSING else type(entry.default)
+
+
+def _is_required(entry: Field[Any]) -> bool:
+    return entry.default is MISSING and entry.default_factory is MISSING

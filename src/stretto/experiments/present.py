@@ -5,6 +5,7 @@ from importlib.metadata import version
 
 import numpy as np
 
+from stretto import __version__
 from stretto.report import ClusterFacts, Comparison, Intervals, Note, RunSeries
 from stretto.sim.result import Result
 
@@ -22,7 +23,7 @@ def comparison(title: str, results: Sequence[Result], command: str, made: str) -
         runs=tuple(run_series(result) for result in results),
         notes=notes(results),
         command=command,
-        versions={name: version(name) for name in ("stretto", "numpy", "highspy")},
+        versions={"stretto": __version__} | {name: version(name) for name in ("numpy", "highspy")},
         made=made,
     )
 

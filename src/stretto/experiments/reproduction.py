@@ -3,15 +3,15 @@
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from stretto.model import InputError
+from stretto.traces.datasets import DATA_VARIABLE
 
-DATA_VARIABLE = "STRETTO_DATA"
-OWNERS = {
-    "sia": "github.com/siasosp23/artifacts (folders sia-simulator/workloads and sia-simulator/traces)",
+OWNERS = {  # of each data set: where they publish it
+    "sia": "github.com/siasosp23/artifacts (sia-simulator/workloads, and sia-simulator/traces as profiles)",
 }
 
 
@@ -31,7 +31,7 @@ class Row:
     row: str
     metric: str
     paper: float | None  # None: not published
-    ours: float | None
+    ours: float | None  # None: it does not apply
 
     @property
     def ratio(self) -> float | None:
@@ -57,17 +57,8 @@ class Reproduction:
         return {
             "name": self.name,
             "paper": self.paper,
-            "inputs": [{"what": one.what, "real": one.real, "note": one.note} for one in self.inputs],
-            "rows": [
-                {
-                    "row": one.row,
-                    "metric": one.metric,
-                    "paper": one.paper,
-                    "ours": one.ours,
-                    "ratio": one.ratio,
-                }
-                for one in self.rows
-            ],
+            "inputs": [asdict(one) for one in self.inputs],
+            "rows": [asdict(one) | {"ratio": one.ratio} for one in self.rows],
             "notes": list(self.notes),
             "wall_s": self.wall_s,
         }
@@ -78,40 +69,56 @@ class Request:
     """What `stretto reproduce` is told."""
 
     data: Path | None  # None: made data
-    scale: float
-    workers: int
-    show: bool
+    scale: float = 1.0  # share of the workloads to run
+    workers: int = 0  # simulations at once; 0: one for each core
+    show: bool = False  # progress bars on a terminal
 
 
-Experiment = Callable[[Request], tuple[Sequence[Input], Sequence[Row], Sequence[str]]]
+Made = tuple[Sequence[Input], Sequence[Row], Sequence[str]]  # the last: notes for the reader
 
 
-def run_experiment(name: str, paper: str, experiment: Experiment, request: Request) -> Reproduction:
-    """Make a table again."""
-    began = time.perf_counter()
-    inputs, rows, notes = experiment(request)
-    return Reproduction(name, paper, tuple(inputs), tuple(rows), time.perf_counter() - began, tuple(notes))
+@dataclass(frozen=True)
+class Experiment:
+    """A published table, and how it is made here."""
+
+    name: str
+    paper: str
+    data: str  # the public data set that it reads
+    make: Callable[[Request], Made]
+
+    def run(self, request: Request) -> Reproduction:
+        """Make the table again."""
+        began = time.perf_counter()
+        inputs, rows, notes = self.make(request)
+        wall_s = time.perf_counter() - began
+        return Reproduction(self.name, self.paper, tuple(inputs), tuple(rows), wall_s, tuple(notes))
 
 
-def data_root(given: str) -> Path:
-    """The folder with the public data sets: --data, else $STRETTO_DATA; InputError where there is none."""
+def data_root(given: str, name: str) -> Path:
+    """The folder of public data sets with this one in it: --data, else the one that the environment names.
+
+    InputError where there is none, or it lacks that data set.
+    """
     named = given or os.environ.get(DATA_VARIABLE, "")
     if not named:
         raise InputError(
-            f"no data: expected --data DIR or ${DATA_VARIABLE} (see docs/traces.md), or --synthetic"
+            f"the data set {name!r} is needed: expected its folder below --data or ${DATA_VARIABLE}; "
+            f"its owners publish it at {OWNERS[name]}; or run made data with --synthetic"
         )
     root = Path(named)
     if not root.is_dir():
-        raise InputError(f"data folder {named}: there is no such directory")
+        option = "--data" if given else f"${DATA_VARIABLE}"
+        raise InputError(f"{option} {named}: expected a folder with the data set {name!r}, there is none")
+    data_set(root, name)
     return root
 
 
 def data_set(root: Path, name: str, *inside: str) -> Path:
-    """A folder of one data set; InputError that says who publishes it where it is absent."""
-    folder = root.joinpath(name, *inside)
-    if not folder.is_dir():
+    """A folder or file of one data set; InputError that says who publishes it where it is absent."""
+    found = root.joinpath(name, *inside)
+    if not found.exists():
         raise InputError(
-            f"data set {'/'.join((name, *inside))} is absent from {root}: "
+            f"data set {name!r}: expected {'/'.join((name, *inside))} below {root}; "
             f"its owners publish it at {OWNERS[name]}"
         )
-    return folder
+    return found

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
-from stretto.experiments.reproduction import Input, Request, Row, data_set
+from stretto.experiments.reproduction import Input, Made, Request, Row, data_set
 from stretto.experiments.spec import RunSpec
 from stretto.experiments.sweep import run_all
+from stretto.model import InputError
 from stretto.sim import metrics
 from stretto.sim.result import Result
 
-LEAST_WINDOW = 0.25  # chosen: the smallest part of a workload's arrivals that a scaled-down run keeps
+LEAST_JOBS = 40  # chosen: about so many arrivals of a workload are kept, however small the scale
 
 # Table 3 as printed: (mean JCT h, p99 JCT h, makespan h, GPU-h a job, contention mean and max, restarts)
 TABLE_3 = {
@@ -37,10 +38,11 @@ FAIRNESS = {"sia": (1.2, 0.003), "pollux": (4.6, 0.28), "gavel": (27.8, 0.15)}
 # Section 5.6: decision time on 64 GPUs, median and 95th percentile; larger clusters appear only in a plot.
 DECISION_MS = {64: (96.0, 426.0)}
 
+JOBS = {"philly": 160, "helios": 160, "newtrace": 960}  # in each workload of a family (section 4.1)
 PER_TABLE = ("avg_jct_h", "p99_jct_h", "makespan_h", "gpu_hours_per_job")
 
 
-def table3(request: Request) -> tuple[Sequence[Input], Sequence[Row], Sequence[str]]:
+def table3(request: Request) -> Made:
     """Three families of workloads under three policies on 64 GPUs of three types."""
     families = ("philly", "helios", "newtrace")
     policies = ("sia", "pollux", "gavel")
@@ -59,7 +61,7 @@ def table3(request: Request) -> tuple[Sequence[Input], Sequence[Row], Sequence[s
     return _inputs(request, traces), rows, (_SCALE_NOTE.format(scale=request.scale),)
 
 
-def table4(request: Request) -> tuple[Sequence[Input], Sequence[Row], Sequence[str]]:
+def table4(request: Request) -> Made:
     """Philly's workloads on 64 T4 GPUs. Without the rows of Themis and Shockwave."""
     traces = {"philly": _traces(request, "philly")}
     pooled = _pooled(request, "sia-homo-64", traces, tuple(TABLE_4))
@@ -73,33 +75,32 @@ def table4(request: Request) -> tuple[Sequence[Input], Sequence[Row], Sequence[s
     return _inputs(request, traces), rows, (_SCALE_NOTE.format(scale=request.scale),)
 
 
-def fairness(request: Request) -> tuple[Sequence[Input], Sequence[Row], Sequence[str]]:
+def fairness(request: Request) -> Made:
     """Finish-time fairness on Helios's workloads (section 5.5). Without Themis and Shockwave."""
     traces = {"helios": _traces(request, "helios")}
     pooled = _pooled(request, "sia-hetero-64", traces, tuple(FAIRNESS), fairness=True)
     rows = []
     for policy, (worst, unfair) in FAIRNESS.items():
         known = np.concatenate([one.fairness for one in pooled["helios", policy] if one.fairness is not None])
-        known = known[np.isfinite(known)]
         rows += [
-            Row(f"helios/{policy}", "worst_ftf", worst, float(known.max())),
+            Row(f"helios/{policy}", "worst_ftf", worst, float(np.nanmax(known))),
             Row(f"helios/{policy}", "unfair_fraction", unfair, metrics.unfair_fraction(known)),
         ]
     return _inputs(request, traces), rows, (_SCALE_NOTE.format(scale=request.scale),)
 
 
-def scaling(request: Request) -> tuple[Sequence[Input], Sequence[Row], Sequence[str]]:
+def scaling(request: Request) -> Made:
     """Decision times of Sia from 64 to 2,048 GPUs, on workloads scaled with the cluster (section 5.6)."""
     factors = [factor for factor in (1, 2, 4, 8, 16, 32) if factor == 1 or factor <= 32 * request.scale]
-    specs, inputs = [], []
-    for factor in factors:
-        trace = _scaled_trace(request, factor)
-        cluster = f"sia-hetero-{64 * factor}"
-        specs.append(_spec(request, cluster, trace, "sia"))
-        inputs.append(Input(_short(trace), request.data is not None, f"{160 * factor} jobs on {cluster}"))
-    rows = []
-    for factor, result in zip(factors, run_all(specs, 1, request.show), strict=True):
-        gpus = 64 * factor
+    specs = [
+        _spec(request, f"sia-hetero-{64 * factor}", _scaled_trace(request, factor), "sia", 160 * factor)
+        for factor in factors
+    ]
+    rows, inputs = [], []
+    for spec, result in zip(specs, run_all(specs, 1, request.show), strict=True):
+        note = f"{len(result.requests.jobs)} jobs on {spec.cluster}"
+        inputs.append(Input(_short(spec.trace), request.data is not None, note))
+        gpus = result.cluster.total_gpus
         median, p95 = DECISION_MS.get(gpus, (None, None))
         rows += [
             Row(f"{gpus} GPUs", "policy_ms_p50", median, metrics.percentile(result.decision_ms, 50)),
@@ -110,33 +111,40 @@ def scaling(request: Request) -> tuple[Sequence[Input], Sequence[Row], Sequence[
 
 
 _SCALE_NOTE = (
-    "scale {scale:g}: that share of the files of each family, at least one, and of each its first arrivals"
+    "scale {scale:g}: that share of the files of each family, at least one, and of the time over which "
+    "the jobs of each arrive, at least that of about 40 jobs"
 )
 
 
 def _traces(request: Request, family: str) -> list[str]:
     """The workloads of one family that this scale runs."""
     if request.data is None:
-        count = 2 if family == "newtrace" else 5
-        jobs, hours = (960, 48) if family == "newtrace" else (160, 8)
-        start = {"philly": 0, "helios": 100, "newtrace": 200}[family]
-        files = [f"synthetic-sia:jobs={jobs},hours={hours},seed={start + number}" for number in range(count)]
+        count, hours = (2, 48) if family == "newtrace" else (5, 8)
+        first_seed = {"philly": 0, "helios": 100, "newtrace": 200}[family]
+        files = [
+            f"synthetic-sia:jobs={JOBS[family]},hours={hours},seed={first_seed + number}"
+            for number in range(count)
+        ]
     else:
         folder = data_set(request.data, "sia", "workloads", family)
         files = sorted(str(path) for path in folder.glob("workload-*.csv"))
+        if not files:
+            raise InputError(f"{folder}: expected files workload-*.csv, found none")
     return files[: max(1, ceil(request.scale * len(files)))]
 
 
 def _scaled_trace(request: Request, factor: int) -> str:
     if request.data is None:
         return f"synthetic-sia:jobs={160 * factor},hours=8,seed=0"
-    folder = data_set(request.data, "sia", "workloads", "scale", f"scale_{factor}x")
-    return str(folder / "workload-1.csv")
+    return str(data_set(request.data, "sia", "workloads", "scale", f"scale_{factor}x", "workload-1.csv"))
 
 
-def _spec(request: Request, cluster: str, trace: str, policy: str, fairness: bool = False) -> RunSpec:
+def _spec(
+    request: Request, cluster: str, trace: str, policy: str, jobs: int, fairness: bool = False
+) -> RunSpec:
+    """One simulation; `jobs`: how many the whole trace has."""
     profiles = str(data_set(request.data, "sia", "profiles")) if request.data is not None else ""
-    window = min(1.0, max(request.scale, LEAST_WINDOW))
+    window = min(1.0, max(request.scale, LEAST_JOBS / jobs))
     return RunSpec(cluster, trace, policy, profiles, fairness=fairness, window=window)
 
 
@@ -153,7 +161,7 @@ def _pooled(
         for family, files in traces.items():
             for trace in files:
                 keys.append((family, policy))
-                specs.append(_spec(request, cluster, trace, policy, fairness))
+                specs.append(_spec(request, cluster, trace, policy, JOBS[family], fairness))
     pooled: dict[tuple[str, str], list[Result]] = {}
     for key, result in zip(keys, run_all(specs, request.workers, request.show), strict=True):
         pooled.setdefault(key, []).append(result)

@@ -5,14 +5,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from stretto.clusters import read_cluster
+from stretto.clusters import built_in_clusters, read_cluster
+from stretto.estimate.estimators import OnlineGoodput
 from stretto.model import InputError, Policy, View
+from stretto.model.spelling import did_you_mean
 from stretto.policies.registry import load_policy, policy_class
 from stretto.settings import settings_of
 from stretto.sim.fairness import with_fairness
 from stretto.sim.profiles import read_profiles
 from stretto.sim.result import Result
-from stretto.sim.run import Record, Setup, simulate
+from stretto.sim.run import Record, Setup, scheduler_of, simulate
 from stretto.sim.settings import Fidelity, SimSettings
 from stretto.traces import Workload, check_against, make_workload, read_trace
 from stretto.traces.synthetic import is_made
@@ -34,6 +36,26 @@ class RunSpec:
     fairness: bool = False
     window: float = 1.0  # keep the jobs submitted in this first share of the arrivals
 
+    @property
+    def words(self) -> str:
+        """The run in a few words, for messages."""
+        return f"{self.policy} on {self.trace}, seed {self.seed}"
+
+    def from_anywhere(self) -> "RunSpec":
+        """The same run, in words that mean the same in every directory: paths of files are absolute."""
+
+        def absolute(name: str) -> str:
+            return str(Path(name).resolve()) if name and Path(name).exists() else name
+
+        file, colon, attribute = self.policy.rpartition(":")
+        return replace(
+            self,
+            cluster=self.cluster if self.cluster in built_in_clusters() else absolute(self.cluster),
+            trace=absolute(self.trace),
+            policy=absolute(file) + colon + attribute,
+            profiles=absolute(self.profiles),
+        )
+
     def of(self, space: str) -> dict[str, str]:
         """The settings of one space, by key."""
         prefix = f"{space}."
@@ -42,41 +64,51 @@ class RunSpec:
 
 def parse_settings(given: list[str]) -> dict[str, str]:
     """SPACE.KEY=VALUE words as a mapping; InputError for anything else."""
-    settings = {}
+    settings: dict[str, str] = {}
     for word in given:
         key, equals, value = word.partition("=")
         space, dot, name = key.partition(".")
-        if not equals or not dot or not name or space not in SPACES:
+        if not equals or not dot or not name:
             raise InputError(f"--set {word}: expected SPACE.KEY=VALUE with SPACE one of {', '.join(SPACES)}")
+        if space not in SPACES:
+            raise InputError(f"--set {word}: unknown space {space!r}, {did_you_mean(space, SPACES)}")
+        if key in settings:
+            raise InputError(f"--set {word}: {key} is set twice, first to {settings[key]!r}")
         settings[key] = value
     return settings
 
 
 def set_up(spec: RunSpec) -> tuple[Workload, Setup]:
     """The workload and everything around it; raises InputError for whatever is wrong with the words."""
-    cluster = read_cluster(spec.cluster)
-    workload = check_against(_workload(spec), cluster, spec.skip_bad)
-    workload = _first_arrivals(workload, spec.window)
-    profiles = read_profiles(Path(spec.profiles)) if spec.profiles else None
+    setup = setup_of(spec)
+    workload = check_against(_workload(spec), setup.cluster, spec.skip_bad)
+    return _first_arrivals(workload, spec.window), setup
+
+
+def setup_of(spec: RunSpec) -> Setup:
+    """Everything around the workload, which is quick to read; raises InputError as `set_up` does."""
     sim = _sim_settings(spec)
     policy = _policy(spec, sim)
+    place = spec.of("place")
     setup = Setup(
-        cluster=cluster,
+        cluster=read_cluster(spec.cluster),
         policy=policy,
         sim=sim,
-        profiles=profiles,
-        placer=spec.of("place").pop("rule", ""),
-        placer_settings={key: value for key, value in spec.of("place").items() if key != "rule"},
+        profiles=read_profiles(Path(spec.profiles)) if spec.profiles else None,
+        placer=place.pop("rule", ""),
+        placer_settings=place,
         estimate_settings=_estimate_settings(spec, sim, policy),
         seed=spec.seed,
     )
-    return workload, setup
+    setup.make_placer()
+    scheduler_of(setup)
+    return setup
 
 
 def run_spec(
     spec: RunSpec, progress: Callable[[int, int], None] | None = None, record: Record | None = None
 ) -> Result:
-    """Simulate what the words say."""
+    """Simulate what the words say. All input has been read and found good before `record` is first called."""
     workload, setup = set_up(spec)
     result = simulate(workload, setup, progress, record)
     return with_fairness(result, workload, setup) if spec.fairness else result
@@ -103,11 +135,11 @@ def _sim_settings(spec: RunSpec) -> SimSettings:
     return replace(blank, **settings_of(SimSettings, spec.of("sim"), space="sim"))
 
 
-def _estimate_settings(spec: RunSpec, sim: SimSettings, policy: Policy) -> dict[str, str]:
+def _estimate_settings(spec: RunSpec, sim: SimSettings, policy: Policy) -> dict[str, Any]:
     """Where the world follows the published simulator, so does the fit, unless told otherwise."""
     fits = View.GOODPUT_MODEL in policy.views
     published = {"fit": "published"} if fits and sim.fidelity is Fidelity.ARTIFACT else {}
-    return published | spec.of("estimate")
+    return published | settings_of(OnlineGoodput, spec.of("estimate"), space="estimate")
 
 
 def _policy(spec: RunSpec, sim: SimSettings) -> Policy:

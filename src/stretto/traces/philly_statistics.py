@@ -7,7 +7,6 @@ Figures are those of the table of 82,247 jobs that Sia's authors made of the Phi
 from functools import cache
 
 import numpy as np
-from scipy.optimize import brentq
 
 from stretto.model.arrays import FloatArray, IntArray, floats, ints
 from stretto.traces.workload import Outcome
@@ -63,6 +62,8 @@ def tilts() -> FloatArray:
 
 
 def _power_for(mean_s: float, grid: FloatArray) -> float:
+    from scipy.optimize import brentq  # takes a third of a second to import, and only one kind of trace asks
+
     def excess(log_power: float) -> float:
         return float(_quantile_s(_tilted(grid, np.exp(log_power))).mean()) - mean_s
 

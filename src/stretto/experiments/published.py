@@ -1,0 +1,25 @@
+"""The published tables that can be made again, by name."""
+
+from collections.abc import Mapping
+
+from stretto.experiments import sia
+from stretto.experiments.reproduction import Experiment
+from stretto.model import InputError
+from stretto.model.spelling import did_you_mean
+
+EXPERIMENTS: Mapping[str, Experiment] = {
+    one.name: one
+    for one in (
+        Experiment("sia-table3", "Sia (SOSP 2023), table 3", "sia", sia.table3),
+        Experiment("sia-table4", "Sia (SOSP 2023), table 4", "sia", sia.table4),
+        Experiment("sia-fairness", "Sia (SOSP 2023), section 5.5", "sia", sia.fairness),
+        Experiment("sia-scaling", "Sia (SOSP 2023), section 5.6, figure 9", "sia", sia.scaling),
+    )
+}
+
+
+def experiment_of(name: str) -> Experiment:
+    """The experiment of this name; InputError for an unknown one."""
+    if name not in EXPERIMENTS:
+        raise InputError(f"unknown table {name!r}, {did_you_mean(name, EXPERIMENTS)}")
+    return EXPERIMENTS[name]
