@@ -26,26 +26,8 @@ VARIANTS: dict[str, Policy] = {
 }
 
 
-HOLDS_OTHER = "a job that may not be stopped and holds other than its request is stopped"
-IGNORES_RANGE = "a job whose min_gpus fits on no type that it accepts is told not yet"
-KNOWN_GAPS = {
-    ("sia", "non_preemptible_jobs_keep_what_they_hold"): HOLDS_OTHER,
-    ("sia", "every_job_has_a_row_and_a_reason"): IGNORES_RANGE,
-}
-CASES = [
-    pytest.param(
-        variant,
-        promise,
-        marks=[pytest.mark.xfail(reason=KNOWN_GAPS[variant, promise])]
-        if (variant, promise) in KNOWN_GAPS
-        else [],
-    )
-    for variant in VARIANTS
-    for promise in PROMISES
-]
-
-
-@pytest.mark.parametrize(("variant", "promise"), CASES)
+@pytest.mark.parametrize("promise", PROMISES)
+@pytest.mark.parametrize("variant", VARIANTS)
 @settings(max_examples=20, deadline=None)
 @given(situation=situations())
 def test_every_policy_keeps_its_promise(variant: str, promise: str, situation: Situation) -> None:

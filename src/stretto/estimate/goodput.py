@@ -209,9 +209,10 @@ def _worth(
     """M0 gain(M), with `efficiency.gain`: 1 where nothing can be said."""
     remaining = sqr + var * (init_batch / total)
     known = remaining > 0  # false for NaN
-    if known.all():
-        return np.asarray(init_batch * (var + sqr) / remaining)
-    return init_batch * np.where(known, (var + sqr) / np.where(known, remaining, 1.0), 1.0)
+    if not known.all():
+        var, sqr = np.where(known, var, 0.0), np.where(known, sqr, 1.0)
+        remaining = np.where(known, remaining, 1.0)
+    return np.asarray(init_batch * (var + sqr) / remaining)  # one formula: rounding must not depend on others
 
 
 def _step_s(grad: FloatArray, sync: FloatArray | float, gamma: FloatArray | float) -> FloatArray:

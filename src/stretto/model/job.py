@@ -81,6 +81,8 @@ class Job:
             raise InputError(f"job {self.id}: batch_size must be >= 0, got {self.batch_size}")
         if self.rewards:
             self._check_rewards()
+        if self.reserved is not None:
+            self._check_reservation(*self.reserved)
 
     def _check_rewards(self) -> None:
         if self.rewards[0].deadline_s < self.submitted_s:
@@ -93,6 +95,15 @@ class Job:
                 raise InputError(
                     f"job {self.id}: rewards must fall as their deadlines grow, got {sooner} before {later}"
                 )
+
+    def _check_reservation(self, nodes: int, gpus: int, gpu_type: str) -> None:
+        if not (1 <= nodes <= gpus and self.min_gpus <= gpus <= self.max_gpus):
+            raise InputError(
+                f"job {self.id}: a reservation must be of {self.min_gpus} to {self.max_gpus} gpus on at most "
+                f"as many nodes, got {gpus} on {nodes}"
+            )
+        if self.gpu_types and gpu_type not in self.gpu_types:
+            raise InputError(f"job {self.id}: reserved gpus must be of {self.gpu_types}, got {gpu_type!r}")
 
     @property
     def deadline_s(self) -> float:

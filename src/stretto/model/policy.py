@@ -1,10 +1,12 @@
 """What a policy is: a frozen dataclass of parameters that turns a snapshot into shares."""
 
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar, Protocol
 
 from stretto.model.cluster import Cluster
 from stretto.model.configurations import Configurations
+from stretto.model.errors import InputError
 from stretto.model.knowledge import View
 from stretto.model.plan import Shares
 from stretto.model.snapshot import Snapshot, Trigger
@@ -17,6 +19,11 @@ class Triggers:
 
     on: frozenset[Trigger]
     round_s: float | None = None  # period of Trigger.ROUND
+
+    def __post_init__(self) -> None:
+        """Check the period."""
+        if self.round_s is not None and not 0 < self.round_s < inf:
+            raise InputError(f"round_s must be a finite number > 0, got {self.round_s:g}")
 
 
 ON_CHANGE = Triggers(frozenset({Trigger.ARRIVAL, Trigger.COMPLETION, Trigger.CAPACITY}))

@@ -31,6 +31,15 @@ class Relaxed:
         return fill(snapshot, shares, (on_fewest_nodes, on_any_nodes))
 
 
+@dataclass(frozen=True)
+class OneNodeOrSpread:
+    """On one node where the request fits one, or not at all; else as relaxed as it must be."""
+
+    def place(self, snapshot: Snapshot, shares: Shares) -> Placement:
+        """Every share that can be placed so."""
+        return fill(snapshot, shares, (on_fewest_nodes, on_any_nodes_if_large))
+
+
 def on_fewest_nodes(draft: Draft, want: Want) -> bool:
     """PL-CONS, or evenly on more nodes where the share states more. Keeps its nodes where that fits."""
     free = draft.free_of(want.kind)
@@ -56,6 +65,11 @@ def on_any_nodes(draft: Draft, want: Want) -> bool:
     own = holds_on(want.held, want.kind, len(free))
     counts = over_nodes(free, want.gpus, own, np.zeros_like(free))
     return bool(counts) and draft.give(want, at(counts))
+
+
+def on_any_nodes_if_large(draft: Draft, want: Want) -> bool:
+    """`on_any_nodes` for what no node could hold."""
+    return want.gpus > int(draft.cluster.gpus_per_node[want.kind]) and on_any_nodes(draft, want)
 
 
 def _on_several(draft: Draft, free: IntArray, want: Want, largest: int) -> dict[int, int]:

@@ -6,7 +6,7 @@ from typing import Any
 from stretto.model import InputError
 from stretto.place.as_pinned import AsPinned
 from stretto.place.buddy import Buddy
-from stretto.place.consolidate import Consolidated, Relaxed
+from stretto.place.consolidate import Consolidated, OneNodeOrSpread, Relaxed
 from stretto.place.fill import Placer
 from stretto.place.spread import Spread
 from stretto.place.whole_nodes import WholeNodes
@@ -15,6 +15,7 @@ from stretto.settings import settings_of
 PLACERS: Mapping[str, type] = {
     "consolidated": Consolidated,
     "relaxed": Relaxed,
+    "one-node-or-spread": OneNodeOrSpread,
     "whole-nodes": WholeNodes,
     "buddy": Buddy,
     "spread": Spread,

@@ -12,7 +12,8 @@ class EarliestDeadlineFirst:
     """Give the GPUs to the jobs whose first deadline is nearest, stopping others for them.
 
     Jobs without a deadline come last, by submission. What does not fit is skipped. Nothing is refused: a
-    job that will miss its deadline is served all the same, and may cost others theirs.
+    job that will miss its deadline is served all the same, and may cost others theirs. The elastic EDF of
+    ElasticFlow's comparison, which reserves slots and sizes ahead, is another policy and not here.
     """
 
     preemptive: bool = True  # False: whoever runs is left alone

@@ -190,7 +190,7 @@ class Pollux:
         flat = reached.reshape(jobs, 2 * counts)
         first = np.isfinite(flat).argmax(axis=1)
         least = flat[np.arange(jobs), first]
-        linear = least / np.maximum(first % counts, 1) * count
+        linear = least / np.maximum(first % counts, 1) * min(count, counts - 1)
         base = np.where(modelled, np.where(np.isfinite(at), at, least), linear)
         return np.where(np.isfinite(base), base, 1.0)
 

@@ -70,7 +70,7 @@ class Tiresias:
 
     name: ClassVar[str] = "tiresias"
     views: ClassVar[frozenset[View]] = frozenset({View.PROGRESS})
-    placer: ClassVar[str] = "relaxed"
+    placer: ClassVar[str] = "one-node-or-spread"
     paper: ClassVar[str] = "Tiresias (NSDI 2019)"
 
     def __post_init__(self) -> None:

@@ -1,16 +1,20 @@
 """One round: observe has happened, act will; here is everything between."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
+
+import numpy as np
 
 from stretto.model import (
     Configurations,
     Placement,
     Plan,
     Policy,
+    Reasons,
     Shares,
     Snapshot,
     Speeds,
+    Why,
     actions_between,
 )
 from stretto.model.laps import span
@@ -56,10 +60,22 @@ def decide(snapshot: Snapshot, scheduler: Scheduler) -> Plan:
         based_on=snapshot.version,
         actions=actions,
         placement=placement,
-        why=shares.why,
+        why=_with_fragmented(snapshot, shares, placement),
         jobs=snapshot.jobs,
         memory=shares.memory,
         wake_s=shares.wake_s,
         prices=shares.prices,
         gap=shares.gap,
     )
+
+
+def _with_fragmented(snapshot: Snapshot, shares: Shares, placement: Placement) -> Reasons:
+    """The policy's reasons, and FRAGMENTED for each job that got a share but no place for it."""
+    ids = snapshot.jobs.ids
+    starting = np.flatnonzero((shares.gpus > 0) & (snapshot.jobs.held_gpus == 0)).tolist()
+    left_out = [row for row in starting if ids[row] not in placement]
+    if not left_out:
+        return shares.why
+    code = shares.why.code.copy()
+    code[left_out] = Why.FRAGMENTED
+    return replace(shares.why, code=code)

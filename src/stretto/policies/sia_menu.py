@@ -1,0 +1,194 @@
+"""What Sia's program chooses from: columns, the pools of GPUs they take from, and what a choice means."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stretto.model import (
+    BoolArray,
+    Cluster,
+    Configurations,
+    FloatArray,
+    IntArray,
+    JobTable,
+    Reasons,
+    Shares,
+    Snapshot,
+    Speeds,
+    Why,
+    virtual_nodes,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Pools:
+    """GPUs that can stand in for each other: of one type, in virtual nodes of one size.
+
+    A node whose size is no power of two counts as virtual nodes of its binary powers (section 3.3). A job on
+    one node fits a virtual node at least as large; a job on whole nodes takes them from the largest. With
+    one capacity for each pool, whatever the program chooses can be placed. Where all nodes of a type have
+    the same power of two of GPUs, as in the paper, the type is one pool.
+    """
+
+    kind: IntArray  # (pools,) GPU type
+    block: IntArray  # (pools,) GPUs of a virtual node
+    capacity: IntArray  # (pools,) GPUs on usable nodes
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> "Pools":
+        """The pools of a cluster, by type, largest blocks first."""
+        counted: dict[tuple[int, int], int] = {}
+        cluster = snapshot.cluster
+        sorts = np.stack([cluster.kind, cluster.node_gpus], axis=1)
+        found, which = np.unique(sorts, axis=0, return_inverse=True)
+        usable = np.bincount(which.ravel(), snapshot.usable, len(found)).astype(np.int64)
+        for (kind, size), nodes in zip(found.tolist(), usable.tolist(), strict=True):
+            for block in virtual_nodes(size):
+                counted[kind, -block] = counted.get((kind, -block), 0) + block * nodes
+        blocks = sorted(counted)
+        return cls(
+            kind=np.array([kind for kind, _ in blocks], dtype=np.int64),
+            block=np.array([-negative for _, negative in blocks], dtype=np.int64),
+            capacity=np.array([counted[block] for block in blocks], dtype=np.int64),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Menu:
+    """The columns of the program: each configuration, then each type with exactly the GPUs asked for.
+
+    A column stands there once for each pool that it could be taken from.
+    """
+
+    configurations: Configurations
+    pools: Pools
+    pool: IntArray  # (columns,)
+    kind: IntArray  # (columns,) GPU type
+    configuration: IntArray  # (columns,) index, -1: exactly what was asked for
+    gpus: IntArray  # (jobs, columns)
+    goodput: FloatArray  # (jobs, columns) as estimated, NaN where a job cannot run
+    fixed: BoolArray  # (jobs,) rigid, not preemptible or reserved: only what it asked for will do
+    insists: BoolArray  # (jobs,) not preemptible or reserved: must be served once it is let in
+    request: IntArray  # (jobs,) GPUs asked for, reserved, or held by a job that may not be stopped
+    reserved: IntArray  # (jobs,) type of the GPUs kept for a job, -1 none
+    nodes: IntArray  # (jobs,) nodes on which these GPUs are kept, 0: whichever
+    replica: IntArray  # (jobs, columns) GPUs of one replica there
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, speeds: Speeds) -> "Menu":
+        """The columns for these jobs; those by request only where somebody needs them."""
+        jobs, pools, offered = snapshot.jobs, Pools.of(snapshot), speeds.configurations
+        request, reserved, nodes = _requests(jobs, snapshot.cluster)
+        insists = ~jobs.preemptible | (reserved >= 0)
+        fixed = jobs.rigid | insists
+        configuration, pool = _columns(offered, pools, with_requests=bool(fixed.any()))
+        kind, by_request = pools.kind[pool], configuration < 0
+        types = len(snapshot.capacity)
+        alone = np.ones(types, dtype=np.int64)
+        replicas = [alone if one is None else one.limits.replica_gpus for one in jobs.evidence]
+        replica = np.array(replicas, dtype=np.int64).reshape(len(jobs), types)
+        return cls(
+            configurations=offered,
+            pools=pools,
+            pool=pool,
+            kind=kind,
+            configuration=configuration,
+            gpus=np.where(by_request, request[:, None], offered.gpus[configuration]),
+            goodput=np.where(by_request, speeds.requested_per_s[:, kind], speeds.per_s[:, configuration]),
+            fixed=fixed,
+            insists=insists,
+            request=request,
+            reserved=reserved,
+            nodes=nodes,
+            replica=replica[:, kind],
+        )
+
+    @property
+    def acceptable(self) -> BoolArray:
+        """(jobs, columns) the sort of column that a job may have, on a reserved type if it has one."""
+        by_request = self.configuration < 0
+        blocks = self.pools.block[self.pool]
+        largest = blocks == np.array([self.pools.block[self.pools.kind == kind].max() for kind in self.kind])
+        fits_a_block = (self.gpus <= blocks) | largest
+        sort = np.where(by_request, self.fixed[:, None] & fits_a_block, ~self.fixed[:, None])
+        kept = (self.reserved < 0)[:, None] | (self.kind == self.reserved[:, None])
+        return np.asarray(sort & kept)
+
+    @property
+    def is_reserved(self) -> BoolArray:
+        """(jobs, columns) the columns that give a job what is reserved for it."""
+        return self.acceptable & (self.reserved >= 0)[:, None]
+
+    def held(self, jobs: JobTable) -> BoolArray:
+        """(jobs, columns) the columns that mean what a job holds now; none where it waits."""
+        configuration = self.configurations.columns_of(jobs.held_nodes, jobs.held_gpus, jobs.held_kind)
+        same = (self.configuration == configuration[:, None]) & (configuration >= 0)[:, None]
+        asked = (self.kind == jobs.held_kind[:, None]) & (jobs.held_gpus == self.request)[:, None]
+        held = np.where(self.configuration < 0, asked & self.fixed[:, None], same & ~self.fixed[:, None])
+        return np.asarray(held & (jobs.held_gpus > 0)[:, None])
+
+    def capacity(self, snapshot: Snapshot, stay: IntArray) -> IntArray:
+        """(pools,) GPUs for this decision: usable ones, and those on other nodes that these rows stay on."""
+        capacity = self.pools.capacity.copy()
+        if snapshot.usable.all():
+            return capacity
+        for row in stay.tolist():
+            held = snapshot.placement.get(snapshot.jobs.ids[row])
+            if held is not None:
+                away = sum(
+                    gpus
+                    for node, gpus in zip(held.nodes, held.shape, strict=True)
+                    if not snapshot.usable[node]
+                )
+                capacity[np.flatnonzero(self.pools.kind == held.kind)[0]] += away
+        return capacity
+
+    def shares(self, snapshot: Snapshot, column: IntArray, prices: FloatArray, gap: float) -> Shares:
+        """What the chosen columns mean."""
+        served = column >= 0
+        at = np.maximum(column, 0)
+        rows = np.arange(len(column))
+        by_configuration = served & (self.configuration[at] >= 0)
+        enough = self.gpus >= np.where(self.fixed, self.request, snapshot.jobs.min_gpus)[:, None]
+        fits = enough & (self.gpus <= snapshot.cluster.capacity[self.kind])
+        possible = (fits & self.acceptable & snapshot.jobs.allowed_kinds[:, self.kind]).any(axis=1)
+        waits = np.where(possible, Why.WORTH_LESS, Why.TOO_LARGE)
+        by_type = np.zeros(len(snapshot.capacity))
+        np.maximum.at(by_type, self.pools.kind, prices)
+        return Shares(
+            gpus=np.where(served, self.gpus[rows, at], 0),
+            kind=np.where(served, self.kind[at], -1),
+            nodes=np.where(by_configuration, self.configurations.nodes[self.configuration[at]], self.nodes),
+            why=Reasons(np.where(served, Why.RUNS, waits).astype(np.int64)),
+            prices=by_type,
+            gap=gap,
+        )
+
+
+def _columns(offered: Configurations, pools: Pools, with_requests: bool) -> tuple[IntArray, IntArray]:
+    """(columns,) configuration and pool: every configuration in every pool that has room for it."""
+    configuration, pool = [], []
+    largest = {kind: int(pools.block[pools.kind == kind].max()) for kind in set(pools.kind.tolist())}
+    for index, (nodes, gpus, kind) in enumerate(
+        zip(offered.nodes.tolist(), offered.gpus.tolist(), offered.kind.tolist(), strict=True)
+    ):
+        least = largest[kind] if nodes > 1 else gpus
+        for number in np.flatnonzero((pools.kind == kind) & (pools.block >= least)).tolist():
+            configuration.append(index)
+            pool.append(number)
+    if with_requests:
+        configuration += [-1] * len(pools.kind)
+        pool += range(len(pools.kind))
+    return np.array(configuration, dtype=np.int64), np.array(pool, dtype=np.int64)
+
+
+def _requests(jobs: JobTable, cluster: Cluster) -> tuple[IntArray, IntArray, IntArray]:
+    """(jobs,) the GPUs that a job insists on where it does, and type (or -1) and nodes of a reservation."""
+    request, reserved, nodes = jobs.gpus.copy(), np.full(len(jobs), -1), np.zeros(len(jobs), dtype=np.int64)
+    for row in range(len(jobs)):
+        reservation = jobs[row].reserved
+        if reservation is not None:
+            nodes[row], request[row], name = reservation
+            reserved[row] = cluster.type_index(name)
+    # What may not be stopped keeps what it has, whatever it asked for.
+    return np.where(~jobs.preemptible & (jobs.held_gpus > 0), jobs.held_gpus, request), reserved, nodes
