@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from stretto.settings import settings_of
 from stretto.sim.fairness import with_fairness
 from stretto.sim.profiles import read_profiles
 from stretto.sim.result import Result
-from stretto.sim.run import Record, Setup, scheduler_of, simulate
+from stretto.sim.run import Record, Setup, scheduler_of, simulate, world_of
 from stretto.sim.settings import Fidelity, SimSettings
 from stretto.traces import Workload, check_against, make_workload, read_trace
 from stretto.traces.synthetic import is_made
@@ -82,6 +83,8 @@ def set_up(spec: RunSpec) -> tuple[Workload, Setup]:
     """The workload and everything around it; raises InputError for whatever is wrong with the words."""
     setup = setup_of(spec)
     workload = check_against(_workload(spec), setup.cluster, spec.skip_bad)
+    if spec.skip_bad:
+        workload = _trainable(workload, setup)
     return _first_arrivals(workload, spec.window), setup
 
 
@@ -100,8 +103,8 @@ def setup_of(spec: RunSpec) -> Setup:
         estimate_settings=_estimate_settings(spec, sim, policy),
         seed=spec.seed,
     )
-    setup.make_placer()
-    scheduler_of(setup)
+    scheduler_of(setup)  # what is wrong with a placer, an estimator or a period is said now, not later
+    _ = policy.triggers
     return setup
 
 
@@ -119,6 +122,32 @@ def _workload(spec: RunSpec) -> Workload:
     if is_made(spec.trace) and "seed=" not in spec.trace:
         return make_workload(spec.trace, seed=spec.seed)
     return read_trace(spec.trace, skip_bad=spec.skip_bad)
+
+
+def _trainable(workload: Workload, setup: Setup) -> Workload:
+    """Without the jobs whose model nobody knows, or knows on none of the types that they accept."""
+    why: dict[tuple[object, ...], str] = {}  # equal jobs are looked at once
+    kept, skipped = [], []
+    for row, (job, truth) in enumerate(zip(workload.jobs, workload.truths, strict=True)):
+        key = (job.model, job.batch_size, job.gpus, job.gpu_types, job.adaptivity, isnan(truth.duration_s))
+        if key not in why:
+            try:
+                world_of(replace(workload, jobs=(job,), truths=(truth,)), setup)
+                why[key] = ""
+            except InputError as bad:
+                why[key] = str(bad).removeprefix(f"job {job.id}: ")
+        if why[key]:
+            skipped.append(f"job {job.id}: {why[key]}")
+        else:
+            kept.append(row)
+    if not kept:
+        raise InputError(f"{workload.name}: no job can run on cluster {setup.cluster.name}: {skipped[0]}")
+    return replace(
+        workload,
+        jobs=[workload.jobs[row] for row in kept],
+        truths=[workload.truths[row] for row in kept],
+        skipped=(*workload.skipped, *skipped),
+    )
 
 
 def _first_arrivals(workload: Workload, share: float) -> Workload:

@@ -2,96 +2,150 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from math import isnan, nan
+from math import floor, isnan, nan
 
 import numpy as np
 
-from stretto.model import Cluster, InputError, Job, Node, NodeId, View
+from stretto.model import Cluster, InputError, Job, Node, NodeId, TrainingLimits, View
 from stretto.sim import metrics
 from stretto.sim.result import Result
 from stretto.sim.run import Setup, simulate
-from stretto.sim.settings import Batches
 from stretto.sim.setup import truth_of
+from stretto.sim.training import TrainingTruth
 from stretto.sim.world import Starved
+from stretto.traces.making import reach_of
 from stretto.traces.workload import Truth, Workload
 
-Alone = Callable[[Job, Truth, int, int, float], float]  # (job, truth, kind, GPUs, exact share) -> seconds
+Alone = Callable[[Job, Truth, int, float], float]  # (job, truth, kind, GPUs of its share) -> seconds
+
+ROUNDING = 1e-6  # of a share: 24 GPUs / N_avg = 8 computed from sums of times must not become 7
 
 
 def with_fairness(result: Result, workload: Workload, setup: Setup) -> Result:
-    """The result with every job's finish-time fairness ρ (Sia, equation 6), simulating jobs alone.
+    """The result with every job's finish-time fairness ρ (Sia, equation 6), from its JCT alone on its share.
 
-    The isolated cluster on type t has max(1, floor(G_t / N_avg)) GPUs, N_avg the mean contention while the
-    job was there.
-    A policy that chooses batch sizes runs the job there by itself; otherwise the job keeps its request and
-    takes R / share times as long where the share is smaller.
+    The share on type t is max(1, G_t / N_avg) GPUs, N_avg the mean contention while the job was there. Under
+    a policy that sizes jobs by their goodput the job is simulated alone on the whole GPUs of its share, under
+    the same policy and submitted at the same moment of a round; if the share is smaller than the least that
+    the job can run on, it has that least for a part of the time. Under any other policy it keeps its request,
+    and has it for a part of the time where the share is smaller (Themis: T_j max(1, R / share)).
+
+    NaN on a type that the job does not accept, or that could not hold it even if it were empty.
     """
-    cluster = setup.cluster
-    history = result.history
-    contention = metrics.contention_over_life(
-        np.array(history.sample_s),
-        np.array(history.active),
-        result.requests.submitted_s,
-        np.nan_to_num(result.completed_s, nan=np.inf),
-    )
-    alone = _simulated(setup) if _adaptive(setup) else _time_shared(setup)
-    seconds = np.full((len(workload.jobs), len(cluster.types)), nan)
-    for row, (job, truth) in enumerate(zip(workload.jobs, workload.truths, strict=True)):
-        for kind, capacity in enumerate(cluster.capacity.tolist()):
-            share = max(1.0, capacity / float(contention[row]))
-            seconds[row, kind] = alone(job, truth, kind, int(share), share)
+    cluster, jobs = setup.cluster, result.requests.jobs
+    contention = metrics.contention_over_life(result.requests.submitted_s, result.completed_s)
+    alone = _simulated(setup) if View.GOODPUT_MODEL in setup.policy.views else _time_shared(setup)
+    seconds = np.full((len(jobs), len(cluster.types)), nan)
+    for row, (job, truth) in enumerate(zip(jobs, workload.truths, strict=True)):
+        for kind in _accepted(job, cluster):
+            share = max(1.0, int(cluster.capacity[kind]) / float(contention[row]))
+            seconds[row, kind] = alone(job, truth, kind, share)
     jct_s = metrics.completion_s(result.requests.submitted_s, result.completed_s)
     weight = cluster.capacity / cluster.total_gpus
     return replace(result, fairness=metrics.finish_time_fairness(jct_s, seconds, weight))
 
 
-def _adaptive(setup: Setup) -> bool:
-    return View.GOODPUT_MODEL in setup.policy.views and setup.sim.batches is Batches.ADAPTIVE
+def _accepted(job: Job, cluster: Cluster) -> list[int]:
+    """The GPU types that a job may run on."""
+    if not job.gpu_types:
+        return list(range(len(cluster.types)))
+    return sorted({cluster.type_index(name) for name in job.gpu_types})
 
 
 def _simulated(setup: Setup) -> Alone:
     """Alone under the same policy; equal jobs on equal shares are simulated once."""
+    truths = _truths(setup)
+    reach = reach_of(setup.cluster)
+    round_s = setup.policy.triggers.round_s
     known: dict[tuple[object, ...], float] = {}
 
-    def seconds(job: Job, truth: Truth, kind: int, gpus: int, share: float) -> float:
-        duration_s = None if isnan(truth.duration_s) else truth.duration_s  # NaN is not equal to itself
-        key = (job.model, job.batch_size, job.gpus, job.adaptivity, duration_s, kind, gpus)
+    def seconds(job: Job, truth: Truth, kind: int, share: float) -> float:
+        least = _least(job, truths(job).limits if isnan(truth.duration_s) else None, kind)
+        if not least or least > reach[kind]:
+            return nan
+        gpus = max(floor(share * (1 + ROUNDING)), least)
+        # Not at 0: rounds from the second on are alike in every world, and a job waits for its round as long
+        # as it did beside others.
+        submitted_s = round_s + job.submitted_s % round_s if round_s is not None else 0.0
+        lone = _lone(job, gpus, submitted_s)
+        duration_s = None if isnan(truth.duration_s) else _duration_s(truth, setup.cluster)
+        what = (job.model, job.batch_size, job.adaptivity, job.kind, job.preemptible, duration_s)
+        key = (*what, lone.gpus, lone.min_gpus, lone.max_gpus, submitted_s, kind, gpus)
         if key not in known:
-            known[key] = _run_alone(job, truth, setup, kind, gpus)
-        return known[key]
+            alone = replace(truth, duration_s=nan if duration_s is None else duration_s, gpu_type="")
+            known[key] = _run_alone(lone, alone, replace(setup, cluster=share_of(setup.cluster, kind, gpus)))
+        return known[key] * max(1.0, least / share)
 
     return seconds
 
 
-def _run_alone(job: Job, truth: Truth, setup: Setup, kind: int, gpus: int) -> float:
-    """JCT of one job that is submitted at 0 to an empty cluster of some GPUs of one type; NaN: impossible."""
-    if job.min_gpus > gpus:
-        return nan
-    cluster = share_of(setup.cluster, kind, gpus)
-    lone = replace(job, submitted_s=0.0, rewards=(), gpu_types=(), reserved=None, gpus=min(job.gpus, gpus))
-    workload = Workload("alone", [lone], [truth])
+def _least(job: Job, limits: TrainingLimits | None, kind: int) -> int:
+    """The fewest GPUs of a type on which a job can run; 0 where it cannot at all."""
+    if limits is None:
+        return job.min_gpus
+    if not limits.max_local[kind]:
+        return 0
+    replica = int(limits.replica_gpus[kind])
+    return -(-job.min_gpus // replica) * replica
+
+
+def _lone(job: Job, gpus: int, submitted_s: float) -> Job:
+    """The same job where nobody else is and there are so many GPUs of one type that it accepts."""
+    return replace(
+        job,
+        submitted_s=submitted_s,
+        gpus=min(job.gpus, gpus),
+        gpu_types=(),
+        reserved=None,
+        rewards=(),
+    )
+
+
+def _run_alone(lone: Job, truth: Truth, setup: Setup) -> float:
+    """Its JCT; NaN where the policy never starts it."""
     try:
-        result = simulate(workload, replace(setup, cluster=cluster, capacity_events=()))
+        result = simulate(Workload("alone", [lone], [truth]), replace(setup, capacity_events=()))
     except (InputError, Starved):
-        return nan  # the model cannot run on this type, or needs more GPUs
-    return float(result.completed_s[0])
+        return nan
+    return float(result.completed_s[0]) - lone.submitted_s
 
 
 def _time_shared(setup: Setup) -> Alone:
-    """On the GPUs asked for, stretched where the share is smaller (Themis: T_j max(1, R / share))."""
+    """On the GPUs asked for, for a part of the time where the share is smaller."""
+    cluster = setup.cluster
+    truths = _truths(setup)
+    reach = reach_of(cluster)
 
-    def seconds(job: Job, truth: Truth, kind: int, gpus: int, share: float) -> float:
+    def seconds(job: Job, truth: Truth, kind: int, share: float) -> float:
+        if job.gpus > reach[kind]:
+            return nan
         stretch = max(1.0, job.gpus / share)
         if isnan(truth.duration_s):
-            model = truth_of(job, setup.cluster, setup.sim, setup.profiles)
+            model = truths(job)
             ends_s = model.alone_s(kind, job.gpus, job.batch_size or model.limits.init_batch)
             return ends_s[-1] * stretch if ends_s else nan
-        recorded = setup.cluster.types[kind].speed
-        if truth.gpu_type:
-            recorded /= setup.cluster.types[setup.cluster.type_index(truth.gpu_type)].speed
-        return truth.duration_s / recorded * stretch
+        return _duration_s(truth, cluster) / cluster.types[kind].speed * stretch
 
     return seconds
+
+
+def _duration_s(truth: Truth, cluster: Cluster) -> float:
+    """How long a recorded job runs on a type of speed 1."""
+    if not truth.gpu_type:
+        return truth.duration_s
+    return truth.duration_s * cluster.types[cluster.type_index(truth.gpu_type)].speed
+
+
+def _truths(setup: Setup) -> Callable[[Job], TrainingTruth]:
+    """What the model of a job really does; made once for each model."""
+    made: dict[str, TrainingTruth] = {}
+
+    def of(job: Job) -> TrainingTruth:
+        if job.model not in made:
+            made[job.model] = truth_of(job, setup.cluster, setup.sim, setup.profiles)
+        return made[job.model]
+
+    return of
 
 
 def share_of(cluster: Cluster, kind: int, gpus: int) -> Cluster:

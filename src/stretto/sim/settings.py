@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from stretto.model import InputError
+
 
 class Fidelity(StrEnum):
     """Whose rules the clock and the physics follow where Sia's paper and its simulator differ."""
@@ -31,11 +33,22 @@ class SimSettings:
 
     fidelity: Fidelity = Fidelity.PAPER
     batches: Batches = Batches.ADAPTIVE
-    restart_s: float = (
-        62.0  # of a recorded job that resumes or is resized; mean that Lucid quotes for Tiresias
-    )
+    restart_s: float = 62.0  # of a recorded job that resumes or moves; mean that Lucid quotes for Tiresias
+    resize_s: float | None = None  # of a change of size without stopping (ONES: about 1); None: by a restart
     profiling: Profiling = Profiling.ONE_GPU  # estimate.mode=oracle makes it the oracle's
     profile_s: float = 0.0  # from arrival until a job may start: its profiling run; 0: known beforehand
     profile_gpus: int = 1  # held by nobody else during that run, counted in GPU hours only
+    duration_error: float = 0.0  # standard deviation of estimated over true duration, less 1; UniSched
+    wrong_durations: float = 0.0  # share of jobs whose estimated duration is off by up to 25 %; Lyra
     checkpoints: bool = True  # a stopped recorded job keeps its progress
     max_idle_rounds: int = 2_000  # decisions in a row that start nobody while jobs wait, before giving up
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        at_least = {"max_idle_rounds": 1} | dict.fromkeys(
+            ("restart_s", "resize_s", "profile_s", "profile_gpus", "duration_error", "wrong_durations"), 0
+        )
+        for name, least in at_least.items():
+            value = least if getattr(self, name) is None else getattr(self, name)
+            if not value >= least:
+                raise InputError(f"sim.{name} must be >= {least}, got {value:g}")
