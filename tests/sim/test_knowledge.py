@@ -1,0 +1,81 @@
+"""What of the truth each view shows."""
+
+from math import nan
+
+import pytest
+
+from stretto.model import ON_CHANGE, GpuType, NotDeclared, View, cluster_of
+from stretto.sim.physics import alone_s
+from stretto.sim.settings import SimSettings
+from stretto.testing.builders import a_cluster, a_job
+from stretto.traces.workload import Truth, Workload
+
+from .made_worlds import Told, a_truth, a_workload, on, seen, seen_training, with_views
+
+T4 = cluster_of("t4", (GpuType("t4"), 1, 2))
+COLUMNS = {
+    View.PROGRESS: "progress",
+    View.ORACLE_DURATION: "durations",
+    View.ESTIMATED_DURATION: "estimates",
+    View.REMAINING_WORK: "remaining_work",
+    View.THROUGHPUT_TABLE: "tables",
+    View.GOODPUT_MODEL: "evidence",
+}
+
+
+@pytest.mark.parametrize("view", list(View))
+def test_a_world_shows_what_was_declared_and_nothing_else(view: View) -> None:
+    policy = with_views(on(ON_CHANGE, at_0={"a": {0: 1}}), view)
+    shown = seen(policy, a_workload((a_job("a"), 10.0)), a_cluster(1)).at(0.0).jobs
+    assert getattr(shown, COLUMNS[view]) is not None
+    also = {View.THROUGHPUT_TABLE} if view is View.GOODPUT_MODEL else set()  # to fall back on
+    for other in set(View) - {view} - also:
+        with pytest.raises(NotDeclared):
+            getattr(shown, COLUMNS[other])
+
+
+def test_a_training_jobs_time_is_that_on_what_it_asked_for_on_its_fastest_type() -> None:
+    truth = a_truth(epoch_s=100.0, epochs=3, restart_s=0.0)
+    policy = with_views(on(ON_CHANGE, at_0={"a": {0: 1}, "b": {0: 1}}), View.ORACLE_DURATION)
+    jobs = [a_job("a", gpus=2, batch_size=10), a_job("b", at_s=150.0, batch_size=10)]
+    then = seen_training(policy, jobs, a_cluster(2), truth).at(150.0).jobs.durations
+    assert then.duration_s == pytest.approx([150.0, 300.0])
+    assert then.remaining_s == pytest.approx([75.0, 300.0])  # a held one GPU for 150 s of 300
+
+
+def test_a_training_job_that_names_no_batch_is_timed_at_the_initial_one() -> None:
+    policy = with_views(on(ON_CHANGE, at_0={"a": {0: 1}}), View.ORACLE_DURATION)
+    shown = seen_training(policy, [a_job("a")], a_cluster(1), a_truth(epoch_s=100.0)).at(0.0)
+    assert shown.jobs.durations.duration_s == pytest.approx([300.0])
+
+
+def test_time_alone_is_infinite_where_no_type_can_run_so() -> None:
+    assert alone_s(a_truth(), 11, 10) == ()  # more GPUs than samples
+    assert alone_s(a_truth(epoch_s=100.0), 5, 10) == pytest.approx((20.0, 40.0, 60.0))
+
+
+def test_remaining_work_of_a_training_job_is_in_steps_of_its_initial_batch() -> None:
+    policy = with_views(on(ON_CHANGE, at_0={"a": {0: 1}}, at_40={"a": {0: 1}}), View.REMAINING_WORK)
+    run = seen_training(policy, [a_job("a")], a_cluster(1), a_truth(epoch_s=100.0, restart_s=0.0))
+    assert run.at(40.0).jobs.remaining_work == pytest.approx([260.0])
+
+
+def test_evidence_is_for_training_jobs_only() -> None:
+    policy = Told({0.0: {"a": {0: 1}}}, views=frozenset({View.GOODPUT_MODEL}))
+    recorded = seen(policy, a_workload((a_job("a"), 10.0)), a_cluster(1)).at(0.0).jobs
+    assert list(recorded.evidence) == [None]
+    assert recorded.tables[0].per_s[0, 1] == 1.0
+    trained = seen_training(policy, [a_job("a")], a_cluster(1), a_truth()).at(0.0).jobs
+    assert trained.evidence[0] is not None
+
+
+def test_progress_mixes_training_and_recorded_jobs() -> None:
+    script = {0.0: {"r": {0: 1}, "t": {0: 1}}, 60.0: {}, 70.0: {"r": {0: 1}, "t": {0: 1}}}
+    policy = Told({**script, 80.0: script[70.0]}, views=frozenset({View.PROGRESS}))
+    jobs = [a_job("r"), a_job("t", model="resnet18-cifar10", batch_size=128)]
+    workload = Workload("mixed", jobs, [Truth(200.0), Truth(nan)])
+    run = seen(policy, workload, T4, SimSettings(restart_s=50.0))
+    progress = run.at(80.0).jobs.progress
+    assert progress.recovering.tolist() == [True, True]
+    assert progress.restarts.tolist() == [1, 1]
+    assert progress.executed_s.tolist() == [70.0, 70.0]
