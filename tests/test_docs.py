@@ -50,6 +50,7 @@ def test_every_figure_of_a_summary_is_defined() -> None:
         first_start_s=once,
         executed_s=once,
         attained_gpu_s=once,
+        profiled_gpu_s=once,
         restarts=np.ones(1, dtype=np.int64),
         history=History(1),
         decision_ms=once,

@@ -1,11 +1,14 @@
 """What of the truth each view shows."""
 
 from math import nan
+from typing import Any
 
 import pytest
 
-from stretto.model import ON_CHANGE, GpuType, NotDeclared, View, cluster_of
+from stretto.model import ON_CHANGE, FloatArray, GpuType, NotDeclared, View, cluster_of
+from stretto.sim.parametric import parametric_truth
 from stretto.sim.physics import alone_s
+from stretto.sim.run import Setup, world_of
 from stretto.sim.settings import SimSettings
 from stretto.testing.builders import a_cluster, a_job
 from stretto.traces.workload import Truth, Workload
@@ -13,6 +16,7 @@ from stretto.traces.workload import Truth, Workload
 from .made_worlds import Told, a_truth, a_workload, on, seen, seen_training, with_views
 
 T4 = cluster_of("t4", (GpuType("t4"), 1, 2))
+FOUR = cluster_of("t4", (GpuType("t4"), 1, 4))
 COLUMNS = {
     View.PROGRESS: "progress",
     View.ORACLE_DURATION: "durations",
@@ -79,3 +83,32 @@ def test_progress_mixes_training_and_recorded_jobs() -> None:
     assert progress.recovering.tolist() == [True, True]
     assert progress.restarts.tolist() == [1, 1]
     assert progress.executed_s.tolist() == [70.0, 70.0]
+
+
+def test_remaining_work_at_a_fixed_batch_is_in_steps_of_that_batch() -> None:
+    """Divided by the measured steps per second it gives the time that a policy needs to compare."""
+    truth = parametric_truth("resnet18-cifar10", FOUR)
+    jobs = [a_job("tuned", gpus=4, model="resnet18-cifar10", batch_size=2048)]
+    policy = Told({0.0: {"tuned": {0: 4}}}, views=frozenset({View.REMAINING_WORK, View.THROUGHPUT_TABLE}))
+    run = seen_training(policy, jobs, FOUR, truth, fixed_batch=2048)
+    table = truth.table(2048, 4)
+    steps = run.at(0.0).jobs.remaining_work[0]
+    assert steps < truth.epoch_ends[-1] / 2  # a step of 16 initial batches is worth many
+    assert steps / table.per_s[0, 4] == pytest.approx(truth.alone_s(0, 4, 2048)[-1])
+
+
+def test_estimated_durations_are_wrong_by_what_the_settings_say() -> None:
+    jobs = a_workload(*((a_job(f"j{number:03}"), 100.0) for number in range(200)))
+    told = Told({0.0: {"j000": {0: 1}}, 100.0: {}}, views=frozenset({View.ESTIMATED_DURATION}))
+
+    def estimates(**errors: Any) -> FloatArray:
+        world = world_of(jobs, Setup(a_cluster(1), told, SimSettings(**errors), seed=3))
+        assert world.wait()
+        return world.observe().jobs.estimates.duration_s
+
+    assert (estimates() == 100.0).all()
+    wrong = estimates(wrong_durations=0.4)
+    assert 50 < (wrong != 100.0).sum() < 110
+    assert ((wrong >= 75.0) & (wrong <= 125.0)).all()
+    assert 8.0 < estimates(duration_error=0.1).std() < 12.0
+    assert (estimates(duration_error=0.1) == estimates(duration_error=0.1)).all()

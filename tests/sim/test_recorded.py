@@ -104,7 +104,7 @@ def test_throughput_tables_of_recorded_jobs_are_linear_and_1_on_what_was_asked_f
 
 
 def test_booking_twice_at_one_moment_changes_nothing() -> None:
-    runs = RecordedRuns(np.array([100.0]), np.array([2]), np.ones((1, 1)))
+    runs = RecordedRuns(np.array([100.0]), np.array([2]), np.ones((1, 1)), np.array([2]))
     assert runs.give(0, 0, 1, now_s=10.0, overhead_s=5.0) == 215.0
     runs.settle(0, 55.0)
     runs.settle(0, 55.0)

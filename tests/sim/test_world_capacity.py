@@ -27,7 +27,7 @@ def test_jobs_on_a_node_that_goes_are_stopped_and_queued() -> None:
     assert run.at(30.0).capacity.tolist() == [2]
     assert run.completed_s("a") == 140.0  # 30 s before, 70 s after
     assert run.completed_s("b") == 100.0
-    assert run.world.history.preemptions == 1
+    assert run.world.history.preemptions == 0  # a node that goes is not the scheduler's doing
     assert run.world.last_stop_s[run.row("a")] == 30.0
 
 

@@ -106,7 +106,8 @@ def test_a_job_that_is_profiled_first_comes_to_the_scheduler_when_that_is_done(t
     assert run.decided_s == [30.0]
     assert run.at(30.0).due == {trigger}
     assert run.completed_s("a") == pytest.approx(330.0)
-    assert run.world.attained_gpu_s[0] == pytest.approx(300.0 + 25.0 * 3)  # profiling counts
+    assert run.world.attained_gpu_s[0] == pytest.approx(300.0)
+    assert run.world.profiled_gpu_s[0] == 25.0 * 3  # on GPUs of its own: GPU-hours, but no use of the cluster
 
 
 @pytest.mark.parametrize("triggers", [ANYTHING, every(60.0)], ids=["events", "rounds"])

@@ -12,6 +12,7 @@ import sys
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
+from traceback import extract_tb
 from types import ModuleType
 
 from stretto.model import InputError, Policy, Trigger
@@ -146,7 +147,13 @@ def _module_in_file(path: Path) -> ModuleType:
     sys.modules[name] = module  # before it runs: dataclasses look their module up
     try:
         spec.loader.exec_module(module)
-    except BaseException:
+    except BaseException as error:
         del sys.modules[name]
-        raise
+        if not isinstance(error, Exception):
+            raise
+        lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == spec.origin]
+        at = f" (line {lines[-1]})" if lines else ""
+        raise InputError(
+            f"policy file {path} cannot be imported: {type(error).__name__}: {error}{at}"
+        ) from error
     return module

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from stretto.estimate.efficiency import gain
 from stretto.model import (
     Allocation,
     BoolArray,
@@ -47,8 +48,9 @@ class Physics:
         requests: Requests,
         training: Mapping[int, TrainingRun],
         recorded: RecordedRuns,
-        tables: Sequence[MeasuredSpeeds] | None,
+        tables: Sequence[MeasuredSpeeds],
         settings: SimSettings,
+        seed: int = 0,
     ) -> None:
         """Rows of `training` are those of the workload; all others are recorded jobs."""
         self.requests = requests
@@ -58,6 +60,9 @@ class Physics:
         self.settings = settings
         self._training_rows: BoolArray = np.zeros(len(requests.jobs), dtype=np.bool_)
         self._training_rows[list(training)] = True
+        nothing = np.full((len(requests.cluster.types), 1), nan)
+        self._unmeasured = MeasuredSpeeds(nothing, nothing)
+        self._wrong_by = wrong_by(len(requests.jobs), settings, seed)
         self._ends_s = np.full(len(requests.jobs), inf)
 
     def is_training(self, row: int) -> bool:
@@ -90,16 +95,19 @@ class Physics:
     def give(
         self, row: int, after: Allocation, shape: tuple[int, ...], moved: bool, resumes: bool, now_s: float
     ) -> bool:
-        """Change one job's GPUs; whether that (re)starts it."""
+        """Change one job's GPUs; whether that (re)starts it. `resumes`: it has run before."""
         run = self.training.get(row)
         if run is not None:
             return run.give(after.kind, shape, moved, now_s)
-        if moved:
+        resized = self.recorded.kind[row] == after.kind and moved and self.settings.resize_s is not None
+        if resized:
+            overhead_s = self.settings.resize_s or 0.0
+        elif moved:
             overhead_s = self.settings.restart_s if resumes else 0.0
         else:
             overhead_s = max(float(self.recorded.since_s[row]) - now_s, 0.0)  # what it has not sat out yet
         self._ends_s[row] = self.recorded.give(row, after.kind, sum(shape), now_s, overhead_s)
-        return moved
+        return moved and not resized
 
     def take(self, row: int, now_s: float) -> None:
         """Take one job's GPUs away."""
@@ -119,13 +127,15 @@ class Physics:
         if View.ORACLE_DURATION in views:
             known["known_durations"] = self._durations(rows, now_s)
         if View.ESTIMATED_DURATION in views:
-            known["known_estimates"] = self._durations(rows, now_s)
+            known["known_estimates"] = self._estimates(rows, now_s)
         if View.REMAINING_WORK in views:
             known["known_work"] = self._remaining_work(rows, now_s)
-        if View.THROUGHPUT_TABLE in views or View.GOODPUT_MODEL in views:
-            assert self.tables is not None, "tables are built for worlds whose policy looks at speeds"
-            tables = self.tables
-            known["known_tables"] = [tables[row] for row in rows.tolist()]
+        if View.THROUGHPUT_TABLE in views:
+            known["known_tables"] = [self.tables[row] for row in rows.tolist()]
+        elif View.GOODPUT_MODEL in views:  # of recorded jobs there is nothing else to know
+            known["known_tables"] = [
+                self._unmeasured if row in self.training else self.tables[row] for row in rows.tolist()
+            ]
         if View.GOODPUT_MODEL in views:
             training = self.training
             known["known_evidence"] = [
@@ -164,12 +174,23 @@ class Physics:
                 duration_s[position], remaining_s[position] = self._alone(row, run)
         return Durations(duration_s, remaining_s)
 
+    def _estimates(self, rows: IntArray, now_s: float) -> Durations:
+        """The true durations with the errors that the settings ask for."""
+        true = self._durations(rows, now_s)
+        return Durations(true.duration_s * self._wrong_by[rows], true.remaining_s * self._wrong_by[rows])
+
     def _remaining_work(self, rows: IntArray, now_s: float) -> FloatArray:
+        """Steps that are left: of the initial batch where jobs choose their own, else of the fixed one."""
         left = self.recorded.left_now_s(rows, now_s)
         for position, row in enumerate(rows.tolist()):
             run = self.training.get(row)
             if run is not None:
-                left[position] = run.truth.epoch_ends[-1] - run.progress
+                done = run.progress
+                left[position] = steps_left(run.truth, run.fixed_batch, run.epoch)
+                if not run.done:
+                    gain = step_gain(run.truth, run.fixed_batch, run.epoch)
+                    begun = run.truth.epoch_ends[run.epoch - 1] if run.epoch else 0.0
+                    left[position] -= (done - begun) / gain
         return left
 
     def _alone(self, row: int, run: TrainingRun) -> tuple[float, float]:
@@ -187,6 +208,24 @@ class Physics:
         return ends_s[-1], ends_s[-1] - (from_s + within * (ends_s[run.epoch] - from_s))
 
 
+@lru_cache(maxsize=65_536)
+def steps_left(truth: TrainingTruth, fixed_batch: int, epoch: int) -> float:
+    """Steps from the start of an epoch to the end of the training: of a fixed batch, or (0) the initial."""
+    starts = (0.0, *truth.epoch_ends[:-1])
+    return sum(
+        (truth.epoch_ends[index] - starts[index]) / step_gain(truth, fixed_batch, index)
+        for index in range(epoch, len(truth.epoch_ends))
+    )
+
+
+def step_gain(truth: TrainingTruth, fixed_batch: int, epoch: int) -> float:
+    """Progress of one step at a fixed batch, in steps of the initial one; 1 where no batch is fixed."""
+    if not fixed_batch:
+        return 1.0
+    grad_sqr, grad_var = truth.grad_stats(fixed_batch, epoch)
+    return float(gain(fixed_batch, truth.limits.init_batch, grad_var, grad_sqr))
+
+
 @lru_cache(maxsize=4096)
 def alone_s(truth: TrainingTruth, gpus: int, batch: int) -> tuple[float, ...]:
     """Seconds to the end of each epoch on consolidated GPUs of the fastest type, never interrupted.
@@ -195,3 +234,16 @@ def alone_s(truth: TrainingTruth, gpus: int, batch: int) -> tuple[float, ...]:
     """
     times = [truth.alone_s(kind, gpus, batch) for kind in range(len(truth.limits.min_local))]
     return min((ends_s for ends_s in times if ends_s), key=lambda ends_s: ends_s[-1], default=())
+
+
+def wrong_by(jobs: int, settings: SimSettings, seed: int) -> FloatArray:
+    """(all jobs,) what estimated durations are multiplied by: 1 + ε, never below a hundredth.
+
+    A share `wrong_durations` of the jobs has ε uniform in ±25 % (Lyra, table 9); on top of it ε is normal
+    with the standard deviation `duration_error` for all jobs (UniSched, figure 9d).
+    """
+    draw = np.random.default_rng([seed, 9])
+    wrong = draw.random(jobs) < settings.wrong_durations
+    error = np.where(wrong, draw.uniform(-0.25, 0.25, jobs), 0.0)
+    error += draw.normal(0.0, 1.0, jobs) * settings.duration_error
+    return np.maximum(1.0 + error, 0.01)

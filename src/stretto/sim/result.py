@@ -27,6 +27,7 @@ class Result:
     first_start_s: FloatArray
     executed_s: FloatArray
     attained_gpu_s: FloatArray
+    profiled_gpu_s: FloatArray  # on GPUs set aside for profiling runs
     restarts: IntArray
     history: History
     decision_ms: FloatArray  # (decisions,) wall-clock
@@ -66,7 +67,7 @@ class Result:
         requests, history = self.requests, self.history
         interactive = requests.interactive[done]
         deadline_s = requests.deadline_s
-        active = np.array(history.active, dtype=np.float64)
+        contention, most_jobs = metrics.contention(requests.submitted_s, self.completed_s)
         fairness = self.fairness[np.isfinite(self.fairness)] if self.fairness is not None else np.zeros(0)
         met = metrics.deadline_met_ratio(self.completed_s, deadline_s)
         figures: dict[str, Any] = {
@@ -92,7 +93,7 @@ class Result:
                 metrics.initial_queuing_s(requests.submitted_s[done], self.first_start_s[done])
             ),
             "interactive_avg_queue_s": metrics.mean(queue_s[interactive]),
-            "gpu_hours_per_job": metrics.gpu_hours_per_job(self.attained_gpu_s),
+            "gpu_hours_per_job": metrics.gpu_hours_per_job(self.attained_gpu_s + self.profiled_gpu_s),
             "restarts_per_job": metrics.restarts_per_job(self.restarts),
             "preemption_ratio": metrics.preemption_ratio(history.preemptions, len(done)),
             "deadline_miss_rate": 1.0 - met,
@@ -100,8 +101,8 @@ class Result:
             "avg_ftf": metrics.mean(fairness),
             "worst_ftf": float(fairness.max()) if len(fairness) else float("nan"),
             "unfair_fraction": metrics.unfair_fraction(fairness),
-            "avg_contention": metrics.mean(active),
-            "max_contention": int(active.max()) if len(active) else float("nan"),
+            "avg_contention": contention,
+            "max_contention": most_jobs,
             "utilization": self.utilization(),
             "rounds": len(self.decision_ms),
             "policy_ms_p50": metrics.percentile(self.decision_ms, 50),

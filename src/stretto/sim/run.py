@@ -118,6 +118,7 @@ def simulate(
         first_start_s=world.first_start_s,
         executed_s=world.executed_s,
         attained_gpu_s=world.attained_gpu_s,
+        profiled_gpu_s=world.profiled_gpu_s,
         restarts=np.maximum(world.starts - 1, 0),
         history=world.history,
         decision_ms=np.array(decision_ms),
@@ -130,7 +131,7 @@ def simulate(
 def world_of(workload: Workload, setup: Setup) -> SimulatedWorld:
     """The workload on its cluster at time 0, ready to be asked about by the setup's policy."""
     policy = setup.policy
-    physics = physics_of(workload, setup.cluster, setup.sim_in_use(), setup.profiles)
+    physics = physics_of(workload, setup.cluster, setup.sim_in_use(), setup.profiles, setup.seed)
     return SimulatedWorld(
         setup.cluster,
         physics,

@@ -7,6 +7,7 @@ from math import isnan
 import numpy as np
 
 from stretto.model import (
+    UNLIMITED_GPUS,
     Adaptivity,
     Cluster,
     InputError,
@@ -29,7 +30,11 @@ from stretto.traces.workload import Truth, Workload
 
 
 def physics_of(
-    workload: Workload, cluster: Cluster, settings: SimSettings, profiles: ProfileLibrary | None = None
+    workload: Workload,
+    cluster: Cluster,
+    settings: SimSettings,
+    profiles: ProfileLibrary | None = None,
+    seed: int = 0,
 ) -> Physics:
     """The truth of every job of a workload on a cluster.
 
@@ -46,7 +51,7 @@ def physics_of(
             jobs[row] = _where_it_runs(jobs[row], training[row], cluster)
     requests = Requests(jobs, cluster) if training else Requests(workload.jobs, cluster)
     recorded = _recorded(workload, cluster)
-    return Physics(requests, training, recorded, _Tables(requests, training, recorded), settings)
+    return Physics(requests, training, recorded, _Tables(requests, training, recorded), settings, seed)
 
 
 def truth_of(
@@ -140,7 +145,9 @@ def _where_it_runs(job: Job, run: TrainingRun, cluster: Cluster) -> Job:
 def _recorded(workload: Workload, cluster: Cluster) -> RecordedRuns:
     work_s = np.array([truth.duration_s for truth in workload.truths], dtype=np.float64)
     asked = np.array([job.gpus for job in workload.jobs], dtype=np.int64)
-    return RecordedRuns(work_s, asked, _type_speeds(workload.truths, cluster))
+    most = np.array([job.max_gpus for job in workload.jobs], dtype=np.int64)
+    useful = np.where(most < UNLIMITED_GPUS, most, asked)
+    return RecordedRuns(work_s, asked, _type_speeds(workload.truths, cluster), useful)
 
 
 def _type_speeds(truths: Sequence[Truth], cluster: Cluster) -> np.ndarray:
@@ -174,7 +181,7 @@ class _Tables(Sequence[MeasuredSpeeds]):
         key = (
             (id(run.truth), job.batch_size)
             if run is not None
-            else (job.gpus, self.recorded.type_speed[row].tobytes())
+            else (job.gpus, int(self.recorded.useful[row]), self.recorded.type_speed[row].tobytes())
         )
         if key not in self.made:
             self.made[key] = (
@@ -185,7 +192,7 @@ class _Tables(Sequence[MeasuredSpeeds]):
         return self.made[key]
 
     def _linear(self, row: int, asked: int) -> MeasuredSpeeds:
-        """A recorded job's: proportional to the GPUs, 1 on those asked for."""
-        gpus = np.arange(self.most_gpus + 1) / asked
+        """A recorded job's: proportional to the GPUs that help, 1 on those asked for."""
+        gpus = np.minimum(np.arange(self.most_gpus + 1), self.recorded.useful[row]) / asked
         per_s = self.recorded.type_speed[row][:, None] * gpus[None, :]
         return MeasuredSpeeds(frozen(per_s), frozen(per_s))

@@ -103,7 +103,8 @@ class TrainingRun:
         """Change its GPUs at `now_s` (no shape: take them away); whether that restarts it.
 
         In the artifact's world a job restarts when its shape or GPU type changes; another node of the same
-        shape is free. Otherwise any change of nodes restarts it too.
+        shape is free. Otherwise any change of nodes restarts it too. Where the settings give the cost of a
+        resize, a running job that stays on its GPU type changes without stopping.
         """
         self.now_s = now_s
         if not shape:
@@ -112,7 +113,12 @@ class TrainingRun:
         same = kind == self.kind and shape == self.shape
         if same and not (moved and self.settings.fidelity is Fidelity.PAPER):
             return False
+        resized = kind == self.kind and bool(self.shape) and self.settings.resize_s is not None
         self.kind, self.shape = kind, shape
+        if resized:
+            self.countdown_s += self.settings.resize_s or 0.0
+            self._choose_batch()
+            return False
         self.countdown_s = self.truth.restart_s
         self.starts += 1
         self._choose_batch()

@@ -103,6 +103,7 @@ class SimulatedWorld:
         self.held_since_s = np.zeros(jobs)
         self.executed_s = np.zeros(jobs)
         self.attained_gpu_s = np.zeros(jobs)
+        self.profiled_gpu_s = np.zeros(jobs)  # on GPUs set aside for profiling
         self.first_start_s = np.full(jobs, np.nan)
         self.last_stop_s = np.full(jobs, np.nan)
         self.starts = np.zeros(jobs, dtype=np.int64)
@@ -202,7 +203,7 @@ class SimulatedWorld:
         if self.settings.profile_s > 0 and View.GOODPUT_MODEL in self.views:
             ready_s = self.now_s + self.settings.profile_s
             heapq.heappush(self._events, (ready_s, Turn.PROFILED, row, 0))
-            self.attained_gpu_s[row] += self.settings.profile_s * self.settings.profile_gpus
+            self.profiled_gpu_s[row] = self.settings.profile_s * self.settings.profile_gpus
             return
         self._admit(row)
         self._note(Trigger.ARRIVAL)
@@ -372,6 +373,7 @@ class SimulatedWorld:
         after = action.after
         if after is None:
             self._stop(row)
+            self.history.preemptions += 1
             return
         shape = after.shape
         gpus = sum(shape)
@@ -394,7 +396,6 @@ class SimulatedWorld:
         self._release(row, self.now_s, self.now_s)
         self.last_stop_s[row] = self.now_s
         self._unwatch(row)
-        self.history.preemptions += 1
 
     def _release(self, row: int, until_s: float, ran_until_s: float) -> None:
         """Book the stretch that ends, and hold nothing."""
