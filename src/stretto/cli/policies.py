@@ -16,6 +16,7 @@ def policies(as_json: options.Json = False) -> None:
         return
     header = ["name", "about", "knows", "asked at", "placer"]
     rows = [
-        [one.name, one.summary, ", ".join(one.views), ", ".join(one.triggers), one.placer] for one in found
+        [one.name, one.summary, ", ".join(one.views) or "-", ", ".join(one.triggers), one.placer]
+        for one in found
     ]
     show_table("Policies", header, rows)
