@@ -64,19 +64,26 @@ def _simulated(setup: Setup) -> Alone:
         if not least or least > reach[kind]:
             return nan
         gpus = max(floor(share * (1 + ROUNDING)), least)
-        # Not at 0: rounds from the second on are alike in every world, and a job waits for its round as long
-        # as it did beside others.
-        submitted_s = round_s + job.submitted_s % round_s if round_s is not None else 0.0
-        lone = _lone(job, gpus, submitted_s)
+        lone = _lone(job, gpus, _same_moment_s(job.submitted_s, round_s))
         duration_s = None if isnan(truth.duration_s) else _duration_s(truth, setup.cluster)
         what = (job.model, job.batch_size, job.adaptivity, job.kind, job.preemptible, duration_s)
-        key = (*what, lone.gpus, lone.min_gpus, lone.max_gpus, submitted_s, kind, gpus)
+        key = (*what, lone.gpus, lone.min_gpus, lone.max_gpus, lone.submitted_s, kind, gpus)
         if key not in known:
             alone = replace(truth, duration_s=nan if duration_s is None else duration_s, gpu_type="")
             known[key] = _run_alone(lone, alone, replace(setup, cluster=share_of(setup.cluster, kind, gpus)))
         return known[key] * max(1.0, least / share)
 
     return seconds
+
+
+def _same_moment_s(submitted_s: float, round_s: float | None) -> float:
+    """An early submission after which everything comes as it did: the wait for the round, and the rounds.
+
+    Equal jobs then often are one simulation. Rounds are alike from the second on; the first is a world's own.
+    """
+    if round_s is None:
+        return 0.0
+    return submitted_s if submitted_s < round_s else round_s + submitted_s % round_s
 
 
 def _least(job: Job, limits: TrainingLimits | None, kind: int) -> int:
