@@ -292,3 +292,12 @@ def test_wrong_settings_are_refused_in_one_line() -> None:
         OnlineGoodput(reference="last")  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"estimate\.fit must be one of best, published, got 'worst'"):
         OnlineGoodput(fit="worst")  # type: ignore[arg-type]
+
+
+def test_a_fixed_batch_may_be_split_below_what_was_profiled() -> None:
+    """As in the world, where such a job runs on any number of GPUs that its batch has samples for."""
+    seen = Observations((Point(1, 1, 128, 0.50, 0.51), Point(1, 2, 64, 0.30, 0.33)))
+    assert int(LIMITS.min_local[1]) * 8 > 16
+    row = estimate(OnlineGoodput(), evidence(NOTHING_OBSERVED, seen, fixed_batch=16)).per_s[0]
+    assert np.isfinite(row[COLUMNS.gpus <= 16]).all()
+    assert np.isnan(row[COLUMNS.gpus > 16]).all()

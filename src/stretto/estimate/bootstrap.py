@@ -48,6 +48,7 @@ class Known:
     alone: tuple[int, ...]  # operating points measured on one GPU, while running
     single_per_s: tuple[float, ...]  # samples/s on one GPU, profiled; NaN: not profiled
     gpus_per_node: tuple[int, ...]
+    ratio: tuple[tuple[float, ...], ...] | None = None  # X_B(1) / X_A(1) by (B, A) at a common batch; NaN
 
 
 class Source(NamedTuple):
@@ -96,7 +97,10 @@ def _stand_in(kind: int, candidates: list[int], known: Known, choice: Choice) ->
 
 
 def single_ratio(known: Known, kind: int, reference: int) -> float:
-    """X_B(1) / X_A(1); 1 where either was not profiled."""
+    """X_B(1) / X_A(1), at a common batch where profiles say it; 1 where either was not profiled."""
+    if known.ratio is not None:
+        common = known.ratio[kind][reference]
+        return common if 0 < common < inf else 1.0
     here, there = known.single_per_s[kind], known.single_per_s[reference]
     return here / there if 0 < here < inf and 0 < there < inf else 1.0
 

@@ -98,7 +98,8 @@ def _goodput(frame: Frame, questions: Sequence[Question]) -> FloatArray:
     most = np.where(fixed > 0, fixed, np.array([one.max_batch for one in limits])[:, None])
     sqr = np.array([asked.grad_sqr for asked in questions])[:, None]
     var = np.array([asked.grad_var for asked in questions])[:, None]
-    min_local = _by_type(limits, "min_local")[rows, source]
+    # A job that does not choose its batch runs however little of it is left for each GPU.
+    min_local = np.where(fixed > 0, 1, _by_type(limits, "min_local")[rows, source])
     soft = np.array([one.max_is_soft for one in limits])[:, None]
     most = np.where(soft & (fixed == 0), np.maximum(most, min_local * shape.replicas), most)
     params = believed.params[rows, source]
@@ -166,7 +167,14 @@ def _believed(frame: Frame, questions: Sequence[Question]) -> _Believed:
         if not any(asked.observed):
             continue
         several, alone = zip(*map(_counts, asked.observed), strict=True)
-        known = Known(several, alone, tuple(asked.limits.single_per_s.tolist()), frame.gpus_per_node)
+        profiled = asked.limits.single_ratio
+        known = Known(
+            several,
+            alone,
+            tuple(asked.limits.single_per_s.tolist()),
+            frame.gpus_per_node,
+            None if profiled is None else tuple(map(tuple, profiled.tolist())),
+        )
         for kind in range(types):
             if asked.observed[kind]:
                 params[row, kind] = next(fits)

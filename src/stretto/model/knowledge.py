@@ -67,6 +67,9 @@ class TrainingLimits:
     replica_gpus: IntArray  # GPUs of one model replica; above 1 for hybrid parallel jobs
     restart_s: float  # seconds that a restart is assumed to take
     reach_gpus: int  # most replicas that the largest batch can keep busy
+    single_ratio: FloatArray | None = (
+        None  # (types, types) speeds on B over A at a common batch; None: of above
+    )
     accumulates: bool = True  # may take several backward passes a step
     max_is_soft: bool = False  # where GPUs cannot all be used within `max_batch`, more is considered
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from stretto.catalogue import CatalogueModel, find_model
 from stretto.estimate.throughput import ThroughputModel, grad_s, overlapped_s, sync_s
-from stretto.model import Cluster, InputError, IntArray, MeasuredSpeeds, TrainingLimits, frozen
+from stretto.model import Cluster, FloatArray, InputError, IntArray, MeasuredSpeeds, TrainingLimits, frozen
 
 STAGES = 50  # chosen: parts of a training, in each of which the noise scale stays; like epochs
 
@@ -97,6 +97,7 @@ def parametric_truth(name: str, cluster: Cluster) -> ParametricTruth:
         min_local=frozen(min_local),
         max_local=frozen(max_local),
         single_per_s=frozen(np.array([_single_per_s(p, m) for p, m in zip(params, max_local, strict=True)])),
+        single_ratio=frozen(_single_ratio(params, max_local)),
         replica_gpus=frozen(np.ones(len(on), dtype=np.int64)),
         restart_s=model.restart_s,
         reach_gpus=_reach(model.max_batch, min_local),
@@ -120,6 +121,17 @@ def _name_in(model: CatalogueModel, names: tuple[str, ...]) -> str:
 def _single_per_s(params: ThroughputModel | None, max_local: int) -> float:
     """Samples per second of one GPU at its largest local batch; NaN where it cannot run."""
     return float(max_local / grad_s(params, max_local)) if params is not None else float("nan")
+
+
+def _single_ratio(params: tuple[ThroughputModel | None, ...], max_local: IntArray) -> FloatArray:
+    """(types, types) speed of one GPU on B over that on A at the largest local batch that fits both."""
+    ratio = np.full((len(params), len(params)), np.nan)
+    for b, on_b in enumerate(params):
+        for a, on_a in enumerate(params):
+            if on_a is not None and on_b is not None:
+                batch = int(min(max_local[a], max_local[b]))
+                ratio[b, a] = float(grad_s(on_a, batch) / grad_s(on_b, batch))
+    return ratio
 
 
 def _reach(max_batch: int, min_local: IntArray) -> int:

@@ -6,7 +6,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from stretto.model import Cluster, InputError, IntArray, MeasuredSpeeds, TrainingLimits, frozen
+from stretto.model import Cluster, FloatArray, InputError, IntArray, MeasuredSpeeds, TrainingLimits, frozen
 from stretto.sim.profiled_model import ProfiledModel
 from stretto.sim.settings import Fidelity
 
@@ -77,6 +77,7 @@ def profiled_truth(model: ProfiledModel, cluster: Cluster, fidelity: Fidelity) -
         min_local=_column(types, model.min_local),
         max_local=_column(types, model.max_local),
         single_per_s=frozen(single_per_s),
+        single_ratio=None if fidelity is Fidelity.ARTIFACT else frozen(_single_ratio(model, types)),
         replica_gpus=np.maximum(_column(types, model.replica_gpus), 1),
         restart_s=model.facts.assumed_restart_s,
         reach_gpus=model.max_batch // min(model.min_local(name) for name in types if name),
@@ -90,6 +91,22 @@ def profiled_truth(model: ProfiledModel, cluster: Cluster, fidelity: Fidelity) -
         restart_s=model.facts.restart_s,
         slowdown=model.facts.slowdown if fidelity is Fidelity.ARTIFACT else 1.0,
     )
+
+
+def _single_ratio(model: ProfiledModel, types: tuple[str, ...]) -> FloatArray:
+    """(types, types) speed of one replica on B over that on A at the largest local batch that fits both."""
+    ratio = np.full((len(types), len(types)), np.nan)
+    for b, on_b in enumerate(types):
+        for a, on_a in enumerate(types):
+            if on_a and on_b:
+                batch = min(model.max_local(on_a), model.max_local(on_b))
+                ratio[b, a] = _replica_s(model, on_a, batch) / _replica_s(model, on_b, batch)
+    return ratio
+
+
+def _replica_s(model: ProfiledModel, name: str, local_batch: int) -> float:
+    """Seconds of a step of one replica alone."""
+    return model.step(name, (model.replica_gpus(name),), local_batch)[0]
 
 
 def _names(cluster: Cluster) -> list[tuple[str, ...]]:
