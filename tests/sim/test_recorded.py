@@ -47,7 +47,7 @@ def test_the_first_start_is_free_and_every_later_one_costs_an_overhead_on_held_g
     run = seen(Told(script), jobs, a_cluster(2), SimSettings(restart_s=12.0))
     done_s = 20.0 + (60.0 - 30.0 - 12.0)
     assert run.completed_s("a") == 60.0 + 12.0 + (100.0 - done_s) / 2
-    assert run.world.attained_gpu_s[0] == 20.0 + 30.0 + 2 * (run.completed_s("a") - 60.0)
+    assert run.world.books.attained_gpu_s[0] == 20.0 + 30.0 + 2 * (run.completed_s("a") - 60.0)
 
 
 def test_progress_is_lost_with_the_job_where_there_are_no_checkpoints() -> None:

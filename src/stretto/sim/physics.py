@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import inf, nan
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -19,25 +19,12 @@ from stretto.model import (
     Requests,
     View,
 )
+from stretto.sim.books import Books
 from stretto.sim.recorded import RecordedRuns
 from stretto.sim.settings import SimSettings
 from stretto.sim.training import TrainingRun, TrainingTruth
 
 DONE_S = 1e-6  # a recorded job with less than this left has ended; rounding of times near 1e7 s
-
-
-class Books(Protocol):
-    """What the world itself has counted, as columns over all jobs."""
-
-    now_s: float
-    held_gpus: IntArray
-    held_since_s: FloatArray
-    executed_s: FloatArray
-    attained_gpu_s: FloatArray
-    first_start_s: FloatArray
-    last_stop_s: FloatArray
-    starts: IntArray
-    largest_held: IntArray
 
 
 class Physics:

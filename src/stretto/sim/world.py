@@ -28,7 +28,8 @@ from stretto.model import (
     View,
     no_placement,
 )
-from stretto.sim.history import Held, History
+from stretto.sim.books import Books
+from stretto.sim.history import History
 from stretto.sim.physics import Physics
 from stretto.sim.settings import Fidelity, SimSettings
 
@@ -85,8 +86,9 @@ class SimulatedWorld:
         self.settings = settings
         self.seed = seed
         self.requests: Requests = physics.requests
-        self.history = History(len(self.requests.jobs))
         jobs = len(self.requests.jobs)
+        self.history = History(jobs)
+        self.books = Books(self.history)
         self.now_s = 0.0
         self.version = 0
         self.memory: Memory = None
@@ -97,18 +99,6 @@ class SimulatedWorld:
         self.placement = no_placement(cluster)
         self.active: list[int] = []  # rows of submitted, unfinished jobs, ascending
         self.unfinished = jobs
-        self.held_gpus = np.zeros(jobs, dtype=np.int64)
-        self.held_nodes = np.zeros(jobs, dtype=np.int64)
-        self.held_kind = np.full(jobs, -1, dtype=np.int64)
-        self.held_since_s = np.zeros(jobs)
-        self.executed_s = np.zeros(jobs)
-        self.attained_gpu_s = np.zeros(jobs)
-        self.profiled_gpu_s = np.zeros(jobs)  # on GPUs set aside for profiling
-        self.first_start_s = np.full(jobs, np.nan)
-        self.last_stop_s = np.full(jobs, np.nan)
-        self.starts = np.zeros(jobs, dtype=np.int64)
-        self.largest_held = np.zeros(jobs, dtype=np.int64)
-        self.completed_s = np.full(jobs, np.nan)
         self._row_of = {job.id: row for row, job in enumerate(self.requests.jobs)}
         self._rows: IntArray | None = None
         self._due: set[Trigger] = set()
@@ -203,7 +193,7 @@ class SimulatedWorld:
         if self.settings.profile_s > 0 and View.GOODPUT_MODEL in self.views:
             ready_s = self.now_s + self.settings.profile_s
             heapq.heappush(self._events, (ready_s, Turn.PROFILED, row, 0))
-            self.profiled_gpu_s[row] = self.settings.profile_s * self.settings.profile_gpus
+            self.books.profiled_gpu_s[row] = self.settings.profile_s * self.settings.profile_gpus
             return
         self._admit(row)
         self._note(Trigger.ARRIVAL)
@@ -257,7 +247,9 @@ class SimulatedWorld:
         if self._advanced_s == self.now_s or not self.physics.training:
             return
         self._advanced_s = self.now_s
-        for row in [row for row in self.active if self.held_gpus[row] and self.physics.is_training(row)]:
+        for row in [
+            row for row in self.active if self.books.held_gpus[row] and self.physics.is_training(row)
+        ]:
             epochs = self.physics.epochs(row)
             if not self._advance(row):
                 if self.physics.epochs(row) > epochs:
@@ -265,11 +257,10 @@ class SimulatedWorld:
                 self._watch(row)
 
     def _finish(self, row: int, completed_s: float) -> None:
-        self.completed_s[row] = completed_s
-        self._unwatch(row)
         # The artifact's GPUs stay with a job until the round after its end, and count.
         until_s = self.now_s if self.settings.fidelity is Fidelity.ARTIFACT else completed_s
-        self._release(row, until_s, ran_until_s=completed_s)
+        self.books.finish(row, completed_s, until_s)
+        self._unwatch(row)
         self.placement = self.placement.changed({self.requests.jobs[row].id: None})
         self.active.remove(row)
         self.unfinished -= 1
@@ -313,10 +304,10 @@ class SimulatedWorld:
         table = JobTable(
             requests=self.requests,
             rows=rows,
-            held_gpus=self.held_gpus[rows],
-            held_nodes=self.held_nodes[rows],
-            held_kind=self.held_kind[rows],
-            **self.physics.known(rows, self.now_s, self.views, self),
+            held_gpus=self.books.held_gpus[rows],
+            held_nodes=self.books.held_nodes[rows],
+            held_kind=self.books.held_kind[rows],
+            **self.physics.known(rows, self.now_s, self.views, self.books),
         )
         return Snapshot(
             version=self.version,
@@ -355,7 +346,7 @@ class SimulatedWorld:
         return kept
 
     def _why_stale(self, action: Action) -> str:
-        if not isnan(self.completed_s[self._row_of[action.job]]):
+        if not isnan(self.books.completed_s[self._row_of[action.job]]):
             return "the job has ended"
         if self.placement.get(action.job) != action.before:
             return "its GPUs have changed since"
@@ -375,39 +366,15 @@ class SimulatedWorld:
             self._stop(row)
             self.history.preemptions += 1
             return
-        shape = after.shape
-        gpus = sum(shape)
-        moved = action.verb is not Verb.RETUNE
-        if self.physics.give(row, after, shape, moved, resumes=self.starts[row] > 0, now_s=self.now_s):
-            self.starts[row] += 1
-        if action.before is None and isnan(self.first_start_s[row]):
-            self.first_start_s[row] = self.now_s
-        if action.before is not None:
-            self._release(row, self.now_s, self.now_s)
-        self.held_gpus[row] = gpus
-        self.held_nodes[row] = len(shape)
-        self.held_kind[row] = after.kind
-        self.held_since_s[row] = self.now_s
-        self.largest_held[row] = max(self.largest_held[row], gpus)
+        moved, resumes = action.verb is not Verb.RETUNE, self.books.starts[row] > 0
+        restarts = self.physics.give(row, after, after.shape, moved, resumes, self.now_s)
+        self.books.give(row, after, self.now_s, restarts)
         self._watch(row)
 
     def _stop(self, row: int) -> None:
         self.physics.take(row, self.now_s)
-        self._release(row, self.now_s, self.now_s)
-        self.last_stop_s[row] = self.now_s
+        self.books.stop(row, self.now_s)
         self._unwatch(row)
-
-    def _release(self, row: int, until_s: float, ran_until_s: float) -> None:
-        """Book the stretch that ends, and hold nothing."""
-        gpus = int(self.held_gpus[row])
-        if gpus:
-            since_s = float(self.held_since_s[row])
-            self.executed_s[row] += ran_until_s - since_s
-            self.attained_gpu_s[row] += gpus * (until_s - since_s)
-            self.history.held.append(Held(row, since_s, until_s, int(self.held_kind[row]), gpus))
-        self.held_gpus[row] = 0
-        self.held_nodes[row] = 0
-        self.held_kind[row] = -1
 
     def _sample(self, plan: Plan) -> None:
         history = self.history

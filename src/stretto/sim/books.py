@@ -1,0 +1,67 @@
+"""Who holds what since when, and what every job has had so far: columns over all jobs of a workload."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stretto.model import Allocation, FloatArray, IntArray
+from stretto.sim.history import Held, History
+
+
+@dataclass(eq=False)
+class Books:
+    """Kept by the world; every stretch of time with the same GPUs also goes into the history."""
+
+    history: History
+    held_gpus: IntArray = field(init=False)  # now; 0 while a job waits
+    held_nodes: IntArray = field(init=False)
+    held_kind: IntArray = field(init=False)  # -1 while a job waits
+    held_since_s: FloatArray = field(init=False)
+    executed_s: FloatArray = field(init=False)  # with at least one GPU, up to `held_since_s`
+    attained_gpu_s: FloatArray = field(init=False)  # GPU-seconds held, up to then
+    profiled_gpu_s: FloatArray = field(init=False)  # on GPUs set aside for profiling
+    first_start_s: FloatArray = field(init=False)  # NaN: never started
+    last_stop_s: FloatArray = field(init=False)  # NaN: never stopped
+    starts: IntArray = field(init=False)  # of its workers
+    largest_held: IntArray = field(init=False)  # most GPUs ever held
+    completed_s: FloatArray = field(init=False)  # NaN: unfinished
+
+    def __post_init__(self) -> None:
+        """Nobody has had anything."""
+        jobs = self.history.jobs
+        self.held_gpus, self.held_nodes, self.starts, self.largest_held = np.zeros((4, jobs), dtype=np.int64)
+        self.held_kind = np.full(jobs, -1, dtype=np.int64)
+        self.held_since_s, self.executed_s, self.attained_gpu_s, self.profiled_gpu_s = np.zeros((4, jobs))
+        self.first_start_s, self.last_stop_s, self.completed_s = np.full((3, jobs), np.nan)
+
+    def give(self, row: int, after: Allocation, now_s: float, restarts: bool) -> None:
+        """A job comes to hold these GPUs and no others."""
+        if self.held_gpus[row]:
+            self.release(row, now_s, now_s)
+        gpus = after.gpus
+        self.starts[row] += restarts
+        if np.isnan(self.first_start_s[row]):
+            self.first_start_s[row] = now_s
+        self.held_gpus[row], self.held_nodes[row], self.held_kind[row] = gpus, len(after.nodes), after.kind
+        self.held_since_s[row] = now_s
+        self.largest_held[row] = max(self.largest_held[row], gpus)
+
+    def stop(self, row: int, now_s: float) -> None:
+        """A job loses all its GPUs before its end."""
+        self.release(row, now_s, now_s)
+        self.last_stop_s[row] = now_s
+
+    def finish(self, row: int, completed_s: float, until_s: float) -> None:
+        """A job has ended; its GPUs count as held until `until_s`."""
+        self.completed_s[row] = completed_s
+        self.release(row, until_s, ran_until_s=completed_s)
+
+    def release(self, row: int, until_s: float, ran_until_s: float) -> None:
+        """Book the stretch that ends; the job holds nothing then."""
+        gpus = int(self.held_gpus[row])
+        if gpus:
+            since_s = float(self.held_since_s[row])
+            self.executed_s[row] += ran_until_s - since_s
+            self.attained_gpu_s[row] += gpus * (until_s - since_s)
+            self.history.held.append(Held(row, since_s, until_s, int(self.held_kind[row]), gpus))
+        self.held_gpus[row], self.held_nodes[row], self.held_kind[row] = 0, 0, -1
