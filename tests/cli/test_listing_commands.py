@@ -1,5 +1,6 @@
 """What there is: policies, clusters, traces and the version."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -105,3 +106,26 @@ def test_what_was_written_can_be_simulated(tiny: Path, stretto: Stretto) -> None
         for trace in ("made.csv", "demo:jobs=6,seed=0")
     )
     assert (here["avg_jct_s"], here["synthetic"]) == (there["avg_jct_s"], True)
+
+
+def test_every_command_has_its_section_in_the_documentation(stretto: Stretto) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "commands.md").read_text(encoding="utf-8")
+    listed = stretto("--help").out.partition("Commands:\n")[2].splitlines()
+    commands = {line.split()[0] for line in listed if line.strip()}
+    assert commands == {line.removeprefix("## ") for line in page.splitlines() if line.startswith("## ")}
+
+
+def test_every_option_in_the_documentation_exists(stretto: Stretto) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "commands.md").read_text(encoding="utf-8")
+    plain = ["simulate", "compare", "reproduce", "policies"]
+    grouped = [
+        "clusters list",
+        "traces list",
+        "traces synth",
+        "traces convert",
+        "bench solver",
+        "bench decide",
+    ]
+    helps = [stretto(*words.split(), "--help").out for words in [*plain, *grouped]]
+    known = set(re.findall(r"--[a-z-]+", " ".join(helps)))
+    assert set(re.findall(r"--[a-z]+(?:-[a-z]+)*", page)) - known == set()

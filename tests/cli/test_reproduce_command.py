@@ -118,7 +118,7 @@ def test_the_data_folder_may_be_named_by_the_environment(
 
 
 @pytest.mark.data
-@pytest.mark.parametrize("name", ["sia-table4", "sia-fairness", "sia-scaling"])
+@pytest.mark.parametrize("name", ["sia-table4", "sia-scaling"])
 def test_a_table_from_the_public_data_says_that_they_are_real(
     name: str, data_dir: Path, reproduced: Reproduced
 ) -> None:
