@@ -287,9 +287,19 @@ def test_prices_and_a_certified_gap_come_with_the_shares() -> None:
     assert (shares.why.code[shares.gpus == 0] == Why.WORTH_LESS).all()
 
 
-def test_a_fairness_power_of_zero_is_refused() -> None:
-    with pytest.raises(InputError, match="fairness_power must not be 0"):
-        Sia(fairness_power=0.0)
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"fairness_power": 0.0}, "fairness_power must lie in"),
+        ({"fairness_power": 1e18}, "fairness_power must lie in"),
+        ({"wait_penalty": 0.0}, "wait_penalty must be > 0, got 0"),
+        ({"growth": 0}, "growth must be >= 1, got 0"),
+        ({"restart_s": -1.0}, "restart_s must be >= 0, got -1"),
+    ],
+)
+def test_a_parameter_out_of_range_is_refused(setting: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Sia(**setting)
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,8 @@ from stretto.policies.pollux_nodes import (
 from stretto.policies.pollux_speeds import largest_possible, type_blind
 from stretto.solve.evolve import Population, Sharing, evolve, filled
 
+MOST_POWER = 16  # chosen: a thousandth to its power is still a number
+
 
 class Normalisation(StrEnum):
     """What a speed-up is relative to."""
@@ -104,6 +106,19 @@ class Pollux:
             raise InputError(f"policy.generations must be >= 0, got {self.generations}")
         if not self.waiting_speedup > 0:
             raise InputError(f"policy.waiting_speedup must be > 0, got {self.waiting_speedup}")
+        if not self.waiting_speedup <= 0.1:
+            raise InputError(f"policy.waiting_speedup must be <= 0.1, got {self.waiting_speedup:g}")
+        if not 0 < self.mutation_rate <= 1:
+            raise InputError(f"policy.mutation_rate must lie in (0, 1], got {self.mutation_rate:g}")
+        if self.growth < 1:
+            raise InputError(f"policy.growth must be >= 1, got {self.growth:g}")
+        if self.restart_s < 0:
+            raise InputError(f"policy.restart_s must be >= 0, got {self.restart_s:g}")
+        if self.fairness_power == 0 or abs(self.fairness_power) > MOST_POWER:
+            raise InputError(
+                f"policy.fairness_power must lie in [-{MOST_POWER}, {MOST_POWER}] and not be 0, "
+                f"got {self.fairness_power:g}"
+            )
 
     @property
     def triggers(self) -> Triggers:

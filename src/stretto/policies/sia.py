@@ -27,6 +27,7 @@ from stretto.model.laps import span
 from stretto.policies.sia_menu import Menu
 from stretto.solve import assign
 
+MOST_POWER = 16  # chosen: 1000^16 is still a number that can be summed
 CURRENT_IS_BETTER = 1e-6  # chosen: ties keep the configuration that a job has
 LATER_IS_BETTER = 1e-8  # ties of waiting jobs go to the last type, as seen in the published simulator
 
@@ -76,12 +77,17 @@ class Sia:
 
     def __post_init__(self) -> None:
         """Check the parameters."""
-        if self.fairness_power == 0:
+        if self.fairness_power == 0 or abs(self.fairness_power) > MOST_POWER:
             raise InputError(
-                "policy.fairness_power must not be 0: every configuration would be worth the same"
+                f"policy.fairness_power must lie in [-{MOST_POWER}, {MOST_POWER}] and not be 0, "
+                f"got {self.fairness_power:g}"
             )
         if self.wait_penalty <= 0:
-            raise InputError(f"policy.wait_penalty must be > 0, got {self.wait_penalty}")
+            raise InputError(f"policy.wait_penalty must be > 0, got {self.wait_penalty:g}")
+        if self.growth < 1:
+            raise InputError(f"policy.growth must be >= 1, got {self.growth}")
+        if self.restart_s < 0:
+            raise InputError(f"policy.restart_s must be >= 0, got {self.restart_s:g}")
 
     @property
     def triggers(self) -> Triggers:
