@@ -31,12 +31,12 @@ from stretto.model import (
 from stretto.place.as_pinned import AsPinned
 from stretto.scheduler.loop import run
 from stretto.scheduler.round import Scheduler
-from stretto.sim.parametric import ParametricTruth
 from stretto.sim.physics import Physics
-from stretto.sim.recorded import RecordedRuns
 from stretto.sim.run import Setup, scheduler_of, world_of
 from stretto.sim.settings import SimSettings
-from stretto.sim.training import TrainingRun
+from stretto.sim.truth.parametric import ParametricTruth
+from stretto.sim.truth.recorded import RecordedRuns
+from stretto.sim.truth.training import TrainingRun
 from stretto.sim.world import CapacityEvent, SimulatedWorld
 from stretto.traces.workload import Truth, Workload
 

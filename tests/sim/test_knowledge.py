@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from stretto.model import ON_CHANGE, FloatArray, GpuType, NotDeclared, View, cluster_of
-from stretto.sim.parametric import parametric_truth
 from stretto.sim.physics import alone_s
 from stretto.sim.run import Setup, world_of
 from stretto.sim.settings import SimSettings
+from stretto.sim.truth.parametric import parametric_truth
 from stretto.testing.builders import a_cluster, a_job
 from stretto.traces.workload import Truth, Workload
 

@@ -8,11 +8,11 @@ from stretto.estimate.estimators import OnlineGoodput
 from stretto.estimate.throughput import ThroughputModel
 from stretto.model import NOTHING_OBSERVED, GpuType, Policy, Snapshot, cluster_of, powers_and_whole_nodes
 from stretto.policies.registry import load_policy
-from stretto.sim.oracle import true_observations
-from stretto.sim.parametric import parametric_truth
 from stretto.sim.run import Setup, simulate, world_of
 from stretto.sim.settings import Profiling, SimSettings
-from stretto.sim.training import TrainingRun
+from stretto.sim.truth.oracle import true_observations
+from stretto.sim.truth.parametric import parametric_truth
+from stretto.sim.truth.training import TrainingRun
 from stretto.testing.builders import a_job
 from stretto.traces.workload import Truth, Workload
 

@@ -4,8 +4,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stretto.sim.profile_facts import PUBLISHED_FACTS
-from stretto.sim.profiles import ProfileLibrary, read_profiles
+from stretto.sim.truth.profile_facts import PUBLISHED_FACTS
+from stretto.sim.truth.profiles import ProfileLibrary, read_profiles
 
 # Expected values: those that Sia's published simulator gives, recorded to four decimals (three digits for
 # throughput). Local batch: twice the smallest.

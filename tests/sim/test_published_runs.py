@@ -11,10 +11,10 @@ import pytest
 from stretto.clusters import read_cluster
 from stretto.model import Job, Plan, Snapshot
 from stretto.policies.registry import load_policy
-from stretto.sim.profiles import ProfileLibrary, read_profiles
 from stretto.sim.result import Result
 from stretto.sim.run import Setup, simulate
 from stretto.sim.settings import Fidelity, SimSettings
+from stretto.sim.truth.profiles import ProfileLibrary, read_profiles
 from stretto.testing.builders import a_job
 from stretto.traces import read_trace
 from stretto.traces.workload import Truth, Workload

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from stretto.model import ON_CHANGE, GpuType, InputError, Pinned, Verb, View, cluster_of
-from stretto.sim.recorded import RecordedRuns
 from stretto.sim.settings import SimSettings
+from stretto.sim.truth.recorded import RecordedRuns
 from stretto.testing.builders import a_cluster, a_job
 
 from .made_worlds import NO_RESTARTS, Told, a_workload, on, seen

@@ -14,7 +14,7 @@ from stretto.policies.registry import load_policy
 from stretto.sim.run import Setup
 from stretto.sim.settings import Batches, Fidelity, Profiling, SimSettings
 from stretto.sim.setup import physics_of
-from stretto.sim.training import TrainingRun
+from stretto.sim.truth.training import TrainingRun
 from stretto.testing.builders import a_cluster, a_job
 from stretto.traces.workload import Truth, Workload
 

@@ -12,7 +12,7 @@ from stretto.estimate.goodput import BatchLimits, best_batch
 from stretto.estimate.throughput import ThroughputModel
 from stretto.model import Observations, Point, View, every
 from stretto.sim.settings import Fidelity, SimSettings
-from stretto.sim.training import TrainingRun
+from stretto.sim.truth.training import TrainingRun
 from stretto.testing.builders import a_cluster, a_job
 
 from .made_worlds import a_truth, on, seen_training, with_views

@@ -135,7 +135,9 @@ def test_deadline_and_rewards_exclude_each_other(tmp_path: Path) -> None:
 def test_a_job_outside_its_own_range_is_refused_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_text("job_id,submitted_s,gpus,min_gpus,max_gpus,adaptivity\na,0,1,,,\nb,5,2,4,3,adaptive\n")
-    with pytest.raises(InputError, match=r"line 3: job b: expected 1 <= min_gpus <= gpus <= max_gpus, got 4, 2 and 3"):
+    with pytest.raises(
+        InputError, match=r"line 3: job b: expected 1 <= min_gpus <= gpus <= max_gpus, got 4, 2 and 3"
+    ):
         read_trace(path)
     workload = read_trace(path, skip_bad=True)
     assert [job.id for job in workload.jobs] == ["a"]

@@ -13,10 +13,10 @@ from stretto.model.spelling import did_you_mean
 from stretto.policies.registry import load_policy, policy_class
 from stretto.settings import settings_of
 from stretto.sim.fairness import with_fairness
-from stretto.sim.profiles import read_profiles
 from stretto.sim.result import Result
 from stretto.sim.run import Record, Setup, scheduler_of, simulate, world_of
 from stretto.sim.settings import Fidelity, SimSettings
+from stretto.sim.truth.profiles import read_profiles
 from stretto.traces import Workload, check_against, make_workload, read_trace
 from stretto.traces.synthetic import is_made
 

@@ -11,7 +11,7 @@ from stretto.sim import metrics
 from stretto.sim.result import Result
 from stretto.sim.run import Setup, simulate
 from stretto.sim.setup import truth_of
-from stretto.sim.training import TrainingTruth
+from stretto.sim.truth.training import TrainingTruth
 from stretto.sim.world import Starved
 from stretto.traces.making import reach_of
 from stretto.traces.workload import Truth, Workload

@@ -20,9 +20,9 @@ from stretto.model import (
     View,
 )
 from stretto.sim.books import Books
-from stretto.sim.recorded import RecordedRuns
 from stretto.sim.settings import SimSettings
-from stretto.sim.training import TrainingRun, TrainingTruth
+from stretto.sim.truth.recorded import RecordedRuns
+from stretto.sim.truth.training import TrainingRun, TrainingTruth
 
 DONE_S = 1e-6  # a recorded job with less than this left has ended; rounding of times near 1e7 s
 

@@ -16,10 +16,10 @@ from stretto.model import Cluster, Plan, Policy, Snapshot, View
 from stretto.place.registry import load_placer
 from stretto.scheduler.loop import run
 from stretto.scheduler.round import Estimator, Scheduler, decide
-from stretto.sim.profiles import ProfileLibrary
 from stretto.sim.result import Result
 from stretto.sim.settings import Batches, Fidelity, Profiling, SimSettings
 from stretto.sim.setup import physics_of
+from stretto.sim.truth.profiles import ProfileLibrary
 from stretto.sim.world import CapacityEvent, SimulatedWorld
 from stretto.traces.workload import Workload
 

@@ -18,14 +18,14 @@ from stretto.model import (
     TrainingLimits,
     frozen,
 )
-from stretto.sim.oracle import true_observations
-from stretto.sim.parametric import parametric_truth
 from stretto.sim.physics import Physics
-from stretto.sim.profiled_truth import profiled_truth
-from stretto.sim.profiles import ProfileLibrary
-from stretto.sim.recorded import RecordedRuns
 from stretto.sim.settings import Batches, Fidelity, Profiling, SimSettings
-from stretto.sim.training import TrainingRun, TrainingTruth
+from stretto.sim.truth.oracle import true_observations
+from stretto.sim.truth.parametric import parametric_truth
+from stretto.sim.truth.profiled_truth import profiled_truth
+from stretto.sim.truth.profiles import ProfileLibrary
+from stretto.sim.truth.recorded import RecordedRuns
+from stretto.sim.truth.training import TrainingRun, TrainingTruth
 from stretto.traces.workload import Truth, Workload
 
 

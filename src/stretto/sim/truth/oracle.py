@@ -11,7 +11,7 @@ from stretto.model import (
     Point,
     powers_and_whole_nodes,
 )
-from stretto.sim.training import TrainingTruth
+from stretto.sim.truth.training import TrainingTruth
 
 BATCHES = 4  # chosen: local batches shown for each placement, spaced geometrically
 

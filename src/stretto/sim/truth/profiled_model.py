@@ -10,9 +10,9 @@ import numpy as np
 
 from stretto.model.arrays import FloatArray, floats, frozen
 from stretto.model.errors import InputError
-from stretto.sim.profile_facts import ModelFacts
-from stretto.sim.profile_files import ValidationCurves, read_placements, read_scalability
-from stretto.sim.step_times import Placement, StepTimes, consolidated, step_times
+from stretto.sim.truth.profile_facts import ModelFacts
+from stretto.sim.truth.profile_files import ValidationCurves, read_placements, read_scalability
+from stretto.sim.truth.step_times import Placement, StepTimes, consolidated, step_times
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stretto.model.errors import InputError
-from stretto.sim.profile_facts import GPU_TYPE_OF_SUFFIX, facts_of
-from stretto.sim.profile_files import read_validation
-from stretto.sim.profiled_model import ProfiledModel
+from stretto.sim.truth.profile_facts import GPU_TYPE_OF_SUFFIX, facts_of
+from stretto.sim.truth.profile_files import read_validation
+from stretto.sim.truth.profiled_model import ProfiledModel
 
 _PLACEMENTS_NAME = re.compile(r"placements-(.+)\.csv")
 

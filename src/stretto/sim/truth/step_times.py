@@ -8,9 +8,9 @@ import numpy as np
 
 from stretto.model.arrays import FloatArray
 from stretto.model.errors import InputError
-from stretto.sim.profile_facts import ModelFacts
-from stretto.sim.profile_files import StepRows
-from stretto.sim.step_surface import StepSurface, averaged, interpolated
+from stretto.sim.truth.profile_facts import ModelFacts
+from stretto.sim.truth.profile_files import StepRows
+from stretto.sim.truth.step_surface import StepSurface, averaged, interpolated
 
 GPUS, LOCAL = 0, 1  # columns of StepTimes.largest_by_gpus
 

@@ -7,8 +7,8 @@ from itertools import accumulate
 import numpy as np
 
 from stretto.model import Cluster, FloatArray, InputError, IntArray, MeasuredSpeeds, TrainingLimits, frozen
-from stretto.sim.profiled_model import ProfiledModel
 from stretto.sim.settings import Fidelity
+from stretto.sim.truth.profiled_model import ProfiledModel
 
 
 @dataclass(frozen=True, eq=False)

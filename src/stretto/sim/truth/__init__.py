@@ -1,0 +1,1 @@
+"""What jobs really do, which the world alone knows: by measured profiles, by formula, or by the clock."""
