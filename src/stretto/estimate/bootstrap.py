@@ -8,8 +8,8 @@ Sia (SOSP 2023), section 3.2. Before a job starts, one GPU of each type is profi
 
 For hybrid parallel jobs "one GPU" means one replica, and K counts replicas.
 
-**Deviation**: X_A(1) and X_B(1) are one number for each type, at its largest local batch, as in the published
-code; not at the same batch.
+X_B(1) / X_A(1) is taken at a batch that both types were profiled with, where that is known; the published
+code takes each at its type's largest local batch.
 """
 
 from dataclasses import dataclass
