@@ -124,7 +124,7 @@ def test_a_bad_row_is_refused_in_one_line(tmp_path: Path, header: str, rows: str
 GOOD_ROWS = {
     OWN: "good,1,1,5",
     OWN_DEADLINE: "good,1,1,5,9",
-    OWN_RESERVED: "good,1,1,1:8:t4",
+    OWN_RESERVED: "good,1,8,1:8:t4",
     SIA: "good,1,bert,4,8",
     PHILLY: f"{GOOD_DAY},1,1,1,c",
     CHRONUS: "good,vc,1,10,5,vgg16,9,5,20,10,0,strict",

@@ -21,6 +21,8 @@ def jobs(draw: st.DrawFn) -> Job:
     gpus = draw(st.integers(least, 64))
     steps = draw(st.lists(st.floats(0, 1e6), max_size=3, unique=True).map(sorted))
     values = sorted((draw(st.floats(-10, 10)) for _ in steps), reverse=True)
+    types = tuple(draw(st.lists(NAMES, max_size=3)))
+    on_type = st.sampled_from(types) if types else NAMES
     return Job(
         id=JobId(draw(NAMES)),
         submitted_s=submitted_s,
@@ -32,8 +34,8 @@ def jobs(draw: st.DrawFn) -> Job:
         adaptivity=draw(st.sampled_from(Adaptivity)),
         kind=draw(st.sampled_from(Kind)),
         preemptible=draw(st.booleans()),
-        gpu_types=tuple(draw(st.lists(NAMES, max_size=3))),
-        reserved=draw(st.none() | st.tuples(st.integers(1, 4), st.integers(1, 8), NAMES)),
+        gpu_types=types,
+        reserved=draw(st.none() | st.tuples(st.integers(1, gpus), st.just(gpus), on_type)),
         rewards=tuple(
             Reward(due, value)
             for due, value in zip(sorted({submitted_s + step for step in steps}), values, strict=False)

@@ -10,7 +10,7 @@ from stretto.model import Plan, Snapshot
 from stretto.model.laps import lapping
 from stretto.scheduler.loop import run
 from stretto.scheduler.round import Scheduler, decide
-from stretto.sim.run import scheduler_of, world_of
+from stretto.sim.run import no_collection, scheduler_of, world_of
 
 STEPS = ("estimate", "value", "solve", "place", "total")
 
@@ -29,7 +29,7 @@ def decision_times(spec: RunSpec, most: int) -> tuple[dict[str, dict[str, float]
     def measured(snapshot: Snapshot, scheduler: Scheduler) -> Plan:
         if len(spent["total"]) >= most:
             raise _EnoughMeasured
-        with lapping() as laps:
+        with no_collection(), lapping() as laps:
             began = time.perf_counter()
             plan = decide(snapshot, scheduler)
             total = time.perf_counter() - began
