@@ -36,8 +36,16 @@ VARIANTS: dict[str, dict[str, str]] = {
     "one-GPU profiles known (paper)": {"policy.first_type": "profiled"},
     "G^p not rounded (paper)": {"policy.decimals": "-1"},
     "the best fit, not where L-BFGS-B stops": {"estimate.fit": "best"},
+    "most observed type stands in (paper)": {"estimate.reference": "most"},
     "restart factor never below waiting": {"policy.discount": "robust"},
-    "all of the paper's clock and physics": {"sim.fidelity": "paper"},
+    "clock, delays, calibration (paper)": {
+        "sim.fidelity": "paper",
+        "policy.first_type": "blind",
+        "policy.decimals": "2",
+        "estimate.fit": "published",
+        "estimate.reference": "first",
+    },
+    "everything as in the paper": {"sim.fidelity": "paper"},
 }
 
 
