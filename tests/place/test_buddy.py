@@ -28,7 +28,7 @@ def one_by_one(placer: Buddy, snapshot: Snapshot, asked: list[tuple[str, int]]) 
     return snapshot
 
 
-def test_cells_split_on_request_and_merge_when_freed() -> None:  # W-B15 of the specification of policies
+def test_cells_split_on_request_and_merge_when_freed() -> None:  # W-B15
     snapshot = a_snapshot(*(a_job(job) for job in "abc"), cluster=a_cluster(8))
     seen = []
     for step in [("a", 1), ("b", 2), ("c", 4), ("a", 0), ("b", 0), ("c", 0)]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from stretto.clusters import built_in_clusters, read_cluster
 from stretto.estimate.estimators import OnlineGoodput
-from stretto.model import InputError, Policy, View
+from stretto.model import InputError, Policy
 from stretto.model.spelling import did_you_mean
 from stretto.policies.registry import load_policy, policy_class
 from stretto.settings import settings_of
@@ -100,7 +100,7 @@ def setup_of(spec: RunSpec) -> Setup:
         profiles=read_profiles(Path(spec.profiles)) if spec.profiles else None,
         placer=place.pop("rule", ""),
         placer_settings=place,
-        estimate_settings=_estimate_settings(spec, sim, policy),
+        estimate_settings=settings_of(OnlineGoodput, spec.of("estimate"), space="estimate"),
         seed=spec.seed,
     )
     scheduler_of(setup)  # what is wrong with a placer, an estimator or a period is said now, not later
@@ -162,13 +162,6 @@ def _first_arrivals(workload: Workload, share: float) -> Workload:
 def _sim_settings(spec: RunSpec) -> SimSettings:
     blank = SimSettings(fidelity=Fidelity.ARTIFACT if spec.profiles else Fidelity.PAPER)
     return replace(blank, **settings_of(SimSettings, spec.of("sim"), space="sim"))
-
-
-def _estimate_settings(spec: RunSpec, sim: SimSettings, policy: Policy) -> dict[str, Any]:
-    """Where the world follows the published simulator, so does the fit, unless told otherwise."""
-    fits = View.GOODPUT_MODEL in policy.views
-    published = {"fit": "published"} if fits and sim.fidelity is Fidelity.ARTIFACT else {}
-    return published | settings_of(OnlineGoodput, spec.of("estimate"), space="estimate")
 
 
 def _policy(spec: RunSpec, sim: SimSettings) -> Policy:

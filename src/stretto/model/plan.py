@@ -67,6 +67,7 @@ class Shares:
     why: Reasons
     memory: Memory = None
     wake_s: float | None = None  # when the policy wants to be asked again, at the latest
+    # The simulated world does not carry out the next three yet: there, jobs choose their batches themselves.
     flexible: IntArray | None = None  # of `gpus`, those of workers that may be taken back first (Lyra)
     local_batch: IntArray | None = None  # samples a GPU; 0 leaves it to the job
     accumulation: IntArray | None = None  # extra backward passes a step; with `local_batch`
@@ -78,7 +79,7 @@ class Shares:
 
 
 class Verb(StrEnum):
-    """What an action does to a job; each has its own cost (2.12 of the specification of policies)."""
+    """What an action does to a job; each has its own cost in a world."""
 
     START = "start"
     STOP = "stop"

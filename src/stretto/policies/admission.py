@@ -52,11 +52,6 @@ def most_gpus_of_one_job(cluster: Cluster) -> IntArray:
     return np.minimum(cluster.capacity, nodes * cluster.gpus_per_node)
 
 
-def never_fits(snapshot: Snapshot) -> BoolArray:
-    """(jobs,) asks for more GPUs than one job can ever hold of any type that it accepts."""
-    return _never(snapshot, most_gpus_of_one_job(snapshot.cluster), _restrictions(snapshot))
-
-
 def reasons_after(snapshot: Snapshot, gpus: IntArray, left: IntArray) -> Reasons:
     """Why each job without GPUs waits, when `left` (types,) GPUs remain after everybody in `gpus`."""
     most, allowed = most_gpus_of_one_job(snapshot.cluster), _restrictions(snapshot)

@@ -86,12 +86,12 @@ METRICS = (
     Metric("unfair_fraction", "Unfairly slow jobs", "share", "lower", "Share of jobs with ρ above 1."),
     Metric(
         "avg_contention", "Mean contention", "number", "lower",
-        "Jobs in the system, running or queued, sampled each round.", main=False,
+        "Jobs in the system, running or queued: mean over time from first arrival to last end.", main=False,
     ),
     Metric("max_contention", "Most jobs at once", "count", "lower", "Largest contention.", main=False),
     Metric(
         "utilization", "GPUs in use", "share", "neither",
-        "GPUs held by jobs over all GPUs, mean over the run. More is not better in itself: it also grows "
+        "GPUs held by jobs over usable GPUs, mean over the run. More is not better in itself: it also grows "
         "when jobs hold GPUs that help them little.",
     ),
     Metric("rounds", "Decisions", "count", "neither", "Times that the policy was asked.", main=False),

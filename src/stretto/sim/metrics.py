@@ -1,7 +1,7 @@
 """What is said about a run, with the definition of every figure.
 
 Times are seconds; a figure that does not apply is NaN. Percentiles interpolate linearly between order
-statistics. Definitions follow section 3 of the specification of policies and the papers named here.
+statistics. Definitions follow the papers named here; docs/metrics.md lists them all.
 """
 
 import numpy as np

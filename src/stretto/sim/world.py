@@ -37,7 +37,7 @@ SAME_MOMENT_S = 1e-6  # chosen: what is due so soon after another look at a job 
 
 
 class Turn(IntEnum):
-    """The order of events at the same instant (0.5 of the specification of policies)."""
+    """The order of events at the same instant: what frees GPUs goes before what asks for them."""
 
     JOB = 0  # a job ends, or ends an epoch
     CAPACITY = 1
