@@ -56,6 +56,11 @@ def test_a_pipe_that_closes_early_is_no_event(unbuffered: str) -> None:
     assert (done.returncode, done.stderr) == (1, "")
 
 
+def heed_interrupts() -> None:
+    """As from a terminal: who starts the tests in the background has interrupts ignored, also by children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_ctrl_c_ends_a_comparison_with_one_line_and_its_workers_with_it(workers: int, tiny: Path) -> None:
     (tiny / "slow.py").write_text(SLOW)
@@ -66,10 +71,16 @@ def test_ctrl_c_ends_a_comparison_with_one_line_and_its_workers_with_it(workers:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,  # a group of its own, to which the terminal's ctrl-C goes
+        preexec_fn=heed_interrupts,
     )
-    wait_until((tiny / "asked").exists)
-    os.killpg(running.pid, signal.SIGINT)
-    out, err = running.communicate(timeout=30)
+    try:
+        wait_until((tiny / "asked").exists)
+        os.killpg(running.pid, signal.SIGINT)
+        out, err = running.communicate(timeout=30)
+    except BaseException:
+        os.killpg(running.pid, signal.SIGKILL)
+        running.communicate()
+        raise
     assert (running.returncode, out, err) == (130, "", "stretto: interrupted\n")
     assert not (tiny / "out").exists()
     wait_until(lambda: not group_lives(running.pid))
