@@ -1,9 +1,9 @@
 """The truth about every job of a workload, and what of it each view shows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from math import inf, nan
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -27,6 +27,13 @@ from stretto.sim.truth.training import TrainingRun, TrainingTruth
 DONE_S = 1e-6  # a recorded job with less than this left has ended; rounding of times near 1e7 s
 
 
+class Tables(Protocol):
+    """Measured speeds by row of the workload."""
+
+    def __getitem__(self, row: int, /) -> MeasuredSpeeds:
+        """Those of one job."""
+
+
 class Physics:
     """Training jobs as objects, recorded jobs as columns, behind one face."""
 
@@ -35,7 +42,7 @@ class Physics:
         requests: Requests,
         training: Mapping[int, TrainingRun],
         recorded: RecordedRuns,
-        tables: Sequence[MeasuredSpeeds],
+        tables: Tables,
         settings: SimSettings,
         seed: int = 0,
     ) -> None:

@@ -1,6 +1,6 @@
 """From a workload to the physics of a world: who runs by profiles, who by the catalogue, who by the clock."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import isnan
 
@@ -159,7 +159,7 @@ def _type_speeds(truths: Sequence[Truth], cluster: Cluster) -> np.ndarray:
     return np.array([rows[truth.gpu_type] for truth in truths])
 
 
-class _Tables(Sequence[MeasuredSpeeds]):
+class _Tables:
     """Every job's measured speeds, made when they are first looked at and shared by equal jobs."""
 
     def __init__(self, requests: Requests, training: dict[int, TrainingRun], recorded: RecordedRuns) -> None:
@@ -169,13 +169,7 @@ class _Tables(Sequence[MeasuredSpeeds]):
         self.most_gpus = int(requests.cluster.capacity.max())
         self.made: dict[object, MeasuredSpeeds] = {}
 
-    def __len__(self) -> int:
-        return len(self.requests.jobs)
-
-    def __iter__(self) -> Iterator[MeasuredSpeeds]:
-        return (self[row] for row in range(len(self)))
-
-    def __getitem__(self, row):  # type: ignore[no-untyped-def]
+    def __getitem__(self, row: int) -> MeasuredSpeeds:
         job = self.requests.jobs[row]
         run = self.training.get(row)
         key = (

@@ -276,10 +276,9 @@ class SimulatedWorld:
             ]
             self.usable = self.usable.copy()
             self.usable[event.node] = event.usable
-            usable_gpus = np.where(self.usable, self.cluster.node_gpus, 0)
-            self.usable_gpus = np.bincount(self.cluster.kind, usable_gpus, len(self.cluster.types)).astype(
-                int
-            )
+            per_node = np.where(self.usable, self.cluster.node_gpus, 0)
+            per_type = np.bincount(self.cluster.kind, per_node, len(self.cluster.types))
+            self.usable_gpus = per_type.astype(np.int64)
             self.history.capacity.append((self.now_s, self.usable_gpus))
             if not event.usable:
                 self._evict(event.node)
