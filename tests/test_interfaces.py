@@ -9,13 +9,18 @@ import pytest
 
 from stretto.model import (
     ON_CHANGE,
+    Adaptivity,
     BadPlan,
     CapacityNotice,
     Cluster,
     Configurations,
     Durations,
+    GpuType,
     InputError,
     JobId,
+    Learning,
+    Node,
+    NodeId,
     NotDeclared,
     Pinned,
     Placement,
@@ -36,6 +41,7 @@ from stretto.model import (
     ints,
     no_speeds,
 )
+from stretto.place.registry import load_placer
 from stretto.policies.admission import NO_CONFIGURATIONS
 from stretto.scheduler.loop import run
 from stretto.scheduler.round import Scheduler, decide
@@ -108,12 +114,16 @@ def give(snapshot: Snapshot, *gpus: int, **rest: Any) -> Shares:
     """Counts by row on the first type; whoever gets none waits for free GPUs."""
     counts = ints(gpus)
     code = np.where(counts > 0, int(Why.RUNS), int(Why.NO_FREE_GPUS))
-    kind = np.where(counts > 0, 0, -1)
+    kind = rest.pop("kind", np.where(counts > 0, 0, -1))
     return Shares(counts, kind, np.zeros_like(counts), Reasons(code), **rest)
 
 
 def decided(policy: Policy, snapshot: Snapshot) -> Plan:
     return decide(snapshot, Scheduler(FlatEstimator(), policy, FromShares()))
+
+
+def placed(policy: Policy, snapshot: Snapshot) -> Plan:
+    return decide(snapshot, Scheduler(FlatEstimator(), policy, load_placer("pinned")))
 
 
 # Triggers
@@ -197,6 +207,8 @@ READS: dict[View, Callable[[Snapshot], object]] = {
     View.REMAINING_WORK: lambda snapshot: snapshot.jobs.remaining_work,
     View.THROUGHPUT_TABLE: lambda snapshot: snapshot.jobs.tables,
     View.GOODPUT_MODEL: lambda snapshot: snapshot.jobs.evidence,
+    View.LEARNING: lambda snapshot: snapshot.jobs.learning.metric,
+    View.CPU_DEMAND: lambda snapshot: snapshot.jobs.cpu_demand,
 }
 
 
@@ -205,6 +217,8 @@ def fully_known() -> Snapshot:
         a_job("a"),
         cluster=a_cluster(1),
         known_progress=some_progress(1),
+        known_learning=Learning(*np.zeros((5, 1)), history=[np.zeros(0)]),
+        known_cpu_demand=np.array([3.0]),
         known_durations=Durations(np.ones(1), np.ones(1)),
         known_estimates=Durations(np.ones(1), np.ones(1)),
         known_work=np.ones(1),
@@ -265,22 +279,60 @@ def test_a_batch_alone_can_change() -> None:
     assert not decided(pin(8, 8), running).actions
 
 
-def test_workers_may_be_flexible_and_a_batch_plan_may_come_along() -> None:
-    seen: list[Shares] = []
+def test_some_workers_of_a_job_may_be_flexible() -> None:
+    def pin(*flexible: int) -> Dummy:
+        where = Pinned((0,), (4,), (0b1111,), flexible=flexible)
+        return Dummy(lambda snapshot, speeds: give(snapshot, 4, pinned={0: where}))
 
-    @dataclass(frozen=True)
-    class Watching(FromShares):
-        def place(self, snapshot: Snapshot, shares: Shares) -> Placement:
-            seen.append(shares)
-            return super().place(snapshot, shares)
+    first = placed(pin(0b1100), a_snapshot(a_job("a", 4), cluster=a_cluster(4)))
+    assert first.placement[JobId("a")].flexible == (0b1100,)
+    running = a_snapshot(a_job("a", 4), cluster=a_cluster(4), held={"a": first.placement[JobId("a")]})
+    assert [action.verb for action in placed(pin(0b1000), running).actions] == [Verb.RETUNE]
+    with pytest.raises(BadPlan, match="not among those"):
+        placed(pin(0b10000), running)
 
-    def answer(snapshot: Snapshot, speeds: Speeds) -> Shares:
-        return give(snapshot, 4, flexible=ints([2]), local_batch=ints([64]), accumulation=ints([1]))
 
-    snapshot = a_snapshot(a_job("a", 4), cluster=a_cluster(4))
-    decide(snapshot, Scheduler(FlatEstimator(), Dummy(answer), Watching()))
-    columns = (seen[0].flexible, seen[0].local_batch, seen[0].accumulation)
-    assert [column.tolist() for column in columns if column is not None] == [[2], [64], [1]]
+def test_a_profiling_run_may_take_fewer_gpus_than_a_job_asks_for_and_training_follows_it() -> None:
+    rigid = a_job("a", 4, adaptivity=Adaptivity.RIGID)
+    profiles = Dummy(lambda snapshot, speeds: give(snapshot, 2, profiling=np.array([True])))
+    first = placed(profiles, a_snapshot(rigid, cluster=a_cluster(4)))
+    assert first.placement[JobId("a")].profiling
+    with pytest.raises(BadPlan, match="expected 4 to 4"):
+        placed(Dummy(lambda snapshot, speeds: give(snapshot, 2)), a_snapshot(rigid, cluster=a_cluster(4)))
+    small = a_job("a", 2)
+    held = {"a": first.placement[JobId("a")]}
+    trains = placed(
+        Dummy(lambda snapshot, speeds: give(snapshot, 2, profiling=np.array([False]))),
+        a_snapshot(small, cluster=a_cluster(4), held=held),
+    )
+    assert [action.verb for action in trains.actions] == [Verb.RETUNE]
+    assert not trains.placement[JobId("a")].profiling
+
+
+def test_several_gpus_of_a_lesser_type_stand_in_for_one() -> None:
+    types = (GpuType("fast"), GpuType("slow", stand_ins=3))
+    nodes = (Node(NodeId("f"), "fast", 4), Node(NodeId("s"), "slow", 8))
+    asks_two = a_job("a", 2, adaptivity=Adaptivity.RIGID)
+    snapshot = a_snapshot(asks_two, cluster=Cluster("mixed", types, nodes))
+
+    def given(gpus: int, kind: int) -> Plan:
+        return placed(Dummy(lambda snapshot, speeds: give(snapshot, gpus, kind=ints([kind]))), snapshot)
+
+    assert given(6, kind=1).placement[JobId("a")].gpus == 6
+    with pytest.raises(BadPlan, match="expected 6 to 6"):
+        given(2, kind=1)
+
+
+def test_a_job_that_may_mix_types_is_pinned_to_nodes_of_both() -> None:
+    nodes = (Node(NodeId("f"), "fast", 2), Node(NodeId("s"), "slow", 2))
+    cluster = Cluster("mixed", (GpuType("fast"), GpuType("slow")), nodes)
+    both = Dummy(
+        lambda snapshot, speeds: give(snapshot, 4, kind=ints([-1]), pinned={0: Pinned((0, 1), (2, 2))})
+    )
+    mixing = a_job("a", 4, adaptivity=Adaptivity.RIGID, heterogeneous=True)
+    assert placed(both, a_snapshot(mixing, cluster=cluster)).placement[JobId("a")].nodes == (0, 1)
+    with pytest.raises(BadPlan, match="expected one type"):
+        placed(both, a_snapshot(a_job("a", 4), cluster=cluster))
 
 
 def test_reasons_and_prices_reach_the_plan_with_the_jobs_that_they_speak_of() -> None:

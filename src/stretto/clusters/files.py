@@ -50,6 +50,7 @@ def _document(cluster: Cluster, lenders: Sequence[Lender]) -> dict[str, Any]:
             "speed": gpu_type.speed,
             "aliases": list(gpu_type.aliases),
             "max_nodes_per_job": gpu_type.max_nodes_per_job,
+            "stand_ins": gpu_type.stand_ins,
         }
         for gpu_type in cluster.types
     }

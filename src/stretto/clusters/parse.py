@@ -10,7 +10,7 @@ from stretto.model import Cluster, GpuType, InputError, Node, NodeId
 from stretto.model.spelling import did_you_mean
 
 TOP_KEYS = ("name", "gpu_types", "nodes", "lenders")
-TYPE_KEYS = ("memory_gb", "speed", "aliases", "max_nodes_per_job")
+TYPE_KEYS = ("memory_gb", "speed", "aliases", "max_nodes_per_job", "stand_ins")
 NODE_KEYS = ("type", "gpus", "count", "cpus", "memory_gb", "names")
 LENDER_KEYS = (*NODE_KEYS, "name", "demand", "headroom")
 
@@ -80,6 +80,7 @@ def _types(file: Entry) -> Mapping[str, GpuType]:
             speed=entry.number("speed", default=1.0, above=0.0),
             aliases=entry.texts("aliases"),
             max_nodes_per_job=entry.count("max_nodes_per_job", default=0, at_least=0),
+            stand_ins=entry.count("stand_ins", default=1),
         )
         for word in (name, *gpu_type.aliases):
             if word in holder:

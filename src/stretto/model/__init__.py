@@ -10,8 +10,17 @@ from stretto.model.configurations import (
     virtual_nodes,
 )
 from stretto.model.errors import BadPlan, InputError, NotDeclared, StrettoError
-from stretto.model.job import UNLIMITED_GPUS, Adaptivity, Job, JobId, Kind, Reward
-from stretto.model.knowledge import Durations, Evidence, MeasuredSpeeds, Progress, TrainingLimits, View
+from stretto.model.job import UNLIMITED_GPUS, Adaptivity, Goal, Job, JobId, Kind, Reward
+from stretto.model.knowledge import (
+    Durations,
+    Evidence,
+    Learning,
+    MeasuredSpeeds,
+    Progress,
+    TrainingLimits,
+    View,
+)
+from stretto.model.lending import LenderState, Loans, nodes_of
 from stretto.model.memory import Memory, digest
 from stretto.model.observations import NOTHING_OBSERVED, Observations, Point
 from stretto.model.placement import Allocation, Placement, lowest_gpus, no_placement
@@ -35,6 +44,7 @@ __all__ = [
     "Durations",
     "Evidence",
     "FloatArray",
+    "Goal",
     "GpuType",
     "InputError",
     "IntArray",
@@ -42,6 +52,9 @@ __all__ = [
     "JobId",
     "JobTable",
     "Kind",
+    "Learning",
+    "LenderState",
+    "Loans",
     "MeasuredSpeeds",
     "Memory",
     "Node",
@@ -79,6 +92,7 @@ __all__ = [
     "lowest_gpus",
     "no_placement",
     "no_speeds",
+    "nodes_of",
     "powers_and_whole_nodes",
     "virtual_nodes",
 ]

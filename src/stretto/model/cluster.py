@@ -24,6 +24,7 @@ class GpuType:
     speed: float = 1.0  # relative, where no profile says more
     aliases: tuple[str, ...] = ()  # other names under which traces and profiles know it
     max_nodes_per_job: int = 0  # 0 = no limit
+    stand_ins: int = 1  # of these, how many take the place of one GPU that a job asks for (Lyra, section 2.1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,11 @@ class Cluster:
     def node_gpus(self) -> IntArray:
         """(nodes,) GPUs of each node."""
         return frozen(ints([node.gpus for node in self.nodes]))
+
+    @cached_property
+    def stand_ins(self) -> IntArray:
+        """(types,) GPUs of each type that take the place of one GPU asked for."""
+        return frozen(ints([gpu_type.stand_ins for gpu_type in self.types]))
 
     @cached_property
     def capacity(self) -> IntArray:

@@ -35,11 +35,26 @@ class Reward:
 
 
 @dataclass(frozen=True, slots=True)
+class Goal:
+    """Stopping by performance: done once the reported metric is good enough (UniSched, section III-B2)."""
+
+    metric: float  # reached or exceeded at the end of an epoch
+    most_epochs: int  # done then at the latest
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        if not isfinite(self.metric):
+            raise InputError(f"a goal must be a finite metric, got {self.metric}")
+        if self.most_epochs < 1:
+            raise InputError(f"a goal must allow at least one epoch, got {self.most_epochs}")
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """One request for GPUs.
 
     Invariants: `0 <= submitted_s`, `1 <= min_gpus <= gpus <= max_gpus`, rewards by increasing deadline and
-    not increasing in value, a rigid job has one size.
+    not increasing in value, a rigid job has one size, which is a whole number of workers like its range.
     """
 
     id: JobId
@@ -51,6 +66,10 @@ class Job:
     max_gpus: int = 0  # 0 on input: as many as asked for, or without limit when adaptive
     adaptivity: Adaptivity = Adaptivity.ADAPTIVE
     kind: Kind = Kind.BATCH
+    gpus_per_worker: int = 1  # it grows and shrinks by so many
+    heterogeneous: bool = False  # may hold GPUs of several types at once (Lyra, section 2.1)
+    checkpoints: bool | None = None  # keeps its progress when it is stopped; None: as the world says
+    goal: Goal | None = None  # stops by performance; None: after a fixed amount of work
     preemptible: bool = True
     gpu_types: tuple[str, ...] = ()  # types it may run on; empty = any
     reserved: tuple[int, int, str] | None = None  # (nodes, gpus, type) kept for it whenever it is active
@@ -77,12 +96,25 @@ class Job:
                 f"job {self.id}: expected 1 <= min_gpus <= gpus <= max_gpus, "
                 f"got {self.min_gpus}, {self.gpus} and {self.max_gpus}"
             )
+        if self.gpus_per_worker != 1:
+            self._check_workers()
         if self.batch_size < 0:
             raise InputError(f"job {self.id}: batch_size must be >= 0, got {self.batch_size}")
         if self.rewards:
             self._check_rewards()
         if self.reserved is not None:
             self._check_reservation(*self.reserved)
+
+    def _check_workers(self) -> None:
+        each = self.gpus_per_worker
+        if each < 1:
+            raise InputError(f"job {self.id}: gpus_per_worker must be >= 1, got {each}")
+        bounds = (self.min_gpus, self.gpus, self.max_gpus)
+        if any(gpus % each for gpus in bounds if gpus != UNLIMITED_GPUS):
+            raise InputError(
+                f"job {self.id}: expected multiples of the {each} gpus of a worker as min_gpus, gpus and max_gpus, "
+                f"got {self.min_gpus}, {self.gpus} and {self.max_gpus}"
+            )
 
     def _check_rewards(self) -> None:
         if self.rewards[0].deadline_s < self.submitted_s:

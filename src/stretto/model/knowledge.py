@@ -3,6 +3,7 @@
 A policy names its views; the world leaves the rest unknown. Truth is not among them: it stays in the world.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -19,6 +20,8 @@ class View(StrEnum):
     REMAINING_WORK = "remaining_work"
     THROUGHPUT_TABLE = "throughput_table"
     GOODPUT_MODEL = "goodput_model"
+    LEARNING = "learning"
+    CPU_DEMAND = "cpu_demand"
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +36,19 @@ class Progress:
     largest_held_gpus: IntArray  # most it ever held
     epochs: IntArray  # finished
     recovering: BoolArray  # holds GPUs but is still starting: loading, restoring
+    profiled_s: FloatArray  # spent in profiling runs
+
+
+@dataclass(frozen=True, eq=False)
+class Learning:
+    """What each job has reported of its training; columns are (jobs,), NaN where it has not."""
+
+    samples: FloatArray  # processed so far
+    dataset_samples: FloatArray  # of one epoch
+    initial_loss: FloatArray
+    loss: FloatArray  # at the end of the last finished epoch
+    metric: FloatArray  # such as accuracy, larger is better; at the same moment
+    history: Sequence[FloatArray]  # by job: the metric at the end of every finished epoch
 
 
 @dataclass(frozen=True, eq=False)

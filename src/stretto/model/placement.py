@@ -14,16 +14,19 @@ from stretto.model.job import JobId
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Named GPUs of one type held by one job.
+    """Named GPUs held by one job, all of one type unless it may mix them.
 
     `nodes` are indices into the cluster's nodes in increasing order; bit `g` of `masks[i]` stands for GPU `g`
     of `nodes[i]`. No mask is empty.
     """
 
-    kind: int  # index of the GPU type
+    kind: int  # index of the GPU type; of a mixed allocation, that of its first node
     nodes: tuple[int, ...]
     masks: tuple[int, ...]
     local_batch: tuple[int, ...] = ()  # samples on each GPU, in order, where the policy chose them (ONES)
+    flexible: tuple[int, ...] = ()  # by node, the GPUs of workers that may be taken back first (Lyra)
+    profiling: bool = False  # a profiling run, which trains nothing
+    cpus: float = 0.0  # cores in all; 0: in proportion to the GPUs of its nodes
 
     @property
     def shape(self) -> tuple[int, ...]:

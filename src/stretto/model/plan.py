@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stretto.model.arrays import FloatArray, IntArray
+from stretto.model.arrays import BoolArray, FloatArray, IntArray
 from stretto.model.job import JobId
 from stretto.model.memory import Memory
 from stretto.model.placement import Allocation, Placement
 
 if TYPE_CHECKING:
+    from stretto.model.lending import Loans
     from stretto.model.snapshot import JobTable
 
 
@@ -51,6 +52,7 @@ class Pinned:
     gpus: tuple[int, ...]  # GPUs on each; the placer names them
     masks: tuple[int, ...] = ()  # or named GPUs, one mask for each node
     local_batch: tuple[int, ...] = ()  # samples on each GPU (ONES)
+    flexible: tuple[int, ...] = ()  # of the named GPUs, those of flexible workers (Lyra)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,10 +69,9 @@ class Shares:
     why: Reasons
     memory: Memory = None
     wake_s: float | None = None  # when the policy wants to be asked again, at the latest
-    # The simulated world does not carry out the next three yet: there, jobs choose their batches themselves.
-    flexible: IntArray | None = None  # of `gpus`, those of workers that may be taken back first (Lyra)
-    local_batch: IntArray | None = None  # samples a GPU; 0 leaves it to the job
-    accumulation: IntArray | None = None  # extra backward passes a step; with `local_batch`
+    # A policy that states one of the next two always states it: without, running jobs go on as they are.
+    profiling: BoolArray | None = None  # a profiling run, also on fewer GPUs than the range of the job allows
+    cpus: FloatArray | None = None  # cores in all; 0 leaves it at the proportional share (Synergy)
     pinned: Mapping[int, Pinned] = field(default_factory=dict)  # by row
     order: IntArray | None = None  # rows in the order in which to place them; by size where absent
     in_order: bool = False  # what comes after a job that cannot be placed is not placed either
@@ -112,6 +113,7 @@ class Plan:
     wake_s: float | None = None
     prices: FloatArray | None = None
     gap: float | None = None
+    loans: "Loans | None" = None  # what was settled with lenders before; carried out first
 
 
 def actions_between(before: Placement, after: Placement) -> tuple[Action, ...]:

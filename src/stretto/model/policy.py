@@ -19,6 +19,7 @@ class Triggers:
 
     on: frozenset[Trigger]
     round_s: float | None = None  # period of Trigger.ROUND
+    when_changed: bool = False  # leave out rounds before which nothing came, went or changed
 
     def __post_init__(self) -> None:
         """Check the period."""

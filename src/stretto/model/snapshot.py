@@ -12,7 +12,8 @@ from stretto.model.arrays import BoolArray, FloatArray, IntArray, floats, frozen
 from stretto.model.cluster import Cluster
 from stretto.model.errors import NotDeclared
 from stretto.model.job import Adaptivity, Job, JobId, Kind
-from stretto.model.knowledge import Durations, Evidence, MeasuredSpeeds, Progress, View
+from stretto.model.knowledge import Durations, Evidence, Learning, MeasuredSpeeds, Progress, View
+from stretto.model.lending import LenderState
 from stretto.model.memory import Memory
 from stretto.model.placement import Placement
 
@@ -29,6 +30,7 @@ class Trigger(StrEnum):
     CAPACITY = "capacity"  # nodes came, went, or are about to
     PROFILE_DONE = "profile_done"
     WAKE = "wake"  # a time that a plan named: lease expiry, queue threshold
+    LENDERS = "lenders"  # what lenders need may have changed
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +96,16 @@ class Requests:
         return frozen(np.array([job.preemptible for job in self.jobs], dtype=np.bool_))
 
     @cached_property
+    def gpus_per_worker(self) -> IntArray:
+        """(all jobs,) GPUs by which it grows and shrinks."""
+        return frozen(ints([job.gpus_per_worker for job in self.jobs]))
+
+    @cached_property
+    def heterogeneous(self) -> BoolArray:
+        """(all jobs,) may hold GPUs of several types at once."""
+        return frozen(np.array([job.heterogeneous for job in self.jobs], dtype=np.bool_))
+
+    @cached_property
     def allowed_kinds(self) -> BoolArray:
         """(all jobs, types) the GPU types that a job accepts."""
         allowed = np.ones((len(self.jobs), len(self.cluster.types)), dtype=np.bool_)
@@ -122,6 +134,8 @@ class JobTable:
     known_work: FloatArray | None = None
     known_tables: Sequence[MeasuredSpeeds] | None = None
     known_evidence: Sequence[Evidence | None] | None = None
+    known_learning: Learning | None = None
+    known_cpu_demand: FloatArray | None = None
 
     def __len__(self) -> int:
         """The number of unfinished jobs."""
@@ -197,6 +211,16 @@ class JobTable:
         """(jobs, types) the GPU types that a job accepts."""
         return self.requests.allowed_kinds[self.rows]
 
+    @cached_property
+    def gpus_per_worker(self) -> IntArray:
+        """(jobs,) GPUs by which it grows and shrinks."""
+        return self.requests.gpus_per_worker[self.rows]
+
+    @cached_property
+    def heterogeneous(self) -> BoolArray:
+        """(jobs,) may hold GPUs of several types at once."""
+        return self.requests.heterogeneous[self.rows]
+
     @property
     def progress(self) -> Progress:
         """View.PROGRESS."""
@@ -227,6 +251,26 @@ class JobTable:
         """View.GOODPUT_MODEL, by row; None for a job of which only a throughput table can be known."""
         return _declared(self.known_evidence, View.GOODPUT_MODEL)
 
+    @property
+    def learning(self) -> Learning:
+        """View.LEARNING."""
+        return _declared(self.known_learning, View.LEARNING)
+
+    @property
+    def cpu_demand(self) -> FloatArray:
+        """View.CPU_DEMAND: (jobs,) cores a GPU at which a job is at its fastest; NaN unknown."""
+        return _declared(self.known_cpu_demand, View.CPU_DEMAND)
+
+    def holding(self, placement: Placement) -> "JobTable":
+        """The same jobs when `placement` is what they hold."""
+        held = [placement.get(job) for job in self.ids]
+        return replace(
+            self,
+            held_gpus=ints([one.gpus if one else 0 for one in held]),
+            held_nodes=ints([len(one.nodes) if one else 0 for one in held]),
+            held_kind=ints([one.kind if one else -1 for one in held]),
+        )
+
     def limited_to(self, views: frozenset[View]) -> "JobTable":
         """The same table without the columns of any other view."""
         hidden = {name: None for view, name in _COLUMNS_OF.items() if view not in views}
@@ -242,6 +286,8 @@ _COLUMNS_OF = {
     View.REMAINING_WORK: "known_work",
     View.THROUGHPUT_TABLE: "known_tables",
     View.GOODPUT_MODEL: "known_evidence",
+    View.LEARNING: "known_learning",
+    View.CPU_DEMAND: "known_cpu_demand",
 }
 
 
@@ -272,6 +318,7 @@ class Snapshot:
     placement: Placement  # GPUs held now
     due: frozenset[Trigger] = frozenset()  # what happened since the last decision
     notices: tuple[CapacityNotice, ...] = ()  # announced changes of capacity
+    lenders: tuple[LenderState, ...] = ()  # whose nodes are usable only while they are on loan
     memory: Memory = None  # what the policy returned last time, handed back
     seed: int = 0  # for policies that draw; the same snapshot draws the same
 

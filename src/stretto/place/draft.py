@@ -15,6 +15,9 @@ class Want(NamedTuple):
     kind: int  # the GPU type; -1: any that the job accepts, until one is tried
     nodes: int  # how many nodes; 0: as the rule decides
     held: Allocation | None  # in the snapshot; what it keeps costs least
+    mixes: bool = False  # may hold GPUs of several types at once
+    profiling: bool = False  # for a profiling run only
+    cpus: float = 0.0  # cores in all; 0: in proportion
 
 
 class Draft:
@@ -75,7 +78,9 @@ class Draft:
         """The same, on as many nodes as named."""
         masks = where.masks or self._name(where, want.held)
         kind = int(self.cluster.kind[where.nodes[0]])
-        new = Allocation(kind, where.nodes, masks, where.local_batch)
+        new = Allocation(
+            kind, where.nodes, masks, where.local_batch, where.flexible, want.profiling, want.cpus
+        )
         if not masks or not self.is_free(new):
             return False
         self._step(want.job, want.held if new == want.held and want.held is not None else new, +1)
@@ -161,6 +166,8 @@ def own_then_lowest(free: int, own: int, count: int) -> int:
 
 def shrunk(held: Allocation, gpus: int) -> Allocation:
     """What a job keeps when it gives GPUs back: first those of the node where it holds fewest.
+
+    Nothing is said of it any more but where it is: batch sizes, flexible workers and cores are chosen anew.
 
     Ties give back on the last node, and on a node its highest GPUs. The same object where nothing goes.
     """

@@ -5,7 +5,7 @@ from typing import Protocol
 
 import numpy as np
 
-from stretto.model import Allocation, Cluster, Placement, Shares, Snapshot
+from stretto.model import Allocation, BoolArray, Cluster, Placement, Shares, Snapshot
 from stretto.place.draft import Draft, Want, shrunk
 from stretto.place.pins import check_pin, is_at
 
@@ -64,7 +64,23 @@ def rows_to_settle(snapshot: Snapshot, shares: Shares) -> tuple[list[int], set[i
         if shares.gpus[row] > 0:
             held = snapshot.placement.get(jobs[row].id)
             differs[row] = row in lost or held is None or not is_at(held, pin)
+    if shares.profiling is not None or shares.cpus is not None:
+        differs |= _differs_in_kind(snapshot, shares) & (shares.gpus > 0)
     return differs.nonzero()[0].tolist(), lost
+
+
+def _differs_in_kind(snapshot: Snapshot, shares: Shares) -> BoolArray:
+    """(jobs,) whether what a running job holds its GPUs for changes: to profile or to train, or its cores."""
+    differs = np.zeros(len(shares.gpus), dtype=np.bool_)
+    for row in snapshot.jobs.held_gpus.nonzero()[0].tolist():
+        held = snapshot.placement[snapshot.jobs[row].id]
+        differs[row] = (held.profiling, held.cpus) != _kind_of_run(shares, row)
+    return differs
+
+
+def _kind_of_run(shares: Shares, row: int) -> tuple[bool, float]:
+    profiling = shares.profiling is not None and bool(shares.profiling[row])
+    return profiling, float(shares.cpus[row]) if shares.cpus is not None else 0.0
 
 
 def _rows_on_lost_nodes(snapshot: Snapshot) -> set[int]:
@@ -77,9 +93,10 @@ def _rows_on_lost_nodes(snapshot: Snapshot) -> set[int]:
 
 
 def _want(snapshot: Snapshot, shares: Shares, row: int) -> Want:
-    job = snapshot.jobs[row].id
+    job = snapshot.jobs[row]
     gpus, kind, nodes = int(shares.gpus[row]), int(shares.kind[row]), int(shares.nodes[row])
-    return Want(job, gpus, kind, nodes, snapshot.placement.get(job))
+    run = _kind_of_run(shares, row)
+    return Want(job.id, gpus, kind, nodes, snapshot.placement.get(job.id), job.heterogeneous, *run)
 
 
 def _lets_go(draft: Draft, want: Want, moves: bool, may_split: bool) -> bool:

@@ -2,26 +2,27 @@
 
 import numpy as np
 
-from stretto.model import BadPlan, Shares, Snapshot
+from stretto.model import BadPlan, IntArray, Shares, Snapshot
 
 
 def check_shares(snapshot: Snapshot, shares: Shares) -> None:
     """Raise BadPlan where shares exceed the cluster or a job's range.
 
-    What a job may not have: GPUs outside [min_gpus, max_gpus], a type that it does not accept; a rigid job
-    gets what it asked for. What nobody may have: more GPUs of a type than are usable. GPUs that are given
-    twice are caught when the placement is built.
+    What a job may not have: GPUs outside [min_gpus, max_gpus], counted in those that it asked for, unless it
+    is only profiled; a type that it does not accept; a rigid job gets what it asked for. What nobody may
+    have: more GPUs of a type than are usable. GPUs that are given twice are caught when the placement is
+    built.
     """
     jobs = snapshot.jobs
     if not len(shares.gpus) == len(shares.kind) == len(jobs):
         raise BadPlan(f"shares have {len(shares.gpus)} rows, expected {len(jobs)}")
     served = shares.gpus > 0
-    outside = served & ((shares.gpus < jobs.min_gpus) | (shares.gpus > jobs.max_gpus))
+    fewest, most = _range(snapshot, shares)
+    outside = served & ((shares.gpus < fewest) | (shares.gpus > most))
     if outside.any():
         row = int(outside.argmax())
         raise BadPlan(
-            f"job {jobs.ids[row]} is given {shares.gpus[row]} GPUs, "
-            f"expected {jobs.min_gpus[row]} to {jobs.max_gpus[row]}"
+            f"job {jobs.ids[row]} is given {shares.gpus[row]} GPUs, expected {fewest[row]} to {most[row]}"
         )
     typed = served & (shares.kind >= 0)
     if not jobs.allowed_kinds[typed, shares.kind[typed]].all():
@@ -34,3 +35,16 @@ def check_shares(snapshot: Snapshot, shares: Shares) -> None:
     there = snapshot.free + held.astype(np.int64)  # a job may stay on a node that takes no new ones
     if (used > there).any() or shares.gpus.sum() > there.sum():
         raise BadPlan(f"shares take {used.tolist()} GPUs by type, of {there.tolist()}")
+
+
+def _range(snapshot: Snapshot, shares: Shares) -> tuple[IntArray, IntArray]:
+    """(jobs,) fewest and most GPUs of the type of its share that each job may have."""
+    jobs, stand_ins = snapshot.jobs, snapshot.cluster.stand_ins
+    fewest, most = jobs.min_gpus, jobs.max_gpus
+    if (stand_ins > 1).any():  # a share of no stated type may be of any
+        typed, own = shares.kind >= 0, stand_ins[shares.kind]
+        fewest = fewest * np.where(typed, own, stand_ins.min())
+        most = most * np.where(typed, own, stand_ins.max())
+    if shares.profiling is not None:
+        fewest = np.where(shares.profiling, 1, fewest)
+    return fewest, most

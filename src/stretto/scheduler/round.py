@@ -7,6 +7,7 @@ import numpy as np
 
 from stretto.model import (
     Configurations,
+    Loans,
     Placement,
     Plan,
     Policy,
@@ -14,6 +15,7 @@ from stretto.model import (
     Shares,
     Snapshot,
     Speeds,
+    Trigger,
     Why,
     actions_between,
 )
@@ -35,18 +37,31 @@ class Placer(Protocol):
         """A placement of every share that can be placed; a job left out waits."""
 
 
+class Lending(Protocol):
+    """Which nodes of others may be used, and who makes room where they want them back?"""
+
+    def settle(self, snapshot: Snapshot) -> Loans:
+        """What is on loan from now on; asked whenever what a lender needs may have changed."""
+
+
 @dataclass(frozen=True)
 class Scheduler:
-    """The three choices that make up a scheduler."""
+    """The choices that make up a scheduler; the last only where there are lenders."""
 
     estimator: Estimator
     policy: Policy
     placer: Placer
+    lending: Lending | None = None
 
 
 def decide(snapshot: Snapshot, scheduler: Scheduler) -> Plan:
     """One decision. Pure and deterministic: the same snapshot always gives the same plan."""
     policy = scheduler.policy
+    loans = None
+    if scheduler.lending is not None and Trigger.LENDERS in snapshot.due:
+        with span("lend"):
+            loans = scheduler.lending.settle(snapshot)
+        snapshot = _after(snapshot, loans)
     seen = snapshot.limited_to(policy.views)
     with span("estimate"):
         speeds = scheduler.estimator.estimate(seen, policy.configurations(snapshot.cluster))
@@ -66,7 +81,16 @@ def decide(snapshot: Snapshot, scheduler: Scheduler) -> Plan:
         wake_s=shares.wake_s,
         prices=shares.prices,
         gap=shares.gap,
+        loans=loans,
     )
+
+
+def _after(snapshot: Snapshot, loans: Loans) -> Snapshot:
+    """The snapshot once everybody has made room: whoever was stopped waits again."""
+    if loans.placement is snapshot.placement:
+        return replace(snapshot, usable=loans.usable)
+    jobs = snapshot.jobs.holding(loans.placement)
+    return replace(snapshot, usable=loans.usable, placement=loans.placement, jobs=jobs)
 
 
 def _with_fragmented(snapshot: Snapshot, shares: Shares, placement: Placement) -> Reasons:

@@ -72,6 +72,7 @@ def some_progress(jobs: int, **columns: Any) -> Progress:
         "largest_held_gpus": np.zeros(jobs, dtype=np.int64),
         "epochs": np.zeros(jobs, dtype=np.int64),
         "recovering": np.zeros(jobs, dtype=np.bool_),
+        "profiled_s": np.zeros(jobs),
     }
     return Progress(**(blank | {name: np.asarray(column) for name, column in columns.items()}))
 

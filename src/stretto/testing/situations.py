@@ -17,6 +17,7 @@ from stretto.model import (
     GpuType,
     Job,
     JobId,
+    Learning,
     MeasuredSpeeds,
     Observations,
     Point,
@@ -101,6 +102,8 @@ KNOWN = {
     View.REMAINING_WORK: "known_work",
     View.THROUGHPUT_TABLE: "known_tables",
     View.GOODPUT_MODEL: "known_evidence",
+    View.LEARNING: "known_learning",
+    View.CPU_DEMAND: "known_cpu_demand",
 }
 
 
@@ -207,6 +210,7 @@ def _known(jobs: int, types: int, rng: np.random.Generator) -> dict[str, Any]:
         largest_held_gpus=rng.integers(0, 9, jobs),
         epochs=rng.integers(0, 9, jobs),
         recovering=np.zeros(jobs, dtype=np.bool_),
+        profiled_s=np.where(rng.random(jobs) < 0.5, 0.0, 300.0),
     )
     return {
         "known_progress": progress,
@@ -215,7 +219,25 @@ def _known(jobs: int, types: int, rng: np.random.Generator) -> dict[str, Any]:
         "known_work": rng.exponential(1_000.0, jobs),
         "known_tables": [_table(types, rng) for _ in range(jobs)],
         "known_evidence": [_evidence(types, rng) for _ in range(jobs)],
+        "known_learning": _learning(jobs, rng),
+        "known_cpu_demand": np.where(rng.random(jobs) < 0.3, np.nan, rng.uniform(1.0, 8.0, jobs)),
     }
+
+
+def _learning(jobs: int, rng: np.random.Generator) -> Learning:
+    """Some have reported nothing yet, the others a metric that rises with every epoch."""
+    epochs = rng.integers(0, 12, jobs)
+    history = [0.9 - 0.8 / np.arange(1, count + 1) ** rng.uniform(0.3, 1.0) for count in epochs.tolist()]
+    dataset_samples = rng.integers(1_000, 50_000, jobs).astype(np.float64)
+    metric = np.array([float(one[-1]) if len(one) else np.nan for one in history])
+    return Learning(
+        samples=dataset_samples * (epochs + rng.random(jobs)),
+        dataset_samples=dataset_samples,
+        initial_loss=np.where(epochs > 0, 2.3, np.nan),
+        loss=2.3 * (1.0 - metric),
+        metric=metric,
+        history=history,
+    )
 
 
 def _table(types: int, rng: np.random.Generator) -> MeasuredSpeeds:

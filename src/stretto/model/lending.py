@@ -1,0 +1,36 @@
+"""Nodes that belong to somebody else: what their owners need, and what is on loan."""
+
+from dataclasses import dataclass
+
+from stretto.model.arrays import BoolArray, FloatArray, IntArray
+from stretto.model.job import JobId
+from stretto.model.placement import Placement
+
+
+@dataclass(frozen=True, eq=False)
+class LenderState:
+    """One lender, an inference cluster for example, as it stands now (Lyra, section 4)."""
+
+    name: str
+    nodes: IntArray  # (servers,) its nodes, as indices into the cluster's
+    headroom: float  # share of its servers that it never lends
+    period_s: float  # between two entries of `demand`
+    demand: FloatArray  # (periods so far,) share of its servers that it used itself; the last is now
+    next_demand: float  # the most that it will use within the next period; NaN unless foresight is granted
+
+
+@dataclass(frozen=True, eq=False)
+class Loans:
+    """What was settled with lenders: which nodes may be used from now on, and who had to make room."""
+
+    usable: BoolArray  # (nodes,) own nodes, and lent ones that are on loan
+    placement: Placement  # after everybody has made room
+    preempted: tuple[JobId, ...] = ()  # stopped whole
+    scaled_in: tuple[JobId, ...] = ()  # lost flexible workers and go on
+    vacated_gpus: int = 0  # that jobs had to leave, wherever
+    demanded_gpus: int = 0  # of the nodes that had to go back although jobs ran there
+
+
+def nodes_of(lenders: tuple[LenderState, ...]) -> list[int]:
+    """The nodes of all lenders."""
+    return [node for lender in lenders for node in lender.nodes.tolist()]
