@@ -24,6 +24,7 @@ POLICIES: dict[str, str] = {
     "fifo": "stretto.policies.fifo:FirstInFirstOut",
     "gavel": "stretto.policies.gavel:Gavel",
     "qssf": "stretto.policies.srtf:QuasiShortestServiceFirst",
+    "optimus": "stretto.policies.optimus:Optimus",
     "pollux": "stretto.policies.pollux:Pollux",
     "sia": "stretto.policies.sia:Sia",
     "sjf": "stretto.policies.sjf:ShortestJobFirst",
