@@ -23,6 +23,7 @@ POLICIES: dict[str, str] = {
     "edf": "stretto.policies.edf:EarliestDeadlineFirst",
     "fifo": "stretto.policies.fifo:FirstInFirstOut",
     "gavel": "stretto.policies.gavel:Gavel",
+    "hydra": "stretto.policies.hydra:Hydra",
     "qssf": "stretto.policies.srtf:QuasiShortestServiceFirst",
     "optimus": "stretto.policies.optimus:Optimus",
     "pollux": "stretto.policies.pollux:Pollux",
