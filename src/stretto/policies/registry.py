@@ -21,8 +21,10 @@ from stretto.settings import settings_of
 
 POLICIES: dict[str, str] = {
     "edf": "stretto.policies.edf:EarliestDeadlineFirst",
+    "elasticflow": "stretto.policies.elasticflow:ElasticFlow",
     "fifo": "stretto.policies.fifo:FirstInFirstOut",
     "gavel": "stretto.policies.gavel:Gavel",
+    "genie": "stretto.policies.genie:Genie",
     "hydra": "stretto.policies.hydra:Hydra",
     "qssf": "stretto.policies.srtf:QuasiShortestServiceFirst",
     "optimus": "stretto.policies.optimus:Optimus",

@@ -1,0 +1,365 @@
+"""ElasticFlow: as many GPUs as deadlines need, the rest where it costs least GPU time."""
+
+import heapq
+from dataclasses import dataclass, replace
+from math import inf, isfinite
+from typing import ClassVar
+
+import numpy as np
+
+from stretto.model import (
+    ON_CHANGE,
+    Cluster,
+    Configurations,
+    FloatArray,
+    InputError,
+    IntArray,
+    JobId,
+    Reasons,
+    Shares,
+    Snapshot,
+    Speeds,
+    Triggers,
+    View,
+    Why,
+)
+from stretto.policies.curves import (
+    kinds_by_room,
+    one_gpu_of_each_type,
+    reasons_by_range,
+    room_beside,
+    unstoppable,
+)
+from stretto.policies.elasticflow_filling import Filling, Slots, filling_with, least_filling, slots_until
+from stretto.policies.elasticflow_levels import Levels, LevelsOf
+
+EQUAL_GPU_S = 6  # decimals to which increases of GPU time are compared: smaller differences are rounding
+
+
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """What ElasticFlow remembers: who was told what."""
+
+    admitted: tuple[JobId, ...] = ()  # their deadlines are guaranteed
+    declined: tuple[JobId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reserved:
+    """An admitted job with its minimum satisfactory share."""
+
+    row: int
+    kind: int
+    levels: Levels
+    filling: Filling
+    usable_s: FloatArray  # (slots,) before its deadline
+
+
+@dataclass(frozen=True)
+class ElasticFlow:
+    """Admit jobs whose deadlines can be met, reserve just enough GPUs for them, and share out the rest.
+
+    ElasticFlow (Gu et al., ASPLOS 2023), section 4. Counts are the powers of two of a job's range at which
+    more GPUs make it faster. By increasing deadline every job gets its *minimum satisfactory share*: the
+    smallest count that, where so many GPUs are free, finishes it in time (`elasticflow_filling`). A new job
+    is admitted if that works out for it and for everybody admitted before. What then is free now goes to jobs
+    that have none, and after that, count by count, to the job whose GPU time grows least for each GPU added.
+
+    Without a deadline a job is *best effort*: its share is its smallest count, by submission. A job that is
+    declined is served like one without a deadline; with `drop` it never runs, as in the paper (a simulation
+    then ends with an error, since it waits for ever). An admitted job that has fallen behind, which its plan
+    does not foresee, comes first among the best-effort jobs.
+
+    Deviations: slots begin at the decision and grow beyond the first hour, since deadlines may lie weeks
+    ahead; the next decision comes when somebody's share is to change, not at every slot. A restart is not
+    part of the plan. The published code prefers the *largest* increase of GPU time, which with sub-linear
+    speeds favours those that profit least; here the smallest wins.
+
+    Cost: without deadlines O(GPUs log GPUs) however many jobs wait, and array operations over all jobs. Each
+    job admitted adds one filling, O(levels x slots), to a decision; each arrival with a deadline one for
+    every admitted job due after it. Admitted jobs are at most what the cluster can do until their deadlines.
+    Starvation: admitted jobs never wait beyond their plan. Others have no bound while admitted jobs fill the
+    cluster; among themselves none passes one that was submitted before it and fits.
+    """
+
+    drop: bool = False  # declined jobs never run [ElasticFlow]; else they are served as best effort
+    slot_s: float = 60.0  # seconds [published code]
+    alike_slots: int = 60  # slots of that length, before they grow; chosen: an hour
+    slot_growth: float = 0.1  # by which each later slot is longer than the one before; 0: all alike; chosen
+
+    name: ClassVar[str] = "elasticflow"
+    views: ClassVar[frozenset[View]] = frozenset({View.THROUGHPUT_TABLE, View.REMAINING_WORK})
+    placer: ClassVar[str] = "buddy"
+    paper: ClassVar[str] = "ElasticFlow (ASPLOS 2023)"
+
+    def __post_init__(self) -> None:
+        """Check the slots."""
+        if not 0 < self.slot_s < inf:
+            raise InputError(f"policy.slot_s must be a finite number > 0, got {self.slot_s:g}")
+        if self.alike_slots < 1:
+            raise InputError(f"policy.alike_slots must be >= 1, got {self.alike_slots}")
+        if not 0 <= self.slot_growth < inf:
+            raise InputError(f"policy.slot_growth must be a finite number >= 0, got {self.slot_growth:g}")
+
+    @property
+    def triggers(self) -> Triggers:
+        """Whenever jobs or nodes come or go, and at the slot in which a plan changes."""
+        return ON_CHANGE
+
+    def configurations(self, cluster: Cluster) -> Configurations:
+        """One GPU of each type: the rest it reads from the tables."""
+        return one_gpu_of_each_type(cluster)
+
+    def allocate(self, snapshot: Snapshot, speeds: Speeds) -> Shares:
+        """Minimum satisfactory shares, then the surplus."""
+        jobs = snapshot.jobs
+        told = snapshot.memory if isinstance(snapshot.memory, Promises) else Promises()
+        kept = unstoppable(jobs)
+        levels_of = LevelsOf.of(snapshot)
+        work = np.nan_to_num(jobs.remaining_work, nan=inf)
+        due = np.flatnonzero(np.isfinite(jobs.deadline_s) & (jobs.deadline_s > snapshot.now_s) & ~kept)
+        slots = self._slots(snapshot, due)
+        free = np.repeat(room_beside(snapshot, kept)[:, None], len(slots.length_s), axis=1)
+
+        desk = _Desk(snapshot, levels_of, work, slots, free)
+        reserved, late, told = desk.admit(due, told)
+        gpus = np.where(kept, jobs.held_gpus, 0)
+        kind = np.where(kept, jobs.held_kind, -1)
+        for one in reserved:
+            gpus[one.row], kind[one.row] = one.filling.gpus[0], one.kind
+        declined = _rows_of(snapshot, told.declined)
+        others = self._others(snapshot, gpus, {one.row for one in reserved}, late, declined)
+        desk.share_out(gpus, kind, reserved, others)
+
+        idle = gpus == 0
+        kind[idle] = -1
+        why = reasons_by_range(snapshot, gpus, desk.free[:, 0].tolist())
+        return Shares(
+            gpus=gpus,
+            kind=kind,
+            nodes=np.zeros(len(jobs), dtype=np.int64),
+            why=_declined(why, declined) if self.drop else why,
+            memory=told,
+            wake_s=_next_change_s(snapshot.now_s, slots, [one.filling.gpus for one in reserved]),
+        )
+
+    def _slots(self, snapshot: Snapshot, due: IntArray) -> Slots:
+        """Up to the last deadline; a single one where there is none."""
+        last_s = float((snapshot.jobs.deadline_s[due] - snapshot.now_s).max(initial=self.slot_s))
+        return slots_until(last_s, self.slot_s, self.alike_slots, self.slot_growth)
+
+    def _others(
+        self, snapshot: Snapshot, gpus: IntArray, reserved: set[int], late: list[int], declined: IntArray
+    ) -> list[int]:
+        """Rows without GPUs and without a reservation, those that fell behind first, then by submission."""
+        waits = gpus == 0
+        waits[list(reserved)] = False
+        if self.drop:
+            waits[declined] = False
+        behind = [row for row in late if waits[row]]
+        waits[behind] = False
+        return behind + np.flatnonzero(waits).tolist()
+
+
+@dataclass(eq=False)
+class _Desk:
+    """One decision while it is made: who has reserved what, and what is left."""
+
+    snapshot: Snapshot
+    levels_of: LevelsOf
+    work: FloatArray  # (jobs,) steps left
+    slots: Slots
+    free: IntArray  # (types, slots) GPUs not reserved; the first slot is now
+
+    def admit(self, due: IntArray, told: Promises) -> tuple[list[Reserved], list[int], Promises]:
+        """Reservations by deadline, admitted jobs that can no longer be in time, and what everybody is told.
+
+        due: rows of jobs with a deadline ahead.
+        """
+        jobs = self.snapshot.jobs
+        admitted, declined = set(told.admitted), set(told.declined)
+        by_deadline = due[np.lexsort((due, jobs.deadline_s[due]))].tolist()
+        reserved: list[Reserved] = []
+        frees = [self.free]  # before each reservation, and after the last
+        late = []
+        for row in by_deadline:
+            if jobs.ids[row] not in admitted:
+                continue
+            one = self._reserve(row, frees[-1])
+            if one is None:
+                late.append(row)
+            else:
+                reserved.append(one)
+                frees.append(_less(frees[-1], one))
+        new = [row for row in by_deadline if jobs.ids[row] not in admitted | declined]
+        for row in sorted(new):
+            turn = (jobs.deadline_s[row], row)
+            at = sum((jobs.deadline_s[one.row], one.row) < turn for one in reserved)
+            tried, after = self._reserve_all([row, *(one.row for one in reserved[at:])], frees[at])
+            if tried:
+                reserved[at:], frees[at + 1 :] = tried, after
+                admitted.add(jobs.ids[row])
+            else:
+                declined.add(jobs.ids[row])
+        self.free = frees[-1].copy()
+        here = [job for job in jobs.ids if job in admitted or job in declined]
+        return (
+            reserved,
+            late,
+            Promises(
+                tuple(job for job in here if job in admitted), tuple(job for job in here if job in declined)
+            ),
+        )
+
+    def share_out(self, gpus: IntArray, kind: IntArray, reserved: list[Reserved], others: list[int]) -> None:
+        """Give what is free now: first to those who have nothing, then where GPU time grows least."""
+        of = {one.row: one for one in reserved}
+        for one in reserved:
+            if gpus[one.row] == 0:
+                self._upgrade(one, of, gpus)
+        self._start(others, gpus, kind)
+        offers = [
+            offer for row in np.flatnonzero(gpus).tolist() if (offer := self._offer(row, of, gpus, kind))
+        ]
+        heapq.heapify(offers)
+        while offers and self.free[:, 0].any():
+            _, _, row = heapq.heappop(offers)
+            if row in of:
+                if not self._upgrade(of[row], of, gpus):
+                    continue
+            else:
+                more = self._next_level(row, int(kind[row]), int(gpus[row])) - int(gpus[row])
+                if more > self.free[kind[row], 0]:
+                    continue
+                self.free[kind[row], 0] -= more
+                gpus[row] += more
+            again = self._offer(row, of, gpus, kind)
+            if again:
+                heapq.heappush(offers, again)
+
+    def _start(self, rows: list[int], gpus: IntArray, kind: IntArray) -> None:
+        """The smallest count for each of these in turn, skipping those that do not fit."""
+        left: list[int] = self.free[:, 0].tolist()
+        smallest, own = self.snapshot.jobs.min_gpus.tolist(), self.snapshot.jobs.held_kind.tolist()
+        most = max(left)
+        for row in rows:
+            if most == 0:
+                break
+            if smallest[row] > most:
+                continue
+            for at in kinds_by_room(left, own[row]):
+                levels = self.levels_of(row, at) if smallest[row] <= left[at] else None
+                if levels is not None and levels.gpus[0] <= left[at]:
+                    gpus[row], kind[row] = levels.gpus[0], at
+                    left[at] -= int(levels.gpus[0])
+                    most = max(left)
+                    break
+        self.free[:, 0] = left
+
+    def _reserve_all(self, rows: list[int], free: IntArray) -> tuple[list[Reserved], list[IntArray]]:
+        """Reservations of all of these in turn with what is free after each; empty where one fails."""
+        reserved, frees = [], []
+        for row in rows:
+            one = self._reserve(row, free)
+            if one is None:
+                return [], []
+            free = _less(free, one)
+            reserved.append(one)
+            frees.append(free)
+        return reserved, frees
+
+    def _reserve(self, row: int, free: IntArray) -> Reserved | None:
+        """The minimum satisfactory share of one job, on the first type where there is one."""
+        jobs = self.snapshot.jobs
+        usable_s = self.slots.before(float(jobs.deadline_s[row]) - self.snapshot.now_s)
+        for kind in kinds_by_room(free[:, 0].tolist(), int(jobs.held_kind[row])):
+            levels = self.levels_of(row, kind)
+            if levels is None:
+                continue
+            filling = least_filling(levels.gpus, levels.per_s, float(self.work[row]), free[kind], usable_s)
+            if filling is not None:
+                return Reserved(row, kind, levels, filling, usable_s)
+        return None
+
+    def _next_level(self, row: int, kind: int, now: int) -> int:
+        """The next count after the present one, 0 where there is none."""
+        levels = self.levels_of(row, kind)
+        if levels is None:
+            return 0
+        at = int(np.searchsorted(levels.gpus, now, side="right"))
+        return int(levels.gpus[at]) if at < len(levels.gpus) else 0
+
+    def _offer(
+        self, row: int, of: dict[int, Reserved], gpus: IntArray, kind: IntArray
+    ) -> tuple[float, int, int] | None:
+        """(more GPU time for each GPU added, GPUs now, row) of the next count; None if there is none."""
+        now, at = int(gpus[row]), int(kind[row])
+        levels = self.levels_of(row, at)
+        if row in of:
+            raised = self._raised(of[row], now)
+            if raised is None:
+                return None
+            growth = (raised.gpu_s - of[row].filling.gpu_s) / (int(raised.gpus[0]) - now)
+        else:
+            then = self._next_level(row, at, now)
+            if not then or levels is None or not isfinite(self.work[row]):
+                return None
+            growth = (
+                float(self.work[row]) * (levels.gpu_s_a_step(then) - levels.gpu_s_a_step(now)) / (then - now)
+            )
+        return round(growth, EQUAL_GPU_S), now, row
+
+    def _raised(self, one: Reserved, now: int) -> Filling | None:
+        """The reservation with the next count now, and as much later where that is free."""
+        then = self._next_level(one.row, one.kind, now)
+        free = self.free[one.kind] + one.filling.gpus
+        if not then or then > free[0]:
+            return None
+        level = max(int(np.searchsorted(one.levels.gpus, then)), one.filling.level)
+        return filling_with(
+            then,
+            level,
+            one.levels.gpus,
+            one.levels.per_s,
+            float(self.work[one.row]),
+            free,
+            one.usable_s,
+        )
+
+    def _upgrade(self, one: Reserved, of: dict[int, Reserved], gpus: IntArray) -> bool:
+        """Give an admitted job its next count now; what it then need not have later is free again."""
+        raised = self._raised(one, int(gpus[one.row]))
+        if raised is None:
+            return False
+        self.free[one.kind] += one.filling.gpus - raised.gpus
+        gpus[one.row] = raised.gpus[0]
+        of[one.row] = replace(one, filling=raised)
+        return True
+
+
+def _less(free: IntArray, one: Reserved) -> IntArray:
+    after = free.copy()
+    after[one.kind] -= one.filling.gpus
+    return after
+
+
+def _rows_of(snapshot: Snapshot, ids: tuple[JobId, ...]) -> IntArray:
+    if not ids:
+        return np.zeros(0, dtype=np.int64)
+    wanted = set(ids)
+    return np.array([row for row, job in enumerate(snapshot.jobs.ids) if job in wanted], dtype=np.int64)
+
+
+def _declined(why: Reasons, rows: IntArray) -> Reasons:
+    code = why.code.copy()
+    code[rows[code[rows] > 0]] = int(Why.DECLINED)
+    return Reasons(code, why.evidence)
+
+
+def _next_change_s(now_s: float, slots: Slots, fillings: list[IntArray]) -> float | None:
+    """When the first reservation changes other than by its end."""
+    if not fillings:
+        return None
+    reserved = np.array(fillings)
+    changes = ((reserved != reserved[:, :1]) & (reserved > 0)).any(axis=0)
+    return now_s + float(slots.start_s[int(changes.argmax())]) if changes.any() else None
