@@ -1,0 +1,128 @@
+"""How many servers are lent, and which: the step that comes before every policy's decision."""
+
+from dataclasses import dataclass, field, replace
+from math import ceil, floor
+from typing import Literal
+
+import numpy as np
+
+from stretto.lend.forecast import FORECASTS, Forecast
+from stretto.lend.hosting import Hosting, hosting_on
+from stretto.lend.registry import RULES
+from stretto.model import (
+    Allocation,
+    BoolArray,
+    InputError,
+    IntArray,
+    JobId,
+    LenderState,
+    Loans,
+    Placement,
+    Snapshot,
+)
+
+WHOLE = 1e-9  # chosen: a demand this close to a whole number of servers is that number
+
+
+@dataclass(frozen=True)
+class CapacityLoaning:
+    """Lend what the lenders will not need within the next period, and give back what they will.
+
+    Lyra (EuroSys 2023), sections 4, 5.3 and 7.1. A pure function of the snapshot: draws of the rule `random`
+    come from its seed and time.
+    """
+
+    rule: Literal["lyra", "random", "smallest-count", "optimal", "least-busy"] = "lyra"
+    forecast: Literal["oracle", "last", "learned"] = "oracle"  # chosen; Lyra trains a network
+    period_s: float = 300.0  # Lyra, section 7.1: every five minutes
+
+    _looks_ahead: Forecast = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        for name, given, known in (("rule", self.rule, RULES), ("forecast", self.forecast, FORECASTS)):
+            if given not in known:
+                raise InputError(f"unknown lend.{name} {given!r}, expected one of {', '.join(known)}")
+        if not 0 < self.period_s < float("inf"):
+            raise InputError(f"lend.period_s must be a finite number > 0, got {self.period_s:g}")
+        object.__setattr__(self, "_looks_ahead", FORECASTS[self.forecast]())
+
+    def settle(self, snapshot: Snapshot) -> Loans:
+        """Which nodes are usable from now on, and what is left of the placement."""
+        usable = snapshot.usable.copy()
+        loans = Loans(usable, snapshot.placement)
+        for number, lender in enumerate(snapshot.lenders):
+            nodes = np.sort(lender.nodes)
+            on_loan = nodes[usable[nodes]]
+            may_lend = lendable(lender, self._looks_ahead)
+            if may_lend >= len(on_loan):
+                at_home = nodes[~usable[nodes]]
+                usable[at_home[: may_lend - len(on_loan)]] = True
+                continue
+            seen = replace(snapshot, placement=loans.placement)
+            rng = np.random.default_rng([snapshot.seed, round(snapshot.now_s), number])
+            loans = _returned(seen, loans, on_loan, len(on_loan) - may_lend, self.rule, rng)
+            usable = loans.usable
+        return replace(loans, usable=usable)
+
+
+def lendable(lender: LenderState, forecast: Forecast) -> int:
+    """Servers that may be on loan: ⌊(1 - headroom) S - demand⌋, all in servers (Lyra, section 7.1)."""
+    servers = len(lender.nodes)
+    share = forecast.next_share(lender.demand, lender.next_demand)
+    needed = ceil(share * servers - WHOLE)
+    return max(floor((1.0 - lender.headroom) * servers - needed + WHOLE), 0)
+
+
+def _returned(
+    snapshot: Snapshot, loans: Loans, on_loan: IntArray, count: int, rule_name: str, rng: np.random.Generator
+) -> Loans:
+    """The loans after `count` of the nodes on loan have gone back."""
+    rule = RULES[rule_name]
+    hosting, names = hosting_on(snapshot, on_loan)
+    chosen = rule.choose(hosting, count, rng)
+    stopped = hosting.stopped_by(chosen, rule.spares_flexible)
+    gone = np.zeros(len(snapshot.cluster.nodes), dtype=np.bool_)
+    gone[on_loan[chosen]] = True
+    smaller = _smaller(hosting, chosen, stopped)
+    changes: dict[JobId, Allocation | None] = {names[job]: None for job in np.flatnonzero(stopped).tolist()}
+    for job in smaller.tolist():
+        changes[names[job]] = _without(snapshot.placement, names[job], gone)
+    usable = loans.usable.copy()
+    usable[gone] = False
+    demanded = int(snapshot.cluster.node_gpus[gone].sum())
+    return Loans(
+        usable=usable,
+        placement=snapshot.placement.changed(changes) if changes else snapshot.placement,
+        preempted=(*loans.preempted, *(names[job] for job in np.flatnonzero(stopped).tolist())),
+        scaled_in=(*loans.scaled_in, *(names[job] for job in smaller.tolist())),
+        vacated_gpus=loans.vacated_gpus + demanded + hosting.excess_gpus(chosen, stopped),
+        demanded_gpus=loans.demanded_gpus + demanded,
+    )
+
+
+def _smaller(hosting: Hosting, chosen: IntArray, stopped: BoolArray) -> IntArray:
+    """Jobs that lose GPUs of chosen servers, and go on."""
+    gone = np.zeros(hosting.servers, dtype=np.bool_)
+    gone[chosen] = True
+    return np.unique(hosting.job[gone[hosting.server] & ~stopped[hosting.job]])
+
+
+def _without(placement: Placement, job: JobId, gone: BoolArray) -> Allocation:
+    """What a job holds once some nodes are gone. Batches of single GPUs, if any were said, are open again."""
+    held = placement[job]
+    flexible = held.flexible or (0,) * len(held.nodes)
+    kept = [
+        (node, mask, spare)
+        for node, mask, spare in zip(held.nodes, held.masks, flexible, strict=True)
+        if not gone[node]
+    ]
+    nodes, masks, spares = (tuple(column) for column in zip(*kept, strict=True))
+    return replace(
+        held,
+        kind=int(placement.cluster.kind[nodes[0]]),
+        nodes=nodes,
+        masks=masks,
+        flexible=spares if any(spares) else (),
+        local_batch=(),
+    )
