@@ -1,0 +1,112 @@
+"""On which buddy cells may a job run, and do so many cells fit? The allocation policies of UniSched.
+
+UniSched (TPDS 2024), section III-C3. A cell of level g is an aligned block of 2^g GPUs of one node, g = 0 to
+3; an allocation policy says how many cells of each level a job gets, as the quadruple (c0, c1, c2, c3).
+"""
+
+from functools import lru_cache
+
+import numpy as np
+
+from stretto.model import BoolArray, Cluster, IntArray, frozen, ints, virtual_nodes
+
+TOP_LEVEL = 3  # a node of 8 GPUs is one cell of this level
+LEVELS = TOP_LEVEL + 1
+MOST_ENUMERATED_GPUS = 16  # beyond, whole nodes and the binary cells of the rest only [paper]
+
+Cells = tuple[int, ...]  # how many cells of each level, level 0 first
+
+
+@lru_cache(maxsize=1024)
+def policies_for(gpus: int, top_level: int = TOP_LEVEL) -> tuple[Cells, ...]:
+    """Every allocation policy for a number of GPUs, the most consolidated first: A_i of the paper.
+
+    All ways to add cells up to exactly that many, in front of them the one next larger cell where the number
+    is less than a node and no power of two. More than 16 GPUs: whole nodes and the binary cells of the rest.
+    """
+    if gpus > MOST_ENUMERATED_GPUS:
+        return (_binary(gpus, top_level),)
+    exact = sorted(_sums(gpus, top_level), key=lambda cells: (sum(cells), cells))
+    level = (gpus - 1).bit_length()
+    if gpus & (gpus - 1) and level <= top_level:
+        return (_one(level), *exact)
+    return tuple(exact)
+
+
+def rows_of(cells: Cells) -> IntArray:
+    """(levels,) what a policy takes of each capacity row g: the sum over h >= g of 2^(h-g) A(h)."""
+    taken = ints(cells)
+    for level in reversed(range(len(cells) - 1)):
+        taken[level] += 2 * taken[level + 1]
+    return taken
+
+
+def gpus_of(cells: Cells) -> int:
+    """GPUs in all the cells together: row 0."""
+    return sum(count << level for level, count in enumerate(cells))
+
+
+def is_one_node(cells: Cells) -> bool:
+    """Whether the cells are sure to lie on one node: a single cell. A conservative rule (A-U4)."""
+    return sum(cells) == 1
+
+
+def fit_together(demand: IntArray, free: IntArray) -> bool:
+    """Whether so many cells can be cut out of the free ones (equation 14).
+
+    demand, free: (levels,) cells of each level asked for and free. Enough from an empty cluster: larger
+    cells are given first and the rest is split (proposition 1).
+    """
+    return bool((rows_of(tuple(demand.tolist())) <= rows_of(tuple(free.tolist()))).all())
+
+
+@lru_cache(maxsize=64)
+def cells_of_nodes(cluster: Cluster, usable: bytes) -> IntArray:
+    """(types, levels) cells of the usable nodes when nobody holds anything. `usable`: the array's bytes.
+
+    A node is its binary powers, largest first; powers above level 3 count as so many cells of level 3.
+    """
+    cells = np.zeros((len(cluster.types), LEVELS), dtype=np.int64)
+    there = np.flatnonzero(np.frombuffer(usable, dtype=np.bool_)).tolist()
+    for node in there:
+        for power in virtual_nodes(int(cluster.node_gpus[node])):
+            level = min(power.bit_length() - 1, TOP_LEVEL)
+            cells[cluster.kind[node], level] += power >> level
+    return frozen(cells)
+
+
+def undominated(rows: IntArray, leases: IntArray) -> BoolArray:
+    """(policies,) those that no other beats in cells and in time; of equals the first stays.
+
+    rows: (policies, levels) of `rows_of`; leases: (policies,) that the job needs under each.
+    """
+    table = np.column_stack((rows, leases))
+    no_worse = (table[:, None, :] <= table[None, :, :]).all(axis=2)  # [a, b]: a needs no more than b
+    equal = no_worse & no_worse.T
+    earlier = np.triu(np.ones_like(equal), 1)
+    beaten = (no_worse & ~equal) | (equal & earlier)
+    return np.asarray(~beaten.any(axis=0))
+
+
+def _sums(gpus: int, level: int) -> list[Cells]:
+    """All multisets of cells up to a level that add up to a number of GPUs, padded to every level."""
+    if level == 0:
+        return [(gpus, *([0] * TOP_LEVEL))]
+    found = []
+    for count in range(gpus >> level, -1, -1):
+        for rest in _sums(gpus - (count << level), level - 1):
+            cells = list(rest)
+            cells[level] = count
+            found.append(tuple(cells))
+    return found
+
+
+def _binary(gpus: int, top_level: int) -> Cells:
+    whole, rest = divmod(gpus, 1 << top_level)
+    cells = [rest >> level & 1 for level in range(LEVELS)]
+    cells[top_level] = whole
+    return tuple(cells)
+
+
+def _one(level: int) -> Cells:
+    return tuple(int(at == level) for at in range(LEVELS))
