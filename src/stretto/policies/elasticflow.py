@@ -9,6 +9,7 @@ import numpy as np
 
 from stretto.model import (
     ON_CHANGE,
+    BoolArray,
     Cluster,
     Configurations,
     FloatArray,
@@ -129,7 +130,7 @@ class ElasticFlow:
             gpus[one.row], kind[one.row] = one.filling.gpus[0], one.kind
         declined = _rows_of(snapshot, told.declined)
         others = self._others(snapshot, gpus, {one.row for one in reserved}, late, declined)
-        desk.share_out(gpus, kind, reserved, others)
+        desk.share_out(gpus, kind, reserved, others, kept)
 
         idle = gpus == 0
         kind[idle] = -1
@@ -211,7 +212,9 @@ class _Desk:
             ),
         )
 
-    def share_out(self, gpus: IntArray, kind: IntArray, reserved: list[Reserved], others: list[int]) -> None:
+    def share_out(
+        self, gpus: IntArray, kind: IntArray, reserved: list[Reserved], others: list[int], kept: BoolArray
+    ) -> None:
         """Give what is free now: first to those who have nothing, then where GPU time grows least."""
         of = {one.row: one for one in reserved}
         for one in reserved:
@@ -219,7 +222,9 @@ class _Desk:
                 self._upgrade(one, of, gpus)
         self._start(others, gpus, kind)
         offers = [
-            offer for row in np.flatnonzero(gpus).tolist() if (offer := self._offer(row, of, gpus, kind))
+            offer
+            for row in np.flatnonzero((gpus > 0) & ~kept).tolist()
+            if (offer := self._offer(row, of, gpus, kind))
         ]
         heapq.heapify(offers)
         while offers and self.free[:, 0].any():

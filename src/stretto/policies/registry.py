@@ -20,6 +20,7 @@ from stretto.model.spelling import did_you_mean
 from stretto.settings import settings_of
 
 POLICIES: dict[str, str] = {
+    "cornucopia": "stretto.policies.cornucopia:Cornucopia",
     "edf": "stretto.policies.edf:EarliestDeadlineFirst",
     "elasticflow": "stretto.policies.elasticflow:ElasticFlow",
     "fifo": "stretto.policies.fifo:FirstInFirstOut",
@@ -33,6 +34,7 @@ POLICIES: dict[str, str] = {
     "sjf": "stretto.policies.sjf:ShortestJobFirst",
     "srsf": "stretto.policies.srtf:ShortestRemainingServiceFirst",
     "srtf": "stretto.policies.srtf:ShortestRemainingTimeFirst",
+    "themis": "stretto.policies.themis:Themis",
     "tiresias": "stretto.policies.tiresias:Tiresias",
     "tiresias-gittins": "stretto.policies.tiresias:TiresiasGittins",
 }

@@ -1,0 +1,237 @@
+"""Themis: nobody should finish much later than on a share of the cluster of its own."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from stretto.model import (
+    ON_CHANGE,
+    BoolArray,
+    Cluster,
+    Configurations,
+    FloatArray,
+    InputError,
+    IntArray,
+    JobId,
+    Shares,
+    Snapshot,
+    Speeds,
+    Triggers,
+    View,
+    every,
+)
+from stretto.policies.admission import NO_CONFIGURATIONS, most_gpus_of_one_job, reasons_after
+from stretto.policies.themis_auction import finish_time_ratio, partial_allocation
+from stretto.policies.themis_shares import FairTimeshares
+
+SHORTEST_S = 1.0  # chosen: keeps ratios finite for jobs about to end
+LEAST_RATIO = 1e-12  # stands for a ratio of 0: a job submitted now with nothing left to do
+ROUNDING = 1e-9  # of a count: three quarters of four computed from logarithms must not become two
+
+
+@dataclass(frozen=True, slots=True)
+class Leases:
+    """What the auction remembers: until when the jobs that run may keep their GPUs."""
+
+    end_s: tuple[tuple[JobId, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Themis:
+    """Give the GPUs to the jobs that fare worst beside a share of the cluster of their own.
+
+    Themis (Mahajan et al., NSDI 2020). Finish-time fairness ρ = T_sh / T_id is a job's time from submission
+    to end, over what it would take on a G / N part of the cluster, N being the number of unfinished jobs.
+
+    By default time fractions minimise the largest ρ and are realised in rounds: Gavel's finish-time-fairness
+    programme, which is what Sia, Shockwave and ElasticFlow compare with under the name of Themis. With
+    `auction` it is the paper's own scheme: when leases end, their GPUs are offered to the 1 - `fairness_knob`
+    jobs with the worst ρ; these bid 1 / ρ for each type that holds their whole request; the product of values
+    is maximised, winners pay with a part of their GPUs, and what is left goes to the others at random.
+
+    Deviations of the auction: a bid is for a whole request and says nothing about nodes; N is the number of
+    jobs now, not its mean over their lives; a job that cannot run on the part that its payment would leave
+    it, as a rigid one never can, keeps all of it, so that telling the truth is not always best. Leftovers
+    that no other job can use go to losing bidders.
+
+    Cost: on one GPU type a round is a bisection over arrays, O(jobs log 1/ε); on several types it solves some
+    twenty linear programmes of jobs x types variables whenever jobs come or go: a second for a thousand jobs.
+    An auction has at most `most_bidders` bidders and solves one assignment for each winner.
+    Starvation: none without the auction: the largest ρ, which grows while a job waits, is what is minimised.
+    With it, a waiting job comes to bid as its ρ grows, and wins or waits for chance; there is no fixed bound.
+    """
+
+    auction: bool = False
+    round_s: float = 360.0  # seconds, without the auction [Sia]
+    lease_s: float = 1_200.0  # seconds, with it [Themis]
+    fairness_knob: float = 0.8  # f: the 1 - f of the jobs with the worst ρ bid [Themis]
+    most_bidders: int = 64  # chosen: bounds the cost where thousands wait
+    estimated: bool = False  # the auction believes estimated durations instead of the true ones
+
+    name: ClassVar[str] = "themis"
+    placer: ClassVar[str] = "relaxed"
+    paper: ClassVar[str] = "Themis (NSDI 2020)"
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        for field_name in ("round_s", "lease_s"):
+            if not getattr(self, field_name) > 0:
+                raise InputError(f"policy.{field_name} must be > 0, got {getattr(self, field_name):g}")
+        if not 0 <= self.fairness_knob <= 1:
+            raise InputError(f"policy.fairness_knob must lie in [0, 1], got {self.fairness_knob:g}")
+        if self.most_bidders < 1:
+            raise InputError(f"policy.most_bidders must be >= 1, got {self.most_bidders}")
+
+    @property
+    def views(self) -> frozenset[View]:
+        """Measured speeds and what is left to do; durations where there is an auction."""
+        if not self.auction:
+            return self._timeshares.views
+        durations = View.ESTIMATED_DURATION if self.estimated else View.ORACLE_DURATION
+        return frozenset({View.THROUGHPUT_TABLE, durations})
+
+    @property
+    def triggers(self) -> Triggers:
+        """Rounds; or whenever GPUs may have become free, and at the ends of leases."""
+        return ON_CHANGE if self.auction else every(self.round_s)
+
+    def configurations(self, cluster: Cluster) -> Configurations:
+        """None: the speed on the GPUs asked for is enough."""
+        return NO_CONFIGURATIONS
+
+    def allocate(self, snapshot: Snapshot, speeds: Speeds) -> Shares:
+        """Whole requests, each on one GPU type."""
+        if not self.auction:
+            return self._timeshares.allocate(snapshot, speeds)
+        return self._by_auction(snapshot, speeds)
+
+    @property
+    def _timeshares(self) -> FairTimeshares:
+        return FairTimeshares(round_s=self.round_s)
+
+    def _by_auction(self, snapshot: Snapshot, speeds: Speeds) -> Shares:
+        jobs = snapshot.jobs
+        memory = snapshot.memory if isinstance(snapshot.memory, Leases) else Leases()
+        lease_end_s = _lease_ends(snapshot, memory)
+        kept = (jobs.held_gpus > 0) & (~jobs.preemptible | (lease_end_s > snapshot.now_s))
+        gpus = np.where(kept, jobs.held_gpus, 0)
+        kind = np.where(kept, jobs.held_kind, -1)
+        held = np.bincount(kind[kept], gpus[kept], len(snapshot.capacity)).astype(np.int64)
+        left = np.maximum(snapshot.capacity - held, 0)
+
+        bids = _Bids.of(self, snapshot, speeds)
+        waiting = np.flatnonzero(~kept & bids.possible.any(axis=1))
+        bidders, others = self._split(snapshot, waiting, bids)
+        self._sell(bidders, bids, gpus, kind, left)
+        losing = bidders[gpus[bidders] == 0]
+        _give_leftovers(np.concatenate((others, losing)), bids, gpus, kind, left)
+
+        new = (gpus > 0) & ~kept
+        lease_end_s = np.where(new, snapshot.now_s + self.lease_s, lease_end_s)
+        runs = np.flatnonzero((gpus > 0) & jobs.preemptible)
+        ends = tuple((jobs.ids[row], float(lease_end_s[row])) for row in runs.tolist())
+        waits = bool(((gpus == 0) & bids.possible.any(axis=1)).any())
+        return Shares(
+            gpus=gpus,
+            kind=kind,
+            nodes=np.zeros(len(jobs), dtype=np.int64),
+            why=reasons_after(snapshot, gpus, left),
+            memory=Leases(ends),
+            wake_s=min((end_s for _, end_s in ends), default=None) if waits else None,
+        )
+
+    def _split(self, snapshot: Snapshot, rows: IntArray, bids: "_Bids") -> tuple[IntArray, IntArray]:
+        """The jobs to which the GPUs are offered, worst first, and the others in an order of chance."""
+        worst = rows[np.lexsort((rows, -bids.ratio[rows]))]
+        count = int(np.ceil((1 - self.fairness_knob) * len(rows)))
+        count = min(max(count, 1), self.most_bidders, len(rows))
+        others = np.sort(worst[count:])
+        draw = np.random.default_rng([snapshot.seed, snapshot.version, round(snapshot.now_s * 1e3)])
+        return np.sort(worst[:count]), draw.permutation(others)
+
+    def _sell(self, bidders: IntArray, bids: "_Bids", gpus: IntArray, kind: IntArray, left: IntArray) -> None:
+        """Hold the auction. Who can run on what its payment would leave it pays; a gang keeps everything."""
+        if not bidders.size or not left.any():
+            return
+        asked = bids.gpus[bidders]
+        sizes = np.unique(asked)
+        types = len(left)
+        column_gpus, column_kind = np.repeat(sizes, types), np.tile(np.arange(types), len(sizes))
+        offered = bids.possible[bidders][:, column_kind] & (asked[:, None] == column_gpus)
+        value = np.where(offered, 1.0 / bids.served[bidders][:, column_kind], np.nan)
+        won = partial_allocation(
+            value,
+            1.0 / bids.unserved[bidders],
+            column_gpus,
+            column_kind,
+            left,
+            pays=bids.least[bidders] < asked,
+        )
+        for row, column, part in zip(bidders.tolist(), won.column.tolist(), won.part.tolist(), strict=True):
+            if column >= 0:
+                asks, step = int(column_gpus[column]), int(bids.step[row])
+                keeps = int(part * asks * (1 + ROUNDING)) // step * step
+                gpus[row], kind[row] = keeps if keeps >= bids.least[row] else asks, column_kind[column]
+                left[column_kind[column]] -= gpus[row]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Bids:
+    """What every job would be worth with and without its request. Rows are those of the snapshot."""
+
+    gpus: IntArray  # (jobs,) asked for
+    least: IntArray  # (jobs,) fewest on which it runs
+    step: IntArray  # (jobs,) of a worker
+    possible: BoolArray  # (jobs, types) where it can run
+    served: FloatArray  # (jobs, types) ρ with its request on a type from now on
+    unserved: FloatArray  # (jobs,) ρ if it gets it a lease later
+    ratio: FloatArray  # (jobs,) ρ that it reports
+
+    @classmethod
+    def of(cls, policy: Themis, snapshot: Snapshot, speeds: Speeds) -> "_Bids":
+        """From durations on what was asked for, slower on types on which a job is slower than on its best."""
+        jobs = snapshot.jobs
+        durations = jobs.estimates if policy.estimated else jobs.durations
+        per_s = np.where(jobs.allowed_kinds, np.nan_to_num(speeds.requested_per_s, nan=0.0), 0.0)
+        fits = jobs.gpus[:, None] <= most_gpus_of_one_job(snapshot.cluster)
+        possible = (per_s > 0) & fits & (snapshot.capacity > 0)
+        best = np.where(possible, per_s, 0.0).max(axis=1, initial=0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            slower = np.where(possible, best[:, None] / per_s, np.inf)
+        share = max(float(snapshot.capacity.sum()) / max(len(jobs), 1), 1e-9)
+        ideal_s = np.maximum(durations.duration_s * np.maximum(jobs.gpus / share, 1.0), SHORTEST_S)
+        elapsed_s = snapshot.now_s - jobs.submitted_s
+        remaining_s = np.maximum(durations.remaining_s, 0.0)
+        served = finish_time_ratio(elapsed_s[:, None], remaining_s[:, None] * slower, ideal_s[:, None])
+        soonest = finish_time_ratio(elapsed_s, remaining_s, ideal_s)
+        unserved = finish_time_ratio(elapsed_s + policy.lease_s, remaining_s, ideal_s)
+        step = np.array([job.gpus_per_worker for job in jobs.requests.jobs], dtype=np.int64)[jobs.rows]
+        return cls(
+            jobs.gpus,
+            jobs.min_gpus,
+            step,
+            possible,
+            np.maximum(served, LEAST_RATIO),
+            np.maximum(unserved, LEAST_RATIO),
+            soonest,
+        )
+
+
+def _lease_ends(snapshot: Snapshot, memory: Leases) -> FloatArray:
+    """(jobs,) when each job's lease ends; the past where it has none."""
+    known: Mapping[JobId, float] = dict(memory.end_s)
+    return np.array([known.get(job, -np.inf) for job in snapshot.jobs.ids], dtype=np.float64)
+
+
+def _give_leftovers(rows: IntArray, bids: _Bids, gpus: IntArray, kind: IntArray, left: IntArray) -> None:
+    """What each asks for, or as much of it as it can run on, in the order given, on the roomiest type."""
+    for row in rows.tolist():
+        if not left.any():
+            return
+        fits = np.flatnonzero(bids.possible[row] & (left >= bids.least[row]))
+        if fits.size:
+            at, step = int(fits[left[fits].argmax()]), int(bids.step[row])
+            gpus[row], kind[row] = min(int(bids.gpus[row]), int(left[at]) // step * step), at
+            left[at] -= gpus[row]
