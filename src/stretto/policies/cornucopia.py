@@ -1,0 +1,205 @@
+"""Cornucopia: interactive jobs first, at once, without stopping the batch jobs for it."""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from math import inf, isfinite
+from typing import ClassVar
+
+import numpy as np
+
+from stretto.model import (
+    ON_CHANGE,
+    BoolArray,
+    Cluster,
+    Configurations,
+    InputError,
+    IntArray,
+    Shares,
+    Snapshot,
+    Speeds,
+    Triggers,
+    View,
+)
+from stretto.policies.admission import NO_CONFIGURATIONS, most_gpus_of_one_job, reasons_after
+from stretto.policies.cornucopia_gains import ALL_PROFILED, gains_of
+from stretto.policies.cornucopia_queues import (
+    SLACK_S,
+    Remembered,
+    Runners,
+    Thresholds,
+    means_with_ended,
+    next_change_s,
+    requeue,
+    thresholds_of,
+    with_room,
+)
+from stretto.policies.cornucopia_sharing import Contenders, share_out
+
+
+class Profile(StrEnum):
+    """How a job's throughput comes to be known."""
+
+    INSTANT = "instant"  # for nothing, when the job starts
+    RAMP = "ramp"  # by adding one GPU after the other, each only when the count before it is measured
+
+
+@dataclass(frozen=True)
+class Cornucopia:
+    """Start interactive jobs at once on single GPUs taken from the batch jobs that miss them least.
+
+    Cornucopia (Huang et al.): three queues, for interactive jobs, batch jobs, and batch jobs that have run
+    long (section 4.2); a profile of every job on 1 to 2R GPUs (algorithm 1); GPUs go to the largest gain in
+    throughput (algorithm 2) and are taken where the loss is least (algorithm 3). Who is in queue 1 is never
+    taken from, below what it asked for. A job of queue 3 without any GPU is in queue 2 again after at most
+    `factor` mean batch durations, where it comes before all later arrivals with as many GPUs and gain.
+
+    One instance for each GPU type; a job that accepts several and holds none takes the one with most idle
+    GPUs on which it is served. Failed jobs are not told apart from others, so that the mean time to failure
+    stays as given. Deviations and readings: docs/decisions/0004-cornucopia.md.
+    """
+
+    interactive_mean_s: float = 600.0  # of executed time, until learned; chosen
+    rttf_s: float = 3_600.0  # mean run time of jobs that fail; chosen
+    batch_mean_s: float = 3_600.0  # of executed time, until learned; chosen
+    factor: float = 2.0  # thresholds over these means; section 4.2
+    learn_every: int = 1_000  # completions between new means (section 4.2); 0: never
+    profile: Profile = Profile.INSTANT
+    # Paper: 314 s for a 64-GPU job, 5 batches and a resize at each count.
+    profile_step_s: float = 4.9  # at each count, in the mode ramp
+
+    name: ClassVar[str] = "cornucopia"
+    views: ClassVar[frozenset[View]] = frozenset({View.PROGRESS, View.THROUGHPUT_TABLE})
+    placer: ClassVar[str] = "relaxed"
+    paper: ClassVar[str] = "Cornucopia (Huang et al.)"
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        for field in ("interactive_mean_s", "rttf_s", "batch_mean_s", "factor", "profile_step_s"):
+            if not 0 < getattr(self, field) < inf:
+                raise InputError(f"{field} must be a finite number > 0, got {getattr(self, field)}")
+        if self.learn_every < 0:
+            raise InputError(f"learn_every must be >= 0, got {self.learn_every}")
+
+    @property
+    def triggers(self) -> Triggers:
+        """Whenever jobs or nodes come or go, and at the next crossing of a threshold."""
+        return ON_CHANGE
+
+    def configurations(self, cluster: Cluster) -> Configurations:
+        """None: it reads the measured tables, of few jobs."""
+        return NO_CONFIGURATIONS
+
+    def allocate(self, snapshot: Snapshot, speeds: Speeds) -> Shares:
+        """Counts for every GPU type in turn, those with most idle GPUs first."""
+        jobs = snapshot.jobs
+        memory = self._profiled(self._queued(snapshot), snapshot)
+        gpus, kind = jobs.held_gpus.astype(np.int64), jobs.held_kind.astype(np.int64)
+        left = np.maximum(snapshot.free, 0)
+        for of_type in np.argsort(-left, kind="stable").tolist():
+            rows = self._on_type(snapshot, gpus, kind, of_type)
+            if rows.size:
+                contenders = self._contenders(snapshot, memory, rows, gpus, of_type)
+                given = share_out(contenders, int(left[of_type]))
+                left[of_type] -= int(given.sum() - gpus[rows].sum())
+                gpus[rows], kind[rows] = given, np.where(given > 0, of_type, -1)
+        memory = _with_runners(memory, snapshot, gpus)
+        return Shares(
+            gpus=gpus,
+            kind=kind,
+            nodes=np.zeros(len(jobs), dtype=np.int64),
+            why=reasons_after(snapshot, gpus, left),
+            memory=memory,
+            wake_s=self._wake_s(memory, snapshot, gpus),
+        )
+
+    def _queued(self, snapshot: Snapshot) -> Remembered:
+        """What is remembered, with everybody in the queue where they belong now."""
+        blank = Remembered(self._thresholds(self.interactive_mean_s, self.batch_mean_s))
+        memory = snapshot.memory if isinstance(snapshot.memory, Remembered) else blank
+        memory = with_room(memory, len(snapshot.jobs.requests.jobs))
+        means = means_with_ended(memory, snapshot)
+        if self.learn_every and means.jobs // self.learn_every > memory.means.jobs // self.learn_every:
+            learned = self._thresholds(
+                means.interactive_s / means.interactive if means.interactive else self.interactive_mean_s,
+                means.batch_s / means.batch if means.batch else self.batch_mean_s,
+            )
+            memory = replace(memory, thresholds=learned)
+        return requeue(replace(memory, means=means), snapshot.jobs, snapshot.now_s)
+
+    def _thresholds(self, interactive_mean_s: float, batch_mean_s: float) -> Thresholds:
+        return thresholds_of(interactive_mean_s, self.rttf_s, batch_mean_s, self.factor)
+
+    def _profiled(self, memory: Remembered, snapshot: Snapshot) -> Remembered:
+        """The counts that jobs have held for long enough by now count as profiled."""
+        if self.profile is Profile.INSTANT:
+            return memory
+        runners = memory.runners
+        done = runners.since_s + self.profile_step_s <= snapshot.now_s + SLACK_S
+        rows = runners.rows[done]
+        upto = memory.profiled_upto.copy()
+        upto[rows] = np.maximum(upto[rows], runners.gpus[done])
+        return replace(memory, profiled_upto=upto)
+
+    def _on_type(self, snapshot: Snapshot, gpus: IntArray, kind: IntArray, of_type: int) -> IntArray:
+        """Rows of the jobs that hold GPUs of a type, or none and could take it."""
+        jobs = snapshot.jobs
+        most = most_gpus_of_one_job(snapshot.cluster)[of_type]
+        may: BoolArray = (gpus == 0) & (jobs.gpus <= most)
+        if len(snapshot.cluster.types) > 1 or not jobs.allowed_kinds.all():
+            may &= jobs.allowed_kinds[:, of_type]
+        return np.flatnonzero(may | (kind == of_type))
+
+    def _contenders(
+        self, snapshot: Snapshot, memory: Remembered, rows: IntArray, gpus: IntArray, of_type: int
+    ) -> Contenders:
+        jobs = snapshot.jobs
+        elastic = ~jobs.rigid[rows]
+        wanted, least, held = jobs.gpus[rows], jobs.min_gpus[rows], gpus[rows]
+        limit = int(most_gpus_of_one_job(snapshot.cluster)[of_type])
+        most = np.where(elastic, np.minimum(2 * wanted, jobs.max_gpus[rows]), wanted)
+        asked, most = np.minimum(wanted, limit), np.minimum(most, limit)
+        upto = None
+        if self.profile is Profile.RAMP:
+            upto = memory.profiled_upto[jobs.rows[rows]]
+            reach = np.where(elastic, np.maximum(upto + 1, least), most)
+            asked, most = np.minimum(asked, reach), np.minimum(most, reach)
+        tables = jobs.tables
+
+        def gains(position: int) -> tuple[float, ...]:
+            known = ALL_PROFILED if upto is None else int(upto[position])
+            return gains_of(tables[int(rows[position])], of_type, int(wanted[position]), known)
+
+        return Contenders(
+            queue=memory.queue[jobs.rows[rows]],
+            held=held,
+            least=least,
+            asked=asked,
+            most=most,
+            elastic=elastic,
+            fixed=~jobs.preemptible[rows] & (held > 0),
+            gains=gains,
+        )
+
+    def _wake_s(self, memory: Remembered, snapshot: Snapshot, gpus: IntArray) -> float | None:
+        at_s = next_change_s(memory, snapshot.jobs, gpus, snapshot.now_s)
+        if self.profile is Profile.RAMP:
+            runners = memory.runners
+            new = runners.gpus > memory.profiled_upto[runners.rows]
+            new &= ~snapshot.jobs.requests.rigid[runners.rows]
+            measured_s = runners.since_s[new] + self.profile_step_s
+            at_s = min(at_s, max(float(measured_s.min(initial=inf)), snapshot.now_s + SLACK_S))
+        return at_s if isfinite(at_s) else None
+
+
+def _with_runners(memory: Remembered, snapshot: Snapshot, gpus: IntArray) -> Remembered:
+    """Who has GPUs from now on, and since when so many."""
+    jobs, before = snapshot.jobs, memory.runners
+    running = np.flatnonzero(gpus)
+    rows, count = jobs.rows[running], gpus[running]
+    since_s = np.full(len(rows), snapshot.now_s)
+    if before.rows.size:
+        at = np.minimum(np.searchsorted(before.rows, rows), len(before.rows) - 1)
+        same = (before.rows[at] == rows) & (before.gpus[at] == count) & (jobs.held_gpus[running] == count)
+        since_s = np.where(same, before.since_s[at], since_s)
+    runners = Runners(rows, jobs.progress.executed_s[running], count, since_s)
+    return replace(memory, at_s=snapshot.now_s, runners=runners)

@@ -1,0 +1,73 @@
+"""What is one more GPU worth to a job, and one less? Scaling factors of Cornucopia, sections 4.3 and 4.4."""
+
+from functools import lru_cache
+
+import numpy as np
+
+from stretto.model import FloatArray, MeasuredSpeeds
+
+LINEAR_WITHIN = 0.05  # chosen: a job is linear where its last GPU brings at least 1 - 0.05 of its second
+ALL_PROFILED = -1  # stands for a profile without gaps
+
+
+def marginal_gains(throughput: FloatArray, asked: int) -> FloatArray:
+    """(2R + 1,) worth of the GPU that comes on top of 0, 1, … 2R GPUs; equation 1 with guards.
+
+    throughput: entry j is T^j, NaN where it is unknown or the job cannot run so; entry 0 is not read.
+    The first GPU is worth 1, and GPU j + 1 is worth (T^{j+1} - T^j) / (T^2 - T^1), at least 0. Nothing is
+    known beyond 2R, which is worth 0, and so is everything where the second GPU brings nothing.
+
+    Deviation: where a job does not run on one or two GPUs, its average GPU at its smallest size stands in
+    for the second.
+    """
+    most = 2 * asked
+    known = np.full(most + 1, np.nan)
+    known[: len(throughput)] = throughput[: most + 1]
+    second = known[2] - known[1]
+    if np.isnan(second):
+        sizes = np.flatnonzero(np.isfinite(known[1:])) + 1
+        second = known[sizes[0]] / sizes[0] if sizes.size else 0.0
+    gains = np.zeros(most + 1)
+    gains[0] = 1.0
+    if second > 0:
+        gains[1:most] = np.maximum(np.nan_to_num(np.diff(known[1:]) / second), 0.0)
+    return gains
+
+
+def extrapolated(throughput: FloatArray, profiled_upto: int, most: int) -> FloatArray:
+    """(most + 1,) a profile of which only the first counts are known, continued.
+
+    The last known step up is repeated, at most the one before it. Until two counts are known every GPU is
+    taken for as good as the first.
+    """
+    continued = np.full(most + 1, np.nan)
+    continued[0] = 0.0
+    known = min(profiled_upto, most, len(throughput) - 1)
+    continued[1 : known + 1] = throughput[1 : known + 1]
+    if known < 1:
+        return np.arange(most + 1, dtype=np.float64)
+    steps = np.diff(continued[: known + 1])
+    step = float(np.nanmin(steps[-2:])) if np.isfinite(steps[-2:]).any() else 0.0
+    continued[known + 1 :] = continued[known] + step * np.arange(1, most - known + 1)
+    return continued
+
+
+@lru_cache(maxsize=65_536)
+def gains_of(
+    table: MeasuredSpeeds, kind: int, asked: int, profiled_upto: int = ALL_PROFILED
+) -> tuple[float, ...]:
+    """`marginal_gains` of a measured job on consolidated GPUs of one type, of what is profiled of it."""
+    throughput = table.per_s[kind]
+    if profiled_upto != ALL_PROFILED:
+        throughput = extrapolated(throughput, profiled_upto, 2 * asked)
+    return tuple(marginal_gains(throughput, asked).tolist())
+
+
+def loss_at(gains: tuple[float, ...], gpus: int) -> float:
+    """What a job that holds so many GPUs loses with one of them: what that one brought."""
+    return gains[gpus - 1] if gpus <= len(gains) else 0.0
+
+
+def is_linear(loss: float) -> bool:
+    """Whether a job's last GPU brings as much as its second did, nearly."""
+    return loss >= 1.0 - LINEAR_WITHIN

@@ -1,0 +1,140 @@
+"""Who is in which of Cornucopia's three queues, and when does that change? Section 4.2."""
+
+from dataclasses import dataclass, field, replace
+from math import inf
+
+import numpy as np
+
+from stretto.model import BoolArray, FloatArray, IntArray, JobTable, Snapshot
+
+INTERACTIVE, BATCH, LONG = 1, 2, 3  # the queues, highest first; 0: a job that was not seen yet
+SLACK_S = 1e-3  # chosen: a timer that rings a rounding error early has rung
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """Durations of jobs that have ended, by label: executed seconds, of which thresholds are multiples."""
+
+    interactive: int = 0  # jobs
+    interactive_s: float = 0.0  # their sum
+    batch: int = 0
+    batch_s: float = 0.0
+
+    @property
+    def jobs(self) -> int:
+        """All that have ended."""
+        return self.interactive + self.batch
+
+    def with_ended(self, executed_s: FloatArray, interactive: BoolArray) -> "Means":
+        """These and some more jobs."""
+        count = int(interactive.sum())
+        return Means(
+            self.interactive + count,
+            self.interactive_s + float(executed_s[interactive].sum()),
+            self.batch + len(executed_s) - count,
+            self.batch_s + float(executed_s[~interactive].sum()),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """When a job changes its queue."""
+
+    interactive_s: float  # executed in queue 1, then down to queue 2
+    batch_s: float  # executed in queue 2, then down to queue 3
+    starved_s: float  # without any GPU in queue 3, then up to queue 2
+
+
+def thresholds_of(
+    interactive_mean_s: float, rttf_s: float, batch_mean_s: float, factor: float = 2.0
+) -> Thresholds:
+    """Twice the mean interactive duration, the mean time to failure, and the mean batch duration."""
+    return Thresholds(factor * interactive_mean_s, factor * rttf_s, factor * batch_mean_s)
+
+
+@dataclass(frozen=True, eq=False)
+class Runners:
+    """Who was given GPUs at the last decision: columns over those jobs, by row of the requests."""
+
+    rows: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # increasing
+    executed_s: FloatArray = field(default_factory=lambda: np.zeros(0))  # up to that decision
+    gpus: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    since_s: FloatArray = field(default_factory=lambda: np.zeros(0))  # from when on with so many
+
+
+@dataclass(frozen=True, eq=False)
+class Remembered:
+    """What Cornucopia keeps from one decision to the next. Columns are over all requests, by their row."""
+
+    thresholds: Thresholds
+    means: Means = field(default_factory=Means)
+    queue: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int8))
+    entered_s: FloatArray = field(default_factory=lambda: np.zeros(0))  # executed when it came to its queue
+    profiled_upto: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # GPUs
+    at_s: float = 0.0  # of the last decision
+    runners: Runners = field(default_factory=Runners)
+
+
+def with_room(memory: Remembered, requests: int) -> Remembered:
+    """The same with a row for every request; new ones are not seen yet."""
+    more = requests - len(memory.queue)
+    if more <= 0:
+        return memory
+    return replace(
+        memory,
+        queue=np.concatenate((memory.queue, np.zeros(more, dtype=np.int8))),
+        entered_s=np.concatenate((memory.entered_s, np.zeros(more))),
+        profiled_upto=np.concatenate((memory.profiled_upto, np.zeros(more, dtype=np.int64))),
+    )
+
+
+def means_with_ended(memory: Remembered, snapshot: Snapshot) -> Means:
+    """The means of all that have ended: those that ran at the last decision and have gone since."""
+    runners, now = memory.runners, snapshot.jobs.rows
+    at = np.minimum(np.searchsorted(now, runners.rows), len(now) - 1)
+    gone = now[at] != runners.rows
+    if not gone.any():
+        return memory.means
+    executed_s = runners.executed_s[gone] + (snapshot.now_s - memory.at_s)
+    return memory.means.with_ended(executed_s, snapshot.jobs.requests.interactive[runners.rows[gone]])
+
+
+def requeue(memory: Remembered, jobs: JobTable, now_s: float) -> Remembered:
+    """Everybody into the queue where they now belong.
+
+    A job that comes to a queue starts its executed time there afresh, so that one promoted from queue 3 is
+    not demoted at once. One step at a time: who leaves queue 1 has run 0 seconds in queue 2.
+    """
+    at, executed_s = memory.thresholds, jobs.progress.executed_s
+    before = memory.queue[jobs.rows].astype(np.int64)
+    queue = np.where(before == 0, np.where(jobs.interactive, INTERACTIVE, BATCH), before)
+    entered_s = np.where(before == 0, 0.0, memory.entered_s[jobs.rows])
+    local_s = executed_s - entered_s + SLACK_S
+    starved = (queue == LONG) & (starving_s(jobs, now_s) + SLACK_S >= at.starved_s)
+    moved = (queue == BATCH) & (local_s >= at.batch_s)
+    queue = np.where(moved, LONG, queue)
+    demoted = (queue == INTERACTIVE) & (local_s >= at.interactive_s)
+    queue = np.where(demoted | starved, BATCH, queue)
+    entered_s = np.where(moved | demoted | starved, executed_s, entered_s)
+
+    all_queues, all_entered_s = memory.queue.copy(), memory.entered_s.copy()
+    all_queues[jobs.rows], all_entered_s[jobs.rows] = queue, entered_s
+    return replace(memory, queue=all_queues, entered_s=all_entered_s)
+
+
+def starving_s(jobs: JobTable, now_s: float) -> FloatArray:
+    """(jobs,) seconds since each job was stripped of its last GPU; -inf where it runs or never ran."""
+    last_stop_s = np.nan_to_num(jobs.progress.last_stop_s, nan=inf)
+    return np.where(jobs.held_gpus > 0, -inf, now_s - last_stop_s)
+
+
+def next_change_s(memory: Remembered, jobs: JobTable, gpus: IntArray, now_s: float) -> float:
+    """When the next job will cross a threshold if it is left with these GPUs; infinite where none will."""
+    at, queue = memory.thresholds, memory.queue[jobs.rows]
+    local_s = jobs.progress.executed_s - memory.entered_s[jobs.rows]
+    ends_s = np.array([inf, at.interactive_s, at.batch_s, inf])[queue]
+    to_go_s = float((ends_s - local_s)[gpus > 0].min(initial=inf))
+    waits = (queue == LONG) & (gpus == 0)
+    waited_s = np.where(jobs.held_gpus > 0, 0.0, starving_s(jobs, now_s))[waits]
+    to_go_s = min(to_go_s, float((at.starved_s - waited_s).min(initial=inf)))
+    return now_s + max(to_go_s, SLACK_S)

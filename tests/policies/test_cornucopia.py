@@ -1,0 +1,230 @@
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stretto.model import (
+    Adaptivity,
+    Allocation,
+    InputError,
+    Job,
+    Kind,
+    MeasuredSpeeds,
+    Requests,
+    Shares,
+    Snapshot,
+    cluster_of,
+    no_speeds,
+)
+from stretto.model.cluster import GpuType
+from stretto.policies import load_policy
+from stretto.policies.admission import NO_CONFIGURATIONS
+from stretto.policies.cornucopia import Cornucopia, Profile
+from stretto.policies.cornucopia_queues import BATCH, INTERACTIVE, LONG, Means, Remembered, thresholds_of
+from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, some_progress
+from stretto.testing.situations import Situation, situations
+
+POLICY = Cornucopia(interactive_mean_s=300.0, rttf_s=1_000.0, batch_mean_s=5_000.0)
+CLUSTER = a_cluster(8)
+KINDS = {"i": Kind.INTERACTIVE, "b": Kind.BATCH}
+
+
+def job(name: str, gpus: int = 1, at_s: float = 0.0, **rest: Any) -> Job:
+    """Interactive where the name begins with i; elastic from 1 to 2R GPUs."""
+    blank: dict[str, Any] = {"max_gpus": 2 * gpus, "adaptivity": Adaptivity.STRONG_SCALING}
+    return a_job(name, gpus, at_s, kind=KINDS[name[0]], **(blank | rest))
+
+
+def linear(jobs: int, types: int = 1) -> list[MeasuredSpeeds]:
+    per_s = np.tile(np.arange(65.0), (types, 1))
+    return [MeasuredSpeeds(per_s, per_s)] * jobs
+
+
+def at(now_s: float, *jobs: Job, held: dict[str, Allocation] | None = None, **rest: Any) -> Snapshot:
+    progress = some_progress(len(jobs), **rest.pop("progress", {}))
+    cluster = rest.pop("cluster", CLUSTER)
+    return a_snapshot(
+        *jobs,
+        cluster=cluster,
+        held=held,
+        now_s=now_s,
+        known_progress=progress,
+        known_tables=linear(len(jobs), len(cluster.types)),
+        **rest,
+    )
+
+
+def decided(snapshot: Snapshot, policy: Cornucopia = POLICY) -> Shares:
+    speeds = no_speeds(len(snapshot.jobs), len(snapshot.cluster.types), NO_CONFIGURATIONS)
+    return policy.allocate(snapshot, speeds)
+
+
+def queues(shares: Shares) -> list[int]:
+    assert isinstance(shares.memory, Remembered)
+    return [int(queue) for queue in shares.memory.queue]
+
+
+def test_w_c4_thresholds_are_twice_the_means() -> None:
+    at_means = thresholds_of(300.0, 1_000.0, 5_000.0)
+    assert (at_means.interactive_s, at_means.batch_s, at_means.starved_s) == (600.0, 2_000.0, 10_000.0)
+
+
+def test_interactive_jobs_come_to_the_first_queue_and_batch_jobs_to_the_second() -> None:
+    assert queues(decided(at(0.0, job("b"), job("i")))) == [BATCH, INTERACTIVE]
+
+
+def test_an_interactive_job_starts_at_once_on_part_of_a_batch_job() -> None:
+    snapshot = at(10.0, job("b", 8), job("i", 2, 10.0), held={"b": grant(0, n0=8)})
+    shares = decided(snapshot)
+    assert shares.gpus.tolist() == [6, 2]
+
+
+def ran(executed_s: float, *, name: str = "b", before: int, entered_s: float = 0.0) -> list[int]:
+    memory = Remembered(
+        thresholds_of(300.0, 1_000.0, 5_000.0),
+        queue=np.array([before], dtype=np.int8),
+        entered_s=np.array([entered_s]),
+        profiled_upto=np.zeros(1, dtype=np.int64),
+    )
+    held = {name: grant(0, n0=1)}
+    snapshot = at(9e5, job(name), held=held, progress={"executed_s": [executed_s]}, memory=memory)
+    return queues(decided(snapshot))
+
+
+@pytest.mark.parametrize(
+    ("executed_s", "name", "before", "entered_s", "after"),
+    [
+        (599.0, "i", INTERACTIVE, 0.0, INTERACTIVE),
+        (600.0, "i", INTERACTIVE, 0.0, BATCH),
+        (1_999.0, "b", BATCH, 0.0, BATCH),
+        (2_000.0, "b", BATCH, 0.0, LONG),
+        (2_000.0, "i", BATCH, 600.0, BATCH),
+        (2_600.0, "i", BATCH, 600.0, LONG),
+        (9e5, "b", LONG, 0.0, LONG),
+        (9_000.0, "i", INTERACTIVE, 0.0, BATCH),
+    ],
+)
+def test_executed_time_in_a_queue_demotes(
+    executed_s: float, name: str, before: int, entered_s: float, after: int
+) -> None:
+    assert ran(executed_s, name=name, before=before, entered_s=entered_s) == [after]
+
+
+def starving(since_s: float, now_s: float, executed_s: float = 2_000.0) -> Shares:
+    """A long job that lost its last GPU beside one that holds all eight."""
+    memory = Remembered(
+        thresholds_of(300.0, 1_000.0, 5_000.0),
+        queue=np.array([LONG, LONG], dtype=np.int8),
+        entered_s=np.zeros(2),
+        profiled_upto=np.zeros(2, dtype=np.int64),
+    )
+    progress = {"executed_s": [2_000.0, executed_s], "last_stop_s": [np.nan, since_s]}
+    held = {"ba": grant(0, n0=8)}
+    return decided(at(now_s, job("ba", 8), job("bz", 1), held=held, progress=progress, memory=memory))
+
+
+def test_a_job_of_the_last_queue_is_promoted_once_it_has_starved_for_twice_the_mean_batch_duration() -> None:
+    assert queues(starving(100.0, 10_099.0)) == [LONG, LONG]
+    promoted = starving(100.0, 10_100.0)
+    assert queues(promoted) == [LONG, BATCH]
+    assert promoted.gpus.tolist() == [7, 1]
+
+
+def test_a_promoted_job_is_not_demoted_at_once() -> None:
+    promoted = starving(100.0, 10_100.0, executed_s=50_000.0)
+    held = {"ba": grant(0, n0=7), "bz": Allocation(0, (0,), (1 << 7,))}
+    progress = {"executed_s": [2_100.0, 50_100.0], "last_stop_s": [np.nan, 100.0]}
+    later = at(10_200.0, job("ba", 8), job("bz"), held=held, progress=progress, memory=promoted.memory)
+    assert queues(decided(later)) == [LONG, BATCH]
+
+
+def test_it_wakes_when_the_next_job_crosses_a_threshold() -> None:
+    both = at(50.0, job("b", at_s=50.0), job("i", at_s=50.0))
+    assert decided(both).wake_s == pytest.approx(650.0)
+    assert decided(at(50.0, job("b", at_s=50.0))).wake_s == pytest.approx(2_050.0)
+    assert starving(100.0, 500.0).wake_s == pytest.approx(10_100.0)
+
+
+def ended(policy: Cornucopia, count: int, executed_s: float) -> Remembered:
+    """What is remembered once so many interactive jobs have ended together."""
+    jobs = [job(f"i{number:04}") for number in range(count)]
+    cluster = a_cluster(*[8] * (count // 8 + 1))
+    everybody = at(0.0, *jobs, job("b"), cluster=cluster)
+    running = decided(everybody, policy)
+    last = replace(everybody.jobs, rows=everybody.jobs.rows[:1], **_first_row(everybody))
+    after = decided(replace(everybody, now_s=executed_s, jobs=last, memory=running.memory), policy).memory
+    assert isinstance(after, Remembered)
+    return after
+
+
+def _first_row(snapshot: Snapshot) -> dict[str, Any]:
+    jobs = snapshot.jobs
+    columns = {name: getattr(jobs, name)[:1] for name in ("held_gpus", "held_nodes", "held_kind")}
+    return columns | {"known_progress": some_progress(1), "known_tables": linear(1)}
+
+
+def test_means_are_learned_only_after_so_many_completions() -> None:
+    policy = replace(POLICY, learn_every=10)
+    few, enough = ended(policy, 9, 40.0), ended(policy, 10, 40.0)
+    assert few.means == Means(interactive=9, interactive_s=360.0)
+    assert few.thresholds.interactive_s == 600.0
+    assert enough.thresholds.interactive_s == pytest.approx(80.0)
+    assert enough.thresholds.starved_s == 10_000.0  # no batch job has ended yet
+    assert ended(replace(POLICY, learn_every=0), 10, 40.0).thresholds.interactive_s == 600.0
+
+
+RAMP = replace(POLICY, profile=Profile.RAMP, profile_step_s=5.0)
+
+
+def test_a_job_that_ramps_up_gets_one_gpu_more_whenever_a_count_has_been_measured() -> None:
+    snapshot = at(0.0, job("b", 2))
+    held = []
+    for step in range(6):
+        shares = decided(snapshot, RAMP)
+        held.append(int(shares.gpus[0]))
+        if step < 4:
+            assert shares.wake_s == pytest.approx(snapshot.now_s + 5.0)
+        progress = {"executed_s": [5.0 * (step + 1)]}
+        now = grant(0, n0=held[-1])
+        snapshot = at(5.0 * (step + 1), job("b", 2), held={"b": now}, progress=progress, memory=shares.memory)
+    assert held == [1, 2, 3, 4, 4, 4]
+
+
+def test_a_count_that_was_not_held_long_enough_is_not_measured() -> None:
+    first = decided(at(0.0, job("b", 2)), RAMP)
+    soon = at(4.0, job("b", 2), held={"b": grant(0, n0=1)}, memory=first.memory)
+    assert decided(soon, RAMP).gpus.tolist() == [1]
+
+
+def test_a_job_stays_on_its_gpu_type_and_one_that_waits_takes_the_emptiest() -> None:
+    cluster = cluster_of("two", (GpuType("red"), 1, 4), (GpuType("blue"), 1, 8))
+    snapshot = at(0.0, job("ba", 2, gpu_types=("red",)), job("bb", 4), cluster=cluster)
+    shares = decided(snapshot)
+    assert shares.kind.tolist() == [0, 1]
+    assert shares.gpus.tolist() == [4, 8]
+
+
+def test_parameters_are_set_from_text_and_out_of_range_ones_are_refused() -> None:
+    assert load_policy("cornucopia", profile="ramp", rttf_s="60") == Cornucopia(
+        profile=Profile.RAMP, rttf_s=60.0
+    )
+    with pytest.raises(InputError, match="rttf_s must be a finite number > 0, got 0"):
+        Cornucopia(rttf_s=0.0)
+    with pytest.raises(InputError, match="learn_every must be >= 0, got -1"):
+        Cornucopia(learn_every=-1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(situation=situations(), seed=st.integers(0, 99))
+def test_interactive_jobs_never_lose_what_they_asked_for_to_anybody(situation: Situation, seed: int) -> None:
+    drawn = situation.snapshot
+    waited_for = np.random.default_rng(seed).random(len(drawn.jobs)) < 0.5
+    kinds = [Kind.INTERACTIVE if one else Kind.BATCH for one in waited_for]
+    asked = [replace(one, kind=kind) for one, kind in zip(drawn.jobs.requests.jobs, kinds, strict=True)]
+    jobs = replace(drawn.jobs, requests=Requests(asked, drawn.cluster))
+    shares = decided(replace(drawn, jobs=jobs))
+    first = np.array(queues(shares)) == INTERACTIVE
+    assert (shares.gpus[first] >= np.minimum(jobs.held_gpus, jobs.gpus)[first]).all()
