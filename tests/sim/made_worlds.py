@@ -190,9 +190,8 @@ def seen_training(
     """Jobs that all train the same, run to their ends."""
     requests = Requests(sorted(jobs, key=lambda job: (job.submitted_s, job.id)), cluster)
     training = {row: TrainingRun(truth, truth.limits, fixed_batch, sim) for row in range(len(jobs))}
-    asked = requests.gpus.copy()
-    recorded = RecordedRuns(np.full(len(jobs), nan), asked, np.ones((len(jobs), len(cluster.types))), asked)
     tables = [truth.table(10, cluster.total_gpus)] * len(jobs)
+    recorded = RecordedRuns(np.full(len(jobs), nan), cluster, tables)
     physics = Physics(requests, training, recorded, tables, sim)
     world = SimulatedWorld(cluster, physics, policy.triggers, policy.views, sim, 0, capacity_events)
     return _watched(world, Scheduler(estimator_for(policy, {}), policy, AsPinned()))

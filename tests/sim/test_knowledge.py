@@ -24,6 +24,8 @@ COLUMNS = {
     View.REMAINING_WORK: "remaining_work",
     View.THROUGHPUT_TABLE: "tables",
     View.GOODPUT_MODEL: "evidence",
+    View.LEARNING: "learning",
+    View.CPU_DEMAND: "cpu_demand",
 }
 
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from stretto.model import ON_CHANGE, GpuType, InputError, Pinned, Verb, View, cluster_of
+from stretto.model import ON_CHANGE, GpuType, InputError, MeasuredSpeeds, Pinned, Verb, View, cluster_of
 from stretto.sim.settings import SimSettings
 from stretto.sim.truth.recorded import RecordedRuns
-from stretto.testing.builders import a_cluster, a_job
+from stretto.testing.builders import a_cluster, a_job, grant
 
 from .made_worlds import NO_RESTARTS, Told, a_workload, on, seen
 
@@ -104,11 +104,12 @@ def test_throughput_tables_of_recorded_jobs_are_linear_and_1_on_what_was_asked_f
 
 
 def test_booking_twice_at_one_moment_changes_nothing() -> None:
-    runs = RecordedRuns(np.array([100.0]), np.array([2]), np.ones((1, 1)), np.array([2]))
-    assert runs.give(0, 0, 1, now_s=10.0, overhead_s=5.0) == 215.0
+    halves = MeasuredSpeeds(*np.array([[[0.0, 0.5, 1.0]]] * 2))
+    runs = RecordedRuns(np.array([100.0]), a_cluster(2), [halves])
+    assert runs.give(0, grant(0, n0=1), now_s=10.0, overhead_s=5.0) == 215.0
     runs.settle(0, 55.0)
     runs.settle(0, 55.0)
     assert runs.left_s[0] == 80.0
     assert runs.left_now_s(np.array([0]), 65.0).tolist() == [75.0]
-    assert runs.give(0, -1, 0, now_s=65.0, overhead_s=0.0) == float("inf")
+    assert runs.give(0, None, now_s=65.0, overhead_s=0.0) == float("inf")
     assert runs.left_now_s(np.array([0]), 1000.0).tolist() == [75.0]

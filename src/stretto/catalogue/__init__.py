@@ -5,6 +5,7 @@ from stretto.catalogue.models import (
     CatalogueModel,
     OnGpu,
     find_model,
+    nearest_model,
     read_catalogue,
     read_gpus,
 )
@@ -15,6 +16,7 @@ __all__ = [
     "CatalogueModel",
     "OnGpu",
     "find_model",
+    "nearest_model",
     "read_catalogue",
     "read_gpus",
     "runtimes_s",

@@ -95,6 +95,21 @@ def find_model(name: str) -> CatalogueModel:
     raise InputError(f"unknown model {name!r}, {did_you_mean(name, known)}")
 
 
+NEAREST = {  # chosen: of those that the catalogue has, the one whose ratio of work to parameters is closest
+    "alexnet": "vgg16",
+    "mobilenet_v2": "resnet18-cifar10",
+    "mobilenetv2": "resnet18-cifar10",
+    "googlenet": "inception3",
+    "resnet101": "resnet50-imagenet",
+    "resnet152": "resnet50-imagenet",
+}
+
+
+def nearest_model(name: str) -> CatalogueModel:
+    """The model of that name, else the one that resembles it most. Raises InputError where none does."""
+    return find_model(NEAREST.get(name.lower(), name))
+
+
 @cache
 def _catalogue() -> tuple[Mapping[str, CatalogueModel], Mapping[str, CatalogueGpu]]:
     text = files(__package__).joinpath("models.yaml").read_text(encoding="utf-8")

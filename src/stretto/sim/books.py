@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stretto.model import Allocation, FloatArray, IntArray
+from stretto.model import Allocation, BoolArray, FloatArray, IntArray
 from stretto.sim.history import Held, History
 
 
@@ -25,6 +25,9 @@ class Books:
     starts: IntArray = field(init=False)  # of its workers
     largest_held: IntArray = field(init=False)  # most GPUs ever held
     completed_s: FloatArray = field(init=False)  # NaN: unfinished
+    profiled_s: FloatArray = field(init=False)  # in profiling runs, up to `held_since_s`
+    profiling: BoolArray = field(init=False)  # whether what is held now is held for such a run
+    parts: dict[int, dict[int, int]] = field(init=False, default_factory=dict)  # by type, of who mixes them
 
     def __post_init__(self) -> None:
         """Nobody has had anything."""
@@ -32,17 +35,23 @@ class Books:
         self.held_gpus, self.held_nodes, self.starts, self.largest_held = np.zeros((4, jobs), dtype=np.int64)
         self.held_kind = np.full(jobs, -1, dtype=np.int64)
         self.held_since_s, self.executed_s, self.attained_gpu_s, self.profiled_gpu_s = np.zeros((4, jobs))
+        self.profiled_s, self.profiling = np.zeros(jobs), np.zeros(jobs, dtype=np.bool_)
         self.first_start_s, self.last_stop_s, self.completed_s = np.full((3, jobs), np.nan)
 
-    def give(self, row: int, after: Allocation, now_s: float, restarts: bool) -> None:
-        """A job comes to hold these GPUs and no others."""
+    def give(
+        self, row: int, after: Allocation, now_s: float, restarts: bool, parts: dict[int, int] | None = None
+    ) -> None:
+        """A job comes to hold these GPUs and no others; `parts`: by type, where there are several."""
         if self.held_gpus[row]:
             self.release(row, now_s, now_s)
         gpus = after.gpus
         self.starts[row] += restarts
+        self.profiling[row] = after.profiling
         if np.isnan(self.first_start_s[row]):
             self.first_start_s[row] = now_s
         self.held_gpus[row], self.held_nodes[row], self.held_kind[row] = gpus, len(after.nodes), after.kind
+        if parts is not None:
+            self.parts[row] = parts
         self.held_since_s[row] = now_s
         self.largest_held[row] = max(self.largest_held[row], gpus)
 
@@ -63,5 +72,8 @@ class Books:
             since_s = float(self.held_since_s[row])
             self.executed_s[row] += ran_until_s - since_s
             self.attained_gpu_s[row] += gpus * (until_s - since_s)
-            self.history.held.append(Held(row, since_s, until_s, int(self.held_kind[row]), gpus))
+            if self.profiling[row]:
+                self.profiled_s[row] += ran_until_s - since_s
+            for kind, count in self.parts.pop(row, {int(self.held_kind[row]): gpus}).items():
+                self.history.held.append(Held(row, since_s, until_s, kind, count))
         self.held_gpus[row], self.held_nodes[row], self.held_kind[row] = 0, 0, -1

@@ -18,6 +18,19 @@ class Held:
     gpus: int
 
 
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What came of asking lenders once."""
+
+    at_s: float
+    on_loan: int  # nodes after it
+    running: int  # jobs that ran before it
+    preempted: int  # of these, those that were stopped
+    scaled_in: int  # of these, those that lost flexible workers only
+    vacated_gpus: int
+    demanded_gpus: int
+
+
 @dataclass
 class History:
     """Grows while the world runs; rows are those of the workload."""
@@ -33,6 +46,8 @@ class History:
     prices: list[tuple[float, FloatArray]] = field(default_factory=list)
     dropped: list[tuple[float, JobId, str]] = field(default_factory=list)  # actions that no longer applied
     preemptions: int = 0  # stops of running jobs by the scheduler
+    settled: list[Settled] = field(default_factory=list)  # where anything changed
+    resizes: int = 0  # changes of a running job's GPUs within a type, restarts or not
 
     def columns(self) -> tuple[IntArray, FloatArray, FloatArray, IntArray, IntArray]:
         """(row, start_s, end_s, kind, gpus) of every stretch."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from functools import lru_cache
 from math import inf, nan
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from stretto.model import (
     Durations,
     FloatArray,
     IntArray,
+    Learning,
     MeasuredSpeeds,
     Progress,
     Requests,
@@ -21,17 +22,12 @@ from stretto.model import (
 )
 from stretto.sim.books import Books
 from stretto.sim.settings import SimSettings
-from stretto.sim.truth.recorded import RecordedRuns
+from stretto.sim.truth.recorded import RecordedRuns, Tables
 from stretto.sim.truth.training import TrainingRun, TrainingTruth
+from stretto.traces.learning import LearningCurve
 
+_NOTHING_REPORTED = np.zeros(0)
 DONE_S = 1e-6  # a recorded job with less than this left has ended; rounding of times near 1e7 s
-
-
-class Tables(Protocol):
-    """Measured speeds by row of the workload."""
-
-    def __getitem__(self, row: int, /) -> MeasuredSpeeds:
-        """Those of one job."""
 
 
 class Physics:
@@ -45,12 +41,14 @@ class Physics:
         tables: Tables,
         settings: SimSettings,
         seed: int = 0,
+        learning: Mapping[int, LearningCurve] | None = None,
     ) -> None:
         """Rows of `training` are those of the workload; all others are recorded jobs."""
         self.requests = requests
         self.training = training
         self.recorded = recorded
         self.tables = tables
+        self.learning = learning or {}
         self.settings = settings
         self._training_rows: BoolArray = np.zeros(len(requests.jobs), dtype=np.bool_)
         self._training_rows[list(training)] = True
@@ -86,22 +84,28 @@ class Physics:
         ended_s = float(self._ends_s[row])
         return ended_s if ended_s <= now_s + DONE_S else nan
 
-    def give(
-        self, row: int, after: Allocation, shape: tuple[int, ...], moved: bool, resumes: bool, now_s: float
-    ) -> bool:
+    def give(self, row: int, after: Allocation, moved: bool, resumes: bool, now_s: float) -> bool:
         """Change one job's GPUs; whether that (re)starts it. `resumes`: it has run before."""
         run = self.training.get(row)
+        if after.profiling:
+            self.take(row, now_s)
+            return False
         if run is not None:
-            return run.give(after.kind, shape, moved, now_s)
-        resized = self.recorded.kind[row] == after.kind and moved and self.settings.resize_s is not None
+            return run.give(after.kind, after.shape, moved, now_s, after.local_batch)
+        recorded, settings = self.recorded, self.settings
+        runs = recorded.speed[row] > 0
+        resized = runs and recorded.kind[row] == after.kind and moved and settings.resize_s is not None
+        starts = (moved or not runs) and not resized
         if resized:
-            overhead_s = self.settings.resize_s or 0.0
-        elif moved:
-            overhead_s = self.settings.restart_s if resumes else 0.0
+            overhead_s = settings.resize_s or 0.0
+        elif starts:
+            overhead_s = settings.restart_s if resumes else 0.0
+            if runs and not self._keeps_progress(row):
+                recorded.lose_progress(row)
         else:
-            overhead_s = max(float(self.recorded.since_s[row]) - now_s, 0.0)  # what it has not sat out yet
-        self._ends_s[row] = self.recorded.give(row, after.kind, sum(shape), now_s, overhead_s)
-        return moved and not resized
+            overhead_s = max(float(recorded.since_s[row]) - now_s, 0.0)  # what it has not sat out yet
+        self._ends_s[row] = recorded.give(row, after, now_s, overhead_s)
+        return starts
 
     def take(self, row: int, now_s: float) -> None:
         """Take one job's GPUs away."""
@@ -109,9 +113,13 @@ class Physics:
         if run is not None:
             run.give(-1, (), moved=True, now_s=now_s)
             return
-        self._ends_s[row] = self.recorded.give(row, -1, 0, now_s, 0.0)
-        if not self.settings.checkpoints:
+        self._ends_s[row] = self.recorded.give(row, None, now_s, 0.0)
+        if not self._keeps_progress(row):
             self.recorded.lose_progress(row)
+
+    def _keeps_progress(self, row: int) -> bool:
+        checkpoints = self.requests.jobs[row].checkpoints
+        return self.settings.checkpoints if checkpoints is None else checkpoints
 
     def known(self, rows: IntArray, now_s: float, views: frozenset[View], books: Books) -> dict[str, Any]:
         """The columns that these views show."""
@@ -135,7 +143,37 @@ class Physics:
             known["known_evidence"] = [
                 training[row].evidence if row in training else None for row in rows.tolist()
             ]
+        if View.LEARNING in views:
+            known["known_learning"] = self._learning(rows, now_s)
+        if View.CPU_DEMAND in views:
+            cpus = self.recorded.cpus_per_gpu
+            known["known_cpu_demand"] = np.full(len(rows), nan) if cpus is None else cpus[rows]
         return known
+
+    def _learning(self, rows: IntArray, now_s: float) -> Learning:
+        """What every job has reported by the end of its last epoch."""
+        samples, dataset, initial_loss, loss, metric = np.full((5, len(rows)), nan)
+        history = [_NOTHING_REPORTED] * len(rows)
+        left = self.recorded.left_now_s(rows, now_s)
+        for position, row in enumerate(rows.tolist() if self.learning else ()):
+            curve = self.learning.get(row)
+            if curve is None:
+                continue
+            run = self.training.get(row)
+            if run is not None:
+                done, samples[position] = run.epoch, run.samples
+            else:
+                whole = 1.0 - float(left[position]) / float(self.recorded.work_s[row])
+                done = int(whole * curve.epochs + DONE_S)
+                samples[position] = whole * curve.epochs * curve.dataset_samples
+            dataset[position], initial_loss[position] = curve.dataset_samples, curve.initial_loss
+            if done:
+                history[position] = curve.metrics[:done]
+                loss[position], metric[position] = (
+                    curve.loss(done),
+                    curve.metrics[min(done, curve.epochs) - 1],
+                )
+        return Learning(samples, dataset, initial_loss, loss, metric, history)
 
     def _progress(self, rows: IntArray, now_s: float, books: Books) -> Progress:
         held = books.held_gpus[rows]
@@ -157,6 +195,7 @@ class Physics:
             largest_held_gpus=books.largest_held[rows],
             epochs=epochs,
             recovering=recovering,
+            profiled_s=books.profiled_s[rows] + np.where(books.profiling[rows], since_s, 0.0),
         )
 
     def _durations(self, rows: IntArray, now_s: float) -> Durations:

@@ -17,7 +17,8 @@ from stretto.estimate.goodput_rows import Fit
 from stretto.model import Cluster, Plan, Policy, Snapshot, View
 from stretto.place.registry import load_placer
 from stretto.scheduler.loop import run
-from stretto.scheduler.round import Estimator, Scheduler, decide
+from stretto.scheduler.round import Estimator, Lending, Scheduler, decide
+from stretto.sim.lenders import SimulatedLender
 from stretto.sim.result import Result
 from stretto.sim.settings import Batches, Fidelity, Profiling, SimSettings
 from stretto.sim.setup import physics_of
@@ -43,6 +44,8 @@ class Setup:
     estimate_settings: Mapping[str, Any] | None = None
     seed: int = 0
     capacity_events: Sequence[CapacityEvent] = ()
+    lending: Lending | None = None  # the rule by which lent nodes come and go; None: they are out of reach
+    lenders: Sequence[SimulatedLender] = ()
 
     def resolved(self) -> dict[str, Any]:
         """Every setting by SPACE.KEY, as it was used."""
@@ -52,6 +55,8 @@ class Setup:
             "place": self.make_placer(),
             "estimate": self.make_estimator(),
         }
+        if self.lending is not None:
+            spaces["lend"] = self.lending
         return {
             f"{space}.{entry.name}": _plain(getattr(component, entry.name))
             for space, component in spaces.items()
@@ -143,12 +148,14 @@ def world_of(workload: Workload, setup: Setup) -> SimulatedWorld:
         setup.sim_in_use(),
         setup.seed,
         setup.capacity_events,
+        setup.lenders if setup.lending is not None else (),
+        bool(getattr(setup.lending, "foresight", False)),
     )
 
 
 def scheduler_of(setup: Setup) -> Scheduler:
     """The policy with the estimator that serves its views, and its placement rule."""
-    return Scheduler(setup.make_estimator(), setup.policy, setup.make_placer())
+    return Scheduler(setup.make_estimator(), setup.policy, setup.make_placer(), setup.lending)
 
 
 @contextmanager

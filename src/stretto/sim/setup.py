@@ -7,16 +7,15 @@ from math import isnan
 import numpy as np
 
 from stretto.model import (
-    UNLIMITED_GPUS,
     Adaptivity,
     Cluster,
+    FloatArray,
     InputError,
     Job,
     MeasuredSpeeds,
     Observations,
     Requests,
     TrainingLimits,
-    frozen,
 )
 from stretto.sim.physics import Physics
 from stretto.sim.settings import Batches, Fidelity, Profiling, SimSettings
@@ -25,7 +24,9 @@ from stretto.sim.truth.parametric import parametric_truth
 from stretto.sim.truth.profiled_truth import profiled_truth
 from stretto.sim.truth.profiles import ProfileLibrary
 from stretto.sim.truth.recorded import RecordedRuns
+from stretto.sim.truth.scaling import Curves
 from stretto.sim.truth.training import TrainingRun, TrainingTruth
+from stretto.traces.learning import LearningCurve
 from stretto.traces.workload import Truth, Workload
 
 
@@ -45,13 +46,23 @@ def physics_of(
     truths = _Truths(cluster, settings, profiles)
     jobs = list(workload.jobs)
     training: dict[int, TrainingRun] = {}
+    learning: dict[int, LearningCurve] = {}
     for row, truth in enumerate(workload.truths):
+        if truth.learning is not None:
+            learning[row] = truth.learning
         if isnan(truth.duration_s):
-            training[row] = _run(jobs[row], truths, settings)
+            training[row] = _run(jobs[row], truth.learning, truths, settings)
             jobs[row] = _where_it_runs(jobs[row], training[row], cluster)
     requests = Requests(jobs, cluster) if training else Requests(workload.jobs, cluster)
-    recorded = _recorded(workload, cluster)
-    return Physics(requests, training, recorded, _Tables(requests, training, recorded), settings, seed)
+    tables = _Tables(requests, training, _type_speeds(workload.truths, cluster), Curves(cluster, settings))
+    recorded = RecordedRuns(
+        work_s=np.array([truth.duration_s for truth in workload.truths], dtype=np.float64),
+        cluster=cluster,
+        tables=tables,
+        mixing=settings.mixing,
+        cpus_per_gpu=np.array([truth.cpus_per_gpu for truth in workload.truths], dtype=np.float64),
+    )
+    return Physics(requests, training, recorded, tables, settings, seed, learning)
 
 
 def truth_of(
@@ -68,19 +79,18 @@ class _Truths:
     cluster: Cluster
     settings: SimSettings
     profiles: ProfileLibrary | None
-    made: dict[str, TrainingTruth] = field(default_factory=dict)
+    made: dict[tuple[str, LearningCurve | None], TrainingTruth] = field(default_factory=dict)
     shown: dict[tuple[str, int], TrainingLimits] = field(default_factory=dict)
     told: dict[TrainingTruth, tuple[Observations, ...]] = field(default_factory=dict)
 
-    def of(self, job: Job) -> TrainingTruth:
-        """The truth of a job's model."""
-        if job.model not in self.made:
-            self.made[job.model] = self._make(job)
-        return self.made[job.model]
+    def of(self, job: Job, learning: LearningCurve | None = None) -> TrainingTruth:
+        """The truth of a job's model, and of the data that it trains on where that is known."""
+        if (job.model, learning) not in self.made:
+            self.made[job.model, learning] = self._make(job, learning)
+        return self.made[job.model, learning]
 
-    def visible(self, job: Job) -> TrainingLimits:
+    def visible(self, job: Job, limits: TrainingLimits) -> TrainingLimits:
         """What schedulers are told: in the artifact, no batch above the submitted one is considered."""
-        limits = self.of(job).limits
         if self.settings.fidelity is not Fidelity.ARTIFACT or not job.batch_size:
             return limits
         key = (job.model, job.batch_size)
@@ -98,22 +108,22 @@ class _Truths:
             self.told[truth] = true_observations(truth, self.cluster)
         return self.told[truth]
 
-    def _make(self, job: Job) -> TrainingTruth:
+    def _make(self, job: Job, learning: LearningCurve | None) -> TrainingTruth:
         if self.profiles is not None and job.model in self.profiles.names:
             return profiled_truth(self.profiles.model(job.model), self.cluster, self.settings.fidelity)
         known = sorted(self.profiles.names) if self.profiles is not None else []
         try:
-            return parametric_truth(job.model, self.cluster)
+            return parametric_truth(job.model, self.cluster, learning)
         except InputError as unknown:
             raise InputError(f"job {job.id}: {unknown}" + (f"; profiled: {known}" if known else "")) from None
 
 
-def _run(job: Job, truths: _Truths, settings: SimSettings) -> TrainingRun:
-    truth = truths.of(job)
+def _run(job: Job, learning: LearningCurve | None, truths: _Truths, settings: SimSettings) -> TrainingRun:
+    truth = truths.of(job, learning)
     fixed = settings.batches is Batches.TUNED or job.adaptivity is not Adaptivity.ADAPTIVE
     return TrainingRun(
         truth=truth,
-        visible=truths.visible(job),
+        visible=truths.visible(job, truth.limits),
         fixed_batch=(job.batch_size or truth.limits.init_batch) if fixed else 0,
         settings=settings,
         foreseen=truths.foreseen(truth),
@@ -142,18 +152,10 @@ def _where_it_runs(job: Job, run: TrainingRun, cluster: Cluster) -> Job:
     return replace(job, gpu_types=left)
 
 
-def _recorded(workload: Workload, cluster: Cluster) -> RecordedRuns:
-    work_s = np.array([truth.duration_s for truth in workload.truths], dtype=np.float64)
-    asked = np.array([job.gpus for job in workload.jobs], dtype=np.int64)
-    most = np.array([job.max_gpus for job in workload.jobs], dtype=np.int64)
-    useful = np.where(most < UNLIMITED_GPUS, most, asked)
-    return RecordedRuns(work_s, asked, _type_speeds(workload.truths, cluster), useful)
-
-
-def _type_speeds(truths: Sequence[Truth], cluster: Cluster) -> np.ndarray:
+def _type_speeds(truths: Sequence[Truth], cluster: Cluster) -> FloatArray:
     """(jobs, types) speed of each type relative to the one on which the job was recorded."""
     speeds = np.array([gpu_type.speed for gpu_type in cluster.types])
-    rows: dict[str, np.ndarray] = {"": speeds}
+    rows: dict[str, FloatArray] = {"": speeds}
     for name in {truth.gpu_type for truth in truths} - {""}:
         rows[name] = speeds / speeds[cluster.type_index(name)]
     return np.array([rows[truth.gpu_type] for truth in truths])
@@ -162,31 +164,26 @@ def _type_speeds(truths: Sequence[Truth], cluster: Cluster) -> np.ndarray:
 class _Tables:
     """Every job's measured speeds, made when they are first looked at and shared by equal jobs."""
 
-    def __init__(self, requests: Requests, training: dict[int, TrainingRun], recorded: RecordedRuns) -> None:
+    def __init__(
+        self,
+        requests: Requests,
+        training: dict[int, TrainingRun],
+        type_speed: FloatArray,
+        curves: Curves,
+    ) -> None:
         self.requests = requests
         self.training = training
-        self.recorded = recorded
-        self.most_gpus = int(requests.cluster.capacity.max())
+        self.type_speed = type_speed
+        self.curves = curves
         self.made: dict[object, MeasuredSpeeds] = {}
 
     def __getitem__(self, row: int) -> MeasuredSpeeds:
         job = self.requests.jobs[row]
         run = self.training.get(row)
-        key = (
-            (id(run.truth), job.batch_size)
-            if run is not None
-            else (job.gpus, int(self.recorded.useful[row]), self.recorded.type_speed[row].tobytes())
-        )
+        if run is None:
+            return self.curves.of(job, self.type_speed[row])
+        key = (id(run.truth), job.batch_size)
         if key not in self.made:
-            self.made[key] = (
-                run.truth.table(job.batch_size or run.truth.limits.init_batch, self.most_gpus)
-                if run is not None
-                else self._linear(row, job.gpus)
-            )
+            batch = job.batch_size or run.truth.limits.init_batch
+            self.made[key] = run.truth.table(batch, self.curves.most_gpus)
         return self.made[key]
-
-    def _linear(self, row: int, asked: int) -> MeasuredSpeeds:
-        """A recorded job's: proportional to the GPUs that help, 1 on those asked for."""
-        gpus = np.minimum(np.arange(self.most_gpus + 1), self.recorded.useful[row]) / asked
-        per_s = self.recorded.type_speed[row][:, None] * gpus[None, :]
-        return MeasuredSpeeds(frozen(per_s), frozen(per_s))

@@ -12,11 +12,13 @@ import numpy as np
 
 from stretto.model import (
     Action,
+    Allocation,
     BadPlan,
     CapacityNotice,
     Cluster,
     IntArray,
     JobTable,
+    Loans,
     Memory,
     Placement,
     Plan,
@@ -26,10 +28,12 @@ from stretto.model import (
     Triggers,
     Verb,
     View,
+    actions_between,
     no_placement,
 )
 from stretto.sim.books import Books
-from stretto.sim.history import History
+from stretto.sim.history import History, Settled
+from stretto.sim.lenders import SimulatedLender
 from stretto.sim.physics import Physics
 from stretto.sim.settings import Fidelity, SimSettings
 
@@ -41,10 +45,11 @@ class Turn(IntEnum):
 
     JOB = 0  # a job ends, or ends an epoch
     CAPACITY = 1
-    ARRIVAL = 2
-    PROFILED = 3
-    WAKE = 4
-    ROUND = 5
+    LENDERS = 2
+    ARRIVAL = 3
+    PROFILED = 4
+    WAKE = 5
+    ROUND = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +82,14 @@ class SimulatedWorld:
         settings: SimSettings,
         seed: int = 0,
         capacity_events: Sequence[CapacityEvent] = (),
+        lenders: Sequence[SimulatedLender] = (),
+        foresight: bool = False,
     ) -> None:
-        """Start at time 0 with nobody there."""
+        """Start at time 0 with nobody there and nothing on loan.
+
+        lenders: whose own use is followed; without them lent nodes stay out of reach. foresight: decisions
+        are shown what lenders will use next.
+        """
         self.cluster = cluster
         self.physics = physics
         self.triggers = triggers
@@ -92,8 +103,10 @@ class SimulatedWorld:
         self.now_s = 0.0
         self.version = 0
         self.memory: Memory = None
-        self.usable = np.ones(len(cluster.nodes), dtype=np.bool_)
-        self.usable_gpus = cluster.capacity
+        self.lenders = tuple(lenders)
+        self.foresight = foresight
+        self.usable = np.array([not node.lender for node in cluster.nodes])
+        self.usable_gpus = self._count_usable()
         self.history.capacity.append((0.0, self.usable_gpus))
         self.notices: list[CapacityNotice] = []
         self.placement = no_placement(cluster)
@@ -114,7 +127,10 @@ class SimulatedWorld:
         self._watches_jobs = ends_matter or self._round_s is None
         # The artifact's clock takes one step before its first decision.
         self._rounds_served = 1 if settings.fidelity is Fidelity.ARTIFACT else 0
+        self._changed = True  # since the last round
         self._idle = 0
+        if self.lenders:
+            heapq.heappush(self._events, (0.0, Turn.LENDERS, 0, 0))
         self._capacity_events = sorted(capacity_events, key=lambda event: event.at_s)
         for index, event in enumerate(self._capacity_events):
             heapq.heappush(self._events, (max(event.at_s - event.notice_s, 0.0), Turn.CAPACITY, index, 0))
@@ -134,7 +150,7 @@ class SimulatedWorld:
                 self._step()
                 continue
             self._advance_all()
-            if self.active or Trigger.CAPACITY in self._due:
+            if self.active or self._due & {Trigger.CAPACITY, Trigger.LENDERS}:
                 return True
             self._due.clear()
         return False
@@ -149,7 +165,7 @@ class SimulatedWorld:
 
     def _next_round_s(self) -> float:
         """The first multiple of the period, not served yet, at which anybody is there to be scheduled."""
-        if self._round_s is None:
+        if self._round_s is None or (self.triggers.when_changed and not self._changed):
             return inf
         earliest_s = self.now_s if self.active else max(self.now_s, self._arrival_s())
         if not isfinite(earliest_s):
@@ -170,6 +186,8 @@ class SimulatedWorld:
                     self._attend(index)
             elif turn == Turn.CAPACITY:
                 self._change_capacity(index, stamp)
+            elif turn == Turn.LENDERS:
+                self._ask_lenders()
             elif turn == Turn.PROFILED:
                 self._admit(index)
                 self._note(Trigger.PROFILE_DONE)
@@ -182,6 +200,7 @@ class SimulatedWorld:
             self._due.add(Trigger.WAKE)
         if self._round_s is not None and self._next_round_s() <= at_s:
             self._rounds_served = round(at_s / self._round_s) + 1
+            self._changed = False
             if self.active:
                 self._due.add(Trigger.ROUND)
 
@@ -204,7 +223,19 @@ class SimulatedWorld:
 
     def _membership_changed(self) -> None:
         self._rows = None
+        self._changed = True
         self.version += 1
+
+    def _ask_lenders(self) -> None:
+        self._due.add(Trigger.LENDERS)
+        next_s = min(lender.next_change_s(self.now_s) for lender in self.lenders)
+        if isfinite(next_s):
+            heapq.heappush(self._events, (next_s, Turn.LENDERS, 0, 0))
+
+    def _count_usable(self) -> IntArray:
+        """(types,) GPUs of usable nodes."""
+        per_node = np.where(self.usable, self.cluster.node_gpus, 0)
+        return np.bincount(self.cluster.kind, per_node, len(self.cluster.types)).astype(np.int64)
 
     def _attend(self, row: int) -> None:
         """A job has come to the end of an epoch, or of itself."""
@@ -276,9 +307,7 @@ class SimulatedWorld:
             ]
             self.usable = self.usable.copy()
             self.usable[event.node] = event.usable
-            per_node = np.where(self.usable, self.cluster.node_gpus, 0)
-            per_type = np.bincount(self.cluster.kind, per_node, len(self.cluster.types))
-            self.usable_gpus = per_type.astype(np.int64)
+            self.usable_gpus = self._count_usable()
             self.history.capacity.append((self.now_s, self.usable_gpus))
             if not event.usable:
                 self._evict(event.node)
@@ -317,6 +346,7 @@ class SimulatedWorld:
             placement=self.placement,
             due=frozenset(self._due),
             notices=tuple(self.notices),
+            lenders=tuple(lender.state(self.now_s, self.foresight) for lender in self.lenders),
             memory=self.memory,
             seed=self.seed,
         )
@@ -326,14 +356,42 @@ class SimulatedWorld:
     def act(self, plan: Plan) -> None:
         """Carry out what still applies, release before take; the rest is dropped with a reason."""
         self._advance_all()
-        actions = self._still_apply(plan.actions)
+        if plan.loans is not None:
+            self._settle(plan.loans)
+        self._carry_out_all(plan.actions)
+        self.memory = plan.memory
+        self._wake_s = plan.wake_s if plan.wake_s is not None and plan.wake_s > self.now_s else inf
+        self._sample(plan)
+
+    def _carry_out_all(self, planned: Sequence[Action]) -> None:
+        actions = self._still_apply(planned)
         if actions:
             self.placement = self.placement.changed({action.job: action.after for action in actions})
         for action in actions:
             self._carry_out(action)
-        self.memory = plan.memory
-        self._wake_s = plan.wake_s if plan.wake_s is not None and plan.wake_s > self.now_s else inf
-        self._sample(plan)
+
+    def _settle(self, loans: Loans) -> None:
+        """Whoever has to makes room; nodes that go back and nodes that come change hands."""
+        running = len(self.placement)
+        self._carry_out_all(actions_between(self.placement, loans.placement))
+        if (loans.usable == self.usable).all() and not loans.preempted and not loans.scaled_in:
+            return
+        self.usable = loans.usable
+        self.usable_gpus = self._count_usable()
+        self.history.capacity.append((self.now_s, self.usable_gpus))
+        lent = [node for lender in self.lenders for node in lender.nodes.tolist()]
+        self.history.settled.append(
+            Settled(
+                self.now_s,
+                int(self.usable[lent].sum()),
+                running,
+                len(loans.preempted),
+                len(loans.scaled_in),
+                loans.vacated_gpus,
+                loans.demanded_gpus,
+            )
+        )
+        self._membership_changed()
 
     def _still_apply(self, actions: Sequence[Action]) -> list[Action]:
         """Those of which neither the job nor the GPUs have changed since the plan was made."""
@@ -366,9 +424,20 @@ class SimulatedWorld:
             self.history.preemptions += 1
             return
         moved, resumes = action.verb is not Verb.RETUNE, self.books.starts[row] > 0
-        restarts = self.physics.give(row, after, after.shape, moved, resumes, self.now_s)
-        self.books.give(row, after, self.now_s, restarts)
+        restarts = self.physics.give(row, after, moved, resumes, self.now_s)
+        self.history.resizes += action.verb in (Verb.GROW, Verb.SHRINK)
+        self.books.give(row, after, self.now_s, restarts, self._parts(after))
         self._watch(row)
+
+    def _parts(self, after: Allocation) -> dict[int, int] | None:
+        """GPUs by type of a job that mixes them."""
+        if len(self.cluster.types) == 1 or len(after.nodes) == 1:
+            return None
+        kinds = self.cluster.kind[list(after.nodes)]
+        if (kinds == after.kind).all():
+            return None
+        counts = np.bincount(kinds, after.shape, len(self.cluster.types)).astype(np.int64)
+        return {kind: count for kind, count in enumerate(counts.tolist()) if count}
 
     def _stop(self, row: int) -> None:
         self.physics.take(row, self.now_s)

@@ -6,6 +6,7 @@ from enum import StrEnum
 from math import nan
 
 from stretto.model import Job
+from stretto.traces.learning import LearningCurve
 
 
 class Outcome(StrEnum):
@@ -24,6 +25,8 @@ class Truth:
     gpu_type: str = ""  # the type on which that was measured; "" = on any, at that type's relative speed 1
     steps: float = nan  # optimiser steps at the submitted batch size, where the trace says
     outcome: Outcome = Outcome.COMPLETED
+    learning: LearningCurve | None = None  # what it reports while it trains
+    cpus_per_gpu: float = nan  # cores at which it is at its fastest; NaN: cores make no difference
 
 
 @dataclass(frozen=True, eq=False)

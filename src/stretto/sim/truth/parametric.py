@@ -8,6 +8,7 @@ import numpy as np
 from stretto.catalogue import CatalogueModel, find_model
 from stretto.estimate.throughput import ThroughputModel, grad_s, overlapped_s, sync_s
 from stretto.model import Cluster, FloatArray, InputError, IntArray, MeasuredSpeeds, TrainingLimits, frozen
+from stretto.traces.learning import LearningCurve
 
 STAGES = 50  # chosen: parts of a training, in each of which the noise scale stays; like epochs
 
@@ -78,8 +79,11 @@ class ParametricTruth:
         return 1.0 / (step_s + accumulation * (step_s - sync))
 
 
-def parametric_truth(name: str, cluster: Cluster) -> ParametricTruth:
-    """The truth of a catalogue model on a cluster; InputError for an unknown model or none of its types."""
+def parametric_truth(name: str, cluster: Cluster, learning: LearningCurve | None = None) -> ParametricTruth:
+    """The truth of a catalogue model on a cluster; InputError for an unknown model or none of its types.
+
+    It trains as long as its owner does in the catalogue, or the epochs of `learning`, at the initial batch.
+    """
     model = find_model(name)
     found = [_name_in(model, (gpu_type.name, *gpu_type.aliases)) for gpu_type in cluster.types]
     if not any(found):
@@ -102,8 +106,12 @@ def parametric_truth(name: str, cluster: Cluster) -> ParametricTruth:
         restart_s=model.restart_s,
         reach_gpus=_reach(model.max_batch, min_local),
     )
-    ends = np.linspace(0, model.steps, STAGES + 1)
-    middle = (np.arange(STAGES) + 0.5) / STAGES
+    stages = learning.epochs if learning is not None else STAGES
+    steps = (
+        learning.epochs * learning.dataset_samples / model.init_batch if learning is not None else model.steps
+    )
+    ends = np.linspace(0, steps, stages + 1)
+    middle = (np.arange(stages) + 0.5) / stages
     return ParametricTruth(
         models=params,
         per_node=tuple(cluster.gpus_per_node.tolist()),

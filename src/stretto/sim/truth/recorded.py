@@ -1,24 +1,30 @@
 """Jobs of which a trace tells only how long they ran: columns, no objects, since there are many."""
 
 from dataclasses import dataclass, field
+from math import ceil, isnan
+from typing import Protocol
 
 import numpy as np
 
-from stretto.model import FloatArray, IntArray
+from stretto.model import Allocation, Cluster, FloatArray, IntArray, MeasuredSpeeds
+
+
+class Tables(Protocol):
+    """Speeds by row of the workload."""
+
+    def __getitem__(self, row: int, /) -> MeasuredSpeeds:
+        """Those of one job."""
 
 
 @dataclass
 class RecordedRuns:
-    """Work left and speed of every recorded job, in seconds on the GPUs that it asked for.
-
-    A job's speed is proportional to its GPUs within its range (Lyra, section 5) and no higher beyond what it
-    asked for or, where it names one, its maximum; times the relative speed of the GPU type it holds.
-    """
+    """Work left and speed of every recorded job, in seconds on the GPUs that it asked for."""
 
     work_s: FloatArray  # (all jobs,) at speed 1; NaN for a job that is no recorded one
-    asked: IntArray  # (all jobs,) GPUs to which `work_s` refers
-    type_speed: FloatArray  # (all jobs, types) relative to the type on which it was recorded
-    useful: IntArray  # (all jobs,) GPUs beyond which it gets no faster
+    cluster: Cluster
+    tables: Tables  # speed by GPU type and count, 1 on what was asked for
+    mixing: float = 1.0  # speed on several types over the sum of the parts
+    cpus_per_gpu: FloatArray | None = None  # (all jobs,) cores at which it is at its fastest, NaN: no matter
     left_s: FloatArray = field(init=False)  # (all jobs,) as of `since_s`
     speed: FloatArray = field(init=False)  # (all jobs,) work per second; 0 while waiting
     kind: IntArray = field(init=False)  # (all jobs,) GPU type held, -1 none
@@ -31,17 +37,46 @@ class RecordedRuns:
         self.kind = np.full(len(self.work_s), -1)
         self.since_s = np.zeros_like(self.work_s)
 
-    def give(self, row: int, kind: int, gpus: int, now_s: float, overhead_s: float) -> float:
-        """Change the GPUs of one job (0: take them away); when it will end, infinite while it waits."""
+    def give(self, row: int, after: Allocation | None, now_s: float, overhead_s: float) -> float:
+        """Change the GPUs of one job (None: take them away); when it will end, infinite if ever."""
         self.settle(row, now_s)
-        self.kind[row] = kind
-        if gpus == 0:
-            self.speed[row] = 0.0
-            return float("inf")
-        speed = min(gpus, int(self.useful[row])) / float(self.asked[row]) * float(self.type_speed[row, kind])
+        self.kind[row] = -1 if after is None else after.kind
+        speed = 0.0 if after is None or after.profiling else self.speed_on(row, after)
         self.speed[row] = speed
+        if speed == 0:
+            return float("inf")
         self.since_s[row] = now_s + overhead_s
         return now_s + overhead_s + float(self.left_s[row]) / speed
+
+    def speed_on(self, row: int, after: Allocation) -> float:
+        """Work per second on these GPUs."""
+        table = self.tables[row]
+        per_node = after.shape
+        parts = self._by_type(after, per_node)
+        if len(parts) > 1:
+            return self.mixing * sum(float(table.per_s[kind, gpus]) for kind, gpus in parts.items())
+        kind, gpus = after.kind, sum(per_node)
+        spread = len(per_node) > ceil(gpus / int(self.cluster.gpus_per_node[kind]))
+        speed = float((table.spread_per_s if spread else table.per_s)[kind, gpus])
+        return speed * self._by_cores(row, after, gpus)
+
+    def _by_type(self, after: Allocation, per_node: tuple[int, ...]) -> dict[int, int]:
+        """GPUs of each type."""
+        if len(self.cluster.types) == 1:
+            return {after.kind: sum(per_node)}
+        parts: dict[int, int] = {}
+        for node, gpus in zip(after.nodes, per_node, strict=True):
+            kind = int(self.cluster.kind[node])
+            parts[kind] = parts.get(kind, 0) + gpus
+        return parts
+
+    def _by_cores(self, row: int, after: Allocation, gpus: int) -> float:
+        """Its speed with its cores over that with the proportional share, at which it was recorded."""
+        if self.cpus_per_gpu is None or isnan(self.cpus_per_gpu[row]) or not after.cpus:
+            return 1.0
+        node = self.cluster.nodes[after.nodes[0]]
+        needs, usual = float(self.cpus_per_gpu[row]), node.cpus / node.gpus
+        return min(after.cpus / gpus, needs) / min(usual, needs) if usual else 1.0
 
     def settle(self, row: int, now_s: float) -> None:
         """Book what one job has done up to now."""

@@ -73,6 +73,8 @@ class TrainingRun:
     shape: tuple[int, ...] = ()
     local_batch: int = 0
     accumulation: int = 0
+    samples: float = 0.0  # processed so far
+    dictated: tuple[int, ...] = ()  # samples on each GPU, where the policy chose them
     countdown_s: float = 0.0  # until the first step after a start
     starts: int = 0
     completed_s: float = nan
@@ -99,8 +101,12 @@ class TrainingRun:
         """All epochs are finished."""
         return self.epoch >= len(self.truth.epoch_ends)
 
-    def give(self, kind: int, shape: tuple[int, ...], moved: bool, now_s: float) -> bool:
+    def give(
+        self, kind: int, shape: tuple[int, ...], moved: bool, now_s: float, local_batch: tuple[int, ...] = ()
+    ) -> bool:
         """Change its GPUs at `now_s` (no shape: take them away); whether that restarts it.
+
+        local_batch: samples on each GPU, where the policy chooses them.
 
         In the artifact's world a job restarts when its shape or GPU type changes; another node of the same
         shape is free. Otherwise any change of nodes restarts it too. Where the settings give the cost of a
@@ -111,7 +117,11 @@ class TrainingRun:
             self.kind, self.shape = -1, ()
             return False
         same = kind == self.kind and shape == self.shape
+        retuned, self.dictated = local_batch != self.dictated, local_batch
         if same and not (moved and self.settings.fidelity is Fidelity.PAPER):
+            if retuned:
+                self.countdown_s += self.settings.resize_s or 0.0
+                self._choose_batch()
             return False
         resized = kind == self.kind and bool(self.shape) and self.settings.resize_s is not None
         self.kind, self.shape = kind, shape
@@ -119,7 +129,8 @@ class TrainingRun:
             self.countdown_s += self.settings.resize_s or 0.0
             self._choose_batch()
             return False
-        self.countdown_s = self.truth.restart_s
+        start_s = self.settings.start_s
+        self.countdown_s = self.truth.restart_s if start_s is None else start_s
         self.starts += 1
         self._choose_batch()
         return True
@@ -137,6 +148,8 @@ class TrainingRun:
         while left_s > 0 and not self.done:
             rate = self._observe_and_rate()
             needed = self.truth.epoch_ends[self.epoch] - self.progress
+            begun_s = left_s
+            samples_per_s = self._samples_per_s()
             if rate * left_s < needed:
                 self.progress += rate * left_s
                 left_s = 0.0
@@ -147,6 +160,7 @@ class TrainingRun:
                 self.epoch += 1
                 if self.done:
                     self.completed_s = to_s - left_s
+            self.samples += samples_per_s * (begun_s - left_s)
             self._choose_batch()
 
     def next_epoch_s(self) -> float:
@@ -169,6 +183,12 @@ class TrainingRun:
         gain = (grad_var + grad_sqr) / noise if noise > 0 else 1.0
         iteration_s = step_s + self.accumulation * (step_s - sync_s)
         return gain / iteration_s / self.truth.slowdown
+
+    def _samples_per_s(self) -> float:
+        """Samples per second at the present batch."""
+        step_s, sync_s = self.truth.step(self.kind, self.shape, self.local_batch)
+        batch = self.replicas * self.local_batch * (self.accumulation + 1)
+        return batch / (step_s + self.accumulation * (step_s - sync_s)) / self.truth.slowdown
 
     def _observe_and_rate(self) -> float:
         """Record what this segment shows, and return its progress per second."""
@@ -197,6 +217,9 @@ class TrainingRun:
         replicas = self.replicas
         limits = self.truth.limits
         most_local = int(limits.max_local[self.kind])
+        if self.dictated:
+            self.local_batch, self.accumulation = _split(sum(self.dictated), replicas, most_local)
+            return
         if self.fixed_batch:
             self.local_batch, self.accumulation = _split(self.fixed_batch, replicas, most_local)
             return

@@ -1,0 +1,81 @@
+"""How fast a recorded job is on other GPUs than those that it asked for."""
+
+from functools import lru_cache
+
+import numpy as np
+
+from stretto.catalogue import find_model, nearest_model
+from stretto.estimate.throughput import throughput
+from stretto.model import UNLIMITED_GPUS, Cluster, FloatArray, Job, MeasuredSpeeds, frozen
+from stretto.sim.settings import Scaling, SimSettings
+
+USUAL_TYPE = "v100"  # chosen: whose curve stands in for that of a type that the catalogue does not know
+
+
+class Curves:
+    """Each recorded job's speed by GPU type and count; 1 on what it asked for, consolidated, at type speed 1.
+
+    Equal jobs share one. Linear: in proportion to the GPUs within the job's range (Lyra, section 5), where
+    every worker beyond its fewest may bring less. Catalogue: the samples per second of its model at a fixed
+    local batch (Cornucopia, section 7: the total batch follows the count), on as few nodes as can be and on
+    more.
+    """
+
+    def __init__(self, cluster: Cluster, settings: SimSettings) -> None:
+        """Nothing is made yet."""
+        self.cluster = cluster
+        self.settings = settings
+        self.most_gpus = int(cluster.capacity.max())
+        self._made: dict[object, MeasuredSpeeds] = {}
+
+    def of(self, job: Job, type_speed: FloatArray) -> MeasuredSpeeds:
+        """The curve of a job; type_speed: (types,) relative to the type on which it was recorded."""
+        by_model = self.settings.scaling is Scaling.CATALOGUE and bool(job.model)
+        reach = job.max_gpus if job.max_gpus < UNLIMITED_GPUS else job.gpus
+        key = (job.model if by_model else "", job.gpus, job.min_gpus, reach, type_speed.tobytes())
+        if key not in self._made:
+            useful = self._model(job) if by_model else self._linear(job, reach)
+            speeds = [frozen(type_speed[:, None] * relative) for relative in useful]
+            self._made[key] = MeasuredSpeeds(*speeds)
+        return self._made[key]
+
+    def _linear(self, job: Job, reach: int) -> tuple[FloatArray, FloatArray]:
+        """(types, most_gpus + 1), the same however spread."""
+        gpus = np.arange(self.most_gpus + 1)
+        stand_ins = self.cluster.stand_ins[:, None]
+        useful = np.minimum(gpus, reach * stand_ins)
+        if self.settings.scaling_loss:
+            full = job.min_gpus * stand_ins
+            useful = useful - self.settings.scaling_loss * np.maximum(useful - full, 0)
+            asked = job.gpus - self.settings.scaling_loss * max(job.gpus - job.min_gpus, 0)
+        else:
+            asked = job.gpus
+        relative = useful / asked
+        return relative, relative
+
+    def _model(self, job: Job) -> tuple[FloatArray, FloatArray]:
+        """(types, most_gpus + 1) on as few nodes as can be, and on more."""
+        model = nearest_model(job.model).name
+        compact, spread = [], []
+        for gpu_type, per_node in zip(self.cluster.types, self.cluster.gpus_per_node.tolist(), strict=True):
+            names = (gpu_type.name, *gpu_type.aliases)
+            on_few, on_more = _samples_per_s(model, names, per_node, self.most_gpus)
+            asked = on_few[min(job.gpus, self.most_gpus)]
+            compact.append(on_few / asked)
+            spread.append(on_more / asked)
+        return np.array(compact), np.array(spread)
+
+
+@lru_cache(maxsize=1024)
+def _samples_per_s(
+    model_name: str, type_names: tuple[str, ...], per_node: int, most_gpus: int
+) -> tuple[FloatArray, FloatArray]:
+    """(most_gpus + 1,) on as few nodes as can be and on at least two, at a fixed local batch."""
+    model = find_model(model_name)
+    on = model.on(next((name for name in type_names if name in model.gpu_types), USUAL_TYPE))
+    local = max(min(model.init_batch, on.max_local), on.min_local)
+    gpus = np.arange(1, most_gpus + 1)
+    fewest = -(-gpus // per_node)
+    several = np.where(gpus > 1, np.maximum(fewest, 2), 1)
+    compact, spread = (throughput(on.params, nodes, gpus, local) for nodes in (fewest, several))
+    return np.concatenate([[0.0], compact]), np.concatenate([[0.0], spread])
