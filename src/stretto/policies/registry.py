@@ -29,6 +29,8 @@ POLICIES: dict[str, str] = {
     "genie": "stretto.policies.genie:Genie",
     "hydra": "stretto.policies.hydra:Hydra",
     "qssf": "stretto.policies.srtf:QuasiShortestServiceFirst",
+    "lyra": "stretto.policies.lyra:Lyra",
+    "lyra-tuned": "stretto.policies.lyra:LyraTuned",
     "optimus": "stretto.policies.optimus:Optimus",
     "pollux": "stretto.policies.pollux:Pollux",
     "sia": "stretto.policies.sia:Sia",

@@ -1,0 +1,206 @@
+"""Lyra: base demands by running time, then flexible workers by a knapsack, on own and on lent servers."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
+
+import numpy as np
+
+from stretto.model import (
+    BoolArray,
+    Cluster,
+    Configurations,
+    FloatArray,
+    IntArray,
+    JobTable,
+    Shares,
+    Snapshot,
+    Speeds,
+    Trigger,
+    Triggers,
+    View,
+    configurations_from,
+    counts_within,
+)
+from stretto.policies.admission import most_gpus_of_one_job
+from stretto.policies.lyra_phases import Demand, launch, pooling, reasons, scale
+from stretto.policies.lyra_placement import Draft
+
+MOST_TUNED_GPUS = 64  # columns of goodput that the tuned variant looks at; chosen: larger ranges are rare
+
+
+class SjfKey(StrEnum):
+    """What "running time" orders the launches of elastic jobs."""
+
+    FASTEST = "fastest"  # with all workers that it could use: the minimum running time
+    BASE = "base"  # with its base demand
+
+
+@dataclass(frozen=True)
+class Lyra:
+    """Launch as many jobs as possible on their base demands, shortest first, then grow the elastic ones.
+
+    Lyra (Li et al., EuroSys 2023), sections 5.2 and 5.3. Every `round_s`: (1) waiting jobs by increasing
+    running time start on idle GPUs and on those of flexible workers, skipping what does not fit; (2) what
+    is left goes to elastic jobs, running or new, by a multiple-choice knapsack over the seconds that more
+    workers save. Speed is taken to be linear within the range. Nobody is preempted: base workers and
+    inelastic jobs stay; flexible ones may be taken back. Workers are placed best-fit decreasing; elastic jobs
+    prefer servers on loan, base and flexible workers apart on these; all others prefer own servers.
+
+    Starvation: no bound. As with any shortest job first, a long or large job waits as long as shorter
+    ones keep coming; a job that runs is not stopped, except where lent servers go back.
+
+    Cost of one decision: linear in the jobs, O(log) sorting aside, plus one pass over a type's nodes for
+    each job that changes, plus a knapsack of at most 32 items a job and 4 million cells.
+    """
+
+    round_s: float = 60.0  # seconds between decisions; chosen: "much smaller" than the lenders' 300 s
+    scaling: bool = True  # False: every job gets what it asked for, as without elastic scaling
+    special_placement: bool = True  # False: elastic jobs are placed like all others (table 6)
+    sjf_key: SjfKey = SjfKey.FASTEST
+
+    name: ClassVar[str] = "lyra"
+    placer: ClassVar[str] = "pinned"
+    paper: ClassVar[str] = "Lyra (EuroSys 2023)"
+
+    @property
+    def views(self) -> frozenset[View]:
+        """Predicted running times."""
+        return frozenset({View.ESTIMATED_DURATION})
+
+    @property
+    def triggers(self) -> Triggers:
+        """Rounds, where anything has changed."""
+        return Triggers(frozenset({Trigger.ROUND}), self.round_s, when_changed=True)
+
+    def configurations(self, cluster: Cluster) -> Configurations:
+        """One GPU of each type: no speed is looked at, but a job may get fewer GPUs than it asked for."""
+        return configurations_from((1, 1, kind) for kind in range(len(cluster.types)))
+
+    def allocate(self, snapshot: Snapshot, speeds: Speeds) -> Shares:
+        """Both phases, and exactly where every job that changes is to run."""
+        jobs, cluster = snapshot.jobs, snapshot.cluster
+        gone = _on_lost_nodes(snapshot)
+        running = jobs.held_gpus > 0
+        running[gone] = False
+        demand = self._demand(snapshot, running)
+        pools = pooling(snapshot, self.special_placement)
+        apart = self.special_placement & pools.lent[cluster.kind]
+        resizable = np.flatnonzero(running & demand.elastic)
+        base = np.where(demand.mixes, -1, demand.base_gpus * cluster.stand_ins[jobs.held_kind])
+        draft = Draft(snapshot, resizable, base, apart, gone)
+
+        launch(draft, demand, pools, np.flatnonzero(~running))
+        launched = [row for row, counts in draft.base.items() if counts and not running[row]]
+        growing = np.union1d(resizable, launched).astype(np.int64)
+        growing = growing[demand.elastic[growing]]
+        scale(draft, demand, pools, growing, self._tried(snapshot, demand, speeds))
+        return self._shares(draft, demand)
+
+    def _demand(self, snapshot: Snapshot, running: BoolArray) -> Demand:
+        jobs, cluster = snapshot.jobs, snapshot.cluster
+        allowed = jobs.allowed_kinds
+        reach = allowed * (most_gpus_of_one_job(cluster) // cluster.stand_ins)
+        reach_gpus = np.where(jobs.heterogeneous, reach.sum(axis=1), reach.max(axis=1))
+        fixed = running & ~jobs.preemptible
+        base = jobs.min_gpus if self.scaling else jobs.gpus
+        most = np.maximum(np.minimum(jobs.max_gpus, reach_gpus), base) if self.scaling else base
+        each = jobs.gpus_per_worker
+        most = base + (most - base) // each * each
+        estimates = jobs.estimates
+        fastest_on = most if self.sjf_key is SjfKey.FASTEST else base
+        return Demand(
+            base_gpus=base,
+            most_gpus=most,
+            each=each,
+            turn=estimates.duration_s * jobs.gpus / fastest_on,
+            work_gpu_s=np.maximum(estimates.remaining_s, 0.0) * jobs.gpus,
+            elastic=(most > base) & ~fixed,
+            mixes=jobs.heterogeneous,
+            allowed=allowed,
+        )
+
+    def _tried(self, snapshot: Snapshot, demand: Demand, speeds: Speeds) -> FloatArray | None:
+        """Nothing: speed is linear."""
+        return None
+
+    def _shares(self, draft: Draft, demand: Demand) -> Shares:
+        jobs = draft.snapshot.jobs
+        gpus, kind = jobs.held_gpus.copy(), jobs.held_kind.copy()
+        pinned = draft.pins()
+        for row in draft.base:
+            if row in pinned:
+                gpus[row] = sum(pinned[row].gpus)
+                kind[row] = draft.cluster.kind[pinned[row].nodes[0]]
+            elif not draft.base[row]:  # stopped: its node is gone, and there is no room elsewhere
+                gpus[row], kind[row] = 0, -1
+        kind[demand.mixes] = -1
+        return Shares(
+            gpus=gpus,
+            kind=kind,
+            nodes=np.zeros_like(gpus),
+            why=reasons(draft, demand, gpus),
+            pinned=pinned,
+        )
+
+
+def _on_lost_nodes(snapshot: Snapshot) -> list[int]:
+    """Rows of running jobs that hold GPUs of nodes that may not be used any more."""
+    lost = ~snapshot.usable & (snapshot.placement.busy != 0)
+    if not lost.any():
+        return []
+    nodes = set(np.flatnonzero(lost).tolist())
+    running = np.flatnonzero(snapshot.jobs.held_gpus).tolist()
+    ids = snapshot.jobs.ids
+    return [row for row in running if not nodes.isdisjoint(snapshot.placement[ids[row]].nodes)]
+
+
+@dataclass(frozen=True)
+class LyraTuned(Lyra):
+    """Lyra whose jobs choose their batch sizes anew, for most goodput, whenever their GPUs change.
+
+    Lyra+TunedJobs (Lyra, section 7.4), with Pollux's goodput: declaring that view is what lets training jobs
+    choose in the simulated world. The knapsack's values follow the goodput on 1 to 64 GPUs where it is known,
+    and linear speed elsewhere, which is all that recorded jobs have.
+    """
+
+    name: ClassVar[str] = "lyra-tuned"
+
+    @property
+    def views(self) -> frozenset[View]:
+        """Predicted running times, and goodput."""
+        return frozenset({View.ESTIMATED_DURATION, View.GOODPUT_MODEL})
+
+    def configurations(self, cluster: Cluster) -> Configurations:
+        """All counts up to 64, together and spread."""
+        return counts_within(cluster, MOST_TUNED_GPUS)
+
+    def _tried(self, snapshot: Snapshot, demand: Demand, speeds: Speeds) -> FloatArray | None:
+        """(jobs, items) seconds that one more worker, two more, … save at the tuned goodput."""
+        if not speeds.modelled.any():
+            return None
+        jobs = snapshot.jobs
+        items = max(int(demand.most_items.max(initial=0)), 1)
+        more = np.arange(items + 1)
+        gpus = demand.base_gpus[:, None] + more * demand.each[:, None]
+        linear = gpus / jobs.gpus[:, None]
+        relative = np.where(np.isnan(known := _relative_speed(jobs, speeds, gpus)), linear, known)
+        left_s = demand.work_gpu_s[:, None] / jobs.gpus[:, None] / relative
+        return left_s[:, :1] - left_s[:, 1:]
+
+
+def _relative_speed(jobs: JobTable, speeds: Speeds, gpus: IntArray) -> FloatArray:
+    """(jobs, counts) goodput on so many GPUs over that on the GPUs asked for, NaN unless all is known.
+
+    On the type that the job holds, or the first on which it can run; spread where one node has too few.
+    """
+    columns = speeds.configurations
+    per_s = np.full((len(jobs), int(columns.kind.max()) + 1, MOST_TUNED_GPUS + 1), np.nan)
+    for column in np.argsort(-columns.nodes, kind="stable").tolist():  # together wins over spread
+        per_s[:, columns.kind[column], columns.gpus[column]] = speeds.per_s[:, column]
+    rows = np.arange(len(jobs))
+    kind = np.where(jobs.held_kind >= 0, jobs.held_kind, (~np.isnan(speeds.requested_per_s)).argmax(axis=1))
+    known = per_s[rows[:, None], kind[:, None], np.minimum(gpus, MOST_TUNED_GPUS)]
+    known = np.where(gpus <= MOST_TUNED_GPUS, known, np.nan) / speeds.requested_per_s[rows, kind][:, None]
+    lacking = (np.isnan(known) & (gpus <= jobs.max_gpus[:, None])).sum(axis=1)
+    return np.where(lacking[:, None] == 0, known, np.nan)

@@ -1,0 +1,257 @@
+"""Lyra's two phases (section 5.2): launch base demands by running time, then share out what is left."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stretto.model import BoolArray, FloatArray, IntArray, Reasons, Snapshot, Why
+from stretto.policies.admission import AskedAndFree, most_gpus_of_one_job
+from stretto.policies.lyra_knapsack import pack, reductions_s
+from stretto.policies.lyra_placement import Draft
+
+MOST_ITEMS = 32  # items of one job; chosen: a wider range goes in larger steps
+MOST_PASSES = 3  # times that what could not be placed is shared out once more; chosen
+
+Pools = tuple[int, ...]  # GPU types, best first
+
+
+@dataclass(frozen=True, eq=False)
+class Demand:
+    """What Lyra makes of every job; columns are (jobs,), GPUs in those asked for."""
+
+    base_gpus: IntArray  # without which it does not run
+    most_gpus: IntArray
+    each: IntArray  # GPUs of a worker
+    turn: FloatArray  # seconds, shorter is launched sooner
+    work_gpu_s: FloatArray  # what is left, in seconds of one GPU
+    elastic: BoolArray  # has flexible demand, and its workers may come and go
+    mixes: BoolArray  # may hold several types at once; comes after all others
+    allowed: BoolArray  # (jobs, types)
+
+    @property
+    def most_items(self) -> IntArray:
+        """(jobs,) workers beyond the base."""
+        return np.where(self.elastic, (self.most_gpus - self.base_gpus) // self.each, 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Pooling:
+    """Which types a job tries first."""
+
+    lent: BoolArray  # (types,) on loan from others
+    elastic_first: Pools  # elastic jobs: lent types first
+    inelastic_first: Pools  # all others, and base workers of jobs that mix: own types first
+
+    def of(self, demand: Demand, row: int) -> Pools:
+        """The types in the order in which one job tries them."""
+        prefers_lent = demand.elastic[row] and not demand.mixes[row]
+        return self.elastic_first if prefers_lent else self.inelastic_first
+
+
+def pooling(snapshot: Snapshot, special: bool) -> Pooling:
+    """Types by preference, larger first; without `special` placement elastic jobs are like all others."""
+    cluster = snapshot.cluster
+    lent = np.zeros(len(cluster.types), dtype=np.bool_)
+    for lender in snapshot.lenders:
+        lent[cluster.kind[lender.nodes]] = True
+    kinds = np.arange(len(lent))
+    own_first = tuple(np.lexsort((kinds, -snapshot.capacity, lent)).tolist())
+    lent_first = tuple(np.lexsort((kinds, -snapshot.capacity, ~lent)).tolist())
+    return Pooling(lent, lent_first if special else own_first, own_first)
+
+
+def launch(draft: Draft, demand: Demand, pools: Pooling, waiting: IntArray) -> None:
+    """Phase 1: base demands of waiting jobs by running time, skipping what does not fit (SJF).
+
+    A job that fits by number and not by place counts as not fitting, and the others are tried with what
+    that leaves, a few times. Loops run over jobs for which there is room when their turn comes.
+    """
+    order = waiting[np.lexsort((demand.base_gpus[waiting], demand.turn[waiting], demand.mixes[waiting]))]
+    for _ in range(MOST_PASSES):
+        chosen = _served(draft, demand, pools, order)
+        failed = False
+        for row, workers in sorted(chosen.items(), key=lambda one: -int(demand.each[one[0]])):
+            failed = not draft.put_base(row, workers) or failed
+        order = order[[row not in chosen for row in order.tolist()]]
+        if not failed:
+            return
+
+
+def _served(draft: Draft, demand: Demand, pools: Pooling, order: IntArray) -> dict[int, dict[int, int]]:
+    """Workers by type of every job that fits by number, in the order in which they are served."""
+    cluster = draft.cluster
+    stand_ins = cluster.stand_ins
+    kinds = range(len(stand_ins))
+    left = np.array([draft.room(kind) for kind in kinds])
+    need = demand.base_gpus[order, None] * stand_ins
+    fits = demand.allowed[order] & (need <= np.minimum(left, most_gpus_of_one_job(cluster)))
+    for each in np.unique(demand.each[order]).tolist():
+        same = demand.each[order] == each
+        fits[same] &= need[same] <= np.array([draft.slots(kind, each) * each for kind in kinds])
+    mixes = demand.mixes[order]
+    together = (demand.allowed[order] * (left // stand_ins)).sum(axis=1)
+    considered = np.flatnonzero(fits.any(axis=1) | (mixes & (demand.base_gpus[order] <= together)))
+    if not considered.size:
+        return {}
+    smallest = int(need[considered].min())
+    remaining = left.tolist()
+    served: dict[int, dict[int, int]] = {}
+    for place in considered.tolist():
+        row = int(order[place])
+        own, each = need[place].tolist(), int(demand.each[row])
+        for kind in pools.of(demand, row):
+            if fits[place, kind] and own[kind] <= remaining[kind]:
+                served[row] = {kind: own[kind] // each}
+                remaining[kind] -= own[kind]
+                break
+        else:
+            if mixes[place] and own[0] // stand_ins[0] <= sum(remaining):
+                split = _split(draft, demand, pools, row, remaining)
+                if split:
+                    served[row] = split
+                    for kind, workers in split.items():
+                        remaining[kind] -= workers * each
+        if sum(remaining) < smallest:
+            break
+    return served
+
+
+def _split(draft: Draft, demand: Demand, pools: Pooling, row: int, remaining: list[int]) -> dict[int, int]:
+    """Workers by type for a job that mixes types: own types as far as they go; none where all do not do."""
+    each, missing = int(demand.each[row]), int(demand.base_gpus[row] // demand.each[row])
+    split = {}
+    for kind in pools.inelastic_first:
+        if demand.allowed[row, kind] and missing:
+            stand_ins = int(draft.cluster.stand_ins[kind])
+            there = min(remaining[kind] // each, draft.slots(kind, each)) // stand_ins
+            if there:
+                split[kind] = min(there, missing) * stand_ins
+                missing -= min(there, missing)
+    return split if not missing else {}
+
+
+def scale(draft: Draft, demand: Demand, pools: Pooling, running: IntArray, tried: FloatArray | None) -> None:
+    """Phase 2: extra workers of elastic jobs for the largest reduction of completion times.
+
+    running: rows of the jobs that run or have been launched, elastic ones; tried: (jobs, items) values other
+    than those of linear speed. One knapsack for each type, for the jobs whose base is there; then one for
+    jobs that mix types, lent GPUs first. What cannot be placed is shared out again, a few times.
+    """
+    cluster = draft.cluster
+    holds = _holdings(draft, demand, running)
+    single = running[~demand.mixes[running]]
+    at = np.array([_kind_of_base(draft, int(row)) for row in single.tolist()], dtype=np.int64)
+    for kind in range(len(cluster.types)):
+        _scale_on(draft, demand, single[at == kind], (kind,), holds, tried)
+    mixing = running[demand.mixes[running]]
+    lent_first = tuple(sorted(pools.inelastic_first, key=lambda kind: not pools.lent[kind]))
+    if mixing.size:
+        _scale_on(draft, demand, mixing, lent_first, holds, tried)
+
+
+def _kind_of_base(draft: Draft, row: int) -> int:
+    if draft.base.get(row):
+        return int(draft.cluster.kind[next(iter(draft.base[row]))])
+    return int(draft.snapshot.jobs.held_kind[row])
+
+
+def _holdings(draft: Draft, demand: Demand, running: IntArray) -> IntArray:
+    """(jobs, types) GPUs of flexible workers in the snapshot, as far as they have not been taken back."""
+    cluster, jobs = draft.cluster, draft.snapshot.jobs
+    holds = draft.flexible.by_row_and_kind(cluster.kind, len(jobs), len(cluster.types))
+    for row in draft.base:
+        holds[row] = [draft.extra_gpus(row, kind) for kind in range(len(cluster.types))]
+    return holds
+
+
+def _scale_on(
+    draft: Draft, demand: Demand, rows: IntArray, kinds: Pools, holds: IntArray, tried: FloatArray | None
+) -> None:
+    """One knapsack. rows: its groups; kinds: where their flexible workers may be, best first."""
+    stand_ins = draft.cluster.stand_ins
+    limit = demand.most_items[rows]
+    rows, limit = rows[limit > 0], limit[limit > 0]
+    for _ in range(MOST_PASSES):
+        if not rows.size:
+            return
+        step = -(-limit // MOST_ITEMS)
+        own = holds[rows].sum(axis=0)
+        capacity = sum(
+            (draft.idle_for_flexible(kind) + int(own[kind])) // int(stand_ins[kind]) for kind in kinds
+        )
+        value = _values(demand, rows, limit, step, tried)
+        packing = pack(value, demand.each[rows] * step, capacity)
+        target = packing.workers * step
+        reached = _settle(draft, demand, rows, target, kinds, holds)
+        if (reached >= target).all():
+            return
+        limit = np.where(reached < target, reached, limit)
+        rows, limit = rows[limit > 0], limit[limit > 0]
+
+
+def _values(
+    demand: Demand, rows: IntArray, limit: IntArray, step: IntArray, tried: FloatArray | None
+) -> FloatArray:
+    """(rows, items) seconds that `step`, `2 step`, … more workers save."""
+    count = int((limit // step).max())
+    more = np.arange(1, count + 1) * step[:, None]
+    if tried is not None:
+        columns = np.minimum(more, tried.shape[1]) - 1
+        return np.where(more <= limit[:, None], tried[rows[:, None], columns], -np.inf)
+    least = demand.base_gpus[rows] // demand.each[rows]
+    work_s = demand.work_gpu_s[rows] / demand.each[rows]
+    if (step == 1).all():
+        return reductions_s(work_s, least, least + limit)
+    saved_s = work_s[:, None] / least[:, None] - work_s[:, None] / (least[:, None] + more)
+    return np.where(more <= limit[:, None], saved_s, -np.inf)
+
+
+def _settle(
+    draft: Draft, demand: Demand, rows: IntArray, target: IntArray, kinds: Pools, holds: IntArray
+) -> IntArray:
+    """Shrink, then grow, jobs to so many more workers: (rows,) how many they come to have.
+
+    Larger workers are placed first. A job keeps what it has where that is its target.
+    """
+    stand_ins = draft.cluster.stand_ins
+    columns = np.array(kinds, dtype=np.int64)
+    unit = demand.each[rows, None] * stand_ins[columns]
+    have = holds[rows[:, None], columns]
+    whole = have // unit
+    surplus = np.maximum(whole.sum(axis=1) - target, 0)
+    for place in np.flatnonzero((surplus > 0) | (have % unit).any(axis=1)).tolist():
+        row, excess = int(rows[place]), int(surplus[place])
+        for column in reversed(range(len(kinds))):
+            fewer = min(excess, int(whole[place, column]))
+            excess -= fewer
+            gpus = fewer * int(unit[place, column]) + int(have[place, column] % unit[place, column])
+            draft.drop_flexible(row, kinds[column], gpus)
+            holds[row, kinds[column]] -= gpus
+            whole[place, column] -= fewer
+    reached: IntArray = whole.sum(axis=1)
+    growing = np.flatnonzero(reached < target)
+    for place in growing[(-demand.each[rows[growing]]).argsort(kind="stable")].tolist():
+        row = int(rows[place])
+        for column, kind in enumerate(kinds):
+            if not demand.allowed[row, kind]:
+                continue
+            size = int(unit[place, column])
+            given = draft.add_flexible(row, kind, int(target[place] - reached[place]) * size)
+            holds[row, kind] += given
+            reached[place] += given // size
+    return reached
+
+
+def reasons(draft: Draft, demand: Demand, gpus: IntArray) -> Reasons:
+    """Why each job without GPUs waits, by what its base demand would need."""
+    cluster = draft.cluster
+    most = most_gpus_of_one_job(cluster)
+    need = demand.base_gpus[:, None] * cluster.stand_ins
+    left = np.array([draft.room(kind) for kind in range(len(cluster.types))])
+    code = np.where((demand.allowed & (need <= left)).any(axis=1), int(Why.FRAGMENTED), int(Why.NO_FREE_GPUS))
+    never = ~(demand.allowed & (need <= most)).any(axis=1)
+    together = (demand.allowed * (most // cluster.stand_ins)).sum(axis=1)
+    code[never & ~(demand.mixes & (demand.base_gpus <= together))] = int(Why.TOO_LARGE)
+    code[~demand.allowed.any(axis=1)] = int(Why.NO_SUCH_TYPE)
+    code[gpus > 0] = int(Why.RUNS)
+    return Reasons(code, AskedAndFree(code, demand.base_gpus, left, most, cluster.type_names))

@@ -1,0 +1,298 @@
+"""Where Lyra puts workers: best-fit decreasing, base and flexible workers on servers apart (section 5.3).
+
+A draft of who holds how many GPUs of which node, as counts; at the end the GPUs of the jobs that changed
+are named. A worker of d GPUs is on one node. Workers of one job are put one after the other on the fullest
+node that still fits one, and on an empty node where none does: that is to go through the nodes, empty ones
+last, by increasing free GPUs, and to fill each.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+
+from stretto.model import Allocation, BoolArray, IntArray, Pinned, Snapshot, ints, lowest_gpus
+
+Counts = dict[int, int]  # GPUs by node
+
+
+@dataclass(frozen=True, eq=False)
+class Flexible:
+    """The GPUs of flexible workers that may be taken back, one entry for each job and node."""
+
+    row: IntArray  # (entries,) of the snapshot
+    node: IntArray  # (entries,)
+    gpus: IntArray  # (entries,)
+
+    def by_row_and_kind(self, kind: IntArray, rows: int, kinds: int) -> IntArray:
+        """(rows, kinds) GPUs; kind: (nodes,)."""
+        cell = self.row * kinds + kind[self.node]
+        return np.bincount(cell, self.gpus, rows * kinds).astype(np.int64).reshape(rows, kinds)
+
+
+class Draft:
+    """Counts of GPUs by job and node while one decision is worked out. Rows are those of the snapshot."""
+
+    def __init__(
+        self, snapshot: Snapshot, rows: IntArray, base_gpus: IntArray, apart: BoolArray, gone: Sequence[int]
+    ) -> None:
+        """As the snapshot has it, without the jobs in rows `gone`.
+
+        rows: running jobs whose flexible workers may be taken back; base_gpus: (jobs,) GPUs of their base
+        workers, -1 where only the marks of an allocation tell; apart: (nodes,) servers of which one hosts
+        either base or flexible workers.
+        """
+        self.snapshot = snapshot
+        self.cluster = snapshot.cluster
+        self.apart = apart
+        self.each = snapshot.jobs.gpus_per_worker
+        self.free: IntArray = np.where(snapshot.usable, snapshot.placement.free, 0)
+        self.nodes_of = [np.flatnonzero(self.cluster.kind == kind) for kind in range(len(self.cluster.types))]
+        self.base: dict[int, Counts] = {}  # of the jobs that may have changed
+        self.extra: dict[int, Counts] = {}
+        for row in gone:
+            held = snapshot.placement[snapshot.jobs.ids[row]]
+            for node, gpus in zip(held.nodes, held.shape, strict=True):
+                self.free[node] += gpus if snapshot.usable[node] else 0
+            self.base[row], self.extra[row] = {}, {}
+        self.marks: dict[int, tuple[int, ...]] = {}  # flexible masks of jobs whose allocation has none
+        self.flexible = self._flexible(rows, base_gpus)
+        count = len(self.cluster.nodes)
+        self.flexible_on: IntArray = np.bincount(self.flexible.node, self.flexible.gpus, count).astype(
+            np.int64
+        )
+
+    def _flexible(self, rows: IntArray, base_gpus: IntArray) -> Flexible:
+        placement, ids = self.snapshot.placement, self.snapshot.jobs.ids
+        at = rows.tolist()
+        held = [placement[ids[row]] for row in at]
+        for row, one, base in zip(at, held, base_gpus[rows].tolist(), strict=True):
+            if base >= 0 and sum(mask.bit_count() for mask in one.flexible) != one.gpus - base:
+                self.marks[row] = _marked(one, base)
+        masks = [self.marks.get(row, one.flexible) for row, one in zip(at, held, strict=True)]
+        marked = [place for place, mask in enumerate(masks) if any(mask)]
+        row = np.repeat(rows[marked], [len(masks[place]) for place in marked])
+        node = ints(list(chain.from_iterable(held[place].nodes for place in marked)))
+        mask = ints(list(chain.from_iterable(masks[place] for place in marked)))
+        gpus = np.bitwise_count(mask).astype(np.int64)
+        some = gpus > 0
+        return Flexible(row[some], node[some], gpus[some])
+
+    def room(self, kind: int) -> int:
+        """GPUs of a type for base workers: idle, or held by flexible workers."""
+        nodes = self.nodes_of[kind]
+        return int(self.free[nodes].sum() + self.flexible_on[nodes].sum())
+
+    def slots(self, kind: int, each: int) -> int:
+        """Base workers of so many GPUs that could be put on nodes of a type."""
+        nodes = self.nodes_of[kind]
+        return int(((self.free[nodes] + self.flexible_on[nodes]) // each).sum())
+
+    def idle_for_flexible(self, kind: int) -> int:
+        """Idle GPUs of a type on nodes that may host flexible workers."""
+        nodes = self.nodes_of[kind]
+        return int(self.free[nodes][self._may_host_flexible(nodes)].sum())
+
+    def put_base(self, row: int, workers: Mapping[int, int]) -> bool:
+        """Put base workers on nodes of each type; False, and nothing done, where there is no room.
+
+        workers: by type. Where idle GPUs do not suffice, flexible workers make room: on servers that host
+        either sort all of them, else as many as need be.
+        """
+        each = int(self.each[row])
+        found: dict[int, int] = {}  # workers by node
+        for kind, count in workers.items():
+            some = self._for_base(kind, each, count)
+            limit = self.cluster.types[kind].max_nodes_per_job
+            if some is None or (limit and len(some) > limit):
+                return False
+            found |= some
+        for node, count in found.items():
+            missing = count * each - int(self.free[node])
+            if missing > 0 or (self.apart[node] and self.flexible_on[node]):
+                self._evict(node, int(self.flexible_on[node]) if self.apart[node] else missing)
+            self.free[node] -= count * each
+        self.base[row] = {node: count * each for node, count in found.items()}
+        self.extra[row] = {}
+        return True
+
+    def _for_base(self, kind: int, each: int, workers: int) -> Counts | None:
+        nodes = self.nodes_of[kind]
+        free, flexible = self.free[nodes], self.flexible_on[nodes]
+        idle = free // each
+        idle[self.apart[nodes] & (flexible > 0)] = 0
+        found = _filled(nodes, idle, self._tightest_first(nodes), workers)
+        missing = workers - sum(found.values())
+        if missing:
+            more = (free + flexible) // each - idle
+            fewest = np.where(self.apart[nodes], flexible, free + flexible)
+            taken = _filled(nodes, more, fewest.argsort(kind="stable"), missing)
+            if sum(taken.values()) < missing:
+                return None
+            found = {node: found.get(node, 0) + taken.get(node, 0) for node in [*found, *taken]}
+        return found
+
+    def add_flexible(self, row: int, kind: int, gpus: int) -> int:
+        """Give a job up to so many more GPUs for flexible workers of a type; how many there was room for."""
+        each = int(self.each[row])
+        nodes = self.nodes_of[kind]
+        slots = self.free[nodes] // each
+        slots[~self._may_host_flexible(nodes)] = 0
+        found = _filled(nodes, slots, self._tightest_first(nodes), gpus // each)
+        unit = each * int(self.cluster.stand_ins[kind])
+        excess = sum(found.values()) * each % unit // each  # workers that are no whole one as asked for
+        for node in reversed(list(found)):
+            found[node] -= (fewer := min(excess, found[node]))
+            excess -= fewer
+        limit = self.cluster.types[kind].max_nodes_per_job
+        self._touch(row)
+        extra = self.extra[row]
+        holds = {node for node in (*self.base[row], *extra) if self.cluster.kind[node] == kind}
+        if limit and len(holds | {node for node, count in found.items() if count}) > limit:
+            return 0
+        for node, count in found.items():
+            if count:
+                self._change(row, node, count * each)
+        return sum(found.values()) * each
+
+    def drop_flexible(self, row: int, kind: int, gpus: int) -> None:
+        """Take back so many GPUs of a job's flexible workers of a type: where it has fewest first."""
+        self._touch(row)
+        own = [node for node in self.extra[row] if self.cluster.kind[node] == kind]
+        for node in sorted(own, key=lambda node: (self.extra[row][node], -node)):
+            fewer = min(gpus, self.extra[row][node])
+            self._change(row, node, -fewer)
+            gpus -= fewer
+
+    def extra_gpus(self, row: int, kind: int) -> int:
+        """GPUs of flexible workers of a type that a job has in the draft, once it has been touched."""
+        return sum(gpus for node, gpus in self.extra[row].items() if self.cluster.kind[node] == kind)
+
+    def pins(self) -> dict[int, Pinned]:
+        """Exactly where each job is that runs and differs from the snapshot. GPUs that stay are the same."""
+        changed = [row for row in self.base if self._before(row) != (self.base[row], self.extra[row])]
+        busy = {node: int(self.snapshot.placement.busy[node]) for row in changed for node in self._all(row)}
+        for row in changed:
+            for node, mask in self._masks(row)[0].items():
+                busy[node] &= ~mask
+        kept = {row: self._kept(row) for row in changed if self.base[row]}
+        for masks in kept.values():
+            for node, (base, extra) in masks.items():
+                busy[node] |= base | extra
+        return {row: self._named(row, masks, busy) for row, masks in kept.items()}
+
+    def _kept(self, row: int) -> dict[int, tuple[int, int]]:
+        """By node, the GPUs of base and of flexible workers that a job goes on to hold."""
+        held, flexible = self._masks(row)
+        kept = {}
+        for node in self._all(row):
+            old, old_extra = held.get(node, 0), flexible.get(node, 0)
+            base, extra = self.base[row].get(node, 0), self.extra[row].get(node, 0)
+            first = _up_to(old & ~old_extra, base)
+            kept[node] = first, _up_to(old_extra & ~first, extra)
+        return kept
+
+    def _named(self, row: int, kept: dict[int, tuple[int, int]], busy: Counts) -> Pinned:
+        nodes, masks, flexible = [], [], []
+        for node in sorted({*self.base[row], *self.extra[row]}):
+            base, extra = kept[node]
+            full = (1 << int(self.cluster.node_gpus[node])) - 1
+            more = lowest_gpus(full & ~busy[node], self.base[row].get(node, 0) - base.bit_count())
+            busy[node] |= more
+            base |= more
+            more = lowest_gpus(full & ~busy[node], self.extra[row].get(node, 0) - extra.bit_count())
+            busy[node] |= more
+            extra |= more
+            nodes.append(node)
+            masks.append(base | extra)
+            flexible.append(extra)
+        gpus = tuple(mask.bit_count() for mask in masks)
+        return Pinned(tuple(nodes), gpus, tuple(masks), (), tuple(flexible) if any(flexible) else ())
+
+    def _tightest_first(self, nodes: IntArray) -> IntArray:
+        free = self.free[nodes]
+        return np.where(free == self.cluster.node_gpus[nodes], np.iinfo(np.int64).max, free).argsort(
+            kind="stable"
+        )
+
+    def _may_host_flexible(self, nodes: IntArray) -> BoolArray:
+        base = self.cluster.node_gpus[nodes] - self.free[nodes] - self.flexible_on[nodes]
+        allowed: BoolArray = ~self.apart[nodes] | (base == 0)
+        return allowed
+
+    def _evict(self, node: int, gpus: int) -> None:
+        """Take back at least so many GPUs of flexible workers of a node, whole workers of the latest jobs."""
+        rows = self.flexible.row[self.flexible.node == node].tolist()
+        rows += [row for row, extra in self.extra.items() if extra.get(node, 0) and row not in rows]
+        for row in sorted(rows, reverse=True):
+            if gpus <= 0:
+                return
+            self._touch(row)
+            each = int(self.each[row])
+            fewer = min(-(-gpus // each) * each, self.extra[row].get(node, 0))
+            self._change(row, node, -fewer)
+            gpus -= fewer
+
+    def _change(self, row: int, node: int, gpus: int) -> None:
+        if gpus:
+            left = self.extra[row].get(node, 0) + gpus
+            self.extra[row][node] = left
+            if not left:
+                del self.extra[row][node]
+            self.free[node] -= gpus
+            self.flexible_on[node] += gpus
+
+    def _touch(self, row: int) -> None:
+        if row not in self.base:
+            self.base[row], self.extra[row] = self._before(row)
+
+    def _before(self, row: int) -> tuple[Counts, Counts]:
+        held, flexible = self._masks(row)
+        base = {node: count for node, mask in held.items() if (count := _more(mask, flexible.get(node, 0)))}
+        return base, {node: mask.bit_count() for node, mask in flexible.items() if mask}
+
+    def _masks(self, row: int) -> tuple[Counts, Counts]:
+        """GPUs that a job holds in the snapshot, and those of its flexible workers, as masks by node."""
+        held = self.snapshot.placement.get(self.snapshot.jobs.ids[row])
+        if held is None:
+            return {}, {}
+        flexible = self.marks.get(row, held.flexible)
+        return dict(zip(held.nodes, held.masks, strict=True)), dict(zip(held.nodes, flexible, strict=False))
+
+    def _all(self, row: int) -> list[int]:
+        held, _ = self._masks(row)
+        return sorted({*held, *self.base[row], *self.extra[row]})
+
+
+def _filled(nodes: IntArray, slots: IntArray, order: IntArray, workers: int) -> Counts:
+    """Workers by node when so many, or as many as there are slots for, fill nodes in an order."""
+    if workers <= 0:
+        return {}
+    reached = slots[order].cumsum()
+    last = int(reached.searchsorted(workers))
+    used = order[: last + 1]
+    count = slots[used]
+    if last < len(order):
+        count[-1] -= int(reached[last]) - workers
+    some = count > 0
+    return dict(zip(nodes[used[some]].tolist(), count[some].tolist(), strict=True))
+
+
+def _marked(held: Allocation, base: int) -> tuple[int, ...]:
+    """Flexible masks for an allocation that has none of that size: the last GPUs of the last nodes."""
+    extra = max(held.gpus - base, 0)
+    flexible = []
+    for mask in reversed(held.masks):
+        count = min(mask.bit_count(), extra)
+        flexible.append(mask & ~lowest_gpus(mask, mask.bit_count() - count))
+        extra -= count
+    return tuple(reversed(flexible))
+
+
+def _up_to(mask: int, gpus: int) -> int:
+    return lowest_gpus(mask, min(gpus, mask.bit_count()))
+
+
+def _more(mask: int, than: int) -> int:
+    return (mask & ~than).bit_count()
