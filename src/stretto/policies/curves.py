@@ -52,19 +52,22 @@ class Sizes:
 
     jobs: JobTable
     most: IntArray  # (types,) GPUs of each type that one job can hold at most
+    stand_ins: IntArray  # (types,) of them that take the place of one asked for
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> "Sizes":
         """Curves within each job's range and the cluster."""
-        return cls(snapshot.jobs, most_gpus_of_one_job(snapshot.cluster))
+        return cls(snapshot.jobs, most_gpus_of_one_job(snapshot.cluster), snapshot.cluster.stand_ins)
 
     def curve(self, row: int, kind: int) -> Curve:
         """The counts within a job's range, and what one job can hold, at which it runs on one type."""
         jobs = self.jobs
         if not jobs.allowed_kinds[row, kind]:
             return NO_CURVE
-        most = min(int(jobs.max_gpus[row]), int(self.most[kind]))
-        return _curve(jobs.tables[row], kind, int(jobs.min_gpus[row]), most, jobs[row].gpus_per_worker)
+        each = int(self.stand_ins[kind])
+        most = min(int(jobs.max_gpus[row]) * each, int(self.most[kind]))
+        step = int(jobs.gpus_per_worker[row]) * each
+        return _curve(jobs.tables[row], kind, int(jobs.min_gpus[row]) * each, most, step)
 
 
 @lru_cache(maxsize=65_536)
@@ -100,9 +103,9 @@ def reasons_by_range(
 
     unknown: rows of which no speed is known on any type.
     """
-    jobs, allowed = snapshot.jobs, snapshot.jobs.allowed_kinds
-    most = np.where(allowed, most_gpus_of_one_job(snapshot.cluster), 0).max(axis=1)
-    idle = np.where(allowed, np.array(left), 0).max(axis=1)
+    jobs, allowed, stand_ins = snapshot.jobs, snapshot.jobs.allowed_kinds, snapshot.cluster.stand_ins
+    most = np.where(allowed, most_gpus_of_one_job(snapshot.cluster) // stand_ins, 0).max(axis=1)
+    idle = np.where(allowed, np.array(left) // stand_ins, 0).max(axis=1)
     code = np.where(jobs.min_gpus <= idle, int(Why.BEHIND_IN_ORDER), int(Why.NO_FREE_GPUS))
     if unknown is not None:
         code[unknown] = int(Why.NOT_PROFILED)

@@ -221,6 +221,8 @@ class _Desk:
             if gpus[one.row] == 0:
                 self._upgrade(one, of, gpus)
         self._start(others, gpus, kind)
+        if not self.free[:, 0].any():
+            return
         offers = [
             offer
             for row in np.flatnonzero((gpus > 0) & ~kept).tolist()

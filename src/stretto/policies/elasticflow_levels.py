@@ -1,6 +1,6 @@
 """The counts that ElasticFlow gives a job: powers of two at which more GPUs make it faster."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
@@ -26,6 +26,7 @@ class LevelsOf:
     """The levels of a snapshot's jobs, made when they are looked at."""
 
     sizes: Sizes
+    known: dict[tuple[int, int], Levels | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> "LevelsOf":
@@ -34,7 +35,10 @@ class LevelsOf:
 
     def __call__(self, row: int, kind: int) -> Levels | None:
         """Those of a job on a type; None where it cannot run there."""
-        return _levels(self.sizes.curve(row, kind), int(self.sizes.jobs.gpus[row]))
+        if (row, kind) not in self.known:
+            asked = int(self.sizes.jobs.gpus[row]) * int(self.sizes.stand_ins[kind])
+            self.known[row, kind] = _levels(self.sizes.curve(row, kind), asked)
+        return self.known[row, kind]
 
 
 @lru_cache(maxsize=65_536)

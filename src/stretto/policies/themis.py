@@ -207,11 +207,10 @@ class _Bids:
         served = finish_time_ratio(elapsed_s[:, None], remaining_s[:, None] * slower, ideal_s[:, None])
         soonest = finish_time_ratio(elapsed_s, remaining_s, ideal_s)
         unserved = finish_time_ratio(elapsed_s + policy.lease_s, remaining_s, ideal_s)
-        step = np.array([job.gpus_per_worker for job in jobs.requests.jobs], dtype=np.int64)[jobs.rows]
         return cls(
             jobs.gpus,
             jobs.min_gpus,
-            step,
+            jobs.gpus_per_worker,
             possible,
             np.maximum(served, LEAST_RATIO),
             np.maximum(unserved, LEAST_RATIO),
