@@ -24,7 +24,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "place": {"model", "solve", "settings"},
     "scheduler": {"model"},
     "lend": {"model", "solve", "settings"},
-    "traces": {"model", "catalogue"},
+    "traces": {"model", "catalogue", "settings"},
     "clusters": {"model"},
     "catalogue": {"model", "estimate"},
     "sim": {"model", "estimate", "place", "scheduler", "lend", "traces", "clusters", "catalogue"},

@@ -6,8 +6,9 @@ from math import isnan
 from pathlib import Path
 from typing import Any
 
-from stretto.clusters import built_in_clusters, read_cluster
+from stretto.clusters import built_in_clusters, read_cluster_file
 from stretto.estimate.estimators import OnlineGoodput
+from stretto.experiments.lenders import lending_of
 from stretto.model import InputError, Policy
 from stretto.model.spelling import did_you_mean
 from stretto.policies.registry import load_policy, policy_class
@@ -18,9 +19,10 @@ from stretto.sim.run import Record, Setup, scheduler_of, simulate, world_of
 from stretto.sim.settings import Fidelity, SimSettings
 from stretto.sim.truth.profiles import read_profiles
 from stretto.traces import Workload, check_against, make_workload, read_trace
+from stretto.traces.recipes import MARK, base_of, prepared
 from stretto.traces.synthetic import is_made
 
-SPACES = ("sim", "policy", "estimate", "place")
+SPACES = ("sim", "policy", "estimate", "place", "lend")
 
 
 @dataclass(frozen=True)
@@ -49,10 +51,11 @@ class RunSpec:
             return str(Path(name).resolve()) if name and Path(name).exists() else name
 
         file, colon, attribute = self.policy.rpartition(":")
+        base, recipes = base_of(self.trace)
         return replace(
             self,
             cluster=self.cluster if self.cluster in built_in_clusters() else absolute(self.cluster),
-            trace=absolute(self.trace),
+            trace=MARK.join((absolute(base), *recipes)),
             policy=absolute(file) + colon + attribute,
             profiles=absolute(self.profiles),
         )
@@ -93,8 +96,10 @@ def setup_of(spec: RunSpec) -> Setup:
     sim = _sim_settings(spec)
     policy = _policy(spec, sim)
     place = spec.of("place")
+    file = read_cluster_file(spec.cluster)
+    lending, lenders = lending_of(spec.of("lend"), file, spec.seed)
     setup = Setup(
-        cluster=read_cluster(spec.cluster),
+        cluster=file.cluster,
         policy=policy,
         sim=sim,
         profiles=read_profiles(Path(spec.profiles)) if spec.profiles else None,
@@ -102,6 +107,8 @@ def setup_of(spec: RunSpec) -> Setup:
         placer_settings=place,
         estimate_settings=settings_of(OnlineGoodput, spec.of("estimate"), space="estimate"),
         seed=spec.seed,
+        lending=lending,
+        lenders=lenders,
     )
     scheduler_of(setup)  # what is wrong with a placer, an estimator or a period is said now, not later
     _ = policy.triggers
@@ -118,10 +125,15 @@ def run_spec(
 
 
 def _workload(spec: RunSpec) -> Workload:
-    """The trace; a made one that names no seed of its own is made with the seed of the run."""
-    if is_made(spec.trace) and "seed=" not in spec.trace:
-        return make_workload(spec.trace, seed=spec.seed)
-    return read_trace(spec.trace, skip_bad=spec.skip_bad)
+    """The trace after its recipes; a made one that names no seed of its own has the seed of the run."""
+    base, recipes = base_of(spec.trace)
+    if is_made(base) and "seed=" not in base:
+        workload = make_workload(base, seed=spec.seed)
+    else:
+        workload = read_trace(base, skip_bad=spec.skip_bad)
+    for recipe in recipes:
+        workload = prepared(workload, recipe)
+    return replace(workload, name=MARK.join((workload.name, *recipes)))
 
 
 def _trainable(workload: Workload, setup: Setup) -> Workload:

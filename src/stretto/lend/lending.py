@@ -47,6 +47,11 @@ class CapacityLoaning:
             raise InputError(f"lend.period_s must be a finite number > 0, got {self.period_s:g}")
         object.__setattr__(self, "_looks_ahead", FORECASTS[self.forecast]())
 
+    @property
+    def foresight(self) -> bool:
+        """Whether it must be shown what lenders will use next."""
+        return self.forecast == "oracle"
+
     def settle(self, snapshot: Snapshot) -> Loans:
         """Which nodes are usable from now on, and what is left of the placement."""
         usable = snapshot.usable.copy()

@@ -1,0 +1,57 @@
+"""From settings and a cluster file to who lends, how much of it they need themselves, and by which rule."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from stretto.clusters.demand import PERIOD_S, made_demand, read_demand
+from stretto.clusters.parse import ClusterFile, Lender
+from stretto.lend import CapacityLoaning
+from stretto.model import FloatArray, InputError
+from stretto.settings import settings_of
+from stretto.sim.lenders import SimulatedLender
+from stretto.traces.datasets import data_folder
+
+MADE = "synthetic"  # instead of a file: demand made with the seed of the run
+
+
+def lending_of(
+    settings: Mapping[str, str], file: ClusterFile, seed: int
+) -> tuple[CapacityLoaning | None, tuple[SimulatedLender, ...]]:
+    """The rule and the lenders; none of both where no setting of `lend` is given.
+
+    `lend.demand` is a file, the name of one among the public data sets of inference demand, or `synthetic`; it
+    holds for every lender, before what the cluster file says. InputError for what is wrong.
+    """
+    if not settings:
+        return None, ()
+    if not file.lenders:
+        raise InputError(f"lend.{next(iter(settings))}: cluster {file.cluster.name} has no lenders")
+    chosen = dict(settings)
+    demand = chosen.pop("demand", "")
+    lending = CapacityLoaning(**settings_of(CapacityLoaning, chosen, space="lend"))
+    return lending, tuple(_simulated(lender, file, demand or lender.demand, seed) for lender in file.lenders)
+
+
+def _simulated(lender: Lender, file: ClusterFile, demand: str, seed: int) -> SimulatedLender:
+    nodes = [row for row, node in enumerate(file.cluster.nodes) if node.lender == lender.name]
+    if not demand:
+        raise InputError(
+            f"lender {lender.name}: expected its demand over time, a file or {MADE!r}, as lend.demand or in the "
+            "cluster file"
+        )
+    period_s, share = (PERIOD_S, made_demand(seed=seed)) if demand == MADE else _read(demand)
+    return SimulatedLender(lender.name, np.array(nodes, dtype=np.int64), lender.headroom, period_s, share)
+
+
+def _read(demand: str) -> tuple[float, FloatArray]:
+    if Path(demand).exists():
+        return read_demand(Path(demand))
+    folder = data_folder(None)
+    for ending in (".csv", ".csv.gz"):
+        if folder is not None and (folder / "inference" / f"{demand}{ending}").exists():
+            return read_demand(folder / "inference" / f"{demand}{ending}")
+    raise InputError(
+        f"demand {demand!r}: expected a file, {MADE!r}, or a series in the folder inference of the public data sets"
+    )

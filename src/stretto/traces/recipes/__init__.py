@@ -1,0 +1,49 @@
+"""Workloads made fit for an experiment: labels, ranges and deadlines that a trace does not have.
+
+A trace name may be followed by recipes, as in `chronus-mix2@cornucopia:mislabelled=0.05,seed=1`. What a recipe
+draws is drawn from a seed of its own, and the workload says in its source what was added.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stretto.model import InputError
+from stretto.model.spelling import did_you_mean
+from stretto.settings import settings_of
+from stretto.traces.workload import Workload
+
+MARK = "@"  # between the name of a trace and that of a recipe
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A function of a workload, and the frozen dataclass of its parameters."""
+
+    parameters: type
+    prepare: Callable[[Workload, Any], Workload]
+    about: str  # one line for people
+
+
+RECIPES: Mapping[str, Recipe] = {}
+
+
+def prepared(workload: Workload, recipe: str) -> Workload:
+    """The workload after a recipe `NAME:key=value,…`; InputError for what is wrong with the words."""
+    name, _, text = recipe.partition(":")
+    if name not in RECIPES:
+        raise InputError(f"unknown recipe {name!r}, {did_you_mean(name, RECIPES)}")
+    given: dict[str, str] = {}
+    for part in text.split(",") if text else []:
+        key, equals, value = part.partition("=")
+        if not equals or key in given:
+            raise InputError(f"recipe {name}: parameters must be key=value, each once, got {part!r}")
+        given[key] = value
+    found = RECIPES[name]
+    return found.prepare(workload, found.parameters(**settings_of(found.parameters, given, space=name)))
+
+
+def base_of(trace: str) -> tuple[str, list[str]]:
+    """(name of the trace, recipes that follow it)."""
+    base, *recipes = trace.split(MARK)
+    return base, recipes
