@@ -1,0 +1,291 @@
+"""How ONES breeds schedules: genomes that name the job on every GPU, a whole population at once.
+
+ONES (Bian et al., SC 2021), section 3.2.2. A genome is a row over the GPUs; an entry is the row of a job, or
+IDLE. Batch sizes are no genes: they follow from a job's limit and its count, as do the costs of counts.
+
+A generation costs O(K G log G) to pack, O(K (J + G)) for every step of filling and O(K² J) to score, for K
+members, G GPUs and J jobs: with K = G, as the paper suggests, it grows with the square of the cluster.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from stretto.model import BoolArray, FloatArray, IntArray
+
+IDLE = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Field:
+    """What schedules are made of: GPUs by type and node, and jobs that each keep to one type."""
+
+    segment: IntArray  # (gpus,) the GPU type, not falling: the GPUs of a type stand together
+    node: IntArray  # (gpus,) those of a node stand together
+    per_node: IntArray  # (types,) GPUs of the largest node
+    home: IntArray  # (jobs,) the type to which a job keeps
+    cost: FloatArray  # (jobs, 2, gpus + 1) φ = c/X: GPU-seconds a sample on one node and on several; 0 at 0
+    fit: IntArray  # (jobs, gpus + 1) the most GPUs, of so many, that a job may hold
+    kept: IntArray  # (jobs, gpus + 1) what its limit leaves of so many
+    grown: IntArray  # (jobs, gpus + 1) on how many it would use up its limit; of 0: as it would start
+    least: IntArray  # (jobs,) fewest GPUs that it may hold
+    executed_s: FloatArray  # (jobs,)
+
+    @cached_property
+    def ends(self) -> IntArray:
+        """(types,) the first GPU behind those of each type."""
+        return np.searchsorted(self.segment, np.arange(len(self.per_node)), side="right")
+
+    @cached_property
+    def packed_cost(self) -> FloatArray:
+        """(jobs, gpus + 1) of a count on as few nodes as can be."""
+        fits = np.arange(self.cost.shape[2]) <= self.per_node[self.home][:, None]
+        return np.where(fits, self.cost[:, 0], self.cost[:, 1])
+
+    @property
+    def jobs(self) -> int:
+        """How many take part."""
+        return len(self.home)
+
+
+@dataclass(frozen=True, eq=False)
+class Belief:
+    """How far each job has come: what is left of it is drawn, or its expectation taken."""
+
+    processed: FloatArray  # (jobs,) samples, at least one epoch
+    alpha: FloatArray  # (jobs,) of the progress ρ ~ Be(α, β)
+    beta: FloatArray  # (jobs,)
+
+    def drawn(self, times: int, rng: np.random.Generator) -> FloatArray:
+        """(times, jobs) samples left, Y = Y_processed (1/ρ - 1), equation 7."""
+        progress = rng.beta(self.alpha, self.beta, (times, len(self.alpha)))
+        return self.processed * (1.0 / np.maximum(progress, 1e-9) - 1.0)
+
+    @property
+    def expected(self) -> FloatArray:
+        """(jobs,) samples left at the mean of ρ, α / (α + β)."""
+        return self.processed * self.beta / self.alpha
+
+
+def counts_of(genomes: IntArray, jobs: int) -> IntArray:
+    """(members, jobs) GPUs of every job."""
+    members = len(genomes)
+    flat = genomes + 1 + np.arange(members)[:, None] * (jobs + 1)
+    return np.bincount(flat.ravel(), minlength=members * (jobs + 1)).reshape(members, jobs + 1)[:, 1:]
+
+
+def reordered(field: Field, genomes: IntArray) -> IntArray:
+    """Every type packed: the workers of a job side by side, jobs in the order in which they first occur.
+
+    Idle GPUs come last. Figure 10.
+    """
+    first = _first_places(genomes, field.jobs)
+    rows = np.arange(len(genomes))[:, None]
+    key = np.where(genomes == IDLE, 2 * field.ends[field.segment] - 1, 2 * first[rows, genomes])
+    order = np.argsort(key.astype(np.int32), axis=1, kind="stable")
+    return np.take_along_axis(genomes, order, axis=1)
+
+
+def trimmed(field: Field, genomes: IntArray, allowed: IntArray) -> IntArray:
+    """Without the last occurrences of jobs that have more than `allowed` (jobs, gpus + 1) of their count."""
+    counts = counts_of(genomes, field.jobs)
+    allowance = allowed[np.arange(field.jobs), counts]
+    over = (allowance < counts).any(axis=1)
+    if not over.any():
+        return genomes
+    kept = genomes.copy()
+    rows = genomes[over]
+    by_job = np.argsort(rows, axis=1, kind="stable")
+    inside = np.take_along_axis(rows, by_job, axis=1)
+    place = np.arange(rows.shape[1])
+    starts = np.where(np.diff(inside, axis=1, prepend=-2) != 0, place, 0)
+    number = place - np.maximum.accumulate(starts, axis=1)  # among the workers of its job
+    most = np.concatenate([np.zeros((len(rows), 1), dtype=np.int64), allowance[over]], axis=1)
+    fine = number < np.take_along_axis(most, inside + 1, axis=1)
+    np.put_along_axis(rows, by_job, np.where(fine, inside, IDLE), axis=1)
+    kept[over] = rows
+    return kept
+
+
+def filled(field: Field, genomes: IntArray, left: FloatArray, shunned: BoolArray | None = None) -> IntArray:
+    """Idle GPUs to waiting jobs and to jobs below their limit, until nobody can use any.
+
+    left: (members, jobs) samples left, as drawn. One job after the other: the one whose Δφ_j Y_j is smallest,
+    where φ = c/X is 0 for a waiting job. Figure 7. shunned: (members, jobs) taken only where no other can.
+    """
+    genomes = genomes.copy()
+    jobs = np.arange(field.jobs)
+    active = np.flatnonzero((genomes == IDLE).any(axis=1)) if field.jobs else np.zeros(0, dtype=np.int64)
+    while active.size:
+        rows = genomes[active]
+        idle = rows == IDLE
+        counts = counts_of(rows, field.jobs)
+        room = _idle_by_type(field, idle)[:, field.home]
+        wanted = np.minimum(field.grown[jobs, counts], counts + room)
+        taken = field.fit[jobs, wanted]
+        more = field.packed_cost[jobs, taken] - field.packed_cost[jobs, counts]
+        value = np.where(taken > counts, more * left[active], np.inf)
+        if shunned is not None:
+            others = np.where(shunned[active], np.inf, value)
+            value = np.where(np.isfinite(others).any(axis=1)[:, None], others, value)
+        chosen = value.argmin(axis=1)
+        members = np.arange(len(active))
+        possible = np.isfinite(value[members, chosen])
+        need = np.where(possible, taken[members, chosen] - counts[members, chosen], 0)
+        there = idle & (field.segment == field.home[chosen][:, None])
+        here = there & (np.cumsum(there, axis=1) <= need[:, None])
+        genomes[active] = np.where(here, chosen[:, None], rows)
+        active = active[possible]
+        active = active[(genomes[active] == IDLE).any(axis=1)]
+    return genomes
+
+
+def refreshed(
+    field: Field, genomes: IntArray, new: IntArray, belief: Belief, rng: np.random.Generator
+) -> IntArray:
+    """Schedules brought up to date: limits kept, one place for each of the `new` jobs, idle GPUs filled.
+
+    Where too few are idle, new jobs take GPUs one by one from the job that has run longest (ties: that with
+    most GPUs). Entries of completed jobs must be IDLE already.
+    """
+    genomes = trimmed(field, trimmed(field, genomes, field.kept), field.fit)
+    for job in new.tolist():
+        genomes = _with_a_place_for(field, genomes, job, new)
+    return reordered(field, filled(field, genomes, belief.drawn(len(genomes), rng)))
+
+
+def crossed(first: IntArray, second: IntArray, swapped: BoolArray) -> tuple[IntArray, IntArray]:
+    """Two children of each pair: on every GPU one inherits from the first parent, the other from the second.
+
+    Figure 8. swapped: (pairs, gpus) where the first child inherits from the second parent.
+    """
+    return np.where(swapped, second, first), np.where(swapped, first, second)
+
+
+def mutated(field: Field, genomes: IntArray, struck: BoolArray, left: FloatArray) -> IntArray:
+    """The GPUs of the jobs that were struck (members, jobs) are filled with others. Figure 9."""
+    padded = np.concatenate([np.zeros((len(struck), 1), dtype=np.bool_), struck], axis=1)
+    gone = np.take_along_axis(padded, genomes + 1, axis=1)
+    return filled(field, np.where(gone, IDLE, genomes), left, shunned=struck)
+
+
+def costs_of(field: Field, genomes: IntArray) -> FloatArray:
+    """(members, jobs) φ of every job in packed schedules: GPU-seconds a sample; 0 where it waits."""
+    jobs = np.arange(field.jobs)
+    counts = counts_of(genomes, field.jobs)
+    first = np.where(counts > 0, _first_places(genomes, field.jobs)[:, : field.jobs], 0)
+    last = np.maximum(first + counts - 1, 0)
+    spans = (field.node[first] != field.node[last]).astype(np.int64)
+    return np.asarray(field.cost[jobs, spans, counts])
+
+
+def scores(costs: FloatArray, left: FloatArray) -> FloatArray:
+    """(draws, members) Σ_j Y_j c_j / X_j over the running jobs, equation 8; the smallest is the best.
+
+    costs: (members, jobs), left: (draws, jobs).
+    """
+    return np.asarray(left @ costs.T)
+
+
+def selected(field: Field, pool: IntArray, most: int, belief: Belief, rng: np.random.Generator) -> IntArray:
+    """The next population: for each of `most` draws the best schedule that no earlier draw has taken.
+
+    Equal schedules count once. Best under the expected progress first.
+    """
+    pool = _distinct(pool)
+    costs = costs_of(field, pool)
+    if len(pool) > most:
+        value = scores(costs, belief.drawn(most, rng))
+        taken = np.zeros(most, dtype=np.int64)
+        for draw in range(most):
+            taken[draw] = value[draw].argmin()
+            value[:, taken[draw]] = np.inf
+        pool, costs = pool[taken], costs[taken]
+    best_first = np.argsort(scores(costs, belief.expected[None])[0], kind="stable")
+    return pool[best_first]
+
+
+def random_schedules(field: Field, members: int, rng: np.random.Generator) -> IntArray:
+    """A random job of its type on each GPU."""
+    genomes = np.full((members, len(field.segment)), IDLE, dtype=np.int64)
+    for kind in np.unique(field.home).tolist():
+        there = np.flatnonzero(field.segment == kind)
+        those = np.flatnonzero(field.home == kind)
+        genomes[:, there] = rng.choice(those, (members, len(there)))
+    return genomes
+
+
+def repaired(field: Field, genomes: IntArray, left: FloatArray) -> IntArray:
+    """Possible and packed: no job beyond what it may hold, idle GPUs filled."""
+    return reordered(field, filled(field, trimmed(field, genomes, field.fit), left))
+
+
+def next_generation(
+    field: Field,
+    population: IntArray,
+    most: int,
+    belief: Belief,
+    mutation_rate: float,
+    rng: np.random.Generator,
+) -> IntArray:
+    """`most` schedules, best first: of the population, two children of `most` pairs, and `most` mutants."""
+    first, second, third = rng.integers(len(population), size=(3, most))
+    swapped = rng.random((most, population.shape[1])) < 0.5
+    children = np.concatenate(crossed(population[first], population[second], swapped))
+    struck = rng.random((most, field.jobs)) < mutation_rate
+    mutants = mutated(field, population[third], struck, belief.drawn(most, rng))
+    offspring = repaired(field, np.concatenate([children, mutants]), belief.drawn(3 * most, rng))
+    return selected(field, np.concatenate([population, offspring]), most, belief, rng)
+
+
+def _first_places(genomes: IntArray, jobs: int) -> IntArray:
+    """(members, jobs + 1) where each job first occurs, 0 where it does not; the last column is of IDLE."""
+    first = np.zeros((len(genomes), jobs + 1), dtype=np.int64)
+    starts = np.diff(genomes, axis=1, prepend=IDLE - 1) != 0
+    member, place = np.nonzero(starts)
+    member, place = member[::-1], place[::-1]  # of several assignments the last one stands: the first place
+    first[member, genomes[member, place]] = place
+    return first
+
+
+def _idle_by_type(field: Field, idle: BoolArray) -> IntArray:
+    """(members, types) idle GPUs."""
+    so_far = np.concatenate([np.zeros((len(idle), 1), dtype=np.int64), np.cumsum(idle, axis=1)], axis=1)
+    return np.diff(so_far[:, field.ends], axis=1, prepend=0)
+
+
+def _with_a_place_for(field: Field, genomes: IntArray, job: int, new: IntArray) -> IntArray:
+    """The least GPUs for one job, idle ones first, else those of whoever has run longest."""
+    need, home = int(field.least[job]), int(field.home[job])
+    there = field.segment == home
+    may_lose = field.home == home
+    may_lose[new] = False
+    genomes = genomes.copy()
+    while True:
+        counts = counts_of(genomes, field.jobs)
+        idle = ((genomes == IDLE) & there).sum(axis=1)
+        short = (counts[:, job] == 0) & (idle < need)
+        victims = np.where(may_lose & (counts > 0), field.executed_s, -1.0)
+        ties = np.where(victims == victims.max(axis=1, keepdims=True), counts, -1)
+        victim = ties.argmax(axis=1)
+        short &= victims.max(axis=1) >= 0
+        if not short.any():
+            break
+        held = counts[np.arange(len(genomes)), victim]
+        left = field.fit[victim, np.maximum(held - 1, 0)]
+        number = np.cumsum(genomes == victim[:, None], axis=1)
+        lost = short[:, None] & (genomes == victim[:, None]) & (number > left[:, None])
+        genomes[lost] = IDLE
+    gives = (counts[:, job] == 0) & (idle >= need)
+    here = (genomes == IDLE) & there & gives[:, None]
+    genomes[here & (np.cumsum(here, axis=1) <= need)] = job
+    return genomes
+
+
+def _distinct(pool: IntArray) -> IntArray:
+    """Without repetitions, in the order of first occurrence."""
+    rows = np.ascontiguousarray(pool.astype(np.int16))
+    whole = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
+    _, first = np.unique(whole, return_index=True)
+    return pool[np.sort(first)]
