@@ -1,0 +1,114 @@
+"""Cells on nodes: which GPUs exactly, without moving anybody who stays.
+
+UniSched (TPDS 2024), section III-C3 and proposition 1: larger cells are given first, each cut out of the
+smallest free cell that holds it. Cells are aligned blocks of a power of two of GPUs, as bits of an integer.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stretto.model import IntArray, Pinned, lowest_gpus
+
+LEVELS = 6  # cells of 1 to 32 GPUs: a node has at most 62
+ALIGNED = tuple(sum(1 << at for at in range(0, 62, 1 << level)) for level in range(LEVELS + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What one job is to get."""
+
+    gpus: int
+    nodes: int = 0  # one GPU on each of so many nodes; 0: consolidated
+    spreads: bool = True  # takes any free GPUs where no such cells are free
+
+
+def give_cells(free: IntArray, node_gpus: IntArray, asks: list[Ask]) -> list[Pinned | None]:
+    """A place for each ask, in their order; None where there is none. Larger ones should come first.
+
+    free: (nodes,) bit g set where GPU g may be taken; what is given is taken out of it.
+    """
+    return [_give(free, node_gpus, ask) for ask in asks]
+
+
+def _give(free: IntArray, node_gpus: IntArray, ask: Ask) -> Pinned | None:
+    if ask.nodes:
+        return _apart(free, ask.nodes)
+    largest = int(node_gpus[free.nonzero()[0]].max(initial=0))
+    if not largest:
+        return None
+    whole = 1 << (largest.bit_length() - 1)
+    found = _one_cell(free, ask.gpus) if ask.gpus <= whole else _whole_nodes(free, ask.gpus, whole)
+    return found or (_anywhere(free, ask.gpus) if ask.spreads else None)
+
+
+def _one_cell(free: IntArray, gpus: int) -> Pinned | None:
+    """The lowest GPUs of the next power of two, cut from the smallest free cell that holds it."""
+    level = (gpus - 1).bit_length()
+    whole = free
+    for below in range(level):
+        whole = whole & (whole >> (1 << below)) & ALIGNED[below + 1]
+    for above in range(level, LEVELS):
+        merged = whole & (whole >> (1 << above)) & ALIGNED[above + 1]
+        alone = whole & ~(merged | merged << (1 << above))
+        node = int((alone != 0).argmax())
+        if alone[node]:
+            first = int(alone[node] & -alone[node])
+            return _take(free, {node: first * ((1 << gpus) - 1)})
+        whole = merged
+    return None
+
+
+def _whole_nodes(free: IntArray, gpus: int, whole: int) -> Pinned | None:
+    """So many nodes with all of a largest cell free, and one cell for the rest."""
+    count, rest = divmod(gpus, whole)
+    block = (1 << whole) - 1
+    nodes = np.flatnonzero((free & block) == block)[:count].tolist()
+    if len(nodes) < count:
+        return None
+    masks = dict.fromkeys(nodes, block)
+    if rest:
+        others = free.copy()
+        others[nodes] = 0
+        last = _one_cell(others, rest)
+        if last is None:
+            return None
+        masks[last.nodes[0]] = last.masks[0]
+    return _take(free, masks)
+
+
+def _anywhere(free: IntArray, gpus: int) -> Pinned | None:
+    """On the node that fits most tightly, else on as few nodes as can be."""
+    count = np.bitwise_count(free).astype(np.int64)
+    fits = np.flatnonzero(count >= gpus)
+    if fits.size:
+        node = int(fits[count[fits].argmin()])
+        return _take(free, {node: lowest_gpus(int(free[node]), gpus)})
+    if int(count.sum()) < gpus:
+        return None
+    masks = {}
+    for node in np.argsort(-count, kind="stable").tolist():
+        part = min(gpus, int(count[node]))
+        masks[node] = lowest_gpus(int(free[node]), part)
+        gpus -= part
+        if not gpus:
+            break
+    return _take(free, masks)
+
+
+def _apart(free: IntArray, nodes: int) -> Pinned | None:
+    """One GPU on each of the nodes with fewest free GPUs."""
+    count = np.bitwise_count(free).astype(np.int64)
+    some = np.flatnonzero(count)
+    if len(some) < nodes:
+        return None
+    chosen = some[np.argsort(count[some], kind="stable")][:nodes].tolist()
+    return _take(free, {node: lowest_gpus(int(free[node]), 1) for node in chosen})
+
+
+def _take(free: IntArray, masks: dict[int, int]) -> Pinned:
+    nodes = tuple(sorted(masks))
+    for node in nodes:
+        free[node] &= ~masks[node]
+    named = tuple(masks[node] for node in nodes)
+    return Pinned(nodes, tuple(mask.bit_count() for mask in named), named)
