@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+from itertools import pairwise
 from math import isfinite
 from pathlib import Path
 
@@ -15,7 +16,7 @@ JITTER = 1e-3  # of a period; chosen: stamps of one series may be rounded
 
 
 def read_demand(path: Path) -> tuple[float, FloatArray]:
-    """(period in s, (periods,) share of the servers in use) of a file with the columns timestamp_s, demand_fraction.
+    """(period in s, (periods,) share of the servers in use) of a file with timestamp_s and demand_fraction.
 
     Raises InputError for missing columns, gaps, and shares that are below 0 or above all that there is.
     """
@@ -23,22 +24,22 @@ def read_demand(path: Path) -> tuple[float, FloatArray]:
     if len(stamps) < 2:
         raise InputError(f"{path}: expected at least two times, got {len(stamps)}")
     period_s = stamps[1] - stamps[0]
-    for line, (before, after) in enumerate(zip(stamps, stamps[1:], strict=False), start=3):
+    for line, (before, after) in enumerate(pairwise(stamps), start=3):
         if not abs(after - before - period_s) <= JITTER * abs(period_s) or period_s <= 0:
             raise InputError(
-                f"{path} line {line}: timestamp_s must be {before + abs(period_s):g}, {abs(period_s):g} s after "
-                f"the line before, got {after:g}"
+                f"{path} line {line}: timestamp_s must be {before + abs(period_s):g}, "
+                f"{abs(period_s):g} s after the line before, got {after:g}"
             )
     for line, share in enumerate(shares, start=2):
         if not 0 <= share <= 1:
             raise InputError(
-                f"{path} line {line}: demand_fraction must be a share of the servers from 0 to 1, got {share:g}"
+                f"{path} line {line}: demand_fraction must be a share of the servers, 0 to 1, got {share:g}"
             )
     return float(period_s), np.array(shares)
 
 
 def made_demand(days: float = 30.0, seed: int = 0) -> FloatArray:
-    """(periods of 5 minutes,) a made series with a daily and a weekly cycle, bursts, and Lyra's published range.
+    """(periods of 5 minutes,) a made series with a daily and a weekly cycle and bursts, in Lyra's range.
 
     Between 0.42 and 0.95 of the servers, 0.65 on average (Lyra, figure 1).
     """

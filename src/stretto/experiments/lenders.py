@@ -21,8 +21,8 @@ def lending_of(
 ) -> tuple[CapacityLoaning | None, tuple[SimulatedLender, ...]]:
     """The rule and the lenders; none of both where no setting of `lend` is given.
 
-    `lend.demand` is a file, the name of one among the public data sets of inference demand, or `synthetic`; it
-    holds for every lender, before what the cluster file says. InputError for what is wrong.
+    `lend.demand` is a file, the name of one among the public data sets of inference demand, or `synthetic`;
+    it holds for every lender, before what the cluster file says. InputError for what is wrong.
     """
     if not settings:
         return None, ()
@@ -38,8 +38,8 @@ def _simulated(lender: Lender, file: ClusterFile, demand: str, seed: int) -> Sim
     nodes = [row for row, node in enumerate(file.cluster.nodes) if node.lender == lender.name]
     if not demand:
         raise InputError(
-            f"lender {lender.name}: expected its demand over time, a file or {MADE!r}, as lend.demand or in the "
-            "cluster file"
+            f"lender {lender.name}: expected its demand over time, a file or {MADE!r}, "
+            "as lend.demand or in the cluster file"
         )
     period_s, share = (PERIOD_S, made_demand(seed=seed)) if demand == MADE else _read(demand)
     return SimulatedLender(lender.name, np.array(nodes, dtype=np.int64), lender.headroom, period_s, share)
@@ -53,5 +53,6 @@ def _read(demand: str) -> tuple[float, FloatArray]:
         if folder is not None and (folder / "inference" / f"{demand}{ending}").exists():
             return read_demand(folder / "inference" / f"{demand}{ending}")
     raise InputError(
-        f"demand {demand!r}: expected a file, {MADE!r}, or a series in the folder inference of the public data sets"
+        f"demand {demand!r}: expected a file, {MADE!r}, "
+        "or a series in the folder inference of the public data sets"
     )

@@ -1,7 +1,7 @@
 """Workloads made fit for an experiment: labels, ranges and deadlines that a trace does not have.
 
-A trace name may be followed by recipes, as in `chronus-mix2@cornucopia:mislabelled=0.05,seed=1`. What a recipe
-draws is drawn from a seed of its own, and the workload says in its source what was added.
+A trace name may be followed by recipes, as in `chronus-mix2@cornucopia:mislabelled=0.05,seed=1`. What a
+recipe draws is drawn from a seed of its own, and the workload says in its source what was added.
 """
 
 from collections.abc import Callable, Mapping
