@@ -11,6 +11,7 @@ from typing import Any
 from stretto.model import InputError
 from stretto.model.spelling import did_you_mean
 from stretto.settings import settings_of
+from stretto.traces.recipes import cornucopia
 from stretto.traces.workload import Workload
 
 MARK = "@"  # between the name of a trace and that of a recipe
@@ -25,7 +26,11 @@ class Recipe:
     about: str  # one line for people
 
 
-RECIPES: Mapping[str, Recipe] = {}
+RECIPES: Mapping[str, Recipe] = {
+    "cornucopia": Recipe(
+        cornucopia.Cornucopia, cornucopia.prepare, "interactive and batch jobs, elastic up to twice the request"
+    ),
+}
 
 
 def prepared(workload: Workload, recipe: str) -> Workload:
