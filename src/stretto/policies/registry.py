@@ -21,6 +21,7 @@ from stretto.settings import settings_of
 
 POLICIES: dict[str, str] = {
     "cornucopia": "stretto.policies.cornucopia:Cornucopia",
+    "chronus": "stretto.policies.chronus:Chronus",
     "cornucopia": "stretto.policies.cornucopia:Cornucopia",
     "edf": "stretto.policies.edf:EarliestDeadlineFirst",
     "elasticflow": "stretto.policies.elasticflow:ElasticFlow",

@@ -1,0 +1,348 @@
+"""Chronus: leases for jobs with deadlines, best effort in the gaps."""
+
+from dataclasses import dataclass, field, replace
+from math import floor
+from typing import ClassVar
+
+import numpy as np
+
+from stretto.model import (
+    BoolArray,
+    Cluster,
+    Configurations,
+    FloatArray,
+    InputError,
+    IntArray,
+    JobId,
+    Shares,
+    Snapshot,
+    Speeds,
+    Triggers,
+    View,
+    Why,
+    every,
+)
+from stretto.policies.admission import NO_CONFIGURATIONS, admit_anew, most_gpus_of_one_job
+from stretto.policies.chronus_plan import (
+    ROUNDING_S,
+    choose_deadlines,
+    fit_backward,
+    fit_one,
+    leases_before,
+    leases_needed,
+    rounded_up,
+    safe_s,
+)
+
+NEW, BEST_EFFORT, UNACCEPTED = -3, -2, -1  # instead of the number of a deadline
+RESERVED_PART = 8  # chosen: on a small cluster no more than this part is set aside for profiling
+PROFILED_ON = 2  # GPUs of a profiling run [UniSched, section II-B]
+
+
+@dataclass(frozen=True, eq=False)
+class Ledger:
+    """What Chronus remembers of a decision; columns are (jobs,)."""
+
+    lease: int = -1  # the number of the last lease that was given out
+    ids: tuple[JobId, ...] = ()
+    ready_s: FloatArray = field(default_factory=lambda: np.zeros(0))  # when its profile is known
+    step: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # deadline, or as above
+    leased: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))  # holds the current lease
+    profilers_s: FloatArray = field(
+        default_factory=lambda: np.zeros(0)
+    )  # when each GPU for profiling is free
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Demand:
+    """What the jobs with deadlines need, in leases. Columns are (jobs,) or (jobs, steps)."""
+
+    rows: IntArray
+    gpus: IntArray  # rounded up
+    needs: IntArray
+    before: IntArray  # (jobs, steps)
+    reward: FloatArray  # (jobs, steps) 0: no such step, or not in time for it even alone
+
+
+@dataclass(frozen=True)
+class Chronus:
+    """Promise deadlines that a plan of leases can keep, run those jobs late, and others in the gaps.
+
+    Chronus (Gao et al., SoCC 2021). A new job is profiled first, in turn, on GPUs set aside. Then its latest
+    leases before its deadline are looked for beside those of everybody promised before (`fit_backward`);
+    where they are found it is promised the deadline, or else a later one of a soft job, or none. Every
+    `lease_s` the plan is made anew and says who runs; promised deadlines are improved, or rescued, by an
+    integer programme of at most `nodes` nodes where the greedy plan is not the best there can be and no more
+    than `most_planned` jobs are in it. GPUs left over go to jobs without a promise, by least laxity, then to
+    best effort by smallest remaining service, for `be_lease_s` each; then to promised jobs ahead of their
+    plan, who come before best effort where nobody is without a promise. Deadlines of no job: all this is
+    shortest remaining service first, every `be_lease_s`.
+
+    A decision sorts the jobs, n log n; one at a lease costs promised jobs times leases to the last deadline,
+    for array operations, and so does an arrival that does not fit beside the plan as it is. No bound on
+    waiting: best effort waits for ever if promised jobs keep coming, or smaller best-effort jobs.
+
+    Deviations: profiling runs are kept account of, not run (their GPUs are counted out and their jobs wait
+    for the end of the run); a deadline that has become impossible makes a job best effort; placements are
+    not searched (the placer moves jobs to consolidate); on several GPU types the plan counts GPUs alike.
+    """
+
+    lease_s: float = 600.0  # of jobs with deadlines; a multiple of the other [UniSched; published code: 3600]
+    be_lease_s: float = 300.0  # [published code]
+    profiling_s: float = 300.0  # of a profiling run; 0: durations are known on arrival
+    profiling_gpus: int = 16  # set aside, at most [UniSched, section II-B]
+    margin: bool = True  # the published safety factors on remaining times
+    most_planned: int = 100  # jobs in the integer programme; chosen: about a second
+    periods: int = 12  # of that programme; chosen
+    nodes: int = 20  # of its branch and bound; chosen
+
+    name: ClassVar[str] = "chronus"
+    views: ClassVar[frozenset[View]] = frozenset({View.ESTIMATED_DURATION})
+    placer: ClassVar[str] = "buddy"
+    paper: ClassVar[str] = "Chronus (SoCC 2021)"
+
+    def __post_init__(self) -> None:
+        """Check the knobs."""
+        if not 0 < self.be_lease_s <= self.lease_s or self.lease_s % self.be_lease_s:
+            raise InputError(
+                f"lease_s must be a multiple of be_lease_s > 0, got {self.lease_s} and {self.be_lease_s}"
+            )
+        if not (self.profiling_s >= 0 and self.profiling_gpus >= 0):
+            raise InputError(
+                "profiling_s and profiling_gpus must be >= 0, "
+                f"got {self.profiling_s} and {self.profiling_gpus}"
+            )
+        if self.most_planned < 0 or self.periods < 3 or self.nodes < 1:
+            raise InputError(
+                "expected most_planned >= 0, periods >= 3 and nodes >= 1, "
+                f"got {self.most_planned}, {self.periods} and {self.nodes}"
+            )
+
+    @property
+    def triggers(self) -> Triggers:
+        """At the end of every best-effort lease."""
+        return every(self.be_lease_s)
+
+    def configurations(self, cluster: Cluster) -> Configurations:
+        """None: it looks at no speeds."""
+        return NO_CONFIGURATIONS
+
+    def allocate(self, snapshot: Snapshot, speeds: Speeds) -> Shares:
+        """Whole requests: leases first, then the gaps."""
+        jobs = snapshot.jobs
+        within = self._beside_profiling(snapshot)
+        profilers = int(snapshot.capacity.sum() - within.capacity.sum())
+        before = snapshot.memory if isinstance(snapshot.memory, Ledger) else Ledger()
+        lease = floor((snapshot.now_s + ROUNDING_S) / self.lease_s)
+        expires = lease != before.lease
+        ledger = self._profiled(snapshot, brought_forward(before, jobs.ids, profilers))
+
+        ready = ledger.ready_s <= snapshot.now_s + ROUNDING_S
+        step = np.where((ledger.step == NEW) & ready & np.isinf(jobs.deadline_s), BEST_EFFORT, ledger.step)
+        coming = np.flatnonzero((step == NEW) & ready)
+        leased, gap = ledger.leased & (step >= 0), None
+        if coming.size or (expires and (step >= 0).any()):
+            demand = self._demand(
+                snapshot, np.flatnonzero((step >= 0) | (step == NEW) & ready), lease, expires
+            )
+            free = self._free(within, demand)
+            step = _promised(demand, free, step, coming)
+            if expires:
+                step, leased, gap = self._planned(demand, free, step)
+        order = _by_turn(snapshot, step, leased, ready)
+        shares = admit_anew(within, order)
+        waits = ~ready & (shares.gpus == 0) & (shares.why.code > 0)
+        shares.why.code[waits] = Why.NOT_PROFILED
+        return replace(shares, memory=replace(ledger, lease=lease, step=step, leased=leased), gap=gap)
+
+    def _beside_profiling(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot without the nodes that are set aside; with them while somebody needs all there is."""
+        if not (self.profiling_s and self.profiling_gpus):
+            return snapshot
+        cluster, jobs = snapshot.cluster, snapshot.jobs
+        most = min(self.profiling_gpus, int(snapshot.capacity.sum()) // RESERVED_PART)
+        kind = int(snapshot.capacity.argmax())
+        nodes = np.flatnonzero(snapshot.usable & (cluster.kind == kind))[::-1]
+        nodes = nodes[cluster.node_gpus[nodes].argsort(kind="stable")]  # small ones, the last of them first
+        nodes = nodes[np.cumsum(cluster.node_gpus[nodes]) <= most]
+        usable = snapshot.usable.copy()
+        usable[nodes] = False
+        within = replace(snapshot, usable=usable)
+        one_job = most_gpus_of_one_job(cluster)
+        too_large = (jobs.gpus[:, None] > np.minimum(within.capacity, one_job)).all(axis=1)
+        possible = (jobs.gpus[:, None] <= np.minimum(snapshot.capacity, one_job)).any(axis=1)
+        return snapshot if (too_large & possible).any() else within
+
+    def _profiled(self, snapshot: Snapshot, ledger: Ledger) -> Ledger:
+        """Give new jobs their turn on the GPUs for profiling, first come first served."""
+        new = np.flatnonzero(np.isnan(ledger.ready_s))
+        if not new.size:
+            return ledger
+        submitted_s, asked = snapshot.jobs.submitted_s, snapshot.jobs.gpus
+        holds = snapshot.jobs.held_gpus > 0
+        ready_s, free_s = ledger.ready_s.copy(), ledger.profilers_s.copy()
+        for row in new.tolist():
+            ready_s[row] = submitted_s[row]
+            if free_s.size and not holds[row]:  # what runs already is known
+                gpus = min(PROFILED_ON, int(asked[row]), free_s.size)
+                free_s.sort()
+                ready_s[row] = max(ready_s[row], free_s[gpus - 1]) + self.profiling_s
+                free_s[:gpus] = ready_s[row]
+        return replace(ledger, ready_s=ready_s, profilers_s=free_s)
+
+    def _demand(self, snapshot: Snapshot, rows: IntArray, lease: int, expires: bool) -> Demand:
+        """What jobs need from the next lease that can be given out."""
+        jobs = snapshot.jobs
+        remaining_s = jobs.estimates.remaining_s[rows]
+        if self.margin:
+            remaining_s = safe_s(remaining_s, jobs.gpus[rows], self.lease_s)
+        needs = leases_needed(remaining_s, self.lease_s)
+        rewards = [jobs[row].rewards for row in rows.tolist()]
+        steps = max(map(len, rewards), default=1)
+        deadline_s, reward = np.full((rows.size, steps), -np.inf), np.zeros((rows.size, steps))
+        for position, known in enumerate(rewards):
+            deadline_s[position, : len(known)] = [one.deadline_s for one in known]
+            reward[position, : len(known)] = [one.value for one in known]
+        before = leases_before(np.maximum(deadline_s, 0.0), lease if expires else lease + 1, self.lease_s)
+        reward[before < needs[:, None]] = 0.0
+        per_node = int(snapshot.cluster.gpus_per_node.max())
+        return Demand(rows, rounded_up(jobs.gpus[rows], per_node), needs, before, reward)
+
+    def _free(self, snapshot: Snapshot, demand: Demand) -> IntArray:
+        """(leases,) GPUs that can be planned with, up to the last deadline."""
+        jobs = snapshot.jobs
+        fixed = ~jobs.preemptible & (jobs.held_gpus > 0)
+        gpus = max(int(snapshot.capacity.sum() - jobs.held_gpus[fixed].sum()), 0)
+        leases = int(np.where(demand.reward > 0, demand.before, 0).max(initial=1))
+        return np.full(leases, gpus, dtype=np.int64)
+
+    def _planned(self, demand: Demand, free: IntArray, step: IntArray) -> tuple[IntArray, BoolArray, float]:
+        """Deadlines kept, who runs now, and how far that is from all that could be kept one by one."""
+        step = step.copy()
+        promised = np.flatnonzero(step[demand.rows] >= 0)
+        part = _rows_of(demand, promised)
+        best = np.where((part.reward > 0).any(axis=1), (part.reward > 0).argmax(axis=1), -1)
+        most = float(part.reward.max(axis=1, initial=0.0).sum())
+        kept, now = _fit_at(part, free, best)
+        if (kept < best).any():
+            kept, now = _rescued(
+                part, free, np.where(_possible(part, step[part.rows]), step[part.rows], best)
+            )
+            if part.rows.size <= self.most_planned:
+                found = choose_deadlines(
+                    free, part.gpus, part.needs, part.before, part.reward, self.periods, self.nodes
+                )
+                if found is not None and found.value > _value(part, kept):
+                    kept, now = found.step, found.now
+                if found is not None and found.proven:
+                    most = max(found.value, _value(part, kept))
+        step[part.rows] = kept
+        leased = np.zeros(len(step), dtype=np.bool_)
+        leased[part.rows] = now & (kept >= 0)
+        value = _value(part, kept)
+        return step, leased, (most - value) / most if most > 0 else 0.0
+
+
+def brought_forward(ledger: Ledger, ids: tuple[JobId, ...], profilers: int) -> Ledger:
+    """The columns for the jobs of now; NaN and NEW for those that have come."""
+    free_s = np.resize(ledger.profilers_s, profilers) if ledger.profilers_s.size else np.zeros(profilers)
+    if ids == ledger.ids:
+        return replace(ledger, profilers_s=free_s)
+    row = {job: index for index, job in enumerate(ledger.ids)}
+    was = np.array([row.get(job, -1) for job in ids], dtype=np.int64)
+    known = was >= 0
+    ready_s, step = np.full(len(ids), np.nan), np.full(len(ids), NEW)
+    leased = np.zeros(len(ids), dtype=np.bool_)
+    ready_s[known], step[known] = ledger.ready_s[was[known]], ledger.step[was[known]]
+    leased[known] = ledger.leased[was[known]]
+    return Ledger(ledger.lease, ids, ready_s, step, leased, free_s)
+
+
+def _rows_of(demand: Demand, some: IntArray) -> Demand:
+    return Demand(
+        demand.rows[some], demand.gpus[some], demand.needs[some], demand.before[some], demand.reward[some]
+    )
+
+
+def _possible(demand: Demand, step: IntArray) -> BoolArray:
+    """(jobs,) whether each could make that deadline, were it alone."""
+    possible: BoolArray = (step >= 0) & (demand.reward[np.arange(step.size), np.maximum(step, 0)] > 0)
+    return possible
+
+
+def _value(demand: Demand, step: IntArray) -> float:
+    kept = np.flatnonzero(step >= 0)
+    return float(demand.reward[kept, step[kept]].sum())
+
+
+def _fit_at(demand: Demand, free: IntArray, step: IntArray) -> tuple[IntArray, BoolArray]:
+    """Everybody at a stated deadline: what is kept, -1 where it does not fit, and who runs now."""
+    due = np.where(step >= 0, demand.before[np.arange(step.size), np.maximum(step, 0)], 0)
+    fitted = fit_backward(free, demand.gpus, demand.needs, due)
+    return np.where(fitted.fits, step, -1), fitted.now
+
+
+def _rescued(demand: Demand, free: IntArray, step: IntArray) -> tuple[IntArray, BoolArray]:
+    """Everybody at a stated deadline; who does not fit tries its later ones, until nobody has any left."""
+    while True:
+        kept, now = _fit_at(demand, free, step)
+        lost = np.flatnonzero((kept < 0) & (step >= 0))
+        if not lost.size:
+            return kept, now
+        step = step.copy()
+        later = np.arange(demand.reward.shape[1]) > step[lost, None]
+        open_ = (demand.reward[lost] > 0) & later
+        step[lost] = np.where(open_.any(axis=1), open_.argmax(axis=1), -1)
+
+
+def _promised(demand: Demand, free: IntArray, step: IntArray, coming: IntArray) -> IntArray:
+    """Promise those who have come what still fits, in the order in which they came."""
+    step = step.copy()
+    position = {row: index for index, row in enumerate(demand.rows.tolist())}
+    at = np.maximum(step[demand.rows], -1)
+    at[~_possible(demand, at)] = -1
+    due = np.where(at >= 0, demand.before[np.arange(at.size), np.maximum(at, 0)], 0)
+    fitted = fit_backward(free, demand.gpus, demand.needs, due)
+    due[~fitted.fits] = 0  # promises that cannot be kept any more hold nobody up
+    left = fitted.free
+    for row in coming.tolist():
+        index = position[row]
+        step[row] = UNACCEPTED
+        for choice in np.flatnonzero(demand.reward[index] > 0).tolist():
+            gpus, needs, before = demand.gpus[index], demand.needs[index], demand.before[index, choice]
+            beside = fit_one(left, int(gpus), int(needs), int(before))
+            if beside is None:  # perhaps if everybody is fitted anew
+                due[index] = before
+                fitted = fit_backward(free, demand.gpus, demand.needs, due)
+                if fitted.fits[due > 0].all():
+                    beside = fitted.free
+            if beside is not None:
+                left, due[index], step[row] = beside, before, choice
+                break
+            due[index] = 0
+    return step
+
+
+def _by_turn(snapshot: Snapshot, step: IntArray, leased: BoolArray, ready: BoolArray) -> IntArray:
+    """Rows in the order in which they may take GPUs; without those that are not profiled yet."""
+    jobs = snapshot.jobs
+    remaining_s = jobs.estimates.remaining_s
+    last_s = _last_deadline_s(snapshot, step)
+    laxity_s = np.where(step >= UNACCEPTED, last_s - snapshot.now_s - remaining_s, np.inf)
+    unaccepted = (step == UNACCEPTED) & (laxity_s >= 0)
+    ahead = (step >= 0) & ~leased
+    best_effort = ready & ~leased & ~ahead & ~unaccepted
+    ahead_turn = 3 if unaccepted.any() else 1
+    turn = np.select([leased, unaccepted, best_effort, ahead], [0, 2, 2.5, ahead_turn], default=9)
+    key = np.where(best_effort, remaining_s * jobs.gpus, laxity_s)
+    order = np.lexsort((jobs.held_gpus == 0, key, turn))
+    return order[turn[order] < 9]
+
+
+def _last_deadline_s(snapshot: Snapshot, step: IntArray) -> FloatArray:
+    """(jobs,) the last deadline of each job that has one and is told it; infinite for the others."""
+    jobs = snapshot.jobs
+    last_s = np.full(len(jobs), np.inf)
+    for row in np.flatnonzero(step >= UNACCEPTED).tolist():
+        last_s[row] = jobs[row].rewards[-1].deadline_s
+    return last_s
