@@ -142,5 +142,10 @@ class Job:
         """The first deadline; infinite where there is none."""
         return self.rewards[0].deadline_s if self.rewards else inf
 
+    @property
+    def deadline_value(self) -> float:
+        """What keeping the first deadline is worth; 0 where there is none."""
+        return self.rewards[0].value if self.rewards else 0.0
+
 
 UNLIMITED_GPUS = 2**31 - 1  # stands for "as many as there are"

@@ -4,9 +4,11 @@ Times are seconds; a figure that does not apply is NaN. Percentiles interpolate 
 statistics. Definitions follow the papers named here; docs/metrics.md lists them all.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from stretto.model import BoolArray, FloatArray, IntArray
+from stretto.model import BoolArray, FloatArray, IntArray, Job
 
 
 def completion_s(submitted_s: FloatArray, completed_s: FloatArray) -> FloatArray:
@@ -78,6 +80,22 @@ def deadline_met_ratio(completed_s: FloatArray, deadline_s: FloatArray) -> float
     with_deadline = np.isfinite(deadline_s)
     met = np.nan_to_num(completed_s, nan=np.inf) <= deadline_s
     return mean(met[with_deadline].astype(np.float64))
+
+
+def reward_of(job: Job, completed_s: float) -> float:
+    """What a job's completion was worth: the value of the first deadline that it kept, 0 after the last.
+
+    An unfinished job (NaN) has earned nothing.
+    """
+    return next((step.value for step in job.rewards if completed_s <= step.deadline_s), 0.0)
+
+
+def share_of_rewards(jobs: Sequence[Job], completed_s: FloatArray) -> FloatArray:
+    """(jobs with deadlines,) each one's reward over the most that it could have earned."""
+    rewarded = [
+        (job, end) for job, end in zip(jobs, completed_s.tolist(), strict=True) if job.deadline_value > 0
+    ]
+    return np.array([reward_of(job, end) / job.deadline_value for job, end in rewarded])
 
 
 def weighted_deadline_miss_rate(reward: FloatArray, least: float = 0.0, most: float = 100.0) -> float:

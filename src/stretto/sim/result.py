@@ -10,6 +10,8 @@ import numpy as np
 from stretto.model import BoolArray, Cluster, FloatArray, IntArray, Requests
 from stretto.sim import metrics
 from stretto.sim.history import History
+from stretto.sim.lenders import SimulatedLender
+from stretto.sim.lending_metrics import lending_figures
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +37,8 @@ class Result:
     peak_rss_mb: float
     skipped: Sequence[str] = ()  # jobs that were left out, and why
     fairness: FloatArray | None = None  # (all jobs,) finish-time fairness, where it was asked for
+    recorded_s: FloatArray | None = None  # (all jobs,) duration on the GPUs asked for; NaN for trainings
+    lenders: Sequence[SimulatedLender] = ()
 
     @property
     def done(self) -> BoolArray:
@@ -61,15 +65,26 @@ class Result:
         owned_gpu_s = metrics.integral(at_s, gpus, from_s, to_s)
         return metrics.usage(float(self.attained_gpu_s.sum()), owned_gpu_s)
 
+    def lending(self) -> dict[str, float]:
+        """What came of lending, by name, over the time in which jobs were submitted."""
+        submitted_s = self.requests.submitted_s
+        from_s, to_s = (
+            (float(submitted_s.min()), float(submitted_s.max())) if len(submitted_s) else (0.0, 0.0)
+        )
+        return lending_figures(self.cluster, self.lenders, self.history, from_s, to_s)
+
     def summary(self) -> dict[str, Any]:
         """Every figure of `simulate --json`; None where one does not apply."""
         done, jct_s, queue_s = self.done, self.jct_s, self.queue_s
         requests, history = self.requests, self.history
         interactive = requests.interactive[done]
+        no_deadline = ~np.isfinite(requests.deadline_s[done])
+        recorded_s = np.full(len(jct_s), np.nan) if self.recorded_s is None else self.recorded_s[done]
         deadline_s = requests.deadline_s
         contention, most_jobs = metrics.contention(requests.submitted_s, self.completed_s)
         fairness = self.fairness[np.isfinite(self.fairness)] if self.fairness is not None else np.zeros(0)
         met = metrics.deadline_met_ratio(self.completed_s, deadline_s)
+        rewards = metrics.share_of_rewards(requests.jobs, self.completed_s)
         figures: dict[str, Any] = {
             "policy": self.policy,
             "trace": self.trace,
@@ -93,10 +108,15 @@ class Result:
                 metrics.initial_queuing_s(requests.submitted_s[done], self.first_start_s[done])
             ),
             "interactive_avg_queue_s": metrics.mean(queue_s[interactive]),
+            "interactive_p95_queue_s": metrics.percentile(queue_s[interactive], 95),
+            "avg_jct_inflation": metrics.mean(metrics.jct_inflation(jct_s, recorded_s)),
             "gpu_hours_per_job": metrics.gpu_hours_per_job(self.attained_gpu_s + self.profiled_gpu_s),
             "restarts_per_job": metrics.restarts_per_job(self.restarts),
             "preemption_ratio": metrics.preemption_ratio(history.preemptions, len(done)),
+            "resizes_per_job": history.resizes / len(done) if len(done) else float("nan"),
             "deadline_miss_rate": 1.0 - met,
+            "weighted_deadline_miss_rate": metrics.weighted_deadline_miss_rate(rewards, most=1.0),
+            "best_effort_avg_jct_s": metrics.mean(jct_s[no_deadline]),
             "avg_tardiness_s": metrics.mean(metrics.tardiness_s(self.completed_s[done], deadline_s[done])),
             "avg_ftf": metrics.mean(fairness),
             "worst_ftf": float(fairness.max()) if len(fairness) else float("nan"),
@@ -104,6 +124,7 @@ class Result:
             "avg_contention": contention,
             "max_contention": most_jobs,
             "utilization": self.utilization(),
+            **self.lending(),
             "rounds": len(self.decision_ms),
             "policy_ms_p50": metrics.percentile(self.decision_ms, 50),
             "policy_ms_p95": metrics.percentile(self.decision_ms, 95),

@@ -133,6 +133,8 @@ def simulate(
         wall_s=time.perf_counter() - began,
         peak_rss_mb=peak_rss_mb(),
         skipped=workload.skipped,
+        recorded_s=world.physics.recorded.work_s,
+        lenders=world.lenders,
     )
 
 
