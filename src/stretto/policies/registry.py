@@ -20,12 +20,14 @@ from stretto.model.spelling import did_you_mean
 from stretto.settings import settings_of
 
 POLICIES: dict[str, str] = {
+    "afs": "stretto.policies.afs:Afs",
     "cornucopia": "stretto.policies.cornucopia:Cornucopia",
     "chronus": "stretto.policies.chronus:Chronus",
     "cornucopia": "stretto.policies.cornucopia:Cornucopia",
     "edf": "stretto.policies.edf:EarliestDeadlineFirst",
     "elasticflow": "stretto.policies.elasticflow:ElasticFlow",
     "fifo": "stretto.policies.fifo:FirstInFirstOut",
+    "gandiva": "stretto.policies.gandiva:Gandiva",
     "gavel": "stretto.policies.gavel:Gavel",
     "genie": "stretto.policies.genie:Genie",
     "hydra": "stretto.policies.hydra:Hydra",

@@ -1,0 +1,127 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stretto.model import Allocation, MeasuredSpeeds, floats
+from stretto.policies.afs import Afs, Variant
+from stretto.policies.afs_grants import by_gain, by_tournament
+from stretto.policies.curves import Curve
+from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, speeds_of
+
+CURVE = Curve((1, 2, 3, 4), (1.0, 1.8, 2.4, 2.8))  # as in the example of Optimus
+S, L = 0, 1
+WORK = floats([100.0, 300.0])
+
+
+@pytest.mark.parametrize(
+    ("gpus", "given"),
+    [(1, (1, 0)), (2, (1, 1)), (3, (2, 1)), (4, (2, 2))],
+)
+def test_w_b5_afs_l_grants_to_the_short_the_long_the_short_the_long(
+    gpus: int, given: tuple[int, int]
+) -> None:
+    assert tuple(by_tournament([CURVE, CURVE], WORK, gpus)) == given
+
+
+def test_w_b5_a_decision_comes_to_the_same() -> None:
+    cluster = a_cluster(4)
+    table = MeasuredSpeeds(*[np.array([[np.nan, *CURVE.per_s]])] * 2)
+    jobs = [a_job(name, 1, max_gpus=4) for name in "ls"]
+    snapshot = a_snapshot(
+        *jobs, cluster=cluster, known_tables=[table, table], known_work=floats([300.0, 100.0])
+    )
+    policy = Afs()
+    shares = policy.allocate(snapshot, speeds_of(policy.configurations(cluster), [[1.0]] * 2))
+    assert shares.gpus.tolist() == [2, 2]
+
+
+def test_a_gain_that_is_not_positive_ends_growth() -> None:
+    falls = Curve((1, 2, 3), (1.0, 0.9, 5.0))
+    assert by_tournament([falls], floats([10.0]), 8).tolist() == [1]
+    assert by_gain([falls], 8).tolist() == [0]
+
+
+def test_a_step_that_does_not_fit_leaves_the_gpus_to_others() -> None:
+    wide, narrow = Curve((4, 8), (4.0, 9.0)), Curve((1, 2, 3), (1.0, 1.5, 1.6))
+    assert by_tournament([wide, narrow], floats([10.0, 10.0]), 3).tolist() == [0, 3]
+    assert by_gain([wide, narrow], 3).tolist() == [0, 2]
+
+
+def one_by_one(curves: list[Curve], gpus: int) -> list[int]:
+    """What a loop that always takes the largest next gain per GPU gives out."""
+    rung = [0] * len(curves)
+    open_rows = set(range(len(curves)))
+    while open_rows:
+        gains = []
+        for row in list(open_rows):
+            curve, at = curves[row], rung[row]
+            if at + 1 == len(curve.gpus) or curve.per_s[at + 1] <= curve.per_s[at]:
+                open_rows.discard(row)
+                continue
+            cost = curve.gpus[at + 1] - curve.gpus[at]
+            gains.append(((curve.per_s[at + 1] - curve.per_s[at]) / cost, -row, cost))
+        if not gains:
+            break
+        _, negative, cost = max(gains)
+        if cost > gpus:
+            open_rows.discard(-negative)
+            continue
+        gpus -= cost
+        rung[-negative] += 1
+    return [curve.gpus[at] - curve.gpus[0] for curve, at in zip(curves, rung, strict=True)]
+
+
+@st.composite
+def curves(draw: st.DrawFn) -> Curve:
+    """Up to five counts in equal steps; gains that all differ, so that ties cannot."""
+    each = draw(st.sampled_from([1, 2, 4]))
+    count = draw(st.integers(1, 5))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    return Curve(tuple(range(each, each * (count + 1), each)), tuple(np.cumsum(rng.uniform(0.1, 9, count))))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(curves(), min_size=1, max_size=5), st.integers(0, 30))
+def test_one_sort_gives_what_a_heap_would(drawn: list[Curve], gpus: int) -> None:
+    assert by_gain(drawn, gpus).tolist() == one_by_one(drawn, gpus)
+
+
+@pytest.mark.parametrize(
+    ("variant", "given"),
+    [
+        pytest.param(Variant.AFS_L, [4, 4], id="in a tournament a job without GPUs comes before growth"),
+        pytest.param(Variant.LYRA, [4, 4], id="bases come before growth"),
+    ],
+)
+def test_afs_serves_everybody_first(variant: Variant, given: list[int]) -> None:
+    cluster = a_cluster(8)
+    per_s = np.arange(17.0)[None] / 8
+    policy = Afs(variant=variant)
+    snapshot = a_snapshot(
+        a_job("runs", 8, min_gpus=4, max_gpus=8),
+        a_job("waits", 8, at_s=1, min_gpus=4, max_gpus=8),
+        cluster=cluster,
+        held={"runs": grant(0, n0=8)},
+        known_tables=[MeasuredSpeeds(per_s, per_s)] * 2,
+        known_work=floats([100.0, 200.0]),
+    )
+    shares = policy.allocate(snapshot, speeds_of(policy.configurations(cluster), [[1.0]] * 2))
+    assert shares.gpus.tolist() == given
+
+
+def test_lyras_variant_grows_by_gain_per_gpu_and_stops_nobody() -> None:
+    cluster = a_cluster(8)
+    fast, slow = (np.arange(17.0)[None] / asked for asked in (2, 4))
+    policy = Afs(variant=Variant.LYRA)
+    snapshot = a_snapshot(
+        a_job("slow", 4, min_gpus=2, max_gpus=8),
+        a_job("fast", 2, at_s=1, min_gpus=2, max_gpus=5),
+        a_job("large", 7, at_s=2, min_gpus=7, max_gpus=7),
+        cluster=cluster,
+        held={"slow": grant(0, n0=6), "fast": Allocation(0, (0,), (0b11000000,))},
+        known_tables=[MeasuredSpeeds(one, one) for one in (slow, fast, slow)],
+        known_work=floats([500.0, 900.0, 1.0]),
+    )
+    shares = policy.allocate(snapshot, speeds_of(policy.configurations(cluster), [[1.0]] * 3))
+    assert shares.gpus.tolist() == [3, 5, 0]
