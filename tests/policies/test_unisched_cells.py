@@ -9,9 +9,9 @@ from stretto.policies.unisched_cells import (
     fit_together,
     gpus_of,
     is_one_node,
+    offers,
     policies_for,
     rows_of,
-    undominated,
 )
 from stretto.testing.builders import a_cluster
 
@@ -86,8 +86,20 @@ def test_a_node_is_its_binary_powers() -> None:
     assert without.tolist() == [[1, 1, 0, 3]]
 
 
-def test_a_policy_that_takes_more_cells_and_more_time_is_dropped() -> None:
-    rows = np.array([rows_of((0, 0, 0, 1)), rows_of((0, 1, 1, 0)), rows_of((6, 0, 0, 0))])
-    assert undominated(rows, np.array([5, 6, 6])).tolist() == [True, False, True]
-    assert undominated(rows, np.array([5, 5, 5])).tolist() == [False, False, True]
-    assert undominated(rows[[2, 2]], np.array([5, 5])).tolist() == [True, False]
+@pytest.mark.parametrize(
+    ("gpus", "expected"),
+    [
+        pytest.param(1, ((1, True),), id="a single GPU has no choice"),
+        pytest.param(4, ((4, True),), id="a whole cell costs no more than its parts"),
+        pytest.param(6, ((8, True), (6, False)), id="fast on eight GPUs or slow on six"),
+        pytest.param(12, ((12, False),), id="more than a node is never on one"),
+    ],
+)
+def test_policies_worth_considering(gpus: int, expected: tuple[tuple[int, bool], ...]) -> None:
+    assert offers(gpus) == expected
+
+
+@given(st.integers(1, 40))
+def test_no_policy_beats_those_worth_considering(gpus: int) -> None:
+    for cells in policies_for(gpus):
+        assert any(taken <= gpus_of(cells) and on_one >= is_one_node(cells) for taken, on_one in offers(gpus))

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from stretto.model import BoolArray, Cluster, IntArray, frozen, ints, virtual_nodes
+from stretto.model import Cluster, IntArray, frozen, ints, virtual_nodes
 
 TOP_LEVEL = 3  # a node of 8 GPUs is one cell of this level
 LEVELS = TOP_LEVEL + 1
@@ -75,17 +75,21 @@ def cells_of_nodes(cluster: Cluster, usable: bytes) -> IntArray:
     return frozen(cells)
 
 
-def undominated(rows: IntArray, leases: IntArray) -> BoolArray:
-    """(policies,) those that no other beats in cells and in time; of equals the first stays.
+@lru_cache(maxsize=1024)
+def offers(gpus: int, top_level: int = TOP_LEVEL) -> tuple[tuple[int, bool], ...]:
+    """(GPUs that the cells take, one node for sure) of the policies worth considering, at most two.
 
-    rows: (policies, levels) of `rows_of`; leases: (policies,) that the job needs under each.
+    Where free nodes are whole, row 0 of the capacity implies the others: cells compete for GPUs only. Of
+    the policies that are equally fast (on one node, or not) the one that takes fewest GPUs beats the rest,
+    and the more consolidated of equals.
     """
-    table = np.column_stack((rows, leases))
-    no_worse = (table[:, None, :] <= table[None, :, :]).all(axis=2)  # [a, b]: a needs no more than b
-    equal = no_worse & no_worse.T
-    earlier = np.triu(np.ones_like(equal), 1)
-    beaten = (no_worse & ~equal) | (equal & earlier)
-    return np.asarray(~beaten.any(axis=0))
+    found: dict[bool, int] = {}
+    for cells in policies_for(gpus, top_level):
+        on_one = is_one_node(cells)
+        found[on_one] = min(found.get(on_one, gpus_of(cells)), gpus_of(cells))
+    if len(found) == 2 and found[True] <= found[False]:
+        del found[False]
+    return tuple((taken, on_one) for on_one, taken in sorted(found.items(), reverse=True))
 
 
 def _sums(gpus: int, level: int) -> list[Cells]:

@@ -23,26 +23,37 @@ class Ask:
     spreads: bool = True  # takes any free GPUs where no such cells are free
 
 
-def give_cells(free: IntArray, node_gpus: IntArray, asks: list[Ask]) -> list[Pinned | None]:
+def give_cells(free: IntArray, whole: int, asks: list[Ask], most_nodes: int) -> list[Pinned | None]:
     """A place for each ask, in their order; None where there is none. Larger ones should come first.
 
-    free: (nodes,) bit g set where GPU g may be taken; what is given is taken out of it.
+    free: (nodes,) bit g set where GPU g may be taken; what is given is taken out of it. whole: GPUs of the
+    largest cell of a node; most_nodes: that one job may have.
     """
-    return [_give(free, node_gpus, ask) for ask in asks]
+    places: list[Pinned | None] = []
+    for ask in asks:
+        masks = _masks(free, whole, ask)
+        if masks is None or len(masks) > most_nodes:
+            places.append(None)
+            continue
+        nodes = tuple(sorted(masks))
+        for node in nodes:
+            free[node] &= ~masks[node]
+        named = tuple(masks[node] for node in nodes)
+        places.append(Pinned(nodes, tuple(mask.bit_count() for mask in named), named))
+    return places
 
 
-def _give(free: IntArray, node_gpus: IntArray, ask: Ask) -> Pinned | None:
+Masks = dict[int, int] | None  # GPUs by node
+
+
+def _masks(free: IntArray, whole: int, ask: Ask) -> Masks:
     if ask.nodes:
         return _apart(free, ask.nodes)
-    largest = int(node_gpus[free.nonzero()[0]].max(initial=0))
-    if not largest:
-        return None
-    whole = 1 << (largest.bit_length() - 1)
     found = _one_cell(free, ask.gpus) if ask.gpus <= whole else _whole_nodes(free, ask.gpus, whole)
     return found or (_anywhere(free, ask.gpus) if ask.spreads else None)
 
 
-def _one_cell(free: IntArray, gpus: int) -> Pinned | None:
+def _one_cell(free: IntArray, gpus: int) -> Masks:
     """The lowest GPUs of the next power of two, cut from the smallest free cell that holds it."""
     level = (gpus - 1).bit_length()
     whole = free
@@ -54,12 +65,12 @@ def _one_cell(free: IntArray, gpus: int) -> Pinned | None:
         node = int((alone != 0).argmax())
         if alone[node]:
             first = int(alone[node] & -alone[node])
-            return _take(free, {node: first * ((1 << gpus) - 1)})
+            return {node: first * ((1 << gpus) - 1)}
         whole = merged
     return None
 
 
-def _whole_nodes(free: IntArray, gpus: int, whole: int) -> Pinned | None:
+def _whole_nodes(free: IntArray, gpus: int, whole: int) -> Masks:
     """So many nodes with all of a largest cell free, and one cell for the rest."""
     count, rest = divmod(gpus, whole)
     block = (1 << whole) - 1
@@ -73,17 +84,17 @@ def _whole_nodes(free: IntArray, gpus: int, whole: int) -> Pinned | None:
         last = _one_cell(others, rest)
         if last is None:
             return None
-        masks[last.nodes[0]] = last.masks[0]
-    return _take(free, masks)
+        masks |= last
+    return masks
 
 
-def _anywhere(free: IntArray, gpus: int) -> Pinned | None:
+def _anywhere(free: IntArray, gpus: int) -> Masks:
     """On the node that fits most tightly, else on as few nodes as can be."""
     count = np.bitwise_count(free).astype(np.int64)
     fits = np.flatnonzero(count >= gpus)
     if fits.size:
         node = int(fits[count[fits].argmin()])
-        return _take(free, {node: lowest_gpus(int(free[node]), gpus)})
+        return {node: lowest_gpus(int(free[node]), gpus)}
     if int(count.sum()) < gpus:
         return None
     masks = {}
@@ -93,22 +104,14 @@ def _anywhere(free: IntArray, gpus: int) -> Pinned | None:
         gpus -= part
         if not gpus:
             break
-    return _take(free, masks)
+    return masks
 
 
-def _apart(free: IntArray, nodes: int) -> Pinned | None:
+def _apart(free: IntArray, nodes: int) -> Masks:
     """One GPU on each of the nodes with fewest free GPUs."""
     count = np.bitwise_count(free).astype(np.int64)
     some = np.flatnonzero(count)
     if len(some) < nodes:
         return None
     chosen = some[np.argsort(count[some], kind="stable")][:nodes].tolist()
-    return _take(free, {node: lowest_gpus(int(free[node]), 1) for node in chosen})
-
-
-def _take(free: IntArray, masks: dict[int, int]) -> Pinned:
-    nodes = tuple(sorted(masks))
-    for node in nodes:
-        free[node] &= ~masks[node]
-    named = tuple(masks[node] for node in nodes)
-    return Pinned(nodes, tuple(mask.bit_count() for mask in named), named)
+    return {node: lowest_gpus(int(free[node]), 1) for node in chosen}

@@ -101,11 +101,16 @@ def lay_out(options: Options, capacity_gpus: int, ends: IntArray) -> tuple[BoolA
     last = np.flatnonzero(left == 1)
     density = options.value[last] / (options.gpus[last] * options.leases[last])
     last = last[np.argsort(-density, kind="stable")]
-    fits = _shared_out(np.ones(len(last), dtype=np.int64), options.gpus[last], capacity_gpus) > 0
+    fits = first_fit(options.gpus[last], capacity_gpus)
     missed[last[~fits]] = True
     now = _none(len(left))
     now[last[fits]] = True
     return now, missed
+
+
+def first_fit(gpus: IntArray, room: int) -> BoolArray:
+    """(rows,) who is served when rows take their GPUs in order and what does not fit is skipped."""
+    return _shared_out(np.ones(len(gpus), dtype=np.int64), gpus, room) > 0
 
 
 def _choose(

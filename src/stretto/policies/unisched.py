@@ -1,0 +1,398 @@
+"""UniSched: leases, rewards and cells for jobs with deadlines, without, and still to be profiled."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from stretto.estimate.placement_runtime import PROFILE_GPUS
+from stretto.model import (
+    BoolArray,
+    Cluster,
+    Configurations,
+    FloatArray,
+    InputError,
+    IntArray,
+    JobId,
+    Pinned,
+    Shares,
+    Snapshot,
+    Speeds,
+    Triggers,
+    View,
+    Why,
+    every,
+    frozen,
+)
+from stretto.model.laps import span
+from stretto.policies.admission import NO_CONFIGURATIONS, most_gpus_of_one_job, reasons_after
+from stretto.policies.unisched_cells import cells_of_nodes
+from stretto.policies.unisched_jobs import (
+    Fits,
+    LeaseTerms,
+    best_effort_value,
+    options_for,
+    remaining_s,
+    rewards_of,
+)
+from stretto.policies.unisched_nodes import Ask, give_cells
+from stretto.policies.unisched_plan import LeasePlan, first_fit, plan_in_order, plan_leases
+from stretto.policies.unisched_program import Options
+
+VALUE_OF_PROFILING = 1.0  # reward of a profiling run [paper]
+THOUSANDTHS = 1_000
+WITHIN_S = 1e-6  # rounding of a sum of times
+
+
+class Profiling(StrEnum):
+    """Where jobs are profiled before they run."""
+
+    UNIFIED = "unified"  # wherever the selector finds room, like a best-effort job [paper]
+    STATIC = "static"  # on nodes set aside, in order of arrival (ablation; Chronus)
+    OFF = "off"  # everything is known beforehand
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LeaseBook:
+    """What UniSched remembers of a decision; columns are (its jobs,)."""
+
+    next_cycle_s: float  # when the leases of jobs with deadlines end
+    ids: tuple[JobId, ...]
+    leased: BoolArray  # holds such a lease
+    accepted: IntArray  # the value of the deadline that the plan meets, 0 none; in thousandths
+    fits: Fits
+    gap: float  # of the plan
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Wanted:
+    """The jobs of one decision; columns are (jobs,)."""
+
+    kind: IntArray  # GPU type to run on, -1: nowhere
+    asks: IntArray  # GPUs for this tick
+    gpus: IntArray  # to run, on that type
+    profiles: BoolArray  # is still to be profiled
+    urgent: BoolArray  # has been, and has a deadline before it
+    kept: BoolArray  # runs and may not be stopped
+    left_s: FloatArray
+    overhead_s: FloatArray  # of one suspension and resumption
+
+    def stays(self, snapshot: Snapshot) -> BoolArray:
+        """(jobs,) who holds already what it asks for, on nodes that may be used."""
+        jobs = snapshot.jobs
+        same: BoolArray = (jobs.held_gpus == self.asks) & (jobs.held_kind == self.kind)
+        return same if snapshot.usable.all() else same & ~_is_on(snapshot, ~snapshot.usable)
+
+
+class Room(NamedTuple):
+    """GPUs of a type that may be given out."""
+
+    gpus: int
+    set_aside_gpus: int  # for profiling runs
+
+
+@dataclass(frozen=True)
+class UniSched:
+    """Meet the deadlines that bring most reward, in leases planned ahead; the rest goes to the shortest jobs.
+
+    UniSched (Gao et al., TPDS 2024). Every `best_effort_lease_s` the leases of best-effort jobs and profiling
+    runs end, every `deadline_lease_s` those of jobs with deadlines. A new job is profiled first, on at most
+    two GPUs. Then a programme (`unisched_program`) chooses which deadlines to meet, on which cells, so that
+    the rewards add up to most; leases that can wait make room for profiling runs (worth 1) and best-effort
+    jobs (worth 1 / minutes left), which share what is left of this tick by worth per GPU. GPUs that even
+    then are idle go to jobs with deadlines ahead of their plan, least slack first. A job that has missed its
+    last deadline is a best-effort job.
+
+    Nothing bounds how long a best-effort job waits: while jobs with deadlines fill the cluster, and while
+    shorter jobs keep coming, it starves. So does a job whose deadlines cost more than they bring, until the
+    last has passed. A profiling run waits only for jobs that cannot wait.
+
+    Costs per decision: sorting the jobs, and per `deadline_lease_s` a plan in about 40 stretches of leases;
+    where not all deadlines can be met, a programme with one variable for each different (GPUs, leases,
+    deadlines, rewards) and 40 rows. `max_nodes` bounds the search; the distance from the best is in the plan.
+
+    Deviations, and what they cost, are in docs/decisions/0007-unisched.md.
+    """
+
+    best_effort_lease_s: float = 300.0  # [paper]
+    deadline_lease_s: float = 600.0  # a multiple of the other [paper]
+    profiling: Profiling = Profiling.UNIFIED
+    profile_s: float = 300.0  # of a profiling run [paper]
+    profile_nodes: int = 2  # set aside where profiling is static [paper]
+    iterations: bool = True  # predict when a goal is reached; False: after as long as its owner allows
+    suspensions: bool = True  # count on being suspended (equation 3)
+    suspend_s: float = 20.0  # of a suspension and resumption on one GPU [paper, figure 3: about that]
+    suspend_per_gpu_s: float = 1.0  # more for every further GPU [read off the same figure]
+    objective: bool = True  # False: any plan that is feasible, jobs by arrival
+    joint: bool = True  # choose jobs and cells together; False: only the most consolidated cells
+    puts_off: bool = True  # jobs with deadlines wait for best effort where they can; False: they go first
+    max_nodes: int = 20  # of branch and bound; chosen: the root is nearly always enough
+
+    name: ClassVar[str] = "unisched"
+    placer: ClassVar[str] = "buddy"
+    paper: ClassVar[str] = "UniSched (TPDS 2024)"
+    views: ClassVar[frozenset[View]] = frozenset(
+        {View.PROGRESS, View.ESTIMATED_DURATION, View.THROUGHPUT_TABLE, View.LEARNING}
+    )
+
+    def __post_init__(self) -> None:
+        """Check the knobs."""
+        if not self.best_effort_lease_s > 0:
+            raise InputError(f"best_effort_lease_s must be > 0, got {self.best_effort_lease_s:g}")
+        ratio = self.deadline_lease_s / self.best_effort_lease_s
+        if not (ratio >= 1 and ratio == int(ratio)):
+            raise InputError(
+                f"deadline_lease_s must be a multiple of best_effort_lease_s={self.best_effort_lease_s:g}, "
+                f"got {self.deadline_lease_s:g}"
+            )
+        for name in ("profile_s", "profile_nodes", "suspend_s", "suspend_per_gpu_s", "max_nodes"):
+            if not getattr(self, name) >= 0:
+                raise InputError(f"{name} must be >= 0, got {getattr(self, name):g}")
+
+    @property
+    def triggers(self) -> Triggers:
+        """Ends of best-effort leases, and nothing else."""
+        return every(self.best_effort_lease_s)
+
+    def configurations(self, cluster: Cluster) -> Configurations:
+        """None: it reads the table of one and two GPUs."""
+        return NO_CONFIGURATIONS
+
+    def allocate(self, snapshot: Snapshot, speeds: Speeds) -> Shares:
+        """Leases for this tick, on named cells."""
+        jobs = snapshot.jobs
+        book = snapshot.memory if isinstance(snapshot.memory, LeaseBook) else None
+        cycle = book is None or snapshot.now_s >= book.next_cycle_s
+        wanted, fits = self._wanted(snapshot, book)
+        leased, accepted = _as_booked(book, jobs.ids)
+        leased &= (not cycle) & wanted.urgent & wanted.stays(snapshot)
+
+        served = wanted.kept.copy()
+        bounds = []
+        for kind in range(len(snapshot.cluster.types)):
+            mine = (wanted.kind == kind) & ~wanted.kept
+            room = Room(*self._room(snapshot, wanted, kind))
+            must, reserve = leased & mine, wanted.gpus
+            if cycle:
+                with span("solve"):
+                    plan, options = self._plan(snapshot, wanted, mine, room.gpus, kind)
+                bounds.append((plan.value, plan.bound))
+                accepted[mine] = 0
+                accepted[options.job[plan.taken]] = np.ceil(options.value[plan.taken] * THOUSANDTHS)
+                must = np.isin(np.arange(len(jobs)), options.job[plan.now])
+                reserve = wanted.gpus.copy()
+                reserve[options.job[plan.now]] = options.gpus[plan.now]
+            served |= self._served(snapshot, wanted, mine, must, reserve, accepted > 0, room)
+        gap = _gap(bounds) if cycle or book is None else book.gap
+        next_cycle_s = snapshot.now_s + self.deadline_lease_s if cycle or book is None else book.next_cycle_s
+        memory = LeaseBook(
+            next_cycle_s, jobs.ids, frozen(served & wanted.urgent), frozen(accepted), fits, gap
+        )
+        return self._placed(snapshot, wanted, served, memory)
+
+    def _wanted(self, snapshot: Snapshot, book: LeaseBook | None) -> tuple[Wanted, Fits]:
+        jobs, progress = snapshot.jobs, snapshot.jobs.progress
+        held = jobs.held_gpus > 0
+        kept = held & ~jobs.preemptible
+        kind = np.where(kept, jobs.held_kind, _home(snapshot))
+        gpus = jobs.gpus * snapshot.cluster.stand_ins[np.maximum(kind, 0)]
+        profiled = (progress.profiled_s >= self.profile_s - WITHIN_S) | ~jobs.preemptible
+        if self.profiling is Profiling.OFF:
+            profiled[:] = True
+        left_s, fits = remaining_s(jobs, self.iterations, book.fits if book else Fits())
+        overhead_s = self.suspend_s + self.suspend_per_gpu_s * (gpus - 1).astype(np.float64)
+        if self.suspensions:  # who is suspended now will pay for its resumption, whatever comes
+            suspended = ~held & (progress.executed_s > progress.profiled_s + WITHIN_S)
+            left_s = left_s + np.where(suspended, overhead_s, 0.0)
+        deadline_s, _ = rewards_of(jobs)
+        with np.errstate(invalid="ignore"):
+            ahead = (deadline_s > snapshot.now_s).any(axis=1)
+        asks = np.where(profiled, gpus, np.minimum(gpus, PROFILE_GPUS))
+        return Wanted(
+            kind, asks, gpus, ~profiled & ~kept, profiled & ahead & ~kept, kept, left_s, overhead_s
+        ), fits
+
+    def _room(self, snapshot: Snapshot, wanted: Wanted, kind: int) -> tuple[int, int]:
+        """GPUs of a type that may be given out, and of those set aside for profiling."""
+        aside = self._set_aside(snapshot)
+        of_kind = snapshot.usable & (snapshot.cluster.kind == kind)
+        gpus = np.where(of_kind, snapshot.cluster.node_gpus, 0)
+        for row in np.flatnonzero(wanted.kept & (snapshot.jobs.held_kind == kind)).tolist():
+            held = snapshot.placement[snapshot.jobs.ids[row]]
+            for node, count in zip(held.nodes, held.shape, strict=True):
+                gpus[node] = max(int(gpus[node]) - count, 0)
+        return int(gpus[~aside].sum()), int(gpus[aside].sum())
+
+    def _set_aside(self, snapshot: Snapshot) -> BoolArray:
+        """(nodes,) where nothing but profiling runs."""
+        aside = np.zeros(len(snapshot.usable), dtype=np.bool_)
+        if self.profiling is Profiling.STATIC:
+            aside[np.flatnonzero(snapshot.usable)[: self.profile_nodes]] = True
+        return aside
+
+    def _plan(
+        self, snapshot: Snapshot, wanted: Wanted, mine: BoolArray, room: int, kind: int
+    ) -> tuple[LeasePlan, Options]:
+        """The options of everybody with a deadline on a type, and which of them are taken."""
+        rows = np.flatnonzero(mine & wanted.urgent & (wanted.gpus <= room))
+        terms = LeaseTerms(
+            snapshot.now_s,
+            self.deadline_lease_s,
+            _top_level(snapshot, kind),
+            not self.joint,
+            self.suspensions,
+        )
+        options = options_for(snapshot.jobs, rows, wanted.gpus, wanted.left_s, wanted.overhead_s, terms, kind)
+        if not self.objective:
+            return plan_in_order(options, room), options
+        return plan_leases(options, room, self.max_nodes), options
+
+    def _served(
+        self,
+        snapshot: Snapshot,
+        wanted: Wanted,
+        mine: BoolArray,
+        must: BoolArray,
+        reserve: IntArray,
+        accepted: BoolArray,
+        room: Room,
+    ) -> BoolArray:
+        """(jobs,) who runs on a type: who must, then by worth per GPU, then who may run ahead of its plan."""
+        jobs, running = snapshot.jobs, snapshot.jobs.held_gpus > 0
+        worth = best_effort_value(
+            wanted.left_s, wanted.overhead_s * self.suspensions, self.best_effort_lease_s
+        )
+        worth = np.where(wanted.profiles, VALUE_OF_PROFILING, worth) / wanted.asks
+        by_worth = np.lexsort((~running, -worth)) if self.objective else np.arange(len(jobs))
+        first_deadline_s = np.nan_to_num(jobs.deadline_s - snapshot.now_s, posinf=0.0)
+        by_slack = np.lexsort((first_deadline_s - wanted.left_s, ~running))
+        left = room.gpus - int(reserve[must].sum())
+        served = must.copy()
+
+        static = self.profiling is Profiling.STATIC
+        elastic = mine & ~wanted.urgent & ~(wanted.profiles & static)
+        queues = [
+            (by_worth, elastic),
+            (by_slack, mine & wanted.urgent & accepted & ~must),
+            (by_worth, mine & wanted.urgent & ~accepted & ~must),
+        ]
+        if not self.puts_off:
+            queues[:2] = queues[1::-1]
+        for order, queue in queues:
+            rows = order[queue[order]]
+            rows = rows[first_fit(wanted.asks[rows], left)]
+            served[rows] = True
+            left -= int(wanted.asks[rows].sum())
+        if static:
+            rows = np.flatnonzero(mine & wanted.profiles)
+            served[rows[first_fit(wanted.asks[rows], room.set_aside_gpus)]] = True
+        return served
+
+    def _placed(self, snapshot: Snapshot, wanted: Wanted, served: BoolArray, memory: LeaseBook) -> Shares:
+        """Who stays keeps its cells; the others get cells cut out of what is free then, larger ones first."""
+        jobs, cluster = snapshot.jobs, snapshot.cluster
+        aside = self._set_aside(snapshot)
+        stays = served & (wanted.kept | wanted.stays(snapshot))
+        if aside.any():
+            stays &= wanted.kept | (_is_on(snapshot, aside) == wanted.profiles)
+        free = _free_without(snapshot, stays)
+        starts = np.flatnonzero(served & ~stays)
+        starts = starts[np.lexsort((~wanted.urgent[starts], -wanted.asks[starts]))]
+        pinned: dict[int, Pinned] = {}
+        for kind in np.unique(wanted.kind[starts]).tolist():
+            whole = 1 << (int(cluster.gpus_per_node[kind]).bit_length() - 1)
+            most_nodes = cluster.types[kind].max_nodes_per_job or len(cluster.nodes)
+            for profiles in (True, False):
+                rows = starts[(wanted.kind[starts] == kind) & (wanted.profiles[starts] == profiles)].tolist()
+                open_to = (cluster.kind == kind) & (aside if profiles and aside.any() else ~aside)
+                there = np.where(open_to, free, 0)
+                asks = [self._ask(wanted, row, whole) for row in rows]
+                places = give_cells(there, whole, asks, most_nodes)
+                free = np.where(open_to, there, free)
+                pinned |= {row: place for row, place in zip(rows, places, strict=True) if place}
+        gpus = np.where(wanted.kept, jobs.held_gpus, np.where(stays, wanted.asks, 0))
+        gpus[list(pinned)] = wanted.asks[list(pinned)]
+        kind_given = np.where(gpus > 0, wanted.kind, -1)
+        used = np.bincount(kind_given[gpus > 0], gpus[gpus > 0], len(cluster.types)).astype(np.int64)
+        why = reasons_after(snapshot, gpus, np.maximum(snapshot.capacity - used, 0))
+        why.code[(gpus == 0) & wanted.profiles & (why.code > 0)] = Why.NOT_PROFILED
+        why.code[(gpus == 0) & served & (why.code > 0)] = Why.FRAGMENTED
+        return Shares(
+            gpus=gpus,
+            kind=kind_given,
+            nodes=np.zeros(len(jobs), dtype=np.int64),
+            why=why,
+            memory=memory,
+            profiling=wanted.profiles & (gpus > 0),
+            pinned=pinned,
+            gap=memory.gap,
+        )
+
+    def _ask(self, wanted: Wanted, row: int, whole: int) -> Ask:
+        gpus = int(wanted.asks[row])
+        apart = bool(wanted.profiles[row]) and gpus == PROFILE_GPUS and wanted.gpus[row] > whole
+        return Ask(gpus, gpus if apart else 0, self.joint or gpus > whole)
+
+
+def _as_booked(book: LeaseBook | None, ids: tuple[JobId, ...]) -> tuple[BoolArray, IntArray]:
+    """(jobs,) who held a lease, and the value of the deadline that was to be met, as last remembered."""
+    leased, accepted = np.zeros(len(ids), dtype=np.bool_), np.zeros(len(ids), dtype=np.int64)
+    if book is not None:
+        row = {job: index for index, job in enumerate(book.ids)}
+        was = np.array([row.get(job, -1) for job in ids], dtype=np.int64)
+        known = was >= 0
+        leased[known], accepted[known] = book.leased[was[known]], book.accepted[was[known]]
+    return leased, accepted
+
+
+def _home(snapshot: Snapshot) -> IntArray:
+    """(jobs,) the type on which each job runs: the one it holds, else where most GPUs are left; -1 none.
+
+    Deviation: the paper has one type. Jobs that wait are dealt out in their order, counting those before.
+    """
+    jobs, capacity = snapshot.jobs, snapshot.capacity
+    stand_ins, most = snapshot.cluster.stand_ins, most_gpus_of_one_job(snapshot.cluster)
+    fits = jobs.allowed_kinds & (jobs.gpus[:, None] * stand_ins <= np.minimum(most, capacity))
+    if len(capacity) == 1:
+        return np.where(fits[:, 0], 0, -1)
+    left = capacity.astype(np.float64)
+    home = np.full(len(jobs), -1)
+    for row in np.argsort(jobs.held_gpus == 0, kind="stable").tolist():
+        held = int(jobs.held_kind[row])
+        if held >= 0 and fits[row, held]:
+            home[row] = held
+        elif fits[row].any():
+            home[row] = int(np.where(fits[row], left, -np.inf).argmax())
+        if home[row] >= 0:
+            left[home[row]] -= jobs.gpus[row] * stand_ins[home[row]]
+    return home
+
+
+def _top_level(snapshot: Snapshot, kind: int) -> int:
+    cells = cells_of_nodes(snapshot.cluster, snapshot.usable.tobytes())[kind]
+    return int(np.flatnonzero(cells).max(initial=0))
+
+
+def _free_without(snapshot: Snapshot, stays: BoolArray) -> IntArray:
+    """(nodes,) bit g set: GPU g of a usable node is free once everybody but those who stay has let go."""
+    cluster, placement = snapshot.cluster, snapshot.placement
+    busy = placement.busy.copy()
+    for row in np.flatnonzero((snapshot.jobs.held_gpus > 0) & ~stays).tolist():
+        held = placement[snapshot.jobs.ids[row]]
+        for node, mask in zip(held.nodes, held.masks, strict=True):
+            busy[node] &= ~mask
+    return np.where(snapshot.usable, ((1 << cluster.node_gpus) - 1) & ~busy, 0)
+
+
+def _is_on(snapshot: Snapshot, nodes: BoolArray) -> BoolArray:
+    """(jobs,) who holds GPUs of these nodes."""
+    on = np.zeros(len(snapshot.jobs), dtype=np.bool_)
+    for row in snapshot.jobs.held_gpus.nonzero()[0].tolist():
+        on[row] = nodes[list(snapshot.placement[snapshot.jobs.ids[row]].nodes)].any()
+    return on
+
+
+def _gap(bounds: list[tuple[float, float]]) -> float:
+    value, bound = (sum(column) for column in zip(*bounds, strict=True))
+    return max(bound - value, 0.0) / bound if bound > 0 and np.isfinite(bound) else float(bound > 0)

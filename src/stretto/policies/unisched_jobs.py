@@ -1,0 +1,154 @@
+"""What does each job want now, and how long will it take? The phases and durations of UniSched's Estimator.
+
+UniSched (TPDS 2024), sections III-B and III-C2. Rows are the jobs of one decision.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from stretto.estimate.learning_curves import epochs_to_reach
+from stretto.estimate.placement_runtime import (
+    best_effort_suspensions,
+    relative_speed,
+    suspensions,
+    two_gpu_profile,
+)
+from stretto.model import FloatArray, IntArray, JobId, JobTable, Requests, frozen
+from stretto.policies.unisched_cells import offers
+from stretto.policies.unisched_program import Options
+
+SMALLEST_EPOCHS = 0.05  # of progress from which the time of an epoch is known; chosen
+MINUTE_S = 60.0
+MOST_VALUE_OF_BEST_EFFORT = 1 / 1.01  # below a profiling run's 1, as the paper wants it (A-U5)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fits:
+    """Epochs that jobs with a goal will take, as last fitted; columns are (jobs with a goal,)."""
+
+    ids: tuple[JobId, ...] = ()
+    seen: tuple[int, ...] = ()  # epochs to which the curve was fitted
+    needed: tuple[int, ...] = ()  # in all
+
+
+def rewards_of(jobs: JobTable) -> tuple[FloatArray, FloatArray]:
+    """(jobs, steps) deadlines, NaN where there are fewer, and what meeting them is worth."""
+    deadline_s, value = _all_rewards(jobs.requests)
+    return deadline_s[jobs.rows], value[jobs.rows]
+
+
+@lru_cache(maxsize=2)
+def _all_rewards(requests: Requests) -> tuple[FloatArray, FloatArray]:
+    steps = max((len(job.rewards) for job in requests.jobs), default=0)
+    deadline_s, value = np.full((2, len(requests.jobs), steps), np.nan)
+    for row, job in enumerate(requests.jobs):
+        for step, reward in enumerate(job.rewards):
+            deadline_s[row, step], value[row, step] = reward.deadline_s, reward.value
+    return frozen(deadline_s), frozen(value)
+
+
+def remaining_s(jobs: JobTable, iterations: bool, before: Fits) -> tuple[FloatArray, Fits]:
+    """(jobs,) N_iter T_iter: seconds left on what each job asked for, suspensions apart; and the fits kept.
+
+    A job that stops by performance is estimated from its learning curve, refitted at every epoch: what an
+    epoch took so far, times the epochs that the ensemble expects (`iterations` off: times the epochs that its
+    owner allows). Until it has made some progress the world's estimate stands in for a profile of its epochs.
+    """
+    left_s = jobs.estimates.remaining_s.copy()
+    rows = [row for row, job in enumerate(_jobs(jobs)) if job.goal is not None]
+    if not rows:
+        return left_s, Fits()
+    learning, done_s = jobs.learning, jobs.estimates.duration_s - left_s
+    epochs = learning.samples / learning.dataset_samples
+    known = dict(zip(before.ids, zip(before.seen, before.needed, strict=True), strict=True))
+    seen_of, needed_of = [], []
+    for row in rows:
+        job, history = jobs[row], learning.history[row]
+        most = job.goal.most_epochs if job.goal else 0
+        seen, needed = known.get(job.id, (-1, most))
+        if iterations and job.goal and seen != len(history):
+            seen, needed = len(history), epochs_to_reach(history, job.goal.metric, most)
+        seen_of.append(seen)
+        needed_of.append(needed)
+        if epochs[row] >= SMALLEST_EPOCHS:
+            left_s[row] = max(needed - epochs[row], SMALLEST_EPOCHS) * done_s[row] / epochs[row]
+    ids = tuple(jobs.ids[row] for row in rows)
+    return left_s, Fits(ids, tuple(seen_of), tuple(needed_of))
+
+
+def _jobs(jobs: JobTable) -> Sequence:  # type: ignore[type-arg]
+    requests = jobs.requests.jobs
+    return [requests[row] for row in jobs.rows.tolist()]
+
+
+def best_effort_value(left_s: FloatArray, overhead_s: FloatArray, lease_s: float) -> FloatArray:
+    """(jobs,) 1 / minutes left, with the expected suspensions, a little below 1 at most."""
+    needed = np.ceil(left_s / lease_s)
+    minutes = (left_s + overhead_s * best_effort_suspensions(needed)) / MINUTE_S
+    return np.minimum(1.0 / np.maximum(minutes, 1e-3), MOST_VALUE_OF_BEST_EFFORT)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTerms:
+    """What options are made with."""
+
+    now_s: float
+    lease_s: float  # of jobs with deadlines
+    top_level: int  # of the cells there are
+    consolidates: bool  # only the most consolidated policy
+    suspends: bool  # count on suspensions
+
+
+def options_for(
+    jobs: JobTable,
+    rows: IntArray,
+    gpus: IntArray,
+    left_s: FloatArray,
+    overhead_s: FloatArray,
+    terms: LeaseTerms,
+    kind: int,
+) -> Options:
+    """The options of some jobs, which `job` names by row.
+
+    L = ceil(T_dur / lease) with T_dur = T_sr + N_iter T_iter (equation 1), Q = floor(time left / lease); of
+    each job those worth most first, then those that take fewest GPU-leases. gpus, left_s and overhead_s are
+    (jobs,).
+    """
+    deadline_s, value = (column[rows] for column in rewards_of(jobs))
+    with np.errstate(invalid="ignore"):
+        window = np.floor(np.nan_to_num((deadline_s - terms.now_s) / terms.lease_s, nan=-1.0))
+    taken, speed = _policies(jobs, rows, gpus[rows], terms, kind)
+    runs = np.ceil(left_s[rows] / terms.lease_s)[:, None]
+    overhead = overhead_s[rows][:, None] * suspensions(np.maximum(runs, 1), window) if terms.suspends else 0.0
+    leases = np.maximum(np.ceil((left_s[rows][:, None] + overhead) / terms.lease_s - 1e-9), 1)
+    needed = np.ceil(leases[:, :, None] / speed[:, None, :] - 1e-9)  # (rows, steps, policies)
+    possible = (needed <= window[:, :, None]) & (taken > 0)[:, None, :] & (value > 0)[:, :, None]
+    row, step, policy = np.nonzero(possible)
+    options = Options(
+        job=rows[row],
+        value=value[row, step],
+        gpus=taken[row, policy],
+        leases=needed[row, step, policy].astype(np.int64),
+        window=window[row, step].astype(np.int64),
+    )
+    order = np.lexsort((-options.window, options.gpus * options.leases, -options.value, row))
+    return options.of(order)
+
+
+def _policies(
+    jobs: JobTable, rows: IntArray, gpus: IntArray, terms: LeaseTerms, kind: int
+) -> tuple[IntArray, FloatArray]:
+    """(rows, policies) GPUs that each takes, 0 where there is none, and its speed beside the fastest."""
+    taken, speed = np.zeros((len(rows), 2), dtype=np.int64), np.ones((len(rows), 2))
+    for count in np.unique(gpus).tolist():
+        offered = offers(count, terms.top_level)[: 1 if terms.consolidates else 2]
+        same = gpus == count
+        taken[same, : len(offered)] = [cells for cells, _ in offered]
+        if len(offered) == 2:  # only here does the speed of a spread job matter
+            for row in np.flatnonzero(same).tolist():
+                profile = two_gpu_profile(jobs.tables[int(rows[row])], kind)
+                speed[row, 1] = relative_speed(profile, count, False, True)
+    return taken, speed
