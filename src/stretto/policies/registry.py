@@ -43,6 +43,7 @@ POLICIES: dict[str, str] = {
     "themis": "stretto.policies.themis:Themis",
     "tiresias": "stretto.policies.tiresias:Tiresias",
     "tiresias-gittins": "stretto.policies.tiresias:TiresiasGittins",
+    "unisched": "stretto.policies.unisched:UniSched",
 }
 GROUP = "stretto.policies"
 REQUIRED = ("name", "views", "placer", "triggers", "configurations", "allocate")
