@@ -6,12 +6,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stretto.model import Adaptivity, InputError, Job, JobId, Kind, Reward
+from stretto.model import Adaptivity, Goal, InputError, Job, JobId, Kind, Reward
 from stretto.traces import Outcome, Truth, Workload, read_trace, write_trace
+from stretto.traces.learning import LearningCurve
 
 WORDS = st.text("abcXYZ 0123-_.:;|,\"'é#=/", max_size=8).map(str.strip)
 NAMES = st.text("abc-019_", min_size=1, max_size=8)
 TIMES = st.floats(0, 1e7)
+
+
+CURVES = st.builds(
+    LearningCurve,
+    epochs=st.integers(1, 50),
+    dataset_samples=st.floats(1, 1e6),
+    noise=st.floats(0, 0.1),
+    seed=st.integers(0, 9),
+)
 
 
 @st.composite
@@ -33,6 +43,9 @@ def jobs(draw: st.DrawFn) -> Job:
         max_gpus=draw(st.sampled_from([0, gpus, 128])),
         adaptivity=draw(st.sampled_from(Adaptivity)),
         kind=draw(st.sampled_from(Kind)),
+        heterogeneous=draw(st.booleans()),
+        checkpoints=draw(st.sampled_from([None, True, False])),
+        goal=draw(st.none() | st.builds(Goal, st.floats(-1, 1), st.integers(1, 99))),
         preemptible=draw(st.booleans()),
         gpu_types=types,
         reserved=draw(st.none() | st.tuples(st.integers(1, gpus), st.just(gpus), on_type)),
@@ -58,6 +71,8 @@ def workloads(draw: st.DrawFn) -> Workload:
             gpu_type=draw(NAMES),
             steps=draw(st.just(nan) | st.floats(1, 1e6)),
             outcome=draw(st.sampled_from(Outcome)),
+            learning=draw(st.none() | CURVES),
+            cpus_per_gpu=draw(st.just(nan) | st.floats(0.5, 32)),
         )
         for _ in ordered
     ]
@@ -79,9 +94,10 @@ def test_reading_gives_back_what_was_written(tmp_path: Path, ending: str, worklo
     again = read_trace(path)
     assert again.jobs == workload.jobs
     for truth, expected in zip(again.truths, workload.truths, strict=True):
-        assert same_number(truth.duration_s, expected.duration_s)
-        assert same_number(truth.steps, expected.steps)
-        assert replace(truth, duration_s=0, steps=0) == replace(expected, duration_s=0, steps=0)
+        for number in ("duration_s", "steps", "cpus_per_gpu"):
+            assert same_number(getattr(truth, number), getattr(expected, number))
+        blank = {"duration_s": 0, "steps": 0, "cpus_per_gpu": 0}
+        assert replace(truth, **blank) == replace(expected, **blank)
     assert (again.name, again.source, again.synthetic) == (
         workload.name,
         workload.source,

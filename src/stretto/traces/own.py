@@ -6,14 +6,16 @@ close to one of ours that it must be a slip.
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from math import inf, isnan, nan
 
 import numpy as np
 
-from stretto.model import Adaptivity, InputError, Job, JobId, Kind, Reward
+from stretto.model import Adaptivity, Goal, InputError, Job, JobId, Kind, Reward
 from stretto.model.arrays import FloatArray
 from stretto.model.job import UNLIMITED_GPUS
 from stretto.model.spelling import nearest
+from stretto.traces.learning import LearningCurve
 from stretto.traces.reading import Format, JobOfRow
 from stretto.traces.sheet import Sheet, finite_float
 from stretto.traces.workload import Outcome, Truth
@@ -26,12 +28,18 @@ COLUMNS = (
     "duration_gpu_type",
     "steps",
     "outcome",
+    "learning",
+    "cpus_per_gpu",
     "model",
     "batch_size",
     "min_gpus",
     "max_gpus",
     "adaptivity",
     "kind",
+    "gpus_per_worker",
+    "heterogeneous",
+    "checkpoints",
+    "goal",
     "preemptible",
     "gpu_types",
     "reserved",
@@ -43,6 +51,7 @@ COLUMNS = (
     "labels",
 )
 DEADLINE = "deadline_s"  # read, never written: short for `rewards` with a single step of value 1
+AS_THE_WORLD_SAYS: Mapping[str, bool | None] = {"yes": True, "no": False, "": None}
 YES_NO = {"yes": True, "no": False, "true": True, "false": False}
 
 NO_TYPES: tuple[str, ...] = ()
@@ -62,12 +71,18 @@ def read(sheet: Sheet) -> JobOfRow:
     duration_gpu_type = sheet.texts("duration_gpu_type")
     steps = sheet.numbers("steps", above=0.0, empty=nan).tolist()
     outcome = sheet.choices("outcome", {one.value: one for one in Outcome}, default=Outcome.COMPLETED)
+    learning = sheet.parsed("learning", _learning, None, "a JSON object, the fields of a LearningCurve")
+    cpus_per_gpu = sheet.numbers("cpus_per_gpu", above=0.0, empty=nan).tolist()
     model = sheet.texts("model")
     batch_size = sheet.counts("batch_size", empty=0).tolist()
     min_gpus = sheet.counts("min_gpus", at_least=1, empty=1).tolist()
     max_gpus = sheet.counts("max_gpus", at_least=1, empty=0).tolist()
     adaptivity = sheet.choices("adaptivity", {one.value: one for one in Adaptivity}, default=Adaptivity.RIGID)
     kind = sheet.choices("kind", {one.value: one for one in Kind}, default=Kind.BATCH)
+    gpus_per_worker = sheet.counts("gpus_per_worker", at_least=1, empty=1).tolist()
+    heterogeneous = sheet.choices("heterogeneous", YES_NO, default=False)
+    checkpoints = sheet.parsed("checkpoints", AS_THE_WORLD_SAYS.__getitem__, None, "yes, no or nothing")
+    goal = sheet.parsed("goal", _goal, None, "metric:epochs, a number and at least one epoch")
     preemptible = sheet.choices("preemptible", YES_NO, default=True)
     gpu_types = sheet.parsed("gpu_types", _types, NO_TYPES, "GPU types, joined by |")
     reserved = sheet.parsed("reserved", _reserved, None, "nodes:gpus:type")
@@ -87,6 +102,10 @@ def read(sheet: Sheet) -> JobOfRow:
             max_gpus=max_gpus[row],
             adaptivity=adaptivity[row],
             kind=kind[row],
+            gpus_per_worker=gpus_per_worker[row],
+            heterogeneous=heterogeneous[row],
+            checkpoints=checkpoints[row],
+            goal=goal[row],
             preemptible=preemptible[row],
             gpu_types=gpu_types[row],
             reserved=reserved[row],
@@ -97,7 +116,15 @@ def read(sheet: Sheet) -> JobOfRow:
             queue=queue[row],
             labels=labels[row],
         )
-        return job, Truth(duration_s[row], duration_gpu_type[row], steps[row], outcome[row])
+        truth = Truth(
+            duration_s[row],
+            duration_gpu_type[row],
+            steps[row],
+            outcome[row],
+            learning[row],
+            cpus_per_gpu[row],
+        )
+        return job, truth
 
     return job_of
 
@@ -112,12 +139,18 @@ def cells_of(job: Job, truth: Truth) -> Mapping[str, str]:
         "duration_gpu_type": truth.gpu_type,
         "steps": "" if isnan(truth.steps) else repr(truth.steps),
         "outcome": truth.outcome.value,
+        "learning": json.dumps(asdict(truth.learning), sort_keys=True) if truth.learning else "",
+        "cpus_per_gpu": "" if isnan(truth.cpus_per_gpu) else repr(truth.cpus_per_gpu),
         "model": job.model,
         "batch_size": str(job.batch_size) if job.batch_size else "",
         "min_gpus": str(job.min_gpus),
         "max_gpus": "" if job.max_gpus == UNLIMITED_GPUS else str(job.max_gpus),
         "adaptivity": job.adaptivity.value,
         "kind": job.kind.value,
+        "gpus_per_worker": str(job.gpus_per_worker),
+        "heterogeneous": "yes" if job.heterogeneous else "no",
+        "checkpoints": "" if job.checkpoints is None else "yes" if job.checkpoints else "no",
+        "goal": f"{job.goal.metric!r}:{job.goal.most_epochs}" if job.goal else "",
         "preemptible": "yes" if job.preemptible else "no",
         "gpu_types": "|".join(job.gpu_types),
         "reserved": ":".join(map(str, job.reserved)) if job.reserved else "",
@@ -162,6 +195,24 @@ def _steps_of_reward(text: str) -> tuple[Reward, ...]:
 
 def _types(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split("|")) if text else ()
+
+
+def _learning(text: str) -> LearningCurve | None:
+    if not text:
+        return None
+    try:
+        return LearningCurve(**json.loads(text))
+    except (TypeError, InputError) as wrong:
+        raise ValueError(text) from wrong
+
+
+def _goal(text: str) -> Goal | None:
+    if not text:
+        return None
+    metric, epochs = text.split(":")
+    if int(epochs) < 1:
+        raise ValueError(text)
+    return Goal(finite_float(metric), int(epochs))
 
 
 def _reserved(text: str) -> tuple[int, int, str] | None:
