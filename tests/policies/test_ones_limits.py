@@ -53,6 +53,12 @@ def test_the_limit_of_a_job(before: int, executed_s: float, epochs: int, runs: b
     assert moved(limits(before), executed_s, epochs, runs).limit.tolist() == [limit]
 
 
+def test_while_nobody_waits_a_long_job_goes_on_growing_and_remembers_where_it_stood() -> None:
+    alone = moved(limits(1024), 250.0, crowded=False)
+    assert (alone.limit.tolist(), alone.reference.tolist()) == ([2048], [1024.0])
+    assert moved(alone, 500.0, epochs=2).limit.tolist() == [342]  # ⌈2 · 1024 / 6⌉
+
+
 def test_a_rejected_job_may_ask_for_half_but_not_below_its_start() -> None:
     before = BatchLimits(np.array([1001, 80, 512]), np.full(3, np.nan), np.zeros(3, dtype=np.int64))
     after = after_rejection(before, np.array([True, True, False]), np.full(3, 64))

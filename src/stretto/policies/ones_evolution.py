@@ -24,7 +24,7 @@ class Field:
     segment: IntArray  # (gpus,) the GPU type, not falling: the GPUs of a type stand together
     node: IntArray  # (gpus,) those of a node stand together
     per_node: IntArray  # (types,) GPUs of the largest node
-    home: IntArray  # (jobs,) the type to which a job keeps
+    home: IntArray  # (jobs,) the type to which a job keeps; -1: it may hold nothing
     cost: FloatArray  # (jobs, 2, gpus + 1) φ = c/X: GPU-seconds a sample on one node and on several; 0 at 0
     fit: IntArray  # (jobs, gpus + 1) the most GPUs, of so many, that a job may hold
     kept: IntArray  # (jobs, gpus + 1) what its limit leaves of so many
@@ -128,13 +128,13 @@ def filled(field: Field, genomes: IntArray, left: FloatArray, shunned: BoolArray
         value = np.where(taken > counts, more * left[active], np.inf)
         if shunned is not None:
             others = np.where(shunned[active], np.inf, value)
-            value = np.where(np.isfinite(others).any(axis=1)[:, None], others, value)
+            value = np.where(np.isfinite(others).any(axis=1, keepdims=True), others, value)
         chosen = value.argmin(axis=1)
         members = np.arange(len(active))
         possible = np.isfinite(value[members, chosen])
         need = np.where(possible, taken[members, chosen] - counts[members, chosen], 0)
-        there = idle & (field.segment == field.home[chosen][:, None])
-        here = there & (np.cumsum(there, axis=1) <= need[:, None])
+        there: BoolArray = idle & (field.segment == field.home[chosen][:, None])
+        here = there & (np.cumsum(there, axis=1) <= need.reshape(-1, 1))
         genomes[active] = np.where(here, chosen[:, None], rows)
         active = active[possible]
         active = active[(genomes[active] == IDLE).any(axis=1)]
@@ -144,7 +144,7 @@ def filled(field: Field, genomes: IntArray, left: FloatArray, shunned: BoolArray
 def refreshed(
     field: Field, genomes: IntArray, new: IntArray, belief: Belief, rng: np.random.Generator
 ) -> IntArray:
-    """Schedules brought up to date: limits kept, one place for each of the `new` jobs, idle GPUs filled.
+    """Schedules brought up to date, nobody moved: limits kept, `new` jobs placed, idle GPUs filled.
 
     Where too few are idle, new jobs take GPUs one by one from the job that has run longest (ties: that with
     most GPUs). Entries of completed jobs must be IDLE already.
@@ -152,7 +152,7 @@ def refreshed(
     genomes = trimmed(field, trimmed(field, genomes, field.kept), field.fit)
     for job in new.tolist():
         genomes = _with_a_place_for(field, genomes, job, new)
-    return reordered(field, filled(field, genomes, belief.drawn(len(genomes), rng)))
+    return filled(field, genomes, belief.drawn(len(genomes), rng))
 
 
 def crossed(first: IntArray, second: IntArray, swapped: BoolArray) -> tuple[IntArray, IntArray]:
@@ -214,6 +214,12 @@ def random_schedules(field: Field, members: int, rng: np.random.Generator) -> In
         those = np.flatnonzero(field.home == kind)
         genomes[:, there] = rng.choice(those, (members, len(there)))
     return genomes
+
+
+def on_own_type(field: Field, genomes: IntArray) -> IntArray:
+    """Without the GPUs of types to which their jobs do not keep."""
+    own = np.append(field.home, IDLE)  # the last one is looked up for IDLE
+    return np.where(own[genomes] == field.segment, genomes, IDLE)
 
 
 def repaired(field: Field, genomes: IntArray, left: FloatArray) -> IntArray:

@@ -34,21 +34,23 @@ def after_epochs(
     penalty_per_s: float,
     may_change: BoolArray,
     bounds: tuple[IntArray, IntArray],
+    crowded: bool = True,
     compounding: bool = False,
 ) -> BatchLimits:
-    """Limits after the epochs that have ended: doubled while σ T < 1, else scaled down.
+    """Limits after the epochs that have ended: doubled while σ T < 1 or nobody waits, else scaled down.
 
     epochs: (jobs,) finished by now; may_change: (jobs,) running and past their warm-up; bounds: the smallest
-    and the largest limit of each job. The paper names both rules without saying which applies when, and
-    applied to its own result the second one collapses; so it starts from the limit that the job had when
-    σ T first was 1, unless `compounding`. Several epochs at once count as one: a limit at most doubles from
-    one decision to the next (figures 13 and 14).
+    and the largest limit of each job; crowded: somebody waits. The paper names both rules without saying
+    which applies when. The second is there so that nobody waits behind long jobs, and while nobody does it
+    would leave GPUs idle, against equation 4. Applied to its own result it collapses; so it starts from the
+    limit that the job had when σ T first was 1, unless `compounding`. Several epochs at once count as one: a
+    limit at most doubles from one decision to the next (figures 13 and 14).
     """
     ended = may_change & (epochs > before.epochs)
     long = penalty_per_s * executed_s >= 1 - ROUNDING
     first = ended & long & (np.isnan(before.reference) | compounding)
     reference = np.where(first, before.limit, before.reference)
-    moved = np.where(long, penalised(reference, executed_s, penalty_per_s), 2 * before.limit)
+    moved = np.where(long & crowded, penalised(reference, executed_s, penalty_per_s), 2 * before.limit)
     limit = np.where(ended, np.nan_to_num(moved), before.limit).astype(np.int64)
     return BatchLimits(
         limit=np.clip(limit, bounds[0], np.maximum(*bounds)),

@@ -34,6 +34,7 @@ POLICIES: dict[str, str] = {
     "qssf": "stretto.policies.srtf:QuasiShortestServiceFirst",
     "lyra": "stretto.policies.lyra:Lyra",
     "lyra-tuned": "stretto.policies.lyra:LyraTuned",
+    "ones": "stretto.policies.ones:Ones",
     "optimus": "stretto.policies.optimus:Optimus",
     "pollux": "stretto.policies.pollux:Pollux",
     "sia": "stretto.policies.sia:Sia",

@@ -1,0 +1,256 @@
+"""ONES: batch sizes and GPUs of all jobs at once, by evolving whole schedules."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from stretto.model import (
+    Allocation,
+    Cluster,
+    Configurations,
+    InputError,
+    IntArray,
+    Pinned,
+    Reasons,
+    Shares,
+    Snapshot,
+    Speeds,
+    Trigger,
+    Triggers,
+    View,
+    Why,
+)
+from stretto.policies.curves import one_gpu_of_each_type, reasons_by_range
+from stretto.policies.ones_arena import Arena, arena_of, field_of
+from stretto.policies.ones_evolution import (
+    IDLE,
+    Belief,
+    Field,
+    next_generation,
+    on_own_type,
+    random_schedules,
+    refreshed,
+    reordered,
+    selected,
+)
+from stretto.policies.ones_limits import BatchLimits, after_epochs, after_rejection, arrival_rate_per_s
+from stretto.policies.ones_memory import (
+    NO_MEMORY,
+    Remembered,
+    Reports,
+    brought_forward,
+    population_on,
+    reports_of,
+    taught,
+)
+from stretto.policies.ones_nodes import genome_of, pin_of, settled, within_nodes
+from stretto.policies.ones_progress import alpha_of
+from stretto.policies.pollux_nodes import pin_as_held
+
+
+@dataclass(frozen=True)
+class Ones:
+    """Evolve schedules that say which job runs on which GPU, with batches within limits that grow slowly.
+
+    ONES (Bian et al., SC 2021), section 3.2. The schedule with the smallest Σ_j Y_j c_j / X_j (equation 8)
+    wins: samples left Y, believed from jobs that have ended (`ones_progress`), GPUs c, and samples per
+    second X at the batch that goes with c. A schedule is put in place once every running job has finished an
+    epoch since the last time; until then only arrivals and idle GPUs are served, by the refresh step on what
+    is held now. Limits of batches: `ones_limits`. Placement: packed in the order of the genome, on those
+    nodes where most is there already.
+
+    Deviations, with their reasons in docs/decisions/0005-ones.md: the smallest score is the best, only
+    filled schedules are compared, at least one epoch counts as processed, the schedule in place takes part
+    in the evolution, what a job runs slower on several nodes counts, and long jobs are scaled down only while
+    somebody waits.
+
+    A job keeps to one GPU type: the one that it holds, else the one with fewest jobs for its GPUs on which it
+    can run; on one type, as in the paper, all of this is void. Unstoppable jobs keep their GPUs, which take
+    no part.
+
+    Cost: a generation grows with K G and K² J, for a population of K = G as in the paper with the square of
+    the cluster: 250 to 500 generations a second at 64 GPUs, one or two at 1,024 (benchmarks/ones.py).
+    Starvation: a preempted job waits until its score, or a halved limit, brings it back; nothing bounds that.
+    """
+
+    population: int = 0  # schedules; 0: as many as GPUs, as in the paper
+    generations: int = 10  # at each decision; chosen, the paper evolves all the time
+    mutation_rate: float = 0.1  # θ; chosen, the paper does not print it
+    penalty: float = 1.0  # σ as a multiple of the arrival rate; the paper suggests 1
+    warmup_steps: int = 5  # of the first batch, before a limit may grow; chosen ("a few")
+    compounding: bool = False  # scale-down applies to its own result
+    always_scale_down: bool = False  # also while nobody waits
+
+    name: ClassVar[str] = "ones"
+    placer: ClassVar[str] = "pinned"
+    paper: ClassVar[str] = "ONES (SC 2021)"
+    views: ClassVar[frozenset[View]] = frozenset({View.PROGRESS, View.LEARNING, View.GOODPUT_MODEL})
+    triggers: ClassVar[Triggers] = Triggers(
+        frozenset({Trigger.ARRIVAL, Trigger.COMPLETION, Trigger.EPOCH_END, Trigger.CAPACITY})
+    )
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        for name in ("population", "generations", "penalty", "warmup_steps"):
+            if not getattr(self, name) >= 0:
+                raise InputError(f"policy.{name} must be >= 0, got {getattr(self, name)}")
+        if not 0 <= self.mutation_rate <= 1:
+            raise InputError(f"policy.mutation_rate must lie in [0, 1], got {self.mutation_rate:g}")
+
+    def configurations(self, cluster: Cluster) -> Configurations:
+        """One GPU of each type: speeds are predicted for every batch, in `ones_speeds`."""
+        return one_gpu_of_each_type(cluster)
+
+    def allocate(self, snapshot: Snapshot, speeds: Speeds) -> Shares:
+        """A new schedule where it is time for one, else what is held with arrivals and idle GPUs served."""
+        before = snapshot.memory if isinstance(snapshot.memory, Remembered) else NO_MEMORY
+        rng = np.random.default_rng([snapshot.seed, before.decisions])
+        arena = arena_of(snapshot)
+        reports = reports_of(snapshot.jobs)
+        memory = brought_forward(before, snapshot.jobs, arena.least_limit, reports)
+        memory = taught(before, memory, rng)
+        limits = self._limits(snapshot, arena, memory, reports)
+        field = field_of(snapshot, arena, memory.limits.limit, limits.limit)
+        memory = replace(memory, limits=limits)
+
+        belief = _belief(memory, reports)
+        seen = np.isin(np.array(snapshot.jobs.ids), np.array(before.jobs, dtype=str))
+        new = np.flatnonzero((arena.home >= 0) & ~arena.runs & ~seen)
+        held = on_own_type(field, genome_of(arena.gpus, _held_by(snapshot, arena)))
+        genome, population, whole = held[0], population_on(memory, arena.gpus.place), False
+        if (arena.home >= 0).any():
+            population = self._evolved(field, population, held, new, belief, rng)
+            whole = _everybody_had_an_epoch(snapshot, arena, memory)
+            if whole:
+                genome = settled(arena.gpus, population[0], held[0], len(snapshot.jobs))
+            else:
+                genome = refreshed(field, held, new, belief, rng)[0]
+        return self._shares(snapshot, arena, replace(memory, population=population), field, genome, whole)
+
+    def _limits(self, snapshot: Snapshot, arena: Arena, memory: Remembered, reports: Reports) -> BatchLimits:
+        jobs, batches = snapshot.jobs, arena.batches
+        rate = arrival_rate_per_s(memory.arrivals, memory.first_s, snapshot.now_s)
+        waits = (arena.home >= 0) & ~arena.runs & (jobs.submitted_s < snapshot.now_s)
+        warm = arena.runs & ~batches.fixed & (reports.samples >= self.warmup_steps * batches.init)
+        return after_epochs(
+            memory.limits,
+            jobs.progress.epochs,
+            jobs.progress.executed_s,
+            self.penalty * rate,
+            warm,
+            (arena.least_limit, arena.most_limit),
+            self.always_scale_down or bool(waits.any()),
+            self.compounding,
+        )
+
+    def _evolved(
+        self,
+        field: Field,
+        bred: IntArray,
+        held: IntArray,
+        new: IntArray,
+        belief: Belief,
+        rng: np.random.Generator,
+    ) -> IntArray:
+        """The next population; what is held now takes part, brought up to date like all others."""
+        most = self.population or held.shape[1]
+        if not len(bred):
+            bred = random_schedules(field, most, rng)
+        bred = reordered(field, on_own_type(field, np.concatenate([held, bred])))
+        bred = reordered(field, refreshed(field, bred, new, belief, rng))
+        bred = selected(field, bred, most, belief, rng)
+        for _ in range(self.generations):
+            bred = next_generation(field, bred, most, belief, self.mutation_rate, rng)
+        return bred
+
+    def _shares(
+        self,
+        snapshot: Snapshot,
+        arena: Arena,
+        memory: Remembered,
+        field: Field,
+        genome: IntArray,
+        whole: bool,
+    ) -> Shares:
+        jobs, limits = snapshot.jobs, memory.limits
+        genome = genome.copy()
+        for index, gpu_type in enumerate(snapshot.cluster.types):
+            for row in np.flatnonzero(arena.home == index).tolist() if gpu_type.max_nodes_per_job else ():
+                within_nodes(arena.gpus, genome, row, gpu_type.max_nodes_per_job)
+                held = int((genome == row).sum())
+                genome[np.flatnonzero(genome == row)[int(field.fit[row, held]) :]] = IDLE
+        pinned = _pins(snapshot, arena, limits, genome, whole)
+        gpus = np.zeros(len(jobs), dtype=np.int64)
+        nodes, kind = np.zeros_like(gpus), np.full(len(jobs), -1)
+        for row, pin in pinned.items():
+            gpus[row], nodes[row] = sum(pin.gpus), len(pin.nodes)
+            kind[row] = snapshot.cluster.kind[pin.nodes[0]]
+        if whole:
+            waits = (gpus == 0) & (arena.home >= 0)
+            limits = after_rejection(limits, waits & ~arena.batches.fixed, arena.least_limit)
+        return Shares(
+            gpus=gpus,
+            kind=kind,
+            nodes=nodes,
+            why=_why(snapshot, arena, gpus, kind),
+            pinned=pinned,
+            memory=replace(
+                memory,
+                decisions=memory.decisions + 1,
+                limits=limits,
+                deployed_epochs=jobs.progress.epochs if whole else memory.deployed_epochs,
+                places=arena.gpus.place,
+            ),
+        )
+
+
+def _belief(memory: Remembered, reports: Reports) -> Belief:
+    """Equations 6 and 7; at least one epoch counts as processed, as it does in α."""
+    return Belief(
+        processed=np.maximum(reports.samples, reports.dataset_samples),
+        alpha=alpha_of(reports.samples, reports.dataset_samples),
+        beta=memory.regression.beta(reports.features),
+    )
+
+
+def _everybody_had_an_epoch(snapshot: Snapshot, arena: Arena, memory: Remembered) -> bool:
+    """Whether every running job that reports epochs has ended one since the last whole schedule."""
+    reports = np.array([one is not None for one in snapshot.jobs.evidence])
+    ended = snapshot.jobs.progress.epochs > memory.deployed_epochs
+    return bool((ended | ~reports)[arena.runs].all())
+
+
+def _held_by(snapshot: Snapshot, arena: Arena) -> dict[int, Allocation]:
+    """The allocations of those that take part, by row."""
+    return {row: snapshot.placement[snapshot.jobs.ids[row]] for row in np.flatnonzero(arena.runs).tolist()}
+
+
+def _pins(
+    snapshot: Snapshot, arena: Arena, limits: BatchLimits, genome: IntArray, whole: bool
+) -> dict[int, Pinned]:
+    """Where everybody runs, with its batch; whoever keeps its GPUs keeps its batch until a whole schedule."""
+    counts = np.arange(len(genome) + 1)
+    total = np.where(arena.batches.fixed[:, None], 0, arena.batches.total(limits.limit, counts))
+    pinned: dict[int, Pinned] = {}
+    for row in np.flatnonzero(arena.stays).tolist():
+        pinned[row] = pin_as_held(snapshot.placement[snapshot.jobs.ids[row]])
+    for row in np.unique(genome[genome != IDLE]).tolist():
+        columns = np.flatnonzero(genome == row)
+        pin = pin_of(arena.gpus, columns, int(total[row, len(columns)]))
+        held = snapshot.placement.get(snapshot.jobs.ids[row])
+        same = held is not None and (held.nodes, held.masks) == (pin.nodes, pin.masks)
+        pinned[row] = pin_as_held(held) if held is not None and same and not whole else pin
+    return pinned
+
+
+def _why(snapshot: Snapshot, arena: Arena, gpus: IntArray, kind: IntArray) -> Reasons:
+    """Why each job waits: of those that could take part, others promise to be done with less."""
+    jobs = snapshot.jobs
+    served = gpus > 0
+    used = np.bincount(kind[served], gpus[served], len(snapshot.capacity)).astype(np.int64)
+    left = np.maximum(snapshot.capacity - used, 0).tolist()
+    unknown = np.flatnonzero(jobs.allowed_kinds.any(axis=1) & ~arena.possible.any(axis=1))
+    code = reasons_by_range(snapshot, gpus, left, unknown).code.copy()
+    code[~served & (arena.home >= 0)] = int(Why.WORTH_LESS)
+    return Reasons(code)
