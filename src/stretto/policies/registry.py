@@ -20,6 +20,7 @@ from stretto.model.spelling import did_you_mean
 from stretto.settings import settings_of
 
 POLICIES: dict[str, str] = {
+    "3sigma": "stretto.policies.three_sigma:ThreeSigma",
     "afs": "stretto.policies.afs:Afs",
     "cornucopia": "stretto.policies.cornucopia:Cornucopia",
     "chronus": "stretto.policies.chronus:Chronus",

@@ -1,0 +1,227 @@
+"""3Sigma: deadlines under uncertainty, with distributions of runtimes instead of numbers."""
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import numpy as np
+
+from stretto.model import (
+    Cluster,
+    Configurations,
+    FloatArray,
+    InputError,
+    IntArray,
+    Job,
+    JobId,
+    JobTable,
+    Shares,
+    Snapshot,
+    Speeds,
+    Trigger,
+    Triggers,
+    View,
+    floats,
+)
+from stretto.policies.admission import NO_CONFIGURATIONS, admit_anew, most_gpus_of_one_job
+from stretto.policies.three_sigma_history import History, distribution, given_elapsed, learned
+from stretto.policies.three_sigma_options import Utility, expected_utility, plan_starts, survival
+
+SHORTEST_S = 1.0  # chosen: no estimate is shorter
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """What 3Sigma remembers: the jobs of its last decision, to learn from those that end, and the history."""
+
+    at_s: float = 0.0
+    jobs: tuple[Job, ...] = ()
+    executed_s: FloatArray = field(default_factory=lambda: np.zeros(0))  # (jobs,)
+    estimate_s: FloatArray = field(default_factory=lambda: np.zeros(0))  # (jobs,)
+    given: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # (jobs,) GPUs
+    history: History = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ThreeSigma:
+    """Start the jobs whose expected utility is most, over plans of the next slots; stop best effort for them.
+
+    3Sigma (Park et al., EuroSys 2018), with the cycle of UniSched (TPDS 2024), section IV-D. A job's runtime
+    is a distribution: its estimate times the ratios that earlier jobs like it have had. An option is a job
+    and a start in one of `slots` slots; it is worth the expected utility (rewards by their deadlines; best
+    effort loses worth linearly) and takes its GPUs with the probability that it still runs. An integer
+    programme chooses, once a cycle, at most one option for each job within the GPUs that are expected to be
+    free, and may stop running best-effort jobs at the cost of their utility. Jobs with deadlines are never
+    stopped, jobs that run longer than anything seen are given 1, 2, 4, … more cycles.
+
+    What bounds a decision: the `most_jobs` most urgent deadline jobs and as many of the shortest best-effort
+    jobs are candidates (equal ones are merged), as many best-effort jobs may be stopped, `slots` slots, and
+    `nodes` nodes of branch and bound; where everything fits, or nothing is free and nobody could be stopped,
+    no programme is solved. There is no bound on waiting: a best-effort job keeps a hundredth of its worth
+    for ever, but others may always be worth more; and it may be stopped again and again.
+
+    Deviations: ratios to a profiled estimate in place of runtimes (no two trainings of a trace have the same
+    name); GPUs of all types count as one pool; a job that has missed all its deadlines counts as best effort
+    once the decay is over, where 3Sigma would drop it.
+    """
+
+    cycle_s: float = 60.0  # [UniSched, section IV-D]
+    slots: int = 10  # of the plan ahead; chosen
+    slot_s: float = 300.0  # chosen: the plan reaches 45 minutes ahead
+    best_effort_worth: float = 1.0  # of a best-effort job, beside rewards of 100 [UniSched: 100 to 1]
+    fade_times: float = 10.0  # estimated durations until a best-effort job is worth least; chosen
+    most_jobs: int = 30  # candidates of either class, and jobs that may be stopped; chosen
+    nodes: int = 10  # of branch and bound; chosen
+    gap: float = 0.01  # relative, at which a plan is good enough; chosen
+
+    name: ClassVar[str] = "3sigma"
+    views: ClassVar[frozenset[View]] = frozenset({View.ESTIMATED_DURATION, View.PROGRESS})
+    placer: ClassVar[str] = "relaxed"
+    paper: ClassVar[str] = "3Sigma (EuroSys 2018), as in UniSched (TPDS 2024)"
+
+    def __post_init__(self) -> None:
+        """Check the knobs."""
+        for name in ("cycle_s", "slot_s", "fade_times", "best_effort_worth"):
+            if not getattr(self, name) > 0:
+                raise InputError(f"{name} must be > 0, got {getattr(self, name)}")
+        for name in ("slots", "most_jobs", "nodes"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be >= 1, got {getattr(self, name)}")
+        if not self.gap >= 0:
+            raise InputError(f"gap must be >= 0, got {self.gap}")
+
+    @property
+    def triggers(self) -> Triggers:
+        """Every cycle in which anything has changed, and at the next slot while somebody waits."""
+        return Triggers(frozenset({Trigger.ROUND}), self.cycle_s, when_changed=True)
+
+    def configurations(self, cluster: Cluster) -> Configurations:
+        """None: it looks at no speeds."""
+        return NO_CONFIGURATIONS
+
+    def allocate(self, snapshot: Snapshot, speeds: Speeds) -> Shares:
+        """Whole requests: those that stay, then those that the plan starts now."""
+        jobs = snapshot.jobs
+        seen = snapshot.memory if isinstance(snapshot.memory, Seen) else Seen()
+        history = self._learn(snapshot, seen)
+        running = np.flatnonzero(jobs.held_gpus)
+        started, stopped = self._choose(snapshot, history)
+        order = np.concatenate((running[~np.isin(running, stopped)], started))
+        shares = admit_anew(snapshot, order)
+        waits = bool((shares.gpus == 0).any())
+        memory = Seen(
+            snapshot.now_s,
+            tuple(jobs[row] for row in range(len(jobs))),
+            jobs.progress.executed_s.copy(),
+            jobs.estimates.duration_s.copy(),
+            shares.gpus,
+            history,
+        )
+        return replace(shares, memory=memory, wake_s=snapshot.now_s + self.slot_s if waits else None)
+
+    def _learn(self, snapshot: Snapshot, seen: Seen) -> History:
+        """The history with the jobs that have ended since: about half a cycle ago."""
+        active: set[JobId] = set(snapshot.jobs.ids)
+        history = seen.history
+        for row, job in enumerate(seen.jobs):
+            if job.id in active or not seen.given[row] or not seen.estimate_s[row] > 0:
+                continue
+            ran_s = seen.executed_s[row] + max(snapshot.now_s - seen.at_s - self.cycle_s / 2, 0.0)
+            if ran_s > 0:
+                history = learned(history, job, float(ran_s / seen.estimate_s[row]))
+        return history
+
+    def _choose(self, snapshot: Snapshot, history: History) -> tuple[IntArray, IntArray]:
+        """Rows that start now, best first, and running rows that make room."""
+        jobs = snapshot.jobs
+        nobody = np.zeros(0, dtype=np.int64)
+        fits = jobs.gpus[:, None] <= np.minimum(most_gpus_of_one_job(snapshot.cluster), snapshot.capacity)
+        waiting = np.flatnonzero((jobs.held_gpus == 0) & (fits & jobs.allowed_kinds).any(axis=1))
+        free = int(snapshot.free.sum())
+        if not waiting.size or jobs.gpus[waiting].sum() <= free:
+            return waiting, nobody
+        candidates = self._candidates(snapshot, waiting)
+        urgent = np.isfinite(jobs.deadline_s[candidates])
+        stoppable = self._stoppable(snapshot) if urgent.any() else nobody
+        if jobs.gpus[candidates].min() > free + jobs.held_gpus[stoppable].sum():
+            return nobody, nobody
+        return self._solve(snapshot, history, candidates, stoppable)
+
+    def _candidates(self, snapshot: Snapshot, waiting: IntArray) -> IntArray:
+        """The deadline jobs with least time to spare, those in time first, and the shortest best effort."""
+        jobs = snapshot.jobs
+        left_s = jobs.estimates.remaining_s[waiting]
+        spare_s = jobs.deadline_s[waiting] - snapshot.now_s - left_s
+        urgent = np.isfinite(spare_s)
+        by_spare = waiting[np.lexsort((spare_s, spare_s < 0))]
+        by_service = waiting[(left_s * jobs.gpus[waiting]).argsort(kind="stable")]
+        chosen = (
+            by_spare[np.isfinite(jobs.deadline_s[by_spare])][: self.most_jobs]
+            if urgent.any()
+            else by_spare[:0],
+            by_service[np.isinf(jobs.deadline_s[by_service])][: self.most_jobs],
+        )
+        return np.concatenate(chosen)
+
+    def _stoppable(self, snapshot: Snapshot) -> IntArray:
+        """Running best-effort rows that may be stopped: those with most left to do."""
+        jobs = snapshot.jobs
+        rows = np.flatnonzero((jobs.held_gpus > 0) & jobs.preemptible & np.isinf(jobs.deadline_s))
+        return rows[(-jobs.estimates.remaining_s[rows]).argsort(kind="stable")][: self.most_jobs]
+
+    def _solve(
+        self, snapshot: Snapshot, history: History, waiting: IntArray, stoppable: IntArray
+    ) -> tuple[IntArray, IntArray]:
+        jobs = snapshot.jobs
+        starts_s = floats(np.arange(self.slots) * self.slot_s)
+        running = np.flatnonzero(jobs.held_gpus)
+        runs = survival(*self._left(jobs, running, history), starts_s) * jobs.held_gpus[running, None]
+        runs[:, 0] = jobs.held_gpus[running]  # what is held now is held for sure
+        support_s, probability = self._left(jobs, waiting, history)
+        worth = expected_utility(support_s, probability, starts_s, self._utility(snapshot, waiting))
+        going = self._left(jobs, stoppable, history)
+        cost = expected_utility(*going, np.zeros(1), self._utility(snapshot, stoppable))[:, 0]
+        plan = plan_starts(
+            worth,
+            survival(support_s, probability, starts_s),
+            jobs.gpus[waiting],
+            np.maximum(int(snapshot.capacity.sum()) - runs.sum(axis=0), 0.0),
+            cost,
+            runs[np.searchsorted(running, stoppable)],
+            self.nodes,
+            self.gap,
+        )
+        if plan is None:  # the most worth for each GPU first
+            return waiting[(-worth[:, 0] / jobs.gpus[waiting]).argsort(kind="stable")], stoppable[:0]
+        now = np.flatnonzero(plan.slot == 0)
+        return waiting[now[(-worth[now, 0]).argsort(kind="stable")]], stoppable[plan.stopped]
+
+    def _left(self, jobs: JobTable, rows: IntArray, history: History) -> tuple[FloatArray, FloatArray]:
+        """(rows, bins) seconds that are left of each job, and their probabilities; padded with zeros."""
+        found = []
+        for row in rows.tolist():
+            ratio, probability = distribution(history, jobs[row])
+            executed_s = float(jobs.progress.executed_s[row])
+            estimate_s = max(float(jobs.estimates.duration_s[row]), SHORTEST_S)
+            support_s, likely = given_elapsed(ratio * estimate_s, probability, executed_s, self.cycle_s)
+            found.append((support_s - executed_s, likely))
+        widest = max((len(support_s) for support_s, _ in found), default=1)
+        left_s, probability = np.zeros((2, len(found), widest))
+        for row, (support_s, likely) in enumerate(found):
+            left_s[row, : len(support_s)], probability[row, : len(likely)] = support_s, likely
+        return left_s, probability
+
+    def _utility(self, snapshot: Snapshot, rows: IntArray) -> Utility:
+        jobs = snapshot.jobs
+        rewards = [jobs[row].rewards for row in rows.tolist()]
+        steps = max(map(len, rewards), default=0)
+        due_s, value = np.full((len(rows), steps), -np.inf), np.zeros((len(rows), steps))
+        for row, known in enumerate(rewards):
+            due_s[row, : len(known)] = [one.deadline_s - snapshot.now_s for one in known]
+            value[row, : len(known)] = [one.value for one in known]
+        return Utility(
+            due_s,
+            value,
+            jobs.submitted_s[rows] - snapshot.now_s,
+            self.fade_times * np.maximum(jobs.estimates.duration_s[rows], SHORTEST_S),
+            self.best_effort_worth,
+        )
