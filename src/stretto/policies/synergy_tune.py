@@ -1,0 +1,191 @@
+"""Synergy's TUNE: cores and memory by what jobs can use, never less than in proportion to their GPUs.
+
+Synergy (Mohan et al., OSDI 2022), section 4. Nothing here knows what a job is. Resources beside GPUs are
+columns (…, resources), such as cores and gigabytes, and are counted for each GPU: a share of 4 GPUs at a rate
+of 5 cores has 20. `fair` (nodes, resources) is a node's proportional rate, what it has over its GPUs.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from stretto.model import FloatArray, IntArray
+from stretto.solve import maximise
+
+SLACK = 1e-9  # of a node's resources; rounding
+Where = Mapping[int, int]  # GPUs by node
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tuned:
+    """Where the shares are and what they get."""
+
+    where: Sequence[Where]  # by share; empty: no room
+    rate: FloatArray  # (shares, resources) for each GPU
+
+
+def least_enough(amount: FloatArray, per_s: FloatArray, usual: float, enough: float) -> float:
+    """The smallest amount with `enough` of the best speed, and no less speed than with the usual amount.
+
+    amount, per_s: (points,) a measured curve by increasing amount; between points it is linear, and flat
+    outside.
+    """
+    wanted = max(enough * float(per_s.max()), float(np.interp(usual, amount, per_s)))
+    return float(amount[int((per_s >= wanted * (1 - SLACK)).argmax())])
+
+
+def tune(
+    gpus: IntArray,
+    want: FloatArray,
+    fair: FloatArray,
+    free_gpus: IntArray,
+    node_gpus: IntArray,
+    stays: Mapping[int, Where],
+) -> Tuned:
+    """A place and rates for every share: TUNE, the greedy algorithm of section 4.2.
+
+    gpus (shares,), want (shares, resources): rates. free_gpus, node_gpus: (nodes,), the first beside all
+    shares that stay. stays: where shares are that are not to be moved. Others by decreasing GPUs, then
+    decreasing rates: on the node (or the fewest nodes) with least to spare that has what they want; else that
+    has a proportional rate for them; else wherever their GPUs fit, where the others that have more than a
+    proportional rate give back, those with most above it first.
+    """
+    desk = _Desk(gpus, want.astype(np.float64), fair, free_gpus.copy(), node_gpus, fair * node_gpus[:, None])
+    larger_first = np.lexsort((np.arange(len(gpus)), *(-want.T[::-1]), -gpus)).tolist()
+    for share in larger_first:
+        if share in stays:
+            desk.stay(share, stays[share])
+    for share in larger_first:
+        if share not in stays:
+            desk.enter(share)
+    return Tuned(desk.where, desk.rate)
+
+
+def best_total(
+    points: Sequence[tuple[FloatArray, FloatArray]], usual: FloatArray, capacity: float
+) -> tuple[float, FloatArray]:
+    """The most speed in all that any division of one resource could give, and (shares,) amounts: OPT's bound.
+
+    points: by share, amounts and speeds of its measured curve. The first of OPT's two linear programmes
+    (section 4.1): all nodes are one, every share a mixture of its points, none slower than with its
+    `usual` amount. NoSolution where that much is not there.
+    """
+    amount = np.concatenate([at for at, _ in points])
+    per_s = np.concatenate([speed for _, speed in points])
+    of = np.repeat(np.arange(len(points)), [len(at) for at, _ in points])
+    mixes = sparse.csr_array((np.ones(len(of)), (of, np.arange(len(of)))), shape=(len(points), len(of)))
+    least = np.array([np.interp(one, *point) for one, point in zip(usual, points, strict=True)])
+    limits = sparse.vstack((sparse.csr_array(amount[None, :]), -mixes.multiply(per_s[None, :])))
+    found = maximise(per_s, limits, np.concatenate(([capacity], -least)), mixes, np.ones(len(points)))
+    return found.value, np.asarray(mixes @ (found.x * amount))
+
+
+class _Desk:
+    """A tuning while it is made."""
+
+    def __init__(
+        self,
+        gpus: IntArray,
+        want: FloatArray,
+        fair: FloatArray,
+        free_gpus: IntArray,
+        node_gpus: IntArray,
+        free: FloatArray,
+    ) -> None:
+        self.gpus, self.want, self.fair = gpus, want, fair
+        self.free_gpus, self.node_gpus, self.free = free_gpus, node_gpus, free
+        self.where: list[Where] = [{} for _ in gpus]
+        self.rate = np.zeros_like(want)
+        self.on: list[list[int]] = [[] for _ in node_gpus]  # shares by node
+
+    def stay(self, share: int, where: Where) -> None:
+        """Keep a share where it is, at the rate that it wants if there is that much."""
+        nodes = list(where)
+        counts = np.array([where[node] for node in nodes])
+        enough = (self.free[nodes] + SLACK >= counts[:, None] * self.want[share]).all()
+        self._put(share, where, self.want[share] if enough else self._modest(share, nodes))
+
+    def enter(self, share: int) -> None:
+        """Find a place for a share, if there is one."""
+        asks = int(self.gpus[share])
+        wishes = (self.want[share], np.minimum(self.want[share], self.fair.min(axis=0)))
+        for rate in wishes:
+            where = self._fewest_nodes(asks, rate)
+            if where:
+                self._take(share, where, rate)
+                return
+        where = self._fewest_nodes(asks, np.zeros_like(self.want[share])) or self._anywhere(asks)
+        if where:
+            self._take(share, where, self._modest(share, list(where)))
+
+    def _modest(self, share: int, nodes: list[int]) -> FloatArray:
+        """What a share wants, but no more than in proportion on any of these nodes."""
+        modest: FloatArray = np.minimum(self.want[share], self.fair[nodes].min(axis=0))
+        return modest
+
+    def _take(self, share: int, where: Where, rate: FloatArray) -> None:
+        for node, count in where.items():
+            self.free_gpus[node] -= count
+        self._put(share, where, rate)
+
+    def _put(self, share: int, where: Where, rate: FloatArray) -> None:
+        """Book a share; where that is more than a node has, others on it give back."""
+        self.where[share], self.rate[share] = dict(where), rate
+        for node, count in where.items():
+            self.free[node] -= count * rate
+            self.on[node].append(share)
+        for node in where:
+            if (self.free[node] < -SLACK).any():
+                self._reclaim(node)
+
+    def _reclaim(self, node: int) -> None:
+        """Those on a node that have more than in proportion come down to that, most above it first."""
+        above = {share: float((self.rate[share] / self._level(share)).max()) for share in self.on[node]}
+        for share in sorted(above, key=lambda share: (-above[share], share)):
+            if (self.free[node] >= -SLACK).all():
+                return
+            less = self.rate[share] - self._modest(share, list(self.where[share]))
+            self.rate[share] = self.rate[share] - less
+            for at, count in self.where[share].items():
+                self.free[at] += count * less
+
+    def _level(self, share: int) -> FloatArray:
+        level: FloatArray = np.maximum(self.fair[list(self.where[share])].min(axis=0), 1e-12)
+        return level
+
+    def _fewest_nodes(self, asks: int, rate: FloatArray) -> Where:
+        """The node with least to spare that fits; for more than a node has, whole free nodes and one more."""
+        has = (self.free + SLACK >= rate * np.minimum(self.free_gpus, asks)[:, None]).all(axis=1)
+        largest = int(self.node_gpus.max(initial=0))
+        if largest == 0:
+            return {}
+        counts: dict[int, int] = {}
+        if asks > largest:
+            whole = np.flatnonzero(has & (self.free_gpus == self.node_gpus) & (self.node_gpus == largest))
+            if len(whole) < asks // largest:
+                return {}
+            counts = dict.fromkeys(whole[: asks // largest].tolist(), largest)
+            asks %= largest
+        if asks:
+            fits = (self.free_gpus >= asks) & (self.free + SLACK >= rate * asks).all(axis=1)
+            fits[list(counts)] = False
+            candidates = np.flatnonzero(fits)
+            if not candidates.size:
+                return {}
+            spare = self.free[candidates].sum(axis=1)
+            counts[int(candidates[np.lexsort((candidates, spare, self.free_gpus[candidates]))[0]])] = asks
+        return counts
+
+    def _anywhere(self, asks: int) -> Where:
+        """Over the nodes with most GPUs free; empty where there are too few in all."""
+        counts: dict[int, int] = {}
+        for node in np.argsort(-self.free_gpus, kind="stable").tolist():
+            taken = min(asks, int(self.free_gpus[node]))
+            if taken:
+                counts[node] = taken
+                asks -= taken
+            if not asks:
+                return counts
+        return {}
