@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from stretto.experiments import sia
+from stretto.experiments import cornucopia, sia
 from stretto.experiments.reproduction import Experiment
 from stretto.model import InputError
 from stretto.model.spelling import did_you_mean
@@ -10,6 +10,10 @@ from stretto.model.spelling import did_you_mean
 EXPERIMENTS: Mapping[str, Experiment] = {
     one.name: one
     for one in (
+        Experiment("cornucopia-fig4", "Cornucopia, figures 4 and 5", "chronus", cornucopia.figure4),
+        Experiment("cornucopia-fig6", "Cornucopia, figure 6", "chronus", cornucopia.figure6),
+        Experiment("cornucopia-fig9", "Cornucopia, figure 9", "chronus", cornucopia.figure9),
+        Experiment("cornucopia-fig10", "Cornucopia, figure 10", "chronus", cornucopia.figure10),
         Experiment("sia-table3", "Sia (SOSP 2023), table 3", "sia", sia.table3),
         Experiment("sia-table4", "Sia (SOSP 2023), table 4", "sia", sia.table4),
         Experiment("sia-fairness", "Sia (SOSP 2023), section 5.5", "sia", sia.fairness),

@@ -1,0 +1,81 @@
+import numpy as np
+import pytest
+
+from stretto.experiments import cornucopia
+from stretto.experiments.cornucopia import CLUSTERS, SHARES, figure4, figure6, figure9, figure10
+from stretto.experiments.published import EXPERIMENTS
+from stretto.experiments.reproduction import Made, Request
+from stretto.experiments.spec import RunSpec
+
+MADE = Request(data=None, scale=0.001, workers=1)
+
+
+@pytest.fixture(autouse=True)
+def two_policies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others take part in the same way, and their time."""
+    monkeypatch.setattr(cornucopia, "OTHERS", ("tiresias", "unheard-of", "srtf"))
+    monkeypatch.setattr(cornucopia, "PUBLISHED", ("tiresias", "unheard-of"))
+    monkeypatch.setattr(cornucopia, "MADE_HOURS", 12)
+    monkeypatch.setattr(cornucopia, "LEAST_JOBS", 3_000)  # a tenth of these hours
+
+
+def ours(made: Made) -> dict[tuple[str, str], float | None]:
+    return {(row.row, row.metric): row.ours for row in made[1]}
+
+
+def test_the_figures_can_be_made_by_name() -> None:
+    assert {name for name in EXPERIMENTS if name.startswith("cornucopia-")} == {
+        "cornucopia-fig4",
+        "cornucopia-fig6",
+        "cornucopia-fig9",
+        "cornucopia-fig10",
+    }
+
+
+def test_every_policy_that_there_is_has_a_queuing_time_on_every_cluster_and_absent_ones_are_named() -> None:
+    made = figure4(MADE)
+    queued = [name for name, metric in ours(made) if metric == "interactive_avg_queue_s"]
+    assert queued == [
+        f"{gpus} GPUs: {one}" for gpus in CLUSTERS for one in ("cornucopia", "tiresias", "srtf")
+    ]
+    assert any("left out: unheard-of" in note for note in made[2])
+    assert not any(one.real for one in made[0])
+
+
+def test_a_share_of_interactive_jobs_queues_for_longer_than_each_point_of_the_curve() -> None:
+    values = ours(figure4(MADE))
+    shares = [
+        values["320 GPUs: srtf", f"interactive_queued_over_{point:g}_s"] for point in cornucopia.QUEUED_S
+    ]
+    assert shares == sorted(shares, key=lambda share: -(share or 0.0))
+    assert all(share is not None and 0 <= share <= 1 for share in shares)
+
+
+def test_inflation_is_completion_time_over_the_duration_on_what_was_asked_for() -> None:
+    values = ours(figure6(MADE))
+    for gpus in CLUSTERS:
+        assert (values[f"{gpus} GPUs: srtf", "avg_jct_inflation"] or 0.0) >= 1.0 - 1e-9
+        assert f"{gpus} GPUs: cornucopia, RTTF x 2" in {name for name, _ in values}
+
+
+def test_labels_and_elasticity_vary_over_the_papers_shares() -> None:
+    for made, word in ((figure9(MADE), "mislabelled"), (figure10(MADE), "nonelastic")):
+        varied = {name for name, _ in ours(made) if word in name}
+        assert varied == {
+            f"{gpus} GPUs: cornucopia, {word} {share:.0%}" for gpus in CLUSTERS for share in SHARES
+        }
+
+
+def test_cornucopia_starts_from_the_mean_durations_of_the_first_submissions() -> None:
+    spec = cornucopia._spec(MADE, 320, cornucopia._trace(MADE), "cornucopia")
+    first = cornucopia._whole(spec.trace)
+    duration_s = [truth.duration_s for truth in first.truths[: cornucopia.FIRST_SUBMISSIONS]]
+    assert float(spec.settings["policy.rttf_s"]) == pytest.approx(np.mean(duration_s), abs=0.5)
+    assert float(spec.settings["policy.interactive_mean_s"]) <= 1_800
+    assert float(spec.settings["policy.batch_mean_s"]) > 1_800
+
+
+def test_changes_are_free_of_charge_and_speeds_follow_the_catalogue() -> None:
+    spec: RunSpec = cornucopia._spec(MADE, 640, cornucopia._trace(MADE), "srtf")
+    assert spec.settings == {"sim.restart_s": "0", "sim.scaling": "catalogue"}
+    assert spec.cluster == "gpu8-640"
