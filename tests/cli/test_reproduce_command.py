@@ -6,11 +6,15 @@ from typing import Any
 
 import pytest
 
+from stretto.cli.reproduce import _lines
 from stretto.experiments import sia
+from stretto.experiments.published import EXPERIMENTS
+from stretto.experiments.reproduction import Row
+from stretto.experiments.spec import RunSpec, run_spec
 
 from .ran import Stretto
 
-SHAPE = ["name", "paper", "inputs", "rows", "notes", "wall_s"]
+SHAPE = ["name", "paper", "inputs", "rows", "notes", "wall_s", "simulations", "kept"]
 NAMES = ("sia-table3", "sia-table4", "sia-fairness", "sia-scaling")
 
 
@@ -18,6 +22,14 @@ NAMES = ("sia-table3", "sia-table4", "sia-fairness", "sia-scaling")
 def few_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A handful of jobs of each workload shows as much about the command as forty."""
     monkeypatch.setattr(sia, "LEAST_JOBS", 6)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Finished simulations are kept in a folder of the test's own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("sys.platform", "linux")
+    return tmp_path / "cache"
 
 
 Reproduced = Callable[..., Any]
@@ -76,7 +88,93 @@ def test_on_a_pipe_a_table_is_plain_and_its_inputs_are_said_beside_it(stretto: S
     assert ran.table[0] == ["row", "metric", "paper", "ours", "ratio"]
     assert ran.table[1][:3] == ["64 GPUs", "policy_ms_p50", "96"]
     assert {len(row) for row in ran.table} == {5}
-    assert ran.err.startswith("SYNTHETIC: synthetic-sia:jobs=160,hours=8,seed=0 (")
+    lines = ran.err.splitlines()
+    assert lines[0] == "1 simulation"
+    assert lines[1].startswith("sia on synthetic-sia:jobs=160,hours=8,seed=0, seed 0: ")
+    assert lines[2].startswith("SYNTHETIC: synthetic-sia:jobs=160,hours=8,seed=0 (")
+    assert lines[-1].endswith(" s")
+
+
+TABLE4 = ("reproduce", "sia-table4", "--synthetic", "--scale", 0.02, "--workers", 1)
+
+
+def test_a_repeated_command_takes_what_is_done(stretto: Stretto, cache: Path) -> None:
+    first, second = (stretto(*TABLE4, "--json") for _ in range(2))
+    assert (first.json["simulations"], first.json["kept"]) == (3, 0)
+    assert (second.json["simulations"], second.json["kept"]) == (3, 3)
+    assert second.json["rows"] == first.json["rows"]
+    assert second.err == "3 simulations, all of them done before\n"
+    assert len(list(cache.glob("stretto/finished/*.npz"))) == 3
+    assert stretto(*TABLE4, "--fresh", "--json").json["kept"] == 0
+
+
+def test_an_interrupted_command_goes_on_where_it_was(
+    stretto: Stretto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(spec: RunSpec, *rest: Any) -> Any:
+        if spec.policy == "gavel":
+            raise KeyboardInterrupt
+        return run_spec(spec, *rest)
+
+    words = (*TABLE4, "--keep", tmp_path / "kept", "--json")
+    monkeypatch.setattr("stretto.experiments.sweep.run_spec", interrupted)
+    broken = stretto(*words)
+    assert broken.status == 130
+    assert broken.err.splitlines()[-2:] == [
+        f"finished simulations are in {tmp_path / 'kept'}: the same command goes on from there",
+        "stretto: interrupted",
+    ]
+    monkeypatch.setattr("stretto.experiments.sweep.run_spec", run_spec)
+    ran = stretto(*words)
+    assert (ran.json["simulations"], ran.json["kept"]) == (3, 2)
+    assert ran.err.startswith("3 simulations, 2 of them done before\n")
+
+
+def test_a_damaged_file_is_ignored_with_a_line(stretto: Stretto, cache: Path) -> None:
+    first = stretto(*TABLE4, "--json")
+    damaged = next(cache.glob("stretto/finished/pollux-*.npz"))
+    damaged.write_bytes(b"nothing")
+    second = stretto(*TABLE4, "--json")
+    assert second.err.splitlines()[0].startswith(f"ignored, and simulated again: {damaged}: ")
+    assert (second.json["kept"], second.json["rows"]) == (2, first.json["rows"])
+
+
+def test_a_folder_that_cannot_keep_anything_is_refused(stretto: Stretto, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    ran = stretto(*TABLE4, "--keep", tmp_path / "file")
+    assert (ran.status, ran.err) == (
+        2,
+        f"stretto: --keep {tmp_path}/file: expected a directory, but {tmp_path}/file is a file\n",
+    )
+
+
+def test_without_a_usual_folder_nothing_is_kept_and_that_is_said(stretto: Stretto, cache: Path) -> None:
+    cache.touch()
+    ran = stretto(*TABLE4, "--json")
+    assert (ran.status, ran.json["simulations"]) == (0, 3)
+    assert ran.err.startswith("finished simulations are not kept: ")
+
+
+@pytest.mark.parametrize("words", [(), ("--list",)])
+def test_the_tables_are_listed(stretto: Stretto, words: tuple[str, ...]) -> None:
+    ran = stretto("reproduce", *words)
+    assert ran.table[0] == ["name", "paper", "data", "simulations", "takes"]
+    assert [row[0] for row in ran.table[1:]] == list(EXPERIMENTS)
+    listed = stretto("reproduce", *words, "--json").json["tables"]
+    assert [one["name"] for one in listed] == list(EXPERIMENTS)
+    assert set(listed[0]) == {"name", "paper", "data", "published_at", "simulations", "takes"}
+
+
+def test_a_table_and_the_list_are_too_much_at_once(stretto: Stretto) -> None:
+    ran = stretto("reproduce", "sia-table4", "--list")
+    assert (ran.status, ran.err) == (2, "stretto: expected a table or --list, got both: sia-table4\n")
+
+
+def test_on_a_terminal_a_name_stands_on_the_first_of_its_rows() -> None:
+    rows = (Row("a", "x", 1.0, 2.0), Row("b", "x", None, 120.4), Row("a", "y", 3.0, None))
+    apart = [["a", "x", "1", "2", "2"], ["", "y", "3", "-", "-"], ["b", "x", "-", "120", "-"]]
+    assert _lines(rows, apart=True) == apart
+    assert [line[0] for line in _lines(rows, apart=False)] == ["a", "a", "b"]
 
 
 def test_the_scale_says_how_much_of_each_workload_runs(

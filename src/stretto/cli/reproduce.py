@@ -1,6 +1,8 @@
 """`stretto reproduce`: a published table, made again."""
 
 import sys
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,46 +11,127 @@ from stretto.cli import options
 from stretto.cli.printing import say, show_json, show_table
 
 if TYPE_CHECKING:
-    from stretto.experiments.reproduction import Reproduction
+    from stretto.experiments.finished import Finished
+    from stretto.experiments.reproduction import Reproduction, Row
+
+
+def _names() -> list[str]:
+    """What the shell may complete to."""
+    from stretto.experiments.published import EXPERIMENTS
+
+    return list(EXPERIMENTS)
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(help="sia-table3, sia-table4, sia-fairness or sia-scaling.")],
+    name: Annotated[
+        str, typer.Argument(help="A table; without one, all are listed.", autocompletion=_names)
+    ] = "",
+    list_all: Annotated[
+        bool, typer.Option("--list", help="List the tables, their data and how long they take.")
+    ] = False,
     data: Annotated[str, typer.Option(help="The folder with the public data sets; else $STRETTO_DATA.")] = "",
     synthetic: Annotated[bool, typer.Option("--synthetic", help="Run made data instead.")] = False,
     scale: Annotated[float, typer.Option(help="Share of the workloads to run, above 0, at most 1.")] = 1.0,
     workers: options.Workers = 0,
+    keep: Annotated[
+        str, typer.Option(help="The folder that keeps finished simulations; else one in the user's cache.")
+    ] = "",
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Take no simulation from an earlier command.")
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Make a table of a paper again and print it beside the published figures."""
+    """Make a table of a paper again and print it beside the published figures.
+
+    Every finished simulation is kept: the same command goes on where it was interrupted.
+    """
     from stretto.experiments.published import experiment_of
     from stretto.experiments.reproduction import Request, data_root
     from stretto.model import InputError
 
+    if list_all or not name:
+        if name:
+            raise InputError(f"expected a table or --list, got both: {name}")
+        _list(as_json)
+        return
     experiment = experiment_of(name)
     if not 0 < scale <= 1:
         raise InputError(f"--scale must be above 0 and at most 1, got {scale:g}")
     if data and synthetic:
         raise InputError(f"expected --data or --synthetic, got both: --data {data}")
     root = None if synthetic else data_root(data, experiment.data)
-    made = experiment.run(Request(root, scale, workers, sys.stderr.isatty()))
+    finished = _finished(keep, fresh)
+    try:
+        made = experiment.run(Request(root, scale, workers, sys.stderr.isatty(), finished, say))
+    except KeyboardInterrupt:
+        if finished is not None:
+            say(f"finished simulations are in {finished.folder}: the same command goes on from there")
+        raise
     if as_json:
         show_json(made.as_json())
         return
     _print(made)
 
 
+def _list(as_json: bool) -> None:
+    """What can be made again."""
+    from stretto.experiments.published import EXPERIMENTS
+
+    if as_json:
+        show_json({"tables": [one.as_json() for one in EXPERIMENTS.values()]})
+        return
+    header = ["name", "paper", "data", "simulations", "takes"]
+    rows = [
+        [one.name, one.paper, one.data or "made", str(one.simulations or "-"), one.takes or "-"]
+        for one in EXPERIMENTS.values()
+    ]
+    show_table("Published tables", header, rows)
+
+
+def _finished(keep: str, fresh: bool) -> "Finished | None":
+    """Where simulations are kept; nowhere if nobody named a folder and the usual one cannot be written."""
+    from stretto.experiments.finished import Finished, usual_folder
+    from stretto.experiments.log import check_writable
+    from stretto.model import InputError
+
+    folder = Path(keep) if keep else usual_folder()
+    try:
+        check_writable(folder, "--keep")
+    except InputError as wrong:
+        if keep:
+            raise
+        say(f"finished simulations are not kept: {wrong}")
+        return None
+    return Finished(folder, since_s=time.time() if fresh else 0.0)
+
+
 def _print(made: "Reproduction") -> None:
     header = ["row", "metric", "paper", "ours", "ratio"]
-    rows = [
-        [one.row, one.metric, _number(one.paper), _number(one.ours), _number(one.ratio)] for one in made.rows
-    ]
-    show_table(f"{made.name}: {made.paper}", header, rows)
+    show_table(f"{made.name}: {made.paper}", header, _lines(made.rows, apart=sys.stdout.isatty()))
     for one in made.inputs:
         say(f"{'real' if one.real else 'SYNTHETIC'}: {one.what} ({one.note})")
     for note in made.notes:
         say(note)
-    say(f"{made.wall_s:.0f} s")
+    kept = (
+        f", {made.tally.kept} of {made.tally.simulations} simulations from before" if made.tally.kept else ""
+    )
+    say(f"{made.wall_s:.0f} s{kept}")
+
+
+def _lines(rows: "tuple[Row, ...]", apart: bool) -> list[list[str]]:
+    """The cells row by row, rows of one name together; apart: the name stands on the first of them only."""
+    groups: dict[str, list[Row]] = {}
+    for one in rows:
+        groups.setdefault(one.row, []).append(one)
+    return [
+        [
+            "" if apart and index else one.row,
+            one.metric,
+            *map(_number, (one.paper, one.ours, one.ratio)),
+        ]
+        for group in groups.values()
+        for index, one in enumerate(group)
+    ]
 
 
 def _number(value: float | None) -> str:

@@ -78,15 +78,17 @@ class LogWriter:
             raise InputError(f"--out {self.directory}: cannot be written: {wrong.strerror}") from None
 
 
-def check_writable(directory: Path) -> None:
+def check_writable(directory: Path, option: str = "--out") -> None:
     """Raise InputError where a directory neither is nor could be made, without making it."""
     nearest = directory
     while not nearest.exists() and nearest != nearest.parent:
         nearest = nearest.parent
     if not nearest.is_dir():
-        raise InputError(f"--out {directory}: expected a directory, but {nearest} is a file")
+        raise InputError(f"{option} {directory}: expected a directory, but {nearest} is a file")
     if not os.access(nearest, os.W_OK | os.X_OK):
-        raise InputError(f"--out {directory}: expected a directory to write to, but {nearest} is read-only")
+        raise InputError(
+            f"{option} {directory}: expected a directory to write to, but {nearest} is read-only"
+        )
 
 
 def decision(snapshot: Snapshot, plan: Plan) -> dict[str, Any]:

@@ -3,15 +3,25 @@
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from stretto.experiments.finished import Finished
+from stretto.experiments.progress import Say
+from stretto.experiments.spec import RunSpec
+from stretto.experiments.sweep import run_each
 from stretto.model import InputError
+from stretto.sim.result import Result
 from stretto.traces.datasets import DATA_VARIABLE
 
 OWNERS = {  # of each data set: where they publish it
     "sia": "github.com/siasosp23/artifacts (sia-simulator/workloads, and sia-simulator/traces as profiles)",
+    "chronus": "github.com/S-Lab-System-Group/ChronusArtifact",
+    "helios": "github.com/S-Lab-System-Group/HeliosData",
+    "inference": "github.com/alibaba/clusterdata (cluster-trace-v2026-GenAI and cluster-trace-gpu-v2025)",
+    "ones": "table 2 of ONES (Bian et al., SC 2021), which comes without a file",
+    "philly": "github.com/msr-fiddle/philly-traces, in one table at github.com/siasosp23/artifacts",
 }
 
 
@@ -41,6 +51,15 @@ class Row:
         return self.ours / self.paper
 
 
+@dataclass
+class Tally:
+    """Grows while a table is made."""
+
+    simulations: int = 0
+    kept: int = 0  # of these, those that ran for an earlier command
+    simulated_s: float = 0.0  # that all of them took, one after the other
+
+
 @dataclass(frozen=True, slots=True)
 class Reproduction:
     """A table of a paper, made again."""
@@ -51,6 +70,7 @@ class Reproduction:
     rows: tuple[Row, ...]
     wall_s: float
     notes: tuple[str, ...] = ()
+    tally: Tally = field(default_factory=Tally)
 
     def as_json(self) -> dict[str, Any]:
         """The object that `reproduce --json` prints."""
@@ -61,6 +81,8 @@ class Reproduction:
             "rows": [asdict(one) | {"ratio": one.ratio} for one in self.rows],
             "notes": list(self.notes),
             "wall_s": self.wall_s,
+            "simulations": self.tally.simulations,
+            "kept": self.tally.kept,
         }
 
 
@@ -72,6 +94,21 @@ class Request:
     scale: float = 1.0  # share of the workloads to run
     workers: int = 0  # simulations at once; 0: one for each core
     show: bool = False  # progress bars on a terminal
+    finished: Finished | None = None  # where simulations are kept; None: nowhere
+    say: Say | None = None  # is given lines about the progress
+    tally: Tally = field(default_factory=Tally, compare=False)
+
+    def run(self, specs: Sequence[RunSpec], workers: int | None = None) -> list[Result]:
+        """One result for each spec, in their order: what is kept is taken, the rest is simulated and kept.
+
+        workers: another number of simulations at once, such as 1 where decisions are timed.
+        """
+        at_once = self.workers if workers is None else workers
+        all_done = run_each(specs, at_once, self.show, self.finished, self.say)
+        self.tally.simulations += len(all_done)
+        self.tally.kept += sum(done.was_kept for done in all_done)
+        self.tally.simulated_s += sum(done.wall_s for done in all_done)
+        return [done.result for done in all_done]
 
 
 Made = tuple[Sequence[Input], Sequence[Row], Sequence[str]]  # the last: notes for the reader
@@ -83,27 +120,44 @@ class Experiment:
 
     name: str
     paper: str
-    data: str  # the public data set that it reads
+    data: str  # the public data set that it reads; "" = its data are made
     make: Callable[[Request], Made]
+    simulations: int = 0  # in the whole table; 0 = not said
+    takes: str = ""  # about how long the whole table takes, as measured
 
     def run(self, request: Request) -> Reproduction:
         """Make the table again."""
         began = time.perf_counter()
         inputs, rows, notes = self.make(request)
         wall_s = time.perf_counter() - began
-        return Reproduction(self.name, self.paper, tuple(inputs), tuple(rows), wall_s, tuple(notes))
+        return Reproduction(
+            self.name, self.paper, tuple(inputs), tuple(rows), wall_s, tuple(notes), request.tally
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """An entry of `reproduce --list --json`."""
+        return {
+            "name": self.name,
+            "paper": self.paper,
+            "data": self.data or None,
+            "published_at": OWNERS.get(self.data),
+            "simulations": self.simulations or None,
+            "takes": self.takes or None,
+        }
 
 
-def data_root(given: str, name: str) -> Path:
+def data_root(given: str, name: str) -> Path | None:
     """The folder of public data sets with this one in it: --data, else the one that the environment names.
 
-    InputError where there is none, or it lacks that data set.
+    InputError where there is none, or it lacks that data set. None for the name "": nothing is read.
     """
+    if not name:
+        return None
     named = given or os.environ.get(DATA_VARIABLE, "")
     if not named:
         raise InputError(
             f"the data set {name!r} is needed: expected its folder below --data or ${DATA_VARIABLE}; "
-            f"its owners publish it at {OWNERS[name]}; or run made data with --synthetic"
+            f"{_published(name)}; or run made data with --synthetic"
         )
     root = Path(named)
     if not root.is_dir():
@@ -118,7 +172,10 @@ def data_set(root: Path, name: str, *inside: str) -> Path:
     found = root.joinpath(name, *inside)
     if not found.exists():
         raise InputError(
-            f"data set {name!r}: expected {'/'.join((name, *inside))} below {root}; "
-            f"its owners publish it at {OWNERS[name]}"
+            f"data set {name!r}: expected {'/'.join((name, *inside))} below {root}; {_published(name)}"
         )
     return found
+
+
+def _published(name: str) -> str:
+    return f"its owners publish it at {OWNERS[name]}" if name in OWNERS else "its publisher is not known"

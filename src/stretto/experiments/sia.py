@@ -8,7 +8,6 @@ import numpy as np
 
 from stretto.experiments.reproduction import Input, Made, Request, Row, data_set
 from stretto.experiments.spec import RunSpec
-from stretto.experiments.sweep import run_all
 from stretto.model import InputError
 from stretto.sim import metrics
 from stretto.sim.result import Result
@@ -97,7 +96,7 @@ def scaling(request: Request) -> Made:
         for factor in factors
     ]
     rows, inputs = [], []
-    for spec, result in zip(specs, run_all(specs, 1, request.show), strict=True):
+    for spec, result in zip(specs, request.run(specs, workers=1), strict=True):
         note = f"{len(result.requests.jobs)} jobs on {spec.cluster}"
         inputs.append(Input(_short(spec.trace), request.data is not None, note))
         gpus = result.cluster.total_gpus
@@ -163,7 +162,7 @@ def _pooled(
                 keys.append((family, policy))
                 specs.append(_spec(request, cluster, trace, policy, JOBS[family], fairness))
     pooled: dict[tuple[str, str], list[Result]] = {}
-    for key, result in zip(keys, run_all(specs, request.workers, request.show), strict=True):
+    for key, result in zip(keys, request.run(specs), strict=True):
         pooled.setdefault(key, []).append(result)
     return pooled
 

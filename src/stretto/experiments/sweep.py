@@ -5,14 +5,19 @@ import os
 import queue
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any
 
+from stretto.experiments.finished import Finished, key_of
+from stretto.experiments.packing import Damaged
+from stretto.experiments.progress import Say, Watcher, watching
 from stretto.experiments.spec import RunSpec, run_spec
 from stretto.model import InputError, StrettoError
 from stretto.sim.result import Result
@@ -24,16 +29,54 @@ class RunFailed(StrettoError):
     """One of several simulations could not be finished; the message says which, and why."""
 
 
-def run_all(specs: Sequence[RunSpec], workers: int = 0, show: bool = False) -> list[Result]:
-    """One result for each spec, in their order; `workers` 0: one for each core; `show`: bars on a terminal.
+@dataclass(frozen=True, slots=True)
+class Done:
+    """One simulation that is over."""
 
-    The first error of any run ends all: an InputError as it is, anything else as RunFailed.
+    result: Result
+    wall_s: float  # that it took, when it ran
+    was_kept: bool = False  # it ran for an earlier command
+    remark: str = ""  # what its keeping has to say
+
+
+def run_all(
+    specs: Sequence[RunSpec],
+    workers: int = 0,
+    show: bool = False,
+    finished: Finished | None = None,
+    say: Say | None = None,
+) -> list[Result]:
+    """One result for each spec, in their order; everything else is as in `run_each`."""
+    return [done.result for done in run_each(specs, workers, show, finished, say)]
+
+
+def run_each(
+    specs: Sequence[RunSpec],
+    workers: int = 0,
+    show: bool = False,
+    finished: Finished | None = None,
+    say: Say | None = None,
+) -> list[Done]:
+    """What became of each spec, in their order; `workers` 0: one for each core.
+
+    show: bars on a terminal; say: is given lines about the progress. finished: runs that are there are taken
+    from it, others are put there as soon as they end, so that neither an error nor ctrl-C loses them. The
+    first error of any run ends all: an InputError as it is, anything else as RunFailed.
     """
-    workers = min(workers or cores(), len(specs))
-    with _bars(specs, show) as tell:
+    taken = _taken(specs, finished, say)
+    rest = [index for index in range(len(specs)) if index not in taken]
+    to_run = [specs[index] for index in rest]
+    workers = min(workers or cores(), len(to_run))
+    with watching(to_run, len(taken), show, say) as watcher:
         if workers <= 1:
-            return [_run(index, spec, tell) for index, spec in enumerate(specs)]
-        return _run_beside(specs, workers, tell)
+            ran = [_alone(index, spec, watcher, finished) for index, spec in enumerate(to_run)]
+        else:
+            ran = _run_beside(to_run, workers, watcher, finished)
+    for remark in dict.fromkeys(done.remark for done in ran if done.remark):
+        if say is not None:
+            say(remark)
+    taken.update(zip(rest, ran, strict=True))
+    return [taken[index] for index in range(len(specs))]
 
 
 def cores() -> int:
@@ -41,7 +84,28 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _run(index: int, spec: RunSpec, tell: Tell) -> Result:
+def _taken(specs: Sequence[RunSpec], finished: Finished | None, say: Say | None) -> dict[int, Done]:
+    """Those that are there, by index; what cannot be read is as good as not there."""
+    taken: dict[int, Done] = {}
+    if finished is None:
+        return taken
+    finished.tidy()
+    for index, spec in enumerate(specs):
+        try:
+            found = finished.take(spec)
+        except Damaged as wrong:
+            if say is not None:
+                say(f"ignored, and simulated again: {wrong}")
+            continue
+        if found is not None:
+            taken[index] = Done(*found, was_kept=True)
+    return taken
+
+
+def _run(index: int, spec: RunSpec, tell: Tell, finished: Finished | None) -> Done:
+    key = None if finished is None else key_of(spec)  # now: sources and traces may change while it runs
+    began = time.perf_counter()
+    tell(index, 0, 0)
     try:
         result = run_spec(spec, lambda done, jobs: tell(index, done, jobs))
     except InputError:
@@ -50,8 +114,22 @@ def _run(index: int, spec: RunSpec, tell: Tell) -> Result:
         raise RunFailed(f"{spec.words}: {failed}") from failed
     except Exception as surprise:
         raise RunFailed(f"{spec.words}: {_in_a_line(surprise)}") from surprise
-    tell(index, len(result.completed_s), len(result.completed_s))
-    return result
+    wall_s = time.perf_counter() - began
+    remark = "" if finished is None or key is None else _keep(spec, key, result, wall_s, finished)
+    return Done(result, wall_s, remark=remark)
+
+
+def _keep(spec: RunSpec, key: str, result: Result, wall_s: float, finished: Finished) -> str:
+    """Put it to the others; a remark where that cannot be done, since the result is there all the same."""
+    if key_of(spec) != key:
+        return f"{spec.words}: not kept: the program or its input has changed meanwhile"
+    try:
+        finished.put(spec, key, result, wall_s)
+    except OSError as wrong:
+        return f"not kept in {finished.folder}: {wrong.strerror}"
+    except TypeError as wrong:
+        return f"{spec.words}: not kept: {wrong}"
+    return ""
 
 
 def _in_a_line(error: Exception) -> str:
@@ -61,18 +139,27 @@ def _in_a_line(error: Exception) -> str:
     return f"{type(error).__name__}: {error}{where}"
 
 
-def _run_beside(specs: Sequence[RunSpec], workers: int, tell: Tell) -> list[Result]:
+def _alone(index: int, spec: RunSpec, watcher: Watcher, finished: Finished | None) -> Done:
+    done = _run(index, spec, watcher.advance, finished)
+    watcher.finish(index, done.wall_s)
+    return done
+
+
+def _run_beside(
+    specs: Sequence[RunSpec], workers: int, watcher: Watcher, finished: Finished | None
+) -> list[Done]:
     context = multiprocessing.get_context("spawn")  # a fork would take over locks of threads that it lacks
     before = set(multiprocessing.active_children())
     told = context.Queue()
     with (
         ProcessPoolExecutor(workers, mp_context=context, initializer=_listen, initargs=(told,)) as pool,
-        _relayed(told, tell),
+        _relayed(told, watcher.advance),
     ):
-        futures = [pool.submit(_run_in_worker, index, spec) for index, spec in enumerate(specs)]
+        futures = [pool.submit(_run_in_worker, index, spec, finished) for index, spec in enumerate(specs)]
+        position = {future: index for index, future in enumerate(futures)}
         try:
             for future in as_completed(futures):
-                future.result()
+                watcher.finish(position[future], future.result().wall_s)
         except BaseException as error:
             pool.shutdown(wait=False, cancel_futures=True)
             for worker in set(multiprocessing.active_children()) - before:
@@ -94,35 +181,8 @@ def _listen(told: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ctrl-C reaches the parent too, which ends its workers
 
 
-def _run_in_worker(index: int, spec: RunSpec) -> Result:
-    return _run(index, spec, lambda *progress: _told.put(progress))
-
-
-@contextmanager
-def _bars(specs: Sequence[RunSpec], show: bool) -> Iterator[Tell]:
-    """One progress bar a run on standard error, or nothing."""
-    if not show:
-        yield lambda index, done, jobs: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-    from rich.text import Text
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("jobs"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        titles = [Text(f"{spec.policy} · {_short(spec.trace)}").markup for spec in specs]
-        bars = [progress.add_task(title, total=None) for title in titles]
-
-        def tell(index: int, done: int, jobs: int) -> None:
-            progress.update(bars[index], completed=done, total=jobs)
-
-        yield tell
+def _run_in_worker(index: int, spec: RunSpec, finished: Finished | None) -> Done:
+    return _run(index, spec, lambda *progress: _told.put(progress), finished)
 
 
 @contextmanager
@@ -146,7 +206,3 @@ def _relayed(told: Any, tell: Tell) -> Iterator[None]:
     finally:
         over.set()
         listener.join()
-
-
-def _short(trace: str) -> str:
-    return "/".join(trace.split("/")[-2:]).removesuffix(".csv")

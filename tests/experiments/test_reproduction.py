@@ -1,0 +1,123 @@
+"""What a paper's table asks for, and what it gives back."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from stretto.experiments.finished import Finished
+from stretto.experiments.published import EXPERIMENTS, experiment_of
+from stretto.experiments.reproduction import (
+    OWNERS,
+    Experiment,
+    Input,
+    Made,
+    Request,
+    Row,
+    data_root,
+    data_set,
+)
+from stretto.experiments.spec import RunSpec
+from stretto.model import InputError
+from stretto.sim.result import Result
+
+SPECS = [RunSpec("sia-homo-64", "demo:jobs=3", "fifo", seed=seed) for seed in (0, 1)]
+
+
+class Counted(Exception):
+    """Enough is known."""
+
+
+@dataclass(frozen=True)
+class Counting(Request):
+    """Says how many simulations are asked for first, instead of running them."""
+
+    def run(self, specs: Sequence[RunSpec], workers: int | None = None) -> list[Result]:
+        raise Counted(len(specs))
+
+
+def two(request: Request) -> Made:
+    results = [result for spec in SPECS for result in request.run([spec])]
+    rows = [Row(f"seed {one.seed}", "jobs", 2.0, float(len(one.completed_s))) for one in results]
+    return [Input("demo", False, "made")], rows, ("a note",)
+
+
+MADE = Experiment("two", "Nobody (2020), table 2", "", two, simulations=2, takes="1 s")
+
+
+def test_a_table_counts_its_simulations_and_those_that_were_there(tmp_path: Path) -> None:
+    Request(None, finished=Finished(tmp_path)).run(SPECS[:1])
+    made = MADE.run(Request(None, finished=Finished(tmp_path)))
+    assert (made.tally.simulations, made.tally.kept) == (2, 1)
+    assert made.tally.simulated_s > 0
+    assert [(one.row, one.ours, one.ratio) for one in made.rows] == [
+        ("seed 0", 3.0, 1.5),
+        ("seed 1", 3.0, 1.5),
+    ]
+
+
+def test_without_a_folder_nothing_is_kept() -> None:
+    assert MADE.run(Request(None)).tally.kept == 0
+    assert MADE.run(Request(None)).tally.kept == 0
+
+
+@pytest.mark.parametrize(
+    ("row", "ratio"),
+    [
+        pytest.param(Row("a", "x", 2.0, 3.0), 1.5, id="ours over the paper's"),
+        pytest.param(Row("a", "x", None, 3.0), None, id="not published"),
+        pytest.param(Row("a", "x", 2.0, None), None, id="does not apply"),
+        pytest.param(Row("a", "x", 0.0, 3.0), None, id="of nothing"),
+    ],
+)
+def test_a_row_has_a_ratio(row: Row, ratio: float | None) -> None:
+    assert row.ratio == ratio
+
+
+def test_a_table_of_made_data_needs_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STRETTO_DATA", raising=False)
+    assert data_root("", "") is None
+    assert MADE.as_json() == {
+        "name": "two",
+        "paper": "Nobody (2020), table 2",
+        "data": None,
+        "published_at": None,
+        "simulations": 2,
+        "takes": "1 s",
+    }
+
+
+@pytest.mark.parametrize("name", ["sia", "chronus", "inference", "ones", "philly", "helios"])
+def test_an_absent_data_set_is_named_with_its_publisher(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("STRETTO_DATA", raising=False)
+    with pytest.raises(InputError) as without:
+        data_root("", name)
+    with pytest.raises(InputError) as empty:
+        data_set(tmp_path, name, "file.csv")
+    assert OWNERS[name] in str(without.value)
+    assert OWNERS[name] in str(empty.value)
+    assert f"expected {name}/file.csv below" in str(empty.value)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_table_names_a_paper_and_a_data_set_that_somebody_publishes(name: str) -> None:
+    one = experiment_of(name)
+    assert one.name == name
+    assert one.paper
+    assert one.data == "" or one.data in OWNERS
+
+
+def test_an_unknown_table_is_refused_with_the_nearest() -> None:
+    with pytest.raises(InputError, match=r"unknown table 'sia-table33', did you mean 'sia-table3'"):
+        experiment_of("sia-table33")
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", [name for name, one in EXPERIMENTS.items() if one.simulations])
+def test_a_whole_table_has_as_many_simulations_as_it_says(name: str, data_dir: Path) -> None:
+    with pytest.raises(Counted) as counted:
+        EXPERIMENTS[name].run(Counting(data_dir if EXPERIMENTS[name].data else None))
+    assert counted.value.args == (EXPERIMENTS[name].simulations,)
