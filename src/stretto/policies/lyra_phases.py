@@ -140,7 +140,7 @@ def scale(draft: Draft, demand: Demand, pools: Pooling, running: IntArray, tried
     cluster = draft.cluster
     holds = _holdings(draft, demand, running)
     single = running[~demand.mixes[running]]
-    at = np.array([_kind_of_base(draft, int(row)) for row in single.tolist()], dtype=np.int64)
+    at = _kinds_of_bases(draft)[single]
     for kind in range(len(cluster.types)):
         _scale_on(draft, demand, single[at == kind], (kind,), holds, tried)
     mixing = running[demand.mixes[running]]
@@ -149,10 +149,12 @@ def scale(draft: Draft, demand: Demand, pools: Pooling, running: IntArray, tried
         _scale_on(draft, demand, mixing, lent_first, holds, tried)
 
 
-def _kind_of_base(draft: Draft, row: int) -> int:
-    if draft.base.get(row):
-        return int(draft.cluster.kind[next(iter(draft.base[row]))])
-    return int(draft.snapshot.jobs.held_kind[row])
+def _kinds_of_bases(draft: Draft) -> IntArray:
+    """(jobs,) the type on which each job's base workers are, the first of several; -1 none."""
+    kinds = draft.snapshot.jobs.held_kind.copy()
+    for row, counts in draft.base.items():
+        kinds[row] = draft.cluster.kind[next(iter(counts))] if counts else -1
+    return kinds
 
 
 def _holdings(draft: Draft, demand: Demand, running: IntArray) -> IntArray:

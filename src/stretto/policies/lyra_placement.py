@@ -64,20 +64,23 @@ class Draft:
         )
 
     def _flexible(self, rows: IntArray, base_gpus: IntArray) -> Flexible:
-        placement, ids = self.snapshot.placement, self.snapshot.jobs.ids
+        placement, jobs = self.snapshot.placement, self.snapshot.jobs
+        expected = np.where(base_gpus[rows] >= 0, jobs.held_gpus[rows] - base_gpus[rows], -1)
+        rows, expected = rows[expected != 0], expected[expected != 0]
         at = rows.tolist()
-        held = [placement[ids[row]] for row in at]
-        for row, one, base in zip(at, held, base_gpus[rows].tolist(), strict=True):
-            if base >= 0 and sum(mask.bit_count() for mask in one.flexible) != one.gpus - base:
-                self.marks[row] = _marked(one, base)
-        masks = [self.marks.get(row, one.flexible) for row, one in zip(at, held, strict=True)]
-        marked = [place for place, mask in enumerate(masks) if any(mask)]
-        row = np.repeat(rows[marked], [len(masks[place]) for place in marked])
-        node = ints(list(chain.from_iterable(held[place].nodes for place in marked)))
-        mask = ints(list(chain.from_iterable(masks[place] for place in marked)))
-        gpus = np.bitwise_count(mask).astype(np.int64)
+        held = [placement[jobs[row].id] for row in at]
+        masks = [one.flexible or (0,) * len(one.nodes) for one in held]
+        sizes = ints([len(one) for one in masks])
+        gpus = _bits(masks)
+        known = np.add.reduceat(gpus, sizes.cumsum() - sizes) if at else sizes
+        for place in np.flatnonzero((known != expected) & (expected >= 0)).tolist():
+            row = at[place]
+            masks[place] = self.marks[row] = _marked(held[place], int(base_gpus[row]))
+        if self.marks:
+            gpus = _bits(masks)
+        node = ints(list(chain.from_iterable(one.nodes for one in held)))
         some = gpus > 0
-        return Flexible(row[some], node[some], gpus[some])
+        return Flexible(rows.repeat(sizes)[some], node[some], gpus[some])
 
     def room(self, kind: int) -> int:
         """GPUs of a type for base workers: idle, or held by flexible workers."""
@@ -288,6 +291,11 @@ def _marked(held: Allocation, base: int) -> tuple[int, ...]:
         flexible.append(mask & ~lowest_gpus(mask, mask.bit_count() - count))
         extra -= count
     return tuple(reversed(flexible))
+
+
+def _bits(masks: Sequence[tuple[int, ...]]) -> IntArray:
+    """(entries,) set bits of all masks, one after the other."""
+    return np.bitwise_count(ints(list(chain.from_iterable(masks)))).astype(np.int64)
 
 
 def _up_to(mask: int, gpus: int) -> int:
