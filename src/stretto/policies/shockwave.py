@@ -73,8 +73,8 @@ class Shockwave:
 
     Shockwave (Zheng et al., NSDI 2023). Over a window of rounds it maximises the mean log of the part of
     every job that will be done (Nash social welfare), less `lateness_cost` for each second that the last job
-    needs after the window, subject to finish-time fairness: at an equal share of the cluster from the end of the
-    window on, no job ends later than `most_unfair` times its fair finish time F. Where that cannot be had,
+    needs after the window, subject to finish-time fairness: at an equal share of the cluster from the end of
+    the window on, no job ends later than `most_unfair` times its fair finish time F. Where that cannot be had,
     jobs that are late beyond it weigh ρ to the power of `unfair_power` instead, and go first. The plan is
     followed until a job comes or goes; idle GPUs go to the jobs with the longest time left.
 
@@ -99,7 +99,7 @@ class Shockwave:
     most_unfair: float = 1.0  # ρ_max [published code]
     gap: float = 1e-3  # relative, at which the programme counts as solved [published code]
     nodes: int = 200  # branch-and-bound nodes at most; chosen, in place of a time limit of 15 s
-    most_jobs: int = 500  # planned at once; chosen
+    most_jobs: int = 250  # planned at once; chosen
 
     name: ClassVar[str] = "shockwave"
     views: ClassVar[frozenset[View]] = frozenset({View.THROUGHPUT_TABLE, View.ORACLE_DURATION})
