@@ -6,7 +6,7 @@ density proportional to the rate, so that exactly so many arrive.
 """
 
 from dataclasses import dataclass
-from math import ceil, log, pi, sqrt
+from math import ceil, inf, log, pi, sqrt
 
 import numpy as np
 
@@ -58,6 +58,14 @@ PATTERNS = {
         peak_over_trough=1.0,
         carry_over=0.5,
         source="Sia (SOSP 2023), section 4.1: 20 jobs an hour",
+    ),
+    "ones": ArrivalPattern(
+        per_hour=135.0,
+        median_per_hour=135.0,
+        most_per_hour=inf,
+        peak_over_trough=1.0,
+        carry_over=0.0,
+        source="no trace: Poisson, chosen for a load of 0.8 on 64 V100; ONES (SC 2021) publishes no arrivals",
     ),
 }
 

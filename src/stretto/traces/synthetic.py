@@ -9,6 +9,7 @@ from stretto.model.spelling import did_you_mean
 from stretto.traces.arrivals import PATTERNS
 from stretto.traces.makers import Pair, demonstration, recorded, trainings
 from stretto.traces.making import Making
+from stretto.traces.ones import ones
 from stretto.traces.workload import Workload
 
 
@@ -31,6 +32,11 @@ MADE: Mapping[str, MadeKind] = {
         trainings,
         Making(hours=8.0, arrivals="sia"),
         "trainings of catalogue models, sampled as Sia (SOSP 2023) does, size classes of Philly",
+    ),
+    "ones": MadeKind(
+        ones,
+        Making(hours=3.0, arrivals="ones"),
+        "trainings of the fifty kinds of task of ONES (SC 2021), small data sets, 1 to 8 GPUs asked for",
     ),
     "demo": MadeKind(
         demonstration,

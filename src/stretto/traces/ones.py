@@ -1,0 +1,135 @@
+"""A made stand-in for the unpublished trace of ONES (SC 2021): its fifty kinds of task.
+
+What is published: models, data sets and sizes (table 2); that jobs end within two hours, and that each stops
+after 10 epochs in a row above its target accuracy (section 4.1). No jobs, arrivals, batch sizes or learning
+curves.
+
+Everything else here is chosen. Kinds are equally frequent. How many epochs it takes to reach the target is
+drawn by data set (REACHED). Owners ask for 1 to 8 GPUs, each with the batch that its model is usually begun
+with. Arrivals are Poisson (the pattern `ones`), at a load of about 0.8 on 64 V100 if every job ran on what it
+asks for. How much a larger batch helps follows the noise scale that the catalogue has for the model.
+
+Models that the catalogue lacks train as the nearest one there: AlexNet as VGG-16, BERT as its figures for
+short texts; VGG-16 and GoogleNet on the small images of CIFAR-10 as ResNet-50 on CIFAR-10.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log
+
+import numpy as np
+
+from stretto.catalogue import CatalogueModel, find_model, runtimes_s
+from stretto.model import Job, JobId, ints
+from stretto.traces.arrivals import PATTERNS, arrival_times_s
+from stretto.traces.learning import LearningCurve
+from stretto.traces.making import Making
+from stretto.traces.workload import Truth
+
+ABOVE_TARGET_EPOCHS = 10  # in a row, then a job stops; section 4.1
+REACHED = {  # epochs until the target: fewest and most; chosen
+    "ImageNet": (10, 40),
+    "CIFAR10": (10, 40),
+    "COLA": (1, 4),
+    "MRPC": (1, 4),
+    "SST-2": (1, 4),
+}
+GPUS, GPUS_SHARE = (1, 2, 4, 8), (0.25, 0.25, 0.3, 0.2)  # asked for; chosen
+BEST, TARGET = 0.95, 0.85  # metric that a training approaches, and at which it counts as trained; chosen
+GPU_TYPE, GPUS_PER_NODE, CLUSTER_GPUS = "v100", 4, 64  # section 4.1
+ARRIVAL, KIND, REACH, SIZE = range(4)  # purposes of random streams
+
+
+@dataclass(frozen=True, slots=True)
+class TaskKind:
+    """One row of table 2."""
+
+    dataset: str
+    model: str
+    samples: int  # of its data set
+    classes: int
+    trains_as: str  # a model of the catalogue
+
+
+def _kinds(dataset: str, models: dict[str, str], thousands: Sequence[float], classes: int) -> list[TaskKind]:
+    """Rows of table 2; classes 0: as many as thousands of samples."""
+    return [
+        TaskKind(dataset, model, round(1_000 * many), classes or round(many), trains_as)
+        for model, trains_as in models.items()
+        for many in thousands
+    ]
+
+
+IMAGENET = {
+    "AlexNet": "vgg16",
+    "ResNet50": "resnet50-imagenet",
+    "VGG16": "vgg16",
+    "InceptionV3": "inception3",
+}
+CIFAR10 = {"ResNet18": "resnet18-cifar10", "VGG16": "resnet50-cifar10", "GoogleNet": "resnet50-cifar10"}
+BERT = {"BERT (pre-trained)": "bert-short"}
+KINDS: tuple[TaskKind, ...] = (
+    *_kinds("ImageNet", IMAGENET, range(10, 21, 2), 0),
+    *_kinds("CIFAR10", CIFAR10, range(20, 41, 5), 10),
+    *_kinds("COLA", BERT, range(5, 9), 2),
+    *_kinds("MRPC", BERT, (3.6,), 2),
+    *_kinds("SST-2", BERT, range(10, 21, 2), 2),
+)
+
+
+def ones(making: Making) -> Sequence[tuple[Job, Truth]]:
+    """Trainings of the fifty kinds."""
+    count = making.count
+    kinds = [KINDS[index] for index in making.stream(KIND).integers(len(KINDS), size=count).tolist()]
+    sizes = making.stream(SIZE).choice(GPUS, size=count, p=GPUS_SHARE)
+    rng = making.stream(REACH)
+    times_s = arrival_times_s(PATTERNS[making.arrivals], count, making.hours, making.stream(ARRIVAL))
+    digits = len(str(count - 1))
+    pairs = []
+    for row, (kind, asked, at_s) in enumerate(zip(kinds, sizes.tolist(), times_s.tolist(), strict=True)):
+        fewest, most = REACHED[kind.dataset]
+        reached = int(rng.integers(fewest, most + 1))
+        gpus = min(asked, making.most_gpus)
+        name = f"{kind.model.partition(' ')[0]}-{kind.dataset}-{row:0{digits}d}".lower()
+        pairs.append((_job(name, at_s, kind, gpus), Truth(learning=curve_of(kind, reached))))
+    return pairs
+
+
+def curve_of(kind: TaskKind, reached: int) -> LearningCurve:
+    """A job that passes its target after so many epochs and stops when it has stayed above it."""
+    start = 1.0 / kind.classes
+    return LearningCurve(
+        epochs=reached + ABOVE_TARGET_EPOCHS,
+        dataset_samples=kind.samples,
+        best=BEST,
+        start=start,
+        knee=reached / ((BEST - start) / (BEST - TARGET) - 1.0),
+        initial_loss=log(kind.classes),
+    )
+
+
+def load_of(pairs: Sequence[tuple[Job, Truth]]) -> float:
+    """GPU time of all jobs on what they ask for / GPU time of the cluster while they arrive."""
+    gpu_s = sum(job.gpus * duration_s(job, truth) for job, truth in pairs)
+    times_s = [job.submitted_s for job, _ in pairs]
+    return gpu_s / (CLUSTER_GPUS * (max(times_s) - min(times_s)))
+
+
+def duration_s(job: Job, truth: Truth) -> float:
+    """Of a job on what it asks for, undisturbed."""
+    model, curve = find_model(job.model), truth.learning
+    assert curve is not None
+    whole = runtimes_s(model, GPU_TYPE, GPUS_PER_NODE, ints([job.gpus]), ints([job.batch_size]))
+    return float(whole[0, 0]) * curve.epochs * curve.dataset_samples / (model.steps * model.init_batch)
+
+
+def _job(name: str, at_s: float, kind: TaskKind, gpus: int) -> Job:
+    model = find_model(kind.trains_as)
+    batch_size = _batch_size(model, gpus)
+    return Job(JobId(name), at_s, gpus=gpus, model=model.name, batch_size=batch_size)
+
+
+def _batch_size(model: CatalogueModel, gpus: int) -> int:
+    """What the model is begun with on every GPU, as far as it fits there."""
+    each = min(model.init_batch, model.on(GPU_TYPE).max_local)
+    return int(np.clip(each * gpus, 1, model.max_batch))
