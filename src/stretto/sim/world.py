@@ -261,7 +261,8 @@ class SimulatedWorld:
         if not self.physics.needs_watching(row, self._watches_jobs):
             return
         at_s = max(self.physics.next_s(row), self.now_s)
-        if abs(at_s - self._watched_s[row]) <= SAME_MOMENT_S:
+        watched_s = float(self._watched_s[row])
+        if at_s == watched_s or abs(at_s - watched_s) <= SAME_MOMENT_S:  # the first: never, and still never
             return
         self._unwatch(row)
         if isfinite(at_s):
