@@ -8,14 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy import sparse
-from scipy.optimize import Bounds, LinearConstraint, milp
 
 from stretto.model import BoolArray, FloatArray, IntArray
+from stretto.solve.integer import maximise_whole
 
 SAFETY = 1.1  # [published code]
 OVERHEAD_MIN = 0.5  # minutes of a checkpoint and a resumption on one GPU, once a lease [published code]
 ROUNDING_S = 1e-6  # chosen: a remaining time this little beyond a lease does not take another
 LATEST_S = 1e12  # chosen: stands for a deadline that there is not
+PROVEN_GAP = 1e-4  # chosen: relative; rewards are whole numbers, and few
 HOLD_BACK = 1e-3  # chosen: what a planned GPU of the current lease costs, beside rewards of 1 and more
 
 
@@ -129,7 +130,7 @@ def choose_deadlines(
     choice, period = np.nonzero(covered)
     in_time = sparse.csr_array(
         (
-            np.concatenate((np.ones(choice.size), -needs[row].astype(np.float64))),
+            np.concatenate((-np.ones(choice.size), needs[row].astype(np.float64))),
             (
                 np.concatenate((choice, np.arange(row.size))),
                 np.concatenate((x[row[choice], period], s)),
@@ -142,29 +143,25 @@ def choose_deadlines(
         (np.repeat(gpus, count).astype(np.float64), (np.tile(np.arange(count), jobs), x.ravel())),
         shape=(count, variables),
     )
-    cost = np.zeros(variables)
-    cost[s] = -reward[row, step]
-    cost[x[:, 0]] = HOLD_BACK * gpus / max(int(gpus.sum()), 1)
-    upper = np.concatenate((np.tile(length, jobs), np.ones(row.size)))
-    found = milp(
-        cost,
-        integrality=np.ones(variables, dtype=np.int64),
-        bounds=Bounds(0, upper),
-        constraints=[
-            LinearConstraint(in_time, lb=0),
-            LinearConstraint(at_most_one, ub=1),
-            LinearConstraint(within, ub=room),
-        ],
-        options={"node_limit": nodes, "mip_rel_gap": 1e-4},
+    gain = np.zeros(variables)
+    gain[s] = reward[row, step]
+    gain[x[:, 0]] = -HOLD_BACK * gpus / max(int(gpus.sum()), 1)
+    found = maximise_whole(
+        gain,
+        sparse.vstack((in_time, at_most_one, within)),
+        np.concatenate((np.zeros(row.size), np.ones(jobs), room)),
+        np.concatenate((np.tile(length, jobs), np.ones(row.size))),
+        nodes,
+        PROVEN_GAP,
     )
-    if found.x is None:
+    if found is None:
         return None
-    answer = np.rint(found.x)
+    answer = found.x
     kept = np.full(jobs, -1, dtype=np.int64)
     picked = answer[s] > 0
     kept[row[picked]] = step[picked]
     value = float(reward[row[picked], step[picked]].sum())
-    return Chosen(kept, (answer[x[:, 0]] > 0) & (kept >= 0), value, found.status == 0)
+    return Chosen(kept, (answer[x[:, 0]] > 0) & (kept >= 0), value, found.proven)
 
 
 def period_ends(before: IntArray, reward: FloatArray, leases: int, periods: int) -> IntArray:

@@ -24,7 +24,13 @@ from stretto.model import (
 )
 from stretto.policies.admission import NO_CONFIGURATIONS, admit_anew, most_gpus_of_one_job
 from stretto.policies.three_sigma_history import History, distribution, given_elapsed, learned
-from stretto.policies.three_sigma_options import Utility, expected_utility, plan_starts, survival
+from stretto.policies.three_sigma_options import (
+    Utility,
+    expected_utility,
+    plan_starts,
+    pulled_forward,
+    survival,
+)
 
 SHORTEST_S = 1.0  # chosen: no estimate is shorter
 
@@ -180,20 +186,17 @@ class ThreeSigma:
         worth = expected_utility(support_s, probability, starts_s, self._utility(snapshot, waiting))
         going = self._left(jobs, stoppable, history)
         cost = expected_utility(*going, np.zeros(1), self._utility(snapshot, stoppable))[:, 0]
-        plan = plan_starts(
-            worth,
-            survival(support_s, probability, starts_s),
-            jobs.gpus[waiting],
-            np.maximum(int(snapshot.capacity.sum()) - runs.sum(axis=0), 0.0),
-            cost,
-            runs[np.searchsorted(running, stoppable)],
-            self.nodes,
-            self.gap,
-        )
-        if plan is None:  # the most worth for each GPU first
-            return waiting[(-worth[:, 0] / jobs.gpus[waiting]).argsort(kind="stable")], stoppable[:0]
-        now = np.flatnonzero(plan.slot == 0)
-        return waiting[now[(-worth[now, 0]).argsort(kind="stable")]], stoppable[plan.stopped]
+        held = survival(support_s, probability, starts_s)
+        room = np.maximum(int(snapshot.capacity.sum()) - runs.sum(axis=0), 0.0)
+        frees = runs[np.searchsorted(running, stoppable)]
+        asks = jobs.gpus[waiting]
+        plan = plan_starts(worth, held, asks, room, cost, frees, self.nodes, self.gap)
+        by_worth = (-worth[:, 0] / asks).argsort(kind="stable")
+        if plan is None:
+            return waiting[by_worth], stoppable[:0]
+        room = room + frees[plan.stopped].sum(axis=0)
+        now = pulled_forward(plan.slot, by_worth, asks, held, room) == 0
+        return waiting[by_worth[now[by_worth]]], stoppable[plan.stopped]
 
     def _left(self, jobs: JobTable, rows: IntArray, history: History) -> tuple[FloatArray, FloatArray]:
         """(rows, bins) seconds that are left of each job, and their probabilities; padded with zeros."""

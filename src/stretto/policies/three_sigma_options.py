@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy import sparse
-from scipy.optimize import Bounds, LinearConstraint, milp
 
 from stretto.model import BoolArray, FloatArray, IntArray
+from stretto.solve.integer import maximise_whole
 
+TINY_GPUS = 1e-6  # chosen: rounding in sums of expected GPUs
 LEAST = 0.01  # chosen: what a best-effort job is worth at least, however late; nobody is worth nothing
 
 
@@ -98,22 +99,46 @@ def plan_starts(
         use[start[at] + offset, at] = gpus[groups][job[at]] * held[groups][job[at], offset]
     use[:, job.size :] = -frees.T
     once = sparse.csr_array((np.ones(job.size), (job, np.arange(job.size))), shape=(len(groups), columns))
-    found = milp(
-        np.concatenate((-worth[groups][job, start], cost)),
-        integrality=np.ones(columns, dtype=np.int64),
-        bounds=Bounds(0, np.concatenate((count[job], np.ones(len(cost))))),
-        constraints=[LinearConstraint(once, ub=count), LinearConstraint(use, ub=room)],
-        options={"node_limit": nodes, "mip_rel_gap": gap},
+    found = maximise_whole(
+        np.concatenate((worth[groups][job, start], -cost)),
+        sparse.vstack((once, sparse.csr_array(use))),
+        np.concatenate((count, room)),
+        np.concatenate((count[job], np.ones(len(cost)))),
+        nodes,
+        gap,
     )
-    if found.x is None:
+    if found is None:
         return None
-    answer = np.rint(found.x).astype(np.int64)
+    answer = found.x
     slot = np.full(len(worth), -1, dtype=np.int64)
     for group, rows in enumerate(members):
         mine = np.flatnonzero(job == group)
         picked = np.repeat(start[mine], answer[mine])
         slot[rows[: picked.size]] = picked
-    return Plan(slot, answer[job.size :] > 0, found.status == 0)
+    return Plan(slot, answer[job.size :] > 0, found.proven)
+
+
+def pulled_forward(
+    slot: IntArray, order: IntArray, gpus: IntArray, held: FloatArray, room: FloatArray
+) -> IntArray:
+    """The slots of a plan once those fit in now, in `order`, who fit beside all that the plan starts.
+
+    Starts that are worth the same now and later are the same to the programme; GPUs that nobody needs in
+    any slot should not wait for one. slot: (waiting,) -1 not planned. held: (waiting, slots). room: (slots,)
+    GPUs expected to be free before the plan.
+    """
+    slot, slots = slot.copy(), len(room)
+    left = room.copy()
+    for row in np.flatnonzero(slot >= 0).tolist():
+        left[slot[row] :] -= gpus[row] * held[row, : slots - slot[row]]
+    for row in order[slot[order] != 0].tolist():
+        own = np.zeros(slots)
+        if slot[row] > 0:
+            own[slot[row] :] = gpus[row] * held[row, : slots - slot[row]]
+        after = left + own - gpus[row] * held[row]
+        if (after >= -TINY_GPUS).all():
+            slot[row], left = 0, after
+    return slot
 
 
 def _alike(worth: FloatArray, held: FloatArray, gpus: IntArray) -> tuple[IntArray, list[IntArray]]:
