@@ -22,6 +22,9 @@ class FirstInFirstOut:
     name: ClassVar[str] = "fifo"
     views: ClassVar[frozenset[View]] = frozenset()
     placer: ClassVar[str] = "consolidated"
+    starvation: ClassVar[str] = (
+        "bounded: nobody passes it, so it waits for the jobs before it; with skip, large ones may starve"
+    )
     paper: ClassVar[str] = "common practice; the baseline of Lyra (EuroSys 2023)"
 
     @property

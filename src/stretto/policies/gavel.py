@@ -72,6 +72,9 @@ class Gavel:
 
     name: ClassVar[str] = "gavel"
     placer: ClassVar[str] = "relaxed"
+    starvation: ClassVar[str] = (
+        "bounded by the objective: max-min fairness serves everybody in turns, the sum of speeds may not"
+    )
     paper: ClassVar[str] = "Gavel (OSDI 2020)"
 
     artifact: ClassVar[Mapping[str, str]] = {"too_large_per_s": "0.1"}  # as Sia's simulator has it

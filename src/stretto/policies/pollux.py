@@ -82,6 +82,7 @@ class Pollux:
     name: ClassVar[str] = "pollux"
     views: ClassVar[frozenset[View]] = frozenset({View.GOODPUT_MODEL, View.PROGRESS})
     placer: ClassVar[str] = "pinned"
+    starvation: ClassVar[str] = "bounded in practice: a job without GPUs costs the mean more than any other"
     paper: ClassVar[str] = "Pollux (OSDI 2021)"
 
     round_s: float = 60.0  # the paper

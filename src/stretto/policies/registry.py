@@ -62,6 +62,7 @@ class PolicyDescription:
     triggers: tuple[str, ...]  # when it is asked
     placer: str
     paper: str
+    starvation: str  # who may be passed over, and for how long
 
 
 def load_policy(name: str, **settings: object) -> Policy:
@@ -115,7 +116,7 @@ def describe_policies() -> tuple[PolicyDescription, ...]:
         except (InputError, ImportError) as error:
             if name in POLICIES:
                 raise
-            rows.append(PolicyDescription(name, f"cannot be loaded: {error}", (), (), "", ""))
+            rows.append(PolicyDescription(name, f"cannot be loaded: {error}", (), (), "", "", ""))
     return tuple(rows)
 
 
@@ -130,6 +131,7 @@ def describe(name: str, policy: Policy) -> PolicyDescription:
         triggers=tuple(f"{on.value}{period if on is Trigger.ROUND else ''}" for on in triggers),
         placer=policy.placer,
         paper=getattr(policy, "paper", ""),
+        starvation=getattr(policy, "starvation", ""),
     )
 
 

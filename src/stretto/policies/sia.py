@@ -62,6 +62,9 @@ class Sia:
     name: ClassVar[str] = "sia"
     views: ClassVar[frozenset[View]] = frozenset({View.GOODPUT_MODEL, View.PROGRESS})
     placer: ClassVar[str] = "whole-nodes"
+    starvation: ClassVar[str] = (
+        "bounded in practice: the first GPU of a job is worth more than a further one of another"
+    )
 
     reproducing: ClassVar[Mapping[str, str]] = {"discount": "paper"}  # with measured profiles
     artifact: ClassVar[Mapping[str, str]] = {"first_type": "blind", "decimals": "2"}  # as its simulator

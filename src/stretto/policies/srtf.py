@@ -35,6 +35,7 @@ class ShortestRemainingTimeFirst:
 
     name: ClassVar[str] = "srtf"
     placer: ClassVar[str] = "consolidated"
+    starvation: ClassVar[str] = "unbounded: a long job waits as long as shorter ones keep coming"
     paper: ClassVar[str] = "common practice; SRSF as in Tiresias (NSDI 2019)"
 
     @property

@@ -71,6 +71,9 @@ class Tiresias:
     name: ClassVar[str] = "tiresias"
     views: ClassVar[frozenset[View]] = frozenset({View.PROGRESS})
     placer: ClassVar[str] = "one-node-or-spread"
+    starvation: ClassVar[str] = (
+        "unbounded by default: the last queue waits for the first; starvation_factor bounds it"
+    )
     paper: ClassVar[str] = "Tiresias (NSDI 2019)"
 
     def __post_init__(self) -> None:
