@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from stretto.experiments import cornucopia, sia
+from stretto.experiments import cornucopia, ones, sia
 from stretto.experiments.reproduction import Experiment
 from stretto.model import InputError
 from stretto.model.spelling import did_you_mean
@@ -14,6 +14,8 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         Experiment("cornucopia-fig6", "Cornucopia, figure 6", "chronus", cornucopia.figure6),
         Experiment("cornucopia-fig9", "Cornucopia, figure 9", "chronus", cornucopia.figure9),
         Experiment("cornucopia-fig10", "Cornucopia, figure 10", "chronus", cornucopia.figure10),
+        Experiment("ones-fig15", "ONES (SC 2021), figure 15 and table 4", "", ones.figure15),
+        Experiment("ones-fig17", "ONES (SC 2021), figure 17", "", ones.figure17),
         Experiment("sia-table3", "Sia (SOSP 2023), table 3", "sia", sia.table3),
         Experiment("sia-table4", "Sia (SOSP 2023), table 4", "sia", sia.table4),
         Experiment("sia-fairness", "Sia (SOSP 2023), section 5.5", "sia", sia.fairness),
