@@ -110,7 +110,8 @@ def requeue(memory: Remembered, jobs: JobTable, now_s: float) -> Remembered:
     queue = np.where(before == 0, np.where(jobs.interactive, INTERACTIVE, BATCH), before)
     entered_s = np.where(before == 0, 0.0, memory.entered_s[jobs.rows])
     local_s = executed_s - entered_s + SLACK_S
-    starved = (queue == LONG) & (starving_s(jobs, now_s) + SLACK_S >= at.starved_s)
+    starving_s = now_s - jobs.progress.last_stop_s  # NaN, which is never too long, for who never ran
+    starved = (queue == LONG) & (jobs.held_gpus == 0) & (starving_s + SLACK_S >= at.starved_s)
     moved = (queue == BATCH) & (local_s >= at.batch_s)
     queue = np.where(moved, LONG, queue)
     demoted = (queue == INTERACTIVE) & (local_s >= at.interactive_s)
@@ -122,19 +123,15 @@ def requeue(memory: Remembered, jobs: JobTable, now_s: float) -> Remembered:
     return replace(memory, queue=all_queues, entered_s=all_entered_s)
 
 
-def starving_s(jobs: JobTable, now_s: float) -> FloatArray:
-    """(jobs,) seconds since each job was stripped of its last GPU; -inf where it runs or never ran."""
-    last_stop_s = np.nan_to_num(jobs.progress.last_stop_s, nan=inf)
-    return np.where(jobs.held_gpus > 0, -inf, now_s - last_stop_s)
-
-
 def next_change_s(memory: Remembered, jobs: JobTable, gpus: IntArray, now_s: float) -> float:
     """When the next job will cross a threshold if it is left with these GPUs; infinite where none will."""
     at, queue = memory.thresholds, memory.queue[jobs.rows]
     local_s = jobs.progress.executed_s - memory.entered_s[jobs.rows]
-    ends_s = np.array([inf, at.interactive_s, at.batch_s, inf])[queue]
-    to_go_s = float((ends_s - local_s)[gpus > 0].min(initial=inf))
+    ends_s = np.array([inf, at.interactive_s, at.batch_s, inf])
+    runs = np.flatnonzero(gpus)
+    to_go_s = float((ends_s[queue[runs]] - local_s[runs]).min(initial=inf))
     waits = (queue == LONG) & (gpus == 0)
-    waited_s = np.where(jobs.held_gpus > 0, 0.0, starving_s(jobs, now_s))[waits]
-    to_go_s = min(to_go_s, float((at.starved_s - waited_s).min(initial=inf)))
+    stopped_s = np.where(jobs.held_gpus > 0, now_s, jobs.progress.last_stop_s)[waits]
+    first_s = float(np.fmin.reduce(stopped_s, initial=inf))  # of those that ever ran
+    to_go_s = min(to_go_s, first_s + at.starved_s - now_s)
     return now_s + max(to_go_s, SLACK_S)

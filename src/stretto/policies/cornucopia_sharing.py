@@ -58,6 +58,7 @@ class _Sharing:
         self.jobs = jobs
         self.idle = idle
         self.gpus = jobs.held.astype(np.int64)
+        self._curves: dict[int, tuple[float, ...]] = {}
         running = np.flatnonzero((jobs.held > 0) & ~jobs.fixed)
         self.elastic = running[jobs.elastic[running]]  # who may be made smaller
         self.whole = running[~jobs.elastic[running]]  # who may be stopped
@@ -143,7 +144,7 @@ class _Sharing:
 
     def _bid(self, position: int) -> tuple[float, int, int]:
         gpus = int(self.gpus[position])
-        gains = self.jobs.gains(position)
+        gains = self._gains(position)
         gain = gains[gpus] if gpus < len(gains) else 0.0
         return (-gain, gpus, position)
 
@@ -209,7 +210,12 @@ class _Sharing:
         return (-int(self.jobs.queue[position]), linear, 0.0 if linear else loss, -gpus, -position)
 
     def _loss(self, position: int, gpus: int) -> float:
-        return loss_at(self.jobs.gains(position), gpus) if gpus > self.jobs.least[position] else 1.0
+        return loss_at(self._gains(position), gpus) if gpus > self.jobs.least[position] else 1.0
+
+    def _gains(self, position: int) -> tuple[float, ...]:
+        if position not in self._curves:
+            self._curves[position] = self.jobs.gains(position)
+        return self._curves[position]
 
     def _take_one(self, position: int) -> None:
         """One GPU, or all of a job that cannot run on fewer."""
