@@ -7,6 +7,7 @@ from typing import Any
 from stretto.model import Cluster, InputError
 from stretto.model.spelling import did_you_mean
 from stretto.traces.arrivals import PATTERNS
+from stretto.traces.helios_made import HOURS, JOBS, helios
 from stretto.traces.makers import Pair, demonstration, recorded, trainings
 from stretto.traces.making import Making
 from stretto.traces.ones import ones
@@ -38,6 +39,18 @@ MADE: Mapping[str, MadeKind] = {
         Making(hours=3.0, arrivals="ones"),
         "trainings of the fifty kinds of task of ONES (SC 2021), small data sets, 1 to 8 GPUs asked for",
     ),
+    **{
+        f"helios-{mix}": MadeKind(
+            helios(mix),
+            Making(jobs=JOBS, hours=HOURS, arrivals="venus"),
+            f"rigid jobs with durations and {about}, calibrated to Venus of Helios (SC 2021)",
+        )
+        for mix, about in (
+            ("slo", "strict deadlines"),
+            ("mix1", "strict deadlines or none"),
+            ("mix2", "soft, strict or no deadlines"),
+        )
+    },
     "demo": MadeKind(
         demonstration,
         Making(jobs=40, hours=2.0, arrivals="sia", models="all"),

@@ -11,7 +11,7 @@ from typing import Any
 from stretto.model import InputError
 from stretto.model.spelling import did_you_mean
 from stretto.settings import settings_of
-from stretto.traces.recipes import cornucopia
+from stretto.traces.recipes import cornucopia, unisched
 from stretto.traces.workload import Workload
 
 MARK = "@"  # between the name of a trace and that of a recipe
@@ -28,7 +28,14 @@ class Recipe:
 
 RECIPES: Mapping[str, Recipe] = {
     "cornucopia": Recipe(
-        cornucopia.Cornucopia, cornucopia.prepare, "interactive and batch jobs, elastic up to twice the request"
+        cornucopia.Cornucopia,
+        cornucopia.prepare,
+        "interactive and batch jobs, elastic up to twice the request",
+    ),
+    "unisched": Recipe(
+        unisched.UniSchedScenario,
+        unisched.prepare,
+        "deadlines and rewards drawn anew, a part of the jobs stopping by performance",
     ),
 }
 

@@ -1,0 +1,88 @@
+"""Made stand-ins for the workloads that Chronus and UniSched drew from Helios, which are not public.
+
+What is published of Helios (Hu et al., SC 2021), cluster Venus: 10,993 GPU jobs asking for 63,454 GPUs from
+2020-04-14 to 04-27, the two weeks of Chronus (SoCC 2021) and UniSched (TPDS 2024); over six months a run time
+of 13,041 s on average and 204 s at the median, and 98,500 GPU-seconds a job, a mean demand of 895 GPUs over
+those two weeks; arrivals as in the pattern `venus`.
+
+Run times are log-normal with that mean and median, drawn again outside 20 minutes to 3 days: the range of the
+Philly files published with Chronus, made by the same authors with the same method. That leaves about the
+demand above (tested). The shares of GPU counts are chosen to have the published mean; models, which Helios
+does not name, are those of the Philly files. Classes of deadlines are as frequent as in those files.
+"""
+
+from collections.abc import Callable, Sequence
+from math import log, sqrt
+
+import numpy as np
+
+from stretto.model import Adaptivity, FloatArray, IntArray, Job, JobId
+from stretto.traces.arrivals import PATTERNS, arrival_times_s
+from stretto.traces.making import Making
+from stretto.traces.recipes.unisched import SLACK, SOFT_STEPS, STRICT_STEPS, rewards_for
+from stretto.traces.workload import Truth
+
+JOBS, HOURS = 10_993, 336.0  # of the two weeks
+MEAN_S, MEDIAN_S = 13_041.0, 204.0  # run time on Venus, six months
+RANGE_S = (1_200.0, 259_200.0)  # of the Philly files: 20 to 4,317 minutes
+GPUS = (1, 2, 4, 8, 16, 32, 64)
+GPUS_SHARE = (0.517, 0.08, 0.10, 0.20, 0.05, 0.035, 0.018)  # chosen: mean 5.75; 63,454 / 10,993 = 5.77
+MODELS = ("alexnet", "vgg16", "resnet101", "mobilenet_v2", "inception_v3")
+STEPS = {"none": 0, "strict": len(STRICT_STEPS), "soft": len(SOFT_STEPS)}
+CLASSES = {  # shares of jobs without, with a strict and with a soft deadline: counts of the Philly files
+    "slo": {"strict": 1.0},
+    "mix1": {"strict": 21_724 / 30_940, "none": 9_216 / 30_940},
+    "mix2": {"soft": 18_525 / 30_940, "strict": 9_276 / 30_940, "none": 3_139 / 30_940},
+}
+ARRIVAL, DURATION, SIZE, MODEL, CLASS, SLACK_OF = range(6)  # purposes of random streams
+
+
+def helios(mix: str) -> Callable[[Making], Sequence[tuple[Job, Truth]]]:
+    """The maker of one of CLASSES."""
+
+    def make(making: Making) -> Sequence[tuple[Job, Truth]]:
+        """Rigid jobs with durations and deadlines."""
+        count = making.count
+        times_s = arrival_times_s(PATTERNS[making.arrivals], count, making.hours, making.stream(ARRIVAL))
+        duration_s = durations_s(count, making.stream(DURATION))
+        gpus = np.minimum(gpus_asked(count, making.stream(SIZE)), making.most_gpus)
+        model = making.stream(MODEL).choice(MODELS, count).tolist()
+        shares = CLASSES[mix]
+        kinds = making.stream(CLASS).choice(list(shares), count, p=list(shares.values())).tolist()
+        slack = making.stream(SLACK_OF).uniform(*SLACK, count)
+        columns = zip(
+            times_s.tolist(), gpus.tolist(), model, kinds, slack.tolist(), duration_s.tolist(), strict=True
+        )
+        digits = len(str(count - 1))
+        return [
+            (
+                Job(
+                    JobId(f"job-{row:0{digits}d}"),
+                    at_s,
+                    asked,
+                    model=trains,
+                    adaptivity=Adaptivity.RIGID,
+                    rewards=rewards_for(at_s, times * ran_s, STEPS[kind]),
+                ),
+                Truth(duration_s=ran_s),
+            )
+            for row, (at_s, asked, trains, kind, times, ran_s) in enumerate(columns)
+        ]
+
+    return make
+
+
+def durations_s(count: int, rng: np.random.Generator) -> FloatArray:
+    """(jobs,) log-normal with the published mean and median, drawn again until within the range."""
+    drawn = np.zeros(count)
+    missing = np.ones(count, dtype=np.bool_)
+    sigma = sqrt(2.0 * log(MEAN_S / MEDIAN_S))
+    while missing.any():
+        drawn[missing] = rng.lognormal(log(MEDIAN_S), sigma, int(missing.sum()))
+        missing = (drawn < RANGE_S[0]) | (drawn > RANGE_S[1])
+    return np.floor(drawn)
+
+
+def gpus_asked(count: int, rng: np.random.Generator) -> IntArray:
+    """(jobs,) independent of the run times: GPU time is the product of their means within 12 % on Venus."""
+    return rng.choice(GPUS, count, p=GPUS_SHARE).astype(np.int64)
