@@ -71,6 +71,10 @@ class Cornucopia:
     views: ClassVar[frozenset[View]] = frozenset({View.PROGRESS, View.THROUGHPUT_TABLE})
     placer: ClassVar[str] = "relaxed"
     paper: ClassVar[str] = "Cornucopia (Huang et al.)"
+    starvation: ClassVar[str] = (
+        "bounded while interactive jobs leave GPUs free: in queue 3 without any for at most factor mean batch "
+        "durations, then in queue 2 by arrival"
+    )
 
     def __post_init__(self) -> None:
         """Check the ranges."""
