@@ -72,8 +72,8 @@ class Cornucopia:
     placer: ClassVar[str] = "relaxed"
     paper: ClassVar[str] = "Cornucopia (Huang et al.)"
     starvation: ClassVar[str] = (
-        "bounded while interactive jobs leave GPUs free: in queue 3 without any for at most factor mean batch "
-        "durations, then in queue 2 by arrival"
+        "bounded while interactive jobs leave GPUs free: in queue 3 without any for at most `factor` "
+        "mean batch durations, then in queue 2 by arrival"
     )
 
     def __post_init__(self) -> None:
