@@ -130,16 +130,13 @@ def test_where_nobody_has_to_be_left_out_no_programme_is_solved() -> None:
     assert (plan.value, plan.gap) == (200.0, 0.0)
 
 
-def test_without_a_node_to_search_the_cached_plan_stands_and_the_gap_says_so() -> None:
-    options = options_of(*((job, 10.0, 2, 2, 3) for job in range(9)), (9, 19.0, 3, 2, 3), (10, 29.0, 5, 3, 3))
-    cached = np.zeros(len(options), dtype=np.bool_)
-    cached[[2, 9]] = True
-    plan = plan_leases(options, 7, most_nodes=0, cached=cached)
-    assert plan.taken[[2, 9]].all() or plan.gap == 0.0
-    assert plan.value <= plan.bound
-    best = plan_leases(options, 7, most_nodes=10_000)
-    assert plan.value <= best.bound
-    assert best.bound <= float(options.value.sum())
+def test_where_the_solver_gives_up_worth_per_gpu_lease_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stretto.policies.unisched_plan.choose_options", lambda *_: None)
+    options = options_of((0, 10.0, 4, 1, 1), (1, 9.0, 2, 1, 1), (2, 9.0, 2, 1, 1), (3, 1.0, 1, 1, 1))
+    plan = plan_leases(options, 4, most_nodes=100)
+    assert plan.taken.tolist() == [False, True, True, False]
+    assert plan.bound == 29.0
+    assert plan.gap == pytest.approx(11 / 29)
 
 
 def test_feasible_and_no_more_takes_jobs_in_their_order() -> None:

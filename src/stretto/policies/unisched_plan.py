@@ -32,15 +32,13 @@ class LeasePlan:
         return max(self.bound - self.value, 0.0) / self.bound if self.bound > 0 else 0.0
 
 
-def plan_leases(
-    options: Options, capacity_gpus: int, most_nodes: int, cached: BoolArray | None = None
-) -> LeasePlan:
+def plan_leases(options: Options, capacity_gpus: int, most_nodes: int) -> LeasePlan:
     """The options that are worth most together, and who of them runs now.
 
-    options: of each job in order of preference. cached: (options,) what the last plan had taken. First
-    everybody's first option is laid out: where that works nothing can be better. Otherwise the programme
-    decides; if it finds nothing within `most_nodes`, the cached options stay and others are added by value
-    per GPU-lease. What was chosen is laid out, and what finds no leases is left out.
+    options: of each job in order of preference. First everybody's first option is laid out: where that
+    works nothing can be better. Otherwise the programme decides, with at most `most_nodes` nodes of branch
+    and bound, or if its solver gives up, value per GPU-lease. What was chosen is laid out, and what finds no
+    leases is left out.
     """
     if not len(options):
         return LeasePlan(_none(0), _none(0), 0.0, 0.0, False)
@@ -50,7 +48,7 @@ def plan_leases(
     now, missed = lay_out(options.of(best), capacity_gpus, ends)
     if not missed.any():
         return _plan(options, best, now, bound, solved=False)
-    found = _choose(options, capacity_gpus, ends, most_nodes, cached)
+    found = _choose(options, capacity_gpus, ends, most_nodes)
     now, missed = lay_out(options.of(found.taken), capacity_gpus, ends)
     laid_out = found.taken.copy()
     laid_out[np.flatnonzero(found.taken)[missed]] = False
@@ -113,16 +111,13 @@ def first_fit(gpus: IntArray, room: int) -> BoolArray:
     return _shared_out(np.ones(len(gpus), dtype=np.int64), gpus, room) > 0
 
 
-def _choose(
-    options: Options, capacity_gpus: int, ends: IntArray, most_nodes: int, cached: BoolArray | None
-) -> Chosen:
+def _choose(options: Options, capacity_gpus: int, ends: IntArray, most_nodes: int) -> Chosen:
     capacity = np.full(int(ends[-1]), capacity_gpus, dtype=np.int64)
     found = choose_options(options, capacity, ends[1:], most_nodes)
     if found is not None:
         return found
-    kept = _none(len(options)) if cached is None else cached
     density = options.value / (options.gpus * options.leases)
-    taken = _fill(options, capacity_gpus, ends, np.lexsort((-density, ~kept)))
+    taken = _fill(options, capacity_gpus, ends, np.argsort(-density, kind="stable"))
     return Chosen(taken, float(options.value[taken].sum()), np.inf)
 
 

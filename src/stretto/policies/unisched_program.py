@@ -23,15 +23,12 @@ a few a are enough in practice; leaving some out keeps the value an upper bound.
 
 from dataclasses import dataclass
 
-import highspy
 import numpy as np
 from scipy import sparse
 
 from stretto.model import BoolArray, FloatArray, IntArray
-from stretto.solve.linear import quiet_highs
+from stretto.policies.unisched_search import most_valuable, solve_whole
 
-_ROWWISE = int(highspy.MatrixFormat.kRowwise)
-_MAXIMISE = int(highspy.ObjSense.kMaximize)
 CHOSEN = 0.5  # a binary variable above this is 1
 
 
@@ -74,14 +71,12 @@ class Chosen:
         return max(self.bound - self.value, 0.0) / self.bound if self.bound > 0 else 0.0
 
 
-def choose_options(
-    options: Options, capacity: IntArray, ends: IntArray, most_nodes: int, known: BoolArray | None = None
-) -> Chosen | None:
+def choose_options(options: Options, capacity: IntArray, ends: IntArray, most_nodes: int) -> Chosen | None:
     """The most valuable options for which there is room in every prefix of leases; None if none was found.
 
     capacity: (leases,) GPUs, not falling; ends: the a for which there is a row. Equal options of different
     jobs are one integer variable. At most `most_nodes` nodes of branch and bound, then the best so far with
-    its bound. known: (options,) a solution to start from.
+    its bound.
     """
     if not len(options):
         return Chosen(np.zeros(0, dtype=np.bool_), 0.0, 0.0)
@@ -94,20 +89,16 @@ def choose_options(
     each_once = sparse.csr_array((np.ones(len(kinds)), (once, np.arange(len(kinds)))))
     count = np.zeros(len(jobs))
     count[once] = members
-    start = None if known is None else np.bincount(group_of[known], minlength=len(kinds)).astype(np.float64)
-    found = _solve(
+    found = most_valuable(
         kinds.value,
         sparse.csr_array(sparse.vstack((each_once, sparse.csr_array(load[binding])))),
         np.concatenate((count, room[binding])),
         members.astype(np.float64),
-        np.ones(len(kinds), dtype=np.bool_),
         most_nodes,
-        start,
     )
     if found is None:
         return None
-    x, value, bound = found
-    return Chosen(_hand_out(options, group_of, np.rint(x).astype(np.int64)), value, bound)
+    return Chosen(_hand_out(options, group_of, found.x.astype(np.int64)), found.value, found.bound)
 
 
 def must_by(options: Options, ends: IntArray) -> FloatArray:
@@ -153,20 +144,18 @@ def solve_leases(
     limits = np.concatenate(
         (np.ones(len(jobs)), np.zeros(count), np.zeros(len(z)), free_rows.ravel().astype(np.float64))
     )
-    found = _solve(
+    found = solve_whole(
         np.concatenate((options.value, np.zeros(len(z)))),
         sparse.csr_array(sparse.vstack((each_once, enough, only_chosen, within))),
         limits,
         np.ones(size),
-        np.ones(size, dtype=np.bool_),
         most_nodes,
     )
     if found is None:
         return None
-    x, value, bound = found
     runs = np.zeros((count, leases), dtype=np.bool_)
-    runs[option, lease] = x[count:] > CHOSEN
-    return Chosen(x[:count] > CHOSEN, value, bound), runs
+    runs[option, lease] = found.x[count:] > CHOSEN
+    return Chosen(found.x[:count] > CHOSEN, found.value, found.bound), runs
 
 
 def _equal_jobs(options: Options) -> tuple[IntArray, IntArray, IntArray]:
@@ -199,48 +188,3 @@ def _hand_out(options: Options, group_of: IntArray, amount: IntArray) -> BoolArr
             served.add(job)
             taken[index] = True
     return taken
-
-
-def _solve(
-    value: FloatArray,
-    rows: sparse.csr_array,
-    limits: FloatArray,
-    upper: FloatArray,
-    integer: BoolArray,
-    most_nodes: int,
-    start: FloatArray | None = None,
-) -> tuple[FloatArray, float, float] | None:
-    """Max value @ x, rows @ x <= limits, 0 <= x <= upper, x integer: (x, value, bound), or None."""
-    highs = quiet_highs()
-    highs.setOptionValue("mip_max_nodes", most_nodes)
-    highs.setOptionValue("mip_rel_gap", 0.0)
-    highs.setOptionValue("mip_abs_gap", 1e-6)
-    highs.passModel(
-        len(value),
-        len(limits),
-        rows.nnz,
-        _ROWWISE,
-        _MAXIMISE,
-        0.0,
-        value,
-        np.zeros(len(value)),
-        upper,
-        np.full(len(limits), -np.inf),
-        limits,
-        rows.indptr.astype(np.int32),
-        rows.indices.astype(np.int32),
-        rows.data.astype(np.float64),
-        integer.astype(np.int32),
-    )
-    if start is not None:
-        known = highspy.HighsSolution()
-        known.col_value = start.tolist()
-        highs.setSolution(known)
-    highs.run()
-    info = highs.getInfo()
-    if info.primal_solution_status != int(highspy.SolutionStatus.kSolutionStatusFeasible):
-        return None
-    x = np.array(highs.getSolution().col_value, dtype=np.float64)
-    x = np.where(integer, np.rint(x), x)
-    got = float(value @ x)
-    return x, got, max(got, float(info.mip_dual_bound))
