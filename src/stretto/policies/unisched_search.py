@@ -11,12 +11,13 @@ import highspy
 import numpy as np
 from scipy import sparse
 
-from stretto.model import FloatArray
+from stretto.model import BoolArray, FloatArray
 from stretto.solve.linear import quiet_highs
 
 _ROWWISE = int(highspy.MatrixFormat.kRowwise)
 _MAXIMISE = int(highspy.ObjSense.kMaximize)
 CLOSE = 1e-6  # absolute, on values of about 1 to 1000; rounding of the solver
+SEARCHES = (0.05, 1.0)  # of what there is to gain: a quick search first leaves less to the second; chosen
 MOST_ADDED = 400  # columns that are tried when a rounded solution is filled up; chosen
 
 
@@ -46,24 +47,43 @@ def most_valuable(
     bound = np.floor(best / unit + CLOSE) * unit if unit else best
     known = _filled_up(np.floor(x + CLOSE), value, cost, rows, limits, upper)
     got = float(value @ known)
-    to_gain = best - got - max(unit - CLOSE, 0.0)
-    if got >= bound - CLOSE or to_gain < 0:
-        return Found(known, got, max(got, min(bound, best)))
-    is_open = (np.abs(cost) <= to_gain + CLOSE) | (np.abs(x - np.rint(x)) > CLOSE)
-    fixed = np.where(is_open, 0.0, np.rint(x))
-    rest = solve_whole(
-        value[is_open],
-        sparse.csr_array(rows[:, is_open]),
-        np.maximum(limits - rows @ fixed, 0.0),
-        upper[is_open],
-        most_nodes,
-    )
+    for share in SEARCHES:
+        if got >= bound - CLOSE:
+            break
+        reach = share * _to_gain(best, got, unit)
+        other, limit = _searched(value, rows, limits, upper, x, np.abs(cost) <= reach + CLOSE, most_nodes)
+        if float(value @ other) > got:
+            known, got = other, float(value @ other)
+        if reach >= _to_gain(best, got, unit):  # whatever is better was among what was searched
+            bound = min(bound, max(got, limit))
+            break
+    return Found(known, got, max(got, bound))
+
+
+def _to_gain(best: float, got: float, unit: float) -> float:
+    """What a column's reduced cost may be at most in a solution that is better than the one at hand."""
+    return max(best - got - unit, 0.0) + CLOSE
+
+
+def _searched(
+    value: FloatArray,
+    rows: sparse.csr_array,
+    limits: FloatArray,
+    upper: FloatArray,
+    relaxed: FloatArray,
+    is_open: BoolArray,
+    most_nodes: int,
+) -> tuple[FloatArray, float]:
+    """The best solution that differs from the relaxed one in open columns only, and a bound on those."""
+    is_open = is_open | (np.abs(relaxed - np.rint(relaxed)) > CLOSE)
+    fixed = np.where(is_open, 0.0, np.rint(relaxed))
+    room = np.maximum(limits - rows @ fixed, 0.0)
+    rest = solve_whole(value[is_open], sparse.csr_array(rows[:, is_open]), room, upper[is_open], most_nodes)
     if rest is None:
-        return Found(known, got, bound)
+        return fixed, np.inf
+    bound = float(value @ fixed) + rest.bound
     fixed[is_open] = rest.x
-    whole = float(value @ fixed)
-    bound = max(min(bound, rest.bound + whole - rest.value), got, whole)
-    return Found(fixed, whole, bound) if whole > got else Found(known, got, bound)
+    return fixed, bound
 
 
 def solve_whole(
