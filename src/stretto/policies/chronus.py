@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from stretto.estimate.placement_runtime import suspensions
 from stretto.model import (
     BoolArray,
     Cluster,
@@ -33,6 +34,7 @@ from stretto.policies.chronus_plan import (
     rounded_up,
     safe_s,
 )
+from stretto.policies.unisched_jobs import Fits, remaining_s
 
 NEW, BEST_EFFORT, UNACCEPTED = -3, -2, -1  # instead of the number of a deadline
 RESERVED_PART = 8  # chosen: on a small cluster no more than this part is set aside for profiling
@@ -48,9 +50,8 @@ class Ledger:
     ready_s: FloatArray = field(default_factory=lambda: np.zeros(0))  # when its profile is known
     step: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # deadline, or as above
     leased: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))  # holds the current lease
-    profilers_s: FloatArray = field(
-        default_factory=lambda: np.zeros(0)
-    )  # when each GPU for profiling is free
+    free_s: FloatArray = field(default_factory=lambda: np.zeros(0))  # when each GPU for profiling is free
+    fits: Fits = field(default_factory=Fits)  # of learning curves
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,6 +83,9 @@ class Chronus:
     for array operations, and so does an arrival that does not fit beside the plan as it is. No bound on
     waiting: best effort waits for ever if promised jobs keep coming, or smaller best-effort jobs.
 
+    A job that stops by performance is believed to take as many epochs as its owner allows; with `estimator`
+    (Chronus + Estimator of UniSched, section VI-C) as many as its learning curve foretells.
+
     Deviations: profiling runs are kept account of, not run (their GPUs are counted out and their jobs wait
     for the end of the run); a deadline that has become impossible makes a job best effort; placements are
     not searched (the placer moves jobs to consolidate); on several GPU types the plan counts GPUs alike.
@@ -92,12 +96,15 @@ class Chronus:
     profiling_s: float = 300.0  # of a profiling run; 0: durations are known on arrival
     profiling_gpus: int = 16  # set aside, at most [UniSched, section II-B]
     margin: bool = True  # the published safety factors on remaining times
+    estimator: bool = False  # UniSched's: learning curves, and suspensions expected in place of the factors
+    suspend_s: float = 20.0  # for that: of a suspension on one GPU [UniSched, figure 3: about that]
+    suspend_per_gpu_s: float = 1.0  # more for every further GPU [the same]
     most_planned: int = 100  # jobs in the integer programme; chosen: about a second
     periods: int = 12  # of that programme; chosen
     nodes: int = 20  # of its branch and bound; chosen
 
     name: ClassVar[str] = "chronus"
-    views: ClassVar[frozenset[View]] = frozenset({View.ESTIMATED_DURATION})
+    views: ClassVar[frozenset[View]] = frozenset({View.ESTIMATED_DURATION, View.LEARNING})
     placer: ClassVar[str] = "buddy"
     paper: ClassVar[str] = "Chronus (SoCC 2021)"
 
@@ -137,23 +144,24 @@ class Chronus:
         expires = lease != before.lease
         ledger = self._profiled(snapshot, brought_forward(before, jobs.ids, profilers))
 
+        left_s, fits = remaining_s(jobs, self.estimator, ledger.fits)
         ready = ledger.ready_s <= snapshot.now_s + ROUNDING_S
         step = np.where((ledger.step == NEW) & ready & np.isinf(jobs.deadline_s), BEST_EFFORT, ledger.step)
         coming = np.flatnonzero((step == NEW) & ready)
         leased, gap = ledger.leased & (step >= 0), None
         if coming.size or (expires and (step >= 0).any()):
-            demand = self._demand(
-                snapshot, np.flatnonzero((step >= 0) | (step == NEW) & ready), lease, expires
-            )
+            rows = np.flatnonzero((step >= 0) | (step == NEW) & ready)
+            demand = self._demand(snapshot, rows, left_s[rows], lease if expires else lease + 1)
             free = self._free(within, demand)
             step = _promised(demand, free, step, coming)
             if expires:
                 step, leased, gap = self._planned(demand, free, step)
-        order = _by_turn(snapshot, step, leased, ready)
+        order = _by_turn(snapshot, left_s, step, leased, ready)
         shares = admit_anew(within, order)
         waits = ~ready & (shares.gpus == 0) & (shares.why.code > 0)
         shares.why.code[waits] = Why.NOT_PROFILED
-        return replace(shares, memory=replace(ledger, lease=lease, step=step, leased=leased), gap=gap)
+        memory = replace(ledger, lease=lease, step=step, leased=leased, fits=fits)
+        return replace(shares, memory=memory, gap=gap)
 
     def _beside_profiling(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot without the nodes that are set aside; with them while somebody needs all there is."""
@@ -180,7 +188,7 @@ class Chronus:
             return ledger
         submitted_s, asked = snapshot.jobs.submitted_s, snapshot.jobs.gpus
         holds = snapshot.jobs.held_gpus > 0
-        ready_s, free_s = ledger.ready_s.copy(), ledger.profilers_s.copy()
+        ready_s, free_s = ledger.ready_s.copy(), ledger.free_s.copy()
         for row in new.tolist():
             ready_s[row] = submitted_s[row]
             if free_s.size and not holds[row]:  # what runs already is known
@@ -188,25 +196,29 @@ class Chronus:
                 free_s.sort()
                 ready_s[row] = max(ready_s[row], free_s[gpus - 1]) + self.profiling_s
                 free_s[:gpus] = ready_s[row]
-        return replace(ledger, ready_s=ready_s, profilers_s=free_s)
+        return replace(ledger, ready_s=ready_s, free_s=free_s)
 
-    def _demand(self, snapshot: Snapshot, rows: IntArray, lease: int, expires: bool) -> Demand:
-        """What jobs need from the next lease that can be given out."""
+    def _demand(self, snapshot: Snapshot, rows: IntArray, left_s: FloatArray, first: int) -> Demand:
+        """What jobs need from the first lease that can be given out. rows, left_s: (jobs,)."""
         jobs = snapshot.jobs
-        remaining_s = jobs.estimates.remaining_s[rows]
-        if self.margin:
-            remaining_s = safe_s(remaining_s, jobs.gpus[rows], self.lease_s)
-        needs = leases_needed(remaining_s, self.lease_s)
         rewards = [jobs[row].rewards for row in rows.tolist()]
         steps = max(map(len, rewards), default=1)
-        deadline_s, reward = np.full((rows.size, steps), -np.inf), np.zeros((rows.size, steps))
+        deadline_s, reward = np.zeros((rows.size, steps)), np.zeros((rows.size, steps))
         for position, known in enumerate(rewards):
             deadline_s[position, : len(known)] = [one.deadline_s for one in known]
             reward[position, : len(known)] = [one.value for one in known]
-        before = leases_before(np.maximum(deadline_s, 0.0), lease if expires else lease + 1, self.lease_s)
+        before = leases_before(deadline_s, first, self.lease_s)
+        needs = leases_needed(self._with_margin(left_s, jobs.gpus[rows], before[:, 0]), self.lease_s)
         reward[before < needs[:, None]] = 0.0
         per_node = int(snapshot.cluster.gpus_per_node.max())
         return Demand(rows, rounded_up(jobs.gpus[rows], per_node), needs, before, reward)
+
+    def _with_margin(self, left_s: FloatArray, gpus: IntArray, before: IntArray) -> FloatArray:
+        """(jobs,) remaining times with what interruptions are expected to cost."""
+        if self.estimator:
+            stops = suspensions(leases_needed(left_s, self.lease_s), before)
+            return left_s + stops * (self.suspend_s + self.suspend_per_gpu_s * (gpus - 1))
+        return safe_s(left_s, gpus, self.lease_s) if self.margin else left_s
 
     def _free(self, snapshot: Snapshot, demand: Demand) -> IntArray:
         """(leases,) GPUs that can be planned with, up to the last deadline."""
@@ -245,9 +257,9 @@ class Chronus:
 
 def brought_forward(ledger: Ledger, ids: tuple[JobId, ...], profilers: int) -> Ledger:
     """The columns for the jobs of now; NaN and NEW for those that have come."""
-    free_s = np.resize(ledger.profilers_s, profilers) if ledger.profilers_s.size else np.zeros(profilers)
+    free_s = np.resize(ledger.free_s, profilers) if ledger.free_s.size else np.zeros(profilers)
     if ids == ledger.ids:
-        return replace(ledger, profilers_s=free_s)
+        return replace(ledger, free_s=free_s)
     row = {job: index for index, job in enumerate(ledger.ids)}
     was = np.array([row.get(job, -1) for job in ids], dtype=np.int64)
     known = was >= 0
@@ -255,7 +267,7 @@ def brought_forward(ledger: Ledger, ids: tuple[JobId, ...], profilers: int) -> L
     leased = np.zeros(len(ids), dtype=np.bool_)
     ready_s[known], step[known] = ledger.ready_s[was[known]], ledger.step[was[known]]
     leased[known] = ledger.leased[was[known]]
-    return Ledger(ledger.lease, ids, ready_s, step, leased, free_s)
+    return Ledger(ledger.lease, ids, ready_s, step, leased, free_s, ledger.fits)
 
 
 def _rows_of(demand: Demand, some: IntArray) -> Demand:
@@ -323,18 +335,19 @@ def _promised(demand: Demand, free: IntArray, step: IntArray, coming: IntArray) 
     return step
 
 
-def _by_turn(snapshot: Snapshot, step: IntArray, leased: BoolArray, ready: BoolArray) -> IntArray:
+def _by_turn(
+    snapshot: Snapshot, left_s: FloatArray, step: IntArray, leased: BoolArray, ready: BoolArray
+) -> IntArray:
     """Rows in the order in which they may take GPUs; without those that are not profiled yet."""
     jobs = snapshot.jobs
-    remaining_s = jobs.estimates.remaining_s
     last_s = _last_deadline_s(snapshot, step)
-    laxity_s = np.where(step >= UNACCEPTED, last_s - snapshot.now_s - remaining_s, np.inf)
+    laxity_s = np.where(step >= UNACCEPTED, last_s - snapshot.now_s - left_s, np.inf)
     unaccepted = (step == UNACCEPTED) & (laxity_s >= 0)
     ahead = (step >= 0) & ~leased
     best_effort = ready & ~leased & ~ahead & ~unaccepted
     ahead_turn = 3 if unaccepted.any() else 1
     turn = np.select([leased, unaccepted, best_effort, ahead], [0, 2, 2.5, ahead_turn], default=9)
-    key = np.where(best_effort, remaining_s * jobs.gpus, laxity_s)
+    key = np.where(best_effort, left_s * jobs.gpus, laxity_s)
     order = np.lexsort((jobs.held_gpus == 0, key, turn))
     return order[turn[order] < 9]
 
