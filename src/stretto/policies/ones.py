@@ -56,9 +56,9 @@ class Ones:
     ONES (Bian et al., SC 2021), section 3.2. The schedule with the smallest Σ_j Y_j c_j / X_j (equation 8)
     wins: samples left Y, believed from jobs that have ended (`ones_progress`), GPUs c, and samples per
     second X at the batch that goes with c. A schedule is put in place once every running job has finished an
-    epoch since the last time; until then only arrivals and idle GPUs are served, by the refresh step on what
-    is held now. Limits of batches: `ones_limits`. Placement: packed in the order of the genome, on those
-    nodes where most is there already.
+    epoch since the last time. Until then, and whenever a job arrives, only arrivals and idle GPUs are served,
+    by the refresh step on what is held now. Limits of batches: `ones_limits`. Placement: packed in the order
+    of the genome, on those nodes where most of it is already.
 
     Deviations, with their reasons in docs/decisions/0005-ones.md: the smallest score is the best, only
     filled schedules are compared, at least one epoch counts as processed, the schedule in place takes part
@@ -121,7 +121,7 @@ class Ones:
         genome, population, whole = held[0], population_on(memory, arena.gpus.place), False
         if (arena.home >= 0).any():
             population = self._evolved(field, population, held, new, belief, rng)
-            whole = _everybody_had_an_epoch(snapshot, arena, memory)
+            whole = not new.size and _everybody_had_an_epoch(snapshot, arena, memory)
             if whole:
                 genome = settled(arena.gpus, population[0], held[0], len(snapshot.jobs))
             else:
