@@ -223,3 +223,25 @@ def test_a_table_from_the_public_data_says_that_they_are_real(
     made = reproduced(name, "--data", data_dir)
     assert [one["real"] for one in made["inputs"]] == [True] * len(made["inputs"])
     assert all(row["ours"] >= 0 for row in made["rows"])
+
+
+def test_a_page_is_written_beside_the_table(stretto: Stretto, tmp_path: Path) -> None:
+    page = tmp_path / "deep" / "table.html"
+    ran = stretto(*TABLE4, "--out", page)
+    assert (ran.status, ran.table[0][:2]) == (0, ["row", "metric"])
+    assert ran.err.splitlines()[-1] == f"page: {page}"
+    words = page.read_text(encoding="utf-8")
+    assert "Made data: no figure of this page confirms anything" in words
+    assert "philly/pollux" in words
+    assert "3 simulations" in words
+
+
+@pytest.mark.parametrize("name", ["page.txt", "folder.html", "file/page.html"])
+def test_a_page_that_cannot_be_written_is_refused_before_anything_runs(
+    stretto: Stretto, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "folder.html").mkdir()
+    (tmp_path / "file").touch()
+    ran = stretto(*TABLE4, "--out", tmp_path / name)
+    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert ran.err.startswith("stretto: --out ")

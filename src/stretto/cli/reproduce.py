@@ -1,7 +1,9 @@
 """`stretto reproduce`: a published table, made again."""
 
+import shlex
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -39,6 +41,9 @@ def reproduce(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Take no simulation from an earlier command.")
     ] = False,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="Also write the table as a page of its own.")
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Make a table of a paper again and print it beside the published figures.
@@ -60,6 +65,8 @@ def reproduce(
     if data and synthetic:
         raise InputError(f"expected --data or --synthetic, got both: --data {data}")
     root = None if synthetic else data_root(data, experiment.data)
+    if out is not None:
+        _check_page(out)
     finished = _finished(keep, fresh)
     try:
         made = experiment.run(Request(root, scale, workers, sys.stderr.isatty(), finished, say))
@@ -69,8 +76,35 @@ def reproduce(
         raise
     if as_json:
         show_json(made.as_json())
-        return
-    _print(made)
+    else:
+        _print(made)
+    if out is not None:
+        _write_page(made, out)
+        say(f"page: {out}")
+
+
+def _check_page(out: Path) -> None:
+    """Raise InputError where the page could not be written, before hours are spent on it."""
+    from stretto.experiments.log import check_writable
+    from stretto.model import InputError
+
+    if out.suffix not in (".html", ".htm") or out.is_dir():
+        raise InputError(f"--out {out}: expected the name of a file that ends in .html")
+    check_writable(out.parent)
+
+
+def _write_page(made: "Reproduction", out: Path) -> None:
+    from stretto.experiments.present import reproduced
+    from stretto.model import InputError
+    from stretto.report.reproduction_page import write_reproduction
+
+    command = shlex.join(["stretto", *sys.argv[1:]])
+    content = reproduced(made, command, datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"))
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_reproduction(content, out)
+    except OSError as wrong:
+        raise InputError(f"--out {out}: cannot be written: {wrong.strerror}") from None
 
 
 def _list(as_json: bool) -> None:

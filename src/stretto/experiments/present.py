@@ -6,7 +6,10 @@ from importlib.metadata import version
 import numpy as np
 
 from stretto import __version__
+from stretto.experiments.reproduction import Reproduction
 from stretto.report import ClusterFacts, Comparison, Intervals, Note, RunSeries
+from stretto.report.reproduction import Published, Reproduced, Source
+from stretto.report.wording import duration, plural
 from stretto.sim.result import Result
 
 MOST_POINTS = 2_000  # chosen: more points of a series than a page can show are thinned out
@@ -23,9 +26,40 @@ def comparison(title: str, results: Sequence[Result], command: str, made: str) -
         runs=tuple(run_series(result) for result in results),
         notes=notes(results),
         command=command,
-        versions={"stretto": __version__} | {name: version(name) for name in ("numpy", "highspy")},
+        versions=_versions(),
         made=made,
     )
+
+
+def reproduced(made: Reproduction, command: str, at: str) -> Reproduced:
+    """Everything that the page of a table made again needs; `at`: when, in words."""
+    tally = made.tally
+    took = f"made in {duration(made.wall_s)}"
+    if tally.kept:
+        took += f", {tally.kept} of {plural(tally.simulations, 'simulation')} from an earlier command"
+    spent = (
+        f"{plural(tally.simulations, 'simulation')}, {duration(tally.simulated_s)} one after the other. "
+        "Each says what it took where and when it ran, beside others where several ran at once."
+    )
+    return Reproduced(
+        name=made.name,
+        paper=made.paper,
+        figures=tuple(Published(one.row, one.metric, one.paper, one.ours) for one in made.rows),
+        sources=tuple(Source(one.what, one.real, one.note) for one in made.inputs),
+        notes=made.notes,
+        facts=(made.name, plural(tally.simulations, "simulation"), took),
+        method=(
+            Note("Simulated", "No GPU was used. Jobs advance in a simulated cluster."),
+            Note("Effort", spent),
+        ),
+        command=command,
+        versions=_versions(),
+        made=at,
+    )
+
+
+def _versions() -> dict[str, str]:
+    return {"stretto": __version__} | {name: version(name) for name in ("numpy", "highspy")}
 
 
 def run_series(result: Result) -> RunSeries:

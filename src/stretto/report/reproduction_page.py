@@ -1,0 +1,91 @@
+"""A table made again, as one self-contained page without a script: the same bytes for the same table."""
+
+from importlib.resources import files
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from stretto.model.errors import InputError
+from stretto.report.charts.ratios import ratio_charts
+from stretto.report.reproduction import (
+    NEARNESS,
+    Reproduced,
+    blocks_of,
+    claim,
+    counts_of,
+    definition_of,
+    farthest,
+    number,
+    published,
+    title_of,
+    unit_of,
+)
+from stretto.report.wording import plural, times
+
+
+def write_reproduction(content: Reproduced, path: Path) -> None:
+    """Write the page as UTF-8."""
+    path.write_text(render_reproduction(content), encoding="utf-8")
+
+
+def render_reproduction(content: Reproduced) -> str:
+    """The page as one HTML document; InputError without a figure."""
+    if not content.figures:
+        raise InputError(f"{content.name}: a page needs at least one figure, got none")
+    compared = content.compared
+    environment = _environment()
+    return environment.get_template("reproduction.html.j2").render(
+        content=content,
+        cautions=_cautions(content),
+        claim=claim(compared),
+        farthest=farthest(compared),
+        counts=counts_of(compared) if compared else (),
+        left_over=_left_over(len(content.figures) - len(compared)),
+        blocks=blocks_of(content.figures),
+        charts=ratio_charts(content.figures),
+        definitions={one.metric: definition_of(one.metric) for one in content.figures},
+        style=Markup(_asset("report.css") + _asset("reproduction.css")),
+    )
+
+
+def _cautions(content: Reproduced) -> list[str]:
+    """What a reader must know before reading any figure."""
+    made = [source for source in content.sources if not source.is_real]
+    if not made:
+        return []
+    if len(made) == len(content.sources):
+        return ["Made data: no figure of this page confirms anything about the paper."]
+    count = f"{plural(len(made), 'input')} of {len(content.sources)}"
+    return [f"{count} {'is' if len(made) == 1 else 'are'} made, not recorded: see what was read, below."]
+
+
+def _left_over(figures: int) -> str:
+    if not figures:
+        return ""
+    verb = "has" if figures == 1 else "have"
+    return f"{plural(figures, 'further figure')} of ours {verb} no value in the paper to compare with."
+
+
+def _asset(name: str) -> str:
+    return (files("stretto.report") / "templates" / name).read_text(encoding="utf-8")
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("stretto.report", "templates"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    words = {
+        "number": number,
+        "published": published,
+        "title_of": title_of,
+        "unit_of": unit_of,
+        "times": times,
+    }
+    environment.filters |= words
+    environment.globals["nearness"] = [words for _, words in NEARNESS]
+    return environment
