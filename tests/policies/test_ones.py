@@ -206,6 +206,16 @@ def test_jobs_that_have_ended_teach_how_many_epochs_are_to_come() -> None:
     assert last.memory.regression is not NOTHING_LEARNED
 
 
+def test_a_decision_at_which_no_epoch_has_ended_adds_nothing_to_a_log() -> None:
+    cluster = a_cluster(1)
+    memory = decided(at(a_job("a"), cluster=cluster)).memory
+    held = {"a": grant(0, n0=1)}
+    for _ in range(3):  # two epochs at once, then none
+        memory = decided(at(a_job("a"), cluster=cluster, held=held, memory=memory, epochs=[2])).memory
+    assert isinstance(memory, Remembered)
+    assert [len(log) for log in memory.logs] == [1]
+
+
 def test_the_same_snapshot_draws_the_same_and_the_next_decision_others() -> None:
     jobs = [a_job(f"j{index}", at_s=float(index)) for index in range(6)]
     snapshot = at(*jobs, cluster=a_cluster(4))

@@ -70,7 +70,8 @@ class Ones:
     no part.
 
     Cost: a generation grows with K G and K² J, for a population of K = G as in the paper with the square of
-    the cluster: 250 to 500 generations a second at 64 GPUs, one or two at 1,024 (benchmarks/ones.py).
+    the cluster: 330 to 480 in a second of one processor at 64 GPUs and 30 jobs, about 20 at 256 GPUs, less
+    than 2 at 1,024 (benchmarks/ones.py).
     Starvation: a preempted job waits until its score, or a halved limit, brings it back; nothing bounds that.
     """
 

@@ -32,6 +32,7 @@ class Remembered:
     jobs: tuple[JobId, ...]
     limits: BatchLimits  # NaN of its reference until a job has run for long
     deployed_epochs: IntArray  # (jobs,) finished when the last whole schedule was put in place
+    logged_epochs: IntArray  # (jobs,) finished when its log last grew
     logs: tuple[FloatArray, ...]  # of each job, its features at the end of every epoch
     points: TrainingSet
     regression: Regression
@@ -46,6 +47,7 @@ NO_MEMORY = Remembered(
     jobs=(),
     limits=BatchLimits(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0, dtype=np.int64)),
     deployed_epochs=np.zeros(0, dtype=np.int64),
+    logged_epochs=np.zeros(0, dtype=np.int64),
     logs=(),
     points=NO_POINTS,
     regression=NOTHING_LEARNED,
@@ -89,7 +91,7 @@ def brought_forward(before: Remembered, jobs: JobTable, least_limit: IntArray, n
         epochs=carried(before.limits.epochs, np.zeros_like(epochs)),
     )
     logs = [before.logs[row] if row >= 0 else NO_LOG for row in then.tolist()]
-    for row in np.flatnonzero(epochs > [len(log) for log in logs]).tolist():
+    for row in np.flatnonzero(epochs > carried(before.logged_epochs, np.zeros_like(epochs))).tolist():
         logs[row] = np.concatenate([logs[row], now.features[row : row + 1]])
     fresh = jobs.submitted_s[~known]
     return replace(
@@ -99,6 +101,7 @@ def brought_forward(before: Remembered, jobs: JobTable, least_limit: IntArray, n
         jobs=jobs.ids,
         limits=limits,
         deployed_epochs=carried(before.deployed_epochs, epochs),
+        logged_epochs=epochs,
         logs=tuple(logs),
         population=_renumbered(before, {job: row for row, job in enumerate(jobs.ids)}),
     )
