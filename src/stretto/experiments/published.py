@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from stretto.experiments import cornucopia, ones, sia
+from stretto.experiments import cornucopia, ones, sia, unisched
 from stretto.experiments.reproduction import Experiment
 from stretto.model import InputError
 from stretto.model.spelling import did_you_mean
@@ -20,6 +20,12 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         Experiment("sia-table4", "Sia (SOSP 2023), table 4", "sia", sia.table4),
         Experiment("sia-fairness", "Sia (SOSP 2023), section 5.5", "sia", sia.fairness),
         Experiment("sia-scaling", "Sia (SOSP 2023), section 5.6, figure 9", "sia", sia.scaling),
+        Experiment("unisched-fig6", "UniSched (TPDS 2024), figures 6a and 6b", "chronus", unisched.figure6),
+        Experiment("unisched-fig6cd", "UniSched (TPDS 2024), figures 6c and 6d", "", unisched.figure6_density),
+        Experiment("unisched-fig9", "UniSched (TPDS 2024), figure 9", "chronus", unisched.figure9),
+        Experiment("unisched-fig10", "UniSched (TPDS 2024), figure 10", "chronus", unisched.figure10),
+        Experiment("unisched-fig11", "UniSched (TPDS 2024), figure 11", "", unisched.figure11),
+        Experiment("unisched-fig12", "UniSched (TPDS 2024), figure 12", "chronus", unisched.figure12),
     )
 }
 

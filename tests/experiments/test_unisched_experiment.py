@@ -1,0 +1,104 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from stretto.experiments import unisched
+from stretto.experiments.published import EXPERIMENTS
+from stretto.experiments.reproduction import Made, Request
+from stretto.experiments.unisched import (
+    figure6,
+    figure6_density,
+    figure9,
+    figure10,
+    figure11,
+    figure12,
+    miss_rate,
+)
+
+MADE = Request(data=None, scale=0.0, workers=1)
+
+
+@pytest.fixture(autouse=True)
+def a_few_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One rival, one cluster, a short stretch of arrivals, and few points of each curve."""
+    monkeypatch.setattr(unisched, "DEADLINE_AWARE", ("hydra",))
+    monkeypatch.setattr(unisched, "LEARNERS", ("unheard-of",))
+    monkeypatch.setattr(unisched, "OTHERS", ("hydra", "unheard-of"))
+    monkeypatch.setattr(unisched, "CLUSTERS", {"C120": "gpu8-960"})
+    monkeypatch.setattr(unisched, "HELIOS", ("H_MIX1", "H_MIX2"))
+    monkeypatch.setattr(unisched, "LEAST_JOBS", 25)
+    monkeypatch.setattr(unisched, "DENSITIES", (1.0, 1.6))
+    monkeypatch.setattr(unisched, "OVERHEADS", (1,))
+    monkeypatch.setattr(unisched, "ERRORS", (0.4,))
+    monkeypatch.setattr(unisched, "LEASES_MIN", (10,))
+    monkeypatch.setattr(unisched, "HOSTILE", (0.8,))
+    monkeypatch.setattr(unisched, "SCALES", {"gpu8-256": 256})
+
+
+def ours(made: Made) -> dict[tuple[str, str], float | None]:
+    return {(row.row, row.metric): row.ours for row in made[1]}
+
+
+def test_the_figures_can_be_made_by_name() -> None:
+    names = {name.removeprefix("unisched-") for name in EXPERIMENTS if name.startswith("unisched-")}
+    assert names == {"fig6", "fig6cd", "fig9", "fig10", "fig11", "fig12"}
+
+
+def test_without_philly_its_workloads_are_left_out_and_absent_policies_are_named() -> None:
+    made = figure6(MADE)
+    rates = [name for name, metric in ours(made) if metric == "R_slo"]
+    assert rates == [
+        f"C120 {workload}: {policy}" for workload in ("H_MIX1", "H_MIX2") for policy in ("unisched", "hydra")
+    ]
+    assert all(0.0 <= (ours(made)[name, "R_slo"] or 0.0) <= 1.0 for name in rates)
+    assert any("left out: unheard-of" in note for note in made[2])
+    assert not any(one.real for one in made[0])
+
+
+def test_ratios_are_the_least_and_the_most_over_the_workloads() -> None:
+    values = ours(figure6(MADE))
+    jct = [
+        (values[f"C120 {workload}: hydra", "best_effort_jct_s"] or np.nan)
+        / (values[f"C120 {workload}: unisched", "best_effort_jct_s"] or np.nan)
+        for workload in ("H_MIX1", "H_MIX2")
+    ]
+    name = "best-effort JCT: hydra, unheard-of over unisched"
+    assert [values[name, "least"], values[name, "most"]] == pytest.approx([min(jct), max(jct)])
+
+
+def test_every_part_of_the_other_figures_has_its_rows() -> None:
+    for figure, parts in ((figure6_density, ("100%: ", "160%: ")), (figure11, ("80% hostile: joint",))):
+        names = {name for name, _ in ours(figure(MADE))}
+        assert all(any(name.startswith(part) for name in names) for part in parts)
+
+
+def test_the_estimators_parts_can_be_switched_off_one_by_one() -> None:
+    values = ours(figure9(MADE))
+    assert ("a H_MIX2: static profiling", "longest_wait_to_be_profiled_s") in values
+    assert ("b H_MIX1: without learning curves", "R_slo_of_goals") in values
+    assert ("c H_MIX2, overhead x 1: without expected suspensions", "R_slo") in values
+    assert ("d H_MIX2, noise 40%", "R_slo") in values
+
+
+def test_the_selectors_decisions_are_timed_and_their_proofs_counted() -> None:
+    values = ours(figure10(MADE))
+    assert ("a H_MIX1, lease of 10 min", "R_slo") in values
+    proved = values["d 256 GPUs", "proved_optimal"]
+    assert proved is not None
+    assert 0.0 <= proved <= 1.0
+
+
+def test_chronus_is_run_with_each_of_unischeds_parts() -> None:
+    names = {name for name, _ in ours(figure12(MADE))}
+    variants = ("unisched", "chronus", "chronus + estimator", "chronus + selector")
+    assert {f"H_MIX1: {variant}" for variant in variants} <= names
+
+
+def test_the_miss_rate_is_one_minus_the_mean_share_of_rewards() -> None:
+    case = unisched.Case("one", "H_MIX2", "hydra", {})
+    result = unisched._run(MADE, [case])[case]
+    nobody_in_time = replace(result, completed_s=result.completed_s + 1e9)
+    everybody = replace(result, completed_s=result.requests.submitted_s)
+    assert (miss_rate(nobody_in_time), miss_rate(everybody)) == (1.0, 0.0)
+    assert 0.0 <= (miss_rate(result) or 0.0) < 1.0
