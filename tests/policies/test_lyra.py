@@ -338,6 +338,21 @@ def test_one_that_fits_on_neither_is_split_between_them() -> None:
     assert decided(snapshot)[JobId("j")].shape == (8, 6)
 
 
+def test_their_flexible_workers_make_room_for_the_bases_of_others() -> None:
+    held = {"mixes": Allocation(0, (0, 1), (0b1111, 0b111111), flexible=(0, 0b111111))}
+    snapshot = at_work(
+        a_job("mixes", 4, min_gpus=4, max_gpus=6, heterogeneous=True),
+        rigid("new", 2, 1, gpu_types=("t4",)),
+        cluster=own_and_lent(1, 1),
+        duration_s={"mixes": 9.0, "new": 1.0},
+        held=held,
+        on_loan=[1],
+    )
+    placement = decided(snapshot)
+    assert gpus(placement) == {"mixes": 6, "new": 6}
+    assert placement[JobId("mixes")].nodes == (0,)
+
+
 def test_they_come_last() -> None:
     jobs = [rigid("mixes", 8, heterogeneous=True), rigid("single", 8, 1, gpu_types=("v100",))]
     snapshot = at_work(

@@ -134,7 +134,8 @@ class Lyra:
                 kind[row] = draft.cluster.kind[pinned[row].nodes[0]]
             elif not draft.base[row]:  # stopped: its node is gone, and there is no room elsewhere
                 gpus[row], kind[row] = 0, -1
-        kind[demand.mixes] = -1
+        if demand.mixes.any():  # a count by type would book all GPUs of a job on that of its first node
+            kind[[*pinned, *np.flatnonzero(demand.mixes).tolist()]] = -1
         return Shares(
             gpus=gpus,
             kind=kind,
