@@ -319,8 +319,10 @@ def test_several_gpus_of_a_lesser_type_stand_in_for_one() -> None:
         return placed(Dummy(lambda snapshot, speeds: give(snapshot, gpus, kind=ints([kind]))), snapshot)
 
     assert given(6, kind=1).placement[JobId("a")].gpus == 6
-    with pytest.raises(BadPlan, match="expected 6 to 6"):
-        given(2, kind=1)
+    with pytest.raises(BadPlan, match="expected 2 to 6"):
+        given(7, kind=1)
+    with pytest.raises(BadPlan, match="expected 2 to 2"):
+        given(3, kind=0)
 
 
 def test_a_job_that_may_mix_types_is_pinned_to_nodes_of_both() -> None:

@@ -199,3 +199,10 @@ def test_the_walk_by_arrays_is_the_walk_one_by_one(asks: list[int], busy: int, s
     snapshot = a_snapshot(*jobs, running, cluster=single, held=held)
     shares = admit_waiting(snapshot, np.arange(len(jobs)), skip=skip)
     assert np.flatnonzero(shares.gpus[: len(jobs)]).tolist() == one_by_one(asks, TOTAL - busy, skip)
+
+
+def test_a_job_gets_as_many_more_gpus_where_they_stand_in_for_others() -> None:
+    cluster = cluster_of("both", (GpuType("fast"), 1, 2), (GpuType("slow", stand_ins=3), 1, 8))
+    snapshot = a_snapshot(a_job("a", 2), a_job("b", 2), a_job("c", 1), cluster=cluster)
+    shares = admit_waiting(snapshot, np.arange(3), skip=True)
+    assert (shares.gpus.tolist(), shares.kind.tolist()) == ([2, 6, 0], [0, 1, -1])

@@ -1,7 +1,8 @@
 """Who starts, given an order? Whole requests, each on GPUs of a single type.
 
 Shared by the policies that decide by an order of jobs alone. On a cluster of several types a job goes to
-the type with most free GPUs on which it fits, ties by the cluster's order, and stays there while it runs.
+the type with most free GPUs on which it fits, ties by the cluster's order, and stays there while it runs. On
+a type whose GPUs stand in for others it gets as many more.
 """
 
 from collections.abc import Iterator, Mapping
@@ -54,9 +55,10 @@ def most_gpus_of_one_job(cluster: Cluster) -> IntArray:
 
 def reasons_after(snapshot: Snapshot, gpus: IntArray, left: IntArray) -> Reasons:
     """Why each job without GPUs waits, when `left` (types,) GPUs remain after everybody in `gpus`."""
-    most, allowed = most_gpus_of_one_job(snapshot.cluster), _restrictions(snapshot)
+    stand_ins = snapshot.cluster.stand_ins
+    most, allowed = most_gpus_of_one_job(snapshot.cluster) // stand_ins, _restrictions(snapshot)
     never = _never(snapshot, most, allowed)
-    return _reasons(snapshot, gpus, left, most, allowed, never)
+    return _reasons(snapshot, gpus, left // stand_ins, most, allowed, never)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +99,9 @@ def _admit(snapshot: Snapshot, order: IntArray, kept: IntArray, skip: bool) -> S
     held = np.bincount(kind[kept], gpus[kept], types).astype(np.int64)
     left = np.maximum(snapshot.capacity - held, 0)
 
-    most, allowed = most_gpus_of_one_job(snapshot.cluster), _restrictions(snapshot)
+    stand_ins = snapshot.cluster.stand_ins  # what follows counts GPUs as they are asked for
+    left = left // stand_ins
+    most, allowed = most_gpus_of_one_job(snapshot.cluster) // stand_ins, _restrictions(snapshot)
     never = _never(snapshot, most, allowed)
     order = order[~never[order]]
     if types == 1:
@@ -106,7 +110,7 @@ def _admit(snapshot: Snapshot, order: IntArray, kept: IntArray, skip: bool) -> S
     else:
         served, at = _walk_types(snapshot, order, most, left, allowed, skip)
     started = order[served]
-    gpus[started], kind[started] = asked[started], at
+    gpus[started], kind[started] = asked[started] * stand_ins[at], at
     left = left - np.bincount(kind[started], asked[started], types).astype(np.int64)
     return Shares(
         gpus=gpus,
@@ -148,7 +152,8 @@ def _walk_types(
     taken by earlier ones is treated like one that waits: it has to be stopped anyway.
     """
     jobs = snapshot.jobs
-    need, at, held = jobs.gpus[order], jobs.held_kind[order], jobs.held_gpus[order]
+    need, at = jobs.gpus[order], jobs.held_kind[order]
+    held = jobs.held_gpus[order] // np.where(at >= 0, snapshot.cluster.stand_ins[at], 1)
     if skip:
         considered = np.flatnonzero(need <= np.minimum(most, left).max())
     else:  # nobody beyond these can be reached before the GPUs are used up

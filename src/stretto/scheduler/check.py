@@ -8,10 +8,10 @@ from stretto.model import BadPlan, IntArray, Shares, Snapshot
 def check_shares(snapshot: Snapshot, shares: Shares) -> None:
     """Raise BadPlan where shares exceed the cluster or a job's range.
 
-    What a job may not have: GPUs outside [min_gpus, max_gpus], counted in those that it asked for, unless it
-    is only profiled; a type that it does not accept; a rigid job gets what it asked for. What nobody may
-    have: more GPUs of a type than are usable. GPUs that are given twice are caught when the placement is
-    built.
+    What a job may not have: GPUs outside [min_gpus, max_gpus], unless it is only profiled, or as many more as
+    stand in for these on a lesser type; a type that it does not accept; a rigid job gets what it asked for.
+    What nobody may have: more GPUs of a type than are usable. GPUs that are given twice are caught when the
+    placement is built.
     """
     jobs = snapshot.jobs
     if not len(shares.gpus) == len(shares.kind) == len(jobs):
@@ -42,9 +42,7 @@ def _range(snapshot: Snapshot, shares: Shares) -> tuple[IntArray, IntArray]:
     jobs, stand_ins = snapshot.jobs, snapshot.cluster.stand_ins
     fewest, most = jobs.min_gpus, jobs.max_gpus
     if (stand_ins > 1).any():  # a share of no stated type may be of any
-        typed, own = shares.kind >= 0, stand_ins[shares.kind]
-        fewest = fewest * np.where(typed, own, stand_ins.min())
-        most = most * np.where(typed, own, stand_ins.max())
+        most = most * np.where(shares.kind >= 0, stand_ins[shares.kind], stand_ins.max())
     if shares.profiling is not None:
         fewest = np.where(shares.profiling, 1, fewest)
     return fewest, most

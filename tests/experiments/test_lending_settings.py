@@ -1,0 +1,81 @@
+"""From settings to lenders: who lends, how much of it they need themselves, and by which rule."""
+
+from pathlib import Path
+
+import pytest
+
+from stretto.experiments.spec import RunSpec, run_spec, set_up
+from stretto.model import InputError
+
+LENDING = """
+gpu_types: {own: {}, lent: {speed: 0.5, stand_ins: 2}}
+nodes: [{type: own, gpus: 8}]
+lenders: [{name: inference, type: lent, gpus: 8, count: 4, headroom: 0.25, demand: DEMAND}]
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> str:
+    demand, path = tmp_path / "demand.csv", tmp_path / "lending.yaml"
+    demand.write_text("timestamp_s,demand_fraction\n0,0.25\n300,0.5\n")
+    path.write_text(LENDING.replace("DEMAND", str(demand)))
+    return str(path)
+
+
+def spec(cluster: str, **settings: str) -> RunSpec:
+    named = {key.replace("_", ".", 1): value for key, value in settings.items()}
+    return RunSpec(cluster, "synthetic-philly:jobs=20,hours=2", "fifo", settings=named)
+
+
+def test_without_settings_of_lend_nobody_lends(cluster: str) -> None:
+    _, setup = set_up(spec(cluster))
+    assert (setup.lending, setup.lenders) == (None, ())
+
+
+def test_the_demand_of_the_cluster_file_holds_unless_another_is_named(cluster: str) -> None:
+    _, setup = set_up(spec(cluster, lend_rule="lyra"))
+    (lender,) = setup.lenders
+    assert (lender.name, lender.headroom, lender.demand.tolist()) == ("inference", 0.25, [0.25, 0.5])
+    assert lender.nodes.tolist() == [1, 2, 3, 4]
+    _, setup = set_up(spec(cluster, lend_rule="lyra", lend_demand="synthetic"))
+    assert len(setup.lenders[0].demand) > 1_000
+
+
+def test_lent_nodes_are_used_and_the_result_says_by_which_settings(cluster: str) -> None:
+    told = run_spec(spec(cluster, lend_forecast="last")).summary()
+    assert told["completed"] == told["jobs"]
+    assert told["settings"]["lend.forecast"] == "last"
+    assert told["usage_overall"] is not None
+    assert run_spec(spec(cluster)).summary()["usage_overall"] is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"lend_rule": "lira"}, "lend.rule"),
+        ({"lend_forecst": "last"}, "forecst"),
+        ({"lend_demand": "nowhere.csv"}, "demand 'nowhere.csv': expected a file"),
+    ],
+)
+def test_wrong_settings_are_refused(cluster: str, settings: dict[str, str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        set_up(spec(cluster, **settings))
+
+
+def test_a_cluster_without_lenders_cannot_lend() -> None:
+    with pytest.raises(InputError, match=r"lend\.rule: cluster sia-homo-64 has no lenders"):
+        set_up(spec("sia-homo-64", lend_rule="lyra"))
+
+
+@pytest.mark.parametrize(
+    ("trace", "message"),
+    [
+        ("synthetic-philly@unknown", "unknown recipe 'unknown'"),
+        ("synthetic-philly@cornucopia:shares=1", "shares"),
+        ("synthetic-philly@cornucopia:seed", "parameters must be key=value"),
+        ("synthetic-philly@cornucopia:seed=x", "seed"),
+    ],
+)
+def test_a_wrong_recipe_is_refused(trace: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        set_up(RunSpec("sia-homo-64", trace, "fifo"))
