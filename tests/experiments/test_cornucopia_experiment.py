@@ -60,7 +60,14 @@ def test_inflation_is_completion_time_over_the_duration_on_what_was_asked_for() 
 
 def test_labels_and_elasticity_vary_over_the_papers_shares() -> None:
     for made, word in ((figure9(MADE), "mislabelled"), (figure10(MADE), "nonelastic")):
-        varied = {name for name, _ in ours(made) if word in name}
+        values = ours(made)
+        for gpus in CLUSTERS:
+            queued = [
+                values[f"{gpus} GPUs: cornucopia, {word} 0%", f"{of}_avg_queue_s"]
+                for of in ("interactive", "truly_interactive")
+            ]
+            assert queued[0] == queued[1]
+        varied = {name for name, _ in values if word in name}
         assert varied == {
             f"{gpus} GPUs: cornucopia, {word} {share:.0%}" for gpus in CLUSTERS for share in SHARES
         }
