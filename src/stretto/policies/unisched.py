@@ -11,11 +11,9 @@ from stretto.model import (
     BoolArray,
     Cluster,
     Configurations,
-    FloatArray,
     InputError,
     IntArray,
     JobId,
-    Pinned,
     Shares,
     Snapshot,
     Speeds,
@@ -31,17 +29,17 @@ from stretto.policies.unisched_cells import cells_of_nodes
 from stretto.policies.unisched_jobs import (
     Fits,
     LeaseTerms,
+    Wanted,
     best_effort_value,
     options_for,
     remaining_s,
     rewards_of,
 )
-from stretto.policies.unisched_nodes import Ask, give_cells
+from stretto.policies.unisched_nodes import give_leases
 from stretto.policies.unisched_plan import LeasePlan, first_fit, plan_in_order, plan_leases
 from stretto.policies.unisched_program import Options
 
 VALUE_OF_PROFILING = 1.0  # reward of a profiling run [paper]
-THOUSANDTHS = 1_000
 WITHIN_S = 1e-6  # rounding of a sum of times
 
 
@@ -60,29 +58,9 @@ class LeaseBook:
     next_cycle_s: float  # when the leases of jobs with deadlines end
     ids: tuple[JobId, ...]
     leased: BoolArray  # holds such a lease
-    accepted: IntArray  # the value of the deadline that the plan meets, 0 none; in thousandths
+    accepted: BoolArray  # the plan meets one of its deadlines
     fits: Fits
     gap: float  # of the plan
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Wanted:
-    """The jobs of one decision; columns are (jobs,)."""
-
-    kind: IntArray  # GPU type to run on, -1: nowhere
-    asks: IntArray  # GPUs for this tick
-    gpus: IntArray  # to run, on that type
-    profiles: BoolArray  # is still to be profiled
-    urgent: BoolArray  # has been, and has a deadline before it
-    kept: BoolArray  # runs and may not be stopped
-    left_s: FloatArray
-    overhead_s: FloatArray  # of one suspension and resumption
-
-    def stays(self, snapshot: Snapshot) -> BoolArray:
-        """(jobs,) who holds already what it asks for, on nodes that may be used."""
-        jobs = snapshot.jobs
-        same: BoolArray = (jobs.held_gpus == self.asks) & (jobs.held_kind == self.kind)
-        return same if snapshot.usable.all() else same & ~_is_on(snapshot, ~snapshot.usable)
 
 
 class Room(NamedTuple):
@@ -178,12 +156,12 @@ class UniSched:
                 with span("solve"):
                     plan, options = self._plan(snapshot, wanted, mine, room.gpus, kind)
                 bounds.append((plan.value, plan.bound))
-                accepted[mine] = 0
-                accepted[options.job[plan.taken]] = np.ceil(options.value[plan.taken] * THOUSANDTHS)
+                accepted[mine] = False
+                accepted[options.job[plan.taken]] = True
                 must = np.isin(np.arange(len(jobs)), options.job[plan.now])
                 reserve = wanted.gpus.copy()
                 reserve[options.job[plan.now]] = options.gpus[plan.now]
-            served |= self._served(snapshot, wanted, mine, must, reserve, accepted > 0, room)
+            served |= self._served(snapshot, wanted, mine, must, reserve, accepted, room)
         gap = _gap(bounds) if cycle or book is None else book.gap
         next_cycle_s = snapshot.now_s + self.deadline_lease_s if cycle or book is None else book.next_cycle_s
         memory = LeaseBook(
@@ -271,14 +249,14 @@ class UniSched:
         served = must.copy()
 
         static = self.profiling is Profiling.STATIC
-        elastic = mine & ~wanted.urgent & ~(wanted.profiles & static)
         queues = [
-            (by_worth, elastic),
+            (by_worth, mine & wanted.profiles & (not static)),
+            (by_worth, mine & ~wanted.urgent & ~wanted.profiles),
             (by_slack, mine & wanted.urgent & accepted & ~must),
             (by_worth, mine & wanted.urgent & ~accepted & ~must),
         ]
         if not self.puts_off:
-            queues[:2] = queues[1::-1]
+            queues[1:3] = queues[2:0:-1]
         for order, queue in queues:
             rows = order[queue[order]]
             rows = rows[first_fit(wanted.asks[rows], left)]
@@ -290,37 +268,19 @@ class UniSched:
         return served
 
     def _placed(self, snapshot: Snapshot, wanted: Wanted, served: BoolArray, memory: LeaseBook) -> Shares:
-        """Who stays keeps its cells; the others get cells cut out of what is free then, larger ones first."""
-        jobs, cluster = snapshot.jobs, snapshot.cluster
-        aside = self._set_aside(snapshot)
-        stays = served & (wanted.kept | wanted.stays(snapshot))
-        if aside.any():
-            stays &= wanted.kept | (_is_on(snapshot, aside) == wanted.profiles)
-        free = _free_without(snapshot, stays)
-        starts = np.flatnonzero(served & ~stays)
-        starts = starts[np.lexsort((~wanted.urgent[starts], -wanted.asks[starts]))]
-        pinned: dict[int, Pinned] = {}
-        for kind in np.unique(wanted.kind[starts]).tolist():
-            whole = 1 << (int(cluster.gpus_per_node[kind]).bit_length() - 1)
-            most_nodes = cluster.types[kind].max_nodes_per_job or len(cluster.nodes)
-            for profiles in (True, False):
-                rows = starts[(wanted.kind[starts] == kind) & (wanted.profiles[starts] == profiles)].tolist()
-                open_to = (cluster.kind == kind) & (aside if profiles and aside.any() else ~aside)
-                there = np.where(open_to, free, 0)
-                asks = [self._ask(wanted, row, whole) for row in rows]
-                places = give_cells(there, whole, asks, most_nodes)
-                free = np.where(open_to, there, free)
-                pinned |= {row: place for row, place in zip(rows, places, strict=True) if place}
+        """The shares of those who are served and for whom there are cells."""
+        jobs, types = snapshot.jobs, len(snapshot.cluster.types)
+        stays, pinned = give_leases(snapshot, wanted, served, self._set_aside(snapshot), self.joint)
         gpus = np.where(wanted.kept, jobs.held_gpus, np.where(stays, wanted.asks, 0))
         gpus[list(pinned)] = wanted.asks[list(pinned)]
-        kind_given = np.where(gpus > 0, wanted.kind, -1)
-        used = np.bincount(kind_given[gpus > 0], gpus[gpus > 0], len(cluster.types)).astype(np.int64)
+        kind = np.where(gpus > 0, wanted.kind, -1)
+        used = np.bincount(kind[gpus > 0], gpus[gpus > 0], types).astype(np.int64)
         why = reasons_after(snapshot, gpus, np.maximum(snapshot.capacity - used, 0))
         why.code[(gpus == 0) & wanted.profiles & (why.code > 0)] = Why.NOT_PROFILED
         why.code[(gpus == 0) & served & (why.code > 0)] = Why.FRAGMENTED
         return Shares(
             gpus=gpus,
-            kind=kind_given,
+            kind=kind,
             nodes=np.zeros(len(jobs), dtype=np.int64),
             why=why,
             memory=memory,
@@ -329,15 +289,10 @@ class UniSched:
             gap=memory.gap,
         )
 
-    def _ask(self, wanted: Wanted, row: int, whole: int) -> Ask:
-        gpus = int(wanted.asks[row])
-        apart = bool(wanted.profiles[row]) and gpus == PROFILE_GPUS and wanted.gpus[row] > whole
-        return Ask(gpus, gpus if apart else 0, self.joint or gpus > whole)
 
-
-def _as_booked(book: LeaseBook | None, ids: tuple[JobId, ...]) -> tuple[BoolArray, IntArray]:
-    """(jobs,) who held a lease, and the value of the deadline that was to be met, as last remembered."""
-    leased, accepted = np.zeros(len(ids), dtype=np.bool_), np.zeros(len(ids), dtype=np.int64)
+def _as_booked(book: LeaseBook | None, ids: tuple[JobId, ...]) -> tuple[BoolArray, BoolArray]:
+    """(jobs,) who held a lease, and of whom the plan met a deadline, as last remembered."""
+    leased, accepted = np.zeros((2, len(ids)), dtype=np.bool_)
     if book is not None:
         row = {job: index for index, job in enumerate(book.ids)}
         was = np.array([row.get(job, -1) for job in ids], dtype=np.int64)
@@ -372,25 +327,6 @@ def _home(snapshot: Snapshot) -> IntArray:
 def _top_level(snapshot: Snapshot, kind: int) -> int:
     cells = cells_of_nodes(snapshot.cluster, snapshot.usable.tobytes())[kind]
     return int(np.flatnonzero(cells).max(initial=0))
-
-
-def _free_without(snapshot: Snapshot, stays: BoolArray) -> IntArray:
-    """(nodes,) bit g set: GPU g of a usable node is free once everybody but those who stay has let go."""
-    cluster, placement = snapshot.cluster, snapshot.placement
-    busy = placement.busy.copy()
-    for row in np.flatnonzero((snapshot.jobs.held_gpus > 0) & ~stays).tolist():
-        held = placement[snapshot.jobs.ids[row]]
-        for node, mask in zip(held.nodes, held.masks, strict=True):
-            busy[node] &= ~mask
-    return np.where(snapshot.usable, ((1 << cluster.node_gpus) - 1) & ~busy, 0)
-
-
-def _is_on(snapshot: Snapshot, nodes: BoolArray) -> BoolArray:
-    """(jobs,) who holds GPUs of these nodes."""
-    on = np.zeros(len(snapshot.jobs), dtype=np.bool_)
-    for row in snapshot.jobs.held_gpus.nonzero()[0].tolist():
-        on[row] = nodes[list(snapshot.placement[snapshot.jobs.ids[row]].nodes)].any()
-    return on
 
 
 def _gap(bounds: list[tuple[float, float]]) -> float:

@@ -16,7 +16,7 @@ from stretto.estimate.placement_runtime import (
     suspensions,
     two_gpu_profile,
 )
-from stretto.model import FloatArray, IntArray, JobId, JobTable, Requests, frozen
+from stretto.model import BoolArray, FloatArray, IntArray, JobId, JobTable, Requests, Snapshot, frozen
 from stretto.policies.unisched_cells import offers
 from stretto.policies.unisched_program import Options
 
@@ -32,6 +32,34 @@ class Fits:
     ids: tuple[JobId, ...] = ()
     seen: tuple[int, ...] = ()  # epochs to which the curve was fitted
     needed: tuple[int, ...] = ()  # in all
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Wanted:
+    """The jobs of one decision; columns are (jobs,)."""
+
+    kind: IntArray  # GPU type to run on, -1: nowhere
+    asks: IntArray  # GPUs for this tick
+    gpus: IntArray  # to run, on that type
+    profiles: BoolArray  # is still to be profiled
+    urgent: BoolArray  # has been, and has a deadline before it
+    kept: BoolArray  # runs and may not be stopped
+    left_s: FloatArray
+    overhead_s: FloatArray  # of one suspension and resumption
+
+    def stays(self, snapshot: Snapshot) -> BoolArray:
+        """(jobs,) who holds already what it asks for, on nodes that may be used."""
+        jobs = snapshot.jobs
+        same: BoolArray = (jobs.held_gpus == self.asks) & (jobs.held_kind == self.kind)
+        return same if snapshot.usable.all() else same & ~who_is_on(snapshot, ~snapshot.usable)
+
+
+def who_is_on(snapshot: Snapshot, nodes: BoolArray) -> BoolArray:
+    """(jobs,) who holds GPUs of these nodes."""
+    on = np.zeros(len(snapshot.jobs), dtype=np.bool_)
+    for row in snapshot.jobs.held_gpus.nonzero()[0].tolist():
+        on[row] = nodes[list(snapshot.placement[snapshot.jobs.ids[row]].nodes)].any()
+    return on
 
 
 def rewards_of(jobs: JobTable) -> tuple[FloatArray, FloatArray]:

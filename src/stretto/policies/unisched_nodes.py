@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stretto.model import IntArray, Pinned, lowest_gpus
+from stretto.estimate.placement_runtime import PROFILE_GPUS
+from stretto.model import BoolArray, IntArray, Pinned, Snapshot, lowest_gpus
+from stretto.policies.unisched_jobs import Wanted, who_is_on
 
 LEVELS = 6  # cells of 1 to 32 GPUs: a node has at most 62
 ALIGNED = tuple(sum(1 << at for at in range(0, 62, 1 << level)) for level in range(LEVELS + 1))
@@ -21,6 +23,55 @@ class Ask:
     gpus: int
     nodes: int = 0  # one GPU on each of so many nodes; 0: consolidated
     spreads: bool = True  # takes any free GPUs where no such cells are free
+
+
+def give_leases(
+    snapshot: Snapshot, wanted: Wanted, served: BoolArray, aside: BoolArray, joint: bool
+) -> tuple[BoolArray, dict[int, Pinned]]:
+    """(jobs,) who stays where it is, and the places of those who start, by row.
+
+    Who is served and holds what it asks for stays. The others get cells cut out of what is free once
+    everybody else has let go, larger ones first; who finds none is left out. aside: (nodes,) for profiling
+    runs only. joint: take other GPUs where no cell is free.
+    """
+    cluster = snapshot.cluster
+    stays = served & (wanted.kept | wanted.stays(snapshot))
+    if aside.any():
+        stays &= wanted.kept | (who_is_on(snapshot, aside) == wanted.profiles)
+    free = _free_without(snapshot, stays)
+    starts = np.flatnonzero(served & ~stays)
+    starts = starts[np.lexsort((~wanted.urgent[starts], -wanted.asks[starts]))]
+    places: dict[int, Pinned] = {}
+    for kind in np.unique(wanted.kind[starts]).tolist():
+        whole = 1 << (int(cluster.gpus_per_node[kind]).bit_length() - 1)
+        most_nodes = cluster.types[kind].max_nodes_per_job or len(cluster.nodes)
+        for profiles in (False, True):
+            rows = starts[(wanted.kind[starts] == kind) & (wanted.profiles[starts] == profiles)].tolist()
+            open_to = (cluster.kind == kind) & (aside if profiles and aside.any() else ~aside)
+            there = np.where(open_to, free, 0)
+            asks = [_ask(wanted, row, whole, joint) for row in rows]
+            found = give_cells(there, whole, asks, most_nodes)
+            free = np.where(open_to, there, free)
+            places |= {row: place for row, place in zip(rows, found, strict=True) if place}
+    return stays, places
+
+
+def _ask(wanted: Wanted, row: int, whole: int, joint: bool) -> Ask:
+    """Profiled on two nodes is who will run on several (section III-B1)."""
+    gpus = int(wanted.asks[row])
+    apart = bool(wanted.profiles[row]) and gpus == PROFILE_GPUS and int(wanted.gpus[row]) > whole
+    return Ask(gpus, gpus if apart else 0, joint or gpus > whole)
+
+
+def _free_without(snapshot: Snapshot, stays: BoolArray) -> IntArray:
+    """(nodes,) bit g set: GPU g of a usable node is free once everybody but those who stay has let go."""
+    cluster, placement = snapshot.cluster, snapshot.placement
+    busy = placement.busy.copy()
+    for row in np.flatnonzero((snapshot.jobs.held_gpus > 0) & ~stays).tolist():
+        held = placement[snapshot.jobs.ids[row]]
+        for node, mask in zip(held.nodes, held.masks, strict=True):
+            busy[node] &= ~mask
+    return np.where(snapshot.usable, ((1 << cluster.node_gpus) - 1) & ~busy, 0)
 
 
 def give_cells(free: IntArray, whole: int, asks: list[Ask], most_nodes: int) -> list[Pinned | None]:
