@@ -118,6 +118,9 @@ def test_an_unknown_table_is_refused_with_the_nearest() -> None:
 @pytest.mark.data
 @pytest.mark.parametrize("name", [name for name, one in EXPERIMENTS.items() if one.simulations])
 def test_a_whole_table_has_as_many_simulations_as_it_says(name: str, data_dir: Path) -> None:
+    one = EXPERIMENTS[name]
     with pytest.raises(Counted) as counted:
-        EXPERIMENTS[name].run(Counting(data_dir if EXPERIMENTS[name].data else None))
-    assert counted.value.args == (EXPERIMENTS[name].simulations,)
+        one.run(Counting(data_dir if one.data else None))
+    (first,) = counted.value.args  # a table may ask for more once it knows these
+    assert first <= one.simulations
+    assert first == one.simulations or not name.startswith("sia")
