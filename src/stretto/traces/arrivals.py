@@ -59,6 +59,16 @@ PATTERNS = {
         carry_over=0.5,
         source="Sia (SOSP 2023), section 4.1: 20 jobs an hour",
     ),
+    # Of Lyra only the number of jobs is published. The made workload of that name puts a calendar of days in
+    # the place of bursts; these figures serve where another workload asks for the pattern.
+    "lyra": ArrivalPattern(
+        per_hour=140.0,
+        median_per_hour=130.0,
+        most_per_hour=600.0,
+        peak_over_trough=3.0,
+        carry_over=0.5,
+        source="Lyra (EuroSys 2023), section 7.1: 50,390 jobs in 15 days; when they come is chosen",
+    ),
     "ones": ArrivalPattern(
         per_hour=135.0,
         median_per_hour=135.0,

@@ -8,6 +8,7 @@ from stretto.model import Cluster, InputError
 from stretto.model.spelling import did_you_mean
 from stretto.traces.arrivals import PATTERNS
 from stretto.traces.helios_made import HOURS, JOBS, helios
+from stretto.traces.lyra import lyra
 from stretto.traces.makers import Pair, demonstration, recorded, trainings
 from stretto.traces.making import Making
 from stretto.traces.ones import ones
@@ -33,6 +34,11 @@ MADE: Mapping[str, MadeKind] = {
         trainings,
         Making(hours=8.0, arrivals="sia"),
         "trainings of catalogue models, sampled as Sia (SOSP 2023) does, size classes of Philly",
+    ),
+    "lyra": MadeKind(
+        lyra,
+        Making(jobs=50_390, hours=360.0, arrivals="lyra"),
+        "rigid jobs with durations, calibrated to what Lyra (EuroSys 2023) publishes of its private trace",
     ),
     "ones": MadeKind(
         ones,

@@ -11,7 +11,7 @@ from typing import Any
 from stretto.model import InputError
 from stretto.model.spelling import did_you_mean
 from stretto.settings import settings_of
-from stretto.traces.recipes import cornucopia, unisched
+from stretto.traces.recipes import cornucopia, lyra, unisched
 from stretto.traces.workload import Workload
 
 MARK = "@"  # between the name of a trace and that of a recipe
@@ -31,6 +31,11 @@ RECIPES: Mapping[str, Recipe] = {
         cornucopia.Cornucopia,
         cornucopia.prepare,
         "interactive and batch jobs, elastic up to twice the request",
+    ),
+    "lyra": Recipe(
+        lyra.LyraScenario,
+        lyra.prepare,
+        "fungible, elastic and heterogeneous jobs, without checkpoints",
     ),
     "unisched": Recipe(
         unisched.UniSchedScenario,
