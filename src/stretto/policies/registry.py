@@ -24,6 +24,7 @@ POLICIES: dict[str, str] = {
     "afs": "stretto.policies.afs:Afs",
     "chronus": "stretto.policies.chronus:Chronus",
     "cornucopia": "stretto.policies.cornucopia:Cornucopia",
+    "drl": "stretto.policies.drl:LearnedSizes",
     "edf": "stretto.policies.edf:EarliestDeadlineFirst",
     "elasticflow": "stretto.policies.elasticflow:ElasticFlow",
     "fifo": "stretto.policies.fifo:FirstInFirstOut",
