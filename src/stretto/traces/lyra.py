@@ -5,11 +5,11 @@ from minutes to days; about 5 % of them are large elastic ones of four model fam
 resources and run 14.2 hours on average; under FIFO, queuing 3,072 s on average, 55 s at the median and 8,357
 s at p95, completion 16,610, 791 and 82,933 s, and 72 % of the GPUs in use.
 
-Everything else is chosen, by a search over the parameters of `Mix`, so that FIFO (strict, consolidated) comes to
-those figures: two log-normal durations, sizes, a rate for each day, and one evening on which many long jobs
-come together, without which few jobs wait much longer than p95 and the mean cannot be met. Seeds 0 to 3 come
-within 15 % of all but the median wait, which is 0 s where a job starts at once; others may wait 60 % longer at
-p95: near saturation a hundredth of the load counts. The p75 and p99 of table 8 are not met.
+Everything else is chosen, by a search over the parameters of `Mix`, so that FIFO (strict, consolidated)
+comes to those figures: two log-normal durations, sizes, a rate for each day, and one evening on which many
+long jobs come together, without which few jobs wait much longer than p95 and the mean cannot be met. Seeds 0
+to 3 come within 15 % of all but the median wait, which is 0 s where a job starts at once; others may wait
+60 % longer at p95: near saturation a hundredth of the load counts. The p75 and p99 of table 8 are not met.
 
 Draws are stratified, since heavy tails would otherwise let the seed decide how long the queue is: every seed
 has the same durations and nearly the same sizes, and spreads long and large jobs evenly over time; only
