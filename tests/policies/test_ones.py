@@ -22,6 +22,7 @@ from stretto.model import (
     no_speeds,
 )
 from stretto.policies.ones import Ones
+from stretto.policies.ones_arena import arena_of, field_of
 from stretto.policies.ones_memory import Remembered
 from stretto.policies.ones_nodes import Gpus, genome_of, pin_of, settled
 from stretto.policies.ones_progress import NOTHING_LEARNED
@@ -227,6 +228,23 @@ def test_the_same_snapshot_draws_the_same_and_the_next_decision_others() -> None
     assert isinstance(again, Remembered)
     assert (again.population == one.population).all()
     assert other.population.shape != one.population.shape or (other.population != one.population).any()
+
+
+def test_no_schedule_gives_a_job_more_gpus_than_its_limit_fills() -> None:
+    jobs = [a_job(f"j{index}") for index in range(3)]
+    snapshot = at(*jobs, cluster=a_cluster(4, 4))
+    arena = arena_of(snapshot)
+    limit = np.array([64, 256, 600])  # a GPU holds 128
+    field = field_of(snapshot, arena, limit, limit)
+    assert field.fit[:, -1].tolist() == [1, 2, 5]
+    assert field.grown[:, 0].tolist() == [1, 2, 5]
+
+
+def test_counts_are_whole_workers_within_the_range_of_the_job() -> None:
+    paired = a_job("a", gpus=4, min_gpus=4, max_gpus=6, gpus_per_worker=2)
+    snapshot = at(paired, cluster=a_cluster(8))
+    field = field_of(snapshot, arena_of(snapshot), np.array([1_024]), np.array([1_024]))
+    assert field.fit[0].tolist() == [0, 0, 0, 0, 4, 4, 6, 6, 6]
 
 
 def test_a_schedule_settles_where_most_of_it_is_already() -> None:

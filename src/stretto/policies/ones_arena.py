@@ -79,7 +79,8 @@ def field_of(snapshot: Snapshot, arena: Arena, limit_before: IntArray, limit: In
     total = batches.total(limit, counts)
     fixed = batches.fixed[:, None]
 
-    useful = np.where(batches.fixed, arena.most, limit // batches.min_local)
+    # Genes of the paper are local batches that sum to at most the limit, and growth keeps the local batch.
+    useful = np.where(batches.fixed, arena.most, -(-limit // batches.max_local))
     most = np.maximum(np.minimum(arena.most, useful), arena.least)[:, None]
     fit = np.minimum(counts, most) // step * step
     fit = np.where(plays & (fit >= least), fit, 0)

@@ -30,8 +30,7 @@ class Batches:
 
     init: IntArray  # samples in all that its owner tuned for
     largest: IntArray  # samples in all that may be considered
-    min_local: IntArray  # samples on a GPU
-    max_local: IntArray
+    max_local: IntArray  # samples that fit on a GPU
     fixed: BoolArray  # the batch is `init` on any count
     start: IntArray  # GPUs on which a job with a fixed batch starts
     params: FloatArray  # (jobs, 7) throughput models
@@ -78,11 +77,11 @@ def batches_of(
 ) -> Batches:
     """The columns of these jobs; a job without evidence has its table measured in what it was asked for."""
     columns = [
-        _from_evidence(one, kind, asked) if one is not None else (asked, asked, 1, 1, True, asked, (), 1.0)
+        _from_evidence(one, kind, asked) if one is not None else (asked, asked, 1, True, asked, (), 1.0)
         for one, kind, asked in zip(evidence, home.tolist(), asked_gpus.tolist(), strict=True)
     ]
-    init, largest, low, high, fixed, start, seen, single = (
-        list(column) for column in (zip(*columns, strict=True) if columns else [()] * 8)
+    init, largest, high, fixed, start, seen, single = (
+        list(column) for column in (zip(*columns, strict=True) if columns else [()] * 7)
     )
     known = [observed for observed in seen if observed]
     models = iter(fit_many(known))
@@ -93,7 +92,6 @@ def batches_of(
     return Batches(
         init=np.array(init, dtype=np.int64),
         largest=np.array(largest, dtype=np.int64),
-        min_local=np.array(low, dtype=np.int64),
         max_local=np.array(high, dtype=np.int64),
         fixed=np.array(fixed, dtype=np.bool_),
         start=np.array(start, dtype=np.int64),
@@ -112,7 +110,7 @@ def runs_on(one: Evidence | None, table: MeasuredSpeeds | None) -> BoolArray:
     return np.asarray(np.isfinite(table.per_s).any(axis=1))
 
 
-Column = tuple[int, int, int, int, bool, int, Observations | tuple[()], float]
+Column = tuple[int, int, int, bool, int, Observations | tuple[()], float]
 
 
 def _from_evidence(one: Evidence, kind: int, asked: int) -> Column:
@@ -124,7 +122,6 @@ def _from_evidence(one: Evidence, kind: int, asked: int) -> Column:
     return (
         batch,
         max(limits.max_batch, limits.init_batch),
-        max(int(limits.min_local[kind]), 1),
         high,
         fixed,
         min(start, asked) if fixed else start,
