@@ -21,7 +21,7 @@ from stretto.model import (
     View,
     cluster_of,
 )
-from stretto.sim.settings import Scaling, SimSettings
+from stretto.sim.settings import Batches, Scaling, SimSettings
 from stretto.sim.truth.scaling import Curves
 from stretto.testing.builders import a_cluster, a_job
 from stretto.traces.learning import LearningCurve
@@ -133,7 +133,7 @@ def test_a_made_curve_is_the_same_every_time_and_noisy_where_asked() -> None:
 
 
 V100 = cluster_of("v100", (GpuType("v100"), 4, 8))
-BY_MODEL = SimSettings(scaling=Scaling.CATALOGUE)
+BY_MODEL = SimSettings(batches=Batches.TUNED, scaling=Scaling.CATALOGUE)
 
 
 def test_speeds_by_the_catalogue_are_1_on_the_request_grow_less_than_linearly_and_less_when_spread() -> None:
@@ -159,3 +159,16 @@ def test_every_worker_beyond_the_fewest_may_bring_less() -> None:
     lossy = Curves(a_cluster(8), SimSettings(scaling_loss=0.2))
     curve = lossy.of(a_job("a", gpus=2, min_gpus=2, max_gpus=4), np.ones(1)).per_s[0]
     assert curve[2:6].tolist() == pytest.approx([1.0, 1.4, 1.8, 1.8])
+
+
+def test_choosing_its_batch_never_slows_an_adaptive_job_down_and_helps_one_that_spread_a_small_one() -> None:
+    fixed = Curves(V100, SimSettings(batches=Batches.TUNED))
+    free = Curves(V100, SimSettings())
+    adaptive = a_job("a", gpus=8, model="resnet50", max_gpus=16)
+    before, after = (curves.of(adaptive, np.ones(1)).per_s[0, 1:17] for curves in (fixed, free))
+    assert (after >= before).all()
+    assert (after > 1.1 * before).any()
+    elastic = replace(adaptive, adaptivity=Adaptivity.STRONG_SCALING)
+    assert np.array_equal(free.of(elastic, np.ones(1)).per_s[0, 1:17], before)
+    nameless = replace(adaptive, model="nobody-knows")
+    assert np.array_equal(free.of(nameless, np.ones(1)).per_s[0, 1:17], before)

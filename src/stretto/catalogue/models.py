@@ -99,6 +99,7 @@ NEAREST = {  # chosen: of those that the catalogue has, the one whose ratio of w
     "alexnet": "vgg16",
     "mobilenet_v2": "resnet18-cifar10",
     "mobilenetv2": "resnet18-cifar10",
+    "gnmt16": "transformer",
     "googlenet": "inception3",
     "resnet101": "resnet50-imagenet",
     "resnet152": "resnet50-imagenet",
@@ -108,6 +109,12 @@ NEAREST = {  # chosen: of those that the catalogue has, the one whose ratio of w
 def nearest_model(name: str) -> CatalogueModel:
     """The model of that name, else the one that resembles it most. Raises InputError where none does."""
     return find_model(NEAREST.get(name.lower(), name))
+
+
+def has_nearest(name: str) -> bool:
+    """Whether the catalogue has the model, or one that resembles it."""
+    wanted = NEAREST.get(name.lower(), name)
+    return any(wanted == model.name or wanted in model.aliases for model in read_catalogue().values())
 
 
 @cache

@@ -112,7 +112,7 @@ class Job:
         bounds = (self.min_gpus, self.gpus, self.max_gpus)
         if any(gpus % each for gpus in bounds if gpus != UNLIMITED_GPUS):
             raise InputError(
-                f"job {self.id}: expected multiples of the {each} gpus of a worker as min_gpus, gpus and max_gpus, "
+                f"job {self.id}: expected multiples of gpus_per_worker={each} as its fewest, asked and most gpus, "
                 f"got {self.min_gpus}, {self.gpus} and {self.max_gpus}"
             )
 

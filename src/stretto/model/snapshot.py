@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from stretto.model.arrays import BoolArray, FloatArray, IntArray, floats, frozen, ints
+from stretto.model.arrays import BoolArray, FloatArray, IntArray, ObjectArray, floats, frozen, ints
 from stretto.model.cluster import Cluster
 from stretto.model.errors import NotDeclared
 from stretto.model.job import Adaptivity, Job, JobId, Kind
@@ -39,6 +39,13 @@ class Requests:
 
     jobs: Sequence[Job]  # by submission, then id
     cluster: Cluster
+
+    @cached_property
+    def ids(self) -> ObjectArray:
+        """(all jobs,) their names."""
+        names = np.empty(len(self.jobs), dtype=np.object_)
+        names[:] = [job.id for job in self.jobs]
+        return names
 
     @cached_property
     def submitted_s(self) -> FloatArray:
@@ -148,8 +155,7 @@ class JobTable:
     @cached_property
     def ids(self) -> tuple[JobId, ...]:
         """The jobs' names, by row."""
-        jobs = self.requests.jobs
-        return tuple(jobs[row].id for row in self.rows.tolist())
+        return tuple(self.requests.ids[self.rows].tolist())
 
     @cached_property
     def submitted_s(self) -> FloatArray:

@@ -29,10 +29,15 @@ def check_shares(snapshot: Snapshot, shares: Shares) -> None:
         wrong = np.flatnonzero(typed)[~jobs.allowed_kinds[typed, shares.kind[typed]]]
         name = snapshot.cluster.type_names[int(shares.kind[wrong[0]])]
         raise BadPlan(f"job {jobs.ids[int(wrong[0])]} is given GPUs of type {name}, which it does not accept")
-    kinds = len(snapshot.capacity)
-    used = np.bincount(shares.kind[typed], shares.gpus[typed], kinds).astype(np.int64)
-    held = np.bincount(jobs.held_kind[jobs.held_gpus > 0], jobs.held_gpus[jobs.held_gpus > 0], kinds)
-    there = snapshot.free + held.astype(np.int64)  # a job may stay on a node that takes no new ones
+    cluster = snapshot.cluster
+    of_one_type = typed & ~jobs.heterogeneous  # a job that mixes types is caught in the placement
+    used = np.bincount(shares.kind[of_one_type], shares.gpus[of_one_type], len(cluster.types)).astype(
+        np.int64
+    )
+    busy = np.bitwise_count(snapshot.placement.busy)  # a job may stay on a node that takes no new ones
+    there = np.bincount(
+        cluster.kind, np.where(snapshot.usable, cluster.node_gpus, busy), len(cluster.types)
+    ).astype(np.int64)
     if (used > there).any() or shares.gpus.sum() > there.sum():
         raise BadPlan(f"shares take {used.tolist()} GPUs by type, of {there.tolist()}")
 
