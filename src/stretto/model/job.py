@@ -112,7 +112,7 @@ class Job:
         bounds = (self.min_gpus, self.gpus, self.max_gpus)
         if any(gpus % each for gpus in bounds if gpus != UNLIMITED_GPUS):
             raise InputError(
-                f"job {self.id}: expected multiples of gpus_per_worker={each} as its fewest, asked and most gpus, "
+                f"job {self.id}: expected a range in multiples of gpus_per_worker={each}, "
                 f"got {self.min_gpus}, {self.gpus} and {self.max_gpus}"
             )
 
