@@ -3,6 +3,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
 
 from stretto.model import ON_CHANGE, Adaptivity, Cluster, InputError, MeasuredSpeeds, Shares, Snapshot
 from stretto.policies import drl as drl_module
@@ -18,6 +19,8 @@ from stretto.policies.drl_network import (
     write_network,
 )
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, some_progress, speeds_of
+from stretto.testing.conformance import PROMISES
+from stretto.testing.situations import Situation, situations
 
 GREEDY = LearnedSizes(weights="greedy")
 
@@ -155,3 +158,11 @@ def test_it_is_asked_when_jobs_come_or_go_and_refuses_wrong_parameters() -> None
     assert LearnedSizes().triggers == ON_CHANGE
     with pytest.raises(InputError, match="shown must be >= 2, got 1"):
         load_policy("drl", shown="1")
+
+
+@pytest.mark.parametrize("promise", PROMISES)
+@settings(max_examples=10, deadline=None)
+@given(situation=situations())
+def test_its_variants_keep_every_promise(promise: str, situation: Situation) -> None:
+    for policy in [GREEDY]:
+        PROMISES[promise](policy, situation)

@@ -2,6 +2,7 @@ from math import inf
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
 
 from stretto.model import (
     Adaptivity,
@@ -23,6 +24,8 @@ from stretto.policies.elasticflow import ElasticFlow, Promises
 from stretto.policies.elasticflow_filling import filling_with, least_filling, slots_until
 from stretto.policies.elasticflow_levels import _levels
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, speeds_of
+from stretto.testing.conformance import PROMISES
+from stretto.testing.situations import Situation, situations
 
 LEVELS, PER_S = np.array([1, 2, 4]), np.array([1.0, 1.5, 2.0])  # example W-B10: iterations a slot
 TABLE = np.array([[np.nan, 1.0, 1.5, 1.75, 2.0]])
@@ -177,3 +180,11 @@ def test_wrong_parameters_are_refused() -> None:
         load_policy("elasticflow", slot_s="0")
     with pytest.raises(InputError, match="slot_growth"):
         load_policy("elasticflow", slot_growth="-1")
+
+
+@pytest.mark.parametrize("promise", PROMISES)
+@settings(max_examples=10, deadline=None)
+@given(situation=situations())
+def test_its_variants_keep_every_promise(promise: str, situation: Situation) -> None:
+    for policy in [ElasticFlow(drop=True), ElasticFlow(slot_growth=0.0, slot_s=30.0)]:
+        PROMISES[promise](policy, situation)

@@ -2,21 +2,24 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
 
 from stretto.model import (
     Adaptivity,
     Cluster,
     GpuType,
     InputError,
+    Learning,
     MeasuredSpeeds,
     Shares,
     Snapshot,
+    View,
     Why,
     cluster_of,
 )
 from stretto.policies import load_policy
 from stretto.policies.curves import Curve
-from stretto.policies.optimus import Optimus, by_marginal_gain
+from stretto.policies.optimus import Optimus, Remaining, SpeedFrom, by_marginal_gain
 from stretto.policies.optimus_nodes import even_counts
 from stretto.policies.optimus_speed import (
     epochs_to_converge,
@@ -25,6 +28,8 @@ from stretto.policies.optimus_speed import (
     seconds_per_step,
 )
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, speeds_of
+from stretto.testing.conformance import PROMISES
+from stretto.testing.situations import Situation, situations
 
 THREE_FIFTHS = (1.0, 1.8, 2.4, 2.8)  # the speeds of example W-B4
 
@@ -134,6 +139,32 @@ def test_the_loss_curve_of_known_parameters_is_found_again() -> None:
     assert predicted[0] == pytest.approx(5.0 * (1 / (0.4 * 60 + 1.2) + 0.1), rel=0.05)
 
 
+def reporting(*histories: list[float], samples: float = 1_000.0) -> Snapshot:
+    """Jobs with a batch of 10 that have reported these metrics."""
+    jobs = [a_job(f"j{at}", 1, at_s=float(at), max_gpus=4, batch_size=10) for at in range(len(histories))]
+    size = np.full(len(jobs), samples)
+    blank = np.full(len(jobs), np.nan)
+    done = size * np.array([len(one) for one in histories])
+    learning = Learning(done, size, blank, blank, blank, [np.array(one) for one in histories])
+    tables = [table(*THREE_FIFTHS)] * len(jobs)
+    return a_snapshot(*jobs, cluster=a_cluster(3), known_learning=learning, known_tables=tables)
+
+
+def test_without_an_oracle_what_is_left_is_extrapolated_from_what_was_reported() -> None:
+    policy = Optimus(remaining=Remaining.LOSS)
+    assert View.REMAINING_WORK not in policy.views
+    epoch = np.arange(1, 13)
+    nearly_done, just_begun = (1 - 1 / (rate * epoch + 1.0) for rate in (8.0, 0.2))
+    assert asked(policy, reporting(nearly_done.tolist(), just_begun.tolist())).gpus.tolist() == [1, 2]
+    assert asked(policy, reporting(just_begun.tolist(), nearly_done.tolist())).gpus.tolist() == [2, 1]
+
+
+def test_a_job_that_reports_nothing_gets_its_fewest_gpus() -> None:
+    policy = Optimus(remaining=Remaining.LOSS)
+    assert asked(policy, reporting([], samples=np.nan)).gpus.tolist() == [1]
+    assert asked(policy, reporting([])).gpus.tolist() == [3]  # a first guess
+
+
 def test_one_wild_loss_does_not_bend_the_curve() -> None:
     epoch = np.arange(1, 21)
     losses = 1 / (0.5 * epoch + 1.0)
@@ -165,3 +196,11 @@ def test_wrong_parameters_are_refused() -> None:
         load_policy("optimus", round_s="0")
     with pytest.raises(InputError, match="unsure must lie in"):
         load_policy("optimus", unsure="2")
+
+
+@pytest.mark.parametrize("promise", PROMISES)
+@settings(max_examples=10, deadline=None)
+@given(situation=situations())
+def test_its_variants_keep_every_promise(promise: str, situation: Situation) -> None:
+    for policy in [Optimus(remaining=Remaining.LOSS), Optimus(speeds=SpeedFrom.FIT)]:
+        PROMISES[promise](policy, situation)

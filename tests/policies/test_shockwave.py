@@ -3,6 +3,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
 
 from stretto.model import Durations, InputError, Shares, Snapshot, every
 from stretto.policies import load_policy
@@ -10,7 +11,9 @@ from stretto.policies.admission import NO_CONFIGURATIONS
 from stretto.policies.shockwave import Shockwave
 from stretto.policies.shockwave_window import BREAKPOINTS, ORIGIN, Window, best_rounds, timetable
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, speeds_of
+from stretto.testing.conformance import PROMISES
 from stretto.testing.play import play
+from stretto.testing.situations import Situation, situations
 
 
 def window(rounds: int, gpus: int, jobs: list[tuple[int, float, float]], weight: Any = None) -> Window:
@@ -140,3 +143,14 @@ def test_it_asks_at_rounds_and_refuses_wrong_parameters() -> None:
         load_policy("shockwave", window="0")
     with pytest.raises(InputError, match="lateness_cost must be >= 0, got -1"):
         load_policy("shockwave", lateness_cost="-1")
+
+
+@pytest.mark.parametrize("promise", PROMISES)
+@settings(max_examples=10, deadline=None)
+@given(situation=situations())
+def test_its_variants_keep_every_promise(promise: str, situation: Situation) -> None:
+    for policy in [
+        Shockwave(window=3, most_jobs=2),
+        Shockwave(round_s=120.0, lateness_cost=0.0, unfair_power=12.0),
+    ]:
+        PROMISES[promise](policy, situation)

@@ -3,6 +3,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
 
 from stretto.model import Cluster, Durations, InputError, Shares, Snapshot, View, every
 from stretto.place.registry import load_placer
@@ -10,6 +11,8 @@ from stretto.policies import load_policy
 from stretto.policies.synergy import Base, Synergy, rates_wanted
 from stretto.policies.synergy_tune import best_total, least_enough, tune
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, some_progress, speeds_of
+from stretto.testing.conformance import PROMISES
+from stretto.testing.situations import Situation, situations
 
 J1 = (np.array([12.0, 20.0]), np.array([100.0, 160.0]))  # example W-B11: cores, and speed with them
 J2 = (np.array([4.0, 12.0]), np.array([50.0, 50.0]))
@@ -153,3 +156,11 @@ def test_views_follow_the_base_and_wrong_parameters_are_refused() -> None:
     assert Synergy().triggers == every(300.0)
     with pytest.raises(InputError, match="enough must lie in"):
         load_policy("synergy", enough="0")
+
+
+@pytest.mark.parametrize("promise", PROMISES)
+@settings(max_examples=10, deadline=None)
+@given(situation=situations())
+def test_its_variants_keep_every_promise(promise: str, situation: Situation) -> None:
+    for policy in [Synergy(base=base) for base in Base]:
+        PROMISES[promise](policy, situation)

@@ -2,6 +2,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
 
 from stretto.model import (
     ON_CHANGE,
@@ -22,7 +23,9 @@ from stretto.policies.themis import Leases, Themis
 from stretto.policies.themis_auction import finish_time_ratio, partial_allocation
 from stretto.policies.themis_shares import fair_on_one_type
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, speeds_of
+from stretto.testing.conformance import PROMISES
 from stretto.testing.play import play
+from stretto.testing.situations import Situation, situations
 
 AUCTION = Themis(auction=True)
 
@@ -156,3 +159,11 @@ def test_wrong_parameters_are_refused() -> None:
         load_policy("themis", fairness_knob="2")
     with pytest.raises(InputError, match="lease_s must be > 0"):
         load_policy("themis", lease_s="0")
+
+
+@pytest.mark.parametrize("promise", PROMISES)
+@settings(max_examples=10, deadline=None)
+@given(situation=situations())
+def test_its_variants_keep_every_promise(promise: str, situation: Situation) -> None:
+    for policy in [AUCTION, Themis(auction=True, estimated=True, fairness_knob=0.0)]:
+        PROMISES[promise](policy, situation)

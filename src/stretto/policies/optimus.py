@@ -1,6 +1,7 @@
 """Optimus: one GPU for everybody, then one more to whoever gains most time from it."""
 
 import heapq
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
@@ -32,7 +33,7 @@ from stretto.policies.curves import (
     unstoppable,
 )
 from stretto.policies.optimus_nodes import pins_over_fewest_nodes
-from stretto.policies.optimus_speed import fitted_curve
+from stretto.policies.optimus_speed import expected_epochs, fitted_curve
 
 MOST_WORK = 1e15  # stands for a job without an end
 
@@ -41,7 +42,7 @@ class Remaining(StrEnum):
     """Where the work left of a job is known from."""
 
     ORACLE = "oracle"
-    LOSS = "loss"  # extrapolated from the losses of its epochs
+    LOSS = "loss"  # extrapolated from what it reported at the end of every epoch
 
 
 class SpeedFrom(StrEnum):
@@ -64,6 +65,10 @@ class Optimus:
     count is divided by the GPUs that it takes. Whoever changed is placed evenly on as few nodes as can hold
     it, smaller demands first (`optimus_nodes`).
 
+    With `remaining` = "loss" the epochs left come from the curve of what a job reported after each epoch
+    (`optimus_speed`); as the worlds here report a metric that rises to 1 at most, its loss is what is missing
+    to 1. A job that reports nothing of its training then gets its fewest GPUs and no more.
+
     Deviations: speeds are those of all-reduce training, where the paper models workers and parameter
     servers. A job keeps its nodes while its count stays; the paper places everybody anew every time.
 
@@ -78,6 +83,7 @@ class Optimus:
     unsure: float = 0.95  # factor on gains of jobs with few losses to go by [Optimus]
     few_losses: int = 5  # epochs below which a job counts as such; chosen
     least_decrease: float = 0.01  # of the normalised loss in an epoch; less for some epochs: converged
+    first_guess_epochs: int = 50  # expected of a job that has not reported twice; chosen
     most_epochs: int = 1_000  # expected of a job at most, where losses are extrapolated; chosen
 
     name: ClassVar[str] = "optimus"
@@ -95,8 +101,9 @@ class Optimus:
 
     @property
     def views(self) -> frozenset[View]:
-        """Measured speeds and what is left to do, or losses."""
-        return frozenset({View.THROUGHPUT_TABLE, View.REMAINING_WORK})
+        """Measured speeds, and what is left to do or what was reported of the training."""
+        work = View.REMAINING_WORK if self.remaining is Remaining.ORACLE else View.LEARNING
+        return frozenset({View.THROUGHPUT_TABLE, work})
 
     @property
     def triggers(self) -> Triggers:
@@ -116,7 +123,7 @@ class Optimus:
         kind = np.where(kept, jobs.held_kind, -1)
         served = self._first_share(snapshot, gpus, kind, left)
 
-        work, sure = self._work(jobs)
+        work, sure = self._work(jobs, served)
         growing = {row: grown for row, grown in served.items() if len(grown.gpus) > 1}
         given = by_marginal_gain(growing, work, kind, left, sure)
         for row, count in given.items():
@@ -154,9 +161,28 @@ class Optimus:
         curve = sizes.curve(row, kind)
         return fitted_curve(curve) if self.speeds is SpeedFrom.FIT else curve
 
-    def _work(self, jobs: JobTable) -> tuple[FloatArray, FloatArray]:
-        """(jobs,) steps left, and the factor on gains."""
-        return np.nan_to_num(jobs.remaining_work, nan=0.0, posinf=MOST_WORK), np.ones(len(jobs))
+    def _work(self, jobs: JobTable, rows: Iterable[int]) -> tuple[FloatArray, FloatArray]:
+        """(jobs,) steps left, and the factor on gains; of the rows given, 0 and 1 for others."""
+        sure = np.ones(len(jobs))
+        if self.remaining is Remaining.ORACLE:
+            return np.nan_to_num(jobs.remaining_work, nan=0.0, posinf=MOST_WORK), sure
+        work = np.zeros(len(jobs))
+        learning = jobs.learning
+        for row in rows:
+            history = learning.history[row]
+            samples, batch = float(learning.dataset_samples[row]), int(jobs.batch_size[row])
+            if not samples > 0 or not batch:
+                continue
+            if len(history) < self.few_losses:
+                sure[row] = self.unsure
+            if len(history) >= 2:
+                losses = tuple((1.0 - history).tolist())
+                epochs = expected_epochs(losses, self.least_decrease, self.most_epochs)
+            else:
+                epochs = self.first_guess_epochs
+            done = float(np.nan_to_num(learning.samples[row])) / samples
+            work[row] = max(epochs - done, 1.0) * samples / batch
+        return work, sure
 
 
 def by_marginal_gain(

@@ -60,6 +60,12 @@ def epochs_to_converge(curve: LossCurve, least_decrease: float, most: int, patie
     return int(lasting.argmax()) + 1 if lasting.any() else most
 
 
+@lru_cache(maxsize=16_384)
+def expected_epochs(losses: tuple[float, ...], least_decrease: float, most: int) -> int:
+    """In how many epochs a job with these losses so far converges."""
+    return epochs_to_converge(fit_losses(np.array(losses)), least_decrease, most)
+
+
 def _without_outliers(seen: FloatArray) -> FloatArray:
     """Each loss brought between the least and the largest of its neighbours."""
     bounded = seen.copy()
