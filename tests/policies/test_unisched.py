@@ -296,13 +296,14 @@ def test_without_an_iteration_estimator_the_owners_maximum_counts() -> None:
     assert left_s[0] == pytest.approx(80 * 60.0)
 
 
-def test_a_curve_is_fitted_once_an_epoch() -> None:
+def test_a_curve_is_fitted_again_once_it_has_grown_by_a_fifth() -> None:
     believed = Fits((JobId("learns"),), (20,), (33,))
     left_s, fits = remaining_s(with_a_goal(20).jobs, True, believed)
     assert left_s[0] == pytest.approx(13 * 60.0)
     assert (fits.seen, fits.needed) == (believed.seen, believed.needed)
-    _, fits = remaining_s(with_a_goal(21).jobs, True, believed)
-    assert fits.seen == (21,)
+    assert remaining_s(with_a_goal(23).jobs, True, believed)[1].seen == (20,)
+    _, fits = remaining_s(with_a_goal(24).jobs, True, believed)
+    assert fits.seen == (24,)
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,11 @@ from scipy.special import ndtr
 from stretto.model import FloatArray, frozen
 
 FEWEST_EPOCHS = 4  # below these nothing is predicted [Domhan et al. stop no earlier]
-GRID = 13  # points along each inner parameter; chosen
+GRID = 11  # points along each inner parameter; chosen
 NARROWINGS = 4  # each shrinks the grid around the best point to a quarter; chosen
+MOST_FITTED = (
+    40  # epochs that shapes are fitted to, evenly spaced in the logarithm where there are more; chosen
+)
 SMALLEST_MSE = 1e-8  # of metrics between 0 and 1: the fourth digit is noise; chosen
 MOST_FALL = 0.01  # of the range seen: a curve that falls further ahead is thrown out; chosen
 MOST_POINTS = 4_096  # epochs ahead at which a curve is evaluated; beyond, evenly spaced; chosen
@@ -144,6 +147,9 @@ def forecast(metric: FloatArray, most_epochs: int) -> Forecast | None:
     """
     x: FloatArray = np.flatnonzero(np.isfinite(metric)).astype(np.float64) + 1.0
     seen = metric[np.isfinite(metric)]
+    if len(seen) > MOST_FITTED:
+        some = np.unique(np.geomspace(1, len(seen), MOST_FITTED).round().astype(np.int64)) - 1
+        x, seen = x[some], seen[some]
     if len(seen) < FEWEST_EPOCHS or most_epochs <= len(metric):
         return None
     bounded = bool(seen.min() >= 0.0 and seen.max() <= 1.0)

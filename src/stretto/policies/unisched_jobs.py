@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from stretto.estimate.learning_curves import epochs_to_reach
+from stretto.estimate.learning_curves import FEWEST_EPOCHS, epochs_to_reach
 from stretto.estimate.placement_runtime import (
     best_effort_suspensions,
     relative_speed,
@@ -20,6 +20,7 @@ from stretto.model import BoolArray, FloatArray, IntArray, JobId, JobTable, Requ
 from stretto.policies.unisched_cells import offers
 from stretto.policies.unisched_program import Options
 
+REFIT_AFTER = 1.2  # times the epochs of the last fit: a curve that is little longer says little more; chosen
 SMALLEST_EPOCHS = 0.05  # of progress from which the time of an epoch is known; chosen
 MINUTE_S = 60.0
 MOST_VALUE_OF_BEST_EFFORT = 1 / 1.01  # below a profiling run's 1, as the paper wants it (A-U5)
@@ -81,7 +82,7 @@ def _all_rewards(requests: Requests) -> tuple[FloatArray, FloatArray]:
 def remaining_s(jobs: JobTable, iterations: bool, before: Fits) -> tuple[FloatArray, Fits]:
     """(jobs,) N_iter T_iter: seconds left on what each job asked for, suspensions apart; and the fits kept.
 
-    A job that stops by performance is estimated from its learning curve, refitted at every epoch: what an
+    A job that stops by performance is estimated from its learning curve, refitted as it grows: what an
     epoch took so far, times the epochs that the ensemble expects (`iterations` off: times the epochs that its
     owner allows). Until it has made some progress the world's estimate stands in for a profile of its epochs.
     """
@@ -97,7 +98,8 @@ def remaining_s(jobs: JobTable, iterations: bool, before: Fits) -> tuple[FloatAr
         job, history = jobs[row], learning.history[row]
         most = job.goal.most_epochs if job.goal else 0
         seen, needed = known.get(job.id, (-1, most))
-        if iterations and job.goal and seen != len(history):
+        grown = len(history) >= max(seen * REFIT_AFTER, FEWEST_EPOCHS) or len(history) >= needed
+        if iterations and job.goal and grown and seen != len(history):
             seen, needed = len(history), epochs_to_reach(history, job.goal.metric, most)
         seen_of.append(seen)
         needed_of.append(needed)
