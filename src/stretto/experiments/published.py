@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from stretto.experiments import cornucopia, ones, sia, unisched
+from stretto.experiments import cornucopia, lyra, ones, sia, unisched
 from stretto.experiments.reproduction import Experiment
 from stretto.model import InputError
 from stretto.model.spelling import did_you_mean
@@ -14,6 +14,12 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         Experiment("cornucopia-fig6", "Cornucopia, figure 6", "chronus", cornucopia.figure6),
         Experiment("cornucopia-fig9", "Cornucopia, figure 9", "chronus", cornucopia.figure9),
         Experiment("cornucopia-fig10", "Cornucopia, figure 10", "chronus", cornucopia.figure10),
+        Experiment("lyra-table5", "Lyra (EuroSys 2023), table 5", "inference", lyra.table5),
+        Experiment("lyra-table6", "Lyra (EuroSys 2023), table 6", "inference", lyra.table6),
+        Experiment("lyra-table9", "Lyra (EuroSys 2023), table 9", "inference", lyra.table9),
+        Experiment("lyra-fig10", "Lyra (EuroSys 2023), figure 10", "inference", lyra.figure10),
+        Experiment("lyra-fig13", "Lyra (EuroSys 2023), figure 13", "inference", lyra.figure13),
+        Experiment("lyra-fig14", "Lyra (EuroSys 2023), figures 14 and 15", "inference", lyra.figure14),
         Experiment("ones-fig15", "ONES (SC 2021), figure 15 and table 4", "", ones.figure15),
         Experiment("ones-fig17", "ONES (SC 2021), figure 17", "", ones.figure17),
         Experiment("sia-table3", "Sia (SOSP 2023), table 3", "sia", sia.table3),

@@ -1,0 +1,157 @@
+"""Simulations of Lyra's evaluation: its clusters and schemes as runs, and what is reported of them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from stretto.clusters import read_cluster_file
+from stretto.clusters.demand import PERIOD_S, made_demand, read_demand
+from stretto.clusters.files import write_cluster
+from stretto.experiments.reproduction import Request, data_set
+from stretto.experiments.spec import RunSpec
+from stretto.model import Cluster, FloatArray, floats
+from stretto.sim import metrics
+from stretto.sim.result import Result
+
+CLUSTER = "lyra"
+JOBS = 50_390  # section 7.1
+SERIES = "demand_lyra_like_15d.csv"  # a public series bent to the range of Lyra's figure 1
+REPEATS = 4  # chosen: two months, beyond the last completion of any scheme
+LEAST_SERVERS = 40  # chosen: the largest job of the trace, 256 GPUs, fits with room beside it
+USUAL = {  # of every run
+    "sim.restart_s": "63",  # a preempted job's overhead; section 7.5
+    "sim.resize_s": "0",  # chosen: the paper counts overheads of preemption only
+}
+ROUND_S = "60"  # chosen, as Lyra's own: its job scheduler works in much smaller intervals than 300 s
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How one part of the jobs is scheduled."""
+
+    policy: str
+    recipe: str = ""  # parameters of the recipe `lyra`
+    rule: str = ""  # of reclaiming; "": nothing is lent
+    settings: Mapping[str, str] = field(default_factory=dict)
+    stand_ins: bool = (
+        True  # a lent GPU is a third of what a job asks for; False: it counts whole, but is slow
+    )
+    share: float = 1.0  # of the servers and jobs, where all are too many
+
+
+def run_schemes(
+    request: Request, schemes: Mapping[str, Sequence[Scheme]], seed: int = 0
+) -> dict[str, list[Result]]:
+    """The results of each scheme's parts, by name."""
+    with TemporaryDirectory(prefix="stretto-lyra-") as folder:
+        parts = [(name, part) for name, several in schemes.items() for part in several]
+        specs = [_spec(request, part, Path(folder), seed) for _, part in parts]
+        found: dict[str, list[Result]] = {}
+        for (name, _), result in zip(parts, request.run(specs), strict=True):
+            found.setdefault(name, []).append(result)
+        return found
+
+
+def _spec(request: Request, scheme: Scheme, folder: Path, seed: int) -> RunSpec:
+    scale = min(1.0, max(request.scale * scheme.share, LEAST_SERVERS / 443))
+    settings = USUAL | dict(scheme.settings)
+    if scheme.rule:
+        settings |= {"lend.rule": scheme.rule, "lend.demand": _demand(request, folder)}
+    jobs = round(JOBS * scale)
+    trace = "lyra" if jobs == JOBS else f"lyra:jobs={jobs}"
+    recipe = "lyra" + (f":{scheme.recipe}" if scheme.recipe else "")
+    cluster = CLUSTER
+    if scale < 1 or not scheme.stand_ins:
+        cluster = _written(folder, scale, scheme.stand_ins)
+    return RunSpec(cluster, f"{trace}@{recipe}", scheme.policy, settings=settings, seed=seed)
+
+
+def _written(folder: Path, scale: float, stand_ins: bool) -> str:
+    """A file with a cluster of Lyra's proportions."""
+    file = read_cluster_file(CLUSTER)
+    nodes = file.cluster.nodes
+    own, lent = ([node for node in nodes if bool(node.lender) is is_lent] for is_lent in (False, True))
+    kept = (*own[: round(scale * len(own))], *lent[: round(scale * len(lent))])
+    types = file.cluster.types
+    if not stand_ins:
+        types = tuple(replace(gpu_type, stand_ins=1) for gpu_type in types)
+    path = folder / f"lyra-{scale:g}{'' if stand_ins else '-whole'}.yaml"
+    write_cluster(Cluster(path.stem, types, kept), path, file.lenders)
+    return str(path)
+
+
+def _series(request: Request) -> tuple[float, FloatArray]:
+    """(period in s, share of the servers that inference uses), as often repeated as any run may take."""
+    if request.data is None:
+        return PERIOD_S, made_demand(days=REPEATS * 15.0, seed=0)
+    period_s, share = read_demand(data_set(request.data, "inference", SERIES))
+    return period_s, np.tile(share, REPEATS)
+
+
+def _demand(request: Request, folder: Path) -> str:
+    """A file with that series: after its end demand would stay what it was last, for ever."""
+    path = folder / "demand.csv"
+    if not path.exists():
+        period_s, share = _series(request)
+        lines = (f"{row * period_s:g},{one:.17g}" for row, one in enumerate(share.tolist()))
+        path.write_text("\n".join(["timestamp_s,demand_fraction", *lines, ""]), encoding="utf-8")
+    return str(path)
+
+
+def inference_share(request: Request, cluster: Cluster, to_s: float) -> float:
+    """Mean share of the lent servers that inference uses itself, whole servers counted, up to a moment."""
+    period_s, share = _series(request)
+    servers = sum(bool(node.lender) for node in cluster.nodes)
+    needed = np.ceil(share * servers - 1e-9) / servers
+    return metrics.usage(
+        metrics.integral(floats(np.arange(len(share)) * period_s), floats(needed), 0.0, to_s), to_s
+    )
+
+
+def figures(request: Request, parts: Sequence[Result]) -> dict[str, float]:
+    """What is reported of one scheme, over all jobs of its parts.
+
+    Parts run side by side: the last one's capacity is that of all, its own GPUs included. Usage is over the
+    time in which jobs are submitted. usage_training: GPU time held / of the scheduler's own nodes and those
+    on loan. usage_overall: with what inference uses / of all nodes.
+    """
+    jct_s = np.concatenate([part.jct_s for part in parts])
+    queue_s = np.concatenate([part.queue_s for part in parts])
+    from_s = min(float(part.requests.submitted_s.min()) for part in parts)
+    to_s = max(float(part.requests.submitted_s.max()) for part in parts)
+    held_gpu_s = sum(_held_gpu_s(part, from_s, to_s) for part in parts)
+    last = parts[-1]
+    at_s, usable = zip(*last.history.capacity, strict=True)
+    owned_gpus = np.array([int(by_type.sum()) for by_type in usable], dtype=np.float64)
+    owned_gpu_s = metrics.integral(np.array(at_s), owned_gpus, from_s, to_s)
+    lent_gpus = sum(node.gpus for node in last.cluster.nodes if node.lender)
+    inference_gpu_s = lent_gpus * (to_s - from_s) * inference_share(request, last.cluster, to_s)
+    all_gpu_s = last.cluster.total_gpus * (to_s - from_s)
+    lending = last.lending()
+    return {
+        "avg_queue_s": metrics.mean(queue_s),
+        "p50_queue_s": metrics.percentile(queue_s, 50),
+        "p95_queue_s": metrics.percentile(queue_s, 95),
+        "avg_jct_s": metrics.mean(jct_s),
+        "p50_jct_s": metrics.percentile(jct_s, 50),
+        "p95_jct_s": metrics.percentile(jct_s, 95),
+        "usage_training": metrics.usage(held_gpu_s, owned_gpu_s),
+        "usage_overall": metrics.usage(held_gpu_s + inference_gpu_s, all_gpu_s),
+        "preemption_ratio": metrics.preemption_ratio(
+            sum(part.history.preemptions for part in parts), len(jct_s)
+        ),
+        "usage_on_loan": lending["usage_on_loan"],
+        "loan_preemption_ratio": lending["loan_preemption_ratio"],
+        "collateral_damage": lending["collateral_damage"],
+        "wall_s": sum(part.wall_s for part in parts),
+        "peak_rss_mb": max(part.peak_rss_mb for part in parts),
+    }
+
+
+def _held_gpu_s(result: Result, from_s: float, to_s: float) -> float:
+    _, start_s, end_s, _, gpus = result.history.columns()
+    inside_s = np.maximum(np.minimum(end_s, to_s) - np.maximum(start_s, from_s), 0.0)
+    return float((inside_s * gpus).sum())
