@@ -170,4 +170,5 @@ def estimator_for(policy: Policy, settings: Mapping[str, Any]) -> NoEstimate | M
     goodput = OnlineGoodput(**settings)
     if View.GOODPUT_MODEL in policy.views:
         return goodput
-    return MeasuredTables() if View.THROUGHPUT_TABLE in policy.views else NoEstimate()
+    looks_up = getattr(policy, "tables_only", False)  # a policy that reads the tables of few jobs itself
+    return MeasuredTables() if View.THROUGHPUT_TABLE in policy.views and not looks_up else NoEstimate()

@@ -41,6 +41,9 @@ class Policy(Protocol):
     A policy holds only its parameters; what it remembers between decisions is the `memory` of its shares,
     which comes back in the next snapshot. It reads the time from the snapshot and draws, if it must, from
     a generator seeded with `snapshot.seed` and what it keeps in its memory.
+
+    A class may also say `starvation` (who may be passed over, for how long), `paper`, and `tables_only` (it
+    reads measured tables itself and is given no speeds).
     """
 
     name: ClassVar[str]

@@ -70,6 +70,7 @@ class Cornucopia:
     name: ClassVar[str] = "cornucopia"
     views: ClassVar[frozenset[View]] = frozenset({View.PROGRESS, View.THROUGHPUT_TABLE})
     placer: ClassVar[str] = "relaxed"
+    tables_only: ClassVar[bool] = True  # reads the tables of few jobs itself
     paper: ClassVar[str] = "Cornucopia (Huang et al.)"
     starvation: ClassVar[str] = (
         "bounded while interactive jobs leave GPUs free: in queue 3 without any for at most `factor` "

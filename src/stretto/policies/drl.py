@@ -69,6 +69,7 @@ class LearnedSizes:
     name: ClassVar[str] = "drl"
     views: ClassVar[frozenset[View]] = frozenset({View.THROUGHPUT_TABLE, View.PROGRESS})
     placer: ClassVar[str] = "relaxed"
+    tables_only: ClassVar[bool] = True  # reads the tables of few jobs itself
     paper: ClassVar[str] = "Chic (IWQoS 2019), as in ONES (SC 2021)"
 
     def __post_init__(self) -> None:

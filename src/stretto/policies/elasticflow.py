@@ -91,6 +91,7 @@ class ElasticFlow:
     name: ClassVar[str] = "elasticflow"
     views: ClassVar[frozenset[View]] = frozenset({View.THROUGHPUT_TABLE, View.REMAINING_WORK})
     placer: ClassVar[str] = "buddy"
+    tables_only: ClassVar[bool] = True  # reads the tables of few jobs itself
     paper: ClassVar[str] = "ElasticFlow (ASPLOS 2023)"
 
     def __post_init__(self) -> None:

@@ -61,6 +61,7 @@ class Genie:
     name: ClassVar[str] = "genie"
     views: ClassVar[frozenset[View]] = frozenset({View.ESTIMATED_DURATION, View.THROUGHPUT_TABLE})
     placer: ClassVar[str] = "pinned"
+    tables_only: ClassVar[bool] = True  # reads the tables of few jobs itself
     paper: ClassVar[str] = "GENIE (TPDS 2020), as in UniSched (TPDS 2024)"
 
     def __post_init__(self) -> None:

@@ -88,6 +88,7 @@ class Optimus:
 
     name: ClassVar[str] = "optimus"
     placer: ClassVar[str] = "pinned"
+    tables_only: ClassVar[bool] = True  # reads the tables of few jobs itself
     paper: ClassVar[str] = "Optimus (EuroSys 2018)"
 
     def __post_init__(self) -> None:

@@ -109,6 +109,7 @@ class UniSched:
 
     name: ClassVar[str] = "unisched"
     placer: ClassVar[str] = "buddy"
+    tables_only: ClassVar[bool] = True  # reads the tables of few jobs itself
     paper: ClassVar[str] = "UniSched (TPDS 2024)"
     views: ClassVar[frozenset[View]] = frozenset(
         {View.PROGRESS, View.ESTIMATED_DURATION, View.THROUGHPUT_TABLE, View.LEARNING}

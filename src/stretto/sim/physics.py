@@ -55,6 +55,8 @@ class Physics:
         nothing = np.full((len(requests.cluster.types), 1), nan)
         self._unmeasured = MeasuredSpeeds(nothing, nothing)
         self._wrong_by = wrong_by(len(requests.jobs), settings, seed)
+        self._found_tables = np.empty(len(requests.jobs), dtype=np.object_)
+        self._has_table: BoolArray = np.zeros(len(requests.jobs), dtype=np.bool_)
         self._ends_s = np.full(len(requests.jobs), inf)
 
     def is_training(self, row: int) -> bool:
@@ -133,7 +135,7 @@ class Physics:
         if View.REMAINING_WORK in views:
             known["known_work"] = self._remaining_work(rows, now_s)
         if View.THROUGHPUT_TABLE in views:
-            known["known_tables"] = [self.tables[row] for row in rows.tolist()]
+            known["known_tables"] = self._tables_of(rows)
         elif View.GOODPUT_MODEL in views:  # of recorded jobs there is nothing else to know
             known["known_tables"] = [
                 self._unmeasured if row in self.training else self.tables[row] for row in rows.tolist()
@@ -149,6 +151,13 @@ class Physics:
             cpus = self.recorded.cpus_per_gpu
             known["known_cpu_demand"] = np.full(len(rows), nan) if cpus is None else cpus[rows]
         return known
+
+    def _tables_of(self, rows: IntArray) -> list[MeasuredSpeeds]:
+        """Measured speeds by row; each is looked up once in a job's life."""
+        for row in rows[~self._has_table[rows]].tolist():
+            self._found_tables[row], self._has_table[row] = self.tables[row], True
+        found: list[MeasuredSpeeds] = self._found_tables[rows].tolist()
+        return found
 
     def _learning(self, rows: IntArray, now_s: float) -> Learning:
         """What every job has reported by the end of its last epoch."""
