@@ -1,5 +1,6 @@
 """Pollux: GPUs and batch sizes chosen together, by evolving matrices of GPUs on nodes."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
@@ -84,6 +85,9 @@ class Pollux:
     placer: ClassVar[str] = "pinned"
     starvation: ClassVar[str] = "bounded in practice: a job without GPUs costs the mean more than any other"
     paper: ClassVar[str] = "Pollux (OSDI 2021)"
+
+    # Of a job that has a cluster to itself: one row instead of many is soon searched.
+    alone: ClassVar[Mapping[str, int]] = {"population": 20, "generations": 10}
 
     round_s: float = 60.0  # the paper
     population: int = 100  # matrices; the paper
