@@ -70,6 +70,9 @@ class LearnedSizes:
     views: ClassVar[frozenset[View]] = frozenset({View.THROUGHPUT_TABLE, View.PROGRESS})
     placer: ClassVar[str] = "relaxed"
     tables_only: ClassVar[bool] = True  # reads the tables of few jobs itself
+    starvation: ClassVar[str] = (
+        "unbounded: nobody is stopped for a large request, and the network may pass over a job"
+    )
     paper: ClassVar[str] = "Chic (IWQoS 2019), as in ONES (SC 2021)"
 
     def __post_init__(self) -> None:

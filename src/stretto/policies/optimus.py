@@ -89,6 +89,9 @@ class Optimus:
     name: ClassVar[str] = "optimus"
     placer: ClassVar[str] = "pinned"
     tables_only: ClassVar[bool] = True  # reads the tables of few jobs itself
+    starvation: ClassVar[str] = (
+        "bounded by the order of submission: a job waits only while earlier ones hold what it needs"
+    )
     paper: ClassVar[str] = "Optimus (EuroSys 2018)"
 
     def __post_init__(self) -> None:

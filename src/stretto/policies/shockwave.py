@@ -74,9 +74,9 @@ class Shockwave:
     Shockwave (Zheng et al., NSDI 2023). Over a window of rounds it maximises the mean log of the part of
     every job that will be done (Nash social welfare), less `lateness_cost` for each second that the last job
     needs after the window, subject to finish-time fairness: at an equal share of the cluster from the end of
-    the window on, no job ends later than `most_unfair` times its fair finish time F. Where that cannot be had,
-    jobs that are late beyond it weigh ρ to the power of `unfair_power` instead, and go first. The plan is
-    followed until a job comes or goes; idle GPUs go to the jobs with the longest time left.
+    the window on, no job ends later than `most_unfair` times its fair finish time F. Where that cannot be
+    had, jobs that are late beyond it weigh ρ to the power of `unfair_power` instead, and go first. The plan
+    is followed until a job comes or goes; idle GPUs go to the jobs with the longest time left.
 
     Deviations: the programme counts the rounds of each job and lays them out afterwards (`shockwave_window`),
     which loses a round now and then to fragmentation but has no symmetric solutions. A job that ends within
@@ -104,6 +104,9 @@ class Shockwave:
     name: ClassVar[str] = "shockwave"
     views: ClassVar[frozenset[View]] = frozenset({View.THROUGHPUT_TABLE, View.ORACLE_DURATION})
     placer: ClassVar[str] = "relaxed"
+    starvation: ClassVar[str] = (
+        "bounded in practice: what a job weighs grows with its lateness, but no row says when it runs"
+    )
     paper: ClassVar[str] = "Shockwave (NSDI 2023)"
 
     def __post_init__(self) -> None:

@@ -64,6 +64,9 @@ class Synergy:
 
     name: ClassVar[str] = "synergy"
     placer: ClassVar[str] = "pinned"
+    starvation: ClassVar[str] = (
+        "unbounded: with las and srtf new or short jobs pass; bounded by the order of submission with fifo"
+    )
     paper: ClassVar[str] = "Synergy (OSDI 2022)"
 
     def __post_init__(self) -> None:

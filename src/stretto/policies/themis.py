@@ -72,6 +72,9 @@ class Themis:
 
     name: ClassVar[str] = "themis"
     placer: ClassVar[str] = "relaxed"
+    starvation: ClassVar[str] = (
+        "bounded by the objective: the ratio of the job that fares worst, which grows as it waits"
+    )
     paper: ClassVar[str] = "Themis (NSDI 2020)"
 
     def __post_init__(self) -> None:
