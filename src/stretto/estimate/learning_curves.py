@@ -21,11 +21,10 @@ from stretto.model import FloatArray, frozen
 FEWEST_EPOCHS = 4  # below these nothing is predicted [Domhan et al. stop no earlier]
 GRID = 11  # points along each inner parameter; chosen
 NARROWINGS = 4  # each shrinks the grid around the best point to a quarter; chosen
-MOST_FITTED = (
-    40  # epochs that shapes are fitted to, evenly spaced in the logarithm where there are more; chosen
-)
+MOST_FITTED = 40  # epochs to which shapes are fitted; of more, as many evenly in the logarithm; chosen
 SMALLEST_MSE = 1e-8  # of metrics between 0 and 1: the fourth digit is noise; chosen
 MOST_FALL = 0.01  # of the range seen: a curve that falls further ahead is thrown out; chosen
+EVENLY = np.linspace(0.0, 1.0, GRID)
 MOST_POINTS = 4_096  # epochs ahead at which a curve is evaluated; beyond, evenly spaced; chosen
 MEDIAN = 0.5  # probability at which the target counts as reached
 
@@ -188,9 +187,9 @@ def _is_plausible(curve: Curve, fall: float, bounded: bool) -> bool:
 def _fit(family: Family, x: FloatArray, y: FloatArray, ahead: FloatArray) -> Curve | None:
     """The member of a family with the least squared error; None where its scale has the wrong sign."""
     target = np.exp(y) if family.link == "exp" else y
-    first, second = np.geomspace(*family.first, GRID), np.geomspace(*family.second, GRID)
+    first, second = _axis(*family.first), _axis(*family.second)
     for _ in range(NARROWINGS):
-        p, q = (axis.ravel() for axis in np.meshgrid(_points(first), _points(second), indexing="ij"))
+        p, q = first.repeat(second.size), np.tile(second, first.size)
         basis = family.shape(x[None, :], p[:, None], q[:, None])  # (grid, epochs)
         offset, slope, error = _outer(basis, target, family.offset)
         error = np.where(slope * family.rises < 0.0, np.inf, error)
@@ -222,15 +221,17 @@ def _outer(basis: FloatArray, y: FloatArray, offset: bool) -> tuple[FloatArray, 
     return zero, slope, np.where(np.isfinite(error), error, np.inf)
 
 
-def _points(axis: FloatArray) -> FloatArray:
-    """The axis, or its one point where it is a constant."""
-    return axis if axis[0] < axis[-1] else axis[:1]
+def _axis(lowest: float, highest: float) -> FloatArray:
+    """Points from one bound to the other, evenly in the logarithm; a single one where they are equal."""
+    return lowest * (highest / lowest) ** EVENLY if lowest < highest else np.array([lowest])
 
 
 def _around(axis: FloatArray, best: float, bounds: tuple[float, float]) -> FloatArray:
-    """A geometric axis a quarter as wide around the best point, within the bounds."""
-    reach = (axis[-1] / axis[0]) ** 0.125
-    return np.geomspace(max(best / reach, bounds[0]), min(best * reach, bounds[1]), GRID)
+    """An axis a quarter as wide around the best point, within the bounds."""
+    if axis.size == 1:
+        return axis
+    reach = float(axis[-1] / axis[0]) ** 0.125
+    return _axis(max(best / reach, bounds[0]), min(best * reach, bounds[1]))
 
 
 def _fit_vapor_pressure(x: FloatArray, y: FloatArray, ahead: FloatArray) -> Curve | None:

@@ -98,7 +98,7 @@ def remaining_s(jobs: JobTable, iterations: bool, before: Fits) -> tuple[FloatAr
         job, history = jobs[row], learning.history[row]
         most = job.goal.most_epochs if job.goal else 0
         seen, needed = known.get(job.id, (-1, most))
-        grown = len(history) >= max(seen * REFIT_AFTER, FEWEST_EPOCHS) or len(history) >= needed
+        grown = len(history) >= max(seen * REFIT_AFTER, FEWEST_EPOCHS)
         if iterations and job.goal and grown and seen != len(history):
             seen, needed = len(history), epochs_to_reach(history, job.goal.metric, most)
         seen_of.append(seen)
