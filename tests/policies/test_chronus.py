@@ -1,3 +1,4 @@
+from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -5,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stretto.model import InputError, Job, Reward, every
+from stretto.model import Durations, Goal, InputError, Job, Learning, Reward, every, no_speeds
 from stretto.policies import load_policy
+from stretto.policies.admission import NO_CONFIGURATIONS
 from stretto.policies.chronus import Chronus
 from stretto.policies.chronus_plan import (
     choose_deadlines,
@@ -17,8 +19,9 @@ from stretto.policies.chronus_plan import (
     rounded_up,
     safe_s,
 )
-from stretto.testing.builders import a_cluster, a_job
+from stretto.testing.builders import a_cluster, a_job, a_snapshot
 from stretto.testing.play import play
+from stretto.traces.learning import LearningCurve
 
 PLAIN = Chronus(profiling_s=0.0, margin=False, lease_s=600.0, be_lease_s=300.0)
 
@@ -160,6 +163,34 @@ def test_new_jobs_take_turns_on_the_gpus_for_profiling() -> None:
 def test_a_job_that_needs_the_gpus_for_profiling_gets_them() -> None:
     played = play(Chronus(), {"all": 100.0}, [a_job("all", 16)], a_cluster(2, 2, 4, 4, 4))
     assert played.ended_s["all"] < inf
+
+
+def test_a_goal_is_believed_to_take_all_epochs_allowed_unless_the_curve_says_otherwise() -> None:
+    """8 of 40 epochs took 800 s; the metric nears 0.9 and the goal of 0.85 is near. Due in 2,000 s."""
+    curve = LearningCurve(epochs=40, dataset_samples=1.0, knee=1.0, pace=2.0)
+    goal = Goal(metric=float(curve.metrics[9]), most_epochs=40)
+    job = a_job("a", 8, goal=goal, rewards=(Reward(2_000.0, 100.0),))
+    reported = Learning(
+        samples=np.array([8.0]),
+        dataset_samples=np.ones(1),
+        initial_loss=np.array([2.3]),
+        loss=np.array([0.3]),
+        metric=curve.metrics[7:8],
+        history=[curve.metrics[:8]],
+    )
+    snapshot = a_snapshot(
+        job,
+        cluster=a_cluster(8),
+        known_estimates=Durations(np.array([1_000.0]), np.array([200.0])),
+        known_learning=reported,
+    )
+
+    def promised(policy: Chronus) -> bool:
+        shares = policy.allocate(snapshot, no_speeds(1, 1, NO_CONFIGURATIONS))
+        return bool(shares.memory.step[0] >= 0)
+
+    assert not promised(replace(PLAIN, estimator=False))
+    assert promised(replace(PLAIN, estimator=True))
 
 
 def test_it_is_asked_at_the_end_of_every_best_effort_lease() -> None:
