@@ -100,6 +100,10 @@ def test_basic_is_what_the_recipe_makes_unless_told_otherwise(workload: Workload
     assert all(job.model for job in elastic)
     assert all((job.min_gpus, job.max_gpus) == (job.gpus, 2 * job.gpus) for job in elastic)
     assert not any(job.heterogeneous or job.checkpoints for job in jobs)
+    tuned = [
+        job.id for job in prepared(workload, "lyra:tuned=true").jobs if job.adaptivity is Adaptivity.ADAPTIVE
+    ]
+    assert tuned == [job.id for job in elastic]
 
 
 def test_larger_shares_keep_whom_smaller_ones_had(workload: Workload) -> None:

@@ -19,6 +19,7 @@ class LyraScenario:
     elastic: float = 0.05  # have a range; the jobs of the elastic families first; section 2.2
     heterogeneous: float = 0.0  # run on several types at once; 0.1 in Advanced; section 7.1
     checkpoints: float = 0.0  # keep their progress when they are stopped; section 7.3: none
+    tuned: bool = False  # elastic jobs may choose their batch sizes too; section 7.4
     range: float = 2.0  # most over fewest GPUs of an elastic job; section 7.1, where nothing else is said
     own_type: str = "v100"  # of the training cluster
     lent_type: str = "t4"  # of the servers on loan
@@ -50,6 +51,7 @@ def prepare(workload: Workload, parameters: LyraScenario) -> Workload:
     )
     is_fungible, is_mixed = fungible < parameters.fungible, heterogeneous < parameters.heterogeneous
     is_elastic, keeps = turn < parameters.elastic, checkpoints < parameters.checkpoints
+    elastic = Adaptivity.ADAPTIVE if parameters.tuned else Adaptivity.STRONG_SCALING
     made = []
     for row, job in enumerate(workload.jobs):
         most = int(parameters.range * job.gpus) // job.gpus_per_worker * job.gpus_per_worker
@@ -61,7 +63,7 @@ def prepare(workload: Workload, parameters: LyraScenario) -> Workload:
             replace(
                 job,
                 gpu_types=accepts,
-                adaptivity=Adaptivity.STRONG_SCALING if is_elastic[row] else Adaptivity.RIGID,
+                adaptivity=elastic if is_elastic[row] else Adaptivity.RIGID,
                 min_gpus=job.gpus,
                 max_gpus=max(most, job.gpus) if is_elastic[row] else job.gpus,
                 heterogeneous=bool(is_mixed[row]),
