@@ -123,8 +123,10 @@ def _trace(request: Request, **labels: float) -> str:
 
 
 def _spec(request: Request, gpus: int, trace: str, policy: str) -> RunSpec:
-    """One simulation, free of charge for changes as in section 7."""
+    """One simulation, free of charge for changes as in section 7, and with all speeds known beforehand."""
     settings = {"sim.restart_s": "0", "sim.scaling": "catalogue"}
+    if policy == "chronus":
+        settings["policy.profiling_gpus"] = "0"  # section 7: what is compared is the scheduling
     spec = RunSpec(f"gpu8-{gpus}", trace, policy, settings=settings)
     if policy == "cornucopia":
         spec = replace(spec, settings=settings | _initial_means(_whole(trace)))
