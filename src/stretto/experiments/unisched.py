@@ -28,8 +28,8 @@ LEASES_MIN = (5, 10, 20, 30)  # of jobs with deadlines; figure 10a
 HOSTILE = (0.0, 0.2, 0.4, 0.6, 0.8)  # shares; chosen, the axis is only drawn
 SCALES = {"gpu8-256": 256, "gpu8-640": 640, "gpu8-960": 960}  # GPUs; chosen
 RESTART_S = 20.0  # of a suspension and resumption: figure 3 shows about that for small jobs
-# Chosen: with the 16 that section II-B names, bursts of up to 955 jobs an hour wait for hours for a profile, while
-# the longest wait of the paper is 2,105 s (section VI-B); so many GPUs give about that.
+# Chosen: with the 16 that section II-B names, bursts of up to 955 jobs an hour wait for hours for a profile,
+# while the longest wait of the paper is 2,105 s (section VI-B); so many GPUs give about that.
 CHRONUS_PROFILES_ON = 64
 LEAST_JOBS = 100  # chosen: about so many arrivals are kept, however small the scale
 JOBS = {"H": 10_993, "P": 30_740}  # about so many in each workload
@@ -353,8 +353,8 @@ def _notes(request: Request) -> tuple[str, ...]:
         "R_slo is one minus equation 15, which prints the attainment and calls it a miss rate",
         f"a suspension and resumption costs {RESTART_S:g} s whatever the GPUs; genie and optimus may run "
         "jobs on 1 to twice the GPUs asked for, the others on exactly those",
-        f"chronus profiles on {CHRONUS_PROFILES_ON} GPUs set aside: on the 16 of the paper's text the bursts of "
-        "these workloads wait for hours, and it misses most deadlines",
+        f"chronus profiles on {CHRONUS_PROFILES_ON} GPUs set aside: on the 16 of the paper's text the bursts "
+        "of these workloads wait for hours, and it misses most deadlines",
     ]
     if absent:
         notes.append(f"not there yet, and left out: {', '.join(absent)}")
