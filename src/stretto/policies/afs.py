@@ -70,6 +70,9 @@ class Afs:
     name: ClassVar[str] = "afs"
     views: ClassVar[frozenset[View]] = frozenset({View.THROUGHPUT_TABLE, View.REMAINING_WORK})
     placer: ClassVar[str] = "relaxed"
+    starvation: ClassVar[str] = (
+        "bounded in afs-l: every job is served before any gets more; unbounded in the variant lyra"
+    )
     paper: ClassVar[str] = "AFS (NSDI 2021)"
 
     @property

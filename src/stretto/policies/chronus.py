@@ -106,6 +106,9 @@ class Chronus:
     name: ClassVar[str] = "chronus"
     views: ClassVar[frozenset[View]] = frozenset({View.ESTIMATED_DURATION, View.LEARNING})
     placer: ClassVar[str] = "buddy"
+    starvation: ClassVar[str] = (
+        "unbounded: best effort waits while promised or smaller best-effort jobs keep coming"
+    )
     paper: ClassVar[str] = "Chronus (SoCC 2021)"
 
     def __post_init__(self) -> None:

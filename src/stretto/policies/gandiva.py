@@ -53,6 +53,9 @@ class Gandiva:
     name: ClassVar[str] = "gandiva"
     views: ClassVar[frozenset[View]] = frozenset()
     placer: ClassVar[str] = "spread"
+    starvation: ClassVar[str] = (
+        "bounded: nobody passes it, so it waits for the jobs before it; with skip, large ones may starve"
+    )
     paper: ClassVar[str] = "Gandiva (OSDI 2018), as in Lyra (EuroSys 2023)"
 
     @property

@@ -61,6 +61,9 @@ class Genie:
     name: ClassVar[str] = "genie"
     views: ClassVar[frozenset[View]] = frozenset({View.ESTIMATED_DURATION, View.THROUGHPUT_TABLE})
     placer: ClassVar[str] = "pinned"
+    starvation: ClassVar[str] = (
+        "unbounded: best effort, and jobs that are late already, can be passed by punctual ones for ever"
+    )
     tables_only: ClassVar[bool] = True  # reads the tables of few jobs itself
     paper: ClassVar[str] = "GENIE (TPDS 2020), as in UniSched (TPDS 2024)"
 

@@ -53,6 +53,9 @@ class Hydra:
 
     name: ClassVar[str] = "hydra"
     placer: ClassVar[str] = "relaxed"
+    starvation: ClassVar[str] = (
+        "unbounded: within a class long jobs wait for shorter ones, best effort for every job with a deadline"
+    )
     paper: ClassVar[str] = "Hydra (IEEE Trans. Computers 2023), as in UniSched (TPDS 2024)"
 
     def __post_init__(self) -> None:

@@ -61,6 +61,9 @@ class Lyra:
 
     name: ClassVar[str] = "lyra"
     placer: ClassVar[str] = "pinned"
+    starvation: ClassVar[str] = (
+        "unbounded: a long or large job waits as long as shorter ones keep coming; who runs is not stopped"
+    )
     paper: ClassVar[str] = "Lyra (EuroSys 2023)"
 
     @property

@@ -82,6 +82,9 @@ class ThreeSigma:
     name: ClassVar[str] = "3sigma"
     views: ClassVar[frozenset[View]] = frozenset({View.ESTIMATED_DURATION, View.PROGRESS})
     placer: ClassVar[str] = "relaxed"
+    starvation: ClassVar[str] = (
+        "unbounded: a best-effort job keeps a hundredth of its worth, others may always be worth more"
+    )
     paper: ClassVar[str] = "3Sigma (EuroSys 2018), as in UniSched (TPDS 2024)"
 
     def __post_init__(self) -> None:

@@ -109,6 +109,9 @@ class UniSched:
 
     name: ClassVar[str] = "unisched"
     placer: ClassVar[str] = "buddy"
+    starvation: ClassVar[str] = (
+        "unbounded for best effort while deadlines fill the cluster; profiling runs wait for those only"
+    )
     tables_only: ClassVar[bool] = True  # reads the tables of few jobs itself
     paper: ClassVar[str] = "UniSched (TPDS 2024)"
     views: ClassVar[frozenset[View]] = frozenset(

@@ -152,7 +152,9 @@ def options_for(
         window = np.floor(np.nan_to_num((deadline_s - terms.now_s) / terms.lease_s, nan=-1.0))
     taken, speed = _policies(jobs, rows, gpus[rows], terms, kind)
     runs = np.ceil(left_s[rows] / terms.lease_s)[:, None]
-    overhead = overhead_s[rows][:, None] * suspensions(np.maximum(runs, 1), window) if terms.suspends else 0.0
+    overhead = np.zeros(window.shape)
+    if terms.suspends:
+        overhead = overhead_s[rows][:, None] * suspensions(np.maximum(runs, 1), window)
     leases = np.maximum(np.ceil((left_s[rows][:, None] + overhead) / terms.lease_s - 1e-9), 1)
     needed = np.ceil(leases[:, :, None] / speed[:, None, :] - 1e-9)  # (rows, steps, policies)
     possible = (needed <= window[:, :, None]) & (taken > 0)[:, None, :] & (value > 0)[:, :, None]
