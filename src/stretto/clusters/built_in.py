@@ -13,7 +13,7 @@ class BuiltIn:
     """A built-in cluster: a file, and how many times the nodes of that file it has."""
 
     file: str
-    times: int
+    times: float  # the nodes of each entry, rounded
     about: str  # one line for people
 
 
@@ -36,6 +36,8 @@ def built_in_clusters() -> Mapping[str, BuiltIn]:
     clusters["lyra"] = BuiltIn(
         "lyra", 1, "Lyra (EuroSys 2023): 3,544 v100, and 4,160 t4 of inference servers"
     )
+    for name, share in (("tenth", 0.1), ("eighth", 0.125), ("quarter", 0.25)):
+        clusters[f"lyra-{name}"] = BuiltIn("lyra", share, f"lyra with a {name} of its servers of each kind")
     return clusters
 
 
@@ -45,5 +47,5 @@ def document_of(built_in: BuiltIn) -> Any:
     document = read_yaml(files(__package__).joinpath("files", name).read_text(encoding="utf-8"), name)
     for key in ("nodes", "lenders"):
         for entry in document.get(key, []):
-            entry["count"] *= built_in.times
+            entry["count"] = round(entry["count"] * built_in.times)
     return document

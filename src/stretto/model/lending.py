@@ -27,8 +27,8 @@ class Loans:
     placement: Placement  # after everybody has made room
     preempted: tuple[JobId, ...] = ()  # stopped whole
     scaled_in: tuple[JobId, ...] = ()  # lost flexible workers and go on
-    vacated_gpus: int = 0  # that jobs had to leave, wherever
-    demanded_gpus: int = 0  # of the nodes that had to go back although jobs ran there
+    vacated_gpus: int = 0  # of the nodes that went back, and what jobs had to leave elsewhere
+    demanded_gpus: int = 0  # of the nodes that went back
 
 
 def nodes_of(lenders: tuple[LenderState, ...]) -> list[int]:

@@ -118,6 +118,8 @@ class Plan:
 
 def actions_between(before: Placement, after: Placement) -> tuple[Action, ...]:
     """What turns one placement into the other: first all that releases GPUs, then all that takes them."""
+    if after is before:
+        return ()
     touched = after.touched_since(before)
     jobs = dict.fromkeys([*before, *after]) if touched is None else touched
     releasing: list[Action] = []

@@ -5,7 +5,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from stretto.model import ON_CHANGE, Cluster, Configurations, Shares, Snapshot, Speeds, Triggers, View
+from stretto.model import (
+    ON_CHANGE,
+    Cluster,
+    Configurations,
+    Shares,
+    Snapshot,
+    Speeds,
+    Trigger,
+    Triggers,
+    View,
+)
 from stretto.policies.admission import NO_CONFIGURATIONS, admit_waiting
 
 
@@ -18,6 +28,7 @@ class FirstInFirstOut:
     """
 
     skip: bool = False  # let what fits pass what does not; chosen: strict, as in the trace studies
+    round_s: float | None = None  # decide at rounds of so many seconds only; None: whenever jobs come or go
 
     name: ClassVar[str] = "fifo"
     views: ClassVar[frozenset[View]] = frozenset()
@@ -29,8 +40,10 @@ class FirstInFirstOut:
 
     @property
     def triggers(self) -> Triggers:
-        """Whenever jobs or nodes come or go."""
-        return ON_CHANGE
+        """Whenever jobs or nodes come or go, or at rounds before which they did."""
+        if self.round_s is None:
+            return ON_CHANGE
+        return Triggers(frozenset({Trigger.ROUND}), self.round_s, when_changed=True)
 
     def configurations(self, cluster: Cluster) -> Configurations:
         """None: it looks at no speeds."""
