@@ -36,7 +36,7 @@ def built_in_clusters() -> Mapping[str, BuiltIn]:
     clusters["lyra"] = BuiltIn(
         "lyra", 1, "Lyra (EuroSys 2023): 3,544 v100, and 4,160 t4 of inference servers"
     )
-    for gpus, word, share in ((768, "tenth", 0.1), (960, "eighth", 0.125), (1928, "quarter", 0.25)):
+    for gpus, word, share in ((352, "tenth", 0.1), (440, "eighth", 0.125), (888, "quarter", 0.25)):
         clusters[f"lyra-{gpus}"] = BuiltIn("lyra", share, f"lyra with a {word} of its servers of each kind")
     return clusters
 
