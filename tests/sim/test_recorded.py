@@ -57,6 +57,8 @@ def test_progress_is_lost_with_the_job_where_there_are_no_checkpoints() -> None:
     resized = Told({0.0: {"a": {0: 1}}, 90.0: {"a": {0: 2}}})
     assert seen(stopped, jobs, a_cluster(2), sim).completed_s("a") == 195.0
     assert seen(resized, jobs, a_cluster(2), sim).completed_s("a") == 95.0  # not stopped: nothing is lost
+    twice = Told({0.0: {"a": {0: 1}}, 40.0: {"a": {0: 2}}, 60.0: {"a": {0: 1}}})
+    assert seen(twice, jobs, a_cluster(2), sim).completed_s("a") == 80.0
 
 
 def test_retuning_a_job_that_is_still_restarting_does_not_let_it_off() -> None:
@@ -113,3 +115,9 @@ def test_booking_twice_at_one_moment_changes_nothing() -> None:
     assert runs.left_now_s(np.array([0]), 65.0).tolist() == [75.0]
     assert runs.give(0, None, now_s=65.0, overhead_s=0.0) == float("inf")
     assert runs.left_now_s(np.array([0]), 1000.0).tolist() == [75.0]
+
+
+def test_a_job_without_checkpoints_that_moves_starts_again_from_nothing() -> None:
+    jobs = a_workload((a_job("a", max_gpus=2), 100.0))
+    moved = Told({0.0: {"a": {0: 1}}, 90.0: {"a": {1: 1}}})
+    assert seen(moved, jobs, MIXED, SimSettings(restart_s=0.0, checkpoints=False)).completed_s("a") == 130.0

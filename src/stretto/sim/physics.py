@@ -18,6 +18,7 @@ from stretto.model import (
     MeasuredSpeeds,
     Progress,
     Requests,
+    Verb,
     View,
 )
 from stretto.sim.books import Books
@@ -86,9 +87,12 @@ class Physics:
         ended_s = float(self._ends_s[row])
         return ended_s if ended_s <= now_s + DONE_S else nan
 
-    def give(self, row: int, after: Allocation, moved: bool, resumes: bool, now_s: float) -> bool:
-        """Change one job's GPUs; whether that (re)starts it. `resumes`: it has run before."""
-        run = self.training.get(row)
+    def give(self, row: int, after: Allocation, verb: Verb, resumes: bool, now_s: float) -> bool:
+        """Change one job's GPUs; whether that (re)starts it. `resumes`: it has run before.
+
+        A job that moves is stopped and loses what it has not saved; one that changes its size is not.
+        """
+        run, moved = self.training.get(row), verb is not Verb.RETUNE
         if after.profiling:
             self.take(row, now_s)
             return False
@@ -102,8 +106,8 @@ class Physics:
             overhead_s = settings.resize_s or 0.0
         elif starts:
             overhead_s = settings.restart_s if resumes else 0.0
-            if runs and not self._keeps_progress(row):
-                recorded.lose_progress(row)
+            if runs and verb is Verb.MOVE and not self._keeps_progress(row):
+                recorded.lose_progress(row, now_s)
         else:
             overhead_s = max(float(recorded.since_s[row]) - now_s, 0.0)  # what it has not sat out yet
         self._ends_s[row] = recorded.give(row, after, now_s, overhead_s)
@@ -117,7 +121,7 @@ class Physics:
             return
         self._ends_s[row] = self.recorded.give(row, None, now_s, 0.0)
         if not self._keeps_progress(row):
-            self.recorded.lose_progress(row)
+            self.recorded.lose_progress(row, now_s)
 
     def _keeps_progress(self, row: int) -> bool:
         checkpoints = self.requests.jobs[row].checkpoints

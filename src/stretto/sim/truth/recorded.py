@@ -41,7 +41,7 @@ class RecordedRuns:
         """Change the GPUs of one job (None: take them away); when it will end, infinite if ever."""
         self.settle(row, now_s)
         self.kind[row] = -1 if after is None else after.kind
-        speed = 0.0 if after is None or after.profiling else self.speed_on(row, after)
+        speed = 0.0 if after is None else self.speed_on(row, after)
         self.speed[row] = speed
         if speed == 0:
             return float("inf")
@@ -55,7 +55,7 @@ class RecordedRuns:
         parts = self._by_type(after, per_node)
         if len(parts) > 1:
             return self.mixing * sum(float(table.per_s[kind, gpus]) for kind, gpus in parts.items())
-        kind, gpus = after.kind, sum(per_node)
+        ((kind, gpus),) = parts.items()
         spread = len(per_node) > ceil(gpus / int(self.cluster.gpus_per_node[kind]))
         speed = float((table.spread_per_s if spread else table.per_s)[kind, gpus])
         return speed * self._by_cores(row, after, gpus)
@@ -85,8 +85,9 @@ class RecordedRuns:
             self.left_s[row] = max(float(self.left_s[row]) - ran_s * float(self.speed[row]), 0.0)
             self.since_s[row] = now_s
 
-    def lose_progress(self, row: int) -> None:
+    def lose_progress(self, row: int, now_s: float) -> None:
         """A stopped job without checkpoints starts again from nothing."""
+        self.settle(row, now_s)  # what it has done since it was last looked at is lost, too
         self.left_s[row] = self.work_s[row]
 
     def left_now_s(self, rows: IntArray, now_s: float) -> FloatArray:
