@@ -7,12 +7,13 @@ import pytest
 
 from stretto.lend import CapacityLoaning
 from stretto.model import ON_CHANGE, Adaptivity, Cluster, GpuType, Node, NodeId, Trigger, Triggers, View
+from stretto.policies.fifo import FirstInFirstOut
 from stretto.sim.lenders import SimulatedLender, shortfall_server_s
 from stretto.sim.run import Setup, simulate
 from stretto.sim.settings import SimSettings
-from stretto.testing.builders import a_job
+from stretto.testing.builders import a_cluster, a_job
 
-from .made_worlds import NO_RESTARTS, Seen, Told, a_workload, on, seen
+from .made_worlds import NO_RESTARTS, Seen, Told, a_truth, a_workload, on, seen, seen_training
 
 OWN, LENT = GpuType("own"), GpuType("lent", speed=0.5)
 CLUSTER = Cluster(
@@ -100,6 +101,16 @@ def test_rounds_before_which_nothing_changed_can_be_left_out() -> None:
     jobs = a_workload((a_job("a"), 95.0), (a_job("b", at_s=42.0), 3.0))
     run = seen(policy, jobs, CLUSTER)
     assert run.decided_s == [0.0, 50.0, 60.0]  # b came before 50 and went before 60
+
+
+def test_a_training_that_ends_is_a_change_after_which_a_round_follows() -> None:
+    class Lazy(FirstInFirstOut):
+        triggers = Triggers(frozenset({Trigger.ROUND}), 10.0, when_changed=True)
+
+    truth = a_truth(epoch_s=100.0, epochs=1, restart_s=0.0)
+    run = seen_training(Lazy(), [a_job("a"), a_job("b")], a_cluster(1), truth)
+    assert run.decided_s == [0.0, 110.0]
+    assert run.completed_s("b") == pytest.approx(210.0)
 
 
 def test_the_world_shows_learning_only_to_those_who_declare_it() -> None:

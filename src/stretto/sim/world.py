@@ -122,8 +122,8 @@ class SimulatedWorld:
         self._next_arrival = 0
         self._wake_s = inf
         self._round_s = triggers.round_s if Trigger.ROUND in triggers.on else None
-        # At rounds everybody is looked at anyway.
-        ends_matter = bool(triggers.on & {Trigger.COMPLETION, Trigger.EPOCH_END})
+        # At rounds everybody is looked at anyway, unless an end is what a round waits for.
+        ends_matter = bool(triggers.on & {Trigger.COMPLETION, Trigger.EPOCH_END}) or triggers.when_changed
         self._watches_jobs = ends_matter or self._round_s is None
         # The artifact's clock takes one step before its first decision.
         self._rounds_served = 1 if settings.fidelity is Fidelity.ARTIFACT else 0
@@ -424,8 +424,8 @@ class SimulatedWorld:
             self._stop(row)
             self.history.preemptions += 1
             return
-        moved, resumes = action.verb is not Verb.RETUNE, self.books.starts[row] > 0
-        restarts = self.physics.give(row, after, moved, resumes, self.now_s)
+        resumes = self.books.starts[row] > 0
+        restarts = self.physics.give(row, after, action.verb, resumes, self.now_s)
         self.history.resizes += action.verb in (Verb.GROW, Verb.SHRINK)
         self.books.give(row, after, self.now_s, restarts, self._parts(after))
         self._watch(row)
