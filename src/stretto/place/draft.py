@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stretto.model import Allocation, IntArray, JobId, Pinned, Placement, Snapshot, lowest_gpus
+from stretto.model import Allocation, Cluster, IntArray, JobId, Pinned, Placement, Snapshot, lowest_gpus
 
 
 class Want(NamedTuple):
@@ -164,15 +164,15 @@ def own_then_lowest(free: int, own: int, count: int) -> int:
     return kept | lowest_gpus(free & ~kept, count - kept.bit_count())
 
 
-def shrunk(held: Allocation, gpus: int) -> Allocation:
+def shrunk(cluster: Cluster, held: Allocation, want: Want) -> Allocation:
     """What a job keeps when it gives GPUs back: first those of the node where it holds fewest.
 
-    Nothing is said of it any more but where it is: batch sizes, flexible workers and cores are chosen anew.
+    It trains or is profiled there as its share says; batch sizes and flexible workers are open again.
 
     Ties give back on the last node, and on a node its highest GPUs. The same object where nothing goes.
     """
     left = list(held.shape)
-    excess = sum(left) - gpus
+    excess = sum(left) - want.gpus
     if excess <= 0:
         return held
     for place in sorted(range(len(left)), key=lambda place: (left[place], -place)):
@@ -181,4 +181,6 @@ def shrunk(held: Allocation, gpus: int) -> Allocation:
         excess -= given_back
     places = zip(held.nodes, held.masks, left, strict=True)
     kept = [(node, lowest_gpus(mask, count)) for node, mask, count in places if count]
-    return Allocation(held.kind, tuple(node for node, _ in kept), tuple(mask for _, mask in kept))
+    nodes, masks = tuple(node for node, _ in kept), tuple(mask for _, mask in kept)
+    kind = int(cluster.kind[nodes[0]])  # of a job that mixes types, the first may be gone
+    return Allocation(kind, nodes, masks, profiling=want.profiling, cpus=want.cpus)

@@ -143,7 +143,7 @@ def _ways(
 def _again(draft: Draft, job: JobId, held: Allocation) -> Want:
     before = draft.before.get(job)
     keeps = before if before is not None and before.gpus == held.gpus and before.kind == held.kind else held
-    return Want(job, held.gpus, held.kind, 1, keeps)
+    return Want(job, held.gpus, held.kind, 1, keeps, profiling=held.profiling, cpus=held.cpus)
 
 
 def _joined(way: tuple[Opening, ...]) -> Pinned:

@@ -111,7 +111,7 @@ def _lets_go(draft: Draft, want: Want, moves: bool, may_split: bool) -> bool:
         draft.lift(want.job)
     elif want.gpus < held.gpus:
         draft.lift(want.job)
-        kept = shrunk(held, want.gpus)
+        kept = shrunk(draft.cluster, held, want)
         split = len(kept.nodes) > 1 and want.gpus <= draft.cluster.gpus_per_node[kept.kind]
         if want.nodes == len(kept.nodes) or (want.nodes == 0 and (may_split or not split)):
             draft.put(want.job, kept)
@@ -157,7 +157,7 @@ def _settle(draft: Draft, snapshot: Snapshot, row: int, want: Want, rules: Seque
 
 def _stays(draft: Draft, want: Want, at: Allocation | None) -> bool:
     """Leave a job that ran where it was, without what its share no longer covers, if that is still free."""
-    kept = shrunk(at, want.gpus) if at else None
+    kept = shrunk(draft.cluster, at, want) if at else None
     if kept is None or not draft.is_free(kept):
         return False
     draft.put(want.job, kept)
