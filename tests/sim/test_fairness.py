@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 from stretto.clusters import read_cluster
+from stretto.lend import CapacityLoaning
 from stretto.model import Adaptivity, Cluster, GpuType, Job, Node, NodeId
 from stretto.policies.registry import load_policy
 from stretto.sim import metrics
 from stretto.sim.fairness import share_of, with_fairness
+from stretto.sim.lenders import SimulatedLender
 from stretto.sim.result import Result
 from stretto.sim.run import Setup, simulate
 from stretto.sim.settings import Fidelity, SimSettings
@@ -159,3 +161,17 @@ def test_shares_come_in_nodes_of_the_usual_size() -> None:
     assert [node.gpus for node in share_of(cluster, 0, 10).nodes] == [4, 4, 2]
     assert [node.gpus for node in share_of(cluster, 1, 7).nodes] == [7]
     assert share_of(cluster, 1, 7).type_names == ("a100",)
+
+
+def test_a_job_alone_on_its_share_borrows_nothing() -> None:
+    nodes = (
+        Node(NodeId("n"), "own", 4),
+        *(Node(NodeId(f"l{at}"), "lent", 4, lender="them") for at in range(2)),
+    )
+    cluster = Cluster("shared", (GpuType("own"), GpuType("lent")), nodes)
+    jobs = [rigid("a", 2, 600.0)]
+    workload = Workload("made", [job for job, _ in jobs], [truth for _, truth in jobs])
+    lenders = (SimulatedLender("them", np.array([1, 2]), 0.0, 300.0, np.array([0.5])),)
+    policy = load_policy("sia")
+    setup = Setup(cluster, policy, SimSettings(), lending=CapacityLoaning(), lenders=lenders)
+    assert rho(with_fairness(simulate(workload, setup), workload, setup)) == [1.0]

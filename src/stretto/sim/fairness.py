@@ -119,7 +119,8 @@ def _lone(job: Job, gpus: int, submitted_s: float) -> Job:
 def _run_alone(lone: Job, truth: Truth, setup: Setup) -> float:
     """Its JCT; NaN where the policy never starts it."""
     try:
-        result = simulate(Workload("alone", [lone], [truth]), replace(setup, capacity_events=()))
+        owned = replace(setup, capacity_events=(), lending=None, lenders=())
+        result = simulate(Workload("alone", [lone], [truth]), owned)
     except (InputError, Starved):
         return nan
     return float(result.completed_s[0]) - lone.submitted_s
