@@ -45,6 +45,7 @@ def test_lent_nodes_are_used_and_the_result_says_by_which_settings(cluster: str)
     told = run_spec(spec(cluster, lend_forecast="last")).summary()
     assert told["completed"] == told["jobs"]
     assert told["settings"]["lend.forecast"] == "last"
+    assert told["settings"]["lend.demand"].endswith("demand.csv")
     assert told["usage_overall"] is not None
     assert run_spec(spec(cluster)).summary()["usage_overall"] is None
 

@@ -11,6 +11,7 @@ from stretto.policies.fifo import FirstInFirstOut
 from stretto.sim.lenders import SimulatedLender, shortfall_server_s
 from stretto.sim.run import Setup, simulate
 from stretto.sim.settings import SimSettings
+from stretto.sim.world import CapacityEvent
 from stretto.testing.builders import a_cluster, a_job
 
 from .made_worlds import NO_RESTARTS, Seen, Told, a_truth, a_workload, on, seen, seen_training
@@ -30,10 +31,12 @@ def lender(*demand: float, headroom: float = 0.0) -> SimulatedLender:
     return SimulatedLender("inference", np.arange(1, 5), headroom, 100.0, np.array(demand))
 
 
-def lent(policy: Told, *demand: float, sim: SimSettings = NO_RESTARTS, **jobs: float) -> Seen:
+def lent(
+    policy: Told, *demand: float, sim: SimSettings = NO_RESTARTS, period_s: float = 100.0, **jobs: float
+) -> Seen:
     """Jobs of one GPU each, with durations on a GPU of speed 1."""
     timed = [(a_job(name, adaptivity=Adaptivity.RIGID), duration_s) for name, duration_s in jobs.items()]
-    lending = CapacityLoaning(forecast="last")
+    lending = CapacityLoaning(forecast="last", period_s=period_s)
     return seen(policy, a_workload(*timed), CLUSTER, sim, lending=lending, lenders=(lender(*demand),))
 
 
@@ -67,6 +70,47 @@ def test_without_checkpoints_a_job_on_a_node_that_goes_back_starts_from_nothing(
     assert run.completed_s("a") == 250.0
 
 
+def test_loans_are_settled_as_often_as_the_rule_wants_and_no_more_once_demand_is_at_rest() -> None:
+    policy = on(ON_CHANGE, at_0={"a": {1: 1}}, at_250={"a": {0: 1}})
+    run = lent(policy, 0.0, 1.0, 1.0, period_s=150.0, a=200.0)
+    asked_s = [one.now_s for one in run.snapshots if Trigger.LENDERS in one.due]
+    assert asked_s == [0.0, 150.0, 300.0]
+    assert [one.at_s for one in run.world.history.settled] == [0.0, 150.0]
+
+
+def test_foresight_reaches_until_loans_are_settled_again() -> None:
+    one = lender(0.25, 0.75, 0.5, 1.0)
+    assert one.state(50.0, foresight=True, ahead_s=40.0).next_demand == 0.25
+    assert one.state(50.0, foresight=True, ahead_s=250.0).next_demand == 1.0
+
+
+def test_a_lent_node_that_fails_is_not_lent_until_it_is_back_and_the_others_serve_for_it() -> None:
+    fails, returns = CapacityEvent(50.0, 1, usable=False), CapacityEvent(250.0, 1, usable=True)
+    policy = on(ON_CHANGE, at_0={"a": {2: 1}}, at_60={"a": {2: 1}})
+    lending = CapacityLoaning(forecast="last", period_s=100.0)
+    jobs = a_workload((a_job("a", adaptivity=Adaptivity.RIGID), 150.0))
+    steady = (lender(0.5, 0.5, 0.5, 0.5),)
+    run = seen(policy, jobs, CLUSTER, capacity_events=[fails, returns], lending=lending, lenders=steady)
+    usable = {
+        plan_s: plan.loans.usable.tolist()
+        for plan_s, plan in zip(run.decided_s, run.plans, strict=True)
+        if plan.loans
+    }
+    assert usable[0.0] == [True, True, True, False, False]
+    assert usable[50.0] == usable[100.0] == usable[200.0] == [True, False, True, False, False]
+    assert usable[250.0] == [True, True, True, False, False]
+    assert run.completed_s("a") == 300.0
+    assert run.world.history.dropped == []
+
+
+def test_a_lent_node_that_returns_stays_out_of_reach_where_nobody_lends() -> None:
+    returns = CapacityEvent(5.0, 1, usable=True)
+    run = seen(
+        on(ON_CHANGE, at_0={"a": {0: 1}}), a_workload((a_job("a"), 10.0)), CLUSTER, capacity_events=[returns]
+    )
+    assert run.world.usable.tolist() == [True, False, False, False, False]
+
+
 def test_decisions_see_the_demand_so_far_and_the_future_only_with_foresight() -> None:
     one = lender(0.25, 0.75, 0.5)
     past = one.state(150.0, foresight=False)
@@ -79,6 +123,7 @@ def test_what_a_lender_lacked_is_counted() -> None:
     one = lender(0.5, 1.0, 0.5)
     assert shortfall_server_s(one, np.array([0.0]), np.array([2]), 300.0) == 2 * 100.0
     assert shortfall_server_s(one, np.array([0.0, 130.0]), np.array([2, 0]), 300.0) == 2 * 30.0
+    assert shortfall_server_s(one, np.array([0.0, 130.0]), np.array([2, 0]), 300.0, from_s=120.0) == 2 * 10.0
     assert shortfall_server_s(one, np.zeros(0), np.zeros(0, dtype=np.int64), 300.0) == 0.0
 
 
@@ -93,6 +138,21 @@ def test_the_summary_tells_what_came_of_lending() -> None:
     assert told["usage_on_loan"] == pytest.approx(2 * 100 / (4 * 200))
     assert told["usage_overall"] == pytest.approx((2 * 100 + 4 * 200) / (10 * 200))
     assert (told["lender_shortfall_server_s"], told["loan_preemption_ratio"]) == (0.0, 0.0)
+
+
+def test_use_on_loan_is_unknown_where_a_type_is_lent_and_owned() -> None:
+    both = (*CLUSTER.nodes, Node(NodeId("own-1"), "lent", 2))
+    first, second = a_job("a", gpus=2), a_job("b", at_s=200.0)
+    setup = Setup(
+        replace(CLUSTER, nodes=both),
+        on(ON_CHANGE, at_0={"a": {5: 2}}, at_200={"b": {0: 1}}),
+        NO_RESTARTS,
+        lending=CapacityLoaning(forecast="last"),
+        lenders=(lender(0.5),),
+    )
+    told = simulate(a_workload((first, 50.0), (second, 10.0)), setup).summary()
+    assert told["usage_on_loan"] is None
+    assert told["usage_overall"] is not None
 
 
 def test_rounds_before_which_nothing_changed_can_be_left_out() -> None:

@@ -42,7 +42,8 @@ def _simulated(lender: Lender, file: ClusterFile, demand: str, seed: int) -> Sim
             "as lend.demand or in the cluster file"
         )
     period_s, share = (PERIOD_S, made_demand(seed=seed)) if demand == MADE else _read(demand)
-    return SimulatedLender(lender.name, np.array(nodes, dtype=np.int64), lender.headroom, period_s, share)
+    servers = np.array(nodes, dtype=np.int64)
+    return SimulatedLender(lender.name, servers, lender.headroom, period_s, share, source=demand)
 
 
 def _read(demand: str) -> tuple[float, FloatArray]:

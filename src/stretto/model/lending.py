@@ -16,7 +16,7 @@ class LenderState:
     headroom: float  # share of its servers that it never lends
     period_s: float  # between two entries of `demand`
     demand: FloatArray  # (periods so far,) share of its servers that it used itself; the last is now
-    next_demand: float  # the most that it will use within the next period; NaN unless foresight is granted
+    next_demand: float  # the most that it will use until loans are settled again; NaN without foresight
 
 
 @dataclass(frozen=True, eq=False)

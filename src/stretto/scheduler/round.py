@@ -40,8 +40,12 @@ class Placer(Protocol):
 class Lending(Protocol):
     """Which nodes of others may be used, and who makes room where they want them back?"""
 
+    @property
+    def period_s(self) -> float:
+        """How often it wants to be asked, in s."""
+
     def settle(self, snapshot: Snapshot) -> Loans:
-        """What is on loan from now on; asked whenever what a lender needs may have changed."""
+        """What is on loan from now on; asked every `period_s`, and when nodes of lenders fail or return."""
 
 
 @dataclass(frozen=True)

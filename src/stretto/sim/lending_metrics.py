@@ -24,7 +24,7 @@ def lending_figures(
     if not lenders or not to_s > from_s:
         return dict.fromkeys((*names, "lender_shortfall_server_s"), nan)
     lent = np.unique(np.concatenate([cluster.kind[lender.nodes] for lender in lenders]))
-    own = np.setdiff1d(cluster.kind[[not node.lender for node in cluster.nodes]], lent)
+    owned = cluster.kind[[not node.lender for node in cluster.nodes]]
     _, start_s, end_s, kind, gpus = history.columns()
     inside_s = np.maximum(np.minimum(end_s, to_s) - np.maximum(start_s, from_s), 0.0)
     held_gpu_s = np.bincount(kind, inside_s * gpus, len(cluster.types))
@@ -35,13 +35,15 @@ def lending_figures(
     asked_back = [one for one in history.settled if one.demanded_gpus]
     loans_at_s = np.array([one.at_s for one in history.settled])
     on_loan = np.array([one.on_loan for one in history.settled], dtype=np.int64)
-    shortfall = sum(shortfall_server_s(one, loans_at_s, on_loan, to_s) for one in lenders[:1])
+    shortfall = shortfall_server_s(lenders[0], loans_at_s, on_loan, to_s, from_s)
     return {
         "usage_overall": metrics.usage(
             float(held_gpu_s.sum()) + used_gpu_s, cluster.total_gpus * (to_s - from_s)
         ),
         # A type that is both lent and owned cannot be told apart here.
-        "usage_on_loan": metrics.usage(float(held_gpu_s[lent].sum()), on_loan_gpu_s) if len(own) else nan,
+        "usage_on_loan": nan
+        if np.isin(lent, owned).any()
+        else metrics.usage(float(held_gpu_s[lent].sum()), on_loan_gpu_s),
         "loan_preemption_ratio": _preempted(asked_back),
         "collateral_damage": metrics.collateral_damage(*_vacated(asked_back)),
         "lender_shortfall_server_s": shortfall if len(lenders) == 1 else nan,

@@ -18,7 +18,7 @@ from stretto.model import Cluster, Plan, Policy, Snapshot, View
 from stretto.place.registry import load_placer
 from stretto.scheduler.loop import run
 from stretto.scheduler.round import Estimator, Lending, Scheduler, decide
-from stretto.sim.lenders import SimulatedLender
+from stretto.sim.lenders import SETTLE_S, SimulatedLender
 from stretto.sim.result import Result
 from stretto.sim.settings import Batches, Fidelity, Profiling, SimSettings
 from stretto.sim.setup import physics_of
@@ -57,12 +57,15 @@ class Setup:
         }
         if self.lending is not None:
             spaces["lend"] = self.lending
-        return {
+        settings = {
             f"{space}.{entry.name}": _plain(getattr(component, entry.name))
             for space, component in spaces.items()
             for entry in fields(component)
             if not entry.name.startswith("_")
         }
+        if self.lending is not None:
+            settings["lend.demand"] = ", ".join(dict.fromkeys(lender.source for lender in self.lenders))
+        return settings
 
     def sim_in_use(self) -> SimSettings:
         """The settings of the world, where the policy and the estimator have a say in them.
@@ -152,6 +155,7 @@ def world_of(workload: Workload, setup: Setup) -> SimulatedWorld:
         setup.capacity_events,
         setup.lenders if setup.lending is not None else (),
         bool(getattr(setup.lending, "foresight", False)),
+        setup.lending.period_s if setup.lending is not None else SETTLE_S,
     )
 
 

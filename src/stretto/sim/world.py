@@ -5,7 +5,7 @@ from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from math import ceil, inf, isfinite, isnan
+from math import ceil, floor, inf, isfinite, isnan
 from typing import NoReturn
 
 import numpy as np
@@ -14,6 +14,7 @@ from stretto.model import (
     Action,
     Allocation,
     BadPlan,
+    BoolArray,
     CapacityNotice,
     Cluster,
     IntArray,
@@ -33,7 +34,7 @@ from stretto.model import (
 )
 from stretto.sim.books import Books
 from stretto.sim.history import History, Settled
-from stretto.sim.lenders import SimulatedLender
+from stretto.sim.lenders import ROUNDING, SETTLE_S, SimulatedLender
 from stretto.sim.physics import Physics
 from stretto.sim.settings import Fidelity, SimSettings
 
@@ -84,11 +85,12 @@ class SimulatedWorld:
         capacity_events: Sequence[CapacityEvent] = (),
         lenders: Sequence[SimulatedLender] = (),
         foresight: bool = False,
+        settle_s: float = SETTLE_S,
     ) -> None:
         """Start at time 0 with nobody there and nothing on loan.
 
         lenders: whose own use is followed; without them lent nodes stay out of reach. foresight: decisions
-        are shown what lenders will use next.
+        are shown what lenders will use until they are asked again. settle_s: how often that is.
         """
         self.cluster = cluster
         self.physics = physics
@@ -105,7 +107,10 @@ class SimulatedWorld:
         self.memory: Memory = None
         self.lenders = tuple(lenders)
         self.foresight = foresight
-        self.usable = np.array([not node.lender for node in cluster.nodes])
+        self.settle_s = settle_s
+        self._lent = np.array([bool(node.lender) for node in cluster.nodes])
+        self._up: BoolArray | None = None  # (nodes,) those that have not failed; None: all
+        self.usable = ~self._lent
         self.usable_gpus = self._count_usable()
         self.history.capacity.append((0.0, self.usable_gpus))
         self.notices: list[CapacityNotice] = []
@@ -228,8 +233,9 @@ class SimulatedWorld:
 
     def _ask_lenders(self) -> None:
         self._due.add(Trigger.LENDERS)
-        next_s = min(lender.next_change_s(self.now_s) for lender in self.lenders)
-        if isfinite(next_s):
+        changes_s = min(lender.next_change_s(self.now_s) for lender in self.lenders)
+        next_s = (floor(self.now_s / self.settle_s + ROUNDING) + 1) * self.settle_s
+        if isfinite(changes_s) and isfinite(next_s):
             heapq.heappush(self._events, (next_s, Turn.LENDERS, 0, 0))
 
     def _count_usable(self) -> IntArray:
@@ -306,14 +312,25 @@ class SimulatedWorld:
             self.notices = [
                 notice for notice in self.notices if (notice.node, notice.by_s) != (event.node, event.at_s)
             ]
-            self.usable = self.usable.copy()
-            self.usable[event.node] = event.usable
-            self.usable_gpus = self._count_usable()
+            self._set_usable(event.node, event.usable)
             self.history.capacity.append((self.now_s, self.usable_gpus))
             if not event.usable:
                 self._evict(event.node)
         self._membership_changed()
         self._note(Trigger.CAPACITY)
+
+    def _set_usable(self, node: int, usable: bool) -> None:
+        """A node fails or returns; to a lender, if it has one: what is on loan must then be settled anew."""
+        self.usable = self.usable.copy()
+        if self._lent[node]:
+            self._up = np.ones(len(self.usable), dtype=np.bool_) if self._up is None else self._up.copy()
+            self._up[node] = usable
+            self.usable[node] &= usable
+            if self.lenders:
+                self._due.add(Trigger.LENDERS)
+        else:
+            self.usable[node] = usable
+        self.usable_gpus = self._count_usable()
 
     def _evict(self, node: int) -> None:
         """Whoever still runs on a node that goes away is stopped; whoever has ended meanwhile leaves."""
@@ -347,7 +364,9 @@ class SimulatedWorld:
             placement=self.placement,
             due=frozenset(self._due),
             notices=tuple(self.notices),
-            lenders=tuple(lender.state(self.now_s, self.foresight) for lender in self.lenders),
+            lenders=tuple(
+                lender.state(self.now_s, self.foresight, self.settle_s, self._up) for lender in self.lenders
+            ),
             memory=self.memory,
             seed=self.seed,
         )
@@ -461,7 +480,8 @@ class SimulatedWorld:
 
     def _waits_for_nodes(self) -> bool:
         """Whether there are none, and some will come."""
-        return not self.usable_gpus.any() and any(turn == Turn.CAPACITY for _, turn, _, _ in self._events)
+        may_come = (Turn.CAPACITY, Turn.LENDERS)
+        return not self.usable_gpus.any() and any(turn in may_come for _, turn, _, _ in self._events)
 
     def _refuse_to_wait_for_ever(self) -> NoReturn:
         names = ", ".join(self.requests.jobs[row].id for row in self.active[:3])
