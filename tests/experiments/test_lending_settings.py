@@ -41,6 +41,13 @@ def test_the_demand_of_the_cluster_file_holds_unless_another_is_named(cluster: s
     assert len(setup.lenders[0].demand) > 1_000
 
 
+def test_the_demand_in_a_cluster_file_is_looked_for_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "use.csv").write_text("timestamp_s,demand_fraction\n0,0.25\n300,0.5\n")
+    (tmp_path / "lending.yaml").write_text(LENDING.replace("DEMAND", "use.csv"))
+    _, setup = set_up(spec(str(tmp_path / "lending.yaml"), lend_rule="lyra"))
+    assert setup.lenders[0].demand.tolist() == [0.25, 0.5]
+
+
 def test_lent_nodes_are_used_and_the_result_says_by_which_settings(cluster: str) -> None:
     told = run_spec(spec(cluster, lend_forecast="last")).summary()
     assert told["completed"] == told["jobs"]
@@ -75,6 +82,7 @@ def test_a_cluster_without_lenders_cannot_lend() -> None:
         ("synthetic-philly@cornucopia:shares=1", "shares"),
         ("synthetic-philly@cornucopia:seed", "parameters must be key=value"),
         ("synthetic-philly@cornucopia:seed=x", "seed"),
+        ("synthetic-philly:jobs=5@lyra:keep=fungible,fungible=0", "expected one that leaves jobs of"),
     ],
 )
 def test_a_wrong_recipe_is_refused(trace: str, message: str) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import zlib
 from itertools import pairwise
 from math import isfinite
 from pathlib import Path
@@ -71,7 +72,7 @@ def _columns(path: Path) -> tuple[list[float], list[float]]:
                 [_number(path, line, row[name], name) for name in COLUMNS]
                 for line, row in enumerate(reader, 2)
             ]
-    except (OSError, UnicodeDecodeError, EOFError) as wrong:
+    except (OSError, UnicodeDecodeError, EOFError, zlib.error, csv.Error) as wrong:
         raise InputError(f"{path}: cannot be read: {wrong}") from None
     return [row[0] for row in rows], [row[1] for row in rows]
 

@@ -17,12 +17,13 @@ MADE = "synthetic"  # instead of a file: demand made with the seed of the run
 
 
 def lending_of(
-    settings: Mapping[str, str], file: ClusterFile, seed: int
+    settings: Mapping[str, str], file: ClusterFile, seed: int, beside: Path
 ) -> tuple[CapacityLoaning | None, tuple[SimulatedLender, ...]]:
     """The rule and the lenders; none of both where no setting of `lend` is given.
 
     `lend.demand` is a file, the name of one among the public data sets of inference demand, or `synthetic`;
-    it holds for every lender, before what the cluster file says. InputError for what is wrong.
+    it holds for every lender, before what the cluster file says. What that says is a path from `beside`, the
+    folder of the cluster file, or a name likewise. InputError for what is wrong.
     """
     if not settings:
         return None, ()
@@ -31,7 +32,14 @@ def lending_of(
     chosen = dict(settings)
     demand = chosen.pop("demand", "")
     lending = CapacityLoaning(**settings_of(CapacityLoaning, chosen, space="lend"))
-    return lending, tuple(_simulated(lender, file, demand or lender.demand, seed) for lender in file.lenders)
+    return lending, tuple(
+        _simulated(lender, file, demand or _own_demand(lender, beside), seed) for lender in file.lenders
+    )
+
+
+def _own_demand(lender: Lender, beside: Path) -> str:
+    path = beside / lender.demand
+    return str(path) if lender.demand and path.is_file() else lender.demand
 
 
 def _simulated(lender: Lender, file: ClusterFile, demand: str, seed: int) -> SimulatedLender:

@@ -22,6 +22,7 @@ from stretto.traces import Workload, check_against, make_workload, read_trace
 from stretto.traces.recipes import MARK, base_of, prepared
 from stretto.traces.synthetic import is_made
 
+DEMAND = "lend.demand"  # the only setting that may be a path
 SPACES = ("sim", "policy", "estimate", "place", "lend")
 
 
@@ -58,6 +59,9 @@ class RunSpec:
             trace=MARK.join((absolute(base), *recipes)),
             policy=absolute(file) + colon + attribute,
             profiles=absolute(self.profiles),
+            settings={
+                key: absolute(value) if key == DEMAND else value for key, value in self.settings.items()
+            },
         )
 
     def of(self, space: str) -> dict[str, str]:
@@ -97,7 +101,8 @@ def setup_of(spec: RunSpec) -> Setup:
     policy = _policy(spec, sim)
     place = spec.of("place")
     file = read_cluster_file(spec.cluster)
-    lending, lenders = lending_of(spec.of("lend"), file, spec.seed)
+    beside = Path(spec.cluster).parent  # where a cluster file's own words are looked for
+    lending, lenders = lending_of(spec.of("lend"), file, spec.seed, beside)
     setup = Setup(
         cluster=file.cluster,
         policy=policy,

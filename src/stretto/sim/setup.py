@@ -6,6 +6,7 @@ from math import isnan
 
 import numpy as np
 
+from stretto.catalogue import nearest_model
 from stretto.model import (
     Adaptivity,
     Cluster,
@@ -18,7 +19,7 @@ from stretto.model import (
     TrainingLimits,
 )
 from stretto.sim.physics import Physics
-from stretto.sim.settings import Batches, Fidelity, Profiling, SimSettings
+from stretto.sim.settings import Batches, Fidelity, Profiling, Scaling, SimSettings
 from stretto.sim.truth.oracle import true_observations
 from stretto.sim.truth.parametric import parametric_truth
 from stretto.sim.truth.profiled_truth import profiled_truth
@@ -43,6 +44,7 @@ def physics_of(
     by the catalogue's, and accepts only GPU types on which that runs. Raises InputError for a model that
     neither knows, and for a job that could run nowhere.
     """
+    _check_curves(workload, settings)
     truths = _Truths(cluster, settings, profiles)
     jobs = list(workload.jobs)
     training: dict[int, TrainingRun] = {}
@@ -63,6 +65,20 @@ def physics_of(
         cpus_per_gpu=np.array([truth.cpus_per_gpu for truth in workload.truths], dtype=np.float64),
     )
     return Physics(requests, training, recorded, tables, settings, seed, learning)
+
+
+def _check_curves(workload: Workload, settings: SimSettings) -> None:
+    """Raise InputError for a recorded job whose model has no curve although the settings ask for one."""
+    if settings.scaling is not Scaling.CATALOGUE:
+        return
+    known = {""}
+    for job, truth in zip(workload.jobs, workload.truths, strict=True):
+        if job.model in known or isnan(truth.duration_s):
+            continue
+        try:
+            known |= {job.model, nearest_model(job.model).name}
+        except InputError as unknown:
+            raise InputError(f"job {job.id}: sim.scaling=catalogue: {unknown}") from None
 
 
 def truth_of(

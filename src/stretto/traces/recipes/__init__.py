@@ -6,6 +6,7 @@ recipe draws is drawn from a seed of its own, and the workload says in its sourc
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from stretto.model import InputError
@@ -57,10 +58,16 @@ def prepared(workload: Workload, recipe: str) -> Workload:
             raise InputError(f"recipe {name}: parameters must be key=value, each once, got {part!r}")
         given[key] = value
     found = RECIPES[name]
-    return found.prepare(workload, found.parameters(**settings_of(found.parameters, given, space=name)))
+    made = found.prepare(workload, found.parameters(**settings_of(found.parameters, given, space=name)))
+    if not made.jobs:
+        raise InputError(f"recipe {recipe}: expected one that leaves jobs of {workload.name}, none is left")
+    return made
 
 
 def base_of(trace: str) -> tuple[str, list[str]]:
-    """(name of the trace, recipes that follow it)."""
-    base, *recipes = trace.split(MARK)
-    return base, recipes
+    """(name of the trace, recipes that follow it). The mark may also be part of a file's path."""
+    parts = trace.split(MARK)
+    for count in range(len(parts), 1, -1):
+        if Path(MARK.join(parts[:count])).is_file():
+            return MARK.join(parts[:count]), parts[count:]
+    return parts[0], parts[1:]
