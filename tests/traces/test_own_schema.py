@@ -174,3 +174,31 @@ def test_every_column_is_documented() -> None:
 
     page = (Path(__file__).parents[2] / "docs" / "traces.md").read_text(encoding="utf-8")
     assert [name for name in (*COLUMNS, DEADLINE) if f"| `{name}` |" not in page] == []
+
+
+@pytest.mark.parametrize(
+    "learning",
+    [
+        '{"epochs": 2.5, "dataset_samples": 9}',
+        '{"epochs": 2, "dataset_samples": 9, "seed": -1}',
+        '{"epochs": 2, "dataset_samples": 9, "best": NaN}',
+        '{"epochs": "2", "dataset_samples": 9}',
+        "[1, 2]",
+        "{",
+    ],
+)
+def test_a_learning_curve_that_is_none_is_one_clear_line(learning: str, tmp_path: Path) -> None:
+    quoted = learning.replace('"', '""')
+    path = tmp_path / "jobs.csv"
+    path.write_text(f'job_id,submitted_s,gpus,duration_s,learning\na,0,1,5,"{quoted}"\n')
+    with pytest.raises(InputError, match=r"line 2: learning must be a JSON object, the fields of a"):
+        read_trace(path)
+
+
+def test_a_job_of_larger_workers_has_at_least_one_of_them(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_text(
+        "job_id,submitted_s,gpus,duration_s,adaptivity,gpus_per_worker,max_gpus\n"
+        "a,0,4,5,strong-scaling,2,8\nb,0,4,5,strong-scaling,,8\n"
+    )
+    assert [job.min_gpus for job in read_trace(path).jobs] == [2, 1]

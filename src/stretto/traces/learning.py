@@ -1,7 +1,8 @@
 """What a made or recorded job reports while it trains: a loss and a metric at the end of every epoch."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
+from math import isfinite
 
 import numpy as np
 
@@ -31,6 +32,13 @@ class LearningCurve:
         """Check the values."""
         if self.epochs < 1:
             raise InputError(f"a learning curve must have at least one epoch, got {self.epochs}")
+        for name in ("epochs", "seed"):
+            number = getattr(self, name)
+            if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+                raise InputError(f"a learning curve must have a whole number >= 0 as {name}, got {number!r}")
+        for name, value in asdict(self).items():
+            if not isfinite(value):
+                raise InputError(f"a learning curve must have a finite {name}, got {value}")
         if not (self.dataset_samples > 0 and self.knee > 0 and self.pace > 0 and self.noise >= 0):
             raise InputError(
                 f"a learning curve must have dataset_samples, knee and pace > 0 and noise >= 0, got {self}"

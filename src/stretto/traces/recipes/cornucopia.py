@@ -63,7 +63,7 @@ def prepare(workload: Workload, parameters: Cornucopia) -> Workload:
             job,
             kind=Kind.INTERACTIVE if is_interactive else Kind.BATCH,
             adaptivity=Adaptivity.RIGID if is_fixed else Adaptivity.STRONG_SCALING,
-            min_gpus=job.gpus if is_fixed else 1,
+            min_gpus=job.gpus if is_fixed else job.gpus_per_worker,
             max_gpus=job.gpus if is_fixed else 2 * job.gpus,
             rewards=(),
         )

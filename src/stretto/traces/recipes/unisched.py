@@ -150,7 +150,7 @@ def _some_hostile(jobs: list[Job], parameters: UniSchedScenario) -> list[Job]:
     sizes = rng.choice(HOSTILE_GPUS, changed.size)
     jobs = list(jobs)
     for row, gpus in zip(changed.tolist(), sizes.tolist(), strict=True):
-        jobs[row] = replace(jobs[row], gpus=gpus, min_gpus=gpus, max_gpus=gpus)
+        jobs[row] = replace(jobs[row], gpus=gpus, min_gpus=gpus, max_gpus=gpus, gpus_per_worker=1)
     return jobs
 
 
@@ -168,4 +168,6 @@ def _some_by_performance(
 
 
 def _elastic(job: Job) -> Job:
-    return replace(job, adaptivity=Adaptivity.STRONG_SCALING, min_gpus=1, max_gpus=2 * job.gpus)
+    return replace(
+        job, adaptivity=Adaptivity.STRONG_SCALING, min_gpus=job.gpus_per_worker, max_gpus=2 * job.gpus
+    )
