@@ -73,10 +73,10 @@ def test_on_a_pipe_the_table_is_plain(tiny: Path, stretto: Stretto) -> None:
 
 
 def test_a_setting_goes_to_the_policies_that_have_it(tiny: Path, stretto: Stretto) -> None:
-    words = ("--policies", "fifo,gavel", "--set", "policy.round_s=120", "--workers", 1, "--json")
-    fifo, gavel = stretto(*COMPARE, *words).json["runs"]
+    words = ("--policies", "sjf,gavel", "--set", "policy.round_s=120", "--workers", 1, "--json")
+    sjf, gavel = stretto(*COMPARE, *words).json["runs"]
     assert gavel["settings"]["policy.round_s"] == 120.0
-    assert "policy.round_s" not in fifo["settings"]
+    assert "policy.round_s" not in sjf["settings"]
 
 
 def test_a_setting_that_no_policy_has_is_refused(tiny: Path, stretto: Stretto) -> None:

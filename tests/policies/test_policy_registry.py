@@ -114,7 +114,7 @@ def test_a_setting_that_does_not_fit_is_one_clear_line(given: dict[str, Any], me
 
 def test_an_unknown_policy_is_met_with_a_suggestion_and_the_list() -> None:
     with pytest.raises(
-        InputError, match=r"unknown policy 'fiffo', did you mean 'fifo'\?; there are edf, fifo"
+        InputError, match=r"unknown policy 'fiffo', did you mean 'fifo'\?; there are 3sigma, afs"
     ):
         load_policy("fiffo")
 
