@@ -27,7 +27,11 @@ from stretto.place.as_pinned import AsPinned
 from stretto.policies import load_policy
 from stretto.policies.lyra import Lyra, LyraTuned, SjfKey
 from stretto.scheduler.check import check_shares
+from stretto.sim.run import Setup, simulate
+from stretto.sim.settings import SimSettings
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, speeds_of
+from stretto.traces import Workload
+from stretto.traces.workload import Truth
 
 V100, T4 = 0, 1
 
@@ -158,6 +162,25 @@ def test_lyra_shares_eight_workers(a: Elastic, workers: dict[str, int]) -> None:
     jobs = elastic_job("a", a), elastic_job("b", B)
     duration_s = {"a": a.fastest_s, "b": B.fastest_s}
     assert gpus(decided(at_work(*jobs, cluster=a_cluster(8), duration_s=duration_s))) == workers
+
+
+@pytest.mark.parametrize(
+    ("a", "ends", "mean"),
+    [
+        pytest.param(A_OF_TABLE_4, (100.0, 24.0), 62.0, id="w-l4: the better row of table 4"),
+        pytest.param(A, (56.67, 40.0), 48.33, id="w-l3: between rows 1 and 2 of table 3"),
+    ],
+)
+def test_w_l3_w_l4_two_jobs_end_as_their_shares_say(
+    a: Elastic, ends: tuple[float, float], mean: float
+) -> None:
+    """From launch to end: whoever is left grows at the round in which the other has ended."""
+    jobs = elastic_job("a", a), elastic_job("b", B)
+    truths = [Truth(duration_s=a.fastest_s), Truth(duration_s=B.fastest_s)]
+    setup = Setup(a_cluster(8), Lyra(round_s=0.01), SimSettings(restart_s=0.0))
+    jct_s = simulate(Workload("two", list(jobs), truths), setup).jct_s
+    assert jct_s == pytest.approx(ends, abs=0.02)
+    assert jct_s.mean() == pytest.approx(mean, abs=0.02)
 
 
 def test_w_l6_bases_come_first_and_what_does_not_fit_is_skipped() -> None:
