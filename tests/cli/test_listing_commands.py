@@ -22,8 +22,13 @@ def test_a_list_on_a_pipe_is_as_before(
 
 @pytest.mark.parametrize(
     ("words", "key"),
-    [("policies", "policies"), ("clusters list", "clusters"), ("traces list", "traces")],
-    ids=["policies", "clusters", "traces"],
+    [
+        ("policies", "policies"),
+        ("clusters list", "clusters"),
+        ("traces list", "traces"),
+        ("traces recipes", "recipes"),
+    ],
+    ids=["policies", "clusters", "traces", "recipes"],
 )
 def test_a_list_names_the_same_as_an_object(words: str, key: str, tiny: Path, stretto: Stretto) -> None:
     plain, as_json = stretto(*words.split()), stretto(*words.split(), "--json")
@@ -129,3 +134,12 @@ def test_every_option_in_the_documentation_exists(stretto: Stretto) -> None:
     helps = [stretto(*words.split(), "--help").out for words in [*plain, *grouped]]
     known = set(re.findall(r"--[a-z-]+", " ".join(helps)))
     assert set(re.findall(r"--[a-z]+(?:-[a-z]+)*", page)) - known == set()
+
+
+def test_a_listed_recipe_can_follow_a_trace_with_its_own_words(tiny: Path, stretto: Stretto) -> None:
+    for name, _, parameters in stretto("traces", "recipes").table[1:]:
+        ran = stretto("traces", "convert", f"four.csv@{name}:{parameters}", "made.csv")
+        assert (ran.status, ran.err.count("4 jobs written")) == (0, 1)
+    facts = stretto("traces", "show", "four.csv@lyra:elastic=1", "--json").json
+    assert facts["name"] == "four@lyra:elastic=1"
+    assert "4 elastic" in facts["source"]

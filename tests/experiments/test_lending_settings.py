@@ -1,5 +1,6 @@
 """From settings to lenders: who lends, how much of it they need themselves, and by which rule."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -61,13 +62,22 @@ def test_lent_nodes_are_used_and_the_result_says_by_which_settings(cluster: str)
     ("settings", "message"),
     [
         ({"lend_rule": "lira"}, "lend.rule"),
-        ({"lend_forecst": "last"}, "forecst"),
+        ({"lend_forecst": "last"}, r"unknown setting lend\.forecst, did you mean 'forecast'"),
+        ({"lend_demnd": "synthetic"}, r"unknown setting lend\.demnd, did you mean 'demand'"),
         ({"lend_demand": "nowhere.csv"}, "demand 'nowhere.csv': expected a file"),
     ],
 )
 def test_wrong_settings_are_refused(cluster: str, settings: dict[str, str], message: str) -> None:
     with pytest.raises(InputError, match=message):
         set_up(spec(cluster, **settings))
+
+
+def test_jobs_that_only_lent_nodes_could_run_are_refused_where_nobody_lends(cluster: str) -> None:
+    only_lent = "synthetic-philly:jobs=5@lyra:own_type=own,lent_type=lent,keep=fungible,fungible=1"
+    run = RunSpec(cluster, only_lent, "fifo")
+    with pytest.raises(InputError, match=r"job job-0: gpus must be at most 0, .*\(lent\)"):
+        set_up(run)
+    assert len(set_up(replace(run, settings={"lend.rule": "lyra"}))[0].jobs) == 5
 
 
 def test_a_cluster_without_lenders_cannot_lend() -> None:

@@ -14,7 +14,9 @@ from stretto.cli.printing import say, show_json, show_report
 
 def compare(
     cluster: options.Cluster,
-    trace: Annotated[list[str], typer.Option("--trace", "-t", help="A trace; may be given several times.")],
+    trace: Annotated[
+        list[str], typer.Option("--trace", "-t", help="A trace, as in simulate; may be given several times.")
+    ],
     policies: Annotated[str, typer.Option(help="Policies by name, separated by commas.")],
     out: Annotated[Path, typer.Option(help="The directory for the report and the figures.")],
     profiles: options.Profiles = "",

@@ -5,7 +5,10 @@ from typing import Annotated
 import typer
 
 Cluster = Annotated[str, typer.Option("--cluster", "-c", help="A cluster file or a built-in name.")]
-Trace = Annotated[str, typer.Option("--trace", "-t", help="A trace file or a built-in name.")]
+Trace = Annotated[
+    str,
+    typer.Option("--trace", "-t", help="A trace file or a built-in name; @RECIPE:key=value,… may follow."),
+]
 Policy = Annotated[str, typer.Option("--policy", "-p", help="A policy by name, or FILE.py:Class.")]
 Profiles = Annotated[
     str, typer.Option(help="A directory of measured profiles; switches to the artifact's fidelity.")
@@ -14,7 +17,9 @@ Seed = Annotated[int, typer.Option(min=0, help="Seed of everything that is drawn
 Workers = Annotated[int, typer.Option(min=0, help="Simulations at once; 0: one a core.")]
 Set = Annotated[
     list[str],
-    typer.Option("--set", metavar="SPACE.KEY=VALUE", help="A setting of sim, policy, estimate or place."),
+    typer.Option(
+        "--set", metavar="SPACE.KEY=VALUE", help="A setting of sim, policy, estimate, place or lend."
+    ),
 ]
 SkipBad = Annotated[
     bool, typer.Option("--skip-bad", help="Leave out jobs that cannot be used, and say which.")

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="List traces, look into one, convert or make one.", no_args_is_help=True)
 
-Source = Annotated[str, typer.Argument(help="A trace file or a built-in name.")]
+Source = Annotated[
+    str, typer.Argument(help="A trace file or a built-in name; @RECIPE:key=value,… may follow.")
+]
 Target = Annotated[Path, typer.Argument(help="Where to write: .csv, .csv.gz or .parquet.")]
 
 
@@ -37,11 +39,43 @@ def list_traces(
 
 
 @app.command()
+def recipes(as_json: options.Json = False) -> None:
+    """List the recipes that may follow the name of a trace, and their parameters."""
+    from dataclasses import MISSING, fields
+
+    from stretto.traces.recipes import RECIPES
+
+    parameters = {
+        name: {
+            entry.name: str(entry.default)
+            for entry in fields(recipe.parameters)
+            if entry.default is not MISSING
+        }
+        for name, recipe in RECIPES.items()
+    }
+    if as_json:
+        rows = [
+            {"name": name, "about": recipe.about, "parameters": parameters[name]}
+            for name, recipe in RECIPES.items()
+        ]
+        show_json({"recipes": rows})
+        return
+    words = {name: ",".join(f"{key}={value}" for key, value in parameters[name].items()) for name in RECIPES}
+    shown = [[name, recipe.about, words[name]] for name, recipe in RECIPES.items()]
+    show_table("Recipes", ["name", "about", "parameters"], shown)
+
+
+def _read(source: str, skip_bad: bool) -> "Workload":
+    from stretto.traces import read_trace
+    from stretto.traces.recipes import read_prepared
+
+    return read_prepared(source, lambda base: read_trace(base, skip_bad=skip_bad))
+
+
+@app.command()
 def show(source: Source, skip_bad: options.SkipBad = False, as_json: options.Json = False) -> None:
     """Show how many jobs there are, when they come, and what they ask for."""
-    from stretto.traces import read_trace
-
-    workload = read_trace(source, skip_bad=skip_bad)
+    workload = _read(source, skip_bad)
     _say_skipped(workload)
     facts = _facts(workload)
     if as_json:
@@ -55,9 +89,9 @@ def convert(
     source: Source, target: Target, skip_bad: options.SkipBad = False, as_json: options.Json = False
 ) -> None:
     """Write a trace of any known format in our own schema."""
-    from stretto.traces import read_trace, write_trace
+    from stretto.traces import write_trace
 
-    workload = read_trace(source, skip_bad=skip_bad)
+    workload = _read(source, skip_bad)
     _say_skipped(workload)
     write_trace(workload, target)
     _say_written(workload, target, as_json)

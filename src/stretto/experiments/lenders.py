@@ -1,6 +1,7 @@
 """From settings and a cluster file to who lends, how much of it they need themselves, and by which rule."""
 
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from stretto.clusters.demand import PERIOD_S, made_demand, read_demand
 from stretto.clusters.parse import ClusterFile, Lender
 from stretto.lend import CapacityLoaning
 from stretto.model import FloatArray, InputError
+from stretto.model.spelling import did_you_mean
 from stretto.settings import settings_of
 from stretto.sim.lenders import SimulatedLender
 from stretto.traces.datasets import data_folder
@@ -29,6 +31,10 @@ def lending_of(
         return None, ()
     if not file.lenders:
         raise InputError(f"lend.{next(iter(settings))}: cluster {file.cluster.name} has no lenders")
+    known = (*(entry.name for entry in fields(CapacityLoaning) if entry.init), "demand")
+    for name in settings:
+        if name not in known:
+            raise InputError(f"unknown setting lend.{name}, {did_you_mean(name, known)}")
     chosen = dict(settings)
     demand = chosen.pop("demand", "")
     lending = CapacityLoaning(**settings_of(CapacityLoaning, chosen, space="lend"))

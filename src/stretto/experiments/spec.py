@@ -9,7 +9,7 @@ from typing import Any
 from stretto.clusters import built_in_clusters, read_cluster_file
 from stretto.estimate.estimators import OnlineGoodput
 from stretto.experiments.lenders import lending_of
-from stretto.model import InputError, Policy
+from stretto.model import Cluster, InputError, Policy
 from stretto.model.spelling import did_you_mean
 from stretto.policies.registry import load_policy, policy_class
 from stretto.settings import settings_of
@@ -19,7 +19,7 @@ from stretto.sim.run import Record, Setup, scheduler_of, simulate, world_of
 from stretto.sim.settings import Fidelity, SimSettings
 from stretto.sim.truth.profiles import read_profiles
 from stretto.traces import Workload, check_against, make_workload, read_trace
-from stretto.traces.recipes import MARK, base_of, prepared
+from stretto.traces.recipes import MARK, base_of, read_prepared
 from stretto.traces.synthetic import is_made
 
 DEMAND = "lend.demand"  # the only setting that may be a path
@@ -89,7 +89,7 @@ def parse_settings(given: list[str]) -> dict[str, str]:
 def set_up(spec: RunSpec) -> tuple[Workload, Setup]:
     """The workload and everything around it; raises InputError for whatever is wrong with the words."""
     setup = setup_of(spec)
-    workload = check_against(_workload(spec), setup.cluster, spec.skip_bad)
+    workload = check_against(_workload(spec), _within_reach(setup), spec.skip_bad)
     if spec.skip_bad:
         workload = _trainable(workload, setup)
     return _first_arrivals(workload, spec.window), setup
@@ -131,14 +131,24 @@ def run_spec(
 
 def _workload(spec: RunSpec) -> Workload:
     """The trace after its recipes; a made one that names no seed of its own has the seed of the run."""
-    base, recipes = base_of(spec.trace)
-    if is_made(base) and "seed=" not in base:
-        workload = make_workload(base, seed=spec.seed)
-    else:
-        workload = read_trace(base, skip_bad=spec.skip_bad)
-    for recipe in recipes:
-        workload = prepared(workload, recipe)
-    return replace(workload, name=MARK.join((workload.name, *recipes)))
+
+    def read(base: str) -> Workload:
+        if is_made(base) and "seed=" not in base:
+            return make_workload(base, seed=spec.seed)
+        return read_trace(base, skip_bad=spec.skip_bad)
+
+    return read_prepared(spec.trace, read)
+
+
+def _within_reach(setup: Setup) -> Cluster:
+    """The cluster without lent nodes where nobody lends them."""
+    cluster = setup.cluster
+    own = tuple(node for node in cluster.nodes if not node.lender)
+    if setup.lending is not None or len(own) == len(cluster.nodes):
+        return cluster
+    if not own:
+        raise InputError(f"cluster {cluster.name}: all nodes are lent: expected a setting of lend")
+    return replace(cluster, nodes=own)
 
 
 def _trainable(workload: Workload, setup: Setup) -> Workload:

@@ -5,7 +5,7 @@ recipe draws is drawn from a seed of its own, and the workload says in its sourc
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +58,21 @@ def prepared(workload: Workload, recipe: str) -> Workload:
             raise InputError(f"recipe {name}: parameters must be key=value, each once, got {part!r}")
         given[key] = value
     found = RECIPES[name]
-    made = found.prepare(workload, found.parameters(**settings_of(found.parameters, given, space=name)))
+    made = found.prepare(
+        workload, found.parameters(**settings_of(found.parameters, given, space=f"recipe {name}"))
+    )
     if not made.jobs:
         raise InputError(f"recipe {recipe}: expected one that leaves jobs of {workload.name}, none is left")
     return made
+
+
+def read_prepared(trace: str, read: Callable[[str], Workload]) -> Workload:
+    """The workload of a trace name after the recipes that follow it; `read`: from a plain name."""
+    base, recipes = base_of(trace)
+    workload = read(base)
+    for recipe in recipes:
+        workload = prepared(workload, recipe)
+    return replace(workload, name=MARK.join((workload.name, *recipes)))
 
 
 def base_of(trace: str) -> tuple[str, list[str]]:
