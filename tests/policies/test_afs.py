@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from stretto.model import Allocation, MeasuredSpeeds, floats
 from stretto.policies.afs import Afs, Variant
-from stretto.policies.afs_grants import by_gain, by_tournament
+from stretto.policies.afs_grants import _Race, by_gain, by_tournament
 from stretto.policies.curves import Curve
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, speeds_of
 
@@ -22,6 +22,18 @@ def test_w_b5_afs_l_grants_to_the_short_the_long_the_short_the_long(
     gpus: int, given: tuple[int, int]
 ) -> None:
     assert tuple(by_tournament([CURVE, CURVE], WORK, gpus)) == given
+
+
+def test_w_b5_every_grant_follows_its_comparison() -> None:
+    race = _Race([CURVE, CURVE], WORK)
+    compared = []
+    for winner in (S, L, S, L):
+        assert race.winner() == winner
+        compared.append((race.as_short[S], race.as_long[L]))
+        race.grant(winner)
+    assert compared[1:] == [
+        pytest.approx(pair, abs=5e-5) for pair in ((0.8, 1.0), (0.8, 0.4444), (0.3333, 0.4444))
+    ]
 
 
 def test_w_b5_a_decision_comes_to_the_same() -> None:
