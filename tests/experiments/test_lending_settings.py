@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from stretto.experiments.log import decision
 from stretto.experiments.spec import RunSpec, run_spec, set_up
 from stretto.model import InputError
 
@@ -56,6 +58,15 @@ def test_lent_nodes_are_used_and_the_result_says_by_which_settings(cluster: str)
     assert told["settings"]["lend.demand"].endswith("demand.csv")
     assert told["usage_overall"] is not None
     assert run_spec(spec(cluster)).summary()["usage_overall"] is None
+
+
+def test_a_log_says_what_was_settled_with_lenders(cluster: str) -> None:
+    told: list[dict[str, Any]] = []
+    run_spec(spec(cluster, lend_rule="lyra"), record=lambda seen, plan: told.append(decision(seen, plan)))
+    settled = [one["loans"] for one in told if "loans" in one]
+    assert [one["on_loan"] for one in settled] == [1, 1]  # of 4, headroom 1, and 2 needed within 300 s
+    assert all(one["preempted"] == one["scaled_in"] == [] for one in settled)
+    assert len(settled) < len(told)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 from stretto.experiments.json_text import json_text
 from stretto.experiments.spec import RunSpec, run_spec
-from stretto.model import InputError, Plan, Snapshot, digest
+from stretto.model import InputError, Loans, Plan, Snapshot, digest, nodes_of
 from stretto.sim.result import Result
 
 DECISIONS, SPEC, SUMMARY, JOBS = "decisions.jsonl", "run.json", "summary.json", "jobs.csv"
@@ -117,6 +117,16 @@ def decision(snapshot: Snapshot, plan: Plan) -> dict[str, Any]:
         ],
         "wake_s": plan.wake_s,
         "memory": digest(plan.memory),
+        **({} if plan.loans is None else {"loans": _settled(snapshot, plan.loans)}),
+    }
+
+
+def _settled(snapshot: Snapshot, loans: Loans) -> dict[str, Any]:
+    """What was settled with lenders before the policy was asked."""
+    return {
+        "on_loan": int(loans.usable[nodes_of(snapshot.lenders)].sum()),
+        "preempted": list(loans.preempted),
+        "scaled_in": list(loans.scaled_in),
     }
 
 
