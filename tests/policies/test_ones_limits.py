@@ -53,10 +53,13 @@ def test_the_limit_of_a_job(before: int, executed_s: float, epochs: int, runs: b
     assert moved(limits(before), executed_s, epochs, runs).limit.tolist() == [limit]
 
 
-def test_while_nobody_waits_a_long_job_goes_on_growing_and_remembers_where_it_stood() -> None:
+def test_while_nobody_waits_a_long_job_grows_and_what_it_has_grown_to_is_what_shrinks() -> None:
     alone = moved(limits(1024), 250.0, crowded=False)
-    assert (alone.limit.tolist(), alone.reference.tolist()) == ([2048], [1024.0])
-    assert moved(alone, 500.0, epochs=2).limit.tolist() == [342]  # ⌈2 · 1024 / 6⌉
+    assert alone.limit.tolist() == [2048]
+    assert np.isnan(alone.reference).all()
+    shrunk = moved(alone, 500.0, epochs=2)
+    assert shrunk.limit.tolist() == [683]  # ⌈2 · 2048 / 6⌉
+    assert moved(shrunk, 600.0, epochs=3, crowded=False).limit.tolist() == [1366]
 
 
 def test_a_rejected_job_may_ask_for_half_but_not_below_its_start() -> None:

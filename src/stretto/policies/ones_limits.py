@@ -15,7 +15,7 @@ class BatchLimits:
     """The limit R of each job, and what is needed to move it; columns are (jobs,)."""
 
     limit: IntArray  # samples in all; the batch may not be larger
-    reference: FloatArray  # the limit when the job had run for 1/σ; NaN before
+    reference: FloatArray  # the limit from which it is scaled down; NaN while it may grow
     epochs: IntArray  # finished when the limit was last moved
 
 
@@ -42,19 +42,20 @@ def after_epochs(
     epochs: (jobs,) finished by now; may_change: (jobs,) running and past their warm-up; bounds: the smallest
     and the largest limit of each job; crowded: somebody waits. The paper names both rules without saying
     which applies when. The second is there so that nobody waits behind long jobs, and while nobody does it
-    would leave GPUs idle, against equation 4. Applied to its own result it collapses; so it starts from the
-    limit that the job had when σ T first was 1, unless `compounding`. Several epochs at once count as one: a
-    limit at most doubles from one decision to the next (figures 13 and 14).
+    would leave GPUs idle, against equation 4. Applied to its own result it collapses; so, as long as somebody
+    waits, it starts from the limit that the job had before, unless `compounding`. Several epochs at once
+    count as one: a limit at most doubles from one decision to the next (figures 13 and 14).
     """
     ended = may_change & (epochs > before.epochs)
     long = penalty_per_s * executed_s >= 1 - ROUNDING
-    first = ended & long & (np.isnan(before.reference) | compounding)
-    reference = np.where(first, before.limit, before.reference)
-    moved = np.where(long & crowded, penalised(reference, executed_s, penalty_per_s), 2 * before.limit)
-    limit = np.where(ended, np.nan_to_num(moved), before.limit).astype(np.int64)
+    shrinks = long & crowded
+    from_here = np.isnan(before.reference) | compounding
+    reference = np.where(from_here, before.limit, before.reference)
+    moved = np.where(shrinks, penalised(reference, executed_s, penalty_per_s), 2 * before.limit)
+    limit = np.where(ended, moved, before.limit).astype(np.int64)
     return BatchLimits(
         limit=np.clip(limit, bounds[0], np.maximum(*bounds)),
-        reference=reference,
+        reference=np.where(ended, np.where(shrinks, reference, np.nan), before.reference),
         epochs=np.where(may_change, epochs, before.epochs),
     )
 

@@ -70,8 +70,8 @@ PATTERNS = {
         source="Lyra (EuroSys 2023), section 7.1: 50,390 jobs in 15 days; when they come is chosen",
     ),
     "ones": ArrivalPattern(
-        per_hour=135.0,
-        median_per_hour=135.0,
+        per_hour=105.0,
+        median_per_hour=105.0,
         most_per_hour=inf,
         peak_over_trough=1.0,
         carry_over=0.0,
