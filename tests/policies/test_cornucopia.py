@@ -176,6 +176,18 @@ def test_means_are_learned_only_after_so_many_completions() -> None:
     assert ended(replace(POLICY, learn_every=0), 10, 40.0).thresholds.interactive_s == 600.0
 
 
+def test_when_the_last_job_has_ended_and_a_node_goes_there_is_nobody_to_decide_about() -> None:
+    before = at(0.0, job("i"))
+    columns = {
+        name: getattr(before.jobs, name)[:0] for name in ("rows", "held_gpus", "held_nodes", "held_kind")
+    }
+    nobody = replace(before.jobs, **columns, known_progress=some_progress(0), known_tables=[])
+    shares = decided(replace(before, now_s=40.0, jobs=nobody, memory=decided(before).memory))
+    assert len(shares.gpus) == 0
+    assert isinstance(shares.memory, Remembered)
+    assert shares.memory.means == Means(interactive=1, interactive_s=40.0)
+
+
 RAMP = replace(POLICY, profile=Profile.RAMP, profile_step_s=5.0)
 
 

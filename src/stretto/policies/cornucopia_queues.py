@@ -90,9 +90,8 @@ def with_room(memory: Remembered, requests: int) -> Remembered:
 
 def means_with_ended(memory: Remembered, snapshot: Snapshot) -> Means:
     """The means of all that have ended: those that ran at the last decision and have gone since."""
-    runners, now = memory.runners, snapshot.jobs.rows
-    at = np.minimum(np.searchsorted(now, runners.rows), len(now) - 1)
-    gone = now[at] != runners.rows
+    runners = memory.runners
+    gone = ~np.isin(runners.rows, snapshot.jobs.rows, assume_unique=True)
     if not gone.any():
         return memory.means
     executed_s = runners.executed_s[gone] + (snapshot.now_s - memory.at_s)
