@@ -146,10 +146,11 @@ class TrainingRun:
         left_s -= delay_s
         whole_seconds = self.settings.fidelity is Fidelity.ARTIFACT
         while left_s > 0 and not self.done:
-            rate = self._observe_and_rate()
+            step_s, sync_s = self._step()
+            rate = self._observe_and_rate(step_s, sync_s)
             needed = self.truth.epoch_ends[self.epoch] - self.progress
             begun_s = left_s
-            samples_per_s = self._samples_per_s()
+            samples_per_s = self._batch / self._iteration_s(step_s, sync_s)
             if rate * left_s < needed:
                 self.progress += rate * left_s
                 left_s = 0.0
@@ -167,16 +168,27 @@ class TrainingRun:
         """When the current epoch ends if nothing changes; infinite while it holds no GPUs."""
         if not self.shape or self.done:
             return inf
-        rate = self._rate()
+        rate = self._rate(*self._step())
         wait_s = (self.truth.epoch_ends[self.epoch] - self.progress) / rate
         if self.settings.fidelity is Fidelity.ARTIFACT:
             wait_s = float(ceil(wait_s))  # the step in which the artifact would see it
         return self.now_s + self.countdown_s + max(wait_s, 1e-6)
 
-    def _rate(self) -> float:
+    def _step(self) -> tuple[float, float]:
+        """(seconds of one synchronised step, seconds of it spent synchronising) at the present batch."""
+        return self.truth.step(self.kind, self.shape, self.local_batch)
+
+    @property
+    def _batch(self) -> int:
+        """Samples of one iteration."""
+        return self.replicas * self.local_batch * (self.accumulation + 1)
+
+    def _iteration_s(self, step_s: float, sync_s: float) -> float:
+        return (step_s + self.accumulation * (step_s - sync_s)) * self.truth.slowdown
+
+    def _rate(self, step_s: float, sync_s: float) -> float:
         """Progress per second at the present batch: gain / iteration time / slow-down."""
-        step_s, sync_s = self.truth.step(self.kind, self.shape, self.local_batch)
-        batch = self.replicas * self.local_batch * (self.accumulation + 1)
+        batch = self._batch
         grad_sqr, grad_var = self.truth.grad_stats(batch, self.epoch)
         scale = batch / self.truth.limits.init_batch
         noise = grad_var / scale + grad_sqr
@@ -184,29 +196,20 @@ class TrainingRun:
         iteration_s = step_s + self.accumulation * (step_s - sync_s)
         return gain / iteration_s / self.truth.slowdown
 
-    def _samples_per_s(self) -> float:
-        """Samples per second at the present batch."""
-        step_s, sync_s = self.truth.step(self.kind, self.shape, self.local_batch)
-        batch = self.replicas * self.local_batch * (self.accumulation + 1)
-        return batch / (step_s + self.accumulation * (step_s - sync_s)) / self.truth.slowdown
-
-    def _observe_and_rate(self) -> float:
+    def _observe_and_rate(self, step_s: float, sync_s: float) -> float:
         """Record what this segment shows, and return its progress per second."""
-        step_s, sync_s = self.truth.step(self.kind, self.shape, self.local_batch)
-        replicas = self.replicas
-        batch = replicas * self.local_batch * (self.accumulation + 1)
-        grad_sqr, grad_var = self.truth.grad_stats(batch, self.epoch)
+        grad_sqr, grad_var = self.truth.grad_stats(self._batch, self.epoch)
         before = self.evidence
         assert before is not None
         observed = before.observed
         seen = observed[self.kind]
         if not self.foreseen:
-            point = Point(len(self.shape), replicas, self.local_batch, step_s - sync_s, step_s)
+            point = Point(len(self.shape), self.replicas, self.local_batch, step_s - sync_s, step_s)
             seen = seen.with_point(point)
         if seen is not observed[self.kind] or grad_sqr != before.grad_sqr or grad_var != before.grad_var:
             observed = (*observed[: self.kind], seen, *observed[self.kind + 1 :])
             self.evidence = Evidence(before.limits, observed, grad_sqr, grad_var, before.fixed_batch)
-        return self._rate()
+        return self._rate(step_s, sync_s)
 
     def _choose_batch(self) -> None:
         """Re-choose local batch and accumulation for the GPUs held, as the job's own agent would."""
