@@ -143,3 +143,13 @@ def test_a_listed_recipe_can_follow_a_trace_with_its_own_words(tiny: Path, stret
     facts = stretto("traces", "show", "four.csv@lyra:elastic=1", "--json").json
     assert facts["name"] == "four@lyra:elastic=1"
     assert "4 elastic" in facts["source"]
+
+
+def test_a_cluster_is_shown_with_who_lends_what(stretto: Stretto) -> None:
+    shown = stretto("clusters", "show", "lyra", "--json").json
+    assert [(one["type"], one["stand_ins"]) for one in shown["types"]] == [("v100", 1), ("t4", 3)]
+    assert [(one["name"], one["gpus"], one["headroom"]) for one in shown["lenders"]] == [
+        ("inference", 4160, 0.02)
+    ]
+    assert "520 nodes of 8 t4 belong to inference" in stretto("clusters", "show", "lyra").err
+    assert stretto("clusters", "show", "sia-homo-64", "--json").json["lenders"] == []

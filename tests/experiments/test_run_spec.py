@@ -112,3 +112,11 @@ def test_nothing_is_recorded_before_all_input_is_good(trace: str, tmp_path: Path
     with pytest.raises(InputError, match="'nobody'"):
         run_spec(spec("nobody.csv"), record=lambda snapshot, plan: recorded.append(plan))
     assert recorded == []
+
+
+def test_a_training_that_would_mix_types_is_refused_where_there_are_several() -> None:
+    mixed = RunSpec("sia-hetero-64", "demo:jobs=4@lyra:heterogeneous=1,own_type=a100,lent_type=t4", "fifo")
+    workload, setup = set_up(mixed)
+    with pytest.raises(InputError, match="heterogeneous: expected a job with a duration"):
+        world_of(workload, setup)
+    world_of(*set_up(replace(mixed, cluster="sia-homo-64", trace="demo:jobs=4")))

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from stretto.cli import options
-from stretto.cli.printing import show_json, show_table
+from stretto.cli.printing import say, show_json, show_table
 
 app = typer.Typer(help="List clusters, or show one.", no_args_is_help=True)
 
@@ -39,10 +39,11 @@ def show(
     as_json: options.Json = False,
 ) -> None:
     """Show the GPU types and nodes of a cluster."""
-    from stretto.clusters import read_cluster
+    from stretto.clusters import read_cluster_file
     from stretto.model.cluster import node_groups
 
-    cluster = read_cluster(name)
+    file = read_cluster_file(name)
+    cluster = file.cluster
     groups = node_groups(cluster)
     types = [
         {
@@ -51,17 +52,28 @@ def show(
             "nodes": [f"{count} × {gpus}" for kind, count, gpus in groups if kind == gpu_type.name],
             "memory_gb": gpu_type.memory_gb,
             "speed": gpu_type.speed,
+            "stand_ins": gpu_type.stand_ins,
             "max_nodes_per_job": gpu_type.max_nodes_per_job or None,
             "aliases": list(gpu_type.aliases),
         }
         for gpu_type, capacity in zip(cluster.types, cluster.capacity, strict=True)
     ]
     if as_json:
-        show_json({"name": cluster.name, "gpus": cluster.total_gpus, "types": types})
+        lenders = [
+            {"name": one.name, "type": one.gpu_type, "nodes": one.count, "gpus": one.gpus * one.count}
+            | {"headroom": one.headroom, "demand": one.demand or None}
+            for one in file.lenders
+        ]
+        show_json({"name": cluster.name, "gpus": cluster.total_gpus, "types": types, "lenders": lenders})
         return
-    names = ["type", "gpus", "nodes", "memory_gb", "speed", "max_nodes_per_job", "aliases"]
+    names = ["type", "gpus", "nodes", "memory_gb", "speed", "stand_ins", "max_nodes_per_job", "aliases"]
     rows = [[_word(row[column]) for column in names] for row in types]
     show_table(f"{cluster.name}: {cluster.total_gpus} GPUs", names, rows)
+    for lender in file.lenders:
+        say(
+            f"of these, {lender.count} nodes of {lender.gpus} {lender.gpu_type} belong to {lender.name}, "
+            f"usable only while on loan (--set lend.rule=…); headroom {lender.headroom:.0%}"
+        )
 
 
 def _word(value: object) -> str:

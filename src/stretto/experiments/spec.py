@@ -156,7 +156,8 @@ def _trainable(workload: Workload, setup: Setup) -> Workload:
     why: dict[tuple[object, ...], str] = {}  # equal jobs are looked at once
     kept, skipped = [], []
     for row, (job, truth) in enumerate(zip(workload.jobs, workload.truths, strict=True)):
-        key = (job.model, job.batch_size, job.gpus, job.gpu_types, job.adaptivity, isnan(truth.duration_s))
+        how = (job.adaptivity, job.heterogeneous, isnan(truth.duration_s))
+        key = (job.model, job.batch_size, job.gpus, job.gpu_types, *how)
         if key not in why:
             try:
                 world_of(replace(workload, jobs=(job,), truths=(truth,)), setup)

@@ -53,6 +53,11 @@ def physics_of(
         if truth.learning is not None:
             learning[row] = truth.learning
         if isnan(truth.duration_s):
+            if jobs[row].heterogeneous and len(cluster.types) > 1:
+                raise InputError(
+                    f"job {jobs[row].id}: heterogeneous: expected a job with a duration, "
+                    "how fast a training is on several types at once is not known"
+                )
             training[row] = _run(jobs[row], truth.learning, truths, settings)
             jobs[row] = _where_it_runs(jobs[row], training[row], cluster)
     requests = Requests(jobs, cluster) if training else Requests(workload.jobs, cluster)
