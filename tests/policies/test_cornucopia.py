@@ -87,6 +87,7 @@ def ran(executed_s: float, *, name: str = "b", before: int, entered_s: float = 0
         thresholds_of(300.0, 1_000.0, 5_000.0),
         queue=np.array([before], dtype=np.int8),
         entered_s=np.array([entered_s]),
+        joined_s=np.zeros(1),
         profiled_upto=np.zeros(1, dtype=np.int64),
     )
     held = {name: grant(0, n0=1)}
@@ -119,6 +120,7 @@ def starving(since_s: float, now_s: float, executed_s: float = 2_000.0) -> Share
         thresholds_of(300.0, 1_000.0, 5_000.0),
         queue=np.array([LONG, LONG], dtype=np.int8),
         entered_s=np.zeros(2),
+        joined_s=np.zeros(2),
         profiled_upto=np.zeros(2, dtype=np.int64),
     )
     progress = {"executed_s": [2_000.0, executed_s], "last_stop_s": [np.nan, since_s]}
@@ -139,6 +141,22 @@ def test_a_promoted_job_is_not_demoted_at_once() -> None:
     progress = {"executed_s": [2_100.0, 50_100.0], "last_stop_s": [np.nan, 100.0]}
     later = at(10_200.0, job("ba", 8), job("bz"), held=held, progress=progress, memory=promoted.memory)
     assert queues(decided(later)) == [LONG, BATCH]
+
+
+def test_a_promoted_job_comes_behind_who_has_waited_longer_in_queue_two() -> None:
+    memory = Remembered(
+        thresholds_of(300.0, 1_000.0, 5_000.0),
+        queue=np.array([LONG, BATCH, BATCH], dtype=np.int8),
+        entered_s=np.zeros(3),
+        joined_s=np.array([2_000.0, 3_000.0, 4_000.0]),
+        profiled_upto=np.zeros(3, dtype=np.int64),
+    )
+    progress = {"executed_s": [2_000.0, 0.0, 10.0], "last_stop_s": [100.0, np.nan, np.nan]}
+    jobs = [job("ba"), job("bb", at_s=3_000.0), job("bc", 7, at_s=4_000.0)]
+    held = {"bc": grant(0, n0=7)}
+    shares = decided(at(10_100.0, *jobs, held=held, progress=progress, memory=memory))
+    assert queues(shares) == [BATCH, BATCH, BATCH]
+    assert shares.gpus.tolist() == [0, 1, 7]
 
 
 def test_it_wakes_when_the_next_job_crosses_a_threshold() -> None:

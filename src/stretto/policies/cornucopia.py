@@ -50,8 +50,9 @@ class Cornucopia:
     Cornucopia (Huang et al.): three queues, for interactive jobs, batch jobs, and batch jobs that have run
     long (section 4.2); a profile of every job on 1 to 2R GPUs (algorithm 1); GPUs go to the largest gain in
     throughput (algorithm 2) and are taken where the loss is least (algorithm 3). Who is in queue 1 is never
-    taken from, below what it asked for. A job of queue 3 without any GPU is in queue 2 again after at most
-    `factor` mean batch durations, where it comes before all later arrivals with as many GPUs and gain.
+    taken from, below what it asked for. Within a queue jobs stand in the order in which they came to it. In
+    queue 3 a job without any GPU is in queue 2 again after at most `factor` mean batch durations, where it
+    comes before all who come later with as many GPUs and gain.
 
     One instance for each GPU type; a job that accepts several and holds none takes the one with most idle
     GPUs on which it is served. Failed jobs are not told apart from others, so that the mean time to failure
@@ -74,7 +75,7 @@ class Cornucopia:
     paper: ClassVar[str] = "Cornucopia (Huang et al.)"
     starvation: ClassVar[str] = (
         "bounded while interactive jobs leave GPUs free: in queue 3 without any for at most `factor` "
-        "mean batch durations, then in queue 2 by arrival"
+        "mean batch durations, then in queue 2 in turn"
     )
 
     def __post_init__(self) -> None:
@@ -100,8 +101,10 @@ class Cornucopia:
         memory = self._profiled(self._queued(snapshot), snapshot)
         gpus, kind = jobs.held_gpus.astype(np.int64), jobs.held_kind.astype(np.int64)
         left = np.maximum(snapshot.free, 0)
+        joined_s = memory.joined_s[jobs.rows]
         for of_type in np.argsort(-left, kind="stable").tolist():
             rows = self._on_type(snapshot, gpus, kind, of_type)
+            rows = rows[joined_s[rows].argsort(kind="stable")]  # ties by arrival
             if rows.size:
                 contenders = self._contenders(snapshot, memory, rows, gpus, of_type)
                 given = share_out(contenders, int(left[of_type]))

@@ -70,6 +70,7 @@ class Remembered:
     means: Means = field(default_factory=Means)
     queue: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int8))
     entered_s: FloatArray = field(default_factory=lambda: np.zeros(0))  # executed when it came to its queue
+    joined_s: FloatArray = field(default_factory=lambda: np.zeros(0))  # the time at which it came there
     profiled_upto: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # GPUs
     at_s: float = 0.0  # of the last decision
     runners: Runners = field(default_factory=Runners)
@@ -84,6 +85,7 @@ def with_room(memory: Remembered, requests: int) -> Remembered:
         memory,
         queue=np.concatenate((memory.queue, np.zeros(more, dtype=np.int8))),
         entered_s=np.concatenate((memory.entered_s, np.zeros(more))),
+        joined_s=np.concatenate((memory.joined_s, np.zeros(more))),
         profiled_upto=np.concatenate((memory.profiled_upto, np.zeros(more, dtype=np.int64))),
     )
 
@@ -102,7 +104,8 @@ def requeue(memory: Remembered, jobs: JobTable, now_s: float) -> Remembered:
     """Everybody into the queue where they now belong.
 
     A job that comes to a queue starts its executed time there afresh, so that one promoted from queue 3 is
-    not demoted at once. One step at a time: who leaves queue 1 has run 0 seconds in queue 2.
+    not demoted at once, and it comes last there. One step at a time: who leaves queue 1 has run 0 seconds
+    in queue 2.
     """
     at, executed_s = memory.thresholds, jobs.progress.executed_s
     before = memory.queue[jobs.rows].astype(np.int64)
@@ -117,9 +120,10 @@ def requeue(memory: Remembered, jobs: JobTable, now_s: float) -> Remembered:
     queue = np.where(demoted | starved, BATCH, queue)
     entered_s = np.where(moved | demoted | starved, executed_s, entered_s)
 
-    all_queues, all_entered_s = memory.queue.copy(), memory.entered_s.copy()
+    all_queues, all_entered_s, joined_s = memory.queue.copy(), memory.entered_s.copy(), memory.joined_s.copy()
     all_queues[jobs.rows], all_entered_s[jobs.rows] = queue, entered_s
-    return replace(memory, queue=all_queues, entered_s=all_entered_s)
+    joined_s[jobs.rows[queue != before]] = now_s
+    return replace(memory, queue=all_queues, entered_s=all_entered_s, joined_s=joined_s)
 
 
 def next_change_s(memory: Remembered, jobs: JobTable, gpus: IntArray, now_s: float) -> float:

@@ -19,7 +19,7 @@ Gains = Callable[[int], tuple[float, ...]]
 
 @dataclass(frozen=True, eq=False)
 class Contenders:
-    """The jobs that may hold GPUs of one type, by arrival; columns are (jobs,)."""
+    """The jobs that may hold GPUs of one type, by when they joined their queues; columns are (jobs,)."""
 
     queue: IntArray  # 1, 2 or 3
     held: IntArray  # GPUs now
@@ -34,7 +34,7 @@ class Contenders:
 def share_out(jobs: Contenders, idle: int) -> IntArray:
     """(jobs,) GPUs for everybody, starting from what they hold and some idle ones.
 
-    Queue 1 by arrival gets what it asks for, taking from lower queues; then queue 2, then queue 3: first
+    Queue 1 in order gets what it asks for, taking from lower queues; then queue 2, then queue 3: first
     jobs that are not elastic, whole, then GPU by GPU whoever gains most; at last the surplus. A GPU that a
     job holds above what it asked for counts as idle for whoever has less than it asked for.
 
@@ -66,7 +66,7 @@ class _Sharing:
         self._victims: list[tuple[int, bool, float, int, int]] | None = None
 
     def lacking(self, queue: int) -> IntArray:
-        """Positions in a queue that have less than they ask for, by arrival."""
+        """Positions in a queue that have less than they ask for, in order."""
         jobs = self.jobs
         return np.flatnonzero((jobs.queue == queue) & (self.gpus < jobs.asked) & ~jobs.fixed)
 
@@ -79,7 +79,7 @@ class _Sharing:
         return self.idle + int(np.where(lower, held, surplus).sum()) + int(stopped.sum())
 
     def serve_whole(self, positions: IntArray, queue: int) -> None:
-        """What they ask for, by arrival; an elastic job takes less where there is less."""
+        """What they ask for, in order; an elastic job takes less where there is less."""
         left = self.to_be_had(queue) if positions.size else 0
         for position in positions[self._first_step(positions) <= left].tolist():
             if left <= 0:
@@ -94,7 +94,7 @@ class _Sharing:
             left -= wanted
 
     def serve_greedily(self, positions: IntArray, cap: IntArray, queue: int) -> None:
-        """GPU by GPU to the largest gain, up to a cap; ties to the fewest GPUs, then the earliest arrival."""
+        """GPU by GPU to the largest gain, up to a cap; ties to the fewest GPUs, then the first in order."""
         left = self.to_be_had(queue) if positions.size else 0
         while left > 0:
             before = left
@@ -189,7 +189,7 @@ class _Sharing:
     def _take_from_below(self, queue: int) -> bool:
         """Algorithm 3: one GPU of the lowest queue, of sub-linear jobs first, the least missed.
 
-        Linear jobs are alike: of those, the one with most GPUs, then the one that came last.
+        Linear jobs are alike: of those, the one with most GPUs, then the last in order.
         """
         if self._victims is None:
             lower = self.elastic[self.jobs.queue[self.elastic] > INTERACTIVE]
