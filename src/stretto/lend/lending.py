@@ -72,9 +72,12 @@ class CapacityLoaning:
 
 
 def lendable(lender: LenderState, forecast: Forecast) -> int:
-    """Servers that may be on loan: ⌊(1 - headroom) S - demand⌋, all in servers (Lyra, section 7.1)."""
+    """Servers that may be on loan: ⌊(1 - headroom) S - demand⌋, all in servers (Lyra, section 7.1).
+
+    Demand is what is foreseen, and never less than what is in use now.
+    """
     servers = len(lender.nodes)
-    share = forecast.next_share(lender.demand, lender.next_demand)
+    share = max(forecast.next_share(lender.demand, lender.next_demand), float(lender.demand[-1]))
     needed = ceil(share * servers - WHOLE)
     return max(floor((1.0 - lender.headroom) * servers - needed + WHOLE), 0)
 

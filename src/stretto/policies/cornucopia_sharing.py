@@ -146,7 +146,11 @@ class _Sharing:
         gpus = int(self.gpus[position])
         gains = self._gains(position)
         gain = gains[gpus] if gpus < len(gains) else 0.0
-        return (-gain, gpus, position)
+        return (
+            -1.0 if is_linear(gain) else -gain,
+            gpus,
+            position,
+        )  # linear jobs are alike, as for algorithm 3
 
     def _first_step(self, positions: IntArray) -> IntArray:
         waits = self.gpus[positions] == 0
