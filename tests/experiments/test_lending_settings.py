@@ -51,6 +51,13 @@ def test_the_demand_in_a_cluster_file_is_looked_for_beside_it(tmp_path: Path) ->
     assert setup.lenders[0].demand.tolist() == [0.25, 0.5]
 
 
+def test_a_demand_may_come_several_times(cluster: str) -> None:
+    _, setup = set_up(spec(cluster, lend_repeat="3"))
+    (lender,) = setup.lenders
+    assert lender.demand.tolist() == [0.25, 0.5] * 3
+    assert lender.source.endswith("demand.csv, 3 times")
+
+
 def test_lent_nodes_are_used_and_the_result_says_by_which_settings(cluster: str) -> None:
     told = run_spec(spec(cluster, lend_forecast="last")).summary()
     assert told["completed"] == told["jobs"]
@@ -75,6 +82,7 @@ def test_a_log_says_what_was_settled_with_lenders(cluster: str) -> None:
         ({"lend_rule": "lira"}, "lend.rule"),
         ({"lend_forecst": "last"}, r"unknown setting lend\.forecst, did you mean 'forecast'"),
         ({"lend_demnd": "synthetic"}, r"unknown setting lend\.demnd, did you mean 'demand'"),
+        ({"lend_repeat": "0"}, "lend.repeat must be a whole number from 1 to 1000, got '0'"),
         ({"lend_demand": "nowhere.csv"}, "demand 'nowhere.csv': expected a file"),
     ],
 )

@@ -1,11 +1,16 @@
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from stretto.clusters import read_cluster_file
+from stretto.clusters.demand import made_demand
 from stretto.experiments import lyra, lyra_runs
 from stretto.experiments.lyra import BASELINE, METRICS, TABLE_5, TABLE_5_SCHEMES, table5
 from stretto.experiments.lyra_runs import Scheme, figures, run_schemes
 from stretto.experiments.published import EXPERIMENTS
 from stretto.experiments.reproduction import Made, Request
+from stretto.experiments.spec import set_up
 
 MADE = Request(data=None, scale=0.001, workers=1)
 FEW = {name: TABLE_5_SCHEMES[name] for name in (BASELINE, "9 loaning: lyra")}
@@ -68,3 +73,14 @@ def test_a_smaller_cluster_keeps_the_proportions() -> None:
     share = sum(bool(node.lender) for node in nodes) / len(nodes)
     assert share == pytest.approx(sum(bool(node.lender) for node in full) / len(full), abs=0.01)
     assert sum(not node.lender for node in nodes) == lyra_runs.LEAST_SERVERS
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.25, 0.125, 0.1])
+def test_runs_of_usual_sizes_name_clusters_that_come_with_the_package(scale: float, tmp_path: Path) -> None:
+    scheme = TABLE_5_SCHEMES["9 loaning: lyra"][0]
+    spec = lyra_runs._spec(Request(data=None, scale=scale), scheme, tmp_path, 0)
+    _, setup = set_up(replace(spec, trace="synthetic-philly:jobs=2"))
+    servers = sum(not node.lender for node in setup.cluster.nodes)
+    assert servers == round(443 * scale)
+    assert len(setup.lenders[0].demand) == lyra_runs.REPEATS * len(made_demand())
+    assert not list(tmp_path.iterdir())  # nothing that would be gone afterwards

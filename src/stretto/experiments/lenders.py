@@ -16,6 +16,7 @@ from stretto.sim.lenders import SimulatedLender
 from stretto.traces.datasets import data_folder
 
 MADE = "synthetic"  # instead of a file: demand made with the seed of the run
+MOST_TIMES = 1_000  # chosen: a slip should not fill the memory
 
 
 def lending_of(
@@ -25,22 +26,31 @@ def lending_of(
 
     `lend.demand` is a file, the name of one among the public data sets of inference demand, or `synthetic`;
     it holds for every lender, before what the cluster file says. What that says is a path from `beside`, the
-    folder of the cluster file, or a name likewise. InputError for what is wrong.
+    folder of the cluster file, or a name likewise. `lend.repeat` is how many times the series comes, one
+    after the other: after the last, demand stays what it is. InputError for what is wrong.
     """
     if not settings:
         return None, ()
     if not file.lenders:
         raise InputError(f"lend.{next(iter(settings))}: cluster {file.cluster.name} has no lenders")
-    known = (*(entry.name for entry in fields(CapacityLoaning) if entry.init), "demand")
+    known = (*(entry.name for entry in fields(CapacityLoaning) if entry.init), "demand", "repeat")
     for name in settings:
         if name not in known:
             raise InputError(f"unknown setting lend.{name}, {did_you_mean(name, known)}")
     chosen = dict(settings)
     demand = chosen.pop("demand", "")
+    repeat = _times(chosen.pop("repeat", "1"))
     lending = CapacityLoaning(**settings_of(CapacityLoaning, chosen, space="lend"))
     return lending, tuple(
-        _simulated(lender, file, demand or _own_demand(lender, beside), seed) for lender in file.lenders
+        _simulated(lender, file, demand or _own_demand(lender, beside), seed, repeat)
+        for lender in file.lenders
     )
+
+
+def _times(given: str) -> int:
+    if given.isdecimal() and 1 <= int(given) <= MOST_TIMES:
+        return int(given)
+    raise InputError(f"lend.repeat must be a whole number from 1 to {MOST_TIMES}, got {given!r}")
 
 
 def _own_demand(lender: Lender, beside: Path) -> str:
@@ -48,7 +58,7 @@ def _own_demand(lender: Lender, beside: Path) -> str:
     return str(path) if lender.demand and path.is_file() else lender.demand
 
 
-def _simulated(lender: Lender, file: ClusterFile, demand: str, seed: int) -> SimulatedLender:
+def _simulated(lender: Lender, file: ClusterFile, demand: str, seed: int, repeat: int) -> SimulatedLender:
     nodes = [row for row, node in enumerate(file.cluster.nodes) if node.lender == lender.name]
     if not demand:
         raise InputError(
@@ -57,7 +67,10 @@ def _simulated(lender: Lender, file: ClusterFile, demand: str, seed: int) -> Sim
         )
     period_s, share = (PERIOD_S, made_demand(seed=seed)) if demand == MADE else _read(demand)
     servers = np.array(nodes, dtype=np.int64)
-    return SimulatedLender(lender.name, servers, lender.headroom, period_s, share, source=demand)
+    source = demand if repeat == 1 else f"{demand}, {repeat} times"
+    return SimulatedLender(
+        lender.name, servers, lender.headroom, period_s, np.tile(share, repeat), source=source
+    )
 
 
 def _read(demand: str) -> tuple[float, FloatArray]:

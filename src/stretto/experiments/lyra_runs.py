@@ -7,9 +7,10 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from stretto.clusters import read_cluster_file
+from stretto.clusters import built_in_clusters, read_cluster_file
 from stretto.clusters.demand import PERIOD_S, made_demand, read_demand
 from stretto.clusters.files import write_cluster
+from stretto.experiments.lenders import MADE
 from stretto.experiments.reproduction import Request, data_set
 from stretto.experiments.spec import RunSpec
 from stretto.model import Cluster, FloatArray, floats
@@ -19,7 +20,7 @@ from stretto.sim.result import Result
 CLUSTER = "lyra"
 JOBS = 50_390  # section 7.1
 SERIES = "demand_lyra_like_15d.csv"  # a public series bent to the range of Lyra's figure 1
-REPEATS = 4  # chosen: two months, beyond the last completion of any scheme
+REPEATS = 4  # of that series: two months, beyond the last completion of any scheme
 LEAST_SERVERS = 40  # chosen: the largest job of the trace, 256 GPUs, fits with room beside it
 USUAL = {  # of every run
     "sim.restart_s": "63",  # a preempted job's overhead; section 7.5
@@ -59,14 +60,21 @@ def _spec(request: Request, scheme: Scheme, folder: Path, seed: int) -> RunSpec:
     scale = min(1.0, max(request.scale * scheme.share, LEAST_SERVERS / 443))
     settings = USUAL | dict(scheme.settings)
     if scheme.rule:
-        settings |= {"lend.rule": scheme.rule, "lend.demand": _demand(request, folder)}
+        settings |= {"lend.rule": scheme.rule, "lend.demand": _demand(request), "lend.repeat": str(REPEATS)}
     jobs = round(JOBS * scale)
     trace = "lyra" if jobs == JOBS else f"lyra:jobs={jobs}"
     recipe = "lyra" + (f":{scheme.recipe}" if scheme.recipe else "")
-    cluster = CLUSTER
-    if scale < 1 or not scheme.stand_ins:
-        cluster = _written(folder, scale, scheme.stand_ins)
+    cluster = _cluster(folder, scale, scheme.stand_ins)
     return RunSpec(cluster, f"{trace}@{recipe}", scheme.policy, settings=settings, seed=seed)
+
+
+def _cluster(folder: Path, scale: float, stand_ins: bool) -> str:
+    """The built-in cluster of that size, or else a file: runs that name a file of a moment are not kept."""
+    if stand_ins:
+        for name, built_in in built_in_clusters().items():
+            if built_in.file == CLUSTER and built_in.times == scale:
+                return name
+    return _written(folder, scale, stand_ins)
 
 
 def _written(folder: Path, scale: float, stand_ins: bool) -> str:
@@ -83,27 +91,21 @@ def _written(folder: Path, scale: float, stand_ins: bool) -> str:
     return str(path)
 
 
-def _series(request: Request) -> tuple[float, FloatArray]:
-    """(period in s, share of the servers that inference uses), as often repeated as any run may take."""
+def _demand(request: Request) -> str:
+    return MADE if request.data is None else str(data_set(request.data, "inference", SERIES))
+
+
+def _series(request: Request, seed: int) -> tuple[float, FloatArray]:
+    """(period in s, share of the servers that inference uses), as the lenders of a run have it."""
     if request.data is None:
-        return PERIOD_S, made_demand(days=REPEATS * 15.0, seed=0)
+        return PERIOD_S, np.tile(made_demand(seed=seed), REPEATS)
     period_s, share = read_demand(data_set(request.data, "inference", SERIES))
     return period_s, np.tile(share, REPEATS)
 
 
-def _demand(request: Request, folder: Path) -> str:
-    """A file with that series: after its end demand would stay what it was last, for ever."""
-    path = folder / "demand.csv"
-    if not path.exists():
-        period_s, share = _series(request)
-        lines = (f"{row * period_s:g},{one:.17g}" for row, one in enumerate(share.tolist()))
-        path.write_text("\n".join(["timestamp_s,demand_fraction", *lines, ""]), encoding="utf-8")
-    return str(path)
-
-
-def inference_share(request: Request, cluster: Cluster, to_s: float) -> float:
+def inference_share(request: Request, cluster: Cluster, to_s: float, seed: int = 0) -> float:
     """Mean share of the lent servers that inference uses itself, whole servers counted, up to a moment."""
-    period_s, share = _series(request)
+    period_s, share = _series(request, seed)
     servers = sum(bool(node.lender) for node in cluster.nodes)
     needed = np.ceil(share * servers - 1e-9) / servers
     return metrics.usage(
@@ -128,7 +130,7 @@ def figures(request: Request, parts: Sequence[Result]) -> dict[str, float]:
     owned_gpus = np.array([int(by_type.sum()) for by_type in usable], dtype=np.float64)
     owned_gpu_s = metrics.integral(np.array(at_s), owned_gpus, from_s, to_s)
     lent_gpus = sum(node.gpus for node in last.cluster.nodes if node.lender)
-    inference_gpu_s = lent_gpus * (to_s - from_s) * inference_share(request, last.cluster, to_s)
+    inference_gpu_s = lent_gpus * (to_s - from_s) * inference_share(request, last.cluster, to_s, last.seed)
     all_gpu_s = last.cluster.total_gpus * (to_s - from_s)
     lending = last.lending()
     return {
