@@ -14,6 +14,7 @@ from stretto.model import (
     Adaptivity,
     Allocation,
     Cluster,
+    FloatArray,
     GpuType,
     InputError,
     LenderState,
@@ -221,8 +222,8 @@ def test_nobody_ever_holds_what_a_lender_needs_or_keeps_as_headroom(
 
 
 def test_what_a_lender_uses_now_is_never_lent_whatever_is_foreseen() -> None:
-    class Falling:
-        def next_share(self, demand: np.ndarray, truth: float) -> float:
+    class Falling(Last):
+        def next_share(self, demand: FloatArray, truth: float) -> float:
             return 0.0
 
     lender = LenderState("inference", np.arange(10), 0.0, 300.0, np.array([0.2, 0.6]), np.nan)

@@ -99,9 +99,9 @@ def _after(snapshot: Snapshot, loans: Loans) -> Snapshot:
 
 def _with_fragmented(snapshot: Snapshot, shares: Shares, placement: Placement) -> Reasons:
     """The policy's reasons, and FRAGMENTED for each job that got a share but no place for it."""
-    ids = snapshot.jobs.ids
-    starting = np.flatnonzero((shares.gpus > 0) & (snapshot.jobs.held_gpus == 0)).tolist()
-    left_out = [row for row in starting if ids[row] not in placement]
+    jobs = snapshot.jobs
+    starting = np.flatnonzero((shares.gpus > 0) & (jobs.held_gpus == 0)).tolist()
+    left_out = [row for row in starting if jobs[row].id not in placement]
     if not left_out:
         return shares.why
     code = shares.why.code.copy()
