@@ -49,6 +49,7 @@ from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, some_p
 from stretto.testing.play import play
 
 ANYTHING = frozenset(View)
+NAN = np.full(1, np.nan)
 
 
 @dataclass(frozen=True)
@@ -217,7 +218,7 @@ def fully_known() -> Snapshot:
         a_job("a"),
         cluster=a_cluster(1),
         known_progress=some_progress(1),
-        known_learning=Learning(*np.zeros((5, 1)), history=[np.zeros(0)]),
+        known_learning=Learning(NAN, NAN, NAN, NAN, NAN, [np.zeros(0)]),
         known_cpu_demand=np.array([3.0]),
         known_durations=Durations(np.ones(1), np.ones(1)),
         known_estimates=Durations(np.ones(1), np.ones(1)),

@@ -44,7 +44,7 @@ class Detailed(Told):
         begun = max(at_s for at_s in self.script if at_s <= snapshot.now_s)
         batches = self.local_batch.get(begun, ())
         pinned = {row: replace(pin, local_batch=batches) for row, pin in shares.pinned.items()}
-        more = {
+        more: dict[str, Any] = {
             name: np.where(shares.gpus > 0, value, 0).astype(type(value))
             for name, value in self.details.get(begun, {}).items()
         }
@@ -118,7 +118,8 @@ def test_what_a_job_reports_follows_its_curve() -> None:
     policy = Told({0.0: {"a": {0: 1}}, 60.0: {"a": {0: 1}}}, views=frozenset({View.LEARNING}))
     run = seen(policy, a_workload((a_job("a"), 100.0), learning=curve), a_cluster(1))
     before, after = run.at(0.0).jobs.learning, run.at(60.0).jobs.learning
-    assert (before.samples.tolist(), np.isnan(before.metric).all()) == ([0.0], True)
+    assert before.samples.tolist() == [0.0]
+    assert np.isnan(before.metric).all()
     assert after.samples[0] == pytest.approx(0.6 * 4 * 50)
     assert after.history[0].tolist() == curve.metrics[:2].tolist() == sorted(after.history[0])
     assert after.loss[0] < after.initial_loss[0]

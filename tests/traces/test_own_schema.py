@@ -96,8 +96,8 @@ def test_reading_gives_back_what_was_written(tmp_path: Path, ending: str, worklo
     for truth, expected in zip(again.truths, workload.truths, strict=True):
         for number in ("duration_s", "steps", "cpus_per_gpu"):
             assert same_number(getattr(truth, number), getattr(expected, number))
-        blank = {"duration_s": 0, "steps": 0, "cpus_per_gpu": 0}
-        assert replace(truth, **blank) == replace(expected, **blank)
+        without = [replace(one, duration_s=0, steps=0, cpus_per_gpu=0) for one in (truth, expected)]
+        assert without[0] == without[1]
     assert (again.name, again.source, again.synthetic) == (
         workload.name,
         workload.source,

@@ -27,7 +27,9 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         Experiment("sia-fairness", "Sia (SOSP 2023), section 5.5", "sia", sia.fairness, 20),
         Experiment("sia-scaling", "Sia (SOSP 2023), section 5.6, figure 9", "sia", sia.scaling, 6),
         Experiment("unisched-fig6", "UniSched (TPDS 2024), figures 6a and 6b", "chronus", unisched.figure6),
-        Experiment("unisched-fig6cd", "UniSched (TPDS 2024), figures 6c and 6d", "", unisched.figure6_density),
+        Experiment(
+            "unisched-fig6cd", "UniSched (TPDS 2024), figures 6c and 6d", "", unisched.figure6_density
+        ),
         Experiment("unisched-fig9", "UniSched (TPDS 2024), figure 9", "chronus", unisched.figure9),
         Experiment("unisched-fig10", "UniSched (TPDS 2024), figure 10", "chronus", unisched.figure10),
         Experiment("unisched-fig11", "UniSched (TPDS 2024), figure 11", "", unisched.figure11),
