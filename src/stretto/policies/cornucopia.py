@@ -63,6 +63,7 @@ class Cornucopia:
     rttf_s: float = 3_600.0  # mean run time of jobs that fail; chosen
     batch_mean_s: float = 3_600.0  # of executed time, until learned; chosen
     factor: float = 2.0  # thresholds over these means; section 4.2
+    notice_s: float = 60.0  # crossings are noticed so late at most; chosen: thresholds are of hours
     learn_every: int = 1_000  # completions between new means (section 4.2); 0: never
     profile: Profile = Profile.INSTANT
     # Paper: 314 s for a 64-GPU job, 5 batches and a resize at each count.
@@ -83,6 +84,8 @@ class Cornucopia:
         for field in ("interactive_mean_s", "rttf_s", "batch_mean_s", "factor", "profile_step_s"):
             if not 0 < getattr(self, field) < inf:
                 raise InputError(f"{field} must be a finite number > 0, got {getattr(self, field)}")
+        if not self.notice_s >= 0:
+            raise InputError(f"notice_s must be >= 0, got {self.notice_s}")
         if self.learn_every < 0:
             raise InputError(f"learn_every must be >= 0, got {self.learn_every}")
 
@@ -190,6 +193,7 @@ class Cornucopia:
 
     def _wake_s(self, memory: Remembered, snapshot: Snapshot, gpus: IntArray) -> float | None:
         at_s = next_change_s(memory, snapshot.jobs, gpus, snapshot.now_s)
+        at_s = max(at_s, snapshot.now_s + self.notice_s)
         if self.profile is Profile.RAMP:
             runners = memory.runners
             new = runners.gpus > memory.profiled_upto[runners.rows]
