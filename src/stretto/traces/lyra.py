@@ -7,9 +7,9 @@ s at p95, completion 16,610, 791 and 82,933 s, and 72 % of the GPUs in use.
 
 Everything else is chosen, by a search over the parameters of `Mix`, so that FIFO comes near those figures
 where what fits passes what does not, at rounds of a minute (docs/decisions/0006-lyra.md says why): two
-log-normal durations, sizes, and a rate for each day. Work comes on working days at more than the cluster
-can take; small jobs find room soon, and those of 64 GPUs and more wait for a day or longer. That so many
-ask for 256 GPUs is what the mean wait takes beside so short a p95, and is not published. Of the six figures
+log-normal durations, sizes, and a rate for each day. Small jobs find room soon, and those of 256 GPUs, one
+in 26, wait for eight hours and more on average. That so many ask
+is what the mean wait takes beside so short a p95, and is not published. Of the six figures
 seeds 0 to 2 meet five within 19 %; p95 of queuing is 12 to 29 % above. Others may wait 60 % less on
 average: near saturation a hundredth of the load counts. The p75 and p99 of table 8 are not met.
 
