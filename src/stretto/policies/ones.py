@@ -85,6 +85,9 @@ class Ones:
 
     name: ClassVar[str] = "ones"
     placer: ClassVar[str] = "pinned"
+    starvation: ClassVar[str] = (
+        "unbounded: a preempted job waits until its score, or a halved limit, brings it back"
+    )
     paper: ClassVar[str] = "ONES (SC 2021)"
     views: ClassVar[frozenset[View]] = frozenset({View.PROGRESS, View.LEARNING, View.GOODPUT_MODEL})
     triggers: ClassVar[Triggers] = Triggers(
