@@ -31,8 +31,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "report": {"model"},
     "settings": {"model"},
     "testing": {"model", "solve", "estimate", "policies", "place", "scheduler"},
+    "sdk": {"model"},
 }
-MAY_IMPORT["experiments"] = {*MAY_IMPORT} - {"testing"}
+MAY_IMPORT["live"] = {*MAY_IMPORT} - {"testing", "report"}
+MAY_IMPORT["experiments"] = {*MAY_IMPORT} - {"testing", "live", "sdk"}
 MAY_IMPORT["cli"] = {*MAY_IMPORT} - {"testing"}
 MAY_IMPORT["__main__"] = {"cli"}
 
@@ -44,7 +46,8 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 SOURCES = sorted(path for top in ("src", "tests", "benchmarks") for path in (ROOT / top).rglob("*.py"))
 
 # Left out of every install unless asked for, or never needed by the core at all.
-OPTIONAL = ("torch", "ray", "pyslurm", "kubernetes", "pyarrow", "matplotlib", "pandas")
+OPTIONAL = ("torch", "ray", "pyslurm", "kubernetes", "pyarrow", "matplotlib", "pandas", "sklearn")
+FOR_SERVICE = ("fastapi", "uvicorn", "sqlalchemy", "alembic", "prometheus_client", "psycopg")
 FOR_TESTS = ("pytest", "hypothesis")
 
 DOTTED = re.compile(r"stretto(\.\w+){2,}(:\w+)?")  # "stretto.policies.sia:Sia": an import at run time
@@ -100,7 +103,7 @@ def test_the_package_itself_imports_none_of_its_parts() -> None:
 
 
 def test_only_the_outer_parts_import_the_simulated_world() -> None:
-    assert {part for part in PARTS if "sim" in imports_of(part)} <= {"cli", "experiments"}
+    assert {part for part in PARTS if "sim" in imports_of(part)} <= {"cli", "experiments", "live"}
 
 
 def test_no_part_depends_on_itself_through_others() -> None:
@@ -125,7 +128,8 @@ def test_the_walk_sees_every_way_to_import(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("blocked", "skipped"),
     [
-        pytest.param(OPTIONAL, (), id="everything imports without optional packages"),
+        pytest.param(OPTIONAL, ("sdk",), id="all but the SDK imports without optional packages"),
+        pytest.param(FOR_SERVICE, ("live",), id="all but the service imports without what it needs"),
         pytest.param(FOR_TESTS, ("testing",), id="all but testing imports without test tools"),
     ],
 )

@@ -1,6 +1,8 @@
 import pytest
 
-from stretto.model import no_speeds
+from stretto.model import JobId, no_speeds
+from stretto.place.consolidate import Consolidated, Relaxed
+from stretto.place.fill import Placer
 from stretto.policies.admission import NO_CONFIGURATIONS
 from stretto.policies.fifo import FirstInFirstOut
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant
@@ -37,3 +39,20 @@ def test_equal_submissions_are_served_by_job_id() -> None:
     snapshot = a_snapshot(a_job("b", 4), a_job("a", 4), cluster=a_cluster(4))
     shares = FirstInFirstOut().allocate(snapshot, no_speeds(2, 1, NO_CONFIGURATIONS))
     assert dict(zip(snapshot.jobs.ids, shares.gpus.tolist(), strict=True)) == {"a": 4, "b": 0}
+
+
+@pytest.mark.parametrize(
+    ("placer", "starts"),
+    [
+        pytest.param(Consolidated(), set(), id="no whole node is free: it waits, and keeps its number"),
+        pytest.param(Relaxed(), {"large"}, id="anywhere"),
+    ],
+)
+def test_a_job_that_fits_by_number_alone_holds_up_the_others_unless_it_may_be_anywhere(
+    placer: Placer, starts: set[str]
+) -> None:
+    jobs = [a_job("a", 4), a_job("b", 4), a_job("large", 8, at_s=1), a_job("small", 1, at_s=2)]
+    held = {"a": grant(0, n0=4), "b": grant(0, n1=4)}
+    snapshot = a_snapshot(*jobs, cluster=a_cluster(8, 8), held=held)
+    shares = FirstInFirstOut(skip=True).allocate(snapshot, no_speeds(4, 1, NO_CONFIGURATIONS))
+    assert set(placer.place(snapshot, shares)) == {JobId("a"), JobId("b"), *map(JobId, starts)}

@@ -239,6 +239,12 @@ def test_the_running_time_of_an_elastic_job_is_its_shortest(policy: Lyra, served
     assert gpus(decided(snapshot, policy)) == served
 
 
+def test_a_job_with_checkpoints_that_was_stopped_comes_by_what_it_has_left() -> None:
+    known = Durations(floats([30.0, 20.0]), floats([10.0, 20.0]))  # "back" has run 20 s of 30
+    jobs = [rigid("back", 6), rigid("new", 6, at_s=1)]
+    assert gpus(decided(a_snapshot(*jobs, cluster=a_cluster(8), known_estimates=known))) == {"back": 6}
+
+
 def test_without_scaling_every_job_gets_what_it_asked_for() -> None:
     jobs = [a_job("elastic", 4, min_gpus=2, max_gpus=8), rigid("rigid", 2)]
     snapshot = at_work(*jobs, cluster=a_cluster(8), duration_s={"elastic": 20.0, "rigid": 12.0})

@@ -152,6 +152,9 @@ def _print(made: "Reproduction") -> None:
     say(f"{made.wall_s:.0f} s{kept}")
 
 
+_SIGNS = {"": "", "at most": "<= ", "at least": ">= "}  # before a figure that is a limit
+
+
 def _lines(rows: "tuple[Row, ...]", apart: bool) -> list[list[str]]:
     """The cells row by row, rows of one name together; apart: the name stands on the first of them only."""
     groups: dict[str, list[Row]] = {}
@@ -161,7 +164,8 @@ def _lines(rows: "tuple[Row, ...]", apart: bool) -> list[list[str]]:
         [
             "" if apart and index else one.row,
             one.metric,
-            *map(_number, (one.paper, one.ours, one.ratio)),
+            _SIGNS[one.bound] + _number(one.paper),
+            *map(_number, (one.ours, one.ratio)),
         ]
         for group in groups.values()
         for index, one in enumerate(group)

@@ -56,8 +56,13 @@ def run_schemes(
         return found
 
 
+def least_scale(scale: float) -> float:
+    """The share of the cluster and of the trace that is run where this one is asked for."""
+    return min(1.0, max(scale, LEAST_SERVERS / 443))
+
+
 def _spec(request: Request, scheme: Scheme, folder: Path, seed: int) -> RunSpec:
-    scale = min(1.0, max(request.scale * scheme.share, LEAST_SERVERS / 443))
+    scale = least_scale(request.scale * scheme.share)
     settings = USUAL | dict(scheme.settings)
     if scheme.rule:
         settings |= {"lend.rule": scheme.rule, "lend.demand": _demand(request), "lend.repeat": str(REPEATS)}

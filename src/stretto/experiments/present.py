@@ -44,7 +44,7 @@ def reproduced(made: Reproduction, command: str, at: str) -> Reproduced:
     return Reproduced(
         name=made.name,
         paper=made.paper,
-        figures=tuple(Published(one.row, one.metric, one.paper, one.ours) for one in made.rows),
+        figures=tuple(Published(one.row, one.metric, one.paper, one.ours, one.bound) for one in made.rows),
         sources=tuple(Source(one.what, one.real, one.note) for one in made.inputs),
         notes=made.notes,
         facts=(made.name, plural(tally.simulations, "simulation"), took),

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from stretto.experiments.finished import Finished
 from stretto.experiments.progress import Say
@@ -34,6 +34,9 @@ class Input:
     note: str
 
 
+Bound = Literal["", "at most", "at least"]
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One published figure and ours."""
@@ -42,6 +45,7 @@ class Row:
     metric: str
     paper: float | None  # None: not published
     ours: float | None  # None: it does not apply
+    bound: Bound = ""  # what the paper's figure is to its own results, where its text only gives a limit
 
     @property
     def ratio(self) -> float | None:
@@ -78,7 +82,7 @@ class Reproduction:
             "name": self.name,
             "paper": self.paper,
             "inputs": [asdict(one) for one in self.inputs],
-            "rows": [asdict(one) | {"ratio": one.ratio} for one in self.rows],
+            "rows": [_row(one) for one in self.rows],
             "notes": list(self.notes),
             "wall_s": self.wall_s,
             "simulations": self.tally.simulations,
@@ -144,6 +148,13 @@ class Experiment:
             "simulations": self.simulations or None,
             "takes": self.takes or None,
         }
+
+
+def _row(one: Row) -> dict[str, Any]:
+    """A row as the JSON has it: with a bound only where the paper's figure is one."""
+    said = asdict(one)
+    bound = said.pop("bound")
+    return said | {"ratio": one.ratio} | ({"bound": bound} if bound else {})
 
 
 def data_root(given: str, name: str) -> Path | None:

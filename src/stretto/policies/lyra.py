@@ -110,14 +110,14 @@ class Lyra:
         most = np.maximum(np.minimum(jobs.max_gpus, reach_gpus), base) if self.scaling else base
         each = jobs.gpus_per_worker
         most = base + (most - base) // each * each
-        estimates = jobs.estimates
+        left_s = np.maximum(jobs.estimates.remaining_s, 0.0)  # the whole duration, unless progress was kept
         fastest_on = most if self.sjf_key is SjfKey.FASTEST else base
         return Demand(
             base_gpus=base,
             most_gpus=most,
             each=each,
-            turn=estimates.duration_s * jobs.gpus / fastest_on,
-            work_gpu_s=np.maximum(estimates.remaining_s, 0.0) * jobs.gpus,
+            turn=left_s * jobs.gpus / fastest_on,
+            work_gpu_s=left_s * jobs.gpus,
             elastic=(most > base) & ~fixed,
             mixes=jobs.heterogeneous,
             allowed=allowed,

@@ -28,6 +28,14 @@ class Published:
     metric: str
     paper: float | None  # None: not published
     ours: float | None  # None: it does not apply
+    bound: str = ""  # "at most", "at least": the paper states a limit, and no figure
+
+    @property
+    def is_kept(self) -> bool | None:
+        """Whether ours keeps the paper's limit; None where it states none, or ours is not known."""
+        if not self.bound or self.paper is None or self.ours is None or self.ours != self.ours:
+            return None
+        return self.ours <= self.paper if self.bound == "at most" else self.ours >= self.paper
 
     @property
     def ratio(self) -> float | None:
@@ -38,9 +46,12 @@ class Published:
 
     @property
     def factor(self) -> float | None:
-        """How many times too large or too small ours is, at least 1; infinite for zero or a changed sign."""
+        """How many times too large or too small ours is, at least 1; infinite for zero or a changed sign.
+
+        None beside a limit, which is kept or not.
+        """
         ratio = self.ratio
-        if ratio is None or not isfinite(ratio):
+        if self.bound or ratio is None or not isfinite(ratio):
             return None
         return max(ratio, 1 / ratio) if ratio > 0 else float("inf")
 
@@ -123,11 +134,21 @@ def claim(figures: Sequence[Published]) -> str:
     """The result in one sentence."""
     factors = [one.factor for one in figures if one.factor is not None]
     if not factors:
-        return "The paper prints no figure to compare with."
+        return limits(figures) or "The paper prints no figure to compare with."
     if len(factors) == 1:
         return f"The one figure comes out within {times(factors[0])} of the paper's."
     middle = times(float(np.median(factors)))
     return f"Half of the {len(factors)} figures come out within {middle} of the paper's."
+
+
+def limits(figures: Sequence[Published]) -> str:
+    """How many limits of the paper's text are kept, in a sentence; empty where it states none."""
+    kept = [one.is_kept for one in figures if one.is_kept is not None]
+    if not kept:
+        return ""
+    if len(kept) == 1:
+        return f"The one limit that the paper's text states is {'' if kept[0] else 'not '}kept."
+    return f"{sum(kept)} of {len(kept)} limits that the paper's text states are kept."
 
 
 def farthest(figures: Sequence[Published]) -> str:

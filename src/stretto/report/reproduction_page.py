@@ -16,6 +16,7 @@ from stretto.report.reproduction import (
     counts_of,
     definition_of,
     farthest,
+    limits,
     number,
     published,
     title_of,
@@ -34,14 +35,17 @@ def render_reproduction(content: Reproduced) -> str:
     if not content.figures:
         raise InputError(f"{content.name}: a page needs at least one figure, got none")
     compared = content.compared
+    limited = sum(one.is_kept is not None for one in content.figures)
     environment = _environment()
     return environment.get_template("reproduction.html.j2").render(
         content=content,
         cautions=_cautions(content),
-        claim=claim(compared),
+        claim=claim(content.figures),
         farthest=farthest(compared),
+        limits=limits(content.figures) if compared else "",
         counts=counts_of(compared) if compared else (),
-        left_over=_left_over(len(content.figures) - len(compared)),
+        limited=limited,
+        left_over=_left_over(len(content.figures) - len(compared) - limited),
         blocks=blocks_of(content.figures),
         charts=ratio_charts(content.figures),
         definitions={one.metric: definition_of(one.metric) for one in content.figures},
