@@ -182,6 +182,11 @@ def test_on_a_terminal_a_name_stands_on_the_first_of_its_rows() -> None:
     assert [line[0] for line in _lines(rows, apart=False)] == ["a", "a", "b"]
 
 
+def test_a_limit_has_a_sign_before_it() -> None:
+    rows = (Row("a", "x", 1.0, 2.0, "at most"), Row("b", "x", 0.9, 1.0, "at least"))
+    assert [line[2] for line in _lines(rows, apart=False)] == ["<= 1", ">= 0.9"]
+
+
 def test_the_scale_says_how_much_of_each_workload_runs(
     stretto: Stretto, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,11 +44,22 @@ def test_every_policy_that_there_is_has_a_queuing_time_on_every_cluster_and_abse
 
 def test_a_share_of_interactive_jobs_queues_for_longer_than_each_point_of_the_curve() -> None:
     values = ours(figure4(MADE))
-    shares = [
-        values["320 GPUs: srtf", f"interactive_queued_over_{point:g}_s"] for point in cornucopia.QUEUED_S
-    ]
+    shares = [values["320 GPUs: srtf", f"interactive_share_over_{point:g}s"] for point in cornucopia.QUEUED_S]
     assert shares == sorted(shares, key=lambda share: -(share or 0.0))
     assert all(share is not None and 0 <= share <= 1 for share in shares)
+
+
+def test_what_the_text_says_of_queuing_are_limits() -> None:
+    rows, notes = figure4(MADE)[1:]
+    stated = [row for row in rows if row.paper is not None]
+    assert {row.bound for row in stated if row.metric == "interactive_avg_queue_s"} == {"at most"}
+    assert {row.bound for row in stated if row.metric == "interactive_queue_reduction"} == {"at least"}
+    assert not any(row.bound for row in rows if row.paper is None)
+    (demand,) = (note for note in notes if "the whole workload asks for" in note)
+    jobs = cornucopia._whole(cornucopia._trace(MADE))
+    gpu_s = sum(job.gpus * truth.duration_s for job, truth in zip(jobs.jobs, jobs.truths, strict=True))
+    span_s = jobs.jobs[-1].submitted_s - jobs.jobs[0].submitted_s
+    assert f"{gpu_s / span_s / 640:.1f} times 640 GPUs" in demand
 
 
 def test_inflation_is_completion_time_over_the_duration_on_what_was_asked_for() -> None:

@@ -75,6 +75,17 @@ def test_a_row_has_a_ratio(row: Row, ratio: float | None) -> None:
     assert row.ratio == ratio
 
 
+def test_only_a_limit_of_the_paper_has_a_bound_in_the_json() -> None:
+    def rows(request: Request) -> Made:
+        return [], [Row("a", "x", 2.0, 3.0), Row("b", "x", 2.0, 1.0, "at most")], []
+
+    said = Experiment("one", "Nobody (2020)", "", rows).run(Request(None)).as_json()["rows"]
+    assert said == [
+        {"row": "a", "metric": "x", "paper": 2.0, "ours": 3.0, "ratio": 1.5},
+        {"row": "b", "metric": "x", "paper": 2.0, "ours": 1.0, "ratio": 0.5, "bound": "at most"},
+    ]
+
+
 def test_a_table_of_made_data_needs_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STRETTO_DATA", raising=False)
     assert data_root("", "") is None

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from stretto.report.reproduction import (
     claim,
     counts_of,
     farthest,
+    limits,
     published,
     title_of,
     unit_of,
@@ -67,6 +69,41 @@ def test_a_figure_is_so_near(paper: float | None, ours: float | None, nearness: 
     assert Published("a", "x", paper, ours).nearness == nearness
 
 
+@pytest.mark.parametrize(
+    ("figure", "is_kept"),
+    [
+        pytest.param(Published("a", "x", 1.0, 0.0, "at most"), True, id="nothing is at most 1"),
+        pytest.param(Published("a", "x", 1.0, 15.9, "at most"), False, id="more than at most"),
+        pytest.param(Published("a", "x", 0.9, 1.0, "at least"), True, id="more than at least"),
+        pytest.param(Published("a", "x", 0.9, 0.8, "at least"), False, id="less than at least"),
+        pytest.param(Published("a", "x", 0.9, None, "at least"), None, id="does not apply"),
+        pytest.param(Published("a", "x", 0.9, float("nan"), "at least"), None, id="not known"),
+        pytest.param(Published("a", "x", 0.9, 0.9), None, id="a figure is no limit"),
+    ],
+)
+def test_a_limit_is_kept_or_not_and_has_no_nearness(figure: Published, is_kept: bool | None) -> None:
+    assert figure.is_kept is is_kept
+    if figure.bound:
+        assert figure.nearness is None
+
+
+def test_limits_are_counted_apart_from_figures() -> None:
+    stated = (
+        Published("a", "queue_s", 1.0, 0.0, "at most"),
+        Published("b", "queue_s", 1.0, 15.9, "at most"),
+    )
+    assert limits(stated) == claim(stated) == "1 of 2 limits that the paper's text states are kept."
+    assert limits(stated[1:]) == "The one limit that the paper's text states is not kept."
+    assert limits(FIGURES) == farthest(stated) == ""
+    page = unescape(render_reproduction(replace(PAGE, figures=(*FIGURES, *stated))))
+    assert claim(FIGURES) in page
+    assert limits(stated) in page
+    assert "1 further figure of ours has no value in the paper" in page
+    assert re.search(r'paper at most 1<span class="ratio near0">kept<', page)
+    assert re.search(r'paper at most 1<span class="ratio near3">not kept<', page)
+    assert "queue" not in {chart.title for chart in ratio_charts((*FIGURES, *stated))}
+
+
 def test_figures_are_counted_by_how_near_they_come() -> None:
     assert [(one.figures, one.part) for one in counts_of(FIGURES)] == [
         (1, 0.25),
@@ -105,6 +142,7 @@ def test_rows_with_the_same_metrics_are_one_table() -> None:
         ("restarts_per_job", "Restarts per job", ""),
         ("collateral_damage", "collateral damage", ""),
         ("queued_over_60_s", "queued over 60", "s"),
+        ("interactive_share_over_60s", "interactive share over 60s", ""),
         ("h", "h", ""),
     ],
 )

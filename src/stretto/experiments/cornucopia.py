@@ -254,7 +254,7 @@ def _demand(workload: Workload) -> str:
     mean_gpus = gpu_s / max(max(submitted_s) - min(submitted_s), 1.0)
     times = ", ".join(f"{mean_gpus / gpus:.1f} times {gpus} GPUs" for gpus in CLUSTERS)
     return (
-        f"as long as jobs arrive the whole workload asks for {times}; without deadlines elasticflow serves by "
+        f"while jobs arrive, the whole workload asks for {times}; without deadlines elasticflow serves by "
         "submission, so that interactive jobs wait behind all that came before"
     )
 

@@ -41,6 +41,7 @@ MIX_RATIO = (0.95, 2.77)  # of the same, mixed workloads
 LEARNERS_RATIO = (2.01, 6.84)
 JCT_RATIO = (1.18, 4.02)
 DENSITY_RATIO = (1.18, 2.67)
+SOLVER_MS = 10_000.0  # section VI-B: the solver takes less at any scale
 
 Settings = Mapping[str, object]
 
@@ -154,7 +155,8 @@ def figure10(request: Request) -> Made:
         density = gpus / SCALES[max(SCALES, key=SCALES.__getitem__)]
         case = Case(f"d {gpus} GPUs", "H_MIX2", "unisched", {}, cluster, f"density={density:.3f}")
         rows += _decisions(request, case)
-    return _inputs(request), rows, (*_notes(request), "d: the paper's solver took less than 10 s at most")
+    stated = "d: the paper's 10 s are of its solver alone, ours of whole decisions"
+    return _inputs(request), rows, (*_notes(request), stated)
 
 
 def figure11(request: Request) -> Made:
@@ -323,7 +325,7 @@ def _decisions(request: Request, case: Case) -> list[Row]:
     return [
         Row(case.name, "policy_ms_p50", None, metrics.percentile(result.decision_ms, 50)),
         Row(case.name, "policy_ms_p95", None, metrics.percentile(result.decision_ms, 95)),
-        Row(case.name, "policy_ms_max", None, float(result.decision_ms.max())),
+        Row(case.name, "policy_ms_max", SOLVER_MS, float(result.decision_ms.max()), "at most"),
         Row(case.name, "proved_optimal", None, float(np.mean(np.array(gaps) <= EXACT)) if gaps else None),
     ]
 
