@@ -21,7 +21,6 @@ from stretto.model import (
     JobTable,
     Loans,
     Memory,
-    Placement,
     Plan,
     Requests,
     Snapshot,
@@ -32,6 +31,7 @@ from stretto.model import (
     actions_between,
     no_placement,
 )
+from stretto.scheduler.stale import still_apply
 from stretto.sim.books import Books
 from stretto.sim.history import History, Settled
 from stretto.sim.lenders import ROUNDING, SETTLE_S, SimulatedLender
@@ -384,7 +384,7 @@ class SimulatedWorld:
         self._sample(plan)
 
     def _carry_out_all(self, planned: Sequence[Action]) -> None:
-        actions = self._still_apply(planned)
+        actions = still_apply(self.placement, planned, self._why_stale, self._drop)
         if actions:
             self.placement = self.placement.changed({action.job: action.after for action in actions})
         for action in actions:
@@ -413,28 +413,15 @@ class SimulatedWorld:
         )
         self._membership_changed()
 
-    def _still_apply(self, actions: Sequence[Action]) -> list[Action]:
-        """Those of which neither the job nor the GPUs have changed since the plan was made."""
-        kept = [action for action in actions if not self._dropped(action, self._why_stale(action))]
-        while len(kept) < len(actions):  # what was dropped may hold on to GPUs that others were to get
-            actions = kept
-            released = self.placement.changed({action.job: None for action in actions})
-            kept = [action for action in actions if not self._dropped(action, _why_taken(action, released))]
-        return kept
-
     def _why_stale(self, action: Action) -> str:
         if not isnan(self.books.completed_s[self._row_of[action.job]]):
             return "the job has ended"
-        if self.placement.get(action.job) != action.before:
-            return "its GPUs have changed since"
         if action.after is not None and not self.usable[list(action.after.nodes)].all():
             return "a node has gone"
         return ""
 
-    def _dropped(self, action: Action, reason: str) -> bool:
-        if reason:
-            self.history.dropped.append((self.now_s, action.job, reason))
-        return bool(reason)
+    def _drop(self, action: Action, reason: str) -> None:
+        self.history.dropped.append((self.now_s, action.job, reason))
 
     def _carry_out(self, action: Action) -> None:
         row = self._row_of[action.job]
@@ -488,13 +475,3 @@ class SimulatedWorld:
         raise Starved(
             f"at {self.now_s:g} s {len(self.active)} jobs wait and nothing will start them, first {names}"
         )
-
-
-def _why_taken(action: Action, released: Placement) -> str:
-    """Whether somebody still holds what a job was to get."""
-    after = action.after
-    if after is not None and any(
-        int(released.busy[node]) & mask for node, mask in zip(after.nodes, after.masks, strict=True)
-    ):
-        return "others hold its GPUs"
-    return ""
