@@ -1,0 +1,153 @@
+"""What the service asks of a backend, and the values that pass between them.
+
+A backend knows nodes and workers, no jobs and no plans. Everything may be asked again: a worker's id is
+never used twice, so that a start that is repeated is the same start.
+
+A worker that a backend does not list is gone only if its node is up: of a node that is down, or that was not
+reached since this service started, nothing is known, and its GPUs must not be given to others.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from stretto.model.errors import StrettoError
+
+Phase = Literal["starting", "running", "ended", "unknown"]
+
+
+class BackendUnreachable(StrettoError):
+    """The node did not answer. What was asked may have happened or not; asking again does no harm."""
+
+
+class StartRefused(StrettoError):
+    """A worker was not started and will not be: a GPU is in use, the id is taken, or the request is wrong."""
+
+
+class NoSuchWorker(StrettoError):
+    """The node knows no worker of this id; it was never started there, or has been forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStart:
+    """One worker to start: a process, and the GPUs of one node that it alone may use."""
+
+    id: str  # JOB.ATTEMPT.INDEX of letters, digits, '.', '_' and '-'; never used twice
+    job: str
+    node: str
+    gpus: tuple[int, ...]  # indices on the node, from 0
+    command: tuple[str, ...] | str  # a program and its arguments, or a line for the shell
+    env: Mapping[str, str]  # added to what the node's agent gives every worker
+    cwd: str = ""  # "" = the worker's own run directory
+    grace_s: float = 30.0  # from SIGTERM to SIGKILL where a stop does not say
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerState:
+    """One worker as its node last showed it.
+
+    Its GPUs are free only in phase *ended*: then neither its process nor any that it started is left. In
+    phase *running* with a `status`, the command itself has ended, and something that it started still runs.
+    """
+
+    id: str
+    node: str
+    gpus: tuple[int, ...]
+    phase: Phase
+    status: int | None = None  # exit status of the command; 128 + n when signal n ended it
+    signal: int | None = None  # the signal that ended it
+    stopped: bool = False  # a stop was asked for before the command ended
+    pid: int | None = None
+    started_s: float | None = None  # wall clock, for people to read
+    ended_s: float | None = None
+    lasted_s: float | None = None  # from start to end, by a clock that is never set
+    job: str = ""
+    why: str = ""  # what a status cannot tell, such as a command that was not found
+
+    @property
+    def holds_gpus(self) -> bool:
+        """Whether its GPUs may not be given to others yet."""
+        return self.phase != "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """One machine as it last showed itself."""
+
+    name: str
+    gpu_type: str
+    gpus: int
+    cpus: int = 0
+    memory_gb: float = 0.0
+    up: bool = True
+    address: str = ""  # under which workers of other nodes reach it; "" = unknown
+    why: str = ""  # why it is down
+
+
+@dataclass(frozen=True, slots=True)
+class LogPiece:
+    """A part of what a worker has written to its standard output and error."""
+
+    data: bytes
+    offset: int  # of the first byte of `data`
+    next_offset: int  # where to read on
+    complete: bool  # the worker has ended, and nothing follows
+
+
+class Backend(Protocol):
+    """Starts, stops, lists and shows logs of workers.
+
+    All but `nodes`, `workers` and `changes` raise BackendUnreachable where the node does not answer.
+    """
+
+    async def nodes(self) -> Sequence[NodeState]:
+        """Every node, by name, also those that are down."""
+        ...
+
+    async def workers(self) -> Sequence[WorkerState]:
+        """Every worker that is not forgotten, by id, as last seen; one started through us is there at once."""
+        ...
+
+    async def changes(self, after: int, wait_s: float = 20.0) -> int:
+        """Wait until `nodes` or `workers` differ from what they were at `after`; the newest number.
+
+        Numbers hold for this object only; 0 comes before everything.
+        """
+        ...
+
+    async def start(self, worker: WorkerStart) -> WorkerState:
+        """Start a worker unless it was started before; raises StartRefused."""
+        ...
+
+    async def stop(self, worker_id: str, grace_s: float) -> None:
+        """SIGTERM now, and SIGKILL to all that is left after `grace_s`; raises NoSuchWorker.
+
+        Returns once that is sure to happen. A second stop may shorten the time, never lengthen it. A worker
+        that has ended stays as it is.
+        """
+        ...
+
+    async def signal(self, worker_id: str, signal: int) -> None:
+        """Send a signal to the process group of a worker, if it still runs; raises NoSuchWorker."""
+        ...
+
+    async def log(
+        self, worker_id: str, offset: int = 0, limit: int = 1 << 20, wait_s: float = 0.0
+    ) -> LogPiece:
+        """Bytes from `offset` (negative: from the end), waiting up to `wait_s` for some; raises NoSuchWorker.
+
+        The log of a forgotten worker can be read until the logs of its job are deleted.
+        """
+        ...
+
+    async def forget(self, worker_id: str) -> None:
+        """List an ended worker no more; its log stays. One that still runs stays listed."""
+        ...
+
+    async def delete_logs(self, job: str) -> None:
+        """Remove what is left of a job's forgotten workers, on all nodes."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections. Workers and agents go on."""
+        ...
