@@ -22,11 +22,10 @@ def still_apply(
             drop(action, reason)
         return bool(reason)
 
-    kept = [
-        action
-        for action in actions
-        if not dropped(action, _why_changed(placement, action) or why_stale(action))
-    ]
+    def why(action: Action) -> str:
+        return why_stale(action) or _why_changed(placement, action)
+
+    kept = [action for action in actions if not dropped(action, why(action))]
     while len(kept) < len(actions):  # what was dropped may hold on to GPUs that others were to get
         actions = kept
         released = placement.changed({action.job: None for action in actions})
