@@ -1,5 +1,6 @@
 """The made stand-in for Lyra's trace, and the recipe of its scenarios."""
 
+from collections import deque
 from dataclasses import replace
 from heapq import heappop, heappush
 from math import ceil, inf
@@ -23,37 +24,28 @@ def drawn(seed: int = 0) -> Drawn:
 
 
 def skipping_fifo_s(jobs: Drawn, servers: int = SERVERS) -> np.ndarray:
-    """(jobs,) starts every 60 s by submission; what fits by number passes what does not, as in the policy.
+    """(jobs,) starts every 60 s by submission; what fits by number passes what does not, and is placed anywhere.
 
-    Then each goes to the fullest server where it fits, or to whole ones, or waits for the next time.
+    By sizes, whose jobs are served by submission: the earliest of those of which one fits, over and over.
     """
-    free = np.full(servers, 8)
-    ends: list[tuple[float, int, np.ndarray, int]] = []
-    waiting: dict[int, list[int]] = {size: [] for size in sorted(set(jobs.gpus.tolist()))}
+    left, waits = 8 * servers, 0
+    ends: list[tuple[float, int]] = []
+    waiting: dict[int, deque[int]] = {size: deque() for size in sorted(set(jobs.gpus.tolist()))}
     start_s, come = np.full(len(jobs.gpus), np.nan), 0
     at_s, asked, ran_s = jobs.submitted_s.tolist(), jobs.gpus.tolist(), jobs.duration_s.tolist()
-    while come < len(asked) or any(waiting.values()):
+    while come < len(asked) or waits:
         next_s = min(ends[0][0] if ends else inf, at_s[come] if come < len(asked) else inf)
         now_s = ceil(next_s / ROUND_S) * ROUND_S
         while ends and ends[0][0] <= now_s:
-            _, _, nodes, each = heappop(ends)
-            free[nodes] += each
+            left += heappop(ends)[1]
         while come < len(asked) and at_s[come] <= now_s:
             waiting[asked[come]].append(come)
-            come += 1
-        left, seen, full = int(free.sum()), dict.fromkeys(waiting, 0), inf
-        while turn := [(waiting[g][at], g) for g, at in seen.items() if g <= left and at < len(waiting[g])]:
-            row, size = min(turn)
-            left -= size
-            count, each = max(size // 8, 1), min(size, 8)
-            fits = np.flatnonzero(free >= each) if size < full else np.zeros(0, dtype=np.int64)
-            if len(fits) < count:
-                seen[size], full = seen[size] + 1, min(full, size)
-                continue
-            nodes = fits[:count] if size >= 8 else fits[[free[fits].argmin()]]
-            waiting[size].pop(0)
-            start_s[row], free[nodes] = now_s, free[nodes] - each
-            heappush(ends, (now_s + ran_s[row], row, nodes, each))
+            come, waits = come + 1, waits + 1
+        while heads := [(queue[0], size) for size, queue in waiting.items() if queue and size <= left]:
+            row, size = min(heads)
+            waiting[size].popleft()
+            left, waits, start_s[row] = left - size, waits - 1, now_s
+            heappush(ends, (now_s + ran_s[row], size))
     return start_s
 
 

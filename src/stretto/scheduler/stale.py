@@ -13,8 +13,8 @@ def still_apply(
 ) -> list[Action]:
     """The actions of which neither the job nor the GPUs have changed since the plan was made.
 
-    `why_stale` is what the world has against an action, "" nothing; every action that is left out goes to
-    `drop` with the reason.
+    `why_stale` is what the world has against an action by itself, "" nothing; whether its GPUs can still be
+    had is found out here. Every action that is left out goes to `drop` with the reason.
     """
 
     def dropped(action: Action, reason: str) -> bool:
@@ -22,19 +22,12 @@ def still_apply(
             drop(action, reason)
         return bool(reason)
 
-    def why(action: Action) -> str:
-        return why_stale(action) or _why_changed(placement, action)
-
-    kept = [action for action in actions if not dropped(action, why(action))]
+    kept = [action for action in actions if not dropped(action, why_stale(action))]
     while len(kept) < len(actions):  # what was dropped may hold on to GPUs that others were to get
         actions = kept
         released = placement.changed({action.job: None for action in actions})
         kept = [action for action in actions if not dropped(action, _why_taken(action, released))]
     return kept
-
-
-def _why_changed(placement: Placement, action: Action) -> str:
-    return "its GPUs have changed since" if placement.get(action.job) != action.before else ""
 
 
 def _why_taken(action: Action, released: Placement) -> str:

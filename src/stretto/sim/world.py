@@ -416,6 +416,8 @@ class SimulatedWorld:
     def _why_stale(self, action: Action) -> str:
         if not isnan(self.books.completed_s[self._row_of[action.job]]):
             return "the job has ended"
+        if self.placement.get(action.job) != action.before:
+            return "its GPUs have changed since"
         if action.after is not None and not self.usable[list(action.after.nodes)].all():
             return "a node has gone"
         return ""

@@ -42,11 +42,11 @@ ARRIVAL, WHICH, KIND, ORDER = range(4)  # purposes of random streams
 class Mix:
     """What is calibrated. Sizes are pairs of GPUs and share of the jobs."""
 
-    short_share: float = 0.8763  # of the jobs that are not elastic
-    short_s: float = 440.0  # median
+    short_share: float = 0.8747  # of the jobs that are not elastic
+    short_s: float = 412.0  # median
     short_sigma: float = 0.616  # standard deviation of the logarithm
-    long_s: float = 49180.0
-    long_sigma: float = 1.03
+    long_s: float = 50420.0
+    long_sigma: float = 1.123
     elastic_sigma: float = 0.645
     least_s: float = 60.0  # minutes ...
     most_s: float = 9.0 * DAY_S  # ... to days
@@ -79,21 +79,21 @@ class Mix:
         (32, 0.0762),
     )
     days: tuple[float, ...] = (
-        1.343,
-        1.665,
-        1.399,
-        0.888,
-        0.784,
-        0.177,
-        0.167,
-        1.846,
-        1.387,
-        1.029,
-        0.978,
-        0.96,
-        0.221,
-        0.252,
-        1.905,
+        1.367,
+        1.786,
+        1.438,
+        0.817,
+        0.699,
+        0.11,
+        0.102,
+        2.031,
+        1.423,
+        0.981,
+        0.921,
+        0.9,
+        0.145,
+        0.17,
+        2.112,
     )  # rate of submissions, 1 on average; two weekends
     swing: float = 0.228  # of the rate by hour of the day, about its mean
     peak_h: float = 15.0
