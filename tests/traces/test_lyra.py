@@ -67,12 +67,13 @@ def test_fifo_comes_near_the_published_baseline(seed: int, starts_s: dict[int, n
     jobs, start_s = drawn(seed), starts_s[seed]
     queue_s = start_s - jobs.submitted_s
     jct_s = queue_s + jobs.duration_s
-    assert queue_s.mean() == pytest.approx(3_072, rel=0.2)
-    assert np.median(queue_s) == pytest.approx(55, rel=0.15)
-    assert np.percentile(queue_s, 95) == pytest.approx(8_357, rel=0.3)
-    assert jct_s.mean() == pytest.approx(16_610, rel=0.15)
-    assert np.median(jct_s) == pytest.approx(791, rel=0.2)
-    assert np.percentile(jct_s, 95) == pytest.approx(82_933, rel=0.15)
+    published = {  # table 5, row 1
+        "queuing": (3_072, 55, 8_357, queue_s),
+        "completion": (16_610, 791, 82_933, jct_s),
+    }
+    for name, (mean, median, p95, ours_s) in published.items():
+        figures = [ours_s.mean(), np.median(ours_s), np.percentile(ours_s, 95)]
+        assert figures == pytest.approx([mean, median, p95], rel=0.15), name
     within_s = np.clip(15 * DAY_S - start_s, 0, jobs.duration_s)
     assert (jobs.gpus * within_s).sum() / (GPUS * 15 * DAY_S) == pytest.approx(0.72, abs=0.05)
 
@@ -91,7 +92,7 @@ def test_every_day_has_its_share_of_the_work_beside_its_share_of_the_jobs() -> N
     work = np.bincount(day, jobs.gpus * jobs.duration_s, 15) / (jobs.gpus * jobs.duration_s).sum()
     count = np.bincount(day, minlength=15) / len(day)
     usual = count > 0.04
-    assert work[usual] / count[usual] == pytest.approx(1.0, rel=0.25)
+    assert work[usual] / count[usual] == pytest.approx(1.0, rel=0.3)
 
 
 def test_large_jobs_are_few_and_wait_longest(starts_s: dict[int, np.ndarray]) -> None:
