@@ -24,7 +24,7 @@ def drawn(seed: int = 0) -> Drawn:
 
 
 def skipping_fifo_s(jobs: Drawn, servers: int = SERVERS) -> np.ndarray:
-    """(jobs,) starts every 60 s by submission; what fits by number passes what does not, and is placed anywhere.
+    """(jobs,) starts every 60 s by submission; what fits by number passes what does not, and is put anywhere.
 
     By sizes, whose jobs are served by submission: the earliest of those of which one fits, over and over.
     """
