@@ -1,0 +1,354 @@
+"""Facts, as the log keeps them: frozen values whose fields are plain JSON.
+
+An event says what has happened or has been decided, never what somebody would like. Folding must accept
+any event in any state: an event that no longer matters (a job is cancelled twice) changes nothing.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cache
+from typing import Any, ClassVar
+
+from stretto.model import InputError
+
+
+@dataclass(frozen=True)
+class Event:
+    """The base of all; `subject` names the field that says whom it is about."""
+
+    subject: ClassVar[str] = ""
+
+
+# ── the service ───────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Began(Event):
+    """The first event of a log: when its clock was zero."""
+
+    unix_s: float
+
+
+@dataclass(frozen=True)
+class Configured(Event):
+    """The scheduler that decides from here on."""
+
+    policy: str
+    placer: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)  # SPACE.KEY → text, as on the command line
+    seed: int = 0
+    cluster: str = ""
+    backend: str = ""
+
+
+@dataclass(frozen=True)
+class Audited(Event):
+    """Somebody asked for something that changes or shows what belongs to others."""
+
+    subject: ClassVar[str] = "who"
+    who: str
+    what: str
+    about: str = ""
+    refused: str = ""
+
+
+@dataclass(frozen=True)
+class TokenMade(Event):
+    """A token exists; only its digest is kept."""
+
+    subject: ClassVar[str] = "name"
+    name: str
+    user: str
+    role: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class TokenRevoked(Event):
+    """A token opens nothing any more."""
+
+    subject: ClassVar[str] = "name"
+    name: str
+
+
+# ── nodes and queues ──────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class NodeSeen(Event):
+    """A node is there, with these GPUs; the first time, it takes its place in the order of nodes."""
+
+    subject: ClassVar[str] = "node"
+    node: str
+    gpu_type: str
+    gpus: int
+    cpus: int = 0
+    memory_gb: float = 0.0
+    address: str = ""
+
+
+@dataclass(frozen=True)
+class NodeLost(Event):
+    """A node does not answer, or has gone. What ran there is unknown until it is back, or counts as lost."""
+
+    subject: ClassVar[str] = "node"
+    node: str
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class NodeCordoned(Event):
+    """A node takes no new jobs (drain: and those that run there leave), or does again."""
+
+    subject: ClassVar[str] = "node"
+    node: str
+    closed: bool
+    drain: bool = False
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class TypesSeen(Event):
+    """What is known of GPU types; nodes of types that are not among them have the usual values."""
+
+    types: tuple[Mapping[str, Any], ...]  # name, memory_gb, speed, max_nodes_per_job, aliases
+
+
+@dataclass(frozen=True)
+class QueueSet(Event):
+    """A queue has these bounds from now on."""
+
+    subject: ClassVar[str] = "name"
+    name: str
+    quota_gpus: int | None = None  # None: unbounded
+    borrow_gpus: int = 0  # beyond the quota while others leave GPUs idle
+    weight: float = 1.0
+
+
+# ── jobs ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Submitted(Event):
+    """A job is ours; its owner has been or is about to be told so."""
+
+    subject: ClassVar[str] = "job"
+    job: str
+    spec: Mapping[str, Any]
+    user: str = ""
+    key: str = ""  # of idempotency
+    secret: str = ""  # digest of the token that opens the channel of its workers
+
+
+@dataclass(frozen=True)
+class Held(Event):
+    """A job is not to run until it is released."""
+
+    subject: ClassVar[str] = "job"
+    job: str
+    held: bool
+
+
+@dataclass(frozen=True)
+class Scaled(Event):
+    """The owner has changed the range of sizes."""
+
+    subject: ClassVar[str] = "job"
+    job: str
+    min_gpus: int
+    max_gpus: int
+
+
+@dataclass(frozen=True)
+class Requeued(Event):
+    """A job's attempt is to end, and it waits anew until a time."""
+
+    subject: ClassVar[str] = "job"
+    job: str
+    not_before_s: float = 0.0
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Cancelled(Event):
+    """A job is to end, whatever it does."""
+
+    subject: ClassVar[str] = "job"
+    job: str
+    why: str = ""
+    state: str = "CANCELLED"  # or TIMEOUT
+
+
+@dataclass(frozen=True)
+class Ended(Event):
+    """A job has come to its last state; none of its processes is left."""
+
+    subject: ClassVar[str] = "job"
+    job: str
+    state: str
+    status: int | None = None
+    why: str = ""
+
+
+# ── decisions ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Decided(Event):
+    """A plan, before anything of it is done. What is stale by the time it is folded is dropped then."""
+
+    seen: int  # number of the last event that the decision knew
+    at_s: float  # the time of its snapshot
+    due: tuple[str, ...]
+    actions: tuple[Mapping[str, Any], ...]  # see `plans`
+    wake_s: float | None = None
+    memory: str = ""  # digest
+    prices: tuple[float, ...] | None = None
+    gap: float | None = None
+    took_ms: float = 0.0
+
+
+# ── attempts, workers, generations ────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class WorkersWanted(Event):
+    """These workers are to be started: recorded before any of them is, so that no id is used twice."""
+
+    subject: ClassVar[str] = "job"
+    job: str
+    attempt: int
+    workers: tuple[Mapping[str, Any], ...]  # id, node, mask (of GPUs)
+    port: int = 0  # where rank 0 of a job without our SDK is to listen
+
+
+@dataclass(frozen=True)
+class WorkersRan(Event):
+    """The backend shows these workers running."""
+
+    subject: ClassVar[str] = "job"
+    job: str
+    workers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class WorkerReady(Event):
+    """A worker has said that it can take part."""
+
+    subject: ClassVar[str] = "job"
+    job: str
+    worker: str
+
+
+@dataclass(frozen=True)
+class WorkerStopped(Event):
+    """We have asked a worker to end; how it ends is then no failure of the job."""
+
+    subject: ClassVar[str] = "job"
+    job: str
+    worker: str
+
+
+@dataclass(frozen=True)
+class WorkerEnded(Event):
+    """None of a worker's processes is left."""
+
+    subject: ClassVar[str] = "job"
+    job: str
+    worker: str
+    status: int
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Generation(Event):
+    """Who is to train together from the next common step on; nobody: all are to leave."""
+
+    subject: ClassVar[str] = "job"
+    job: str
+    attempt: int
+    number: int
+    workers: tuple[str, ...]  # by rank
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class StoreOpened(Event):
+    """Rank 0 of a generation listens."""
+
+    subject: ClassVar[str] = "job"
+    job: str
+    number: int
+    address: str
+
+
+@dataclass(frozen=True)
+class Joined(Event):
+    """A worker trains in a generation."""
+
+    subject: ClassVar[str] = "job"
+    job: str
+    worker: str
+    number: int
+    step: int = 0
+    lost_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Reported(Event):
+    """What rank 0 says of the training."""
+
+    subject: ClassVar[str] = "job"
+    job: str
+    report: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Checkpointed(Event):
+    """A checkpoint is complete."""
+
+    subject: ClassVar[str] = "job"
+    job: str
+    step: int
+    path: str
+
+
+KINDS: Mapping[str, type[Event]] = {
+    kind.__name__: kind for kind in Event.__subclasses__()
+}  # names are kept in logs: never change one
+
+
+def body_of(event: Event) -> dict[str, Any]:
+    """The fields as JSON values."""
+    return {entry.name: getattr(event, entry.name) for entry in fields(event)}
+
+
+def subject_of(event: Event) -> str:
+    """Whom it is about; "" for the service itself."""
+    return str(getattr(event, event.subject)) if event.subject else ""
+
+
+def event_of(kind: str, body: Mapping[str, Any]) -> Event:
+    """The event that was written; fields that we do not know come from a newer version and are left out.
+
+    Raises InputError for a kind that we do not know: a fact cannot be left out.
+    """
+    if kind not in KINDS:
+        raise InputError(f"the log holds an event of kind {kind!r}, written by a newer version")
+    made = KINDS[kind]
+    names, lists = _fields(made.__name__)
+    return made(
+        **{
+            name: tuple(value) if name in lists and value is not None else value
+            for name, value in body.items()
+            if name in names
+        }
+    )
+
+
+@cache
+def _fields(kind: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Names of all fields, and of those that are tuples, which JSON gives back as lists."""
+    every = fields(KINDS[kind])
+    lists = frozenset(entry.name for entry in every if str(entry.type).startswith("tuple"))
+    return frozenset(entry.name for entry in every), lists

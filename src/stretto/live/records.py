@@ -1,0 +1,182 @@
+"""What the fold keeps of each job, worker and node. Changed by folding events, and by nothing else."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import inf, nan
+from typing import Any
+
+from stretto.live.jobfile import JobSpec
+from stretto.model import Allocation, Job
+
+
+class Stage(StrEnum):
+    """Where a job stands; what people see (`states`) says more."""
+
+    WAITING = "waiting"  # holds nothing, wants GPUs
+    HOLDING = "holding"  # wanted on GPUs, or still has processes
+    ENDED = "ended"
+
+
+class Life(StrEnum):
+    """Where a worker stands."""
+
+    WANTED = "wanted"  # recorded; the backend may or may not have been told
+    RUNNING = "running"
+    READY = "ready"  # has said so: it uses the SDK
+    ENDED = "ended"
+
+
+@dataclass
+class Worker:
+    """One process of a job."""
+
+    id: str
+    job: str
+    attempt: int
+    node: int  # index into the cluster's nodes
+    mask: int  # its GPUs there
+    kind: int  # their type
+    life: Life = Life.WANTED
+    stopped: bool = False  # we have asked it to end
+    asked_s: float = inf  # when
+    status: int | None = None  # once it has ended
+    joined: int = 0  # the latest generation that it trains in
+    began_s: float = nan
+
+    @property
+    def gpus(self) -> tuple[int, ...]:
+        """Numbers of its GPUs on the node."""
+        return tuple(gpu for gpu in range(self.mask.bit_length()) if self.mask >> gpu & 1)
+
+
+@dataclass(frozen=True)
+class Members:
+    """A generation: who trains together, by rank."""
+
+    number: int
+    workers: tuple[str, ...]  # empty: all are to leave
+    source: str = ""
+    store: str = ""  # where rank 0 listens; "" before it does
+    at_s: float = 0.0
+
+    @property
+    def leaves(self) -> bool:
+        """Whether everybody is to save and end."""
+        return not self.workers
+
+
+NOBODY = Members(0, ())
+
+
+@dataclass
+class Books:
+    """What has come together over a job's life. What runs since `held_since_s` comes on top."""
+
+    executed_s: float = 0.0
+    attained_gpu_s: float = 0.0
+    first_start_s: float = nan
+    last_stop_s: float = nan
+    held_since_s: float = nan  # NaN: holds nothing
+    held_gpus: int = 0
+    largest_held: int = 0
+    starts: int = 0
+    resizes: int = 0
+    switches: int = 0  # generations joined by everybody after the first
+    lost_s: float = 0.0  # of training, in switches in place
+
+    def hold(self, gpus: int, now_s: float) -> None:
+        """From now on the job holds so many GPUs."""
+        if self.held_gpus:
+            self.executed_s += now_s - self.held_since_s
+            self.attained_gpu_s += self.held_gpus * (now_s - self.held_since_s)
+        if gpus and not self.held_gpus:
+            self.starts += 1
+            self.first_start_s = now_s if self.first_start_s != self.first_start_s else self.first_start_s
+        elif gpus and gpus != self.held_gpus:
+            self.resizes += 1
+        elif self.held_gpus and not gpus:
+            self.last_stop_s = now_s
+        self.held_gpus, self.held_since_s = gpus, now_s if gpus else nan
+        self.largest_held = max(self.largest_held, gpus)
+
+
+@dataclass
+class Learned:
+    """What a job's reports have told so far."""
+
+    latest: Mapping[str, Any] = field(default_factory=dict)
+    points: tuple[
+        tuple[float, ...], ...
+    ] = ()  # by GPU type index first, then as reported; newest of each shape
+    metrics: tuple[float, ...] = ()  # at the end of every epoch
+    initial_loss: float = nan
+    reported_s: float = nan
+
+
+@dataclass
+class JobRecord:
+    """One job, from its submission to its end."""
+
+    spec: JobSpec
+    job: Job
+    user: str
+    key: str
+    secret: str
+    number: int  # order of submission
+    stage: Stage = Stage.WAITING
+    held: bool = False
+    not_before_s: float = 0.0
+    ending: str = ""  # the state it is to end in: somebody cancelled it, or it ran out of time
+    why: str = ""
+    attempt: int = 0
+    workers: dict[str, Worker] = field(default_factory=dict)  # of the current attempt, dead ones included
+    next_worker: int = 0
+    members: Members = NOBODY
+    port: int = 0
+    failures: int = 0
+    losses: int = 0
+    outcome: str = ""  # of the current attempt: "", "done", "failed", "lost", "left"
+    status: int | None = None
+    checkpoint: str = ""
+    checkpoint_step: int = 0
+    books: Books = field(default_factory=Books)
+    learned: Learned = field(default_factory=Learned)
+    state: str = ""  # the last one, once it has ended
+    ended_s: float = nan
+
+    @property
+    def id(self) -> str:
+        """Its name among jobs."""
+        return self.job.id
+
+    @property
+    def alive(self) -> list[Worker]:
+        """Workers of which processes may exist, by index."""
+        return [worker for worker in self.workers.values() if worker.life is not Life.ENDED]
+
+    @property
+    def elastic(self) -> bool:
+        """Whether this attempt can change its size in place: its workers speak over the channel."""
+        return self.members.number > 0 or any(worker.life is Life.READY for worker in self.workers.values())
+
+
+@dataclass
+class NodeRecord:
+    """One machine."""
+
+    name: str
+    gpu_type: str
+    gpus: int
+    cpus: int = 0
+    memory_gb: float = 0.0
+    address: str = ""
+    up: bool = True
+    closed: bool = False  # takes no new jobs
+    drained: bool = False  # and keeps none
+    why: str = ""
+
+
+def allocation_gpus(allocation: Allocation | None) -> int:
+    """GPUs of an allocation; 0 for none."""
+    return 0 if allocation is None else allocation.gpus
