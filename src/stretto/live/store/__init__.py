@@ -1,0 +1,19 @@
+"""What has happened? An append-only log of events in SQLite or PostgreSQL, with stored states beside it."""
+
+from stretto.live.store.errors import LedByOther, LogMoved, StoreError
+from stretto.live.store.events import Recorded, Unrecorded, recorded
+from stretto.live.store.lead import Lead
+from stretto.live.store.log import Store, StoredState, open_store
+
+__all__ = [
+    "Lead",
+    "LedByOther",
+    "LogMoved",
+    "Recorded",
+    "Store",
+    "StoreError",
+    "StoredState",
+    "Unrecorded",
+    "open_store",
+    "recorded",
+]

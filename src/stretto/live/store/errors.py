@@ -1,0 +1,24 @@
+"""What can go wrong with a store, beside the wrong address (InputError).
+
+StoreError        it cannot be reached, read or written; the message says why
+├── LogMoved      somebody else has written: what was to be written no longer follows on what was known
+└── LedByOther    another service is the one writer
+"""
+
+from stretto.model import StrettoError
+
+
+class StoreError(StrettoError):
+    """The store did not do what was asked, and nothing of it was done."""
+
+
+class LogMoved(StoreError):
+    """The log does not end where the writer believed; nothing was written."""
+
+    def __init__(self, after: int, last: int) -> None:
+        super().__init__(f"the log ends at {last}, not at {after}: another service writes to it")
+        self.after, self.last = after, last
+
+
+class LedByOther(StoreError):
+    """Another service holds the lead; the message names it where that is known."""

@@ -1,0 +1,180 @@
+"""One writer at a time: the right to write, as a lock that ends with its holder."""
+
+import fcntl
+import os
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import DBAPIError
+
+from stretto.live.store.engine import line_of
+from stretto.live.store.errors import LedByOther, StoreError
+from stretto.live.store.presence import this_service
+
+LEAD_LOCK = 0x5354_5245  # first half of the key of an advisory lock; the second is of the schema's name
+ASK_AGAIN_S = 0.1
+
+TAKE = text("SELECT pg_try_advisory_lock(:lock, hashtext(current_schema()))")
+HELD = text(
+    "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = :lock AND granted"
+    " AND objid = hashtext(current_schema())::bit(32)::bigint AND pid = pg_backend_pid()"
+)
+HOLDER = text(
+    "SELECT application_name, client_addr::text FROM pg_locks JOIN pg_stat_activity USING (pid)"
+    " WHERE locktype = 'advisory' AND classid = :lock AND granted"
+    " AND objid = hashtext(current_schema())::bit(32)::bigint"
+    " AND pg_locks.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
+
+
+class Lead(Protocol):
+    """The right to be the one writer. Leaving the `with` block gives it back."""
+
+    def holds(self) -> bool:
+        """Whether we still have it; a lost one is taken again where nobody else has it."""
+
+    def release(self) -> None:
+        """Give it back; again does nothing."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class _Released:
+    """Leaving the block releases."""
+
+    def release(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+class FileLead(_Released):
+    """A lock on a file beside the database. The file stays: one that is removed could be locked twice."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises LedByOther; StoreError where the file cannot be made."""
+        self.path = path
+        try:
+            self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be opened: {error.strerror}") from None
+        try:
+            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(self.file, 256, 0).decode(errors="replace").strip()
+            os.close(self.file)
+            raise LedByOther(f"{path}: {holder or 'another service'} is the writer of this store") from None
+        os.ftruncate(self.file, 0)
+        os.pwrite(self.file, f"{this_service()}\n".encode(), 0)
+
+    def holds(self) -> bool:
+        """Whether the locked file is still the one that others would lock."""
+        if self.file < 0:
+            return False
+        try:
+            return os.path.samestat(os.fstat(self.file), self.path.stat())
+        except FileNotFoundError:
+            return False
+
+    def release(self) -> None:
+        """Unlock."""
+        if self.file >= 0:
+            os.ftruncate(self.file, 0)
+            os.close(self.file)
+            self.file = -1
+
+
+class ConnectionLead(_Released):
+    """An advisory lock of PostgreSQL on a connection that is kept for it alone."""
+
+    def __init__(self, engine: Engine) -> None:
+        """Raises LedByOther; StoreError where the server does not answer."""
+        self.engine = engine
+        self.released = False
+        self.connection: Connection | None = self._taken()
+
+    def holds(self) -> bool:
+        """Whether the server counts us as the holder, if need be anew over a fresh connection."""
+        if self.released:
+            return False
+        if self.connection is not None:
+            try:
+                if self.connection.scalar(HELD, {"lock": LEAD_LOCK}):
+                    return True
+            except DBAPIError:
+                pass
+            self._drop()
+        try:
+            self.connection = self._taken()
+        except StoreError:
+            return False
+        return True
+
+    def release(self) -> None:
+        """Close the connection, and with it the lock."""
+        self.released = True
+        self._drop()
+
+    def _drop(self) -> None:
+        if self.connection is not None:
+            self.connection.invalidate()  # never back into the pool: the lock belongs to the session
+            self.connection.close()
+            self.connection = None
+
+    def _taken(self) -> Connection:
+        try:
+            return self._take()
+        except DBAPIError as error:
+            if not error.connection_invalidated:
+                raise StoreError(f"{self.engine.url}: {line_of(error)}") from error
+        try:  # a connection of the pool had been ended while it lay there; all others are now dropped, too
+            return self._take()
+        except DBAPIError as error:
+            raise StoreError(f"{self.engine.url}: {line_of(error)}") from error
+
+    def _take(self) -> Connection:
+        with ExitStack() as unless_taken:
+            connection = unless_taken.enter_context(self.engine.connect())
+            connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+            if connection.scalar(TAKE, {"lock": LEAD_LOCK}):
+                unless_taken.pop_all()
+                return connection
+            rows = connection.execute(HOLDER, {"lock": LEAD_LOCK}).all()
+        who = ", ".join(f"{name or 'a service'} at {where or 'a socket'}" for name, where in rows)
+        raise LedByOther(f"{self.engine.url}: {who or 'another service'} is the writer of this store")
+
+
+def lead_by_file(path: Path, wait_s: float) -> Lead:
+    """The lead of a store in a file."""
+    return _asked_again(lambda: FileLead(path), wait_s)
+
+
+def lead_by_connection(engine: Engine, wait_s: float) -> Lead:
+    """The lead of a store on a server."""
+    return _asked_again(lambda: ConnectionLead(engine), wait_s)
+
+
+def _asked_again(take: Callable[[], Lead], wait_s: float) -> Lead:
+    until_s = time.monotonic() + wait_s
+    while True:
+        try:
+            return take()
+        except LedByOther:
+            if time.monotonic() + ASK_AGAIN_S > until_s:
+                raise
+        time.sleep(ASK_AGAIN_S)
