@@ -261,6 +261,18 @@ class WorkerEnded(Event):
 
 
 @dataclass(frozen=True)
+class AttemptClosed(Event):
+    """None of an attempt's workers is left, and this is what became of it: done, failed, lost or left."""
+
+    subject: ClassVar[str] = "job"
+    job: str
+    attempt: int
+    outcome: str
+    status: int | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True)
 class Generation(Event):
     """Who is to train together from the next common step on; nobody: all are to leave."""
 

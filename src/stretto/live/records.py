@@ -1,21 +1,13 @@
 """What the fold keeps of each job, worker and node. Changed by folding events, and by nothing else."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import inf, nan
 from typing import Any
 
 from stretto.live.jobfile import JobSpec
 from stretto.model import Allocation, Job
-
-
-class Stage(StrEnum):
-    """Where a job stands; what people see (`states`) says more."""
-
-    WAITING = "waiting"  # holds nothing, wants GPUs
-    HOLDING = "holding"  # wanted on GPUs, or still has processes
-    ENDED = "ended"
 
 
 class Life(StrEnum):
@@ -124,7 +116,6 @@ class JobRecord:
     key: str
     secret: str
     number: int  # order of submission
-    stage: Stage = Stage.WAITING
     held: bool = False
     not_before_s: float = 0.0
     ending: str = ""  # the state it is to end in: somebody cancelled it, or it ran out of time
@@ -134,10 +125,13 @@ class JobRecord:
     next_worker: int = 0
     members: Members = NOBODY
     port: int = 0
-    failures: int = 0
-    losses: int = 0
-    outcome: str = ""  # of the current attempt: "", "done", "failed", "lost", "left"
+    closed: int = 0  # the last attempt that is over
+    failures: int = 0  # attempts that failed by themselves
+    losses: int = 0  # attempts that were lost with a node, or killed by others
+    speaks: bool | None = None  # over the channel: it uses the SDK; None: not known yet
+    spoiled: int = 0  # newcomers of this attempt that ended before they took part
     status: int | None = None
+    prior_points: tuple[tuple[float, ...], ...] = ()  # measured of earlier jobs of its model
     checkpoint: str = ""
     checkpoint_step: int = 0
     books: Books = field(default_factory=Books)
@@ -149,6 +143,21 @@ class JobRecord:
     def id(self) -> str:
         """Its name among jobs."""
         return self.job.id
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has come to its last state."""
+        return bool(self.state)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its current attempt is not over."""
+        return self.attempt > self.closed
+
+    def resize(self, min_gpus: int, max_gpus: int) -> None:
+        """The owner wants other sizes from now on; what was asked for first is brought into the range."""
+        asked = min(max(self.job.gpus, min_gpus), max_gpus)
+        self.job = replace(self.job, min_gpus=min_gpus, max_gpus=max_gpus, gpus=asked)
 
     @property
     def alive(self) -> list[Worker]:

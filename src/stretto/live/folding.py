@@ -1,0 +1,104 @@
+"""What events of workers and generations change in the record of their job."""
+
+from dataclasses import replace
+from math import isnan
+
+from stretto.live import events as happened
+from stretto.live.events import Event
+from stretto.live.learned import with_report
+from stretto.live.records import NOBODY, JobRecord, Life, Members, Worker
+from stretto.model import Cluster
+
+LISTENED_S = 60.0  # who ran so long and said nothing does not speak; chosen: an import takes up to 15 s
+
+
+def fold_worker_event(record: JobRecord, event: Event, now_s: float, cluster: Cluster | None) -> bool:
+    """Fold one; whether the record may have changed. Of ended jobs nothing changes."""
+    if record.has_ended:
+        return False
+    match event:
+        case happened.WorkersWanted():
+            _wanted(record, event, cluster)
+        case happened.WorkersRan():
+            for name in event.workers:
+                worker = record.workers.get(name)
+                if worker is not None and worker.life is Life.WANTED:
+                    worker.life, worker.began_s = Life.RUNNING, now_s
+        case happened.WorkerReady():
+            worker = record.workers.get(event.worker)
+            if worker is not None and worker.life in (Life.WANTED, Life.RUNNING):
+                worker.life, record.speaks = Life.READY, True
+        case happened.WorkerStopped():
+            worker = record.workers.get(event.worker)
+            if worker is not None and not worker.stopped:
+                worker.stopped, worker.asked_s = True, now_s
+        case happened.WorkerEnded():
+            worker = record.workers.get(event.worker)
+            if worker is not None and worker.life is not Life.ENDED:
+                spoiled = worker.joined == 0 and record.members.number > 0 and not worker.stopped
+                record.spoiled += spoiled
+                worker.life, worker.status = Life.ENDED, event.status
+                if event.why:
+                    record.why = event.why
+        case happened.AttemptClosed():
+            _closed(record, event, now_s)
+        case happened.Generation():
+            if event.attempt == record.attempt and event.number > record.members.number:
+                record.members = Members(event.number, event.workers, event.source, at_s=now_s)
+        case happened.StoreOpened():
+            if event.number == record.members.number:
+                record.members = replace(record.members, store=event.address)
+        case happened.Joined():
+            _joined(record, event)
+        case happened.Reported():
+            record.learned = with_report(record.learned, event.report, _kind_of(record), now_s)
+        case happened.Checkpointed():
+            record.checkpoint, record.checkpoint_step = event.path, event.step
+        case _:
+            return False
+    return True
+
+
+def _wanted(record: JobRecord, event: happened.WorkersWanted, cluster: Cluster | None) -> None:
+    if event.attempt > record.attempt:  # the first of a new attempt: nothing of the last one is left
+        record.attempt, record.workers, record.next_worker = event.attempt, {}, 0
+        record.members, record.port, record.status = NOBODY, event.port, None
+        record.why, record.spoiled = "", 0
+    assert cluster is not None
+    for one in event.workers:
+        node = cluster.node_index[one["node"]]
+        record.workers[one["id"]] = Worker(
+            one["id"], record.id, event.attempt, node, int(one["mask"]), int(cluster.kind[node])
+        )
+        record.next_worker += 1
+
+
+def _closed(record: JobRecord, event: happened.AttemptClosed, now_s: float) -> None:
+    if event.attempt <= record.closed:
+        return
+    if record.speaks is None and any(
+        now_s >= worker.began_s + LISTENED_S for worker in record.workers.values()
+    ):
+        record.speaks = False
+    record.closed, record.status, record.members = event.attempt, event.status, NOBODY
+    record.failures += event.outcome == "failed"
+    record.losses += event.outcome == "lost"
+
+
+def _joined(record: JobRecord, event: happened.Joined) -> None:
+    worker = record.workers.get(event.worker)
+    if worker is None or event.number <= worker.joined:
+        return
+    first = worker.joined == 0
+    worker.joined = event.number
+    if event.number > 1 and not first and event.worker == record.members.source:
+        record.books.switches += 1
+        record.books.lost_s += 0.0 if isnan(event.lost_s) else event.lost_s
+
+
+def _kind_of(record: JobRecord) -> int:
+    """The GPU type on which rank 0 reports."""
+    for name in record.members.workers:
+        if name in record.workers:
+            return record.workers[name].kind
+    return next((worker.kind for worker in record.alive), 0)

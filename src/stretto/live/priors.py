@@ -1,0 +1,107 @@
+"""How fast a live job may be, before and after it was measured."""
+
+from functools import lru_cache
+from math import inf
+
+import numpy as np
+
+from stretto.live.records import JobRecord
+from stretto.model import (
+    NOTHING_OBSERVED,
+    UNLIMITED_GPUS,
+    Cluster,
+    MeasuredSpeeds,
+    Observations,
+    Point,
+    TrainingLimits,
+    frozen,
+    ints,
+)
+
+SCALING = 0.9  # of each doubling of GPUs, while nothing is measured; chosen
+RESTART_S = 30.0  # from being given GPUs to the first step, while nothing is measured; chosen
+SWITCH_S = 1.0  # the same for a job that has been seen to change its size in place; chosen
+REACH_GPUS = 64  # of a job whose largest batch is not known; chosen
+
+
+def prior_table(record: JobRecord, cluster: Cluster) -> MeasuredSpeeds:
+    """Speeds relative to what was asked for, by the stated speeds of types and a usual loss by scaling."""
+    job = record.job
+    reach = min(job.max_gpus if job.max_gpus < UNLIMITED_GPUS else max(4 * job.gpus, job.gpus), 4096)
+    return _prior_table(cluster, job.gpus, min(reach, int(cluster.capacity.max())))
+
+
+@lru_cache(maxsize=4096)
+def _prior_table(cluster: Cluster, asked: int, reach: int) -> MeasuredSpeeds:
+    gpus = np.arange(int(cluster.capacity.max()) + 1, dtype=np.float64)
+    useful = np.minimum(gpus, max(reach, asked))
+    with np.errstate(divide="ignore"):
+        relative = np.where(
+            gpus > 0, (useful / asked) * SCALING ** np.log2(np.maximum(useful, 1e-9) / asked), 0.0
+        )
+    speeds = np.array([gpu_type.speed for gpu_type in cluster.types])
+    per_s = frozen(speeds[:, None] * relative)
+    return MeasuredSpeeds(per_s, per_s)
+
+
+def limits_of(record: JobRecord, cluster: Cluster) -> TrainingLimits | None:
+    """The batches that a job may have, from its file and its reports; None while its batch is not known."""
+    batch, latest = record.spec.batch, record.learned.latest
+    init = int(batch.init or latest.get("init_batch") or 0)
+    if not init:
+        return None
+    most = int(batch.max or latest.get("max_batch") or init)
+    local = int(batch.per_gpu or latest.get("max_local") or max(init, most))
+    smallest = max(1, min(local, int(latest.get("min_local") or 1)))
+    switches = record.books.switches > 0
+    return _limits(
+        len(cluster.types),
+        init,
+        max(most, init),
+        smallest,
+        local,
+        SWITCH_S if switches else RESTART_S,
+        record.job.gpus_per_worker,
+        bool(latest.get("accumulates", True)),
+    )
+
+
+@lru_cache(maxsize=4096)
+def _limits(
+    types: int,
+    init: int,
+    most: int,
+    smallest: int,
+    local: int,
+    restart_s: float,
+    replica: int,
+    accumulates: bool,
+) -> TrainingLimits:
+    """Shared by equal jobs, since what is believed of a job is remembered by this object."""
+    return TrainingLimits(
+        init_batch=init,
+        max_batch=most,
+        min_local=ints([smallest] * types),
+        max_local=ints([local] * types),
+        single_per_s=np.full(types, np.nan),
+        replica_gpus=ints([replica] * types),
+        restart_s=restart_s,
+        reach_gpus=max(most // smallest, 1),
+        accumulates=accumulates,
+    )
+
+
+def observations_of(record: JobRecord, types: int) -> tuple[Observations, ...]:
+    """By GPU type, what was measured: of the job itself, else of earlier ones of its model."""
+    return _observations(record.learned.points or record.prior_points, types)
+
+
+@lru_cache(maxsize=16_384)
+def _observations(points: tuple[tuple[float, ...], ...], types: int) -> tuple[Observations, ...]:
+    found = [NOTHING_OBSERVED] * types
+    for kind, nodes, gpus, local, _, grad_s, step_s in points:
+        if 0 <= kind < types and 0 < grad_s <= step_s < inf:
+            found[int(kind)] = found[int(kind)].with_point(
+                Point(int(nodes), int(gpus), int(local), float(grad_s), float(step_s))
+            )
+    return tuple(found)

@@ -1,0 +1,349 @@
+"""Where everything stands: what folding the log gives. No clock, no I/O; the same events, the same state."""
+
+from bisect import insort
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from stretto.live import events as happened
+from stretto.live.events import Event
+from stretto.live.folding import fold_worker_event
+from stretto.live.jobfile import JobSpec
+from stretto.live.jobfile.job import spec_to_job
+from stretto.live.plans import actions_of
+from stretto.live.records import JobRecord, Life, NodeRecord
+from stretto.model import (
+    Action,
+    Allocation,
+    Cluster,
+    GpuType,
+    JobId,
+    Memory,
+    Node,
+    NodeId,
+    Placement,
+    no_placement,
+)
+from stretto.scheduler.stale import still_apply
+
+Changed = Callable[[str], None]
+
+
+@dataclass
+class Queue:
+    """A queue with its bounds."""
+
+    name: str
+    quota_gpus: int | None = None
+    borrow_gpus: int = 0
+    weight: float = 1.0
+
+
+@dataclass
+class Token:
+    """Who may come in by a token, as what."""
+
+    name: str
+    user: str
+    role: str
+    sha256: str
+
+
+@dataclass
+class State:
+    """Everything that the log says, folded. `apply` is the only way to change it."""
+
+    seq: int = 0  # of the last event
+    at_s: float = 0.0  # its time
+    unix_s: float = 0.0  # when the clock was zero
+    version: int = 0  # counts changes of membership and capacity, as snapshots do
+    configured: happened.Configured = field(default_factory=lambda: happened.Configured("fifo"))
+    types: dict[str, GpuType] = field(default_factory=dict)  # what is known of types, whether or not seen
+    nodes: list[NodeRecord] = field(default_factory=list)
+    node_index: dict[str, int] = field(default_factory=dict)
+    cluster: Cluster | None = None  # None: no node has been seen
+    placement: Placement | None = None  # what jobs are wanted to hold
+    jobs: dict[str, JobRecord] = field(default_factory=dict)  # every job, by id
+    open: list[tuple[int, str]] = field(default_factory=list)  # jobs that have not ended, by number
+    by_key: dict[str, str] = field(default_factory=dict)  # job by idempotency key, which starts with the user
+    models: dict[str, tuple[tuple[float, ...], ...]] = field(
+        default_factory=dict
+    )  # points measured, by model
+    queues: dict[str, Queue] = field(default_factory=dict)
+    tokens: dict[str, Token] = field(default_factory=dict)  # by digest
+    memory: Memory = None  # the policy's; not in the log: whoever folds a decision brings it
+    wake_s: float | None = None
+    prices: tuple[float, ...] | None = None
+    decisions: int = 0
+    dropped: int = 0  # actions that were stale when they came to be folded
+    touched: set[str] = field(default_factory=set)  # jobs that changed since somebody last took this
+
+    def apply(self, event: Event, seq: int, at_s: float) -> None:
+        """Fold one event."""
+        self.seq, self.at_s = seq, max(at_s, self.at_s)
+        fold = _FOLDS.get(type(event))
+        if fold is not None:
+            fold(self, event, self.at_s)
+            return
+        record = self.jobs.get(str(getattr(event, "job", "")))
+        if record is not None and fold_worker_event(record, event, self.at_s, self.cluster):
+            self.touched.add(record.id)
+            if isinstance(event, happened.Reported) and record.spec.model and record.learned.points:
+                self.models[record.spec.model] = record.learned.points
+
+    def open_jobs(self) -> list[JobRecord]:
+        """Jobs that have not ended, by submission."""
+        return [self.jobs[name] for _, name in self.open]
+
+    def wanted(self, job: str) -> Allocation | None:
+        """What a job is to hold."""
+        return None if self.placement is None else self.placement.get(JobId(job))
+
+    def take_touched(self) -> set[str]:
+        """Jobs that changed since this was last asked."""
+        touched, self.touched = self.touched, set()
+        return touched
+
+    def usable(self) -> "np.ndarray[Any, np.dtype[np.bool_]]":
+        """(nodes,) may hold jobs."""
+        return np.array([node.up and not node.closed for node in self.nodes], dtype=np.bool_)
+
+    # ── nodes ─────────────────────────────────────────────────────────────────────────────────────
+
+    def _rebuild_cluster(self) -> None:
+        """Nodes keep their places; types come in the order of their first node."""
+        names = list(dict.fromkeys(node.gpu_type for node in self.nodes))
+        types = tuple(self.types.get(name, GpuType(name)) for name in names)
+        nodes = tuple(
+            Node(NodeId(node.name), node.gpu_type, node.gpus, node.cpus, node.memory_gb)
+            for node in self.nodes
+        )
+        self.cluster = Cluster("live", types, nodes)
+        held = dict(self.placement.items()) if self.placement is not None else {}
+        self.placement = no_placement(self.cluster).changed(held)
+
+    def _capacity_changed(self) -> None:
+        self.version += 1
+
+    def release(self, record: JobRecord, now_s: float) -> None:
+        """A job is to hold nothing any more."""
+        if self.placement is not None and record.job.id in self.placement:
+            self.placement = self.placement.changed({record.job.id: None})
+            record.books.hold(0, now_s)
+        self.touched.add(record.id)
+
+
+def _types_seen(state: State, event: happened.TypesSeen, now_s: float) -> None:
+    for one in event.types:
+        known = dict(one)
+        known["aliases"] = tuple(known.get("aliases", ()))
+        state.types[str(one["name"])] = GpuType(**known)
+    if state.nodes:
+        state._rebuild_cluster()
+
+
+def _node_seen(state: State, event: happened.NodeSeen, now_s: float) -> None:
+    index = state.node_index.get(event.node)
+    if index is None:
+        state.node_index[event.node] = len(state.nodes)
+        state.nodes.append(NodeRecord(event.node, event.gpu_type, event.gpus))
+        index = len(state.nodes) - 1
+    node = state.nodes[index]
+    node.cpus, node.memory_gb, node.address = event.cpus, event.memory_gb, event.address
+    node.up, node.why = True, ""
+    # A node that comes back with other GPUs than it had is another node under the same name: its new GPUs
+    # are not used, since indices of GPUs would mean two things.
+    if (node.gpu_type, node.gpus) != (event.gpu_type, event.gpus):
+        node.up, node.why = False, f"came back with {event.gpus} x {event.gpu_type}"
+    elif state.cluster is None or len(state.cluster.nodes) != len(state.nodes):
+        state._rebuild_cluster()
+    state._capacity_changed()
+
+
+def _node_lost(state: State, event: happened.NodeLost, now_s: float) -> None:
+    index = state.node_index.get(event.node)
+    if index is None:
+        return
+    state.nodes[index].up, state.nodes[index].why = False, event.why
+    _vacate(state, index, now_s)
+    state._capacity_changed()
+
+
+def _node_cordoned(state: State, event: happened.NodeCordoned, now_s: float) -> None:
+    index = state.node_index.get(event.node)
+    if index is None:
+        return
+    node = state.nodes[index]
+    node.closed, node.drained, node.why = event.closed, event.closed and event.drain, event.why
+    if node.drained:
+        _vacate(state, index, now_s)
+    state._capacity_changed()
+
+
+def _vacate(state: State, index: int, now_s: float) -> None:
+    """Whoever is to hold GPUs of a node waits again; the reconciler ends what still runs."""
+    for job, allocation in list((state.placement or {}).items()):
+        if index in allocation.nodes:
+            record = state.jobs[job]
+            record.why = (
+                f"node {state.nodes[index].name} {'drained' if state.nodes[index].drained else 'lost'}"
+            )
+            state.release(record, now_s)
+
+
+# ── jobs ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _submitted(state: State, event: happened.Submitted, now_s: float) -> None:
+    if event.job in state.jobs:
+        return
+    spec = JobSpec.from_json(dict(event.spec))
+    job = spec_to_job(spec, event.job, now_s, state.cluster, state.unix_s, user=event.user)
+    number = len(state.jobs)
+    record = JobRecord(spec, job, event.user, event.key, event.secret, number)
+    record.prior_points = state.models.get(spec.model, ())
+    if spec.start_after is not None:
+        record.not_before_s = spec.start_after.seconds(now_s, state.unix_s)
+    state.jobs[event.job] = record
+    insort(state.open, (number, event.job))
+    if event.key:
+        state.by_key[f"{event.user}\0{event.key}"] = event.job
+    _membership_changed(state, record)
+
+
+def _membership_changed(state: State, record: JobRecord) -> None:
+    state.version += 1
+    state.touched.add(record.id)
+
+
+def _held(state: State, event: happened.Held, now_s: float) -> None:
+    record = state.jobs.get(event.job)
+    if record is None or record.has_ended:
+        return
+    record.held = event.held
+    if event.held:
+        state.release(record, now_s)
+    _membership_changed(state, record)
+
+
+def _scaled(state: State, event: happened.Scaled, now_s: float) -> None:
+    record = state.jobs.get(event.job)
+    if record is None or record.has_ended:
+        return
+    record.resize(event.min_gpus, event.max_gpus)
+    _membership_changed(state, record)
+
+
+def _requeued(state: State, event: happened.Requeued, now_s: float) -> None:
+    record = state.jobs.get(event.job)
+    if record is None or record.has_ended:
+        return
+    record.not_before_s, record.why = event.not_before_s, event.why
+    state.release(record, now_s)
+    _membership_changed(state, record)
+
+
+def _cancelled(state: State, event: happened.Cancelled, now_s: float) -> None:
+    record = state.jobs.get(event.job)
+    if record is None or record.has_ended or record.ending:
+        return
+    record.ending, record.why = event.state, event.why
+    state.release(record, now_s)
+    _membership_changed(state, record)
+
+
+def _ended(state: State, event: happened.Ended, now_s: float) -> None:
+    record = state.jobs.get(event.job)
+    if record is None or record.has_ended:
+        return
+    state.release(record, now_s)
+    record.state, record.ended_s = event.state, now_s
+    record.status, record.why = event.status, event.why
+    record.workers.clear()
+    state.open.remove((record.number, record.id))
+    _membership_changed(state, record)
+
+
+# ── decisions ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def _decided(state: State, event: happened.Decided, now_s: float) -> None:
+    assert state.cluster is not None
+    assert state.placement is not None
+    usable = state.usable()
+
+    def why_stale(action: Action) -> str:
+        record = state.jobs.get(action.job)
+        if record is None or record.has_ended:
+            return "the job has ended"
+        if record.ending or record.held:
+            return "the job is to end or wait"
+        if state.wanted(action.job) != action.before:
+            return "its GPUs have changed since"
+        if action.after is not None and not usable[list(action.after.nodes)].all():
+            return "a node has gone"
+        return ""
+
+    def drop(action: Action, reason: str) -> None:
+        state.dropped += 1
+
+    actions = still_apply(state.placement, actions_of(event.actions, state.cluster), why_stale, drop)
+    if actions:
+        state.placement = state.placement.changed({action.job: action.after for action in actions})
+    for action in actions:
+        record = state.jobs[action.job]
+        record.books.hold(action.after.gpus if action.after else 0, event.at_s)
+        state.touched.add(record.id)
+    state.wake_s, state.prices = event.wake_s, event.prices
+    state.decisions += 1
+
+
+def _began(state: State, event: happened.Began, now_s: float) -> None:
+    state.unix_s = event.unix_s
+
+
+def _configured(state: State, event: happened.Configured, now_s: float) -> None:
+    state.configured = event
+
+
+def _queue_set(state: State, event: happened.QueueSet, now_s: float) -> None:
+    state.queues[event.name] = Queue(event.name, event.quota_gpus, event.borrow_gpus, event.weight)
+
+
+def _token_made(state: State, event: happened.TokenMade, now_s: float) -> None:
+    state.tokens[event.sha256] = Token(event.name, event.user, event.role, event.sha256)
+
+
+def _token_revoked(state: State, event: happened.TokenRevoked, now_s: float) -> None:
+    state.tokens = {digest: token for digest, token in state.tokens.items() if token.name != event.name}
+
+
+_FOLDS: Mapping[type[Event], Callable[[State, Any, float], None]] = {
+    happened.Began: _began,
+    happened.Configured: _configured,
+    happened.TypesSeen: _types_seen,
+    happened.NodeSeen: _node_seen,
+    happened.NodeLost: _node_lost,
+    happened.NodeCordoned: _node_cordoned,
+    happened.QueueSet: _queue_set,
+    happened.TokenMade: _token_made,
+    happened.TokenRevoked: _token_revoked,
+    happened.Submitted: _submitted,
+    happened.Held: _held,
+    happened.Scaled: _scaled,
+    happened.Requeued: _requeued,
+    happened.Cancelled: _cancelled,
+    happened.Ended: _ended,
+    happened.Decided: _decided,
+}
+
+
+def workers_alive(state: State) -> int:
+    """Workers of which processes may exist."""
+    return sum(
+        worker.life is not Life.ENDED
+        for _, name in state.open
+        for worker in state.jobs[name].workers.values()
+    )
