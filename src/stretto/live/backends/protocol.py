@@ -105,7 +105,7 @@ class Backend(Protocol):
         ...
 
     async def workers(self) -> Sequence[WorkerState]:
-        """Every worker that is not forgotten, by id, as last seen; one started through us is there at once."""
+        """Every worker that is not forgotten, by id, as last seen; what we started is there at once."""
         ...
 
     async def changes(self, after: int, wait_s: float = 20.0) -> int:

@@ -1,0 +1,14 @@
+"""What runs on each node: an agent that answers over HTTP, and a keeper for each worker that outlives it.
+
+Both need the standard library only, and Linux. All that they know is in the run directories, so that either
+may die at any moment:
+
+    DIR/agent.lock  token  address.json     one agent for each state directory
+    DIR/runs/ID/start.json                  what was asked for; there before anything runs
+               /control                     a FIFO that has a reader exactly as long as the keeper lives
+               /running.json                the process, once it is known and before it does anything
+               /ended.json                  how it ended; there once no process is left
+               /log                         its standard output and error
+               /keeper.log                  what the keeper has to say, if it fails
+    DIR/forgotten/ID/                       the same, no longer listed, until the logs of the job are deleted
+"""

@@ -1,0 +1,113 @@
+"""One agent: takes its state directory, finds the workers there, and answers until it is told to end."""
+
+import argparse
+import ctypes
+import fcntl
+import os
+import secrets
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+
+from stretto.live.agent import keeper
+from stretto.live.agent.node import this_node
+from stretto.live.agent.server import Server
+from stretto.live.agent.workers import Workers
+
+TAKEN_STATUS = 3  # another agent has the state directory
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run an agent; its exit status."""
+    asked = options().parse_args(arguments)
+    try:
+        node = this_node(asked.node, asked.gpus, asked.gpu_type)
+        host, port = host_and_port(asked.listen)
+    except ValueError as failure:
+        print(failure, file=sys.stderr)
+        return 2
+    state = state_folder(asked.state)
+    lock = take(state)
+    if lock is None:
+        print(f"another agent has {state}", file=sys.stderr)
+        return TAKEN_STATUS
+    # Orphans of keepers that were killed come to us, so that none stays behind as a zombie.
+    ctypes.CDLL(None).prctl(keeper.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    instance = secrets.token_hex(6)
+    workers = Workers(state, node, instance)
+    with Server((host, port), workers, token_in(state)) as server:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, ending(server))
+        url = f"http://{host}:{server.server_port}"
+        address = {"url": url, "pid": os.getpid(), "instance": instance, "node": node.name}
+        keeper.write_durably(state / "address.json", address)
+        print(f"agent of {node.name} answers at {url}", flush=True)
+        server.serve_forever(poll_interval=0.2)
+    workers.close()
+    os.close(lock)
+    return 0
+
+
+def options() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m stretto.live.agent", description=__doc__)
+    parser.add_argument("--state", type=Path, required=True, help="a directory of its own")
+    parser.add_argument("--listen", default="127.0.0.1:0", help="address and port; port 0 takes a free one")
+    parser.add_argument("--node", default=socket.gethostname(), help="name of this machine")
+    parser.add_argument("--gpus", type=int, help="places for workers where no real GPU is meant")
+    parser.add_argument("--gpu-type", default="", help="type of the GPUs; default: as the driver names it")
+    return parser
+
+
+def host_and_port(text: str) -> tuple[str, int]:
+    """The two parts of HOST:PORT; raises ValueError."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"--listen must be HOST:PORT, got {text!r}")
+    return host, int(port)
+
+
+def state_folder(path: Path) -> Path:
+    """The agent's own directory, made readable for its user alone."""
+    for each in (path, path / "runs", path / "forgotten"):
+        each.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return path.resolve()
+
+
+def take(state: Path) -> int | None:
+    """Make the state directory ours until this process ends; None if another agent has it."""
+    lock = os.open(state / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return None
+    return lock
+
+
+def token_in(state: Path) -> str:
+    """The token that opens this agent, made at its first start and readable for its user alone."""
+    path = state / "token"
+    with suppress(FileNotFoundError):
+        return path.read_text(encoding="ascii").strip()
+    part = state / "token.part"
+    part.unlink(missing_ok=True)
+    part.touch(mode=0o600)
+    part.write_text(secrets.token_urlsafe(32), encoding="ascii")
+    part.replace(path)
+    return path.read_text(encoding="ascii")
+
+
+def ending(server: Server) -> Callable[[int, FrameType | None], None]:
+    """What to do at SIGTERM: answer no more, and leave the workers alone."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        # From another thread: `shutdown` waits for the loop that this one is in.
+        threading.Thread(target=server.shutdown, daemon=True).start()
+
+    return end

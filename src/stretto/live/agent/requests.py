@@ -1,0 +1,74 @@
+"""What an agent is asked for, checked before anything depends on it."""
+
+import re
+from typing import Any
+
+WORKER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")  # a file name, and none that is hidden
+LONGEST_GRACE_S = 7 * 86_400.0
+SIGNALS = range(1, 65)
+
+
+class Refused(Exception):
+    """A request that is not done: the HTTP status, and one line for a person."""
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+        self.why = why
+
+
+def worker_id_of(text: str) -> str:
+    """A worker's id that is safe as a file name; raises Refused."""
+    if not WORKER_ID.fullmatch(text):
+        raise Refused(
+            400, f"worker id must be 1 to 200 of A-Z a-z 0-9 . _ -, a letter or digit first, got {text!r}"
+        )
+    return text
+
+
+def start_of(body: Any, gpus: int) -> dict[str, Any]:
+    """A start in its full form, of a request for a node with so many GPUs; raises Refused."""
+    known = {"job", "gpus", "command", "env", "cwd", "grace_s"}
+    if not isinstance(body, dict):
+        raise Refused(400, f"a start must be a JSON object, got {type(body).__name__}")
+    if unknown := sorted(set(body) - known):
+        raise Refused(400, f"unknown fields {unknown}, expected {sorted(known)}")
+    start = {"job": "", "gpus": [], "env": {}, "cwd": "", "grace_s": 30.0, **body}
+    indices = start["gpus"]
+    if not isinstance(indices, list) or not all(type(index) is int for index in indices):
+        raise Refused(400, f"gpus must be a list of indices, got {indices!r}")
+    if not all(0 <= index < gpus for index in indices) or len(set(indices)) != len(indices):
+        raise Refused(400, f"gpus must be different indices below {gpus}, got {indices}")
+    command: Any = start.get("command")
+    is_list = isinstance(command, list) and command and all(is_plain(part) for part in command)
+    if not (is_list or (is_plain(command) and command.strip())):
+        raise Refused(400, f"command must be a line for the shell or a list of strings, got {command!r}")
+    env = start["env"]
+    if not isinstance(env, dict) or not all(
+        name and "=" not in name and is_plain(name) and is_plain(value) for name, value in env.items()
+    ):
+        raise Refused(400, "env must be an object of strings, without '=' in names")
+    if not (is_plain(start["job"]) and is_plain(start["cwd"])):
+        raise Refused(400, "job and cwd must be strings")
+    return {**start, "gpus": sorted(indices), "grace_s": grace_of(start)}
+
+
+def is_plain(value: Any) -> bool:
+    """Whether this is text that may be an argument of a program."""
+    return isinstance(value, str) and "\0" not in value
+
+
+def grace_of(body: dict[str, Any]) -> float:
+    """Seconds from SIGTERM to SIGKILL; raises Refused."""
+    grace_s: Any = body.get("grace_s")
+    if type(grace_s) not in (int, float) or not 0 <= grace_s <= LONGEST_GRACE_S:
+        raise Refused(400, f"grace_s must be 0 to {LONGEST_GRACE_S:.0f} seconds, got {grace_s!r}")
+    return float(grace_s)
+
+
+def signal_of(body: dict[str, Any]) -> int:
+    """The number of a signal; raises Refused."""
+    number = body.get("signal")
+    if type(number) is not int or number not in SIGNALS:
+        raise Refused(400, f"signal must be a number from 1 to 64, got {number!r}")
+    return number

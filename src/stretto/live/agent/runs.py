@@ -1,0 +1,156 @@
+"""Run directories: how a worker comes into being on disk, and what its files say about it."""
+
+import errno
+import json
+import os
+import secrets
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from stretto.live.agent import keeper
+
+KEEPER = str(Path(keeper.__file__))
+APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+NOT_YET = ".new-"  # begins the name of a directory that is not complete; no worker's id begins so
+
+
+def prepare(runs: Path, worker_id: str, start: dict[str, Any], gpu_env: dict[str, str]) -> Path:
+    """Make the directory of a worker that has not started, all of it or nothing; raises OSError."""
+    mark = secrets.token_hex(16)
+    env = {**start["env"], **gpu_env, "STRETTO_WORKER_ID": worker_id, keeper.RUN_MARK: mark}
+    made = runs / (NOT_YET + worker_id)
+    shutil.rmtree(made, ignore_errors=True)
+    made.mkdir(mode=0o700)
+    known = {"id": worker_id, "mark": mark, "asked_env": start["env"], "asked_s": time.time()}
+    keeper.write_durably(made / "start.json", {**start, **known, "env": env})
+    keeper.reserve(made / "running.json")
+    keeper.reserve(made / "ended.json")
+    os.mkfifo(made / "control", 0o600)
+    keeper.sync_directory(made)
+    run = runs / worker_id
+    made.rename(run)
+    keeper.sync_directory(runs)
+    return run
+
+
+def asked_for(started: dict[str, Any]) -> dict[str, Any]:
+    """The request that a start.json came from, to compare another one with."""
+    asked = {name: started[name] for name in ("job", "gpus", "command", "cwd", "grace_s")}
+    return {**asked, "env": started["asked_env"]}
+
+
+def spawn_keeper(run: Path) -> int:
+    """Start the keeper of a prepared run, in a session of its own; its process id.
+
+    The FIFO is open here until the keeper has it too: it has a reader from now until the keeper's end.
+    """
+    control = os.open(run / "control", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        return os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-I", "-S", KEEPER, str(run)],
+            {name: value for name, value in os.environ.items() if not name.startswith("STRETTO_")},
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, control, 0),
+                (os.POSIX_SPAWN_OPEN, 1, str(run / "keeper.log"), APPEND, 0o600),
+                (os.POSIX_SPAWN_DUP2, 1, 2),
+            ],
+            setsid=True,
+            setsigmask=[],
+        )
+    finally:
+        os.close(control)
+
+
+def give_order(run: Path, order: dict[str, Any] | None) -> bool:
+    """Hand an order, if any, to the keeper; False if there is no keeper any more."""
+    try:
+        control = os.open(run / "control", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as failure:
+        if failure.errno in (errno.ENXIO, errno.ENOENT):
+            return False
+        raise
+    try:
+        if order:
+            os.write(control, json.dumps(order).encode() + b"\n")
+    except BrokenPipeError:
+        return False
+    finally:
+        os.close(control)
+    return True
+
+
+def keeper_lives(run: Path) -> bool:
+    """Whether the FIFO has a reader, which is the keeper's doing alone and needs no process id."""
+    return give_order(run, None)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """An object that `write_durably` wrote, or None if there is none."""
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    found = json.loads(text)
+    return found if isinstance(found, dict) else None
+
+
+def last_words(run: Path) -> str:
+    """The last line that the keeper itself printed."""
+    with suppress(OSError):
+        lines = (run / "keeper.log").read_text(encoding="utf-8", errors="replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")[:300]
+    return ""
+
+
+def leftovers(mark: str, notes: dict[str, Any] | None) -> list[keeper.Process]:
+    """Processes of a run whose keeper is gone, found without it.
+
+    By the mark in their environment, by the session that the keeper opened, and by descent from either. What
+    left the session, forgot its environment and lost its parent is not found: that takes a program that tries.
+    """
+    table = list(keeper.processes())
+    roots = {each.pid for each in table if has_mark(each.pid, mark)}
+    if notes and notes["boot_id"] == keeper.boot_id():
+        # A number is not given to a new process while it names a session. So if another process has it now,
+        # nothing is left of ours.
+        number, since = notes["keeper_pid"], notes["keeper_ticks"]
+        if not any(each.pid == number and each.ticks != since for each in table):
+            roots |= {each.pid for each in table if each.session == number and each.ticks >= since}
+    roots -= {os.getpid()}
+    return [each for each in table if each.pid in roots] + keeper.descendants(roots, table)
+
+
+def has_mark(pid: int, mark: str) -> bool:
+    """Whether a process was started with the mark of a run."""
+    with suppress(OSError):
+        return f"{keeper.RUN_MARK}={mark}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return False
+
+
+KILLED = {"status": 137, "signal": 9}
+
+
+def lost_ending(run: Path, notes: dict[str, Any] | None) -> dict[str, Any]:
+    """How a worker ended whose keeper could not say it: as by SIGKILL unless its command had ended."""
+    if notes is None:
+        why = f"its keeper ended before the command began. {last_words(run)}"
+        return {**KILLED, "stopped": False, "why": why.strip(), "ended_s": time.time()}
+    rebooted = notes["boot_id"] != keeper.boot_id()
+    why = "the machine was restarted" if rebooted else f"its keeper was killed. {last_words(run)}"
+    exit_ = notes["exit"] or {**KILLED, "stopped": notes["stopping"], "why": why.strip()}
+    return {**exit_, "started_s": notes["started_s"], "ended_s": time.time(), "lasted_s": None}
+
+
+def every(folder: Path) -> Iterator[Path]:
+    """Complete run directories in a folder; removes what a start that was cut off left behind."""
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith(NOT_YET):
+            shutil.rmtree(path, ignore_errors=True)
+        elif (path / "start.json").exists():
+            yield path

@@ -1,0 +1,190 @@
+"""The agent's HTTP: JSON over one connection for each caller, opened by a bearer token.
+
+    GET    /v1/node                                   what this machine has
+    GET    /v1/workers?after=INSTANCE:VERSION&wait_s= all workers, once they differ from that version
+    PUT    /v1/workers/ID                             start; the same again changes nothing
+    POST   /v1/workers/ID/stop     {"grace_s"}        SIGTERM now, SIGKILL after the grace period
+    POST   /v1/workers/ID/signal   {"signal"}
+    GET    /v1/workers/ID/log?offset=&limit=&wait_s=  bytes; the header Stretto-Next says where to read on
+    DELETE /v1/workers/ID                             list an ended one no more
+    DELETE /v1/jobs/JOB/logs                          remove what is left of its forgotten workers
+
+Refusals are {"why"} with 400 (request), 401 (token), 404, 409 (id taken, or still running), 410 (forgotten),
+423 (GPU in use), 507 (disk).
+"""
+
+import hmac
+import json
+import socketserver
+import sys
+import time
+from dataclasses import asdict
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from stretto.live.agent import requests
+from stretto.live.agent.requests import Refused
+from stretto.live.agent.workers import Workers
+
+LONGEST_BODY_BYTES = 1 << 20
+LONGEST_PIECE_BYTES = 4 << 20
+LONGEST_WAIT_S = 60.0
+LOG_POLL_S = 0.05  # how often a log that is followed is looked at
+IDLE_S = 120.0  # after which a silent connection is closed
+
+
+class Server(ThreadingHTTPServer):
+    """Answers for one set of workers."""
+
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self, address: tuple[str, int], workers: Workers, token: str) -> None:
+        self.workers = workers
+        self.token = token
+        super().__init__(address, Handler)
+
+    def server_bind(self) -> None:
+        """Bind without asking a name server what we are called."""
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Callers that go away are no news; the rest is."""
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
+            super().handle_error(request, client_address)
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One connection."""
+
+    server: Server
+    protocol_version = "HTTP/1.1"
+    timeout = IDLE_S
+    wbufsize = 1 << 16  # head and body in one packet
+    disable_nagle_algorithm = True
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the base class names it so
+        """Say nothing of ordinary requests."""
+
+    def answer(self) -> None:
+        """Do one request."""
+        try:
+            body = self.read_body()
+            self.check_token()
+            self.route(body)
+        except Refused as refusal:
+            self.reply(refusal.status, {"why": refusal.why})
+        except OSError as failure:
+            if isinstance(failure, ConnectionError | TimeoutError):
+                raise
+            self.reply(500, {"why": f"{type(failure).__name__}: {failure}"})
+
+    do_GET = do_PUT = do_POST = do_DELETE = answer  # noqa: N815  # the base class looks for these names
+
+    def route(self, body: dict[str, Any]) -> None:
+        """Find who does it."""
+        url = urlsplit(self.path)
+        parts = [unquote(part) for part in url.path.split("/")[1:]]
+        query = {name: values[-1] for name, values in parse_qs(url.query).items()}
+        workers = self.server.workers
+        match (self.command, *parts):
+            case ("GET", "v1", "node"):
+                self.reply(200, {**asdict(workers.node), "instance": workers.instance})
+            case ("GET", "v1", "workers"):
+                wait_s = min(number_in(query, "wait_s", 0.0), LONGEST_WAIT_S)
+                self.reply(200, workers.listed(query.get("after", ""), wait_s))
+            case ("PUT", "v1", "workers", name):
+                worker_id = requests.worker_id_of(name)
+                self.reply(200, workers.start(worker_id, requests.start_of(body, workers.node.gpus)))
+            case ("POST", "v1", "workers", name, "stop"):
+                order = {"stop": requests.grace_of(body)}
+                self.reply(200, workers.order(requests.worker_id_of(name), order))
+            case ("POST", "v1", "workers", name, "signal"):
+                order = {"signal": requests.signal_of(body)}
+                self.reply(200, workers.order(requests.worker_id_of(name), order))
+            case ("GET", "v1", "workers", name, "log"):
+                self.reply_log(requests.worker_id_of(name), query)
+            case ("DELETE", "v1", "workers", name):
+                self.reply(200, workers.forget(requests.worker_id_of(name)))
+            case ("DELETE", "v1", "jobs", job, "logs"):
+                self.reply(200, {"removed": workers.delete_logs(job)})
+            case _:
+                raise Refused(404, f"no {self.command} {url.path}")
+
+    def reply_log(self, worker_id: str, query: dict[str, str]) -> None:
+        """A piece of a log, waiting for one where nothing is there yet."""
+        offset, limit = int(number_in(query, "offset", 0)), int(number_in(query, "limit", 1 << 20))
+        until = time.monotonic() + min(number_in(query, "wait_s", 0.0), LONGEST_WAIT_S)
+        while True:
+            path, worker = self.server.workers.log_of(worker_id)
+            complete = worker is None or worker.ended  # before reading: what is read after its end is all
+            offset, data, size = read_piece(path, offset, min(max(limit, 0), LONGEST_PIECE_BYTES))
+            if data or complete or time.monotonic() >= until or self.server.workers.closing:
+                break
+            time.sleep(LOG_POLL_S)
+        head = {
+            "Content-Type": "application/octet-stream",
+            "Stretto-Offset": str(offset),
+            "Stretto-Next": str(offset + len(data)),
+            "Stretto-Complete": str(int(complete and offset + len(data) >= size)),
+        }
+        self.send(200, head, data)
+
+    def read_body(self) -> dict[str, Any]:
+        """The JSON object that came with the request, empty without one; raises Refused."""
+        text = self.headers.get("Content-Length") or "0"
+        if not text.isdigit() or int(text) > LONGEST_BODY_BYTES or self.headers.get("Transfer-Encoding"):
+            self.close_connection = True  # what follows cannot be told from the next request
+            raise Refused(413, f"a body must have at most {LONGEST_BODY_BYTES} bytes and say how many")
+        data = self.rfile.read(int(text))
+        try:
+            body = json.loads(data) if data else {}
+        except ValueError as failure:
+            raise Refused(400, f"the body must be JSON: {failure}") from failure
+        if not isinstance(body, dict):
+            raise Refused(400, f"the body must be a JSON object, got {type(body).__name__}")
+        return body
+
+    def check_token(self) -> None:
+        """Refuse who does not know the token."""
+        given = self.headers.get("Authorization", "")
+        if not hmac.compare_digest(given.encode(), f"Bearer {self.server.token}".encode()):
+            raise Refused(401, "the agent's token is missing or wrong")
+
+    def reply(self, status: int, value: dict[str, Any]) -> None:
+        """Send an object."""
+        self.send(status, {"Content-Type": "application/json"}, json.dumps(value).encode())
+
+    def send(self, status: int, head: dict[str, str], data: bytes) -> None:
+        """Send bytes."""
+        self.send_response(status)
+        for name, value in head.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+def read_piece(path: Path, offset: int, limit: int) -> tuple[int, bytes, int]:
+    """Where a piece of a file begins (negative: counted from the end), its bytes, and the file's size."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            offset = max(0, size + offset) if offset < 0 else offset
+            file.seek(offset)
+            return offset, file.read(limit), size
+    except FileNotFoundError:  # nothing was written yet
+        return max(0, offset), b"", 0
+
+
+def number_in(query: dict[str, str], name: str, default: float) -> float:
+    """A finite number of a query; raises Refused."""
+    try:
+        number = float(query.get(name, default))
+        int(number)
+    except (ValueError, OverflowError):
+        raise Refused(400, f"{name} must be a number, got {query[name]!r}") from None
+    return number

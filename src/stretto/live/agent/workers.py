@@ -1,0 +1,237 @@
+"""The workers of one node: started, watched and listed from what their run directories say."""
+
+import os
+import select
+import shutil
+import signal
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stretto.live.agent import keeper, runs
+from stretto.live.agent.node import Node
+from stretto.live.agent.requests import Refused
+
+WATCH_S = 1.0  # the longest that a change goes unnoticed of which no process tells us
+HURRY_S = 0.02  # while something is about to happen
+
+
+@dataclass
+class Worker:
+    """One run directory, and what was last read from it."""
+
+    run: Path
+    started: dict[str, Any]  # start.json
+    view: dict[str, Any] = field(default_factory=dict)  # what is shown of it
+    handle: int | None = None  # pidfd of the keeper, which becomes readable when it ends
+    killed: bool = False  # what was left after its keeper's death has been looked for, and killed, before
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing of it runs any more."""
+        return self.view.get("phase") == "ended"
+
+
+class Workers:
+    """Every worker under one state directory. Safe to use from several threads."""
+
+    def __init__(self, state: Path, node: Node, instance: str) -> None:
+        self.runs, self.forgotten = state / "runs", state / "forgotten"
+        self.node = node
+        self.instance = instance  # names this life of the agent, in which `version` counts
+        self.version = 1
+        self.closing = False
+        self.lock = threading.Condition()
+        self.known = {run.name: Worker(run, started_of(run)) for run in runs.every(self.runs)}
+        self.wake, self.woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self.look()
+        self.watcher = threading.Thread(target=self.watch, name="watch", daemon=True)
+        self.watcher.start()
+
+    def start(self, worker_id: str, start: dict[str, Any]) -> dict[str, Any]:
+        """Start a worker, or show it if that was done before; raises Refused."""
+        with self.lock:
+            if worker := self.known.get(worker_id):
+                if runs.asked_for(worker.started) != start:
+                    raise Refused(409, f"worker {worker_id} was started with another request")
+                return self.shown(worker)
+            if (self.forgotten / worker_id).exists():
+                raise Refused(410, f"worker {worker_id} has ended and was forgotten; ids are not used twice")
+            for index in start["gpus"]:
+                if holder := self.holder_of(index):
+                    raise Refused(423, f"GPU {index} of {self.node.name} is in use by {holder}")
+            env = self.node.environment(start["gpus"])
+            try:
+                run = runs.prepare(self.runs, worker_id, start, env)
+            except OSError as failure:
+                raise Refused(507, f"worker {worker_id} cannot be written down: {failure}") from failure
+            worker = self.known[worker_id] = Worker(run, started_of(run))
+            try:
+                worker.handle = os.pidfd_open(runs.spawn_keeper(run))
+            except ProcessLookupError:
+                pass  # it has ended already, and was waited for
+            except OSError as failure:
+                (run / "keeper.log").write_text(f"no keeper could be started: {failure}\n", encoding="utf-8")
+            self.look_at(worker)
+            self.hurry()
+            return self.shown(worker)
+
+    def holder_of(self, gpu: int) -> str | None:
+        """The worker that has a process on a GPU, if any."""
+        going = (each for each in self.known.values() if not each.ended)
+        return next((each.run.name for each in going if gpu in each.started["gpus"]), None)
+
+    def order(self, worker_id: str, order: dict[str, Any]) -> dict[str, Any]:
+        """Hand an order to a worker's keeper, if there still is one; raises Refused."""
+        with self.lock:
+            worker = self.worker(worker_id)
+            if not worker.ended:
+                runs.give_order(worker.run, order)
+                self.hurry()
+            return self.shown(worker)
+
+    def forget(self, worker_id: str) -> dict[str, Any]:
+        """List an ended worker no more; raises Refused."""
+        with self.lock:
+            if worker := self.known.get(worker_id):
+                if not worker.ended:
+                    raise Refused(409, f"worker {worker_id} still runs")
+                worker.run.rename(self.forgotten / worker_id)
+                del self.known[worker_id]
+                self.changed()
+            elif not (self.forgotten / worker_id).exists():
+                raise Refused(404, f"no worker {worker_id}")
+            return {"instance": self.instance, "version": self.version}
+
+    def delete_logs(self, job: str) -> int:
+        """Remove all that is left of a job's forgotten workers; how many."""
+        gone = [run for run in runs.every(self.forgotten) if started_of(run)["job"] == job]
+        for run in gone:
+            shutil.rmtree(run)
+        return len(gone)
+
+    def log_of(self, worker_id: str) -> tuple[Path, Worker | None]:
+        """The file of a worker's log, and the worker itself unless it is forgotten; raises Refused."""
+        with self.lock:
+            if worker := self.known.get(worker_id):
+                return worker.run / "log", worker
+            if (self.forgotten / worker_id).exists():
+                return self.forgotten / worker_id / "log", None
+        raise Refused(404, f"no worker {worker_id}")
+
+    def listed(self, after: str, wait_s: float) -> dict[str, Any]:
+        """All workers, as soon as they differ from what they were at `after` or `wait_s` is over."""
+        with self.lock:
+            self.lock.wait_for(lambda: self.closing or after != f"{self.instance}:{self.version}", wait_s)
+            workers = [each.view for _, each in sorted(self.known.items())]
+            return {"instance": self.instance, "version": self.version, "workers": workers}
+
+    def close(self) -> None:
+        """Let go of whoever waits. Workers go on."""
+        with self.lock:
+            self.closing = True
+            self.lock.notify_all()
+        self.hurry()
+        self.watcher.join(timeout=5.0)
+
+    # What follows is called with the lock held, but for `watch` and `look`.
+
+    def worker(self, worker_id: str) -> Worker:
+        """A worker by its id; raises Refused."""
+        if worker := self.known.get(worker_id):
+            return worker
+        raise Refused(404, f"no worker {worker_id}")
+
+    def shown(self, worker: Worker) -> dict[str, Any]:
+        """One worker, and when it was so."""
+        return {"instance": self.instance, "version": self.version, "worker": worker.view}
+
+    def changed(self) -> None:
+        """Tell whoever waits."""
+        self.version += 1
+        self.lock.notify_all()
+
+    def hurry(self) -> None:
+        """Look again at once."""
+        with suppress(BlockingIOError):
+            os.write(self.woken, b"!")
+
+    def watch(self) -> None:
+        """See what becomes of the workers, as long as this agent lives."""
+        while not self.closing:
+            poll = select.poll()
+            poll.register(self.wake, select.POLLIN)
+            with self.lock:
+                going = [each for each in self.known.values() if not each.ended]
+                for worker in going:
+                    if worker.handle is not None:
+                        poll.register(worker.handle, select.POLLIN)
+            soon = any(each.killed or each.view["phase"] == "starting" for each in going)
+            if any(file == self.wake for file, _ in poll.poll(int((HURRY_S if soon else WATCH_S) * 1000))):
+                os.read(self.wake, 4096)
+            reap()
+            self.look()
+
+    def look(self) -> None:
+        """Read what the run directories of all workers say that have not ended."""
+        with self.lock:
+            for worker in self.known.values():
+                if not worker.ended:
+                    self.look_at(worker)
+
+    def look_at(self, worker: Worker) -> None:
+        """Read what one run directory says, and look for what is left where its keeper is gone."""
+        lives = runs.keeper_lives(worker.run)  # first: what is read after its end is final
+        ending = runs.read_json(worker.run / "ended.json")
+        notes = runs.read_json(worker.run / "running.json")
+        if ending is None and not lives:
+            ending = self.end_lost(worker, notes)
+        if worker.handle is None and ending is None and notes and lives:
+            with suppress(ProcessLookupError):
+                worker.handle = os.pidfd_open(notes["keeper_pid"])
+        if worker.handle is not None and (ending or not lives):
+            os.close(worker.handle)
+            worker.handle = None
+        view = view_of(worker.started, notes, ending)
+        if view != worker.view:
+            worker.view = view
+            self.changed()
+
+    def end_lost(self, worker: Worker, notes: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Kill what is left of a worker whose keeper is gone; how it ended, once nothing is."""
+        left = runs.leftovers(worker.started["mark"], notes)
+        for process in left:
+            keeper.send_to(process, signal.SIGKILL)
+        worker.killed = True
+        if left:
+            return None
+        ending = runs.lost_ending(worker.run, notes)
+        with suppress(OSError):  # then the next agent finds the same again
+            keeper.write_durably(worker.run / "ended.json", ending)
+        return ending
+
+
+def view_of(
+    started: dict[str, Any], notes: dict[str, Any] | None, ending: dict[str, Any] | None
+) -> dict[str, Any]:
+    """What is shown of a worker."""
+    notes = notes or {}
+    told = {"stopped": False, "why": "", **notes, **(notes.get("exit") or {}), **(ending or {})}
+    phase = "ended" if ending else "running" if notes else "starting"
+    view = {name: started[name] for name in ("id", "job", "gpus")}
+    shown = ("pid", "status", "signal", "stopped", "why", "started_s", "ended_s", "lasted_s")
+    return {**view, "phase": phase, **{name: told.get(name) for name in shown}}
+
+
+def started_of(run: Path) -> dict[str, Any]:
+    """What a worker was started with."""
+    return runs.read_json(run / "start.json") or {}
+
+
+def reap() -> None:
+    """Wait for children that have ended: keepers, and orphans of those that were killed."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
