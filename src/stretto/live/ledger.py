@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from stretto.live.clock import Clock
 from stretto.live.events import Event, body_of, event_of, subject_of
 from stretto.live.state import State
-from stretto.live.store import Recorded, Store, StoreError, Unrecorded
+from stretto.live.store import LogMoved, Recorded, Store, StoreError, Unrecorded
 
 MOST_TOGETHER = 2_000  # events of one transaction; chosen
 AGAIN_S = 1.0  # between attempts while the store does not answer; chosen
@@ -31,7 +31,7 @@ class Ledger:
     _there: asyncio.Event = field(default_factory=asyncio.Event)
 
     def record(self, *events: Event) -> Awaitable[int]:
-        """Durable and folded once awaited; the number of the last. The order of calls is the order of events."""
+        """Durable and folded once awaited; the number of the last. Events keep the order of the calls."""
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._waiting.append((events, future))
         self._there.set()
@@ -61,10 +61,12 @@ class Ledger:
             return
         at_s = self.clock.now_s()
         rows = [Unrecorded(at_s, type(event).__name__, subject_of(event), body_of(event)) for event in events]
-        while True:
+        numbers: Sequence[int] = ()
+        while not numbers:
             try:
-                numbers = await asyncio.to_thread(self.store.append, rows, self.state.seq)
-                break
+                numbers = await asyncio.to_thread(self._append, rows)
+            except LogMoved:
+                raise
             except StoreError:
                 self.healthy = False
                 await asyncio.sleep(AGAIN_S)
@@ -74,6 +76,17 @@ class Ledger:
         told = list(zip(numbers, events, strict=True))
         for listener in self.listeners:
             listener(told)
+
+    def _append(self, rows: Sequence[Unrecorded]) -> Sequence[int]:
+        """Append; if an earlier try reached the log although nobody said so, that one counts.
+
+        Only we write, so what follows on what we know can only be ours, and is all of it.
+        """
+        if not self.healthy:
+            there = tuple(one.seq for one in self.store.read(after=self.state.seq))
+            if there:
+                return there
+        return self.store.append(rows, self.state.seq)
 
 
 def fold(state: State, recorded: Recorded) -> Event:

@@ -1,0 +1,159 @@
+"""The channel of workers: what generation they are in, and what they report (decision 0010)."""
+
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from pydantic import BaseModel, Field
+
+from stretto.live.api.access import service_of
+from stretto.live.api.problems import Problem
+from stretto.live.events import Checkpointed, Joined, Reported, StoreOpened, WorkerReady
+from stretto.live.records import JobRecord, Worker
+from stretto.live.service import Service
+
+router = APIRouter(prefix="/api/v1/worker", tags=["worker"])
+
+LONGEST_WAIT_S = 55.0  # of a long poll; chosen: proxies give up after a minute
+Name = Annotated[str, Field(max_length=200)]
+
+
+class Said(BaseModel):
+    """What every message of a worker says."""
+
+    worker: Name
+
+
+class SaidStore(Said):
+    """Rank 0 listens."""
+
+    generation: int
+    address: Name
+
+
+class SaidJoined(Said):
+    """A worker trains in a generation."""
+
+    generation: int
+    step: int = 0
+    lost_s: float = Field(0.0, ge=0.0, allow_inf_nan=False)
+
+
+class SaidCheckpoint(Said):
+    """A checkpoint is complete."""
+
+    step: int = 0
+    path: Annotated[str, Field(max_length=4096)]
+
+
+def _worker(service: Service, request: Request, name: str) -> tuple[JobRecord, Worker]:
+    """The worker that speaks; its token must be that of its job."""
+    header = request.headers.get("authorization", "")
+    record = service.state.jobs.get(name.split(".")[0])
+    if not header.startswith("Bearer ") or not service.secrets.opens(header[7:], name.split(".")[0]):
+        raise Problem(HTTPStatus.UNAUTHORIZED, "the channel needs the token of the worker's job")
+    worker = record.workers.get(name) if record is not None else None
+    if record is None or worker is None or record.has_ended:
+        raise Problem(HTTPStatus.GONE, f"no worker {name[:80]!r} is wanted")
+    return record, worker
+
+
+@router.get("/generation", response_model=None)
+async def generation(
+    request: Request,
+    worker: Annotated[str, Query(max_length=200)],
+    service: Annotated[Service, Depends(service_of)],
+    after: int = 0,
+    wait_s: Annotated[float, Query(ge=0, allow_inf_nan=False)] = 25.0,
+    store: bool = False,
+) -> Response | dict[str, Any]:
+    """The newest generation once it is later than `after`, or once its store is known."""
+
+    def news() -> dict[str, Any] | None:
+        record, one = _worker(service, request, worker)
+        members = record.members
+        if members.number <= after and not (store and members.number == after and members.store):
+            if one.stopped and not members.number:
+                raise Problem(HTTPStatus.GONE, f"worker {worker!r} is to end")
+            return None
+        if store and not members.store and not members.leaves:
+            return None
+        return generation_json(service, record)
+
+    found = await service.wait_for(news, min(wait_s, LONGEST_WAIT_S))
+    return Response(status_code=HTTPStatus.NO_CONTENT) if found is None else found
+
+
+def generation_json(service: Service, record: JobRecord) -> dict[str, Any]:
+    """A generation as workers read it."""
+    members, nodes = record.members, service.state.nodes
+    counted: dict[int, int] = {}
+    workers = []
+    for name in members.workers:
+        one = record.workers[name]
+        local = counted.get(one.node, 0)
+        counted[one.node] = local + 1
+        workers.append(
+            {
+                "id": one.id,
+                "node": nodes[one.node].name,
+                "address": nodes[one.node].address or "127.0.0.1",
+                "local_rank": local,
+                "gpus": list(one.gpus),
+                "gpu_type": nodes[one.node].gpu_type,
+            }
+        )
+    until_s = members.at_s + record.spec.grace_period_s - service.clock.now_s()
+    return {
+        "generation": members.number,
+        "workers": workers,
+        "store": members.store or None,
+        "source": members.source or None,
+        "batch": None,
+        "until_s": max(until_s, 0.0),
+        "leave": members.leaves,
+    }
+
+
+@router.post("/ready", status_code=HTTPStatus.NO_CONTENT)
+async def ready(said: Said, request: Request, service: Annotated[Service, Depends(service_of)]) -> None:
+    """A newcomer can take part."""
+    record, worker = _worker(service, request, said.worker)
+    await service.record(WorkerReady(record.id, worker.id))
+
+
+@router.post("/store", status_code=HTTPStatus.NO_CONTENT)
+async def opened(said: SaidStore, request: Request, service: Annotated[Service, Depends(service_of)]) -> None:
+    """Rank 0 of a generation has opened its store."""
+    record, worker = _worker(service, request, said.worker)
+    members = record.members
+    if said.generation == members.number and members.workers and members.workers[0] != worker.id:
+        raise Problem(HTTPStatus.CONFLICT, f"rank 0 of generation {members.number} is {members.workers[0]}")
+    await service.record(StoreOpened(record.id, said.generation, said.address))
+
+
+@router.post("/joined", status_code=HTTPStatus.NO_CONTENT)
+async def joined(
+    said: SaidJoined, request: Request, service: Annotated[Service, Depends(service_of)]
+) -> None:
+    """A worker trains in a generation."""
+    record, worker = _worker(service, request, said.worker)
+    await service.record(Joined(record.id, worker.id, said.generation, said.step, said.lost_s))
+
+
+@router.post("/report", status_code=HTTPStatus.NO_CONTENT)
+async def report(
+    said: dict[str, Any], request: Request, service: Annotated[Service, Depends(service_of)]
+) -> None:
+    """What rank 0 says of the training."""
+    record, _ = _worker(service, request, str(said.get("worker", "")))
+    await service.record(Reported(record.id, service.checked_report(said)))
+
+
+@router.post("/checkpoint", status_code=HTTPStatus.NO_CONTENT)
+async def checkpoint(
+    said: SaidCheckpoint, request: Request, service: Annotated[Service, Depends(service_of)]
+) -> None:
+    """A checkpoint is complete."""
+    record, _ = _worker(service, request, said.worker)
+    await service.record(Checkpointed(record.id, said.step, said.path))

@@ -1,0 +1,136 @@
+"""When the policy is asked, and what becomes of its answer."""
+
+import asyncio
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from stretto.live.clock import Clock
+from stretto.live.eligible import next_change_s
+from stretto.live.events import Decided, Event
+from stretto.live.ledger import Ledger
+from stretto.live.observe import Observer
+from stretto.live.plans import actions_json
+from stretto.live.triggers import trigger_of
+from stretto.model import Plan, Snapshot, Trigger, digest
+from stretto.scheduler.round import Scheduler, decide
+
+AT_MOST_EVERY_S = 0.2  # of wall time between two decisions; chosen: what comes together is decided together
+
+
+@dataclass
+class Decider:
+    """Asks the scheduler when its triggers, its rounds or its own wish say so; one decision at a time.
+
+    eager: a policy of rounds is asked at arrivals and completions too, so that nobody waits for a round while
+    GPUs are idle.
+    """
+
+    ledger: Ledger
+    scheduler: Scheduler
+    clock: Clock
+    eager: bool = True
+    latest: Plan | None = None
+    latest_snapshot: Snapshot | None = None
+    took_ms: list[float] = field(default_factory=list)
+    _due: set[Trigger] = field(default_factory=set)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _next_round_s: float = 0.0
+    _changed: bool = True
+
+    def __post_init__(self) -> None:
+        """Listen to what happens."""
+        self.observer = Observer(self.scheduler.policy.views)
+        on = self.scheduler.policy.triggers.on
+        self._on = on | {Trigger.ARRIVAL, Trigger.COMPLETION, Trigger.CAPACITY} if self.eager else on
+        self.ledger.listeners.append(self.heard)
+
+    def heard(self, told: Sequence[tuple[int, Event]]) -> None:
+        """Note what happened."""
+        for _, event in told:
+            trigger = trigger_of(event)
+            if trigger is None:
+                continue
+            self._changed = True
+            if trigger in self._on:
+                self._due.add(trigger)
+                self._wake.set()
+
+    async def decide_for_ever(self) -> None:
+        """Ask whenever it is time, until cancelled."""
+        self._due.add(Trigger.CAPACITY)  # a service that has just started looks at what it finds
+        while True:
+            await self._wait()
+            if self._due and self.ledger.state.cluster is not None:
+                await self.decide_now()
+                await asyncio.sleep(AT_MOST_EVERY_S)
+
+    async def decide_now(self) -> None:
+        """One decision: observed, made beside the loop, recorded, and thereby wanted."""
+        state = self.ledger.state
+        due, self._due = frozenset(self._due), set()
+        if Trigger.ROUND in due:
+            self._changed = False
+        now_s, seen = self.clock.now_s(), state.seq
+        snapshot = self.observer.observe(state, now_s, due)
+        began = time.perf_counter()
+        plan = await asyncio.to_thread(decide, snapshot, self.scheduler)
+        took_ms = (time.perf_counter() - began) * 1e3
+        await self.ledger.record(decided(snapshot, plan, seen, took_ms))
+        state.memory = plan.memory
+        self.latest, self.latest_snapshot = plan, snapshot
+        self.took_ms = [*self.took_ms[-999:], took_ms]
+
+    async def _wait(self) -> None:
+        """Until something is due."""
+        while True:
+            now_s = self.clock.now_s()
+            at_s = self._next_s(now_s)
+            if at_s <= now_s:
+                self._note_times(now_s)
+            if self._due:
+                return
+            self._wake.clear()
+            try:
+                wait_s = None if math.isinf(at_s) else max(self.clock.wall_s(at_s - now_s), 0.0)
+                async with asyncio.timeout(wait_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                self._note_times(max(self.clock.now_s(), at_s))
+
+    def _next_s(self, now_s: float) -> float:
+        state, triggers = self.ledger.state, self.scheduler.policy.triggers
+        times = [next_change_s(state, now_s)]
+        if state.wake_s is not None:
+            times.append(state.wake_s)
+        if triggers.round_s is not None and state.open and (self._changed or not triggers.when_changed):
+            times.append(self._next_round_s)
+        return min(times)
+
+    def _note_times(self, now_s: float) -> None:
+        """What the clock alone makes due."""
+        state, triggers = self.ledger.state, self.scheduler.policy.triggers
+        if state.wake_s is not None and state.wake_s <= now_s:
+            state.wake_s = None
+            self._due.add(Trigger.WAKE)
+        if triggers.round_s is not None and self._next_round_s <= now_s:
+            self._next_round_s = (math.floor(now_s / triggers.round_s) + 1) * triggers.round_s
+            self._due.add(Trigger.ROUND)
+        if not self._due:  # somebody's time to start has come
+            self._due.add(Trigger.ARRIVAL)
+
+
+def decided(snapshot: Snapshot, plan: Plan, seen: int, took_ms: float) -> Decided:
+    """The event of a decision."""
+    return Decided(
+        seen=seen,
+        at_s=snapshot.now_s,
+        due=tuple(sorted(trigger.value for trigger in snapshot.due)),
+        actions=tuple(actions_json(plan.actions, snapshot.cluster)),
+        wake_s=plan.wake_s if plan.wake_s is not None and plan.wake_s > snapshot.now_s else None,
+        memory=digest(plan.memory),
+        prices=None if plan.prices is None else tuple(float(price) for price in plan.prices),
+        gap=plan.gap,
+        took_ms=round(took_ms, 3),
+    )

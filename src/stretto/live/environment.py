@@ -1,0 +1,98 @@
+"""What a worker finds in its environment, and the command that it runs (docs: jobs)."""
+
+import hashlib
+import hmac
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+
+from stretto.live.backends.protocol import WorkerStart
+from stretto.live.records import JobRecord, Worker
+from stretto.live.state import State
+
+FIRST_PORT, PORTS = (
+    20_000,
+    12_000,
+)  # where rank 0 of scripts without the SDK listens; chosen: below ephemeral ones
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """What the service tells workers so that they can find it, and the key that their tokens are made of."""
+
+    url: str
+    key: bytes
+    checkpoints: Path
+    workdirs: Path
+
+    def token(self, job: str) -> str:
+        """The token that opens the channel of one job's workers; it is nowhere kept."""
+        return hmac.new(self.key, f"worker:{job}".encode(), hashlib.sha256).hexdigest()
+
+    def opens(self, token: str, job: str) -> bool:
+        """Whether a token is that of a job."""
+        return hmac.compare_digest(token, self.token(job))
+
+
+def start_of(state: State, record: JobRecord, worker: Worker, secrets: Secrets) -> WorkerStart:
+    """The worker as the backend is to start it."""
+    spec = record.spec
+    peers = [one for one in record.workers.values() if one.joined or one.id == worker.id] or [worker]
+    if record.members.number == 0:
+        peers = list(record.workers.values())
+    rank = next((index for index, one in enumerate(peers) if one.id == worker.id), 0)
+    on_node = [one for one in peers if one.node == worker.node]
+    local = next((index for index, one in enumerate(on_node) if one.id == worker.id), 0)
+    nodes = list(dict.fromkeys(one.node for one in peers))
+    attempt = record.attempt
+    checkpoints = Path(spec.checkpoint.dir) if spec.checkpoint and spec.checkpoint.dir else Path(record.id)
+    env = {
+        **spec.envs,
+        "RANK": str(rank),
+        "LOCAL_RANK": str(local),
+        "WORLD_SIZE": str(len(peers)),
+        "LOCAL_WORLD_SIZE": str(len(on_node)),
+        "GROUP_RANK": str(nodes.index(worker.node)),
+        "GROUP_WORLD_SIZE": str(len(nodes)),
+        "ROLE_RANK": str(rank),
+        "ROLE_WORLD_SIZE": str(len(peers)),
+        "MASTER_ADDR": state.nodes[peers[0].node].address or "127.0.0.1",
+        "MASTER_PORT": str(FIRST_PORT + zlib.crc32(f"{record.id}.{attempt}".encode()) % PORTS),
+        "TORCHELASTIC_RUN_ID": record.id,
+        "TORCHELASTIC_RESTART_COUNT": str(max(attempt - 1, 0)),
+        "TORCHELASTIC_MAX_RESTARTS": str(spec.restart.max),
+        "STRETTO_JOB_ID": record.id,
+        "STRETTO_JOB_NAME": spec.name,
+        "STRETTO_WORKER_ID": worker.id,
+        "STRETTO_GENERATION": str(record.members.number + 1),
+        "STRETTO_URL": secrets.url,
+        "STRETTO_TOKEN": secrets.token(record.id),
+        "STRETTO_CHECKPOINT_DIR": str(secrets.checkpoints / checkpoints),
+        "STRETTO_GPU_TYPE": state.nodes[worker.node].gpu_type,
+        "STRETTO_NODE": state.nodes[worker.node].name,
+        "STRETTO_NODE_ADDRESS": state.nodes[worker.node].address or "127.0.0.1",
+        "STRETTO_RESTARTS": str(max(attempt - 1, 0)),
+        "STRETTO_GRACE_S": f"{spec.grace_period_s:g}",
+        "PYTHONUNBUFFERED": "1",
+    }
+    return WorkerStart(
+        id=worker.id,
+        job=record.id,
+        node=state.nodes[worker.node].name,
+        gpus=worker.gpus,
+        command=("/bin/sh", "-c", _script(record, worker)),
+        env=env,
+        cwd=str(secrets.workdirs / spec.workdir) if spec.workdir else "",
+        grace_s=spec.grace_period_s,
+    )
+
+
+def _script(record: JobRecord, worker: Worker) -> str:
+    """What the shell runs: the setup, once on every node of an attempt, then the command."""
+    run = record.spec.run
+    if not record.spec.setup:
+        return run
+    mark = f"${{TMPDIR:-/tmp}}/stretto-setup-{quote(record.id)}.{record.attempt}"
+    once = f"[ -e {mark}.done ] || {{ {record.spec.setup}\n}} && touch {mark}.done"
+    return f"(flock 9; {once}) 9>{mark} || exit\n{run}"

@@ -1,0 +1,144 @@
+"""Where a job stands, in the words that people and their tools see."""
+
+from enum import StrEnum
+from math import isnan
+from typing import Any
+
+from stretto.live.eligible import Reason, why_not_yet
+from stretto.live.records import JobRecord, Life
+from stretto.live.state import State
+from stretto.model import Plan, Snapshot, Why
+
+
+class JobState(StrEnum):
+    """States of a job."""
+
+    PENDING = "PENDING"
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    RESIZING = "RESIZING"
+    PREEMPTING = "PREEMPTING"
+    SUSPENDED = "SUSPENDED"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    TIMEOUT = "TIMEOUT"
+    NODE_FAIL = "NODE_FAIL"
+
+
+def state_of(state: State, record: JobRecord) -> JobState:
+    """The state of a job."""
+    if record.has_ended:
+        return JobState(record.state)
+    wanted = state.wanted(record.id)
+    alive = record.alive
+    if not alive:
+        if record.held:
+            return JobState.SUSPENDED if record.attempt else JobState.PENDING
+        return JobState.STARTING if wanted is not None else JobState.PENDING
+    if wanted is None or record.ending or all(worker.stopped for worker in alive):
+        return JobState.PREEMPTING
+    if any(worker.life is Life.WANTED for worker in alive) and not record.members.number:
+        return JobState.STARTING
+    holding = {(worker.node, worker.mask) for worker in alive if not worker.stopped}
+    members = record.members
+    settled = all(record.workers[name].joined >= members.number for name in members.workers)
+    if members.number == 0:
+        return JobState.STARTING if record.speaks and not settled else JobState.RUNNING
+    in_place = settled and sum(gpus.bit_count() for _, gpus in holding) == wanted.gpus
+    return JobState.RUNNING if in_place and len(holding) == len(members.workers) else JobState.RESIZING
+
+
+def reason_of(
+    state: State, record: JobRecord, now_s: float, plan: Plan | None, snapshot: Snapshot | None
+) -> tuple[str, str]:
+    """(machine-readable reason, evidence in words) for which a job does not run; ("", "") where it does."""
+    if record.has_ended or state.wanted(record.id) is not None:
+        return "", record.why
+    first = why_not_yet(state, record, now_s)
+    if first is not Reason.NONE:
+        return first.value, _evidence(record, first, now_s)
+    if plan is not None and snapshot is not None:
+        rows = {name: row for row, name in enumerate(snapshot.jobs.ids)} if len(snapshot.jobs) < 64 else None
+        row = rows.get(record.job.id) if rows is not None else _row(snapshot, record)
+        if row is not None:
+            why = plan.why.of(row)
+            return why.name if why is not Why.RUNS else "STARTING_SOON", plan.why.evidence.get(row, "")
+    return "NOT_CONSIDERED", "no decision has seen it yet"
+
+
+def _row(snapshot: Snapshot, record: JobRecord) -> int | None:
+    try:
+        return snapshot.jobs.ids.index(record.job.id)
+    except ValueError:
+        return None
+
+
+def _evidence(record: JobRecord, reason: Reason, now_s: float) -> str:
+    if reason is Reason.NOT_BEFORE:
+        wait = f"{max(record.not_before_s - now_s, 0.0):.0f} s from now"
+        return f"{record.why}; tried again {wait}" if record.why else wait
+    if reason in (Reason.DEPENDENCY, Reason.NEVER):
+        return "after " + ", ".join(one.job for one in record.spec.depends_on)
+    return record.why
+
+
+def described(
+    state: State,
+    record: JobRecord,
+    now_s: float,
+    plan: Plan | None = None,
+    snapshot: Snapshot | None = None,
+) -> dict[str, Any]:
+    """A job for people and programs."""
+    reason, evidence = reason_of(state, record, now_s, plan, snapshot)
+    wanted = state.wanted(record.id)
+    books, latest = record.books, record.learned.latest
+    since_s = now_s - books.held_since_s if books.held_gpus else 0.0
+    return {
+        "id": record.id,
+        "name": record.spec.name,
+        "user": record.user,
+        "queue": record.spec.queue,
+        "kind": record.spec.kind.value,
+        "state": state_of(state, record).value,
+        "reason": reason,
+        "evidence": evidence,
+        "gpus": 0 if wanted is None else wanted.gpus,
+        "gpus_asked": record.job.gpus,
+        "gpus_min": record.job.min_gpus,
+        "gpus_max": record.job.max_gpus,
+        "gpu_type": "" if wanted is None or state.cluster is None else state.cluster.type_names[wanted.kind],
+        "nodes": {}
+        if wanted is None
+        else {
+            state.nodes[node].name: mask.bit_count()
+            for node, mask in zip(wanted.nodes, wanted.masks, strict=True)
+        },
+        "training_gpus": sum(
+            record.workers[name].mask.bit_count() for name in record.members.workers if name in record.workers
+        ),
+        "attempt": record.attempt,
+        "generation": record.members.number,
+        "submitted_s": record.job.submitted_s,
+        "started_s": _number(books.first_start_s),
+        "ended_s": _number(record.ended_s),
+        "running_s": books.executed_s + since_s,
+        "gpu_s": books.attained_gpu_s + books.held_gpus * since_s,
+        "restarts": max(books.starts - 1, 0),
+        "failures": record.failures,
+        "resizes": books.resizes,
+        "switches": books.switches,
+        "lost_s": round(books.lost_s, 3),
+        "status": record.status,
+        "checkpoint": record.checkpoint,
+        "progress": {
+            key: latest[key]
+            for key in ("step", "epoch", "loss", "metric", "batch", "left_s", "samples")
+            if key in latest
+        },
+    }
+
+
+def _number(value: float) -> float | None:
+    return None if isnan(value) else value

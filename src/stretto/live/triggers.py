@@ -1,0 +1,29 @@
+"""Which events are reasons to ask a policy."""
+
+from collections.abc import Mapping
+
+from stretto.live import events as happened
+from stretto.live.events import Event
+from stretto.model import Trigger
+
+_TRIGGERS: Mapping[type[Event], Trigger] = {
+    happened.Submitted: Trigger.ARRIVAL,
+    happened.Requeued: Trigger.ARRIVAL,
+    happened.Scaled: Trigger.ARRIVAL,
+    happened.Ended: Trigger.COMPLETION,
+    happened.Cancelled: Trigger.COMPLETION,
+    happened.AttemptClosed: Trigger.COMPLETION,
+    happened.NodeSeen: Trigger.CAPACITY,
+    happened.NodeLost: Trigger.CAPACITY,
+    happened.NodeCordoned: Trigger.CAPACITY,
+    happened.TypesSeen: Trigger.CAPACITY,
+}
+
+
+def trigger_of(event: Event) -> Trigger | None:
+    """The trigger that an event pulls; None for one that changes nothing for a policy."""
+    if isinstance(event, happened.Held):
+        return Trigger.COMPLETION if event.held else Trigger.ARRIVAL
+    if isinstance(event, happened.Reported) and event.report.get("epoch_end"):
+        return Trigger.EPOCH_END
+    return _TRIGGERS.get(type(event))
