@@ -62,11 +62,31 @@ def test_what_the_text_says_of_queuing_are_limits() -> None:
     assert f"{gpu_s / span_s / 640:.1f} times 640 GPUs" in demand
 
 
+def test_gpus_at_once_are_those_of_jobs_that_overlap() -> None:
+    jobs = cornucopia._whole(cornucopia._trace(MADE))
+    nobody = np.zeros(len(jobs.jobs), dtype=np.bool_)
+    assert cornucopia._most_at_once(jobs, nobody) == 0
+    everybody = ~nobody
+    starts_s = np.array([job.submitted_s for job in jobs.jobs])
+    ends_s = starts_s + cornucopia._durations_s(jobs)
+    gpus = np.array([job.gpus for job in jobs.jobs])
+    most = max(int(gpus[(starts_s <= at) & (ends_s > at)].sum()) for at in starts_s)
+    assert cornucopia._most_at_once(jobs, everybody) == most
+
+
 def test_inflation_is_completion_time_over_the_duration_on_what_was_asked_for() -> None:
     values = ours(figure6(MADE))
     for gpus in CLUSTERS:
         assert (values[f"{gpus} GPUs: srtf", "avg_jct_inflation"] or 0.0) >= 1.0 - 1e-9
         assert f"{gpus} GPUs: cornucopia, RTTF x 2" in {name for name, _ in values}
+    for metric, of in (("avg_jct_reduction", "avg_jct_h"), ("inflation_reduction", "avg_jct_inflation")):
+        less = [
+            1.0
+            - (values[f"{gpus} GPUs: cornucopia", of] or 0.0) / (values[f"{gpus} GPUs: tiresias", of] or 1.0)
+            for gpus in CLUSTERS
+        ]
+        assert values["cornucopia, largest reduction", metric] == pytest.approx(max(less))
+        assert values["cornucopia, smallest reduction", metric] == pytest.approx(min(less))
 
 
 def test_labels_and_elasticity_vary_over_the_papers_shares() -> None:

@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -6,6 +7,7 @@ import pytest
 from stretto.experiments import unisched
 from stretto.experiments.published import EXPERIMENTS
 from stretto.experiments.reproduction import Made, Request
+from stretto.experiments.spec import RunSpec
 from stretto.experiments.unisched import (
     figure6,
     figure6_density,
@@ -15,6 +17,7 @@ from stretto.experiments.unisched import (
     figure12,
     miss_rate,
 )
+from stretto.sim.result import Result
 
 MADE = Request(data=None, scale=0.0, workers=1)
 
@@ -93,6 +96,29 @@ def test_chronus_is_run_with_each_of_unischeds_parts() -> None:
     names = {name for name, _ in ours(figure12(MADE))}
     variants = ("unisched", "chronus", "chronus + estimator", "chronus + selector")
     assert {f"H_MIX1: {variant}" for variant in variants} <= names
+
+
+def test_chronus_and_its_selector_profile_on_equally_many_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[RunSpec] = []
+
+    def run(request: Request, cases: Sequence[unisched.Case]) -> dict[unisched.Case, Result]:
+        asked.extend(unisched._spec(request, case) for case in cases)
+        return {}
+
+    monkeypatch.setattr(unisched, "_run", run)
+    figure12(MADE)
+    aside = {
+        int(spec.settings.get("policy.profiling_gpus", 0))
+        + 8 * int(spec.settings.get("policy.profile_nodes", 0))
+        for spec in asked
+        if spec.policy == "chronus" or spec.settings.get("policy.profiling") == "static"
+    }
+    assert aside == {unisched.CHRONUS_PROFILES_ON}
+
+
+def test_only_a_part_of_the_arrivals_says_that_it_fills_nothing() -> None:
+    said = {scale: unisched._notes(replace(MADE, scale=scale)) for scale in (0.1, 1.0)}
+    assert len(said[0.1]) == len(said[1.0]) + 1
 
 
 def test_the_miss_rate_is_one_minus_the_mean_share_of_rewards() -> None:
