@@ -18,8 +18,11 @@ from stretto.live.jobfile.parts import (
     Worth,
 )
 from stretto.live.jobfile.spec import JobSpec
+from stretto.live.jobfile.submission import MOST_BYTES, read_submission
+from stretto.live.jobfile.to_job import permitted_gpus, spec_to_job
 
 __all__ = [
+    "MOST_BYTES",
     "Accelerators",
     "After",
     "Array",
@@ -36,4 +39,7 @@ __all__ = [
     "Stop",
     "When",
     "Worth",
+    "permitted_gpus",
+    "read_submission",
+    "spec_to_job",
 ]

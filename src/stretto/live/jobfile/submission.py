@@ -1,0 +1,71 @@
+"""Whatever somebody submits: which kind of file it is, and what job it describes."""
+
+import os
+import re
+import stat
+from pathlib import Path
+
+from stretto.live.jobfile.checks import NAME
+from stretto.live.jobfile.entry import Entry
+from stretto.live.jobfile.kubeflow import is_kubernetes, spec_of_manifest
+from stretto.live.jobfile.skypilot import is_skypilot, spec_of_task
+from stretto.live.jobfile.slurm_script import spec_of_script
+from stretto.live.jobfile.spec import JobSpec
+from stretto.live.jobfile.stretto_file import spec_of
+from stretto.live.jobfile.tree import Section, kind_of, read_tree
+from stretto.model import InputError
+
+MOST_BYTES = 1 << 20  # a job file is written by hand; data belongs elsewhere
+
+SCRIPT = re.compile(
+    r"#!|#SBATCH\b|(?:[^\S\n]*(?:#[^\n]*)?\n)*#SBATCH\b"
+)  # SBATCH before anything but comments
+
+
+def read_submission(source: Path | str, where: str = "job file") -> tuple[JobSpec, tuple[str, ...]]:
+    """The job in a file (a Path) or a text (a str), and what of it means nothing here.
+
+    A job file of ours, a batch script with `#SBATCH` lines, a task of SkyPilot, or a TrainJob or PyTorchJob
+    of Kubeflow, told apart by what is in it. where: what messages call a text. Raises InputError.
+    """
+    default_name = "job"
+    if isinstance(source, Path):
+        where = str(source)
+        stem = source.name.split(".")[0]
+        default_name = stem if NAME.fullmatch(stem) else default_name
+        text = _text_of(source)
+    else:
+        text = source
+        if len(text) > MOST_BYTES or len(text.encode(errors="replace")) > MOST_BYTES:
+            raise InputError(f"{where}: expected at most {MOST_BYTES} bytes")
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n")
+    if SCRIPT.match(text):
+        return spec_of_script(text, where, default_name)
+    tree = read_tree(text, where)
+    if not isinstance(tree, Section):
+        raise InputError(f"{where}: expected keys and values, got {kind_of(tree)}")
+    entry = Entry(where, tree)
+    if is_kubernetes(tree):
+        return spec_of_manifest(entry, default_name)
+    if is_skypilot(tree):
+        return spec_of_task(entry, default_name)
+    return spec_of(entry, default_name), ()
+
+
+def _text_of(path: Path) -> str:
+    """The text of a plain file, of which never more is read than may be there."""
+    try:
+        # Without waiting: a pipe that nobody writes to would keep us.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise InputError(f"{path}: expected a file")
+            content = file.read(MOST_BYTES + 1)
+    except (OSError, ValueError) as error:  # ValueError: a path with NUL
+        said = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"{path}: cannot be read: {said}") from None
+    if len(content) > MOST_BYTES:
+        raise InputError(f"{path}: expected at most {MOST_BYTES} bytes")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: expected UTF-8 text: {error.reason} at byte {error.start}") from None
