@@ -11,7 +11,7 @@ from stretto.live import events as happened
 from stretto.live.events import Event
 from stretto.live.folding import fold_worker_event
 from stretto.live.jobfile import JobSpec
-from stretto.live.jobfile.job import spec_to_job
+from stretto.live.jobfile.to_job import spec_to_job
 from stretto.live.plans import actions_of
 from stretto.live.records import JobRecord, Life, NodeRecord
 from stretto.model import (
@@ -200,7 +200,8 @@ def _submitted(state: State, event: happened.Submitted, now_s: float) -> None:
     if event.job in state.jobs:
         return
     spec = JobSpec.from_json(dict(event.spec))
-    job = spec_to_job(spec, event.job, now_s, state.cluster, state.unix_s, user=event.user)
+    assert state.cluster is not None
+    job = spec_to_job(spec, event.job, now_s, state.cluster, user=event.user, epoch_s=state.unix_s)
     number = len(state.jobs)
     record = JobRecord(spec, job, event.user, event.key, event.secret, number)
     record.prior_points = state.models.get(spec.model, ())

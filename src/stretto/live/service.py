@@ -1,0 +1,174 @@
+"""The parts of a running service, and what its interfaces ask of it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from math import isfinite
+from typing import Any, TypeVar
+
+from stretto.live.backends.protocol import Backend
+from stretto.live.clock import Clock
+from stretto.live.deciding import Decider
+from stretto.live.driving import Driver
+from stretto.live.environment import Secrets
+from stretto.live.events import Cancelled, Event, Submitted
+from stretto.live.jobfile import JobSpec
+from stretto.live.jobfile.to_job import spec_to_job
+from stretto.live.ledger import Ledger
+from stretto.live.records import JobRecord
+from stretto.live.standing import described
+from stretto.live.state import State
+from stretto.model import InputError
+
+Found = TypeVar("Found")
+
+LARGEST_REPORT = 64  # keys of a report; chosen
+CHECK_TIMES_S = 1.0  # between two looks at who has run for too long; chosen
+
+
+@dataclass
+class Service:
+    """Everything that runs, behind the few things that can be asked of it."""
+
+    ledger: Ledger
+    decider: Decider
+    driver: Driver
+    backend: Backend
+    clock: Clock
+    secrets: Secrets
+    open_on_loopback: bool = False
+    failed: BaseException | None = None
+    _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+    _submitting: dict[str, str] = field(default_factory=dict)  # keys whose submission is on its way
+
+    def __post_init__(self) -> None:
+        """Listen to what happens, for those who wait."""
+        self.ledger.listeners.append(self._heard)
+
+    @property
+    def state(self) -> State:
+        """Where everything stands."""
+        return self.ledger.state
+
+    async def run(self) -> None:
+        """Everything at once, until cancelled; the first part that fails ends the others."""
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self.backend.close)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.ledger.write_for_ever())
+                await self.driver.look()
+                group.create_task(self.driver.follow_for_ever())
+                group.create_task(self.driver.reconcile_for_ever())
+                group.create_task(self.decider.decide_for_ever())
+                group.create_task(self._watch_times())
+
+    async def record(self, *events: Event) -> None:
+        """Durable and folded when awaited."""
+        await self.ledger.record(*events)
+
+    def _heard(self, told: Sequence[tuple[int, Event]]) -> None:
+        self._task = asyncio.ensure_future(self._tell())
+
+    async def _tell(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def wait_for(self, look: Callable[[], Found | None], wait_s: float) -> Found | None:
+        """What `look` finds, now or once something has happened; None after `wait_s` of wall time."""
+        found = look()
+        if found is not None or wait_s <= 0:
+            return found
+        try:
+            async with asyncio.timeout(wait_s), self._changed:
+                while found is None:
+                    await self._changed.wait()
+                    found = look()
+        except TimeoutError:
+            return None
+        return found
+
+    # ── jobs ──────────────────────────────────────────────────────────────────────────────────────
+
+    async def submit(self, spec: JobSpec, user: str, key: str = "") -> list[str]:
+        """The ids of the jobs that are ours now, one, or those of an array. Raises InputError.
+
+        A key that its owner has used before gives the jobs of that time.
+        """
+        mark = f"{user}\0{key}"
+        while key and mark in self._submitting:
+            await asyncio.sleep(0.01)
+        if key and mark in self.state.by_key:
+            return [self.state.by_key[mark]]
+        if self.state.cluster is None:
+            raise InputError("no node has shown itself yet: nothing can be submitted")
+        spec_to_job(spec, "new", self.clock.now_s(), self.state.cluster, user=user, epoch_s=self.state.unix_s)
+        name = self._next_id()
+        if key:
+            self._submitting[mark] = name
+        try:
+            await self.record(Submitted(name, spec.to_json(), user, key))
+        finally:
+            self._submitting.pop(mark, None)
+        return [name]
+
+    def _next_id(self) -> str:
+        """A number that no job has, nor one whose submission is on its way."""
+        self._last_id = max(getattr(self, "_last_id", 0), len(self.state.jobs)) + 1
+        while str(self._last_id) in self.state.jobs:
+            self._last_id += 1
+        return str(self._last_id)
+
+    async def history(
+        self, job: str, after: int, follow: bool, tick_s: float
+    ) -> AsyncIterator[tuple[int, float, str, dict[str, Any]]]:
+        """(number, time, kind, body) of what has happened to a job; kind "" every `tick_s` of silence."""
+        while True:
+            read = partial(self.ledger.store.read, after=after, subject=job)
+            for one in await asyncio.to_thread(lambda: list(read())):
+                after = one.seq
+                yield one.seq, one.at_s, one.kind, one.body
+            if not follow or self.state.jobs[job].has_ended:
+                return
+            seen = self.state.seq
+            news = await self.wait_for(lambda: True if self.state.seq > seen else None, tick_s)  # noqa: B023
+            if news is None:
+                yield after, self.clock.now_s(), "", {}
+
+    def described(self, record: JobRecord) -> dict[str, Any]:
+        """A job for people and programs."""
+        return described(
+            self.state, record, self.clock.now_s(), self.decider.latest, self.decider.latest_snapshot
+        )
+
+    def checked_report(self, said: Mapping[str, Any]) -> dict[str, Any]:
+        """A report without what is no number, text or short list; raises InputError for one too large."""
+        if len(said) > LARGEST_REPORT:
+            raise InputError(f"a report must have at most {LARGEST_REPORT} entries, got {len(said)}")
+        return {str(key): value for key, value in said.items() if key != "worker" and _plain(value)}
+
+    async def _watch_times(self) -> None:
+        """End jobs that have run longer than they may."""
+        while True:
+            now_s = self.clock.now_s()
+            for record in self.state.open_jobs():
+                most_s, books = record.spec.max_time_s, record.books
+                if most_s is None or record.ending or not books.held_gpus:
+                    continue
+                if books.executed_s + now_s - books.held_since_s >= most_s:
+                    await self.record(Cancelled(record.id, f"ran for {most_s:g} s", "TIMEOUT"))
+            await asyncio.sleep(self.clock.wall_s(CHECK_TIMES_S))
+
+
+def _plain(value: Any, depth: int = 3) -> bool:
+    """JSON of bounded size whose numbers are finite."""
+    if value is None or isinstance(value, bool | str):
+        return not isinstance(value, str) or len(value) <= 1024
+    if isinstance(value, int | float):
+        return isfinite(value)
+    if depth and isinstance(value, list):
+        return len(value) <= 4096 and all(_plain(one, depth - 1) for one in value)
+    if depth and isinstance(value, dict):
+        return len(value) <= 64 and all(_plain(one, depth - 1) for one in value.values())
+    return False
