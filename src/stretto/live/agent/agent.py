@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -82,12 +83,15 @@ def state_folder(path: Path) -> Path:
 def take(state: Path) -> int | None:
     """Make the state directory ours until this process ends; None if another agent has it."""
     lock = os.open(state / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        return None
-    return lock
+    for _ in range(20):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.02)  # who only looks whether somebody has it, has it for a moment
+        else:
+            return lock
+    os.close(lock)
+    return None
 
 
 def token_in(state: Path) -> str:

@@ -111,8 +111,8 @@ def last_words(run: Path) -> str:
 def leftovers(mark: str, notes: dict[str, Any] | None) -> list[keeper.Process]:
     """Processes of a run whose keeper is gone, found without it.
 
-    By the mark in their environment, by the session that the keeper opened, and by descent from either. What
-    left the session, forgot its environment and lost its parent is not found: that takes a program that tries.
+    By the mark in their environment, by the session that the keeper opened, and by descent from either.
+    What left the session, forgot its environment and lost its parent is not found: few programs do all that.
     """
     table = list(keeper.processes())
     roots = {each.pid for each in table if has_mark(each.pid, mark)}

@@ -20,8 +20,12 @@ class BackendUnreachable(StrettoError):
     """The node did not answer. What was asked may have happened or not; asking again does no harm."""
 
 
+class NotNow(BackendUnreachable):
+    """The node answers but cannot do it yet: a GPU is still in use, or its disk is full. Ask again later."""
+
+
 class StartRefused(StrettoError):
-    """A worker was not started and will not be: a GPU is in use, the id is taken, or the request is wrong."""
+    """A worker was not started and never will be: the id is taken or was used, or the request is wrong."""
 
 
 class NoSuchWorker(StrettoError):
@@ -116,7 +120,7 @@ class Backend(Protocol):
         ...
 
     async def start(self, worker: WorkerStart) -> WorkerState:
-        """Start a worker unless it was started before; raises StartRefused."""
+        """Start a worker unless it was started before; raises StartRefused, NotNow if a GPU is in use."""
         ...
 
     async def stop(self, worker_id: str, grace_s: float) -> None:

@@ -1,0 +1,264 @@
+"""One agent as a backend sees it: where it is, what it last said, and how it is asked."""
+
+import fcntl
+import json
+import os
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import httpx
+
+from stretto.live.backends.protocol import BackendUnreachable, NodeState, NotNow, WorkerState
+from stretto.model.errors import InputError
+
+ANSWER_S = 10.0  # the longest that an agent may think about what it can do at once; chosen
+RELAUNCH_S = 1.0  # between attempts to start an agent of our own; chosen
+
+
+@dataclass(frozen=True)
+class OwnAgent:
+    """An agent of this machine that we start if nobody has, with its state directory."""
+
+    node: str
+    state: Path
+    gpus: int | None = None  # None: the real ones
+    gpu_type: str = ""
+    listen: str = "127.0.0.1:0"
+
+
+@dataclass(frozen=True)
+class RemoteAgent:
+    """An agent that somebody else starts."""
+
+    node: str
+    url: str
+    token: str
+
+
+@dataclass
+class Link:
+    """What is known of one agent and its workers, and the way to ask it."""
+
+    agent: OwnAgent | RemoteAgent
+    client: httpx.AsyncClient
+    down_after_s: float
+    node: NodeState = field(init=False)
+    workers: dict[str, WorkerState] = field(default_factory=dict)  # that are not forgotten, by id
+    instance: str = ""  # the life of the agent in which `version` counts
+    version: int = 0  # of the listing that `workers` came from
+    floor: int = 0  # older listings lack what was asked of the agent since
+    heard_s: float = field(default_factory=time.monotonic)  # when it last answered
+    launched_s: float = float("-inf")
+    child: int = 0  # an agent that we started, to be waited for
+
+    def __post_init__(self) -> None:
+        """Begin without having heard anything."""
+        gpus = self.agent.gpus if isinstance(self.agent, OwnAgent) else None
+        gpu_type = self.agent.gpu_type if isinstance(self.agent, OwnAgent) else ""
+        self.node = NodeState(self.agent.node, gpu_type, gpus or 0, up=False, why="has not answered yet")
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: dict[str, Any] | None = None,
+        answer_s: float = ANSWER_S,
+        **query: Any,
+    ) -> httpx.Response:
+        """An answer below 500; raises BackendUnreachable."""
+        url, token = self.address()
+        try:
+            answer = await self.client.request(
+                method,
+                url + path,
+                json=body,
+                params=query,
+                headers={"Authorization": f"Bearer {token}"},
+                timeout=answer_s,
+            )
+        except httpx.TransportError as failure:
+            said = str(failure) or type(failure).__name__
+            raise BackendUnreachable(f"node {self.agent.node}: {said}") from failure
+        if answer.status_code in (423, 507):
+            raise NotNow(why_of(answer))
+        if answer.status_code == 401 or answer.status_code >= 500:
+            raise BackendUnreachable(f"node {self.agent.node}: {why_of(answer)}")
+        return answer
+
+    def address(self) -> tuple[str, str]:
+        """URL and token; raises BackendUnreachable where an agent of our own does not run."""
+        if isinstance(self.agent, RemoteAgent):
+            return self.agent.url.rstrip("/"), self.agent.token
+        if not is_taken(self.agent.state):  # or the token would go to whoever has its port now
+            said = last_words(self.agent)
+            raise BackendUnreachable(f"node {self.agent.node}: its agent does not run. {said}".strip())
+        try:
+            address = json.loads((self.agent.state / "address.json").read_text(encoding="utf-8"))
+            return address["url"], (self.agent.state / "token").read_text(encoding="ascii").strip()
+        except (OSError, ValueError) as failure:
+            raise BackendUnreachable(f"node {self.agent.node}: its agent has no address yet") from failure
+
+    async def listen(self) -> bool:
+        """Wait for the next listing; whether anything changed. Raises BackendUnreachable, or InputError."""
+        wait_s = min(20.0, self.down_after_s / 2) if self.node.up else 0.0
+        answer_s = wait_s + min(ANSWER_S, self.down_after_s / 2)
+        after = f"{self.instance}:{self.version}"
+        answer = await self.ask("GET", "/v1/workers", answer_s=answer_s, after=after, wait_s=wait_s)
+        said = self.said(answer)
+        new = said["instance"] != self.instance
+        node = await self.described() if new or not self.node.up else self.node
+        self.heard_s = time.monotonic()
+        if not new and said["version"] < self.floor:
+            return False
+        workers = {each["id"]: state_of(self.agent.node, each) for each in said["workers"]}
+        changed = (node, workers) != (self.node, self.workers)
+        self.node, self.workers = node, workers
+        self.instance, self.version = said["instance"], said["version"]
+        self.floor = self.version
+        return changed
+
+    async def described(self) -> NodeState:
+        """The node as its agent describes it; raises BackendUnreachable, or InputError for another one."""
+        answer = await self.ask("GET", "/v1/node")
+        said = self.said(answer)
+        asked = self.agent
+        if said["name"] != asked.node:
+            raise InputError(
+                f"agent at {self.address()[0]}: node must be {asked.node!r}, got {said['name']!r}"
+            )
+        if isinstance(asked, OwnAgent):
+            for name, want in (("gpus", asked.gpus), ("gpu_type", asked.gpu_type)):
+                if want and said[name] != want:
+                    raise InputError(
+                        f"the agent of {asked.node} that runs in {asked.state} has {name} {said[name]!r}, "
+                        f"expected {want!r}; end it first"
+                    )
+        return NodeState(
+            name=said["name"],
+            gpu_type=said["gpu_type"],
+            gpus=said["gpus"],
+            cpus=said["cpus"],
+            memory_gb=said["memory_gb"],
+            address=urlsplit(self.address()[0]).hostname or "",
+        )
+
+    def said(self, answer: httpx.Response) -> dict[str, Any]:
+        """The object of an answer; raises BackendUnreachable if somebody else answered."""
+        try:
+            found = answer.json()
+        except ValueError:
+            found = None
+        if not isinstance(found, dict) or (answer.status_code == 200 and "why" in found):
+            raise BackendUnreachable(f"node {self.agent.node}: what answers is no agent of ours")
+        return found
+
+    def learn(self, said: dict[str, Any]) -> bool:
+        """Take in one worker from the answer to a command; whether that is news."""
+        worker = state_of(self.agent.node, said["worker"])
+        if said["instance"] == self.instance:
+            if said["version"] < self.version:
+                return False
+            self.floor = max(self.floor, said["version"])
+        changed = self.workers.get(worker.id) != worker
+        self.workers[worker.id] = worker
+        return changed
+
+    def unlearn(self, worker_id: str, said: dict[str, Any]) -> bool:
+        """Take in that a worker is forgotten; whether that is news."""
+        if said["instance"] == self.instance:
+            self.floor = max(self.floor, said["version"])
+        return self.workers.pop(worker_id, None) is not None
+
+    def note_silence(self, why: str) -> bool:
+        """Take in that the agent did not answer; whether the node counts as down from now on."""
+        if self.node.up and time.monotonic() - self.heard_s < self.down_after_s:
+            return False
+        known, self.node = self.node, replace(self.node, up=False, why=why)
+        return self.node != known
+
+    def shown(self) -> list[WorkerState]:
+        """Workers as they are known: of a node that is down, not whether they still run."""
+        if self.node.up:
+            return list(self.workers.values())
+        return [replace(each, phase="unknown") if each.holds_gpus else each for each in self.workers.values()]
+
+    def launch(self) -> None:
+        """Start an agent of our own if none has its state directory."""
+        if self.child:
+            with suppress(ChildProcessError):
+                if os.waitpid(self.child, os.WNOHANG)[0] == 0:
+                    return  # still coming up, or ending
+            self.child = 0
+        due = time.monotonic() - self.launched_s > RELAUNCH_S
+        if isinstance(self.agent, OwnAgent) and due and not is_taken(self.agent.state):
+            self.launched_s = time.monotonic()
+            self.child = start_agent(self.agent)
+
+
+def state_of(node: str, said: dict[str, Any]) -> WorkerState:
+    """A worker as its agent shows it."""
+    known = {name: value for name, value in said.items() if name in WorkerState.__dataclass_fields__}
+    return WorkerState(**{**known, "node": node, "gpus": tuple(said["gpus"])})
+
+
+def path_of(worker_id: str, action: str = "") -> str:
+    """Where an agent answers about a worker."""
+    return f"/v1/workers/{quote(worker_id, safe='')}{action}"
+
+
+def why_of(answer: httpx.Response) -> str:
+    """What an agent says of a refusal."""
+    try:
+        return str(answer.json()["why"])
+    except (ValueError, KeyError, TypeError):
+        return f"HTTP status {answer.status_code}"
+
+
+def is_taken(state: Path) -> bool:
+    """Whether an agent has a state directory, answering or not."""
+    try:
+        lock = os.open(state / "agent.lock", os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
+def start_agent(agent: OwnAgent) -> int:
+    """Start an agent that outlives this process; its process id."""
+    agent.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    command = [sys.executable, "-P", "-m", "stretto.live.agent", "--state", str(agent.state.resolve())]
+    command += ["--node", agent.node, "--listen", agent.listen, "--gpu-type", agent.gpu_type]
+    if agent.gpus is not None:
+        command += ["--gpus", str(agent.gpus)]
+    append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    return os.posix_spawn(
+        sys.executable,
+        command,
+        {name: value for name, value in os.environ.items() if not name.startswith("STRETTO_")},
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, str(agent.state / "agent.log"), append, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+        setsigmask=[],
+    )
+
+
+def last_words(agent: OwnAgent) -> str:
+    """The last line that an agent of our own printed."""
+    with suppress(OSError):
+        lines = (agent.state / "agent.log").read_text(encoding="utf-8", errors="replace").splitlines()
+        return next((line for line in reversed(lines) if line.strip()), "")
+    return ""
