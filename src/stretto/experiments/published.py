@@ -10,30 +10,34 @@ from stretto.model.spelling import did_you_mean
 EXPERIMENTS: Mapping[str, Experiment] = {
     one.name: one
     for one in (
-        Experiment("cornucopia-fig4", "Cornucopia, figures 4 and 5", "chronus", cornucopia.figure4),
-        Experiment("cornucopia-fig6", "Cornucopia, figure 6", "chronus", cornucopia.figure6),
-        Experiment("cornucopia-fig9", "Cornucopia, figure 9", "chronus", cornucopia.figure9),
-        Experiment("cornucopia-fig10", "Cornucopia, figure 10", "chronus", cornucopia.figure10),
-        Experiment("lyra-table5", "Lyra (EuroSys 2023), table 5", "inference", lyra.table5),
-        Experiment("lyra-table6", "Lyra (EuroSys 2023), table 6", "inference", lyra.table6),
-        Experiment("lyra-table9", "Lyra (EuroSys 2023), table 9", "inference", lyra.table9),
+        Experiment(
+            "cornucopia-fig4", "Cornucopia, figures 4 and 5", "chronus", cornucopia.figure4, 18, "12 min"
+        ),
+        Experiment("cornucopia-fig6", "Cornucopia, figure 6", "chronus", cornucopia.figure6, 24, "19 min"),
+        Experiment("cornucopia-fig9", "Cornucopia, figure 9", "chronus", cornucopia.figure9, 12),
+        Experiment("cornucopia-fig10", "Cornucopia, figure 10", "chronus", cornucopia.figure10, 12),
+        Experiment("lyra-table5", "Lyra (EuroSys 2023), table 5", "inference", lyra.table5, 16, "12 min"),
+        Experiment("lyra-table6", "Lyra (EuroSys 2023), table 6", "inference", lyra.table6, 6, "5 min"),
+        Experiment("lyra-table9", "Lyra (EuroSys 2023), table 9", "inference", lyra.table9, 5, "3 min"),
         Experiment("lyra-fig10", "Lyra (EuroSys 2023), figure 10", "inference", lyra.figure10),
         Experiment("lyra-fig13", "Lyra (EuroSys 2023), figure 13", "inference", lyra.figure13),
         Experiment("lyra-fig14", "Lyra (EuroSys 2023), figures 14 and 15", "inference", lyra.figure14),
         Experiment("ones-fig15", "ONES (SC 2021), figure 15 and table 4", "", ones.figure15),
         Experiment("ones-fig17", "ONES (SC 2021), figure 17", "", ones.figure17),
         Experiment("sia-table3", "Sia (SOSP 2023), table 3", "sia", sia.table3, 36),
-        Experiment("sia-table4", "Sia (SOSP 2023), table 4", "sia", sia.table4, 25),
+        Experiment("sia-table4", "Sia (SOSP 2023), table 4", "sia", sia.table4, 25, "6 min"),
         Experiment("sia-fairness", "Sia (SOSP 2023), section 5.5", "sia", sia.fairness, 20),
         Experiment("sia-scaling", "Sia (SOSP 2023), section 5.6, figure 9", "sia", sia.scaling, 6),
-        Experiment("unisched-fig6", "UniSched (TPDS 2024), figures 6a and 6b", "chronus", unisched.figure6),
         Experiment(
-            "unisched-fig6cd", "UniSched (TPDS 2024), figures 6c and 6d", "", unisched.figure6_density
+            "unisched-fig6", "UniSched (TPDS 2024), figures 6a and 6b", "chronus", unisched.figure6, 84
         ),
-        Experiment("unisched-fig9", "UniSched (TPDS 2024), figure 9", "chronus", unisched.figure9),
-        Experiment("unisched-fig10", "UniSched (TPDS 2024), figure 10", "chronus", unisched.figure10),
-        Experiment("unisched-fig11", "UniSched (TPDS 2024), figure 11", "", unisched.figure11),
-        Experiment("unisched-fig12", "UniSched (TPDS 2024), figure 12", "chronus", unisched.figure12),
+        Experiment(
+            "unisched-fig6cd", "UniSched (TPDS 2024), figures 6c and 6d", "", unisched.figure6_density, 35
+        ),
+        Experiment("unisched-fig9", "UniSched (TPDS 2024), figure 9", "chronus", unisched.figure9, 62),
+        Experiment("unisched-fig10", "UniSched (TPDS 2024), figure 10", "chronus", unisched.figure10, 23),
+        Experiment("unisched-fig11", "UniSched (TPDS 2024), figure 11", "", unisched.figure11, 10),
+        Experiment("unisched-fig12", "UniSched (TPDS 2024), figure 12", "chronus", unisched.figure12, 16),
     )
 }
 
