@@ -17,7 +17,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         Experiment("cornucopia-fig9", "Cornucopia, figure 9", "chronus", cornucopia.figure9, 12),
         Experiment("cornucopia-fig10", "Cornucopia, figure 10", "chronus", cornucopia.figure10, 12),
         Experiment("lyra-table5", "Lyra (EuroSys 2023), table 5", "inference", lyra.table5, 16, "12 min"),
-        Experiment("lyra-table6", "Lyra (EuroSys 2023), table 6", "inference", lyra.table6, 6, "5 min"),
+        Experiment("lyra-table6", "Lyra (EuroSys 2023), table 6", "inference", lyra.table6, 6, "6 min"),
         Experiment("lyra-table9", "Lyra (EuroSys 2023), table 9", "inference", lyra.table9, 5, "3 min"),
         Experiment("lyra-fig10", "Lyra (EuroSys 2023), figure 10", "inference", lyra.figure10),
         Experiment("lyra-fig13", "Lyra (EuroSys 2023), figure 13", "inference", lyra.figure13),
