@@ -166,6 +166,8 @@ def _resources(options: Mapping[str, str], where: str, warnings: list[str]) -> R
     nodes = _nodes(options, where, warnings)
     per_node = _count(options, "ntasks-per-node", where, 0)
     tasks = _count(options, "ntasks", where, per_node * nodes or nodes)
+    gpu_type, gpus = _gres(options, where, warnings)
+    gpus *= nodes
     if "gpus" in options:
         gpu_type, gpus = _typed(options, "gpus", where)
     elif "gpus-per-node" in options:
@@ -174,9 +176,6 @@ def _resources(options: Mapping[str, str], where: str, warnings: list[str]) -> R
     elif "gpus-per-task" in options:
         gpu_type, gpus = _typed(options, "gpus-per-task", where)
         gpus *= tasks
-    else:
-        gpu_type, gpus = _gres(options, where, warnings)
-        gpus *= nodes
     if gpus == 0:
         warnings.append("no GPUs asked for: it gets one")
         gpus = tasks = 1

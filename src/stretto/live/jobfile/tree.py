@@ -85,7 +85,7 @@ def _built(events: Iterator[Any], where: str) -> Tree:
             done = anchors[event.anchor]
         elif isinstance(event, yaml.ScalarEvent):
             _check_tag(event.tag, at)
-            plain = event.implicit[0] and event.style is None
+            plain = event.implicit[0] and not event.style
             done = (None if plain and event.value in EMPTY else event.value), 1
             if event.anchor:
                 anchors[event.anchor] = done

@@ -1,0 +1,204 @@
+"""Whatever is thrown at it, a submission is a job or one line; and soon."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stretto.live.jobfile import MOST_BYTES, JobSpec, read_submission, tree
+from stretto.live.jobfile.stretto_file import BATCH, ELASTIC, KEYS, RESOURCES, STOP
+from stretto.model import InputError
+
+SOON_S = 5.0  # far above what is needed, far below what a trap would take
+
+
+def understood_or_refused(text: str) -> None:
+    said = ""
+    try:
+        spec, warnings = read_submission(text)
+    except InputError as error:
+        said = str(error)
+    if said:
+        assert len(said.splitlines()) == 1
+        assert len(said) < 1_000
+        return
+    assert JobSpec.from_json(spec.to_json()) == spec
+    assert all("\n" not in warning for warning in warnings)
+
+
+WORDS = (
+    *(*KEYS, *RESOURCES, *ELASTIC, *BATCH, *STOP, "by", "worth", "job", "when", "url", "on", "num_nodes"),
+    *("apiVersion", "kind", "spec", "kubeflow.org/v1", "PyTorchJob", "TrainJob", "pytorchReplicaSpecs"),
+    *("Master", "trainer", "command", "containers", "template", "env", "any_of", "A100:8", "4h", "1e400"),
+    *("-1", "0", "9" * 30, "2030-01-31T18:00:00Z", "0001-01-01T00:00:00+14:00", "1-3%2", "~", "<<"),
+    *("\x00", "\ud800", "é漢", "nan", "!!int", "*a", "&a"),
+)
+SCALARS = (
+    st.sampled_from(WORDS) | st.text(max_size=8) | st.integers() | st.floats() | st.none() | st.booleans()
+)
+TREES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(WORDS), inner, max_size=5),
+    max_leaves=25,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(document=st.dictionaries(st.sampled_from(WORDS), TREES, max_size=8))
+def test_any_document_is_understood_or_refused(document: dict[str, object]) -> None:
+    understood_or_refused(yaml.safe_dump({"run": "x"} | document, allow_unicode=True))
+
+
+@settings(max_examples=300, deadline=None)
+@given(text=st.text() | st.text(st.sampled_from("ab:-?[]{}&*!|>'\"%@`#,<~ \n\t0"), max_size=60))
+def test_any_text_is_understood_or_refused(text: str) -> None:
+    understood_or_refused(text)
+    understood_or_refused(f"run: x\nname: {text}")
+
+
+OPTIONS = st.sampled_from(
+    (
+        *(
+            "-G",
+            "-N",
+            "-n",
+            "-t",
+            "-p",
+            "-a",
+            "-d",
+            "-b",
+            "-c",
+            "-D",
+            "-J",
+            "-H",
+            "--x",
+            "--requeue",
+            "--gres",
+        ),
+        *(
+            "--gres=gpu:",
+            "--gpus=",
+            "--time=",
+            "--array=",
+            "--dependency=",
+            "--begin=",
+            "--signal=",
+            "--mem=",
+        ),
+    )
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(parts=st.lists(st.tuples(OPTIONS, st.text(max_size=8) | st.sampled_from(WORDS)), max_size=4))
+def test_any_batch_script_is_understood_or_refused(parts: list[tuple[str, str]]) -> None:
+    header = "".join(f"#SBATCH {option}{value}\n" for option, value in parts)
+    understood_or_refused(f"#!/bin/sh\n{header}true\n")
+
+
+def bomb(levels: int, each: int = 9) -> str:
+    inside = (f"  a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * each)}]" for level in range(1, levels))
+    return "\n".join(["run: x", "labels:", "  a0: &a0 [x]", *inside])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param(bomb(12), "at most 50000 values, aliases counted in full", id="aliases of aliases"),
+        pytest.param("run: x\nenvs: " + "[" * 100_000, "at most 40 levels", id="deep lists"),
+        pytest.param("run: x\nenvs: " + "{a: " * 100_000, "at most 40 levels", id="deep keys"),
+        pytest.param("- " * 100_000, "at most 40 levels", id="deep dashes"),
+        pytest.param("run: x\nenvs: [" + "1," * 500_000 + "]", "at most 50000 values", id="many values"),
+        pytest.param("run: x\npriority: " + "9" * 1_000_000, "must be a whole number", id="a long number"),
+        pytest.param("run: x\ndeadline: " + "1s" * 500_000, "deadline must be", id="a long duration"),
+        pytest.param("run: x\narray: " + "1-9999," * 100_000, "array must be", id="many ranges"),
+        pytest.param("run: x\narray: 0-999999999", "array must be", id="a wide range"),
+        pytest.param("#SBATCH " + "a" * 1_000_000, "at most 4096 characters", id="a long option"),
+        pytest.param("\n" * 1_000_000, "got nothing", id="empty lines"),
+        pytest.param("'" * 1_000_000, "job file", id="quotes"),
+    ],
+)
+def test_a_trap_is_refused_soon(text: str, said: str) -> None:
+    began_s = time.perf_counter()
+    with pytest.raises(InputError, match=said):
+        read_submission(text)
+    assert time.perf_counter() - began_s < SOON_S
+
+
+def test_a_long_script_is_read_soon() -> None:
+    began_s = time.perf_counter()
+    spec, _ = read_submission("#!/bin/bash\n" + "\n" * 500_000 + "python x\n" + " " * 500_000)
+    assert spec.run.startswith("#!/bin/bash")
+    assert time.perf_counter() - began_s < SOON_S
+
+
+def test_a_hundred_megabytes_are_refused_without_being_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("it was parsed")
+
+    monkeypatch.setattr("stretto.live.jobfile.tree.yaml.parse", never)
+    path = tmp_path / "large.yaml"
+    with path.open("wb") as file:
+        file.write(b"run: x\n")
+        file.truncate(100 << 20)
+    began_s = time.perf_counter()
+    with pytest.raises(InputError, match=f"expected at most {MOST_BYTES} bytes"):
+        read_submission(path)
+    assert time.perf_counter() - began_s < SOON_S / 5
+    with pytest.raises(InputError, match="bytes"):
+        read_submission("run: x # " + "é" * (MOST_BYTES // 2))
+
+
+def test_a_file_as_large_as_may_be_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "train.job.yaml"
+    path.write_text("run: x\n#".ljust(MOST_BYTES, "#"))
+    assert read_submission(path)[0] == JobSpec(run="x", name="train")
+
+
+@pytest.mark.parametrize(
+    ("name", "job"),
+    [("bert.yaml", "bert"), ("a b.yaml", "job"), (".yaml", "job"), ("run.sh", "run")],
+)
+def test_a_job_without_a_name_is_called_after_its_file(tmp_path: Path, name: str, job: str) -> None:
+    (tmp_path / name).write_text("run: x")
+    assert read_submission(tmp_path / name)[0].name == job
+
+
+def test_marks_of_other_editors_do_no_harm() -> None:
+    assert read_submission("\ufeffrun: x\r\nname: y\r\n")[0] == JobSpec(run="x", name="y")
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [("nothing", "No such file"), ("folder", "expected a file|Is a directory"), ("pipe", "expected a file"),
+     ("latin", "expected UTF-8 text"), ("nul", "cannot be read")],
+)  # fmt: skip
+def test_what_is_no_text_file_is_refused(tmp_path: Path, made: str, said: str) -> None:
+    path = tmp_path / made
+    if made == "folder":
+        path.mkdir()
+    elif made == "pipe":
+        os.mkfifo(path)
+    elif made == "latin":
+        path.write_bytes(b"run: \xe9")
+    elif made == "nul":
+        path = tmp_path / "a\0b"
+    with pytest.raises(InputError, match=said):
+        read_submission(path)
+
+
+def test_without_the_fast_parser_the_same_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "run: x\nname: ~\nenvs: &e {A: '~', B: }\nlabels: {<<: *e}\nresources: {accelerators: [A100:8]}\n"
+    fast = read_submission(text)
+    monkeypatch.setattr(tree, "PARSER", yaml.Loader)
+    assert read_submission(text) == fast
+    assert fast[0].envs == {"A": "~", "B": ""}
+    for wrong in (bomb(12), "run: x\nenvs: " + "[" * 500, "x: *y", "a: b: c"):
+        with pytest.raises(InputError):
+            read_submission(wrong)
