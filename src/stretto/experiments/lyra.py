@@ -74,7 +74,7 @@ def table5(request: Request) -> Made:
     notes = [
         f"{EIGHTH}: an eighth of cluster and trace, {GENERATIONS} generations, beside FIFO on the same",
         "6: jobs on lent servers keep their progress, since those longer than a night would never end",
-        "6: fungible jobs need more than inference at 65 % leaves (figure 1); by row 1 it is at 35 %",
+        "6: fungible jobs need more than inference at 65 % leaves (figure 1); by the paper's row 1, at 35 %",
         "queuing falls mostly by the order of launches, since large jobs of the made trace are short: see "
         "docs/decisions/0006-lyra.md",
         "12 and 14: what a recorded job gains by its batch size is that of its model in the catalogue, no "
