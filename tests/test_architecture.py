@@ -32,6 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "settings": {"model"},
     "testing": {"model", "solve", "estimate", "policies", "place", "scheduler"},
     "sdk": {"model"},
+    "client": {"model"},
 }
 MAY_IMPORT["live"] = {*MAY_IMPORT} - {"testing", "report"}
 MAY_IMPORT["experiments"] = {*MAY_IMPORT} - {"testing", "live", "sdk"}

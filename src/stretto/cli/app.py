@@ -8,7 +8,7 @@ from typing import NoReturn
 import typer
 
 from stretto import __version__
-from stretto.cli import bench, clusters, compare, options, policies, reproduce, simulate, traces
+from stretto.cli import bench, clusters, compare, jobs, options, policies, reproduce, serve, simulate, traces
 from stretto.cli.printing import say, show_json
 from stretto.model.errors import InputError, StrettoError
 
@@ -30,6 +30,11 @@ app.command()(simulate.simulate)
 app.command()(compare.compare)
 app.command()(reproduce.reproduce)
 app.command()(policies.policies)
+app.command()(serve.serve)
+app.command()(jobs.submit)
+app.command("list")(jobs.list_jobs)
+for verb in (jobs.describe, jobs.logs, jobs.cancel, jobs.hold, jobs.release, jobs.requeue, jobs.scale):
+    app.command()(verb)
 app.add_typer(clusters.app, name="clusters")
 app.add_typer(traces.app, name="traces")
 app.add_typer(bench.app, name="bench")

@@ -20,6 +20,7 @@ from stretto.live.ledger import Ledger
 from stretto.live.records import JobRecord
 from stretto.live.standing import described
 from stretto.live.state import State
+from stretto.live.store import Recorded
 from stretto.model import InputError
 
 Found = TypeVar("Found")
@@ -125,16 +126,21 @@ class Service:
     ) -> AsyncIterator[tuple[int, float, str, dict[str, Any]]]:
         """(number, time, kind, body) of what has happened to a job; kind "" every `tick_s` of silence."""
         while True:
-            read = partial(self.ledger.store.read, after=after, subject=job)
-            for one in await asyncio.to_thread(lambda: list(read())):
+            for one in await asyncio.to_thread(self._read, job, after):
                 after = one.seq
                 yield one.seq, one.at_s, one.kind, one.body
             if not follow or self.state.jobs[job].has_ended:
                 return
             seen = self.state.seq
-            news = await self.wait_for(lambda: True if self.state.seq > seen else None, tick_s)  # noqa: B023
+            news = await self.wait_for(partial(self._moved, seen), tick_s)
             if news is None:
                 yield after, self.clock.now_s(), "", {}
+
+    def _moved(self, seen: int) -> bool | None:
+        return True if self.state.seq > seen else None
+
+    def _read(self, job: str, after: int) -> list[Recorded]:
+        return list(self.ledger.store.read(after=after, subject=job))
 
     def described(self, record: JobRecord) -> dict[str, Any]:
         """A job for people and programs."""

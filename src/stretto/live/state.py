@@ -306,7 +306,7 @@ def _began(state: State, event: happened.Began, now_s: float) -> None:
 
 
 def _configured(state: State, event: happened.Configured, now_s: float) -> None:
-    state.configured = event
+    state.configured, state.memory = event, None
 
 
 def _queue_set(state: State, event: happened.QueueSet, now_s: float) -> None:

@@ -4,9 +4,10 @@ import os
 import select
 import shutil
 import signal
+import sys
 import threading
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,14 @@ class Worker:
 
     run: Path
     started: dict[str, Any]  # start.json
-    view: dict[str, Any] = field(default_factory=dict)  # what is shown of it
+    view: dict[str, Any]  # what is shown of it
     handle: int | None = None  # pidfd of the keeper, which becomes readable when it ends
     killed: bool = False  # what was left after its keeper's death has been looked for, and killed, before
 
     @property
     def ended(self) -> bool:
         """Whether nothing of it runs any more."""
-        return self.view.get("phase") == "ended"
+        return self.view["phase"] == "ended"
 
 
 class Workers:
@@ -44,7 +45,7 @@ class Workers:
         self.version = 1
         self.closing = False
         self.lock = threading.Condition()
-        self.known = {run.name: Worker(run, started_of(run)) for run in runs.every(self.runs)}
+        self.known = {run.name: worker_in(run) for run in runs.every(self.runs)}
         self.wake, self.woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self.look()
         self.watcher = threading.Thread(target=self.watch, name="watch", daemon=True)
@@ -67,7 +68,7 @@ class Workers:
                 run = runs.prepare(self.runs, worker_id, start, env)
             except OSError as failure:
                 raise Refused(507, f"worker {worker_id} cannot be written down: {failure}") from failure
-            worker = self.known[worker_id] = Worker(run, started_of(run))
+            worker = self.known[worker_id] = worker_in(run)
             try:
                 worker.handle = os.pidfd_open(runs.spawn_keeper(run))
             except ProcessLookupError:
@@ -179,7 +180,10 @@ class Workers:
         with self.lock:
             for worker in self.known.values():
                 if not worker.ended:
-                    self.look_at(worker)
+                    try:
+                        self.look_at(worker)
+                    except (OSError, ValueError) as failure:  # of one: the others must not suffer from it
+                        print(f"cannot read {worker.run}: {failure}", file=sys.stderr, flush=True)
 
     def look_at(self, worker: Worker) -> None:
         """Read what one run directory says, and look for what is left where its keeper is gone."""
@@ -223,6 +227,12 @@ def view_of(
     view = {name: started[name] for name in ("id", "job", "gpus")}
     shown = ("pid", "status", "signal", "stopped", "why", "started_s", "ended_s", "lasted_s")
     return {**view, "phase": phase, **{name: told.get(name) for name in shown}}
+
+
+def worker_in(run: Path) -> Worker:
+    """The worker of a run directory, as it is before anything else is read."""
+    started = started_of(run)
+    return Worker(run, started, view_of(started, None, None))
 
 
 def started_of(run: Path) -> dict[str, Any]:

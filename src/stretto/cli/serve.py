@@ -1,0 +1,64 @@
+"""`stretto serve`: the service on this machine, or on top of a cluster."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stretto.cli import options
+from stretto.cli.printing import say
+
+
+def serve(
+    state: Annotated[Path, typer.Option(help="Where the log, keys and checkpoints are kept.")] = Path(
+        "stretto-state"
+    ),
+    listen: Annotated[str, typer.Option(help="ADDRESS:PORT; port 0 takes a free one.")] = "127.0.0.1:8700",
+    backend: Annotated[str, typer.Option(help="Where workers run: local.")] = "local",
+    slots: Annotated[
+        int | None, typer.Option(min=1, help="Workers at once on a machine without GPUs.")
+    ] = None,
+    gpu_type: Annotated[str, typer.Option(help="What the GPUs or slots of this machine are called.")] = "",
+    policy: options.Policy = "sia",
+    settings: options.Set = [],  # noqa: B006  (typer wants a plain default)
+    seed: options.Seed = 0,
+    store: Annotated[
+        str, typer.Option(help="URL of a database; else a SQLite file in the state directory.")
+    ] = "",
+    insecure_loopback: Annotated[
+        bool, typer.Option("--insecure-loopback", help="Let everybody on this machine in without a token.")
+    ] = False,
+) -> None:
+    """Schedule real jobs until interrupted; what runs goes on when this ends, and is adopted by the next."""
+    import asyncio
+
+    from stretto.experiments.spec import parse_settings
+    from stretto.model import InputError
+
+    try:
+        from stretto.live.serving import Config, serve
+    except ModuleNotFoundError as missing:
+        raise InputError(f"serve needs {missing.name}: install stretto[serve]") from None
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise InputError(f"--listen {listen}: expected ADDRESS:PORT")
+    config = Config(
+        state=state.absolute(),
+        host=host.strip("[]"),
+        port=int(port),
+        backend=backend,
+        slots=slots,
+        gpu_type=gpu_type,
+        policy=policy,
+        settings=parse_settings(settings),
+        seed=seed,
+        store=store,
+        open_on_loopback=insecure_loopback,
+    )
+
+    async def run() -> None:
+        announced: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        announced.add_done_callback(lambda done: say(f"listening on {done.result()}, policy {policy}"))
+        await serve(config, announced)
+
+    asyncio.run(run())

@@ -1,0 +1,165 @@
+"""A service from its configuration to its last request."""
+
+import asyncio
+import contextlib
+import secrets as random
+import signal
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import uvicorn
+
+from stretto.live.api.app import app_of
+from stretto.live.backends.link import OwnAgent
+from stretto.live.backends.local import LocalBackend
+from stretto.live.backends.protocol import Backend
+from stretto.live.clock import Clock, resumed
+from stretto.live.deciding import Decider
+from stretto.live.driving import Driver
+from stretto.live.environment import Secrets
+from stretto.live.events import Began, Configured, Event
+from stretto.live.ledger import Ledger
+from stretto.live.replay import Replay
+from stretto.live.scheduling import scheduler_of
+from stretto.live.service import Service
+from stretto.live.state import State
+from stretto.live.store import Store, open_store
+from stretto.model import InputError
+
+DATABASE, KEY, CHECKPOINTS, WORKDIRS, AGENT = "stretto.db", "key", "checkpoints", "workdirs", "agent"
+LEAD_WAIT_S = 10.0  # for a service that is just ending; chosen
+
+
+@dataclass(frozen=True)
+class Config:
+    """How a service is to run."""
+
+    state: Path
+    host: str = "127.0.0.1"
+    port: int = 8700
+    backend: str = "local"
+    slots: int | None = None  # processes on a machine without GPUs; None: one for each real GPU
+    gpu_type: str = ""
+    node: str = ""  # the name of this machine; "" = its host name
+    policy: str = "sia"
+    settings: Mapping[str, str] = field(default_factory=dict)
+    seed: int = 0
+    store: str = ""  # a URL; "" = a file in the state directory
+    open_on_loopback: bool = False
+    eager: bool = True
+
+
+async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -> None:
+    """Run until a signal or cancellation. Workers and agents go on without us."""
+    configured = Configured(config.policy, "", dict(config.settings), config.seed, backend=config.backend)
+    scheduler = scheduler_of(configured)  # what is wrong with the words is said before anything is made
+    config.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    listening = _listen(config.host, config.port)
+    url = f"http://{config.host}:{listening.getsockname()[1]}"
+    store = open_store(config.store or config.state / DATABASE)
+    with store, contextlib.closing(listening):
+        lead = store.lead(LEAD_WAIT_S)
+        try:
+            state, clock = await _restored(store)
+            ledger = Ledger(store, state, clock)
+            first: list[Event] = [Began(_unix_of(clock))] if state.seq == 0 else []
+            if state.configured != configured:
+                first.append(configured)
+            writing = asyncio.create_task(ledger.write_for_ever())
+            if first:
+                await ledger.record(*first)
+            writing.cancel()
+            secrets = Secrets(url, _key(config.state), config.state / CHECKPOINTS, config.state / WORKDIRS)
+            backend = await _backend(config)
+            decider = Decider(ledger, scheduler, clock, config.eager)
+            service = Service(
+                ledger,
+                decider,
+                Driver(ledger, backend, clock, secrets),
+                backend,
+                clock,
+                secrets,
+                config.open_on_loopback,
+            )
+            await _run(service, listening, url, announce)
+        finally:
+            lead.release()
+
+
+async def _run(
+    service: Service, listening: socket.socket, url: str, announce: "asyncio.Future[str] | None"
+) -> None:
+    server = uvicorn.Server(
+        uvicorn.Config(app_of(service), log_level="warning", access_log=False, timeout_graceful_shutdown=2)
+    )
+    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):
+            loop.add_signal_handler(number, stop.set)
+    running = asyncio.create_task(service.run())
+    serving = asyncio.create_task(server.serve(sockets=[listening]))
+    stopping = asyncio.create_task(stop.wait())
+    if announce is not None:
+        announce.set_result(url)
+    try:
+        await asyncio.wait({running, serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            running.result()
+    finally:
+        server.should_exit = True
+        stopping.cancel()
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+        await asyncio.wait({serving}, timeout=5)
+
+
+async def _restored(store: Store) -> tuple[State, Clock]:
+    """The state that the log gives, with the policy's memory, and its clock going on."""
+    state = State()
+    replay = Replay(state)
+    for recorded in store.read():
+        replay.next(recorded)
+    replay.finish()
+    if state.seq == 0:
+        return state, Clock()
+    return state, resumed(state.at_s, state.unix_s)
+
+
+def _unix_of(clock: Clock) -> float:
+    return time.time() - clock.now_s()
+
+
+async def _backend(config: Config) -> Backend:
+    if config.backend != "local":
+        raise InputError(f"--backend {config.backend}: expected local")
+    node = config.node or socket.gethostname()
+    agent = OwnAgent(node, config.state / AGENT, config.slots, config.gpu_type)
+    return await LocalBackend([agent]).open()
+
+
+def _key(state: Path) -> bytes:
+    """The key that tokens of workers are made of: drawn once, readable by the owner only."""
+    path = state / KEY
+    if not path.exists():
+        temporary = path.with_suffix(".new")
+        temporary.touch(mode=0o600)
+        temporary.write_bytes(random.token_bytes(32))
+        temporary.replace(path)
+    return path.read_bytes()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+    except OSError as wrong:
+        listening.close()
+        raise InputError(f"--listen {host}:{port}: {wrong.strerror}") from None
+    return listening
