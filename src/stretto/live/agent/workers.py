@@ -15,7 +15,7 @@ from stretto.live.agent import keeper, runs
 from stretto.live.agent.node import Node
 from stretto.live.agent.requests import Refused
 
-WATCH_S = 1.0  # the longest that a change goes unnoticed of which no process tells us
+WATCH_S = 0.5  # the longest that a change goes unnoticed of which no process tells us
 HURRY_S = 0.02  # while something is about to happen
 
 
@@ -32,7 +32,7 @@ class Worker:
     @property
     def ended(self) -> bool:
         """Whether nothing of it runs any more."""
-        return self.view["phase"] == "ended"
+        return bool(self.view["phase"] == "ended")
 
 
 class Workers:

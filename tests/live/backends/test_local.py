@@ -1,0 +1,275 @@
+"""The local backend over real agents: adopted, restarted, silent, and what is then known of their workers."""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from stretto.live.agent import runs
+from stretto.live.backends.link import OwnAgent, RemoteAgent
+from stretto.live.backends.local import LocalBackend
+from stretto.live.backends.protocol import (
+    Backend,
+    BackendUnreachable,
+    NoSuchWorker,
+    NotNow,
+    StartRefused,
+    WorkerStart,
+    WorkerState,
+)
+from stretto.model.errors import InputError
+
+PATIENCE_S = 15.0
+
+
+@asynccontextmanager
+async def opened(*agents: OwnAgent | RemoteAgent, down_after_s: float = 10.0) -> AsyncIterator[LocalBackend]:
+    """A backend; its own agents stay, as they do when a service ends."""
+    backend = LocalBackend(agents, down_after_s)
+    try:
+        yield await backend.open()
+    finally:
+        await backend.close()
+
+
+def a_start(name: str, command: str, gpus: tuple[int, ...] = (), node: str = "n1") -> WorkerStart:
+    return WorkerStart(name, name.split(".", maxsplit=1)[0], node, gpus, command, {}, grace_s=5.0)
+
+
+async def until(backend: Backend, is_so: Callable[[], Awaitable[bool]]) -> None:
+    """Wait for changes until something is so."""
+    async with asyncio.timeout(PATIENCE_S):
+        number = 0
+        while not await is_so():
+            number = await backend.changes(number, wait_s=1.0)
+
+
+async def worker(backend: Backend, name: str) -> WorkerState:
+    return next(each for each in await backend.workers() if each.id == name)
+
+
+async def in_phase(backend: Backend, name: str, phase: str) -> WorkerState:
+    """A worker, once it is in a phase."""
+
+    async def is_so() -> bool:
+        return any(each.id == name and each.phase == phase for each in await backend.workers())
+
+    await until(backend, is_so)
+    return await worker(backend, name)
+
+
+def pid_of(own: OwnAgent) -> int:
+    return int(json.loads((own.state / "address.json").read_text())["pid"])
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[OwnAgent]:
+    own = OwnAgent("n1", tmp_path / "n1", gpus=2, gpu_type="t")
+    yield own
+    end(own)
+
+
+def end(own: OwnAgent) -> None:
+    """End an agent and all its workers; nothing may be left of them."""
+    if not (own.state / "address.json").exists():
+        return
+
+    async def end_all() -> None:
+        async with opened(own) as backend:
+            for each in await backend.workers():
+                await backend.stop(each.id, 0)
+            for each in await backend.workers():
+                await in_phase(backend, each.id, "ended")
+            os.kill(pid_of(own), signal.SIGTERM)
+
+    asyncio.run(end_all())
+    starts = [runs.read_json(path) for path in own.state.glob("*/*/start.json")]
+    for start in starts:
+        assert start is None or runs.leftovers(start["mark"], None) == []
+
+
+def test_a_worker_goes_from_start_to_forgotten(own: OwnAgent) -> None:
+    async def story() -> None:
+        async with opened(own) as backend:
+            (node,) = await backend.nodes()
+            assert (node.name, node.gpus, node.gpu_type, node.up) == ("n1", 2, "t", True)
+            assert node.address == "127.0.0.1"
+            started = await backend.start(a_start("j.1.0", "echo hi; sleep 60", (1,)))
+            assert await backend.workers() == [started]
+            running = await in_phase(backend, "j.1.0", "running")
+            assert (running.gpus, running.job, running.holds_gpus) == ((1,), "j", True)
+            assert (await backend.log("j.1.0", wait_s=10)).data == b"hi\n"
+            await backend.stop("j.1.0", 30.0)
+            ended = await in_phase(backend, "j.1.0", "ended")
+            assert (ended.status, ended.signal, ended.stopped, ended.holds_gpus) == (143, 15, True, False)
+            await backend.forget("j.1.0")
+            await backend.forget("j.1.0")
+            assert await backend.workers() == []
+            piece = await backend.log("j.1.0", offset=1)
+            assert (piece.data, piece.offset, piece.next_offset, piece.complete) == (b"i\n", 1, 3, True)
+            await backend.delete_logs("j")
+            with pytest.raises(NoSuchWorker):
+                await backend.log("j.1.0")
+
+    asyncio.run(story())
+
+
+def test_a_refused_start_says_whether_to_ask_again(own: OwnAgent) -> None:
+    async def story() -> None:
+        async with opened(own) as backend:
+            first = await backend.start(a_start("j.1.0", "sleep 60", (0,)))
+            assert (await backend.start(a_start("j.1.0", "sleep 60", (0,)))).id == first.id
+            with pytest.raises(StartRefused, match="another request"):
+                await backend.start(a_start("j.1.0", "sleep 61", (0,)))
+            with pytest.raises(NotNow, match=r"j\.1\.0"):
+                await backend.start(a_start("k.1.0", "sleep 60", (0, 1)))
+            with pytest.raises(StartRefused, match="gpus"):
+                await backend.start(a_start("k.1.0", "sleep 60", (7,)))
+            with pytest.raises(StartRefused, match="n2"):
+                await backend.start(a_start("k.1.0", "sleep 60", node="n2"))
+            with pytest.raises(StartRefused, match="worker id"):
+                await backend.start(a_start("../k", "sleep 60"))
+            with pytest.raises(NoSuchWorker):
+                await backend.stop("k.1.0", 1.0)
+            await backend.signal("j.1.0", signal.SIGKILL)
+            assert (await in_phase(backend, "j.1.0", "ended")).status == 137
+            await backend.start(a_start("k.1.0", "exit 0", (0, 1)))
+            assert (await in_phase(backend, "k.1.0", "ended")).status == 0
+
+    asyncio.run(story())
+
+
+def test_the_next_service_adopts_the_agent_and_its_workers(own: OwnAgent) -> None:
+    async def first() -> WorkerState:
+        async with opened(own) as backend:
+            await backend.start(a_start("j.1.0", "sleep 60", (0,)))
+            return await in_phase(backend, "j.1.0", "running")
+
+    async def second() -> WorkerState:
+        async with opened(own) as backend:
+            return await worker(backend, "j.1.0")
+
+    before = asyncio.run(first())
+    pid = pid_of(own)
+    assert asyncio.run(second()) == before
+    assert pid_of(own) == pid
+
+
+def test_an_agent_that_is_killed_is_started_again_and_nobody_notices(own: OwnAgent) -> None:
+    async def story() -> None:
+        async with opened(own) as backend:
+            await backend.start(a_start("j.1.0", "sleep 60"))
+            await backend.start(a_start("k.1.0", "while [ ! -e ../../go ]; do sleep 0.02; done; exit 3"))
+            before = await in_phase(backend, "j.1.0", "running")
+            await in_phase(backend, "k.1.0", "running")
+            os.kill(pid_of(own), signal.SIGKILL)
+            (own.state / "go").touch()
+            assert (await in_phase(backend, "k.1.0", "ended")).status == 3
+            assert await worker(backend, "j.1.0") == before
+            assert [node.up for node in await backend.nodes()] == [True]
+
+    asyncio.run(story())
+
+
+def test_of_a_silent_node_nothing_is_known_until_it_answers_again(own: OwnAgent) -> None:
+    async def story() -> None:
+        async with opened(own, down_after_s=1.0) as backend:
+            await backend.start(a_start("j.1.0", "sleep 60", (0,)))
+            await backend.start(a_start("k.1.0", "exit 3", (1,)))
+            before = await in_phase(backend, "j.1.0", "running")
+            await in_phase(backend, "k.1.0", "ended")
+            os.kill(pid_of(own), signal.SIGSTOP)
+            try:
+                unknown = await in_phase(backend, "j.1.0", "unknown")
+                (node,) = await backend.nodes()
+                assert (node.up, bool(node.why)) == (False, True)
+                assert (unknown.holds_gpus, (await worker(backend, "k.1.0")).status) == (True, 3)
+                with pytest.raises(BackendUnreachable):
+                    await backend.stop("other.1.0", 1.0)
+            finally:
+                os.kill(pid_of(own), signal.SIGCONT)
+            assert await in_phase(backend, "j.1.0", "running") == before
+            assert [node.up for node in await backend.nodes()] == [True]
+
+    asyncio.run(story())
+
+
+def test_a_node_that_never_answers_is_down_from_the_start_and_hides_nothing(own: OwnAgent) -> None:
+    silent = RemoteAgent("n0", "http://127.0.0.1:9", "token")  # the port of `discard`: nobody listens
+
+    async def story() -> None:
+        async with opened(silent, own, down_after_s=1.0) as backend:
+            assert [(node.name, node.up) for node in await backend.nodes()] == [("n0", False), ("n1", True)]
+            with pytest.raises(BackendUnreachable, match="n0"):
+                await backend.log("j.1.0")
+            await backend.start(a_start("j.1.0", "exit 0"))
+            assert (await in_phase(backend, "j.1.0", "ended")).status == 0
+            with pytest.raises(BackendUnreachable, match="n0"):
+                await backend.start(a_start("k.1.0", "exit 0", node="n0"))
+
+    asyncio.run(story())
+
+
+def test_several_nodes_may_have_agents_on_one_machine_and_one_may_be_remote(
+    own: OwnAgent, tmp_path: Path
+) -> None:
+    other = OwnAgent("n2", tmp_path / "n2", gpus=1, gpu_type="u")
+
+    async def story() -> None:
+        async with opened(other) as backend:
+            await backend.start(a_start("a.1.0", "sleep 60", (0,), "n2"))
+        url = json.loads((other.state / "address.json").read_text())["url"]
+        remote = RemoteAgent("n2", url, (other.state / "token").read_text())
+        async with opened(remote, own) as backend:
+            await backend.start(a_start("a.1.1", "sleep 60", (0,), "n1"))
+            assert [(each.id, each.node) for each in await backend.workers()] == [
+                ("a.1.0", "n2"),
+                ("a.1.1", "n1"),
+            ]
+            await backend.stop("a.1.0", 0)
+            assert (await in_phase(backend, "a.1.0", "ended")).status in (137, 143)
+
+    try:
+        asyncio.run(story())
+    finally:
+        end(other)
+
+
+def test_an_agent_of_another_shape_is_not_taken_for_the_one_asked_for(own: OwnAgent) -> None:
+    async def open_and_close(agent: OwnAgent) -> None:
+        async with opened(agent):
+            pass
+
+    asyncio.run(open_and_close(own))
+    with pytest.raises(InputError, match="gpus 2, expected 3"):
+        asyncio.run(open_and_close(OwnAgent("n1", own.state, gpus=3, gpu_type="t")))
+    with pytest.raises(InputError, match="node must be 'n9', got 'n1'"):
+        asyncio.run(open_and_close(OwnAgent("n9", own.state, gpus=2, gpu_type="t")))
+
+
+def test_an_agent_that_cannot_start_says_why(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with opened(OwnAgent("n1", tmp_path / "n1", gpus=None), down_after_s=2.0) as backend:
+            (node,) = await backend.nodes()
+            assert (node.up, "--gpus" in node.why) == (False, True)
+
+    if list(Path("/dev").glob("nvidia[0-9]*")):
+        pytest.skip("this machine has GPUs, so that an agent can start")
+    asyncio.run(story())
+
+
+def test_a_fresh_token_is_for_its_owner_alone(own: OwnAgent) -> None:
+    async def story() -> None:
+        async with opened(own):
+            url = json.loads((own.state / "address.json").read_text())["url"]
+            async with opened(RemoteAgent("n1", url, "wrong"), down_after_s=0.5) as stranger:
+                (node,) = await stranger.nodes()
+                assert (node.up, "token" in node.why) == (False, True)
+                assert await stranger.workers() == []
+
+    asyncio.run(story())
