@@ -11,6 +11,7 @@ from stretto.experiments.lyra_runs import Scheme, figures, run_schemes
 from stretto.experiments.published import EXPERIMENTS
 from stretto.experiments.reproduction import Made, Request
 from stretto.experiments.spec import set_up
+from stretto.traces.lyra import CALIBRATED
 
 MADE = Request(data=None, scale=0.001, workers=1)
 FEW = {name: TABLE_5_SCHEMES[name] for name in (BASELINE, "9 loaning: lyra")}
@@ -53,6 +54,11 @@ def test_table_5_has_all_figures_of_every_scheme_and_reductions(monkeypatch: pyt
     )
     assert any("scale of 0.124" in note for note in made[2])  # what is run, not what was asked for
     assert not any(one.real for one in made[0])
+
+
+def test_pollux_may_give_the_largest_job_what_it_asks_for() -> None:
+    largest = max(size for sizes in (CALIBRATED.sizes, CALIBRATED.long_sizes) for size, _ in sizes)
+    assert int(lyra.POLLUX.settings["policy.most_gpus"]) == largest <= 8 * lyra_runs.LEAST_SERVERS
 
 
 def test_opportunistic_jobs_are_all_jobs_in_two_queues() -> None:
