@@ -149,6 +149,8 @@ def _adjust(
     for worker in alive:
         if worker.life is Life.WANTED and not worker.stopped:
             steps.commands.append(Start(worker))
+    if _is_finishing(record):
+        return
     at = {(worker.node, worker.mask): worker for worker in alive if not worker.stopped}
     missing = [slot for slot in asked if slot not in at]
     extra = [worker for slot, worker in at.items() if slot not in set(asked)]
@@ -156,6 +158,15 @@ def _adjust(
         _first_generation(steps, record, alive, bool(missing or extra), now_s)
     else:
         _next_generation(steps, state, record, alive, asked, missing, extra, taken, now_s)
+
+
+def _is_finishing(record: JobRecord) -> bool:
+    """Whether somebody who trains has ended well by itself: the others are about to, and sizes stay."""
+    those = record.members.workers or tuple(record.workers)
+    return any(
+        worker.life is Life.ENDED and worker.status == 0 and not worker.stopped
+        for worker in (record.workers[name] for name in those)
+    )
 
 
 def _is_first(record: JobRecord) -> bool:

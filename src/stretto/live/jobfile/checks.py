@@ -26,6 +26,12 @@ def shown(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
+def plain(text: str, longest: int = 80) -> str:
+    """A text of somebody else's inside a message: on one line, and not long."""
+    line = text if text.isprintable() else repr(text)[1:-1]
+    return line if len(line) <= longest else f"{line[: longest - 3]}..."
+
+
 def wrong(key: str, expected: str, value: object) -> InputError:
     """What to raise for a value."""
     return InputError(f"{key} must be {expected}, got {shown(value)}")

@@ -8,7 +8,7 @@ from functools import cache
 from math import isfinite
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from stretto.live.jobfile.checks import wrong
+from stretto.live.jobfile.checks import plain, shown, wrong
 from stretto.model import InputError
 from stretto.model.spelling import did_you_mean
 
@@ -41,7 +41,9 @@ def decoded(hint: Any, value: Any, name: str) -> Any:
     if isinstance(origin, type) and issubclass(origin, Mapping):
         if not (isinstance(value, dict) and all(isinstance(k, str) for k in value)):
             raise wrong(name, "an object", value)
-        return {key: decoded(get_args(hint)[1], inner, f"{name}.{key}") for key, inner in value.items()}
+        return {
+            key: decoded(get_args(hint)[1], inner, f"{name}.{plain(key)}") for key, inner in value.items()
+        }
     if issubclass(hint, Enum):
         return _member(hint, value, name)
     return _plain(hint, value, name)
@@ -53,7 +55,7 @@ def _record(hint: Any, value: Any, name: str) -> Any:
     hints = _hints(hint)
     for key in value:
         if key not in hints:
-            raise InputError(f"{name}: unknown key {key!r}, {did_you_mean(str(key), hints)}")
+            raise InputError(f"{name}: unknown key {shown(key)}, {did_you_mean(str(key), hints)}")
     made = {key: decoded(hints[key], inner, f"{name}.{key}") for key, inner in value.items()}
     try:
         return hint(**made)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from stretto.live.jobfile.checks import shown
+from stretto.live.jobfile.checks import plain, shown
 from stretto.live.jobfile.tree import Section, Tree, kind_of
 from stretto.model import InputError
 from stretto.model.spelling import did_you_mean
@@ -35,7 +35,7 @@ class Entry:
 
     def name(self, key: str) -> str:
         """A key with those that lead to it."""
-        return f"{self.path}.{key}" if self.path else key
+        return f"{self.path}.{plain(key)}" if self.path else plain(key)
 
     def has(self, key: str) -> bool:
         """Whether there is a value."""

@@ -5,7 +5,7 @@ import re
 import stat
 from pathlib import Path
 
-from stretto.live.jobfile.checks import NAME
+from stretto.live.jobfile.checks import NAME, plain
 from stretto.live.jobfile.entry import Entry
 from stretto.live.jobfile.kubeflow import is_kubernetes, spec_of_manifest
 from stretto.live.jobfile.skypilot import is_skypilot, spec_of_task
@@ -15,6 +15,8 @@ from stretto.live.jobfile.stretto_file import spec_of
 from stretto.live.jobfile.tree import Section, kind_of, read_tree
 from stretto.model import InputError
 
+MOST_WARNINGS = 100
+LONGEST_MESSAGE = 400
 MOST_BYTES = 1 << 20  # a job file is written by hand; data belongs elsewhere
 
 SCRIPT = re.compile(
@@ -30,7 +32,7 @@ def read_submission(source: Path | str, where: str = "job file") -> tuple[JobSpe
     """
     default_name = "job"
     if isinstance(source, Path):
-        where = str(source)
+        where = plain(str(source), LONGEST_MESSAGE)
         stem = source.name.split(".")[0]
         default_name = stem if NAME.fullmatch(stem) else default_name
         text = _text_of(source)
@@ -38,6 +40,13 @@ def read_submission(source: Path | str, where: str = "job file") -> tuple[JobSpe
         text = source
         if len(text) > MOST_BYTES or len(text.encode(errors="replace")) > MOST_BYTES:
             raise InputError(f"{where}: expected at most {MOST_BYTES} bytes")
+    spec, warnings = _read(text, where, default_name)
+    told = [plain(warning, LONGEST_MESSAGE) for warning in warnings[:MOST_WARNINGS]]
+    more = len(warnings) - len(told)
+    return spec, (*told, *([f"and {more} more of that kind"] if more else []))
+
+
+def _read(text: str, where: str, default_name: str) -> tuple[JobSpec, tuple[str, ...]]:
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     if SCRIPT.match(text):
         return spec_of_script(text, where, default_name)
