@@ -1,0 +1,25 @@
+"""What a PyTorch training script imports: how does a plain loop become elastic?
+
+Names are loaded when they are used, since torch takes seconds to import.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stretto.sdk.begin import elastic
+    from stretto.sdk.environment import device
+    from stretto.sdk.job import ElasticJob
+
+__all__ = ["ElasticJob", "device", "elastic"]
+
+HOMES = {"ElasticJob": "job", "device": "environment", "elastic": "begin"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    found = getattr(import_module(f"{__name__}.{HOMES[name]}"), name)
+    globals()[name] = found
+    return found

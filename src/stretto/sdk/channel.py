@@ -1,0 +1,131 @@
+"""The worker's channel to the service: HTTP and JSON, repeated until it is answered."""
+
+import json
+import logging
+import queue
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any
+
+from stretto.sdk.generation import Generation, read_generation
+
+log = logging.getLogger("stretto.sdk")
+
+FIRST_PAUSE_S = 0.2  # chosen
+LONGEST_PAUSE_S = 15.0  # chosen: a service that comes back is found within that time
+REQUEST_TIMEOUT_S = 10.0  # beyond what a long poll waits
+MOST_WAITING = 256  # messages kept while the service is away; reports are the first to go
+
+
+class NoLongerWanted(Exception):
+    """The service wants no such worker any more (410)."""
+
+
+class Channel:
+    """Requests of one worker. `post` answers at once; a thread of its own sends, in order, again and again."""
+
+    def __init__(self, url: str, token: str, worker: str) -> None:
+        self.worker = worker
+        self._base = f"{url}/api/v1/worker"
+        self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        self._waiting: queue.Queue[tuple[str, bytes]] = queue.Queue()
+        self._closing = threading.Event()
+        self._sender = threading.Thread(target=self._send_all, name="stretto-sender", daemon=True)
+        self._sender.start()
+
+    def generation(self, after: int, wait_s: float, with_store: bool) -> Generation | None:
+        """The newest one after that number, None if none came in `wait_s`.
+
+        Raises `NoLongerWanted` on 410, OSError where the service did not answer as it should.
+        """
+        query = {"worker": self.worker, "after": after, "wait_s": f"{wait_s:g}"}
+        if with_store:
+            query["store"] = 1
+        body = self._ask(f"/generation?{urllib.parse.urlencode(query)}", None, wait_s + REQUEST_TIMEOUT_S)
+        if not body:
+            return None
+        try:
+            return read_generation(json.loads(body))
+        except (ValueError, KeyError, TypeError) as wrong:
+            raise OSError(f"the service sent no generation: {wrong!r}") from wrong
+
+    def post(self, what: str, **content: Any) -> None:
+        """Send sooner or later; what is not finite or None is left out."""
+        body = json.dumps(finite({"worker": self.worker, **content}), allow_nan=False).encode()
+        if what == "report" and self._waiting.qsize() >= MOST_WAITING:
+            return
+        self._waiting.put((what, body))
+
+    def close(self, within_s: float) -> None:
+        """Give what is still unsent so much time, then end the sender."""
+        until_s = time.monotonic() + within_s
+        while self._waiting.unfinished_tasks and time.monotonic() < until_s:
+            time.sleep(0.005)
+        self._closing.set()
+
+    def _send_all(self) -> None:
+        while not self._closing.is_set():
+            try:
+                what, body = self._waiting.get(timeout=0.5)
+            except queue.Empty:
+                continue
+            self._send(what, body)
+            self._waiting.task_done()
+
+    def _send(self, what: str, body: bytes) -> None:
+        pause_s = FIRST_PAUSE_S
+        while not self._closing.is_set():
+            try:
+                self._ask(f"/{what}", body, REQUEST_TIMEOUT_S)
+            except NoLongerWanted:
+                return
+            except urllib.error.HTTPError as answer:
+                if 400 <= answer.code < 500 and answer.code not in (408, 425, 429):
+                    log.warning("the service refused %s: %s %s", what, answer.code, body.decode())
+                    return
+            except OSError:
+                pass
+            else:
+                return
+            self._closing.wait(pause_s)
+            pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
+
+    def _ask(self, path: str, body: bytes | None, timeout_s: float) -> bytes:
+        request = urllib.request.Request(self._base + path, data=body, headers=self._headers)
+        try:
+            with OPENER.open(request, timeout=timeout_s) as answer:
+                return bytes(answer.read())
+        except urllib.error.HTTPError as answer:
+            answer.close()
+            if answer.code == 410:
+                raise NoLongerWanted from None
+            raise
+        except (OSError, ValueError) as failed:
+            raise OSError(str(failed)) from failed
+        except Exception as broken:  # http.client's errors of a connection cut in the middle are no OSErrors
+            raise OSError(repr(broken)) from broken
+
+
+# A proxy for the outer world has no business between a worker and its service.
+OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+def finite(value: Any) -> Any:
+    """The same without what is None, NaN or infinite, at any depth; a list with such a number goes whole."""
+    if isinstance(value, Mapping):
+        kept = {str(key): finite(each) for key, each in value.items()}
+        return {key: each for key, each in kept.items() if each is not None}
+    if isinstance(value, (list, tuple)):
+        rows = [finite(each) for each in value]
+        if any(isinstance(each, (list, tuple)) for each in value):
+            return [row for row in rows if row is not None]  # a table loses the row, not all
+        return None if any(row is None for row in rows) else rows
+    if isinstance(value, bool) or value is None or isinstance(value, (str, int)):
+        return value
+    number = float(value)
+    return number if isfinite(number) else None

@@ -1,0 +1,83 @@
+"""Checkpoints on disk: complete or not there.
+
+A checkpoint is written beside its final name, synced, renamed and synced again. The one before stays until
+then, and one more is kept, so that a file that cannot be read any more is not the end.
+"""
+
+import contextlib
+import logging
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+
+log = logging.getLogger("stretto.sdk")
+
+NAME = re.compile(r"step-(\d{12})\.pt")
+KEPT = 2  # chosen: the newest, and one more
+
+
+def write_checkpoint(folder: Path, step: int, state: Any) -> Path:
+    """Its path, once it is durable. Raises OSError; then all checkpoints are as they were."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"step-{step:012d}.pt"
+    unfinished = path.with_suffix(f".{os.getpid()}.unfinished")
+    try:
+        with unfinished.open("wb") as file:
+            try:
+                torch.save(state, file)
+            except RuntimeError as failed:  # torch's own writer says so of a full disk
+                raise OSError(f"{unfinished}: {failed}") from failed
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+        sync_folder(folder)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+        raise
+    clear_away(folder, path)
+    return path
+
+
+def clear_away(folder: Path, newest: Path) -> None:
+    """Remove what is older than the checkpoints that are kept, and what earlier writers left unfinished."""
+    old = [path for path in checkpoints(folder) if path != newest][KEPT - 1 :]
+    for path in [*old, *folder.glob("step-*.unfinished")]:
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """Complete checkpoints, newest first."""
+    if not folder.is_dir():
+        return []
+    return sorted((path for path in folder.iterdir() if NAME.fullmatch(path.name)), reverse=True)
+
+
+def read_newest(folder: Path) -> Any | None:
+    """The newest checkpoint that can be read; None where there is none.
+
+    Raises OSError where there are some and none can be read: to begin again from nothing would hide it.
+    """
+    found = checkpoints(folder)
+    for path in found:
+        try:
+            # The file is this job's own, and schedulers may hold objects: it is unpickled as it is.
+            return torch.load(path, map_location="cpu", weights_only=False)
+        except Exception as broken:  # a damaged file raises whatever the unpickler met
+            log.warning("checkpoint %s cannot be read: %s", path, broken)
+    if found:
+        raise OSError(f"none of the {len(found)} checkpoints in {folder} can be read")
+    return None
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in it durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

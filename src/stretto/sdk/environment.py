@@ -1,0 +1,63 @@
+"""What a worker is told by the variables of its environment."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from stretto.model.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Who this process is, and whom it listens to."""
+
+    url: str = ""  # of the service; empty: standalone, at a fixed size
+    token: str = ""
+    worker: str = ""  # JOB.ATTEMPT.INDEX
+    checkpoint_dir: str = ""  # empty: no checkpoints
+    rank: int = 0  # of a standalone run, as torchrun says
+    world: int = 1  # likewise
+    local_world: int = 1  # likewise
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether a service may change the size."""
+        return bool(self.url)
+
+
+def read_environment(env: Mapping[str, str] = os.environ) -> Environment:
+    """From the variables; raises `InputError` where one that is needed is missing or no number."""
+    url = env.get("STRETTO_URL", "").rstrip("/")
+    if url and not env.get("STRETTO_WORKER_ID"):
+        raise InputError("STRETTO_WORKER_ID must name this worker where STRETTO_URL is set, got none")
+    return Environment(
+        url=url,
+        token=env.get("STRETTO_TOKEN", ""),
+        worker=env.get("STRETTO_WORKER_ID", ""),
+        checkpoint_dir=env.get("STRETTO_CHECKPOINT_DIR", ""),
+        rank=0 if url else number(env, "RANK", 0),
+        world=1 if url else number(env, "WORLD_SIZE", 1),
+        local_world=1 if url else number(env, "LOCAL_WORLD_SIZE", 1),
+    )
+
+
+def number(env: Mapping[str, str], name: str, default: int) -> int:
+    """A variable that is a whole number."""
+    text = env.get(name, "")
+    if text and not text.isdecimal():
+        raise InputError(f"{name} must be a whole number, got {text!r}")
+    return int(text) if text else default
+
+
+def device(env: Mapping[str, str] = os.environ) -> torch.device:
+    """The GPU of this worker, made the current one; the processor where there is none.
+
+    A backend shows each worker only its own GPUs, or shows all and tells them apart by LOCAL_RANK.
+    """
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    chosen = torch.device("cuda", number(env, "LOCAL_RANK", 0) % torch.cuda.device_count())
+    torch.cuda.set_device(chosen)
+    return chosen

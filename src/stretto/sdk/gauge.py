@@ -1,0 +1,116 @@
+"""Measuring while training: some steps are looked at closely, all are timed together.
+
+In a measured step the gradients are averaged by hand after the backward pass, so that what each rank computed
+alone can be timed and its gradient looked at. All other steps run as DDP alone would run them.
+"""
+
+import time
+from collections.abc import Callable
+
+import torch
+
+from stretto.sdk.beats import LEAST_PERIOD
+from stretto.sdk.noise import Sample, between, differenced
+from stretto.sdk.replica import Replica, average_gradients, flat, gradients_of
+from stretto.sdk.sampler import Step
+from stretto.sdk.speed import WARM_UP_STEPS, Setting, Speed
+
+
+class Gauge:
+    """Times and gradients of one generation."""
+
+    def __init__(
+        self, replica: Replica, device: torch.device, world: int, setting: Setting, speed: Speed
+    ) -> None:
+        self._replica, self._device, self._world = replica, device, world
+        self._setting, self._speed = setting, speed
+        self.period = LEAST_PERIOD
+        self.is_measured = False
+        self.step_s = 0.0  # of an ordinary step; 0: not known yet
+        self.measuring_s = 0.0  # what a measured step takes longer
+        self._steps = 0  # begun
+        self._passes = 0  # of the measured step, through
+        self._began_s = self._aside_s = self._ended_s = 0.0
+        self._window_s = self._window_began_s = 0.0
+        self._window_steps = 0
+        self._before: tuple[int, float, torch.Tensor] | None = None  # gradient of an earlier measured step
+        self._sum: torch.Tensor | None = None  # gradient of the passes so far
+        self._sum_of_sqr = 0.0
+        self.start_window()
+
+    def start_window(self) -> None:
+        """Steps are timed from here; what happened since the last one does not count."""
+        self._ended_s = time.perf_counter()
+        self._window_s, self._window_steps = 0.0, 0
+
+    def begin_step(self, step: Step, total: int) -> None:
+        """Decide whether it is measured: alike on all ranks. The last step of an epoch is smaller, and is not."""
+        place = (self._steps - WARM_UP_STEPS) % self.period
+        in_a_row = 2 if self._world == 1 and len(step.passes) == 1 else 1
+        self.is_measured = self._steps >= WARM_UP_STEPS and place < in_a_row and step.samples == total
+        self._steps += 1
+        if self.is_measured:
+            self._passes, self._aside_s, self._sum, self._sum_of_sqr = 0, 0.0, None, 0.0
+            self._began_s = self._now()
+
+    def end_pass(self, step: Step, is_last: bool, loss_scale: Callable[[], float]) -> Sample | None:
+        """After a backward pass of a measured step; after its last one gradients are averaged."""
+        now_s = self._now()
+        self._passes += 1
+        if self._world == 1 and len(step.passes) > 1:
+            self._look_at_pass(step.passes[self._passes - 1].weight)
+            self._aside_s += self._now() - now_s
+        if not is_last:
+            return None
+        grad_s = now_s - self._began_s - self._aside_s
+        self._speed.add_passes(self._setting, self._passes, grad_s)
+        sample = self._look_at_step(step)
+        scale = loss_scale()
+        if sample is None or not scale:
+            return None
+        return Sample(sample.sqr / scale**2, sample.var / scale**2, sample.size)
+
+    def _look_at_pass(self, weight: float) -> None:
+        now = flat(gradients_of(self._replica.module))
+        own = now if self._sum is None else now - self._sum
+        self._sum_of_sqr += float(own.dot(own)) / weight**2
+        self._sum = now
+
+    def _look_at_step(self, step: Step) -> Sample | None:
+        if self._world > 1:
+            sum_of_sqr, sqr_of_mean = average_gradients(self._replica.module)
+            return between(sum_of_sqr, sqr_of_mean, self._world, step.samples / self._world)
+        now = flat(gradients_of(self._replica.module))
+        sqr = float(now.dot(now))
+        if len(step.passes) > 1:
+            count = len(step.passes)
+            return between(self._sum_of_sqr, sqr, count, step.samples / count)
+        before, self._before = self._before, (self._steps, sqr, now)
+        if before is None or before[0] != self._steps - 1 or before[2].shape != now.shape:
+            return None
+        self._before = None
+        return differenced(before[1], sqr, float(before[2].dot(now)), step.samples)
+
+    def end_step(self, is_whole: bool) -> float:
+        """When the optimiser's step ended; `is_whole`: it had as many samples as others."""
+        now_s = time.perf_counter()
+        took_s, self._ended_s = now_s - self._ended_s, now_s
+        if self.is_measured and self.step_s:
+            self.measuring_s = max(0.0, 0.5 * self.measuring_s + 0.5 * (took_s - self.step_s))
+        elif is_whole and not self.is_measured and self._steps > WARM_UP_STEPS:
+            self._window_s += took_s
+            self._window_steps += 1
+        self.is_measured = False
+        return now_s
+
+    def close_window(self) -> None:
+        """Make known what the ordinary steps took since the last time."""
+        if self._window_steps:
+            self._speed.add_steps(self._setting, self._window_steps, self._window_s)
+            self.step_s = self._window_s / self._window_steps
+        self._window_s, self._window_steps = 0.0, 0
+
+    def _now(self) -> float:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        return time.perf_counter()

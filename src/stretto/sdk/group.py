@@ -1,0 +1,76 @@
+"""Forming and leaving process groups.
+
+Gradients go over NCCL where the model is on GPUs; everything else is small and goes over gloo.
+"""
+
+import contextlib
+import os
+import sys
+import time
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import PrefixStore, Store
+from torch.distributed.distributed_c10d import _set_pg_timeout
+
+FORM_TIMEOUT = timedelta(seconds=60)  # chosen: everybody has said a moment ago that it is here
+LINGER_S = 10.0
+
+
+def form(store: Store, rank: int, world: int, on_gpu: bool, timeout: timedelta) -> None:
+    """Become rank `rank` of the default group; alone, there is none. Raises if somebody does not come.
+
+    `timeout` is for its collectives.
+    """
+    if world == 1:
+        return
+    backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
+    dist.init_process_group(
+        backend, store=PrefixStore("group", store), rank=rank, world_size=world, timeout=FORM_TIMEOUT
+    )
+    _set_pg_timeout(timeout)
+
+
+def use_loopback(address: str) -> None:
+    """Gloo looks up the host's name to find its interface; on loopback, the name may lead elsewhere."""
+    if address.startswith("127.") and sys.platform == "linux":
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+
+
+def leave() -> None:
+    """Destroy the default group, if there is one."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def part(store: Store, occasion: str, world: int, wait: bool) -> None:
+    """Say that this rank is through with the group, and wait until all are.
+
+    A process that ends while a peer still reads what it sent can reset the connection under it.
+    """
+    with contextlib.suppress(Exception):  # whoever hosts the store may be gone already: then all are through
+        through = store.add(f"through/{occasion}", 1)
+        until_s = time.monotonic() + LINGER_S
+        while wait and through < world and time.monotonic() < until_s:
+            time.sleep(0.005)
+            through = store.add(f"through/{occasion}", 0)
+
+
+def tell(value: Any, source: int) -> Any:
+    """The object that rank `source` has, on every rank. Over gloo."""
+    box = [value]
+    if dist.is_initialized():
+        dist.broadcast_object_list(box, src=source, device=torch.device("cpu"))
+    return box[0]
+
+
+def gather(value: Any) -> list[Any]:
+    """The objects of all ranks, by rank, on every rank. Over gloo."""
+    if not dist.is_initialized():
+        return [value]
+    rows: list[Any] = [None] * dist.get_world_size()
+    for source in range(len(rows)):
+        rows[source] = tell(value, source)
+    return rows

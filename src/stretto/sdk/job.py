@@ -1,0 +1,328 @@
+"""The elastic job: a plain training loop, whatever happens to the workers."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import DataLoader, Dataset
+
+from stretto.sdk.batch import Batch, Bounds, choose_batch
+from stretto.sdk.beats import Signals
+from stretto.sdk.channel import Channel
+from stretto.sdk.environment import Environment
+from stretto.sdk.gauge import Gauge
+from stretto.sdk.learning_rate import Rule, fixed
+from stretto.sdk.preemption import Preemption
+from stretto.sdk.replica import Replica
+from stretto.sdk.reporting import Reporter
+from stretto.sdk.sampler import Pass, Step, order_of, passes_from, steps_from
+from stretto.sdk.saving import Checkpoints
+from stretto.sdk.speed import Setting, Speed
+from stretto.sdk.training import Training
+from stretto.sdk.world import Switch, World, rescued
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a script may choose."""
+
+    bounds: Bounds
+    rule: Rule = fixed
+    shuffle: bool = True
+    scaler: Any = None  # torch.amp.GradScaler
+    loader: Mapping[str, Any] = field(default_factory=dict)  # further arguments of the DataLoader
+    ddp: Mapping[str, Any] = field(default_factory=dict)  # further arguments of DistributedDataParallel
+    max_grad_norm: float | None = None
+    grace_s: float = 30.0  # between SIGTERM and SIGKILL
+    timeout_s: float = 1800.0  # of a collective call: ranks may be so far apart
+    report_s: float = 30.0
+    checkpoint_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Out:
+    """A pass that the script is at."""
+
+    step: Step
+    own: Pass
+    is_last: bool  # of the step
+
+
+class ElasticJob:
+    """A training that can grow, shrink, move and leave between any two steps. Built by `elastic`."""
+
+    def __init__(
+        self, training: Training, data: Dataset[Any], settings: Settings, environment: Environment
+    ) -> None:
+        self._training, self._data, self._settings = training, data, settings
+        self._speed = Speed()
+        self._out: Out | None = None
+        self._is_through_backward = False
+        self._last_step_s: float | None = None
+        self._epochs: int | None = None
+        channel = (
+            Channel(environment.url, environment.token, environment.worker)
+            if environment.is_elastic
+            else None
+        )
+        self._reporter = Reporter(channel, settings.report_s)
+        folder = Path(environment.checkpoint_dir) if environment.checkpoint_dir else None
+        self._checkpoints = Checkpoints(
+            folder,
+            settings.checkpoint_s,
+            training,
+            lambda step, path: channel.post("checkpoint", step=step, path=str(path)) if channel else None,
+        )
+        self._preemption = Preemption(settings.grace_s, self._save_alone)
+        self.model = Replica(training.model, dict(settings.ddp))
+        """What the script calls in place of its model."""
+        self._world = World(environment, training, self.model, self._preemption, channel, settings.timeout_s)
+        self._world.join(self._checkpoints)
+        self._is_before_meeting = not self._world.is_newcomer  # all ranks meet before their next epoch
+        self.model.guard = self._guard
+        self._settle()
+
+    # What a script calls in its loop
+
+    def epochs(self, count: int) -> Iterator[int]:
+        """The numbers of the epochs that are still to do, of `count` in all."""
+        self._epochs = count
+        progress = self._training.progress
+        while progress.epoch < count:
+            yield progress.epoch
+            progress.end_epoch()
+            self._is_before_meeting = True
+            if self.rank == 0:
+                self._report()
+        self._finish()
+
+    def batches(self) -> Iterator[Any]:
+        """What this rank takes of the rest of the epoch, pass by pass; switches happen between steps."""
+        if self._is_before_meeting:
+            self._is_before_meeting = False
+            with self._guard():
+                self._act_on(self._world.beats.now(self._signals()))
+        progress = self._training.progress
+        order = order_of(progress.epoch, progress.dataset_samples, progress.seed, self._settings.shuffle)
+        while progress.taken < len(order):
+            yield from self._batches_of_generation(order)
+        self._is_before_meeting = True
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Backward pass of the mean loss over this batch; gradients are averaged in the last pass of a step."""
+        out = self._out
+        if out is None or self._is_through_backward:
+            raise RuntimeError("backward() must be called once for each batch of batches()")
+        scaler = self._settings.scaler
+        weighted = loss if out.own.weight == 1.0 else loss * out.own.weight
+        with self._guard():
+            (weighted if scaler is None else scaler.scale(weighted)).backward()
+            self.model.end_pass()
+            if self._gauge.is_measured:
+                self._measure(out)
+        self._is_through_backward = True
+        if not out.own.is_padding:
+            self._reporter.loss = loss.detach()
+
+    def step(self) -> bool:
+        """The optimiser's step, and no gradients after it. Before the last pass of a step: nothing, and False."""
+        out = self._out
+        if out is None or not self._is_through_backward:
+            raise RuntimeError("step() must follow backward()")
+        if not out.is_last:
+            return False
+        optimizer, scaler, progress = self._training.optimizer, self._settings.scaler, self._training.progress
+        if self._settings.max_grad_norm is not None:
+            if scaler is not None:
+                scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(self._training.model.parameters(), self._settings.max_grad_norm)
+        factor, gain = self.lr_factor, self.gain
+        with self._training.changing:
+            rates = [each["lr"] for each in optimizer.param_groups]
+            for each in optimizer.param_groups:
+                each["lr"] = each["lr"] * factor  # for this step only: schedulers see their own
+            if scaler is None:
+                optimizer.step()
+            else:
+                scaler.step(optimizer)
+                scaler.update()
+            for each, rate in zip(optimizer.param_groups, rates, strict=True):
+                each["lr"] = rate
+            progress.count_step(out.step.samples, gain * out.step.samples / self.batch.total)
+        optimizer.zero_grad(set_to_none=True)
+        self._out = None
+        self._steps_here += 1
+        self._last_step_s = self._gauge.end_step(out.step.samples == self.batch.total)
+        return True
+
+    def report(self, **metrics: float) -> None:
+        """What the evaluation of this epoch found; the first that is no loss is the job's metric."""
+        chosen = [value for name, value in metrics.items() if "loss" not in name] or [*metrics.values()]
+        if chosen:
+            self._training.progress.metric = float(chosen[0])
+
+    def check(self) -> None:
+        """Answer preemption in what takes long outside of `batches`, such as evaluation; call it often.
+
+        Where any rank was told to leave, all meet here or before their next epoch, a checkpoint is written, and
+        the process ends with status 143. Inside of `batches` it does nothing: there it happens between steps.
+        """
+        if self._is_before_meeting and self._world.is_anyone_leaving():
+            with self._guard():
+                self._act_on(self._world.beats.now(Signals(leave=1.0)))
+
+    # What a script may want to know
+
+    @property
+    def rank(self) -> int:
+        """Of this worker, now."""
+        return self._world.here.rank
+
+    @property
+    def world_size(self) -> int:
+        """How many train, now."""
+        return self._world.here.world
+
+    @property
+    def generation(self) -> int:
+        """The number of the present generation; 0 without a service."""
+        return self._world.here.generation.number
+
+    @property
+    def steps(self) -> int:
+        """Of the optimiser, in the whole training."""
+        return self._training.progress.step
+
+    @property
+    def progress_steps(self) -> float:
+        """Steps of the initial batch that would have come as far: what a schedule by steps should count."""
+        return self._training.progress.progress_steps
+
+    @property
+    def scale(self) -> float:
+        """The batch in initial batches."""
+        return self.batch.total / self._settings.bounds.initial
+
+    @property
+    def gain(self) -> float:
+        """What a step is worth in steps of the initial batch; between 1 and `scale`."""
+        low, high = sorted((1.0, self.scale))
+        return min(max(self._training.progress.noise.gain(self.scale), low), high)
+
+    @property
+    def lr_factor(self) -> float:
+        """By what the learning rate is multiplied now."""
+        return self._settings.rule(self.scale, self.gain)
+
+    @property
+    def switches(self) -> list[Switch]:
+        """Changes of the group so far, with what each cost."""
+        return self._world.switches
+
+    @property
+    def is_padding(self) -> bool:
+        """Whether the batch that is out only keeps the peers company, and counts nothing."""
+        return self._out is not None and self._out.own.is_padding
+
+    # Between steps
+
+    def _batches_of_generation(self, order: NDArray[np.int64]) -> Iterator[Any]:
+        """Until the end of the epoch or the next change."""
+        taken = self._training.progress.taken
+        plan = (order, self.batch.total, self.batch.accumulation, self.rank, self.world_size)
+        loader = iter(
+            DataLoader(self._data, batch_sampler=passes_from(taken, *plan), **self._settings.loader)
+        )
+        self._gauge.start_window()
+        for step in steps_from(taken, *plan):
+            self._gauge.begin_step(step, self.batch.total)
+            for place, own in enumerate(step.passes):
+                batch = next(loader)
+                is_last = place == len(step.passes) - 1
+                self._out, self._is_through_backward = Out(step, own, is_last), False
+                self.model.begin_pass(is_last and not self._gauge.is_measured)
+                yield batch
+                if not self._is_through_backward:
+                    raise RuntimeError("each batch must go through backward(), got one that did not")
+            if self._out is not None:
+                raise RuntimeError("step() must follow backward(), got the next batch without it")
+            with self._guard():
+                if self._after_step():
+                    return
+
+    def _after_step(self) -> bool:
+        """What was agreed for after this step is done; whether the group or the batch changed."""
+        if not self._world.beats.is_due(self._steps_here):
+            return False
+        self._gauge.close_window()
+        agreed = self._world.beats.after(self._steps_here, self._signals())
+        self._gauge.period = agreed.measuring_period
+        if self.rank == 0 and self._reporter.is_due:
+            self._report()
+        return self._act_on(agreed)
+
+    def _signals(self) -> Signals:
+        return replace(
+            self._world.heard(),
+            checkpoint=float(self.rank == 0 and self._checkpoints.is_due),
+            step_s=self._gauge.step_s,
+            measuring_s=self._gauge.measuring_s,
+        )
+
+    def _act_on(self, agreed: Signals) -> bool:
+        """Leave, switch or save, as agreed; whether the group or the batch changed."""
+        if agreed.leave:
+            self._world.leave(self._checkpoints)
+        if agreed.generation > self.generation and self._world.switch(agreed, self._last_step_s):
+            self._settle()
+            return True
+        if agreed.checkpoint:
+            self._checkpoints.save_together(self.rank, wait=False)
+            self._gauge.start_window()
+        return False
+
+    def _settle(self) -> None:
+        """In a new group: choose the batch, and measure anew."""
+        generation = self._world.here.generation
+        self.batch: Batch = choose_batch(self._settings.bounds, self.world_size, generation.wish)
+        setting = Setting(
+            generation.nodes, generation.gpus, self.batch.local(self.world_size), self.batch.accumulation
+        )
+        self._gauge = Gauge(self.model, self._training.device, self.world_size, setting, self._speed)
+        self._steps_here = 0
+
+    def _measure(self, out: Out) -> None:
+        scaler, progress = self._settings.scaler, self._training.progress
+        loss_scale = scaler.get_scale if scaler is not None else lambda: 1.0
+        sample = self._gauge.end_pass(out.step, out.is_last, loss_scale)
+        if sample is not None:
+            batches = (progress.step - progress.measured_step) * self.scale
+            progress.noise = progress.noise.with_sample(sample, self._settings.bounds.initial, batches)
+            progress.measured_step = progress.step
+
+    def _report(self) -> None:
+        self._reporter.send(
+            self._training.progress, self._speed, self.batch, self._settings.bounds, self._epochs
+        )
+
+    def _guard(self) -> Any:
+        return rescued(self._world, self._checkpoints, self._preemption)
+
+    def _save_alone(self) -> None:
+        if self.rank == 0:
+            self._checkpoints.save_alone()
+
+    def _finish(self) -> None:
+        """The training is over on all ranks."""
+        with self._guard():
+            agreed = self._world.beats.now(self._signals())
+            if agreed.leave:
+                self._world.leave(self._checkpoints)
+            self._checkpoints.wait()
+            self._world.part("end", wait=True)
+        self._world.close("over")
+        self._is_before_meeting = False

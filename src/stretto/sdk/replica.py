@@ -1,0 +1,108 @@
+"""The model as the training sees it: one object, whatever group is around it."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+class Replica(nn.Module):
+    """Calls the model through DDP while a batch is out in training, and directly otherwise.
+
+    Evaluation makes no collective calls, so that ranks may evaluate different parts, or only one of them.
+    """
+
+    def __init__(self, module: nn.Module, options: dict[str, Any]) -> None:
+        super().__init__()
+        self.module = module
+        self._options = options
+        self.guard: Callable[[], AbstractContextManager[None]] = nullcontext  # around collective calls
+        self._forget_group()
+
+    def _forget_group(self) -> None:
+        object.__setattr__(self, "_ddp", None)  # hidden from nn.Module: parameters are listed once
+        self.is_training_pass = False
+
+    def join_group(self) -> None:
+        """Wrap for the default group, or for none. Parameters must be the same on all ranks already."""
+        self.leave_group()
+        if dist.is_initialized() and any(each.requires_grad for each in self.module.parameters()):
+            wrapped = DistributedDataParallel(self.module, init_sync=False, **self._options)
+            object.__setattr__(self, "_ddp", wrapped)
+
+    def leave_group(self) -> None:
+        """Unwrap; gradients go, since they may be views of what the wrapper owned."""
+        self._forget_group()
+        for parameter in self.module.parameters():
+            parameter.grad = None
+
+    def begin_pass(self, is_synchronised: bool) -> None:
+        """The next forward and backward pass is of the training."""
+        self.is_training_pass = True
+        ddp = self._ddp
+        if ddp is not None:
+            ddp.require_backward_grad_sync = is_synchronised  # what DDP.no_sync() sets
+
+    def end_pass(self) -> None:
+        """Its backward pass is through."""
+        self.is_training_pass = False
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the model gives."""
+        if self.is_training_pass and self._ddp is not None:
+            with self.guard():
+                return self._ddp(*args, **kwargs)
+        return self.module(*args, **kwargs)
+
+
+def gradients_of(module: nn.Module) -> list[torch.Tensor]:
+    """All that are there."""
+    return [each.grad for each in module.parameters() if each.grad is not None]
+
+
+def flat(gradients: list[torch.Tensor]) -> torch.Tensor:
+    """One vector of them, a copy in 32 bits."""
+    return torch.cat([each.detach().reshape(-1).float() for each in gradients])
+
+
+@torch.no_grad()
+def average_gradients(module: nn.Module) -> tuple[float, float]:
+    """Average the gradients over the default group; Σ|g_i|² over ranks before, |ḡ|² after.
+
+    As DDP does, but by hand and in one piece, so that the gradients of each rank can be looked at before. A
+    parameter that no rank used keeps no gradient.
+    """
+    parameters = [each for each in module.parameters() if each.requires_grad]
+    device = parameters[0].device
+    own = torch.zeros(len(parameters) + 1, dtype=torch.float64, device=device)
+    for place, parameter in enumerate(parameters):
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+        else:
+            own[place] = 1.0
+    gradients = gradients_of(module)
+    own[-1] = sum_of_squares(gradients)
+    dist.all_reduce(own)
+    world = dist.get_world_size()
+    for dtype in sorted({each.dtype for each in gradients}, key=str):
+        alike = [each for each in gradients if each.dtype == dtype]
+        together = torch.cat([each.reshape(-1) for each in alike])
+        dist.all_reduce(together)
+        together /= world
+        for each, part in zip(alike, together.split([each.numel() for each in alike]), strict=True):
+            each.copy_(part.view_as(each))
+    *used, sum_of_sqr = own.tolist()
+    for parameter, by in zip(parameters, used, strict=True):
+        if not by:
+            parameter.grad = None
+    return sum_of_sqr, float(sum_of_squares(gradients_of(module)))
+
+
+def sum_of_squares(tensors: list[torch.Tensor]) -> torch.Tensor:
+    """|·|² of all of them together."""
+    norms = torch._foreach_norm(tensors)
+    return torch.stack([norm.double() for norm in norms]).square().sum()

@@ -1,0 +1,89 @@
+"""Which samples each rank takes in each step, so that every sample of an epoch is seen exactly once.
+
+An epoch is one global order, drawn from the seed and the epoch's number alone. How far it has been taken is
+one number; whoever trains, and with whatever batch, the next step takes what follows. A resize therefore
+changes nothing but how the rest is divided.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One forward and backward pass of one rank."""
+
+    indices: NDArray[np.int64]  # into the dataset; never empty
+    weight: float  # of its mean loss, so that the mean over ranks of the sums over passes is the mean over samples
+    is_padding: bool = (
+        False  # the rank has no sample left: one is passed with weight 0, to keep its peers company
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one rank does in one step of the optimiser."""
+
+    samples: int  # over all ranks
+    passes: tuple[Pass, ...]  # at least one
+
+
+def order_of(epoch: int, samples: int, seed: int, shuffle: bool = True) -> NDArray[np.int64]:
+    """The order of an epoch's samples, the same on every worker. Shape (samples,)."""
+    if not shuffle:
+        return np.arange(samples)
+    return np.random.default_rng([seed, epoch]).permutation(samples)
+
+
+def step_at(
+    taken: int, order: NDArray[np.int64], total: int, accumulation: int, rank: int, world: int
+) -> Step:
+    """The step that begins after `taken` samples: the next `total` of the order, or what is left of them.
+
+    Shares of ranks differ by at most one sample, and so do the passes of a rank. All ranks have the same
+    number of synchronised passes, which is one, but not always the same number of passes.
+    """
+    size = min(total, len(order) - taken)
+    first, last = size * rank // world, size * (rank + 1) // world
+    if first == last:
+        return Step(size, (Pass(order[taken : taken + 1], 0.0, is_padding=True),))
+    share = order[taken + first : taken + last]
+    return Step(
+        size,
+        tuple(
+            Pass(part, len(part) * world / size)
+            for part in np.array_split(share, min(accumulation, len(share)))
+        ),
+    )
+
+
+def steps_from(
+    taken: int, order: NDArray[np.int64], total: int, accumulation: int, rank: int, world: int
+) -> Iterator[Step]:
+    """All steps of a rank until the end of the epoch, if nothing changes."""
+    while taken < len(order):
+        step = step_at(taken, order, total, accumulation, rank, world)
+        yield step
+        taken += step.samples
+
+
+@dataclass(frozen=True, slots=True)
+class passes_from:  # noqa: N801 - used as a function; a DataLoader wants to iterate by itself
+    """The indices of all passes of `steps_from`, as a batch sampler of a DataLoader."""
+
+    taken: int
+    order: NDArray[np.int64]
+    total: int
+    accumulation: int
+    rank: int
+    world: int
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """One list for each pass."""
+        plan = (self.order, self.total, self.accumulation, self.rank, self.world)
+        for step in steps_from(self.taken, *plan):
+            for own in step.passes:
+                yield own.indices.tolist()

@@ -1,0 +1,215 @@
+"""The group that this worker trains in: coming in, agreeing, switching, going."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch.distributed as dist
+
+from stretto.sdk import group, state
+from stretto.sdk.beats import Beats, Signals, propose
+from stretto.sdk.channel import Channel
+from stretto.sdk.environment import Environment
+from stretto.sdk.generation import Generation, fixed
+from stretto.sdk.membership import Membership, verdict_on, wait_to_be_called
+from stretto.sdk.preemption import STATUS, Preemption
+from stretto.sdk.rendezvous import Meeting, Rendezvous
+from stretto.sdk.replica import Replica
+from stretto.sdk.saving import Checkpoints
+from stretto.sdk.training import Training
+
+FLUSH_S = 5.0  # at the end, for what the service has not been told yet; chosen
+LOOK_S = 0.2  # between looks at what others were told, outside of steps
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """One change of the group, as this worker saw it."""
+
+    generation: int
+    workers: int
+    step: int
+    lost_s: float  # from the end of the last step until the group was ready for the next
+
+
+class World:
+    """The present group, and how it becomes the next one."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        training: Training,
+        replica: Replica,
+        preemption: Preemption,
+        channel: Channel | None,
+        timeout_s: float,
+    ) -> None:
+        self._training, self._replica, self._preemption = training, replica, preemption
+        self._timeout = timedelta(seconds=timeout_s)
+        self._environment = environment
+        self._channel = channel
+        self._rendezvous = Rendezvous(channel) if channel else None
+        self._looked_s = 0.0
+        self._before: Membership | None = None  # its store may be hosted here, and still be read
+        self.here = Membership(Generation(0), 0, None)
+        self.beats = Beats(1)
+        self.switches: list[Switch] = []
+        self.is_newcomer = False  # came to others that had begun
+
+    def join(self, checkpoints: Checkpoints) -> None:
+        """Come into the group: the first one of this attempt, or one that trains already."""
+        if self._rendezvous is None or self._channel is None:
+            self._join_fixed()
+        else:
+            self._channel.post("ready")
+            meeting = wait_to_be_called(self._rendezvous, self._preemption)
+            self._enter(meeting)
+            self.is_newcomer = meeting.generation.source is not None
+        source = self._source()
+        if not self.is_newcomer and self.here.rank == source:
+            checkpoints.restore(self.here.rank)
+        if dist.is_initialized():
+            self._training.send_from(source, self.here.rank != source, lambda: None)
+            if not self.is_newcomer:
+                checkpoints.share_random(self.here.rank, source)
+        if self.is_newcomer:
+            progress = self._training.progress
+            state.seed_afresh(progress.seed, progress.step, self.here.rank, self.here.generation.number)
+        self._ready(None)
+
+    def _join_fixed(self) -> None:
+        here = fixed(self._environment.world, self._environment.local_world)
+        store = None
+        if here.world > 1:
+            if dist.is_initialized():
+                group.leave()
+            store = next(iter(dist.rendezvous("env://")))[0]
+            group.form(store, self._environment.rank, here.world, self._on_gpu, self._timeout)
+        self.here = Membership(here, self._environment.rank, store)
+
+    @property
+    def _on_gpu(self) -> bool:
+        return self._training.device.type == "cuda"
+
+    def _source(self) -> int:
+        generation = self.here.generation
+        return (generation.rank_of(generation.source) or 0) if generation.source else 0
+
+    def _enter(self, meeting: Meeting) -> None:
+        generation = meeting.generation
+        group.use_loopback(generation.members[meeting.rank].address)
+        group.form(meeting.store, meeting.rank, generation.world, self._on_gpu, self._timeout)
+        self._before, self.here = self.here, Membership(generation, meeting.rank, meeting.store)
+
+    def _ready(self, last_step_s: float | None) -> None:
+        """All have the same state: wrap the model, and say so."""
+        self._replica.join_group()
+        self.beats = Beats(self.here.world)
+        number, step = self.here.generation.number, self._training.progress.step
+        lost_s = time.perf_counter() - last_step_s if last_step_s is not None else None
+        if self._rendezvous is not None and self._channel is not None:
+            self._rendezvous.settle(number)
+            self._channel.post("joined", generation=number, step=step, lost_s=lost_s)
+        if lost_s is not None:
+            self.switches.append(Switch(number, self.here.world, step, lost_s))
+
+    def heard(self) -> Signals:
+        """What this worker was told, to be agreed on."""
+        proposed = 0
+        if self._rendezvous is not None:
+            newest, present = self._rendezvous.newest, self.here.generation.number
+            if newest is not None and newest.leave and newest.number > present:
+                self._preemption.ask(newest.until_s)
+            if self._rendezvous.unwanted:
+                self._preemption.ask()
+            proposed = self._rendezvous.proposal()
+            proposed = proposed if proposed > present else 0
+        return Signals(leave=float(self._preemption.is_asked), proposal=propose(proposed, self.here.rank))
+
+    def is_anyone_leaving(self) -> bool:
+        """Whether this worker or, as far as the store tells, another was told to leave. Looks now and then."""
+        if self.heard().leave:
+            if self.here.store is not None:
+                self.here.store.set("leaving", "")
+            return True
+        if self.here.store is None or time.monotonic() < self._looked_s + LOOK_S:
+            return False
+        self._looked_s = time.monotonic()
+        with suppress(RuntimeError):  # its host is gone; the next meeting will show
+            return bool(self.here.store.check(["leaving"]))
+        return False
+
+    def switch(self, agreed: Signals, last_step_s: float | None) -> bool:
+        """Become the agreed generation; False where it cannot come about, and all stay as they are.
+
+        Ends the process, with status 0, where it is not a member of the next generation.
+        """
+        assert self._rendezvous is not None
+        self.beats.drain()
+        told = verdict_on(agreed.generation, agreed.proposer, self.here, self._rendezvous)
+        if told is None:
+            return False
+        rank = told.rank_of(self._environment.worker)
+        if told.members == self.here.generation.members:  # only the batch is another one
+            self.here = Membership(told, self.here.rank, self.here.store)
+            self._ready(last_step_s)
+            return True
+        if all(member.id != self.here.generation.members[0].id for member in told.members):
+            progress = self._training.progress  # only rank 0 need have evaluated
+            progress.metrics, progress.metric = group.tell((progress.metrics, progress.metric), 0)
+        present = {member.id for member in self.here.generation.members}
+        if rank is None:
+            self.part("switch", wait=True)
+            self.close()
+            raise SystemExit(0)
+        meeting = self._rendezvous.meeting(told.number)
+        assert meeting is not None  # all members were here when it was proposed
+        self.part("switch", wait=False)
+        self._replica.leave_group()
+        group.leave()
+        self._enter(meeting)
+        if any(member.id not in present for member in told.members):
+            self._training.send_from(self._source(), False, lambda: None)
+        self._ready(last_step_s)
+        return True
+
+    def part(self, occasion: str, wait: bool) -> None:
+        """Be through with the group; `wait` until all are."""
+        if self.here.store is not None and self.here.world > 1:
+            group.part(self.here.store, f"{occasion}/{self.here.generation.number}", self.here.world, wait)
+
+    def close(self, verdict: str = "") -> None:
+        """Be in no group any more."""
+        if self._rendezvous is not None:
+            self._rendezvous.withdraw(verdict)
+        self._replica.leave_group()
+        group.leave()
+        if self._channel is not None:
+            self._channel.close(FLUSH_S)
+        self._preemption.end()
+
+    def leave(self, checkpoints: Checkpoints) -> None:
+        """All together: write a checkpoint and end, with status 143."""
+        checkpoints.save_together(self.here.rank, wait=True)
+        self.part("leave", wait=True)
+        self.close()
+        raise SystemExit(STATUS)
+
+
+@contextmanager
+def rescued(world: World, checkpoints: Checkpoints, preemption: Preemption) -> Iterator[None]:
+    """Where a peer is gone, the last step that ended is saved by rank 0 before the error goes on.
+
+    Parameters are the same on all ranks after each step, so that one survivor is enough.
+    """
+    try:
+        yield
+    except Exception:
+        if world.here.rank == 0 and world.here.world > 1:
+            with suppress(Exception):  # the first error is the one to show
+                checkpoints.save_alone()
+        if preemption.is_asked:
+            raise SystemExit(STATUS) from None
+        raise
