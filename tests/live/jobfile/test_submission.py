@@ -2,7 +2,10 @@
 
 import os
 import time
+from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -12,6 +15,9 @@ from hypothesis import strategies as st
 from stretto.live.jobfile import MOST_BYTES, JobSpec, read_submission, tree
 from stretto.live.jobfile.stretto_file import BATCH, ELASTIC, KEYS, RESOURCES, STOP
 from stretto.model import InputError
+
+from .test_neighbours import PICKY, SKY, TRAIN_JOB, pytorch_job
+from .test_stretto_file import EVERYTHING
 
 SOON_S = 5.0  # far above what is needed, far below what a trap would take
 
@@ -47,10 +53,37 @@ TREES = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(document=st.dictionaries(st.sampled_from(WORDS), TREES, max_size=8))
 def test_any_document_is_understood_or_refused(document: dict[str, object]) -> None:
     understood_or_refused(yaml.safe_dump({"run": "x"} | document, allow_unicode=True))
+
+
+VALID = [
+    yaml.load(text, yaml.BaseLoader)  # all scalars as texts
+    for text in (EVERYTHING, SKY, TRAIN_JOB, pytorch_job(PICKY, PICKY, "runPolicy: {backoffLimit: 1}"))
+]
+
+
+def places(document: Any) -> Iterator[tuple[Any, Any]]:
+    """Every container in a document with every key or index of it."""
+    inside = document.items() if isinstance(document, dict) else enumerate(document)
+    for key, value in list(inside):
+        yield document, key
+        if isinstance(value, dict | list):
+            yield from places(value)
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data(), document=st.sampled_from(VALID), values=st.lists(TREES, min_size=1, max_size=2))
+def test_a_valid_document_with_a_few_other_values_is_understood_or_refused(
+    data: st.DataObject, document: dict[str, Any], values: list[object]
+) -> None:
+    changed = deepcopy(document)
+    for value in values:
+        container, key = data.draw(st.sampled_from(list(places(changed))))
+        container[key] = value
+    understood_or_refused(yaml.safe_dump(changed, allow_unicode=True))
 
 
 @settings(max_examples=300, deadline=None)
