@@ -22,7 +22,7 @@ def server() -> Iterator[PostgreSQL]:
     try:
         yield running
     finally:
-        running.stop()
+        running.stop("immediate")  # what it holds is thrown away
         shutil.rmtree(running.folder)
 
 

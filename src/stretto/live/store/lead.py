@@ -4,7 +4,7 @@ import fcntl
 import os
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -20,6 +20,7 @@ LEAD_LOCK = 0x5354_5245  # first half of the key of an advisory lock; the second
 ASK_AGAIN_S = 0.1
 
 TAKE = text("SELECT pg_try_advisory_lock(:lock, hashtext(current_schema()))")
+GIVE_BACK = text("SELECT pg_advisory_unlock(:lock, hashtext(current_schema()))")
 HELD = text(
     "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = :lock AND granted"
     " AND objid = hashtext(current_schema())::bit(32)::bigint AND pid = pg_backend_pid()"
@@ -126,8 +127,11 @@ class ConnectionLead(_Released):
         return True
 
     def release(self) -> None:
-        """Close the connection, and with it the lock."""
+        """Unlock, and close the connection: the server may be slow to notice that it is closed."""
         self.released = True
+        if self.connection is not None:
+            with suppress(DBAPIError):  # then the lock is gone already
+                self.connection.execute(GIVE_BACK, {"lock": LEAD_LOCK})
         self._drop()
 
     def _drop(self) -> None:
