@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -115,17 +116,27 @@ class Agent:
         runs_ = str(self.state / "runs").encode()
         return [each.pid for each in keeper.processes() if has_argument(each.pid, runs_)]
 
-    def end(self) -> None:
-        """End it and everything that it started."""
-        if self.process is not None and self.process.poll() is None:
-            for name, each in self.workers().items():
-                if each["phase"] != "ended":
-                    self.stop(name, 0)
-            until(lambda: all(each["phase"] == "ended" for each in self.workers().values()))
-            assert self.kill(signal.SIGTERM) == 0
-        self.client.close()
+    def clear(self) -> None:
+        """End all that it started, and have it forget everything."""
+        if self.process is None or self.process.poll() is not None:
+            self.begin()
+        for name in self.workers():
+            self.stop(name, 0)
+        for name in self.workers():
+            self.ended(name)
+            self.ask("DELETE", f"/v1/workers/{name}")
         assert self.marked() == []
         until(lambda: not self.keepers())
+        for name in ("runs", "forgotten"):
+            for run in (self.state / name).iterdir():
+                shutil.rmtree(run)
+        (self.state / "go").unlink(missing_ok=True)
+
+    def end(self) -> None:
+        """End it and everything that it started."""
+        self.clear()
+        assert self.kill(signal.SIGTERM) == 0
+        self.client.close()
 
 
 def has_argument(pid: int, prefix: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""Agents that run, with state directories of their own."""
+"""An agent that runs, and a disk that is soon full."""
 
 import subprocess
 from collections.abc import Iterator
@@ -9,23 +9,20 @@ import pytest
 from .agents import Agent
 
 
-@pytest.fixture
-def agent(tmp_path: Path) -> Iterator[Agent]:
-    yield from running(tmp_path / "state")
-
-
 @pytest.fixture(scope="module")
-def shared_agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
-    """For tests that leave no worker behind."""
-    yield from running(tmp_path_factory.mktemp("shared") / "state")
-
-
-def running(state: Path) -> Iterator[Agent]:
-    agent = Agent(state).begin()
+def module_agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
+    agent = Agent(tmp_path_factory.mktemp("agent") / "state").begin()
     try:
         yield agent
     finally:
         agent.end()
+
+
+@pytest.fixture
+def agent(module_agent: Agent) -> Iterator[Agent]:
+    """An agent without workers, which a test may kill and start again."""
+    yield module_agent
+    module_agent.clear()
 
 
 @pytest.fixture

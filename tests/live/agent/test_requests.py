@@ -40,11 +40,11 @@ def test_one_of_many_starts_at_once_gets_the_gpu(agent: Agent) -> None:
     ["..%2F..%2Fx", "..", ".new-x", "-x", "a%20b", "a" * 201, "%00", "a%2Fb"],
     ids=lambda name: name[:12],
 )
-def test_an_id_that_is_no_plain_file_name_is_refused(shared_agent: Agent, name: str) -> None:
-    answer = shared_agent.start(name, "exit 0")
+def test_an_id_that_is_no_plain_file_name_is_refused(agent: Agent, name: str) -> None:
+    answer = agent.start(name, "exit 0")
     assert answer.status_code in (400, 404), answer.text  # 404 where the client itself resolves `..`
-    assert shared_agent.workers() == {}
-    assert [path.name for path in (shared_agent.state / "runs").iterdir()] == []
+    assert agent.workers() == {}
+    assert [path.name for path in (agent.state / "runs").iterdir()] == []
 
 
 @pytest.mark.parametrize(
@@ -65,22 +65,22 @@ def test_an_id_that_is_no_plain_file_name_is_refused(shared_agent: Agent, name: 
         pytest.param([1], "object", id="no object"),
     ],
 )
-def test_a_wrong_start_is_refused_by_name(shared_agent: Agent, body: Any, named: str) -> None:
-    answer = shared_agent.ask("PUT", "/v1/workers/j.1.0", body)
+def test_a_wrong_start_is_refused_by_name(agent: Agent, body: Any, named: str) -> None:
+    answer = agent.ask("PUT", "/v1/workers/j.1.0", body)
     assert answer.status_code == 400
     assert named in answer.json()["why"]
-    assert shared_agent.workers() == {}
+    assert agent.workers() == {}
 
 
-def test_nobody_is_answered_without_the_token(shared_agent: Agent) -> None:
+def test_nobody_is_answered_without_the_token(agent: Agent) -> None:
     for method, path in [("GET", "/v1/node"), ("PUT", "/v1/workers/j.1.0"), ("GET", "/v1/workers")]:
-        assert shared_agent.ask(method, path, {"command": "exit 0"}, token="wrong").status_code == 401
-    assert shared_agent.workers() == {}
-    assert stat.S_IMODE((shared_agent.state / "token").stat().st_mode) == 0o600
-    assert stat.S_IMODE(shared_agent.state.stat().st_mode) == 0o700
+        assert agent.ask(method, path, {"command": "exit 0"}, token="wrong").status_code == 401
+    assert agent.workers() == {}
+    assert stat.S_IMODE((agent.state / "token").stat().st_mode) == 0o600
+    assert stat.S_IMODE(agent.state.stat().st_mode) == 0o700
 
 
-def test_what_is_not_there_is_not_found(shared_agent: Agent) -> None:
+def test_what_is_not_there_is_not_found(agent: Agent) -> None:
     for method, path in [
         ("POST", "/v1/workers/x/stop"),
         ("POST", "/v1/workers/x/signal"),
@@ -88,11 +88,11 @@ def test_what_is_not_there_is_not_found(shared_agent: Agent) -> None:
         ("GET", "/v1/workers/x/log"),
         ("GET", "/v2/node"),
     ]:
-        assert shared_agent.ask(method, path, {"grace_s": 1, "signal": 1}).status_code == 404
+        assert agent.ask(method, path, {"grace_s": 1, "signal": 1}).status_code == 404
 
 
-def test_a_body_that_is_too_long_is_refused(shared_agent: Agent) -> None:
-    assert shared_agent.start("j.1.0", "x" * (1 << 20)).status_code == 413
+def test_a_body_that_is_too_long_is_refused(agent: Agent) -> None:
+    assert agent.start("j.1.0", "x" * (1 << 20)).status_code == 413
 
 
 def test_whoever_waits_is_told_of_a_change_and_of_none_before(agent: Agent) -> None:

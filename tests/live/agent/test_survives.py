@@ -53,6 +53,7 @@ def test_a_worker_does_not_outlive_its_keeper(agent: Agent) -> None:
     assert "keeper" in ending["why"]
     assert is_gone(worker["pid"])
     assert is_gone(daemon)
+    until(lambda: not Path(f"/proc/{daemon}").exists())  # nor is it left as a zombie
 
 
 def test_what_forgot_its_environment_is_found_by_its_session(agent: Agent) -> None:
@@ -64,10 +65,11 @@ def test_what_forgot_its_environment_is_found_by_its_session(agent: Agent) -> No
 
 
 def test_the_next_agent_ends_what_a_killed_keeper_left(agent: Agent) -> None:
-    agent.run("j.1.0", "setsid sh -c 'echo $$; exec sleep 60' & exec sleep 60")
+    worker = agent.run("j.1.0", "setsid sh -c 'echo $$; exec sleep 60' & exec sleep 60")
     daemon = int(agent.log_line("j.1.0"))
     agent.kill()
     kill(agent.keeper_of("j.1.0"))
+    until(lambda: is_gone(worker["pid"]))  # the kernel's doing: nobody else is there
     assert not is_gone(daemon)
     assert agent.begin().ended("j.1.0")["status"] == 137
     assert is_gone(daemon)
