@@ -1,0 +1,122 @@
+"""A service without clock, store or processes: the fold, the reconciler, and workers that the test plays."""
+
+from dataclasses import dataclass, field
+
+from stretto.live import events as happened
+from stretto.live.events import Event
+from stretto.live.jobfile import JobSpec
+from stretto.live.plans import actions_json
+from stretto.live.reconcile import Start, Stop, next_steps
+from stretto.live.records import JobRecord, Life, Worker
+from stretto.live.standing import state_of
+from stretto.live.state import State
+from stretto.model import Allocation, JobId, actions_between
+
+
+@dataclass
+class Scene:
+    """Nodes n0, n1, … of `gpus` GPUs each."""
+
+    nodes: int = 2
+    gpus: int = 4
+    state: State = field(default_factory=State)
+    now_s: float = 0.0
+    running: dict[str, Worker] = field(default_factory=dict)  # what the pretended backend runs, by id
+    asked_to_stop: set[str] = field(default_factory=set)
+    log: list[Event] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.tell(happened.Began(1.0e9), happened.Configured("fifo"))
+        for index in range(self.nodes):
+            self.tell(happened.NodeSeen(f"n{index}", "a100", self.gpus))
+
+    def tell(self, *events: Event) -> None:
+        for event in events:
+            self.log.append(event)
+            self.state.apply(event, self.state.seq + 1, self.now_s)
+
+    def submit(
+        self, name: str, gpus: int = 1, elastic: tuple[int, int] | None = None, **more: object
+    ) -> JobRecord:
+        spec: dict[str, object] = {"run": "true", "name": "job"}
+        accelerators = [{"gpu_type": "", "gpus": gpus}]
+        spec["resources"] = {"accelerators": accelerators}
+        if elastic is not None:
+            spec["elastic"] = {"min_gpus": elastic[0], "max_gpus": elastic[1]}
+        spec |= more
+        self.tell(happened.Submitted(name, JobSpec.from_json(spec).to_json(), "ada"))
+        return self.state.jobs[name]
+
+    def give(self, **wanted: dict[str, int] | None) -> None:
+        """Decide: each job (its name after an underscore) is to hold these masks of nodes, or nothing."""
+        placement = self.state.placement
+        assert placement is not None
+        changes: dict[JobId, Allocation | None] = {}
+        for name, masks in wanted.items():
+            held = sorted((self.state.node_index[node], mask) for node, mask in (masks or {}).items())
+            changes[JobId(name.removeprefix("_"))] = (
+                Allocation(0, tuple(node for node, _ in held), tuple(mask for _, mask in held))
+                if held
+                else None
+            )
+        actions = actions_between(placement, placement.changed(changes))
+        assert self.state.cluster is not None
+        self.tell(
+            happened.Decided(self.state.seq, self.now_s, (), tuple(actions_json(actions, self.state.cluster)))
+        )
+
+    def reconcile(self) -> None:
+        """Until nothing follows any more; starts are carried out at once, stops only noted."""
+        for _ in range(100):
+            before = len(self.log)
+            for record in self.state.open_jobs():
+                steps = next_steps(self.state, record, self.taken(), self.now_s)
+                self.tell(*steps.events)
+                for command in steps.commands:
+                    if isinstance(command, Start) and command.worker.id not in self.running:
+                        self.start(command.worker)
+                    elif isinstance(command, Stop):
+                        self.asked_to_stop.add(command.worker.id)
+            if len(self.log) == before:
+                return
+        raise AssertionError("the reconciler does not come to rest")
+
+    def start(self, worker: Worker) -> None:
+        held = {(one.node, gpu) for one in self.running.values() for gpu in one.gpus}
+        assert held.isdisjoint((worker.node, gpu) for gpu in worker.gpus), "a GPU is given twice"
+        self.running[worker.id] = worker
+        self.tell(happened.WorkersRan(worker.job, (worker.id,)))
+
+    def ready(self, *names: str) -> None:
+        for name in names:
+            self.tell(happened.WorkerReady(name.split(".")[0], name))
+
+    def join(self, job: str) -> None:
+        """Everybody of the newest generation trains in it; whoever is no more in it ends with status 0."""
+        record = self.state.jobs[job]
+        number, members = record.members.number, record.members.workers
+        for name in members:
+            self.tell(happened.Joined(job, name, number))
+        for worker in list(record.alive):
+            if worker.joined and worker.id not in members and worker.id in self.running:
+                self.end(worker.id, 0)
+
+    def end(self, name: str, status: int) -> None:
+        self.running.pop(name)
+        self.tell(happened.WorkerEnded(name.split(".")[0], name, status))
+
+    def taken(self) -> set[tuple[int, int]]:
+        return {
+            (worker.node, gpu)
+            for record in self.state.open_jobs()
+            for worker in record.workers.values()
+            if worker.life is not Life.ENDED
+            for gpu in worker.gpus
+        }
+
+    def names(self, job: str) -> list[str]:
+        """Workers of a job that run."""
+        return sorted(name for name in self.running if name.split(".")[0] == job)
+
+    def standing(self, job: str) -> str:
+        return state_of(self.state, self.state.jobs[job]).value

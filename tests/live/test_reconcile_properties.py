@@ -1,0 +1,125 @@
+"""Whatever happens in whatever order: no GPU is given twice, no job runs twice, everything ends."""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.live.scene import Scene
+
+from stretto.live import events as happened
+from stretto.live.records import Life
+from stretto.live.state import State
+
+STATUSES = st.sampled_from([0, 0, 1, 143, 137])
+
+
+class Life_of_a_cluster(RuleBasedStateMachine):  # noqa: N801
+    def __init__(self) -> None:
+        super().__init__()
+        self.scene = Scene(nodes=2, gpus=3)
+        self.count = 0
+
+    def job(self, draw: int) -> str:
+        return str(draw % self.count + 1)
+
+    @rule(elastic=st.booleans(), gpus=st.integers(1, 4))
+    def submit(self, elastic: bool, gpus: int) -> None:
+        if self.count < 5:
+            self.count += 1
+            self.scene.submit(str(self.count), gpus, (1, 6) if elastic else None, restart={"max": 1})
+
+    @precondition(lambda self: self.count)
+    @rule(draw=st.integers(0, 99), masks=st.tuples(st.integers(0, 7), st.integers(0, 7)))
+    def decide(self, draw: int, masks: tuple[int, int]) -> None:
+        """Give a job what of these GPUs nobody else is to have."""
+        name = self.job(draw)
+        record = self.scene.state.jobs[name]
+        placement = self.scene.state.placement
+        assert placement is not None
+        others = placement.changed({record.job.id: None})
+        free = {f"n{node}": mask & ~int(others.busy[node]) for node, mask in enumerate(masks)}
+        wanted = {node: mask for node, mask in free.items() if mask}
+        if not record.has_ended:
+            self.scene.give(**{f"_{name}": wanted or None})
+
+    @precondition(lambda self: self.count)
+    @rule(draw=st.integers(0, 99))
+    def cancel(self, draw: int) -> None:
+        self.scene.tell(happened.Cancelled(self.job(draw)))
+
+    @precondition(lambda self: self.count)
+    @rule(draw=st.integers(0, 99), held=st.booleans())
+    def hold(self, draw: int, held: bool) -> None:
+        self.scene.tell(happened.Held(self.job(draw), held))
+
+    @rule(node=st.sampled_from(["n0", "n1"]), up=st.booleans())
+    def node_comes_or_goes(self, node: str, up: bool) -> None:
+        self.scene.tell(happened.NodeSeen(node, "a100", 3) if up else happened.NodeLost(node))
+
+    @precondition(lambda self: self.scene.running)
+    @rule(draw=st.integers(0, 99), status=STATUSES)
+    def a_worker_ends(self, draw: int, status: int) -> None:
+        names = sorted(self.scene.running)
+        self.scene.end(names[draw % len(names)], status)
+
+    @precondition(lambda self: self.scene.running)
+    @rule(draw=st.integers(0, 99))
+    def a_worker_is_ready(self, draw: int) -> None:
+        names = sorted(self.scene.running)
+        self.scene.ready(names[draw % len(names)])
+
+    @precondition(lambda self: self.count)
+    @rule(draw=st.integers(0, 99))
+    def a_generation_is_joined(self, draw: int) -> None:
+        self.scene.join(self.job(draw))
+
+    @rule(seconds=st.sampled_from([0.0, 5.0, 40.0, 100.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.scene.now_s += seconds
+
+    @rule()
+    def reconcile(self) -> None:
+        self.scene.reconcile()
+
+    @invariant()
+    def no_gpu_has_two_workers(self) -> None:
+        seen: set[tuple[int, int]] = set()
+        for worker in self.scene.running.values():
+            for gpu in worker.gpus:
+                assert (worker.node, gpu) not in seen
+                seen.add((worker.node, gpu))
+
+    @invariant()
+    def no_job_runs_in_two_attempts(self) -> None:
+        attempts: dict[str, set[int]] = {}
+        for worker in self.scene.running.values():
+            attempts.setdefault(worker.job, set()).add(worker.attempt)
+        assert all(len(found) == 1 for found in attempts.values())
+
+    @invariant()
+    def what_runs_is_in_the_log(self) -> None:
+        for name, worker in self.scene.running.items():
+            known = self.scene.state.jobs[worker.job].workers.get(name)
+            assert known is not None
+            assert known.life is not Life.ENDED
+
+    def teardown(self) -> None:
+        """Everybody is cancelled, what was asked to stop ends; nothing is left, and the log says so."""
+        scene = self.scene
+        for index in range(self.count):
+            scene.tell(happened.Cancelled(str(index + 1)))
+        for _ in range(10):
+            scene.reconcile()
+            assert set(scene.running) <= scene.asked_to_stop
+            for name in list(scene.running):
+                scene.end(name, 143)
+        assert not scene.state.open
+        again = State()
+        for number, event in enumerate(scene.log, start=1):
+            again.apply(event, number, 0.0)
+        assert {name: job.state for name, job in again.jobs.items()} == {
+            name: job.state for name, job in scene.state.jobs.items()
+        }
+
+
+Life_of_a_cluster.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestWhateverHappens = Life_of_a_cluster.TestCase
