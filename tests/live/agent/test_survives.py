@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from stretto.live.agent import keeper, runs
+
 from .agents import Agent, is_gone, kill, until
 
 
@@ -99,6 +103,33 @@ def test_a_start_that_was_cut_off_before_its_keeper_ran_is_lost_and_not_repeated
     ending = agent.begin().ended("j.1.0")
     assert (ending["status"], "before the command began" in ending["why"]) == (137, True)
     assert not (run / "log").exists()
+
+
+@pytest.mark.parametrize(
+    ("notes", "why"),
+    [
+        pytest.param({"boot_id": "another"}, "the machine was restarted", id="machine restarted"),
+        pytest.param({"keeper_ticks": 1}, "its keeper was killed.", id="keeper's number used again"),
+    ],
+)
+def test_a_process_that_got_the_number_of_ours_is_left_alone(
+    agent: Agent, notes: dict[str, object], why: str
+) -> None:
+    agent.start("j.1.0", "exit 0")
+    agent.ended("j.1.0")
+    agent.kill()
+    run = agent.state / "runs" / "j.1.0"
+    (run / "ended.json").unlink()
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as innocent:
+        itself = keeper.process_at(innocent.pid)
+        assert itself is not None
+        number = {"keeper_pid": innocent.pid, "keeper_ticks": itself.ticks, "pid": innocent.pid}
+        known = runs.read_json(run / "running.json") or {}
+        keeper.write_durably(run / "running.json", {**known, **number, **notes})
+        ending = agent.begin().ended("j.1.0")
+        assert innocent.poll() is None
+        innocent.kill()
+    assert (ending["status"], ending["why"]) == (137, why)
 
 
 def test_an_ending_that_cannot_be_written_is_held_until_it_can_be(agent: Agent) -> None:
