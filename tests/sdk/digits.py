@@ -1,10 +1,10 @@
-"""A training script as people write it, on scikit-learn's digits; what it saw goes to a file for the tests."""
+"""A training script as people write it, on scikit-learn's digits; a file keeps what it saw."""
 
 import json
 import os
-import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from sklearn.datasets import load_digits
@@ -14,9 +14,7 @@ from torch.utils.data import Dataset
 
 import stretto.sdk
 
-EPOCHS = int(os.environ.get("EPOCHS", "6"))
-PAUSE_S = float(os.environ.get("PAUSE_S", "0"))
-SEEN = Path(os.environ["SEEN"])  # a folder
+SLOW_S = 0.06
 
 
 class Digits(Dataset[tuple[torch.Tensor, int, int]]):
@@ -32,7 +30,15 @@ class Digits(Dataset[tuple[torch.Tensor, int, int]]):
         return self.images[index], self.labels[index], index
 
 
-def main() -> None:
+def train(
+    seen: Path,
+    epochs: int = 6,
+    evaluate_s: float = 0.0,
+    until: Path | None = None,
+    break_at_step: int = -1,
+    **arguments: Any,
+) -> None:
+    """Train, and write into the folder `seen`; steps are slow until the file `until` is there."""
     torch.set_num_threads(1)
     torch.manual_seed(1)
     data = Digits()
@@ -40,53 +46,53 @@ def main() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=3, gamma=0.5)
     job = stretto.sdk.elastic(
-        model,
-        optimizer,
-        data=data,
-        batch_size=64,
-        max_batch_size=int(os.environ.get("MAX_BATCH", "64")),
-        max_local_batch=int(os.environ["MAX_LOCAL"]) if "MAX_LOCAL" in os.environ else None,
-        lr_scaling=os.environ.get("LR_SCALING", "fixed"),
-        schedulers=[scheduler],
-        seed=7,
-        grace_s=float(os.environ.get("GRACE_S", "30")),
-        checkpoint_s=float(os.environ.get("CHECKPOINT_S", "600")),
+        model, optimizer, data=data, schedulers=[scheduler], seed=7, **{"batch_size": 64, **arguments}
     )
-    worker = os.environ.get("STRETTO_WORKER_ID", f"rank{job.rank}")
-    with (SEEN / f"{worker}.{os.getpid()}.jsonl").open("w", buffering=1) as file:
+    name = os.environ.get("STRETTO_WORKER_ID", f"rank{job.rank}")
+    with (seen / f"{name}.{os.getpid()}.jsonl").open("w", buffering=1) as file:
 
         def write(**what: object) -> None:
             file.write(json.dumps(what) + "\n")
 
+        def checksum() -> float:
+            return sum(float(each.detach().double().abs().sum()) for each in model.parameters())
+
         generation = -1
-        for epoch in job.epochs(EPOCHS):
+        for epoch in job.epochs(epochs):
             for x, y, index in job.batches():
                 if job.generation != generation:
                     generation = job.generation
-                    total = sum(float(each.detach().double().sum()) for each in model.parameters())
-                    write(generation=generation, step=job.steps, checksum=total, world=job.world_size)
+                    write(generation=generation, step=job.steps, checksum=checksum(), world=job.world_size)
                 loss = functional.cross_entropy(job.model(x), y)
                 job.backward(loss)
                 if not job.is_padding:
                     write(epoch=epoch, step=job.steps, indices=index.tolist())
                 job.step()
-                time.sleep(PAUSE_S)
+                if job.steps == break_at_step:
+                    os._exit(7)
+                if until is not None and not until.exists():
+                    time.sleep(SLOW_S)
             scheduler.step()
+            write(evaluating=epoch)
             model.eval()
             with torch.no_grad():
                 right = job.model(data.images).argmax(1) == torch.tensor(data.labels)
             model.train()
-            deadline = time.monotonic() + float(os.environ.get("EVALUATE_S", "0"))
-            while time.monotonic() < deadline:
+            began_s = time.monotonic()
+            while time.monotonic() < began_s + evaluate_s:
                 job.check()
-                time.sleep(0.01)
-            accuracy = float(right.float().mean())
-            job.report(accuracy=accuracy)
-            write(ended=epoch, accuracy=accuracy)
-        total = sum(float(each.detach().double().sum()) for each in model.parameters())
-        write(done=True, checksum=total, steps=job.steps, progress_steps=job.progress_steps)
-        write(switches=[[each.generation, each.workers, each.step, each.lost_s] for each in job.switches])
+                time.sleep(0.005)
+            job.report(accuracy=float(right.float().mean()))
+            write(ended=epoch, accuracy=float(right.float().mean()))
+        write(done=True, checksum=checksum(), steps=job.steps, lr=optimizer.param_groups[0]["lr"])
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def run(env: dict[str, str], folder: Path, arguments: dict[str, Any]) -> None:
+    """The script in a process of its own; what it prints goes to a file."""
+    os.environ.update(env)
+    log = os.open(
+        folder / f"{env.get('STRETTO_WORKER_ID', env.get('RANK', 'alone'))}.log", os.O_CREAT | os.O_WRONLY
+    )
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    train(folder, **arguments)

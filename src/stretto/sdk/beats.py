@@ -1,12 +1,12 @@
 """How all ranks agree, every few steps, on what happens next and at which step.
 
-A beat is one small all-reduce (maximum) over gloo that runs beside the training: it is started after some step and
-looked at after a later one. Both steps follow from numbers that all ranks have alike, and the result of an
-all-reduce is the same everywhere; so whatever a beat says, every rank learns it after the same step. Nobody acts
-on what only it knows.
+A beat is one small all-reduce (maximum) over gloo that runs beside the training: it is started after some
+step and looked at after a later one. Both steps follow from numbers that all ranks have alike, and the result
+of an all-reduce is the same everywhere; so whatever a beat says, every rank learns it after the same step.
+Nobody acts on what only it knows.
 
-Beats come about every `BEAT_S`, however short the steps are: a look into a store in every step would cost more
-than 2 % of a step of 5 ms (125 µs measured).
+Beats come about every `BEAT_S`, however short the steps are: a look into a store in every step would cost
+more than 2 % of a step of 5 ms (125 µs measured).
 """
 
 from dataclasses import astuple, dataclass

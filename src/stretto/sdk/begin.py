@@ -35,8 +35,8 @@ def elastic(
 ) -> ElasticJob:
     """The job of this script; blocks until this worker is in a group that trains.
 
-    batch_size is what the learning rate was chosen for; with max_batch_size the batch may grow with the number
-    of workers, the learning rate by the rule `lr_scaling` (linear, sqrt, adascale, adamscale, fixed).
+    batch_size is what the learning rate was chosen for; with max_batch_size the batch may grow with the
+    number of workers, the learning rate by the rule `lr_scaling` (linear, sqrt, adascale, adamscale, fixed).
     `schedulers`, `scaler` and what is in `also` by name (things with state_dict and load_state_dict) go with
     the model to newcomers and into checkpoints; the script steps its schedulers itself. Further settings are
     the fields of `Settings`. Without STRETTO_URL the script runs alone, or in the group of torchrun.

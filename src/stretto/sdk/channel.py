@@ -27,7 +27,7 @@ class NoLongerWanted(Exception):
 
 
 class Channel:
-    """Requests of one worker. `post` answers at once; a thread of its own sends, in order, again and again."""
+    """Requests of one worker. `post` returns at once; a thread sends, in order, again and again."""
 
     def __init__(self, url: str, token: str, worker: str) -> None:
         self.worker = worker

@@ -44,7 +44,7 @@ class Gauge:
         self._window_s, self._window_steps = 0.0, 0
 
     def begin_step(self, step: Step, total: int) -> None:
-        """Decide whether it is measured: alike on all ranks. The last step of an epoch is smaller, and is not."""
+        """Decide whether it is measured, alike on all ranks; a last step that is smaller is not."""
         place = (self._steps - WARM_UP_STEPS) % self.period
         in_a_row = 2 if self._world == 1 and len(step.passes) == 1 else 1
         self.is_measured = self._steps >= WARM_UP_STEPS and place < in_a_row and step.samples == total

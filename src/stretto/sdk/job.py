@@ -113,7 +113,7 @@ class ElasticJob:
         self._is_before_meeting = True
 
     def backward(self, loss: torch.Tensor) -> None:
-        """Backward pass of the mean loss over this batch; gradients are averaged in the last pass of a step."""
+        """Backward pass of the mean loss over this batch; the last one of a step averages gradients."""
         out = self._out
         if out is None or self._is_through_backward:
             raise RuntimeError("backward() must be called once for each batch of batches()")
@@ -129,7 +129,7 @@ class ElasticJob:
             self._reporter.loss = loss.detach()
 
     def step(self) -> bool:
-        """The optimiser's step, and no gradients after it. Before the last pass of a step: nothing, and False."""
+        """The optimiser's step, and no gradients after it; before the last pass nothing, and False."""
         out = self._out
         if out is None or not self._is_through_backward:
             raise RuntimeError("step() must follow backward()")
@@ -168,8 +168,8 @@ class ElasticJob:
     def check(self) -> None:
         """Answer preemption in what takes long outside of `batches`, such as evaluation; call it often.
 
-        Where any rank was told to leave, all meet here or before their next epoch, a checkpoint is written, and
-        the process ends with status 143. Inside of `batches` it does nothing: there it happens between steps.
+        Where any rank was told to leave, all meet here or before their next epoch, a checkpoint is written,
+        and the process ends with status 143. Inside of `batches` it does nothing: steps answer there.
         """
         if self._is_before_meeting and self._world.is_anyone_leaving():
             with self._guard():
@@ -234,9 +234,8 @@ class ElasticJob:
         """Until the end of the epoch or the next change."""
         taken = self._training.progress.taken
         plan = (order, self.batch.total, self.batch.accumulation, self.rank, self.world_size)
-        loader = iter(
-            DataLoader(self._data, batch_sampler=passes_from(taken, *plan), **self._settings.loader)
-        )
+        options = {"generator": self._loader_generator(), **self._settings.loader}
+        loader = iter(DataLoader(self._data, batch_sampler=passes_from(taken, *plan), **options))
         self._gauge.start_window()
         for step in steps_from(taken, *plan):
             self._gauge.begin_step(step, self.batch.total)
@@ -253,6 +252,12 @@ class ElasticJob:
             with self._guard():
                 if self._after_step():
                     return
+
+    def _loader_generator(self) -> torch.Generator:
+        """Seeds of the loader's processes; the global generator stays as it is whenever loaders begin."""
+        progress = self._training.progress
+        origin = np.random.SeedSequence([progress.seed, progress.epoch, progress.taken, self.rank])
+        return torch.Generator().manual_seed(int(origin.generate_state(1)[0]))
 
     def _after_step(self) -> bool:
         """What was agreed for after this step is done; whether the group or the batch changed."""

@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass
 
-from torch.distributed import Store
+from torch._C._distributed_c10d import Store
 
 from stretto.sdk import group
 from stretto.sdk.generation import Generation

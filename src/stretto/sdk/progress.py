@@ -24,6 +24,11 @@ class Progress:
     metrics: list[float] = field(default_factory=list)  # at the end of every epoch
     metric: float | None = None  # of this epoch
 
+    @property
+    def newest_metric(self) -> float | None:
+        """Of this epoch, else of the last one that had any."""
+        return self.metric if self.metric is not None else next(reversed(self.metrics), None)
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values."""
         return asdict(self)

@@ -1,9 +1,9 @@
 """How the workers of the next generation find each other while the present one goes on training.
 
-Two threads of each worker listen and prepare; the training notices nothing. Rank 0 of the next generation opens
-a TCP store and tells its address through the channel. Every other member, survivor or newcomer, connects to it
-and says that it is here. Only when all are here does rank 0 propose the switch (`beats`), so that a newcomer or
-a service that dies before costs no step.
+Two threads of each worker listen and prepare; the training notices nothing. Rank 0 of the next generation
+opens a TCP store and tells its address through the channel. Every other member, survivor or newcomer,
+connects to it and says that it is here. Only when all are here does rank 0 propose the switch (`beats`), so
+that a newcomer or a service that dies before costs no step.
 
 Keys of a generation's store: `here/ID` a member is connected · `verdict` what rank 0 decided at the switch:
 `now`, `over` (the training has ended) · `in/ID` a newcomer's answer to `now` · `form` whether all answered ·
@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass
 from datetime import timedelta
 
-from torch.distributed import TCPStore
+from torch._C._distributed_c10d import TCPStore
 
 from stretto.sdk.channel import FIRST_PAUSE_S, LONGEST_PAUSE_S, Channel, NoLongerWanted
 from stretto.sdk.generation import Generation

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -43,7 +43,7 @@ class Replica(nn.Module):
     def begin_pass(self, is_synchronised: bool) -> None:
         """The next forward and backward pass is of the training."""
         self.is_training_pass = True
-        ddp = self._ddp
+        ddp = self._wrapped()
         if ddp is not None:
             ddp.require_backward_grad_sync = is_synchronised  # what DDP.no_sync() sets
 
@@ -51,11 +51,15 @@ class Replica(nn.Module):
         """Its backward pass is through."""
         self.is_training_pass = False
 
+    def _wrapped(self) -> DistributedDataParallel | None:
+        return cast("DistributedDataParallel | None", self.__dict__["_ddp"])
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the model gives."""
-        if self.is_training_pass and self._ddp is not None:
+        ddp = self._wrapped() if self.is_training_pass else None
+        if ddp is not None:
             with self.guard():
-                return self._ddp(*args, **kwargs)
+                return ddp(*args, **kwargs)
         return self.module(*args, **kwargs)
 
 
@@ -93,7 +97,7 @@ def average_gradients(module: nn.Module) -> tuple[float, float]:
         together = torch.cat([each.reshape(-1) for each in alike])
         dist.all_reduce(together)
         together /= world
-        for each, part in zip(alike, together.split([each.numel() for each in alike]), strict=True):
+        for each, part in zip(alike, torch.split(together, [each.numel() for each in alike]), strict=True):
             each.copy_(part.view_as(each))
     *used, sum_of_sqr = own.tolist()
     for parameter, by in zip(parameters, used, strict=True):

@@ -45,7 +45,7 @@ class Reporter:
             "max_batch": bounds.largest,
             "max_local": bounds.largest_local,
             "loss": None if self.loss is None else float(self.loss),
-            "metric": progress.metric if progress.metric is not None else (progress.metrics or [None])[-1],
+            "metric": progress.newest_metric,
             "epoch_metrics": progress.metrics or None,
             "batch": batch.total,
             "left_s": self._left_s(progress, epochs),

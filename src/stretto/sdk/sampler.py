@@ -17,10 +17,8 @@ class Pass:
     """One forward and backward pass of one rank."""
 
     indices: NDArray[np.int64]  # into the dataset; never empty
-    weight: float  # of its mean loss, so that the mean over ranks of the sums over passes is the mean over samples
-    is_padding: bool = (
-        False  # the rank has no sample left: one is passed with weight 0, to keep its peers company
-    )
+    weight: float  # of its mean loss: summed over passes, then averaged over ranks, samples weigh the same
+    is_padding: bool = False  # the rank has no sample left; one goes with weight 0, since peers wait for it
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ class Checkpoints:
         self._saved_step = 0
         self._saved_s = time.monotonic()
         self._writer: threading.Thread | None = None
+        self._random: list[dict[str, Any]] | None = None  # by rank, of the checkpoint that this began from
         self._writing = threading.Lock()
 
     @property
@@ -46,21 +47,17 @@ class Checkpoints:
         self._training.adopt_model(found["model"])
         self._training.adopt_other(found["other"])
         self._saved_step = self._training.progress.step
-        self.found_random = found["random"]
+        self._random = found["random"]
         self._set_random(rank)
-
-    found_random: list[dict[str, Any]] | None = (
-        None  # by rank, of the checkpoint that this attempt began from
-    )
 
     def share_random(self, rank: int, source: int) -> None:
         """Give each rank of a first generation the generators it had, or new ones where it had none."""
-        self.found_random = group.tell(self.found_random, source)
+        self._random = group.tell(self._random, source)
         self._set_random(rank)
 
     def _set_random(self, rank: int) -> None:
-        if self.found_random is not None and rank < len(self.found_random):
-            state.set_random_state(self.found_random[rank], self._training.device)
+        if self._random is not None and rank < len(self._random):
+            state.set_random_state(self._random[rank], self._training.device)
         elif rank:
             state.seed_afresh(self._training.progress.seed, self._training.progress.step, rank)
 

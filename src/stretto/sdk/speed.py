@@ -45,7 +45,7 @@ class Speed:
         times.grad_s += seconds
 
     def points(self) -> list[list[float]]:
-        """Rows [nodes, gpus, local_batch, accumulation, grad_s, step_s]; grad_s of one pass, step_s of all."""
+        """Rows [nodes, gpus, local_batch, accumulation, grad_s of one pass, step_s of all passes]."""
         return [
             [*setting, times.grad_s / times.passes, times.step_s / times.steps]
             for setting, times in sorted(self.times.items())

@@ -46,8 +46,7 @@ def put_back(skeleton: Any, tensors: list[torch.Tensor]) -> Any:
 
 def on_cpu(tree: Any) -> Any:
     """A copy that the training does not change any more, in the host's memory."""
-    copied = mapped(tree, torch.Tensor, lambda tensor: tensor.detach().to("cpu", copy=True))
-    return copied
+    return mapped(tree, torch.Tensor, lambda tensor: tensor.detach().to("cpu", copy=True))
 
 
 def mapped(tree: Any, kind: type, change: Callable[[Any], Any]) -> Any:
@@ -120,7 +119,7 @@ def broadcast(piece: list[torch.Tensor], source: int) -> None:
     flat = torch.cat([tensor.reshape(-1) for tensor in piece])
     dist.broadcast(flat, src=source)
     if dist.get_rank() != source:
-        for tensor, part in zip(piece, flat.split([tensor.numel() for tensor in piece]), strict=True):
+        for tensor, part in zip(piece, torch.split(flat, [each.numel() for each in piece]), strict=True):
             tensor.copy_(part.view_as(tensor))
 
 

@@ -1,7 +1,7 @@
 """What is trained, and all that must go with it from one worker to another or to disk."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,11 +47,10 @@ class Training:
             if name in self.parts:
                 self.parts[name].load_state_dict(saved)
 
-    def send_from(self, source: int, is_newcomer: bool, refresh: Callable[[], None]) -> None:
-        """The state of rank `source` goes to all newcomers of the default group. `refresh` makes room."""
+    def send_from(self, source: int, is_newcomer: bool) -> None:
+        """The state of rank `source` goes to all newcomers of the default group."""
         model = state.spread(self.model_tree(), source, self.device)
         other = state.spread(self.other_tree(), source, self.device)
         if is_newcomer:
-            refresh()
             self.adopt_model(model)
             self.adopt_other(other)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous
 
 from stretto.sdk import group, state
 from stretto.sdk.beats import Beats, Signals, propose
@@ -71,7 +72,7 @@ class World:
         if not self.is_newcomer and self.here.rank == source:
             checkpoints.restore(self.here.rank)
         if dist.is_initialized():
-            self._training.send_from(source, self.here.rank != source, lambda: None)
+            self._training.send_from(source, self.here.rank != source)
             if not self.is_newcomer:
                 checkpoints.share_random(self.here.rank, source)
         if self.is_newcomer:
@@ -85,7 +86,7 @@ class World:
         if here.world > 1:
             if dist.is_initialized():
                 group.leave()
-            store = next(iter(dist.rendezvous("env://")))[0]
+            store = next(iter(rendezvous("env://")))[0]
             group.form(store, self._environment.rank, here.world, self._on_gpu, self._timeout)
         self.here = Membership(here, self._environment.rank, store)
 
@@ -129,7 +130,7 @@ class World:
         return Signals(leave=float(self._preemption.is_asked), proposal=propose(proposed, self.here.rank))
 
     def is_anyone_leaving(self) -> bool:
-        """Whether this worker or, as far as the store tells, another was told to leave. Looks now and then."""
+        """Whether this worker was told to leave or, by the store, another one; looks now and then."""
         if self.heard().leave:
             if self.here.store is not None:
                 self.here.store.set("leaving", "")
@@ -171,7 +172,7 @@ class World:
         group.leave()
         self._enter(meeting)
         if any(member.id not in present for member in told.members):
-            self._training.send_from(self._source(), False, lambda: None)
+            self._training.send_from(self._source(), False)
         self._ready(last_step_s)
         return True
 

@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
@@ -18,7 +19,7 @@ PREFIX = "/api/v1/worker/"
 
 
 class Conductor:
-    """One job's service on a free port of loopback. A context manager: at its end, all is ended and closed."""
+    """One job's service on a free port of loopback. As a context manager it ends what it started."""
 
     def __init__(self, token: str = "secret") -> None:
         self.token = token
@@ -61,15 +62,12 @@ class Conductor:
 
     def start(self, worker: str, command: Sequence[str], env: Mapping[str, str], **options: Any) -> None:
         """Start a worker's process with the environment it needs."""
-        environment = {
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-            "STRETTO_URL": self.url,
-            "STRETTO_TOKEN": self.token,
-            "STRETTO_WORKER_ID": worker,
-            **env,
-        }
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", **self.environment_of(worker), **env}
         self.workers[worker] = subprocess.Popen(command, env=environment, **options)
+
+    def environment_of(self, worker: str) -> dict[str, str]:
+        """The variables that lead a worker here."""
+        return {"STRETTO_URL": self.url, "STRETTO_TOKEN": self.token, "STRETTO_WORKER_ID": worker}
 
     def publish(self, workers: Sequence[str], *, source: str | None = None, **more: Any) -> int:
         """The number of a new generation of these workers, in the order of ranks."""
@@ -198,7 +196,8 @@ def handler_of(conductor: Conductor) -> type[BaseHTTPRequestHandler]:
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            self.wfile.write(body)
+            with suppress(OSError):  # the worker has ended meanwhile
+                self.wfile.write(body)
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the base class
             """Nothing: tests read what workers print."""

@@ -1,0 +1,7 @@
+"""All that workers of tests import, imported once. Nothing here may start a thread: it is forked."""
+
+import os
+
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import tests.sdk.digits  # noqa: F401

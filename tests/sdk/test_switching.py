@@ -1,0 +1,109 @@
+"""A training that grows, moves and shrinks while it runs, in real processes over gloo."""
+
+import pytest
+from tests.sdk.conftest import Scene
+
+SAMPLES = 1797
+EPOCHS = 8
+
+
+def undisturbed_accuracy(scene: Scene) -> float:
+    scene.start_with("undisturbed", {}, epochs=EPOCHS)
+    assert scene.status("undisturbed") == 0, scene.printed("alone")
+    accuracy = [line["accuracy"] for line in scene.lines("rank0") if "ended" in line][-1]
+    for file in scene.folder.glob("rank0.*"):
+        file.unlink()
+    return float(accuracy)
+
+
+def test_a_training_that_grows_moves_and_shrinks_sees_each_sample_once_and_learns_as_well(
+    scene: Scene,
+) -> None:
+    calm = undisturbed_accuracy(scene)
+    go_on = scene.folder / "go-on"
+    scene.start("a", "b", "c", "d", epochs=EPOCHS, until=go_on, report_s=0.1)
+    scene.publish("a")
+    scene.wait_ready("b", "c", "d")
+    scene.publish("a", "b", source="a")
+    scene.publish("b", "a", "c", source="a")
+    scene.publish("b", "d", source="b")  # a move: two go, one comes
+    scene.publish("d", source="d")
+    go_on.touch()
+
+    assert {name: scene.status(name) for name in "abcd"} == dict.fromkeys("abcd", 0)
+    for epoch in range(EPOCHS):
+        assert scene.taken(epoch) == list(range(SAMPLES)), f"epoch {epoch}"
+    begun = [line for line in scene.lines() if "generation" in line]
+    for number, world in {1: 1, 2: 2, 3: 3, 4: 2, 5: 1}.items():
+        of_generation = [line for line in begun if line["generation"] == number]
+        assert len(of_generation) == world
+        assert len({(line["checksum"], line["step"], line["world"]) for line in of_generation}) == 1
+    lost = {each["generation"]: each["lost_s"] for each in scene.conductor.joined if "lost_s" in each}
+    assert lost.keys() == {2, 3, 4, 5}
+    assert all(0 < seconds < 5 for seconds in lost.values())
+    ended = [line for line in scene.lines("d") if "ended" in line]
+    assert ended[-1]["accuracy"] == pytest.approx(calm, abs=0.01)
+    report = scene.conductor.reports[-1]
+    assert report["samples"] == EPOCHS * SAMPLES
+    assert len(report["epoch_metrics"]) == EPOCHS  # told to newcomers, too
+    assert report["grad_sqr"] > 0
+    assert report["grad_var"] > 0
+
+
+def test_a_batch_that_grows_with_the_workers_is_made_in_passes_that_fit(scene: Scene) -> None:
+    scene.start(
+        "a", "b", epochs=3, max_batch_size=256, max_local_batch=24, lr_scaling="adascale", report_s=0.05
+    )
+    scene.publish("a", "b")
+    assert (scene.status("a"), scene.status("b")) == (0, 0)
+    for epoch in range(3):
+        assert scene.taken(epoch) == list(range(SAMPLES))
+    sizes = {len(line["indices"]) for line in scene.lines() if "indices" in line and line["step"] == 0}
+    assert sizes == {21, 22}  # 128 samples on two workers in three passes each
+    assert {report["batch"] for report in scene.conductor.reports} == {128}
+    checksums = [line["checksum"] for line in scene.lines() if "done" in line]
+    assert checksums[0] == checksums[1]
+
+
+def test_a_batch_is_changed_without_touching_the_group(scene: Scene) -> None:
+    go_on = scene.folder / "go-on"
+    scene.start("a", "b", epochs=4, max_batch_size=256, until=go_on)
+    scene.publish("a", "b")
+    scene.publish("a", "b", source="a", batch={"total": 200, "local": 50, "accumulation": 2})
+    go_on.touch()
+    assert (scene.status("a"), scene.status("b")) == (0, 0)
+    for epoch in range(3):
+        assert scene.taken(epoch) == list(range(SAMPLES))
+    assert 50 in {len(line.get("indices", [])) for line in scene.lines()}
+
+
+def test_a_newcomer_that_dies_before_the_switch_costs_no_step(scene: Scene) -> None:
+    go_on = scene.folder / "go-on"
+    scene.start("a", "b", "c", epochs=8, until=go_on)
+    scene.publish("a", "c")
+    scene.wait_ready("b")
+    scene.workers["b"].kill()
+    scene.workers["b"].join()
+    scene.conductor.publish(["a", "b", "c"], source="a")  # the service has not noticed yet
+    scene.conductor.wait_until(lambda: 2 in scene.conductor.stores, 60, "store of generation 2")
+    scene.publish("c", source="c")
+    go_on.touch()
+    assert {name: scene.status(name) for name in "abc"} == {"a": 0, "b": -9, "c": 0}
+    for epoch in range(8):
+        assert scene.taken(epoch) == list(range(SAMPLES))
+
+
+def test_training_goes_on_while_the_service_is_away_and_switches_once_it_is_back(scene: Scene) -> None:
+    go_on = scene.folder / "go-on"
+    scene.start("a", "b", epochs=8, until=go_on, report_s=0.05)
+    scene.publish("a")
+    scene.wait_ready("b")
+    scene.conductor.is_away = True
+    before = len(scene.lines("a"))
+    scene.conductor.wait_until(lambda: len(scene.lines("a")) > before + 10, 60, "ten more steps")
+    scene.conductor.is_away = False
+    scene.publish("a", "b", source="a")
+    go_on.touch()
+    assert (scene.status("a"), scene.status("b")) == (0, 0)
+    for epoch in range(8):
+        assert scene.taken(epoch) == list(range(SAMPLES))
