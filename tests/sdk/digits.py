@@ -36,6 +36,7 @@ def train(
     evaluate_s: float = 0.0,
     until: Path | None = None,
     break_at_step: int = -1,
+    stuck_at_step: int = -1,
     **arguments: Any,
 ) -> None:
     """Train, and write into the folder `seen`; steps are slow until the file `until` is there."""
@@ -64,6 +65,9 @@ def train(
                     generation = job.generation
                     write(generation=generation, step=job.steps, checksum=checksum(), world=job.world_size)
                 loss = functional.cross_entropy(job.model(x), y)
+                if job.steps == stuck_at_step:
+                    write(stuck=True)
+                    time.sleep(600)
                 job.backward(loss)
                 if not job.is_padding:
                     write(epoch=epoch, step=job.steps, indices=index.tolist())

@@ -1,0 +1,69 @@
+"""Each sample of an epoch once, whoever trains."""
+
+import numpy as np
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stretto.sdk.sampler import order_of, passes_from, step_at, steps_from
+
+SIZES = st.tuples(st.integers(1, 7), st.integers(1, 40), st.integers(1, 4))  # world, total, accumulation
+
+
+@given(
+    samples=st.integers(1, 200),
+    epoch=st.integers(0, 3),
+    phases=st.lists(st.tuples(SIZES, st.integers(1, 5)), min_size=1, max_size=8),
+)
+def test_any_sequence_of_resizes_sees_each_sample_once(
+    samples: int, epoch: int, phases: list[tuple[tuple[int, int, int], int]]
+) -> None:
+    order = order_of(epoch, samples, seed=3)
+    seen: list[int] = []
+    taken, phase = 0, 0
+    while taken < samples:
+        (world, total, accumulation), steps = phases[phase % len(phases)]
+        phase += 1
+        for _ in range(steps):
+            if taken == samples:
+                break
+            of_ranks = [step_at(taken, order, total, accumulation, rank, world) for rank in range(world)]
+            assert len({step.samples for step in of_ranks}) == 1
+            for step in of_ranks:
+                assert 1 <= len(step.passes) <= accumulation
+                for each in step.passes:
+                    assert len(each.indices) > 0
+                    assert each.is_padding == (each.weight == 0.0)
+                    seen += [] if each.is_padding else each.indices.tolist()
+            taken += of_ranks[0].samples
+    assert sorted(seen) == list(range(samples))
+
+
+@given(sizes=SIZES, samples=st.integers(1, 60), rank=st.integers(0, 6))
+def test_what_the_loader_is_asked_for_is_what_the_steps_say(
+    sizes: tuple[int, int, int], samples: int, rank: int
+) -> None:
+    world, total, accumulation = sizes
+    plan = (order_of(0, samples, 0), total, accumulation, rank % world, world)
+    passes = [each.indices.tolist() for step in steps_from(0, *plan) for each in step.passes]
+    assert list(passes_from(0, *plan)) == passes
+
+
+@given(sizes=SIZES, samples=st.integers(1, 60))
+def test_weighted_passes_averaged_over_ranks_are_the_mean_over_the_samples(
+    sizes: tuple[int, int, int], samples: int
+) -> None:
+    world, total, accumulation = sizes
+    value = torch.arange(samples, dtype=torch.float64) ** 2
+    order = order_of(0, samples, 0)
+    of_ranks = [
+        sum(float(value[each.indices].mean()) * each.weight for each in step.passes)
+        for step in (step_at(0, order, total, accumulation, rank, world) for rank in range(world))
+    ]
+    assert np.isclose(np.mean(of_ranks), float(value[order[:total]].mean()))
+
+
+def test_epochs_have_different_orders_and_seeds_too() -> None:
+    orders = {tuple(order_of(epoch, 50, seed)) for epoch in range(3) for seed in range(3)}
+    assert len(orders) == 9
+    assert list(order_of(0, 5, 0, shuffle=False)) == [0, 1, 2, 3, 4]

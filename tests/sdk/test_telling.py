@@ -1,0 +1,140 @@
+"""What goes over the channel, what is agreed, and which batch follows."""
+
+import json
+import math
+
+import pytest
+
+from stretto.model.errors import InputError
+from stretto.sdk.batch import Batch, Bounds, choose_batch
+from stretto.sdk.beats import Beats, Signals, propose
+from stretto.sdk.channel import Channel, NoLongerWanted, finite
+from stretto.sdk.environment import read_environment
+from stretto.sdk.generation import Wish, fixed, read_generation
+from stretto.sdk.speed import LEAST_STEPS, Setting, Speed
+from stretto.testing.conductor import Conductor
+
+
+def test_nothing_that_is_not_finite_leaves_the_worker() -> None:
+    told = finite(
+        {
+            "loss": math.nan,
+            "grad_sqr": math.inf,
+            "step": 3,
+            "metric": None,
+            "points": [[1, 1, 8, 1, 0.1, math.nan], [1, 2, 8, 1, 0.1, 0.2]],
+            "epoch_metrics": [0.5, math.nan],
+        }
+    )
+    assert told == {"step": 3, "points": [[1, 2, 8, 1, 0.1, 0.2]]}
+    json.dumps(told, allow_nan=False)
+
+
+def test_messages_come_in_order_once_the_service_is_back() -> None:
+    with Conductor() as conductor:
+        conductor.is_away = True
+        channel = Channel(conductor.url, conductor.token, "w")
+        channel.post("ready")
+        for step in range(3):
+            channel.post("joined", generation=1, step=step)
+        conductor.is_away = False
+        conductor.wait_until(lambda: len(conductor.joined) == 3, 20, "three messages")
+        assert conductor.ready == ["w"]
+        assert [each["step"] for each in conductor.joined] == [0, 1, 2]
+        channel.close(1.0)
+
+
+def test_a_generation_is_waited_for_and_a_dismissal_is_told() -> None:
+    with Conductor() as conductor:
+        channel = Channel(conductor.url, conductor.token, "w")
+        assert channel.generation(0, 0.0, with_store=False) is None
+        number = conductor.publish(["v", "w"], batch={"total": 64, "local": 32, "accumulation": 1})
+        told = channel.generation(0, 5.0, with_store=False)
+        assert told is not None
+        assert (told.number, told.rank_of("w"), told.wish) == (number, 1, Wish(64, 1))
+        assert channel.generation(0, 0.0, with_store=True) is None
+        conductor.dismiss("w")
+        with pytest.raises(NoLongerWanted):
+            channel.generation(number, 5.0, with_store=False)
+        channel.close(1.0)
+
+
+def test_a_token_that_is_wrong_is_an_error_not_an_answer() -> None:
+    with Conductor() as conductor:
+        channel = Channel(conductor.url, "guessed", "w")
+        with pytest.raises(OSError, match="401"):
+            channel.generation(0, 0.0, with_store=False)
+        channel.close(0.0)
+
+
+def test_a_service_that_sends_nonsense_is_one_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    channel = Channel("http://127.0.0.1:9", "", "w")
+    monkeypatch.setattr(channel, "_ask", lambda *_: b'{"generation": "four"}')
+    with pytest.raises(OSError, match="no generation"):
+        channel.generation(0, 0.0, with_store=False)
+    channel.close(0.0)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "world", "wish", "batch"),
+    [
+        pytest.param(Bounds(64, 64), 4, None, Batch(64, 1), id="a fixed batch is divided"),
+        pytest.param(Bounds(64, 512), 4, None, Batch(256, 1), id="it grows with the workers"),
+        pytest.param(Bounds(64, 200), 4, None, Batch(200, 1), id="up to its bound"),
+        pytest.param(Bounds(64, 512), 2, Wish(400, 2), Batch(400, 2), id="as wished"),
+        pytest.param(Bounds(64, 256), 2, Wish(400, 1), Batch(256, 1), id="wishes are bounded"),
+        pytest.param(Bounds(64, 512, 50), 2, Wish(400, 1), Batch(400, 4), id="passes fit the memory"),
+        pytest.param(Bounds(2, 2), 4, Wish(2, 8), Batch(2, 1), id="no more passes than samples"),
+    ],
+)
+def test_the_batch(bounds: Bounds, world: int, wish: Wish | None, batch: Batch) -> None:
+    assert choose_batch(bounds, world, wish) == batch
+
+
+def test_bounds_that_contradict_each_other_are_named() -> None:
+    with pytest.raises(InputError, match="max_batch_size must be >= batch_size=64, got 32"):
+        Bounds(64, 32)
+
+
+def test_what_is_said_in_one_beat_is_agreed_in_the_next_and_beats_spread_with_short_steps() -> None:
+    beats = Beats(world=1)
+    assert beats.is_due(1)
+    assert beats.after(1, Signals(step_s=0.001)) == Signals()
+    assert beats.after(2, Signals(leave=1.0, step_s=0.001)).leave == 0.0
+    assert not beats.is_due(40)
+    assert beats.is_due(60)
+    assert beats.after(60, Signals()).leave == 1.0
+    assert beats.now(Signals(proposal=propose(7, 3))).generation == 7
+    assert Signals(proposal=propose(7, 3)).proposer == 3
+
+
+def test_a_point_is_told_once_it_is_measured_well() -> None:
+    speed, setting = Speed(), Setting(1, 2, 32, 2)
+    speed.add_steps(setting, LEAST_STEPS - 1, 0.9)
+    speed.add_passes(setting, 2, 0.02)
+    assert speed.points() == []
+    speed.add_steps(setting, 1, 0.1)
+    assert speed.points() == [[1, 2, 32, 2, pytest.approx(0.01), pytest.approx(0.1)]]
+
+
+def test_the_environment_says_whom_to_listen_to() -> None:
+    env = {
+        "STRETTO_URL": "http://s:1/",
+        "STRETTO_WORKER_ID": "j.1.0",
+        "STRETTO_TOKEN": "t",
+        "WORLD_SIZE": "4",
+    }
+    found = read_environment(env)
+    assert (found.url, found.worker, found.world) == ("http://s:1", "j.1.0", 1)
+    assert read_environment({"RANK": "1", "WORLD_SIZE": "4"}).world == 4
+    with pytest.raises(InputError, match="STRETTO_WORKER_ID"):
+        read_environment({"STRETTO_URL": "http://s:1"})
+    with pytest.raises(InputError, match="WORLD_SIZE must be a whole number, got 'two'"):
+        read_environment({"WORLD_SIZE": "two"})
+
+
+def test_a_generation_counts_nodes_and_gpus() -> None:
+    workers = [{"id": "a", "node": "n1", "gpus": 2}, {"id": "b", "node": "n2", "gpus": [0, 3]}]
+    read = read_generation({"generation": 1, "workers": workers})
+    assert (read.nodes, read.gpus, read.world) == (2, 4, 2)
+    assert (fixed(6, 4).nodes, fixed(6, 4).gpus) == (2, 6)
