@@ -129,7 +129,7 @@ def _evidence(record: JobRecord, cluster: Cluster) -> Evidence | None:
         observed=observations_of(record, len(cluster.types)),
         grad_sqr=float(latest.get("grad_sqr", nan)),
         grad_var=float(latest.get("grad_var", nan)),
-        fixed_batch=int(latest.get("batch", {}).get("total", 0) or limits.init_batch) if fixed else 0,
+        fixed_batch=int(latest.get("batch") or limits.init_batch) if fixed else 0,
     )
 
 

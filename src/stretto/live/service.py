@@ -1,11 +1,10 @@
 """The parts of a running service, and what its interfaces ask of it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from math import isfinite
 from typing import Any, TypeVar
 
 from stretto.live.backends.protocol import Backend
@@ -25,7 +24,6 @@ from stretto.model import InputError
 
 Found = TypeVar("Found")
 
-LARGEST_REPORT = 64  # keys of a report; chosen
 CHECK_TIMES_S = 1.0  # between two looks at who has run for too long; chosen
 
 
@@ -148,12 +146,6 @@ class Service:
             self.state, record, self.clock.now_s(), self.decider.latest, self.decider.latest_snapshot
         )
 
-    def checked_report(self, said: Mapping[str, Any]) -> dict[str, Any]:
-        """A report without what is no number, text or short list; raises InputError for one too large."""
-        if len(said) > LARGEST_REPORT:
-            raise InputError(f"a report must have at most {LARGEST_REPORT} entries, got {len(said)}")
-        return {str(key): value for key, value in said.items() if key != "worker" and _plain(value)}
-
     async def _watch_times(self) -> None:
         """End jobs that have run longer than they may."""
         while True:
@@ -165,16 +157,3 @@ class Service:
                 if books.executed_s + now_s - books.held_since_s >= most_s:
                     await self.record(Cancelled(record.id, f"ran for {most_s:g} s", "TIMEOUT"))
             await asyncio.sleep(self.clock.wall_s(CHECK_TIMES_S))
-
-
-def _plain(value: Any, depth: int = 3) -> bool:
-    """JSON of bounded size whose numbers are finite."""
-    if value is None or isinstance(value, bool | str):
-        return not isinstance(value, str) or len(value) <= 1024
-    if isinstance(value, int | float):
-        return isfinite(value)
-    if depth and isinstance(value, list):
-        return len(value) <= 4096 and all(_plain(one, depth - 1) for one in value)
-    if depth and isinstance(value, dict):
-        return len(value) <= 64 and all(_plain(one, depth - 1) for one in value.values())
-    return False

@@ -10,6 +10,7 @@ from stretto.live.api.access import service_of
 from stretto.live.api.problems import Problem
 from stretto.live.events import Checkpointed, Joined, Reported, StoreOpened, WorkerReady
 from stretto.live.records import JobRecord, Worker
+from stretto.live.reports import checked_report
 from stretto.live.service import Service
 
 router = APIRouter(prefix="/api/v1/worker", tags=["worker"])
@@ -147,7 +148,7 @@ async def report(
 ) -> None:
     """What rank 0 says of the training."""
     record, _ = _worker(service, request, str(said.get("worker", "")))
-    await service.record(Reported(record.id, service.checked_report(said)))
+    await service.record(Reported(record.id, checked_report(said)))
 
 
 @router.post("/checkpoint", status_code=HTTPStatus.NO_CONTENT)
