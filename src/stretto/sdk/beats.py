@@ -14,9 +14,9 @@ from dataclasses import astuple, dataclass
 import torch
 import torch.distributed as dist
 
-BEAT_S = 0.05  # chosen: a switch waits for at most two beats
+BEAT_S = 0.2  # chosen: a switch waits for at most two beats, and training goes on meanwhile
 MOST_STEPS = 1000  # between two beats
-LEAST_PERIOD = 10  # steps from one measured step to the next
+LEAST_PERIOD = 20  # steps from one measured step to the next
 MOST_PERIOD = 1000
 MEASURING_SHARE = 0.005  # of the training's time that measuring may take; chosen
 RANKS = 2.0**20  # more than there are; a generation and a rank share one number
@@ -30,7 +30,7 @@ class Signals:
     proposal: float = 0.0  # generation * RANKS + rank of who proposes it; 0: none
     checkpoint: float = 0.0  # 1: it is time for one
     step_s: float = 0.0  # an ordinary step
-    measuring_s: float = 0.0  # what a measured step takes longer
+    measuring_s: float = 0.0  # what the measured steps of a period take longer
 
     @property
     def generation(self) -> int:

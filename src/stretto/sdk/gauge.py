@@ -27,8 +27,9 @@ class Gauge:
         self.period = LEAST_PERIOD
         self.is_measured = False
         self.step_s = 0.0  # of an ordinary step; 0: not known yet
-        self.measuring_s = 0.0  # what a measured step takes longer
+        self.measuring_s = 0.0  # what the measured steps of a period take longer
         self._steps = 0  # begun
+        self._in_a_row = 1  # measured steps of a period
         self._passes = 0  # of the measured step, through
         self._began_s = self._aside_s = self._ended_s = 0.0
         self._window_s = self._window_began_s = 0.0
@@ -46,8 +47,8 @@ class Gauge:
     def begin_step(self, step: Step, total: int) -> None:
         """Decide whether it is measured, alike on all ranks; a last step that is smaller is not."""
         place = (self._steps - WARM_UP_STEPS) % self.period
-        in_a_row = 2 if self._world == 1 and len(step.passes) == 1 else 1
-        self.is_measured = self._steps >= WARM_UP_STEPS and place < in_a_row and step.samples == total
+        self._in_a_row = 2 if self._world == 1 and len(step.passes) == 1 else 1
+        self.is_measured = self._steps >= WARM_UP_STEPS and place < self._in_a_row and step.samples == total
         self._steps += 1
         if self.is_measured:
             self._passes, self._aside_s, self._sum, self._sum_of_sqr = 0, 0.0, None, 0.0
@@ -96,7 +97,8 @@ class Gauge:
         now_s = time.perf_counter()
         took_s, self._ended_s = now_s - self._ended_s, now_s
         if self.is_measured and self.step_s:
-            self.measuring_s = max(0.0, 0.5 * self.measuring_s + 0.5 * (took_s - self.step_s))
+            longer_s = self._in_a_row * (took_s - self.step_s)
+            self.measuring_s = max(0.0, 0.5 * (self.measuring_s + longer_s))
         elif is_whole and not self.is_measured and self._steps > WARM_UP_STEPS:
             self._window_s += took_s
             self._window_steps += 1

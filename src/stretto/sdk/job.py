@@ -140,7 +140,7 @@ class ElasticJob:
             if scaler is not None:
                 scaler.unscale_(optimizer)
             torch.nn.utils.clip_grad_norm_(self._training.model.parameters(), self._settings.max_grad_norm)
-        factor, gain = self.lr_factor, self.gain
+        factor, gain = self._lr_factor, self._gain
         with self._training.changing:
             rates = [each["lr"] for each in optimizer.param_groups]
             for each in optimizer.param_groups:
@@ -210,13 +210,12 @@ class ElasticJob:
     @property
     def gain(self) -> float:
         """What a step is worth in steps of the initial batch; between 1 and `scale`."""
-        low, high = sorted((1.0, self.scale))
-        return min(max(self._training.progress.noise.gain(self.scale), low), high)
+        return self._gain
 
     @property
     def lr_factor(self) -> float:
         """By what the learning rate is multiplied now."""
-        return self._settings.rule(self.scale, self.gain)
+        return self._lr_factor
 
     @property
     def switches(self) -> list[Switch]:
@@ -299,6 +298,13 @@ class ElasticJob:
         )
         self._gauge = Gauge(self.model, self._training.device, self.world_size, setting, self._speed)
         self._steps_here = 0
+        self._weigh()
+
+    def _weigh(self) -> None:
+        """What a step of this batch is worth, and what the learning rate follows from it."""
+        low, high = sorted((1.0, self.scale))
+        self._gain = min(max(self._training.progress.noise.gain(self.scale), low), high)
+        self._lr_factor = self._settings.rule(self.scale, self._gain)
 
     def _measure(self, out: Out) -> None:
         scaler, progress = self._settings.scaler, self._training.progress
@@ -308,6 +314,7 @@ class ElasticJob:
             batches = (progress.step - progress.measured_step) * self.scale
             progress.noise = progress.noise.with_sample(sample, self._settings.bounds.initial, batches)
             progress.measured_step = progress.step
+            self._weigh()
 
     def _report(self) -> None:
         self._reporter.send(

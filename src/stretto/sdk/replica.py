@@ -42,14 +42,14 @@ class Replica(nn.Module):
 
     def begin_pass(self, is_synchronised: bool) -> None:
         """The next forward and backward pass is of the training."""
-        self.is_training_pass = True
+        self.__dict__["is_training_pass"] = True  # as an attribute, without nn.Module's search
         ddp = self._wrapped()
         if ddp is not None:
             ddp.require_backward_grad_sync = is_synchronised  # what DDP.no_sync() sets
 
     def end_pass(self) -> None:
         """Its backward pass is through."""
-        self.is_training_pass = False
+        self.__dict__["is_training_pass"] = False
 
     def _wrapped(self) -> DistributedDataParallel | None:
         return cast("DistributedDataParallel | None", self.__dict__["_ddp"])

@@ -7,6 +7,7 @@ changes nothing but how the rest is divided.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,13 +49,11 @@ def step_at(
     first, last = size * rank // world, size * (rank + 1) // world
     if first == last:
         return Step(size, (Pass(order[taken : taken + 1], 0.0, is_padding=True),))
-    share = order[taken + first : taken + last]
+    count = min(accumulation, last - first)
+    cuts = [taken + first + (last - first) * place // count for place in range(count + 1)]
     return Step(
         size,
-        tuple(
-            Pass(part, len(part) * world / size)
-            for part in np.array_split(share, min(accumulation, len(share)))
-        ),
+        tuple(Pass(order[begin:end], (end - begin) * world / size) for begin, end in pairwise(cuts)),
     )
 
 
