@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from stretto.live.events import Configured, Reported
 from stretto.live.observe import Observer
+from stretto.live.priors import observations_of
 from stretto.live.reports import LARGEST_REPORT, checked_report
 from stretto.live.scheduling import scheduler_of
 from stretto.model import InputError, Trigger, View
@@ -80,3 +81,11 @@ def test_no_report_breaks_a_decision(report: dict[str, Any]) -> None:
 def test_a_report_of_too_many_entries_is_refused() -> None:
     with pytest.raises(InputError, match="at most 64 entries, got 65"):
         checked_report({str(number): 1 for number in range(LARGEST_REPORT + 1)})
+
+
+def test_a_pass_that_was_measured_longer_than_a_step_still_counts() -> None:
+    scene = Scene(1)
+    record = scene.submit("1", elastic=(1, 4))
+    scene.tell(Reported("1", checked_report({**GOOD, "points": [[1, 1, 64, 0, 0.021, 0.020]]})))
+    (observed,) = observations_of(record, types=1)
+    assert [(point.grad_s, point.step_s) for point in observed.points] == [(0.020, 0.020)]

@@ -20,7 +20,7 @@ from stretto.model import (
 
 SCALING = 0.9  # of each doubling of GPUs, while nothing is measured; chosen
 RESTART_S = 30.0  # from being given GPUs to the first step, while nothing is measured; chosen
-SWITCH_S = 1.0  # the same for a job that has been seen to change its size in place; chosen
+SWITCH_S = 1.0  # the same for a job that can change its size in place, as its workers have shown; chosen
 REACH_GPUS = 64  # of a job whose largest batch is not known; chosen
 
 
@@ -53,7 +53,7 @@ def limits_of(record: JobRecord, cluster: Cluster) -> TrainingLimits | None:
     most = int(batch.max or latest.get("max_batch") or init)
     local = int(batch.per_gpu or latest.get("max_local") or max(init, most))
     smallest = max(1, min(local, int(latest.get("min_local") or 1)))
-    switches = record.books.switches > 0
+    switches = record.books.switches > 0 or bool(record.speaks)
     return _limits(
         len(cluster.types),
         init,
@@ -100,8 +100,9 @@ def observations_of(record: JobRecord, types: int) -> tuple[Observations, ...]:
 def _observations(points: tuple[tuple[float, ...], ...], types: int) -> tuple[Observations, ...]:
     found = [NOTHING_OBSERVED] * types
     for kind, nodes, gpus, local, _, grad_s, step_s in points:
-        if 0 <= kind < types and 0 < grad_s <= step_s < inf:
+        if 0 <= kind < types and 0 < grad_s < inf and 0 < step_s < inf and gpus >= nodes >= 1 <= local:
+            # Each is a mean of its own: where there is nothing to synchronise, chance says which is larger.
             found[int(kind)] = found[int(kind)].with_point(
-                Point(int(nodes), int(gpus), int(local), float(grad_s), float(step_s))
+                Point(int(nodes), int(gpus), int(local), float(min(grad_s, step_s)), float(step_s))
             )
     return tuple(found)
