@@ -261,6 +261,33 @@ class WorkerEnded(Event):
 
 
 @dataclass(frozen=True)
+class WorkersReady(Event):
+    """As `WorkerReady`, of several at once."""
+
+    subject: ClassVar[str] = "job"
+    job: str
+    workers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class WorkersStopped(Event):
+    """As `WorkerStopped`, of several at once."""
+
+    subject: ClassVar[str] = "job"
+    job: str
+    workers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class WorkersEnded(Event):
+    """As `WorkerEnded`, of several at once."""
+
+    subject: ClassVar[str] = "job"
+    job: str
+    workers: tuple[Mapping[str, Any], ...]  # id, status, and why where there is more to say
+
+
+@dataclass(frozen=True)
 class AttemptClosed(Event):
     """None of an attempt's workers is left, and this is what became of it: done, failed, lost or left."""
 
@@ -301,6 +328,18 @@ class Joined(Event):
     subject: ClassVar[str] = "job"
     job: str
     worker: str
+    number: int
+    step: int = 0
+    lost_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class WorkersJoined(Event):
+    """As `Joined`, of several at once."""
+
+    subject: ClassVar[str] = "job"
+    job: str
+    workers: tuple[str, ...]
     number: int
     step: int = 0
     lost_s: float = 0.0

@@ -25,21 +25,20 @@ def fold_worker_event(record: JobRecord, event: Event, now_s: float, cluster: Cl
                 if worker is not None and worker.life is Life.WANTED:
                     worker.life, worker.began_s = Life.RUNNING, now_s
         case happened.WorkerReady():
-            worker = record.workers.get(event.worker)
-            if worker is not None and worker.life in (Life.WANTED, Life.RUNNING):
-                worker.life, record.speaks = Life.READY, True
+            _ready(record, event.worker)
+        case happened.WorkersReady():
+            for name in event.workers:
+                _ready(record, name)
         case happened.WorkerStopped():
-            worker = record.workers.get(event.worker)
-            if worker is not None and not worker.stopped:
-                worker.stopped, worker.asked_s = True, now_s
+            _stopped(record, event.worker, now_s)
+        case happened.WorkersStopped():
+            for name in event.workers:
+                _stopped(record, name, now_s)
         case happened.WorkerEnded():
-            worker = record.workers.get(event.worker)
-            if worker is not None and worker.life is not Life.ENDED:
-                spoiled = worker.joined == 0 and record.members.number > 0 and not worker.stopped
-                record.spoiled += spoiled
-                worker.life, worker.status = Life.ENDED, event.status
-                if event.why:
-                    record.why = event.why
+            _ended(record, event.worker, event.status, event.why)
+        case happened.WorkersEnded():
+            for one in event.workers:
+                _ended(record, one["id"], one["status"], one.get("why", ""))
         case happened.AttemptClosed():
             _closed(record, event, now_s)
         case happened.Generation():
@@ -49,9 +48,14 @@ def fold_worker_event(record: JobRecord, event: Event, now_s: float, cluster: Cl
             if event.number == record.members.number:
                 record.members = replace(record.members, store=event.address)
         case happened.Joined():
-            _joined(record, event)
+            _joined(record, event.worker, event.number, event.lost_s)
+        case happened.WorkersJoined():
+            for name in event.workers:
+                _joined(record, name, event.number, event.lost_s)
         case happened.Reported():
             record.learned = with_report(record.learned, event.report, _kind_of(record), now_s)
+            if event.report.get("in_place") is False:
+                record.speaks = False
         case happened.Checkpointed():
             record.checkpoint, record.checkpoint_step = event.path, event.step
         case _:
@@ -85,15 +89,37 @@ def _closed(record: JobRecord, event: happened.AttemptClosed, now_s: float) -> N
     record.losses += event.outcome == "lost"
 
 
-def _joined(record: JobRecord, event: happened.Joined) -> None:
-    worker = record.workers.get(event.worker)
-    if worker is None or event.number <= worker.joined:
+def _ready(record: JobRecord, name: str) -> None:
+    worker = record.workers.get(name)
+    if worker is not None and worker.life in (Life.WANTED, Life.RUNNING):
+        worker.life, record.speaks = Life.READY, True
+
+
+def _stopped(record: JobRecord, name: str, now_s: float) -> None:
+    worker = record.workers.get(name)
+    if worker is not None and not worker.stopped:
+        worker.stopped, worker.asked_s = True, now_s
+
+
+def _ended(record: JobRecord, name: str, status: int, why: str) -> None:
+    worker = record.workers.get(name)
+    if worker is None or worker.life is Life.ENDED:
+        return
+    record.spoiled += worker.joined == 0 and record.members.number > 0 and not worker.stopped
+    worker.life, worker.status = Life.ENDED, status
+    if why:
+        record.why = why
+
+
+def _joined(record: JobRecord, name: str, number: int, lost_s: float) -> None:
+    worker = record.workers.get(name)
+    if worker is None or number <= worker.joined:
         return
     first = worker.joined == 0
-    worker.joined = event.number
-    if event.number > 1 and not first and event.worker == record.members.source:
+    worker.joined = number
+    if number > 1 and not first and name == record.members.source:
         record.books.switches += 1
-        record.books.lost_s += 0.0 if isnan(event.lost_s) else event.lost_s
+        record.books.lost_s += 0.0 if isnan(lost_s) else lost_s
 
 
 def _kind_of(record: JobRecord) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Set
 from dataclasses import dataclass, field
 
 from stretto.live.endings import Ending, ending_of, what_follows
-from stretto.live.events import AttemptClosed, Event, Generation, WorkerStopped, WorkersWanted
+from stretto.live.events import AttemptClosed, Event, Generation, WorkersStopped, WorkersWanted
 from stretto.live.records import JobRecord, Life, Worker
 from stretto.live.state import State
 from stretto.model import Allocation
@@ -52,10 +52,10 @@ class Steps:
 
     def stop(self, workers: list[Worker], grace_s: float) -> None:
         """Ask workers to end; those that were asked before are asked again, which does no harm."""
-        for worker in workers:
-            if not worker.stopped:
-                self.events.append(WorkerStopped(worker.job, worker.id))
-            self.commands.append(Stop(worker, grace_s))
+        asked = tuple(worker.id for worker in workers if not worker.stopped)
+        if asked:
+            self.events.append(WorkersStopped(workers[0].job, asked))
+        self.commands += [Stop(worker, grace_s) for worker in workers]
 
 
 def slots_of(allocation: Allocation | None, gpus_per_worker: int = 1) -> list[Slot]:
