@@ -120,6 +120,19 @@ class Sia:
             )
         return menu.shares(snapshot, chosen.column, chosen.prices, chosen.gap)
 
+    def pays(self, snapshot: Snapshot, speeds: Speeds) -> FloatArray:
+        """(jobs, types) the most that a job could pay for one GPU of a type, NaN where it cannot run there.
+
+        In the units of `Shares.prices`: a configuration is chosen where its worth exceeds its price.
+        """
+        menu = Menu.of(snapshot, speeds)
+        goodput, valid = self._goodput(snapshot.jobs, speeds, menu)
+        worth = self._worth(snapshot, goodput, valid, menu.held(snapshot.jobs), menu)
+        per_gpu = np.where(valid, worth / np.maximum(menu.gpus, 1), -np.inf)
+        types = range(len(snapshot.cluster.types))
+        most = [per_gpu[:, menu.kind == kind].max(axis=1, initial=-np.inf) for kind in types]
+        return np.where(np.isfinite(most), most, np.nan).T
+
     def _goodput(self, jobs: JobTable, speeds: Speeds, menu: Menu) -> tuple[FloatArray, BoolArray]:
         """G and where it is valid, (jobs, columns): section 3.3, and the doubling rule of 3.1 in replicas."""
         goodput = menu.goodput.copy()

@@ -21,6 +21,7 @@ from stretto.model import (
     JobTable,
     Loans,
     Memory,
+    Placement,
     Plan,
     Requests,
     Snapshot,
@@ -141,6 +142,15 @@ class SimulatedWorld:
             heapq.heappush(self._events, (max(event.at_s - event.notice_s, 0.0), Turn.CAPACITY, index, 0))
             if event.notice_s > 0:
                 heapq.heappush(self._events, (event.at_s, Turn.CAPACITY, index, 1))
+
+    def begin_at(self, now_s: float, placement: Placement, memory: Memory = None) -> None:
+        """Start at another time, with jobs that hold GPUs already; what they had so far is in `books`."""
+        self.now_s = self._advanced_s = now_s
+        self.placement, self.memory = placement, memory
+        for job, allocation in placement.items():
+            row = self._row_of[job]
+            self.physics.give(row, allocation, Verb.START, False, now_s)
+            self._watch(row)
 
     # ── wait ──────────────────────────────────────────────────────────────────────────────────────
 

@@ -6,7 +6,7 @@ from http import HTTPStatus
 from fastapi import FastAPI, Request, Response
 
 from stretto import __version__
-from stretto.live.api import channel, cluster, jobs, problems
+from stretto.live.api import channel, cluster, foresight, jobs, problems
 from stretto.live.service import Service
 
 MOST_BYTES = 2 << 20  # of a request's body; chosen: twice the largest job file
@@ -17,7 +17,7 @@ def app_of(service: Service) -> FastAPI:
     app = FastAPI(title="Stretto", version=__version__, docs_url=None, redoc_url=None)
     app.state.service = service
     problems.install(app)
-    for router in (jobs.router, cluster.router, channel.router):
+    for router in (foresight.router, jobs.router, cluster.router, channel.router):
         app.include_router(router)
 
     @app.middleware("http")

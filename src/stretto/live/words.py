@@ -1,0 +1,60 @@
+"""Machine-readable reasons and states in the words that people read. Imports nothing, so that all can."""
+
+from collections.abc import Mapping
+from typing import Any
+
+WORDS: Mapping[str, str] = {
+    "ENDING": "its processes are ending",
+    "HELD": "held until it is released",
+    "NOT_BEFORE": "its time has not come",
+    "DEPENDENCY": "another job comes first",
+    "DEPENDENCY_FAILED": "a job that had to come first ended in the wrong way",
+    "ARRAY_LIMIT": "as many of its array run as may",
+    "QUOTA": "its queue holds as many GPUs as it may",
+    "NO_FREE_GPUS": "not enough GPUs that suit it are free",
+    "BEHIND_IN_ORDER": "an earlier job waits for GPUs, too",
+    "WORTH_LESS": "others make more of the GPUs",
+    "FRAGMENTED": "enough GPUs are free, but not side by side",
+    "RECOVERING": "a stop or start is under way",
+    "NOT_PROFILED": "its profiling run comes first",
+    "TOO_LARGE": "asks for more GPUs than there are",
+    "NO_SUCH_TYPE": "no node has a GPU type that it accepts",
+    "DECLINED": "the policy refused it for good",
+    "STARTING_SOON": "it has been given GPUs",
+    "NOT_CONSIDERED": "it waits for the next decision",
+}
+NEVER = frozenset({"DEPENDENCY_FAILED", "TOO_LARGE", "NO_SUCH_TYPE", "DECLINED"})
+
+
+def reason_in_words(reason: str, evidence: str = "") -> str:
+    """A reason for people, with its evidence; what has no words stays as it is."""
+    said = WORDS.get(reason, reason.lower().replace("_", " "))
+    return f"{said}: {evidence}" if said and evidence else said or evidence
+
+
+def gpus_of(gpus: int, gpu_type: str = "") -> str:
+    """A size: 4 x a100."""
+    return f"{gpus} x {gpu_type}" if gpu_type else f"{gpus} GPU{'s' * (gpus != 1)}"
+
+
+def span_in_words(seconds: float) -> str:
+    """A duration in the unit that people would choose: 42 s, 12 min, 3.5 h, 2.1 d."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} d"
+
+
+def headline(found: Mapping[str, Any], when: str) -> str:
+    """The answer of `explain` in a line. when: the start or end that it foresees, in words; "" unknown."""
+    if found["ended"]:
+        why = reason_in_words("", found["evidence"])
+        return f"it has ended: {found['state']}" + (f", {why}" if why else "")
+    if found["gpus"]:
+        runs = f"it holds {gpus_of(found['gpus'], found['gpu_type'])}"
+        return f"{runs}, ends {when}" if when else runs
+    said = reason_in_words(found["reason"], found["evidence"])
+    if found["never"]:
+        return f"never: {said}"
+    return f"{said}; starts {when}" if when else said
