@@ -65,7 +65,7 @@ def _progress(records: Sequence[JobRecord], now_s: float) -> Progress:
         ),
         first_start_s=floats([one.first_start_s for one in books]),
         last_stop_s=floats([one.last_stop_s for one in books]),
-        restarts=ints([max(one.starts - 1, 0) for one in books]),
+        restarts=ints([max(record.books.starts, record.attempt, 1) - 1 for record in records]),
         largest_held_gpus=ints([one.largest_held for one in books]),
         epochs=ints([int(record.learned.latest.get("epoch", 0)) for record in records]),
         recovering=np.array([_recovers(record) for record in records], dtype=np.bool_),
@@ -117,7 +117,8 @@ def _work_left(record: JobRecord, now_s: float) -> float:
 
 def _evidence(record: JobRecord, cluster: Cluster) -> Evidence | None:
     """What a job has shown; None where it can only be as fast as a table says."""
-    if record.job.adaptivity is Adaptivity.RIGID and not record.learned.points:
+    learned = record.learned
+    if record.job.adaptivity is Adaptivity.RIGID and not learned.points and not learned.profile:
         return None
     limits = limits_of(record, cluster)
     if limits is None:

@@ -1,5 +1,6 @@
 """What reports of a training add up to."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from math import isfinite, isnan
@@ -12,6 +13,8 @@ MOST_POINTS = 64  # operating points kept of one job; chosen: a fit gains nothin
 
 def with_report(learned: Learned, report: Mapping[str, Any], kind: int, now_s: float) -> Learned:
     """The same with one more report; what it does not say stays as it was."""
+    said = report.get("profile")
+    report = {key: value for key, value in report.items() if key != "profile"}
     latest = {**learned.latest, **{key: value for key, value in report.items() if value is not None}}
     points = learned.points
     seen = {(point[0], *point[1:5]) for point in points}
@@ -32,4 +35,5 @@ def with_report(learned: Learned, report: Mapping[str, Any], kind: int, now_s: f
         metrics=metrics,
         initial_loss=initial_loss,
         reported_s=now_s,
+        profile=json.dumps(said, sort_keys=True) if said else learned.profile,
     )

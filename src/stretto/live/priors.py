@@ -5,6 +5,7 @@ from math import inf
 
 import numpy as np
 
+from stretto.live.profiles import limits_in
 from stretto.live.records import JobRecord
 from stretto.model import (
     NOTHING_OBSERVED,
@@ -46,6 +47,8 @@ def _prior_table(cluster: Cluster, asked: int, reach: int) -> MeasuredSpeeds:
 
 def limits_of(record: JobRecord, cluster: Cluster) -> TrainingLimits | None:
     """The batches that a job may have, from its file and its reports; None while its batch is not known."""
+    if record.learned.profile:
+        return limits_in(record.learned.profile, cluster.type_names)
     batch, latest = record.spec.batch, record.learned.latest
     init = int(batch.init or latest.get("init_batch") or 0)
     if not init:
@@ -99,7 +102,8 @@ def observations_of(record: JobRecord, types: int) -> tuple[Observations, ...]:
 @lru_cache(maxsize=16_384)
 def _observations(points: tuple[tuple[float, ...], ...], types: int) -> tuple[Observations, ...]:
     found = [NOTHING_OBSERVED] * types
-    for kind, nodes, gpus, local, _, grad_s, step_s in points:
+    for kind, nodes, gpus, local, accumulation, grad_s, passes_s in points:
+        step_s = passes_s - accumulation * grad_s  # of the one pass that synchronises
         if 0 <= kind < types and 0 < grad_s < inf and 0 < step_s < inf and gpus >= nodes >= 1 <= local:
             # Each is a mean of its own: where there is nothing to synchronise, chance says which is larger.
             found[int(kind)] = found[int(kind)].with_point(

@@ -104,6 +104,7 @@ class Learned:
     metrics: tuple[float, ...] = ()  # at the end of every epoch
     initial_loss: float = nan
     reported_s: float = nan
+    profile: str = ""  # what short runs on one GPU of each type told beforehand, see `profiles`
 
 
 @dataclass

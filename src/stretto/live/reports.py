@@ -33,6 +33,10 @@ def _anything(value: Any) -> bool:
     return True
 
 
+def _never(value: Any) -> bool:
+    return False
+
+
 def _number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
 
@@ -70,7 +74,8 @@ _KINDS: Mapping[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("dataset_samples", "init_batch", "max_batch", "max_local", "min_local"), _some),
     **dict.fromkeys(("progress_steps", "left_s", "grad_sqr", "grad_var"), _amount),
     **dict.fromkeys(("loss", "metric"), _number),
-    **dict.fromkeys(("finished", "accumulates", "epoch_end"), _truth),
+    **dict.fromkeys(("finished", "accumulates", "epoch_end", "in_place"), _truth),
+    "profile": _never,  # is for those who measure; scripts report what they see
     "batch": _some,
     "points": _points,
     "epoch_metrics": _numbers,
