@@ -6,6 +6,7 @@ from typing import Any
 
 from stretto.live.eligible import Reason, why_not_yet
 from stretto.live.records import JobRecord, Life
+from stretto.live.remaining import Basis, remaining_of, share_done
 from stretto.live.state import State
 from stretto.model import Plan, Snapshot, Why
 
@@ -121,6 +122,10 @@ def described(
         "attempt": record.attempt,
         "generation": record.members.number,
         "submitted_s": record.job.submitted_s,
+        "age_s": (record.ended_s if record.has_ended else now_s) - record.job.submitted_s,
+        "waited_s": _waited_s(record, now_s),
+        "left_s": _left_s(record, now_s),
+        "share_done": share_done(record, now_s),
         "started_s": _number(books.first_start_s),
         "ended_s": _number(record.ended_s),
         "running_s": books.executed_s + since_s,
@@ -138,6 +143,24 @@ def described(
             if key in latest
         },
     }
+
+
+def _waited_s(record: JobRecord, now_s: float) -> float:
+    """Without GPUs since its submission."""
+    books, until_s = record.books, record.ended_s if record.has_ended else now_s
+    held_s = until_s - books.held_since_s if books.held_gpus else 0.0
+    return max(until_s - record.job.submitted_s - books.executed_s - held_s, 0.0)
+
+
+def _left_s(record: JobRecord, now_s: float) -> float | None:
+    """What is left at the pace that it has now; None where nobody has said, or it does not run."""
+    held = record.books.held_gpus
+    if record.has_ended or not held:
+        return None
+    remaining = remaining_of(record, now_s)
+    if remaining.basis is Basis.TRAINING:
+        return remaining.left_s
+    return remaining.left_s * record.job.gpus / held if remaining.basis is Basis.EXPECTED else None
 
 
 def _number(value: float) -> float | None:

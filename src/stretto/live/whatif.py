@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite
+from typing import Any
 
 import numpy as np
 
@@ -169,7 +170,7 @@ def configured_as(
     )
 
 
-def as_json(fork: Fork, outlook: Outlook, unix_s: float) -> dict[str, object]:
+def as_json(fork: Fork, outlook: Outlook, unix_s: float) -> dict[str, Any]:
     """What `stretto whatif` shows of one scheduler; times are Unix times, null where never reached."""
     submitted = {str(one.job.id): one.job.submitted_s for one in fork.members}
     jobs = []
