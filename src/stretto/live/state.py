@@ -295,7 +295,7 @@ def _decided(state: State, event: happened.Decided, now_s: float) -> None:
         state.placement = state.placement.changed({action.job: action.after for action in actions})
     for action in actions:
         record = state.jobs[action.job]
-        record.books.hold(action.after.gpus if action.after else 0, event.at_s)
+        record.books.hold(action.after.gpus if action.after else 0, now_s)
         state.touched.add(record.id)
     state.wake_s, state.prices = event.wake_s, event.prices
     state.decisions += 1
