@@ -26,6 +26,7 @@ log = logging.getLogger("stretto.sdk")
 LONG_POLL_S = 25.0
 STORE_POLL_S = 2.0  # short, since a generation may be replaced while its store is waited for
 LOOK_S = 0.01  # between looks at who is here
+PREPARER_END_S = 5.0
 STORE_TIMEOUT = timedelta(seconds=30)
 
 
@@ -49,8 +50,9 @@ class Rendezvous:
         self._meetings: dict[int, Meeting] = {}  # by generation
         self._complete: set[int] = set()  # generations of which this worker is rank 0 and all are here
         self.unwanted = False  # the service said 410
-        for work, name in ((self._listen, "stretto-listener"), (self._prepare, "stretto-preparer")):
-            threading.Thread(target=work, name=name, daemon=True).start()
+        self._preparer = threading.Thread(target=self._prepare, name="stretto-preparer", daemon=True)
+        self._preparer.start()
+        threading.Thread(target=self._listen, name="stretto-listener", daemon=True).start()
 
     @property
     def newest(self) -> Generation | None:
@@ -88,6 +90,7 @@ class Rendezvous:
         with self._changed:
             self._closing = True
             self._changed.notify_all()
+        self._preparer.join(PREPARER_END_S)  # an interpreter that ends while it is in a store's code aborts
         for meeting in self.meetings():
             try:
                 if meeting.rank == 0 and verdict:
