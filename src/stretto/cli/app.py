@@ -8,7 +8,23 @@ from typing import NoReturn
 import typer
 
 from stretto import __version__
-from stretto.cli import bench, clusters, compare, jobs, options, policies, reproduce, serve, simulate, traces
+from stretto.cli import (
+    bench,
+    cluster,
+    clusters,
+    compare,
+    events,
+    foresight,
+    jobs,
+    options,
+    policies,
+    reproduce,
+    serve,
+    simulate,
+    submit,
+    top,
+    traces,
+)
 from stretto.cli.printing import say, show_json
 from stretto.model.errors import InputError, StrettoError
 
@@ -31,10 +47,19 @@ app.command()(compare.compare)
 app.command()(reproduce.reproduce)
 app.command()(policies.policies)
 app.command()(serve.serve)
-app.command()(jobs.submit)
+app.command()(submit.submit)
+app.command()(submit.attach)
 app.command("list")(jobs.list_jobs)
-for verb in (jobs.describe, jobs.logs, jobs.cancel, jobs.hold, jobs.release, jobs.requeue, jobs.scale):
+for verb in (jobs.describe, foresight.explain, jobs.logs, events.events):
     app.command()(verb)
+for change in (jobs.cancel, jobs.hold, jobs.release, jobs.requeue, jobs.scale):
+    app.command()(change)
+app.command()(top.top)
+app.add_typer(cluster.nodes, name="nodes")
+app.add_typer(cluster.queues, name="queues")
+app.command()(cluster.usage)
+app.command()(foresight.whatif)
+app.add_typer(cluster.token, name="token")
 app.add_typer(clusters.app, name="clusters")
 app.add_typer(traces.app, name="traces")
 app.add_typer(bench.app, name="bench")

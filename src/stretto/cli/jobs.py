@@ -1,110 +1,149 @@
-"""The verbs for jobs of a running service: submit, list, describe, logs, cancel and the like."""
+"""The verbs for jobs of a running service: list, describe, logs, events, cancel and the like."""
 
-import json
-import shlex
 import sys
-from pathlib import Path
-from typing import Annotated, Any
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from stretto.cli import options
-from stretto.cli.printing import say, show_json, show_table
+from stretto.cli.printing import show_json, show_table, table_of
+from stretto.cli.service import JobName, Token, Url, ago, clock_of, one_line, service, watch
+from stretto.live.words import reason_in_words
 
-Url = Annotated[str, typer.Option(help="The service; else STRETTO_URL, else http://127.0.0.1:8700.")]
-JobName = Annotated[str, typer.Argument(help="The id of a job.")]
+if TYPE_CHECKING:
+    from rich.table import Table
 
-FAILED = 1
-
-
-def submit(
-    job: Annotated[
-        list[str], typer.Argument(help="A job file, or -- and a command.", metavar="FILE | -- COMMAND")
-    ],
-    gpus: Annotated[int, typer.Option(min=1, help="GPUs of a command.")] = 1,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for its end, and leave with its status.")
-    ] = False,
-    key: Annotated[str, typer.Option(help="The same key submits once, however often it is tried.")] = "",
-    url: Url = "",
-    as_json: options.Json = False,
-) -> None:
-    """Submit a job."""
-    from stretto.client import Client
-
-    with Client(url) as client:
-        found = client.submit(_submission(job, gpus), key)
-        for warning in found.get("warnings", ()):
-            say(f"ignored {warning}")
-        if wait:
-            found = client.wait(found["id"])
-    if as_json:
-        show_json(found)
-    else:
-        typer.echo(found["id"])
-        say(_one_line(found))
-    if wait and found["state"] != "COMPLETED":
-        raise typer.Exit(found["status"] or FAILED)
-
-
-def _submission(job: list[str], gpus: int) -> Path | str:
-    if len(job) == 1 and Path(job[0]).is_file():
-        return Path(job[0])
-    if len(job) == 1 and job[0].endswith((".yaml", ".yml", ".sh")):
-        return Path(job[0])  # which then says that it is not there
-    name = "".join(one for one in Path(job[0]).name if one.isalnum() or one in "._-")[:63] or "command"
-    return json.dumps(
-        {
-            "name": name,
-            "run": shlex.join(job),
-            "workdir": str(Path.cwd()),
-            "resources": {"accelerators": gpus},
-        }
-    )
+UNLIMITED_GPUS = 1_000_000  # from so many on, a range has no upper end
+HEADER = ("id", "name", "user", "state", "gpus", "type", "age", "waited", "done", "ends", "why")
 
 
 def list_jobs(
     everybody: Annotated[bool, typer.Option("--all", help="Those of all users.")] = False,
     ended: Annotated[bool, typer.Option("--ended", help="Also those that have ended.")] = False,
+    watching: Annotated[bool, typer.Option("--watch", help="Show again whenever something changes.")] = False,
     url: Url = "",
+    token: Token = "",
     as_json: options.Json = False,
 ) -> None:
-    """List jobs."""
-    from stretto.client import Client
+    """List jobs: how old, what they hold of what they ask, how far, until when, and why they wait."""
+    with service(url, token) as client:
+        if as_json:
+            show_json({"jobs": list(client.jobs(everybody, ended))})
+            return
 
-    with Client(url) as client:
-        found = list(client.jobs(everybody, ended))
-    if as_json:
-        show_json({"jobs": found})
-        return
-    rows = [
-        [
-            one["id"],
-            one["name"],
-            one["user"],
-            one["state"],
-            _size(one),
-            one["gpu_type"],
-            _progress(one),
-            _why(one),
-        ]
-        for one in found
+        def rows() -> list[list[str]]:
+            return [row_of(one) for one in client.jobs(everybody, ended)]
+
+        if not watching:
+            show_table("", *_without(HEADER, rows(), everybody))
+            return
+
+        def look() -> "Table":
+            return table_of(time.strftime("jobs at %H:%M:%S"), *_without(HEADER, rows(), everybody))
+
+        watch(look, lambda: ["\t".join(row) for row in rows()])
+
+
+def row_of(job: Mapping[str, Any]) -> list[str]:
+    """A job as cells below HEADER."""
+    done, left_s = job["share_done"], job["left_s"]
+    why = reason_in_words(job["reason"], job["evidence"])
+    return [
+        job["id"],
+        job["name"],
+        job["user"],
+        job["state"],
+        size_of(job),
+        job["gpu_type"] or "-",
+        ago(job["age_s"]),
+        ago(job["waited_s"]),
+        "-" if done is None else f"{100 * done:.0f}%",
+        "-" if left_s is None else clock_of(time.time() + left_s),
+        why,
     ]
-    show_table("jobs", ["id", "name", "user", "state", "gpus", "type", "progress", "reason"], rows)
 
 
-def describe(job: JobName, url: Url = "", as_json: options.Json = False) -> None:
+def size_of(job: Mapping[str, Any]) -> str:
+    """GPUs now, and the range that it asks for: 4/1-8, 0/2, 8/1-."""
+    least, most = job["gpus_min"], job["gpus_max"]
+    asked = str(least) if least == most else f"{least}-{most if most < UNLIMITED_GPUS else ''}"
+    return f"{job['gpus']}/{asked}"
+
+
+def _without(
+    header: Sequence[str], rows: list[list[str]], everybody: bool
+) -> tuple[list[str], list[list[str]]]:
+    """On a terminal only columns that say something, and on a narrow one the most needed."""
+    if not sys.stdout.isatty():
+        return list(header), rows
+    from rich.console import Console
+
+    width = Console().width
+    left_out = set() if everybody else {"user"}
+    left_out |= {"waited", "type"} if width < 100 else set()
+    for column, name in enumerate(header):
+        if all(row[column] in ("", "-") for row in rows) and name != "why":
+            left_out.add(name)
+    kept = [column for column, name in enumerate(header) if name not in left_out]
+    return [header[column] for column in kept], [[row[column] for column in kept] for row in rows]
+
+
+def describe(job: JobName, url: Url = "", token: Token = "", as_json: options.Json = False) -> None:
     """Everything about one job."""
-    from stretto.client import Client
-
-    with Client(url) as client:
+    with service(url, token) as client:
         found = client.describe(job)
     if as_json:
         show_json(found)
         return
-    for key, value in found.items():
-        if value not in (None, "", {}, []):
-            typer.echo(f"{key:15} {value}")
+    rows = [[key, value] for key, value in _described(found) if value not in ("", "-")]
+    width = max(len(key) for key, _ in rows)
+    for key, value in rows:
+        typer.echo(f"{key:{width}}  {value}" if sys.stdout.isatty() else f"{key}\t{value}")
+
+
+def _described(job: Mapping[str, Any]) -> list[tuple[str, str]]:
+    now = time.time()
+    done, left_s = job["share_done"], job["left_s"]
+    nodes = ", ".join(f"{gpus} on {node}" for node, gpus in job["nodes"].items())
+    progress = ", ".join(
+        f"{key} {_short(value)}" for key, value in job["progress"].items() if key != "left_s"
+    )
+    lost = f"{job['switches']} in place, {job['lost_s']:.2f} s of training lost" if job["switches"] else ""
+    return [
+        ("job", f"{job['id']} {job['name']}"),
+        ("user", job["user"]),
+        ("queue", job["queue"]),
+        ("kind", job["kind"]),
+        ("state", job["state"]),
+        ("why", reason_in_words(job["reason"], job["evidence"])),
+        ("gpus", f"{size_of(job)} {job['gpu_type']}".rstrip()),
+        ("nodes", nodes),
+        ("training on", str(job["training_gpus"]) if job["training_gpus"] else ""),
+        (
+            "submitted",
+            f"{clock_of(now - job['age_s'])}, {ago(job['age_s'])} ago" if not job["ended_s"] else "",
+        ),
+        ("waited", ago(job["waited_s"])),
+        ("ran", ago(job["running_s"]) if job["running_s"] else ""),
+        ("gpu hours", f"{job['gpu_s'] / 3600:.2f}" if job["gpu_s"] else ""),
+        ("done", "" if done is None else f"{100 * done:.0f} %"),
+        ("ends", "" if left_s is None else f"about {clock_of(now + left_s)}"),
+        ("progress", progress),
+        (
+            "attempts",
+            f"{job['attempt']}, {job['failures']} failed" if job["failures"] else str(job["attempt"]),
+        ),
+        ("restarts", str(job["restarts"]) if job["restarts"] else ""),
+        ("resized", lost or (str(job["resizes"]) if job["resizes"] else "")),
+        ("checkpoint", job["checkpoint"]),
+        ("exit status", "" if job["status"] is None else str(job["status"])),
+    ]
+
+
+def _short(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def logs(
@@ -113,34 +152,38 @@ def logs(
     rank: Annotated[int, typer.Option(min=0, help="Of which worker, by its index.")] = 0,
     attempt: Annotated[int, typer.Option(min=0, help="Of which attempt; 0: the last.")] = 0,
     url: Url = "",
+    token: Token = "",
+    as_json: options.Json = False,
 ) -> None:
-    """What a job has written."""
-    from stretto.client import Client
-
-    with Client(url) as client:
-        for piece in client.log(job, rank, attempt, follow):
+    """What a job has written; with -f also what it will, through restarts, until it has ended."""
+    with service(url, token) as client:
+        pieces = client.log(job, rank, attempt, follow)
+        if as_json:
+            show_json({"job": job, "rank": rank, "text": "".join(pieces)})
+            return
+        for piece in pieces:
             sys.stdout.write(piece)
             sys.stdout.flush()
 
 
-def cancel(job: JobName, url: Url = "", as_json: options.Json = False) -> None:
+def cancel(job: JobName, url: Url = "", token: Token = "", as_json: options.Json = False) -> None:
     """End a job."""
-    _change(job, "cancel", url, as_json)
+    _change(job, "cancel", url, token, as_json)
 
 
-def hold(job: JobName, url: Url = "", as_json: options.Json = False) -> None:
+def hold(job: JobName, url: Url = "", token: Token = "", as_json: options.Json = False) -> None:
     """Keep a job from running until it is released."""
-    _change(job, "hold", url, as_json)
+    _change(job, "hold", url, token, as_json)
 
 
-def release(job: JobName, url: Url = "", as_json: options.Json = False) -> None:
+def release(job: JobName, url: Url = "", token: Token = "", as_json: options.Json = False) -> None:
     """Let a held job run again."""
-    _change(job, "release", url, as_json)
+    _change(job, "release", url, token, as_json)
 
 
-def requeue(job: JobName, url: Url = "", as_json: options.Json = False) -> None:
+def requeue(job: JobName, url: Url = "", token: Token = "", as_json: options.Json = False) -> None:
     """End a job's attempt and let it wait anew."""
-    _change(job, "requeue", url, as_json)
+    _change(job, "requeue", url, token, as_json)
 
 
 def scale(
@@ -148,38 +191,17 @@ def scale(
     min_gpus: Annotated[int, typer.Option("--min", min=1, help="Fewest GPUs.")],
     max_gpus: Annotated[int, typer.Option("--max", min=1, help="Most GPUs.")],
     url: Url = "",
+    token: Token = "",
     as_json: options.Json = False,
 ) -> None:
     """Give an elastic job other bounds."""
-    _change(job, "scale", url, as_json, min_gpus=min_gpus, max_gpus=max_gpus)
+    _change(job, "scale", url, token, as_json, min_gpus=min_gpus, max_gpus=max_gpus)
 
 
-def _change(job: str, verb: str, url: str, as_json: bool, **values: Any) -> None:
-    from stretto.client import Client
-
-    with Client(url) as client:
+def _change(job: str, verb: str, url: str, token: str, as_json: bool, **values: Any) -> None:
+    with service(url, token) as client:
         found = client.change(job, verb, **values)
     if as_json:
         show_json(found)
     else:
-        typer.echo(_one_line(found))
-
-
-def _one_line(job: dict[str, Any]) -> str:
-    why = _why(job)
-    return f"job {job['id']} {job['name']}: {job['state']}" + (f" ({why})" if why else "")
-
-
-def _why(job: dict[str, Any]) -> str:
-    return " ".join(filter(None, (job["reason"], job["evidence"])))
-
-
-def _size(job: dict[str, Any]) -> str:
-    return f"{job['gpus']}/{job['gpus_asked']}"
-
-
-def _progress(job: dict[str, Any]) -> str:
-    progress = job["progress"]
-    parts = [f"epoch {progress['epoch']}"] if "epoch" in progress else []
-    parts += [f"step {progress['step']}"] if "step" in progress else []
-    return " ".join(parts)
+        typer.echo(one_line(found))

@@ -21,18 +21,27 @@ def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]])
     if not sys.stdout.isatty():
         _show_plain([header, *rows])
         return
+    _show_rich(table_of(title, header, rows))
+
+
+def table_of(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> "Table":
+    """A table for a terminal; "" for no title."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     table = Table(
-        title=Text(title), box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False
+        title=Text(title) if title else None,
+        box=box.SIMPLE_HEAD,
+        title_justify="left",
+        title_style="bold",
+        pad_edge=False,
     )
     for name in header:
         table.add_column(name, overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
-    _show_rich(table)
+    return table
 
 
 def show_report(table: "Table") -> None:

@@ -1,6 +1,8 @@
 """A client of the service's interface."""
 
+import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -12,6 +14,8 @@ from stretto.model.errors import InputError, StrettoError
 
 USUAL_URL = "http://127.0.0.1:8700"
 ANSWER_S = 70.0  # longer than any wait that we ask for
+LOOK_S = 0.5  # between two looks whether an attempt has begun; chosen
+MOST_TRIES = 8  # to take up a stream that broke off, about half a minute
 
 
 class ServiceError(StrettoError):
@@ -67,9 +71,9 @@ class Client:
         return self.ask("GET", f"/api/v1/jobs/{_name(job)}")
 
     def wait(self, job: str) -> dict[str, Any]:
-        """One job, once it has ended."""
+        """One job, once it has ended. A service that is away for a while is waited for."""
         while True:
-            found = self.ask("GET", f"/api/v1/jobs/{_name(job)}/wait", params={"wait_s": 30})
+            found = self._patiently("GET", f"/api/v1/jobs/{_name(job)}/wait", params={"wait_s": 30})
             if found["ended_s"] is not None:
                 return found
 
@@ -78,10 +82,35 @@ class Client:
         return self.ask("POST", f"/api/v1/jobs/{_name(job)}/{verb}", json=values or None)
 
     def log(self, job: str, rank: int = 0, attempt: int = 0, follow: bool = False) -> Iterator[str]:
-        """What a worker has written, piece by piece; with `follow`, until it has ended."""
+        """What a worker has written, piece by piece.
+
+        With `follow` until it has ended; where no attempt is named, through all attempts that come, from the
+        present one on, until the job has ended, and from its start where that is still to come.
+        """
+        wanted = attempt
+        while True:
+            found = self.describe(job)
+            has_ended, latest = found["ended_s"] is not None, found["attempt"]
+            if follow and not has_ended and latest < max(wanted, 1):
+                self.ask("GET", f"/api/v1/jobs/{_name(job)}/wait", params={"wait_s": LOOK_S})
+                continue
+            try:
+                yield from self._log_of_worker(job, rank, wanted or latest, follow)
+            except InputError:  # none of this rank, in this attempt
+                if not follow or has_ended:
+                    raise
+            if attempt or not follow or has_ended:
+                return
+            wanted = max(wanted, latest) + 1
+            while (found := self.describe(job))["attempt"] < wanted:
+                if found["ended_s"] is not None:
+                    return
+                self.ask("GET", f"/api/v1/jobs/{_name(job)}/wait", params={"wait_s": LOOK_S})
+
+    def _log_of_worker(self, job: str, rank: int, attempt: int, follow: bool) -> Iterator[str]:
         offset = 0
         while True:
-            piece = self.ask(
+            piece = self._patiently(
                 "GET",
                 f"/api/v1/jobs/{_name(job)}/log",
                 params={
@@ -97,6 +126,78 @@ class Client:
             offset = piece["next_offset"]
             if at_end and (piece["complete"] or not follow):
                 return
+
+    def events(self, job: str = "", after: int = 0, follow: bool = False) -> Iterator[dict[str, Any]]:
+        """What has happened to a job, or to everything; with `follow` also what will.
+
+        Each has `seq`, `at_s`, `kind` and what its kind says. after: the last `seq` that is known. A stream
+        that breaks off is taken up again.
+        """
+        path = f"/api/v1/jobs/{_name(job)}/events" if job else "/api/v1/events"
+        tries = 0
+        while True:
+            try:
+                for one in self._stream(path, after, follow):
+                    after, tries = int(one["seq"]), 0
+                    yield one
+                return
+            except httpx.TransportError as broken:
+                tries += 1
+                if not follow or tries > MOST_TRIES:
+                    raise ServiceError(f"no service answers at {self.url}: {broken}") from None
+                time.sleep(min(0.1 * 2**tries, 5.0))
+
+    def _stream(self, path: str, after: int, follow: bool) -> Iterator[dict[str, Any]]:
+        params = {"after": after, "follow": follow}
+        with self.http.stream("GET", path, params=params) as answer:
+            if not answer.is_success:
+                answer.read()
+                raise _error_of(answer)
+            seq = after
+            for line in answer.iter_lines():
+                if line.startswith("id: "):
+                    seq = int(line[4:])
+                elif line.startswith("data: "):
+                    yield {"seq": seq, **json.loads(line[6:])}
+
+    def explain(self, job: str) -> dict[str, Any]:
+        """Why a job waits, who holds what it waits for, and what would start it."""
+        return self.ask("GET", f"/api/v1/jobs/{_name(job)}/explain")
+
+    def dry_run(self, job: Path | str) -> dict[str, Any]:
+        """Where, when and at what size a job would start; nothing is submitted."""
+        text, where = (_text(job), str(job)) if isinstance(job, Path) else (job, "job file")
+        return self.ask("POST", "/api/v1/jobs/dry-run", json={"text": text, "name": where})
+
+    def whatif(self, **asks: Any) -> dict[str, Any]:
+        """What would become of the open jobs, as it is and with another policy, more nodes or a job more.
+
+        asks: `policy`, `settings` (by SPACE.KEY), `nodes` (each with gpu_type, gpus, count), `job` (the text
+        of a job file), `draws`.
+        """
+        return self.ask("POST", "/api/v1/whatif", json=asks)
+
+    def queues(self) -> list[dict[str, Any]]:
+        """Every queue with its bounds and what it holds."""
+        found: list[dict[str, Any]] = self.ask("GET", "/api/v1/queues")["queues"]
+        return found
+
+    def set_queue(self, name: str, **bounds: Any) -> dict[str, Any]:
+        """Give a queue bounds: `quota_gpus` (None: none), `borrow_gpus`, `weight`."""
+        return self.ask("PUT", f"/api/v1/queues/{_name(name)}", json=bounds)
+
+    def tokens(self) -> list[dict[str, Any]]:
+        """Every token by name, never the token itself."""
+        found: list[dict[str, Any]] = self.ask("GET", "/api/v1/tokens")["tokens"]
+        return found
+
+    def make_token(self, name: str, user: str, role: str) -> dict[str, Any]:
+        """Make a token; the answer's `token` is shown this once."""
+        return self.ask("POST", "/api/v1/tokens", json={"name": name, "user": user, "role": role})
+
+    def revoke_token(self, name: str) -> None:
+        """Let a token open nothing any more."""
+        self.ask("DELETE", f"/api/v1/tokens/{_name(name)}")
 
     def nodes(self) -> list[dict[str, Any]]:
         """Every node with what is held there."""
@@ -121,6 +222,15 @@ class Client:
         except httpx.HTTPError:
             return False
 
+    def _patiently(self, method: str, path: str, **request: Any) -> dict[str, Any]:
+        """As `ask`, over a restart of the service."""
+        for number in range(MOST_TRIES):
+            try:
+                return self.ask(method, path, **request)
+            except ServiceError:
+                time.sleep(min(0.1 * 2**number, 5.0))
+        return self.ask(method, path, **request)
+
     def ask(self, method: str, path: str, **request: Any) -> dict[str, Any]:
         """The JSON that the service answers with."""
         try:
@@ -128,15 +238,23 @@ class Client:
         except httpx.HTTPError as wrong:
             raise ServiceError(f"no service answers at {self.url}: {wrong}") from None
         if answer.is_success:
-            found: dict[str, Any] = answer.json()
+            found: dict[str, Any] = answer.json() if answer.content else {}
             return found
-        try:
-            detail = str(answer.json()["detail"])
-        except (ValueError, KeyError, TypeError):
-            detail = answer.text[:200]
-        if answer.status_code in (400, 404, 409, 413, 422):
-            raise InputError(detail)
-        raise ServiceError(f"{answer.status_code} {detail}")
+        raise _error_of(answer)
+
+
+def _error_of(answer: httpx.Response) -> StrettoError:
+    try:
+        detail = str(answer.json()["detail"])
+    except (ValueError, KeyError, TypeError):
+        detail = answer.text[:200]
+    if answer.status_code in (400, 404, 409, 413, 422):
+        return InputError(detail)
+    if answer.status_code == 401:
+        return InputError(f"{detail}: give --token or STRETTO_TOKEN")
+    if answer.status_code == 403:
+        return InputError(detail)
+    return ServiceError(f"{answer.status_code} {detail}")
 
 
 def _name(given: str) -> str:

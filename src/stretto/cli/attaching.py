@@ -1,0 +1,112 @@
+"""A terminal of ours joined to the terminal of an interactive job."""
+
+import os
+import select
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from stretto.cli.printing import say
+from stretto.live.terminal import ANNOUNCED, FRAME, SIZE
+from stretto.model.errors import InputError, StrettoError
+
+if TYPE_CHECKING:
+    from stretto.client import Client
+
+LEAVE = b"\x1d"  # ctrl-], as in telnet
+END_OF_INPUT = b"\x04"  # ctrl-D
+
+
+class Unattached(StrettoError):
+    """The terminal of a job cannot be reached."""
+
+
+def attach(client: "Client", job: str) -> bool:
+    """Join the terminals until the job's shell has ended (True), or the user goes away (False)."""
+    address, key = where(client, job)
+    host, _, port = address.rpartition(":")
+    try:
+        line = socket.create_connection((host, int(port)), timeout=5.0)
+    except OSError as wrong:
+        raise Unattached(
+            f"job {job}: nothing answers at {address}: {wrong}; terminals can be attached to "
+            "on the machine where the job runs"
+        ) from None
+    with line:
+        line.settimeout(None)
+        line.sendall(key.encode())
+        if sys.stdin.isatty():
+            say(f"attached to job {job}; ctrl-] leaves it running")
+        with _raw_keys():
+            return _join(line)
+
+
+def where(client: "Client", job: str) -> tuple[str, str]:
+    """The address and the key that a job has written into its log. Waits for the job to start."""
+    told = ""
+    while True:
+        found = client.describe(job)
+        if found["ended_s"] is not None:
+            raise InputError(f"job {job} has ended: {found['state']}")
+        if found["attempt"]:
+            text = "".join(client.log(job))
+            for line in text.splitlines():
+                if line.startswith(ANNOUNCED):
+                    address, _, key = line.removeprefix(ANNOUNCED).partition(" ")
+                    return address, key
+            if text.strip() and found["kind"] != "interactive":
+                raise InputError(f"job {job} has no terminal: it was not submitted with --interactive")
+        if found["state"] != told:
+            told = found["state"]
+            say(f"job {job}: {told}" + (f" ({found['reason']})" if found["reason"] else ""))
+        time.sleep(0.1)
+
+
+def _join(line: socket.socket) -> bool:
+    keys, screen = sys.stdin.fileno(), sys.stdout.fileno()
+    size: tuple[int, int] | None = None
+    watched: list[int] = [line.fileno(), keys]
+    while True:
+        if sys.stdin.isatty() and size != (now := tuple(shutil.get_terminal_size())):
+            size = (now[0], now[1])
+            _send(line, b"w", SIZE.pack(now[1], now[0]))
+        readable, _, _ = select.select(watched, [], [], 0.5)
+        if line.fileno() in readable:
+            said = line.recv(1 << 14)
+            if not said:
+                return True
+            os.write(screen, said)
+        if keys in readable:
+            typed = os.read(keys, 1 << 12)
+            if LEAVE in typed and sys.stdin.isatty():
+                return False
+            if not typed:
+                watched.remove(keys)
+            _send(line, b"d", typed or END_OF_INPUT)
+
+
+def _send(line: socket.socket, letter: bytes, content: bytes) -> None:
+    with suppress(OSError):  # it has gone; what it said last is still to be read
+        line.sendall(FRAME.pack(letter, len(content)) + content)
+
+
+@contextmanager
+def _raw_keys() -> Iterator[None]:
+    """Every key as it is typed, on a terminal."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    import termios
+    import tty
+
+    before = termios.tcgetattr(sys.stdin)
+    restore: Callable[[], None] = lambda: termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)  # noqa: E731
+    try:
+        tty.setraw(sys.stdin)
+        yield
+    finally:
+        restore()

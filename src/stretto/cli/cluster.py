@@ -1,0 +1,193 @@
+"""The verbs for what jobs run on and who may run them: nodes, queues, usage, token."""
+
+from typing import Annotated, Any
+
+import typer
+
+from stretto.cli import options
+from stretto.cli.printing import say, show_json, show_table
+from stretto.cli.service import Token, Url, service
+from stretto.model import InputError
+
+nodes = typer.Typer(help="Nodes of a running service.", no_args_is_help=True)
+queues = typer.Typer(help="Queues of a running service.", no_args_is_help=True)
+token = typer.Typer(help="Tokens of a running service.", no_args_is_help=True)
+
+NodeName = Annotated[str, typer.Argument(help="The name of a node.", metavar="NODE")]
+Why = Annotated[str, typer.Option(help="What people are told.")]
+
+
+@nodes.command("list")
+def list_nodes(url: Url = "", token: Token = "", as_json: options.Json = False) -> None:
+    """List nodes with what is held there."""
+    with service(url, token) as client:
+        found = client.nodes()
+    if as_json:
+        show_json({"nodes": found})
+        return
+    header = ["node", "type", "gpus", "free", "state", "jobs", "why"]
+    show_table("", header, [_node_row(one) for one in found])
+
+
+def _node_row(node: dict[str, Any]) -> list[str]:
+    jobs = ", ".join(f"{job} ({gpus})" for job, gpus in node["jobs"].items())
+    return [
+        node["name"],
+        node["gpu_type"],
+        str(node["gpus"]),
+        str(node["free"]),
+        state_of_node(node),
+        jobs or "-",
+        node["why"] or "-",
+    ]
+
+
+def state_of_node(node: dict[str, Any]) -> str:
+    """up, cordoned, drained or down."""
+    if not node["up"]:
+        return "down"
+    return "drained" if node["drained"] else "cordoned" if node["closed"] else "up"
+
+
+@nodes.command()
+def cordon(
+    node: NodeName, why: Why = "", url: Url = "", token: Token = "", as_json: options.Json = False
+) -> None:
+    """Let a node take no new jobs; who runs there goes on."""
+    _close(node, True, False, why, url, token, as_json)
+
+
+@nodes.command()
+def drain(
+    node: NodeName, why: Why = "", url: Url = "", token: Token = "", as_json: options.Json = False
+) -> None:
+    """Let a node take no new jobs, and move away who runs there."""
+    _close(node, True, True, why, url, token, as_json)
+
+
+@nodes.command()
+def uncordon(node: NodeName, url: Url = "", token: Token = "", as_json: options.Json = False) -> None:
+    """Let a node take jobs again."""
+    _close(node, False, False, "", url, token, as_json)
+
+
+def _close(node: str, closed: bool, drained: bool, why: str, url: str, token: str, as_json: bool) -> None:
+    with service(url, token) as client:
+        found = client.close_node(node, closed, drained, why)
+    if as_json:
+        show_json(found)
+    else:
+        typer.echo(f"node {node}: {'drained' if drained else 'cordoned' if closed else 'up'}")
+
+
+@queues.command("list")
+def list_queues(url: Url = "", token: Token = "", as_json: options.Json = False) -> None:
+    """List queues with their bounds and what they hold."""
+    with service(url, token) as client:
+        found = client.queues()
+    if as_json:
+        show_json({"queues": found})
+        return
+    header = ["queue", "quota", "borrows", "weight", "held", "jobs"]
+    rows = [
+        [
+            one["name"] or "(none)",
+            "-" if one["quota_gpus"] is None else str(one["quota_gpus"]),
+            str(one["borrow_gpus"]),
+            f"{one['weight']:g}",
+            str(one.get("held_gpus", "-")),
+            str(one.get("jobs", "-")),
+        ]
+        for one in found
+    ]
+    show_table("", header, rows)
+
+
+@queues.command("set")
+def set_queue(
+    name: Annotated[str, typer.Argument(help="The name of a queue.", metavar="QUEUE")],
+    quota: Annotated[str, typer.Option(help="GPUs that its jobs may hold together, or none.")] = "none",
+    borrow: Annotated[int, typer.Option(min=0, help="GPUs beyond that while others leave them idle.")] = 0,
+    weight: Annotated[float, typer.Option(min=0.001, help="Its share beside other queues.")] = 1.0,
+    url: Url = "",
+    token: Token = "",
+    as_json: options.Json = False,
+) -> None:
+    """Give a queue bounds, all of them at once."""
+    if quota != "none" and not quota.isdecimal():
+        raise InputError(f"--quota {quota}: expected a number of GPUs or none")
+    bounds = {"quota_gpus": None if quota == "none" else int(quota), "borrow_gpus": borrow, "weight": weight}
+    with service(url, token) as client:
+        found = client.set_queue(name, **bounds)
+    if as_json:
+        show_json(found)
+    else:
+        typer.echo(f"queue {name}: quota {quota}, borrows {borrow}, weight {weight:g}")
+
+
+def usage(
+    by: Annotated[str, typer.Option(help="user or queue.")] = "user",
+    url: Url = "",
+    token: Token = "",
+    as_json: options.Json = False,
+) -> None:
+    """GPU-hours, GPUs held now and jobs, by user or queue."""
+    if by not in ("user", "queue"):
+        raise InputError(f"--by {by}: expected user or queue")
+    with service(url, token) as client:
+        found = client.usage(by)
+    if as_json:
+        show_json({"by": by, "usage": found})
+        return
+    rows = [
+        [one[by] or "(none)", str(one["jobs"]), str(one["gpus"]), f"{one['gpu_hours']:.2f}"] for one in found
+    ]
+    show_table("", [by, "jobs", "gpus", "gpu hours"], rows)
+
+
+@token.command("create")
+def create_token(
+    name: Annotated[str, typer.Argument(help="What the token is called in lists.", metavar="NAME")],
+    user: Annotated[str, typer.Option(help="Whose jobs it submits; else its name.")] = "",
+    role: Annotated[str, typer.Option(help="user, operator or admin.")] = "user",
+    url: Url = "",
+    token: Token = "",
+    as_json: options.Json = False,
+) -> None:
+    """Make a token. It is shown this once, and kept by nobody."""
+    if role not in ("user", "operator", "admin"):
+        raise InputError(f"--role {role}: expected user, operator or admin")
+    with service(url, token) as client:
+        found = client.make_token(name, user or name, role)
+    if as_json:
+        show_json(found)
+        return
+    say(f"{role} token of {user or name}, shown this once:")
+    typer.echo(found["token"])
+
+
+@token.command("list")
+def list_tokens(url: Url = "", token: Token = "", as_json: options.Json = False) -> None:
+    """List tokens by name; the tokens themselves are kept by nobody."""
+    with service(url, token) as client:
+        found = client.tokens()
+    if as_json:
+        show_json({"tokens": found})
+        return
+    show_table("", ["name", "user", "role"], [[one["name"], one["user"], one["role"]] for one in found])
+
+
+@token.command("revoke")
+def revoke_token(
+    name: Annotated[str, typer.Argument(help="The name of a token.", metavar="NAME")],
+    url: Url = "",
+    token: Token = "",
+    as_json: options.Json = False,
+) -> None:
+    """Let a token open nothing any more."""
+    with service(url, token) as client:
+        client.revoke_token(name)
+    if as_json:
+        show_json({"revoked": name})
+    else:
+        typer.echo(f"token {name}: revoked")

@@ -1,0 +1,93 @@
+"""What the verbs of a running service share: where it is, who asks, and how often they look again."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from stretto.live.words import reason_in_words, span_in_words
+from stretto.model import InputError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from stretto.client import Client
+
+Url = Annotated[
+    str, typer.Option(help="The service.", envvar="STRETTO_URL", show_default="http://127.0.0.1:8700")
+]
+Token = Annotated[
+    str, typer.Option(help="Who asks; not needed on loopback of --insecure-loopback.", envvar="STRETTO_TOKEN")
+]
+JobName = Annotated[str, typer.Argument(help="The id of a job.", metavar="JOB")]
+
+LOOK_S = 1.0  # between two looks of --watch
+
+
+@contextmanager
+def service(url: str, token: str) -> Iterator["Client"]:
+    """A connection to the service. Raises InputError where the package is not installed."""
+    try:
+        from stretto.client import Client
+    except ModuleNotFoundError as missing:
+        raise InputError(f"this needs {missing.name}: install stretto[serve]") from None
+    with Client(url, token) as client:
+        yield client
+
+
+def one_line(job: dict[str, Any]) -> str:
+    """A job in a line."""
+    why = reason_in_words(job["reason"], job["evidence"])
+    return f"job {job['id']} {job['name']}: {job['state']}" + (f" ({why})" if why else "")
+
+
+def clock_of(unix_s: float | None, now_unix_s: float | None = None) -> str:
+    """A time of day here, with the day where it is not within half a day; a dash for none."""
+    if unix_s is None:
+        return "-"
+    now = time.time() if now_unix_s is None else now_unix_s
+    form = "%H:%M" if abs(unix_s - now) < 12 * 3600 else "%a %H:%M"
+    if abs(unix_s - now) > 6 * 86400:
+        form = "%Y-%m-%d %H:%M"
+    return time.strftime(form, time.localtime(unix_s))
+
+
+def ago(seconds: float | None) -> str:
+    """A duration for a narrow column; a dash for none."""
+    return "-" if seconds is None else span_in_words(seconds).replace(" ", "")
+
+
+def when_of(span: dict[str, float | None], now: float) -> str:
+    """A foreseen time: now, about 14:20 ± 15 min, or nothing."""
+    middle, low, high = span["middle"], span["low"], span["high"]
+    if middle is None:
+        return ""
+    if middle - now < 1.0:
+        return "now"
+    said = f"about {clock_of(middle, now)}"
+    if low is None or high is None:
+        return said + (f", {clock_of(low, now)} at the earliest" if low is not None and low > now else "")
+    spread = (high - low) / 2
+    return f"{said} ± {span_in_words(spread)}" if spread >= 1.0 else said
+
+
+def watch(look: Callable[[], "RenderableType"], plain: Callable[[], list[str]]) -> None:
+    """Show again and again until interrupted: in place on a terminal, else lines whenever they change."""
+    if sys.stdout.isatty():
+        from rich.console import Console
+        from rich.live import Live
+
+        with Live(look(), console=Console(highlight=False), auto_refresh=False) as live:
+            while True:
+                time.sleep(LOOK_S)
+                live.update(look(), refresh=True)
+    before: list[str] = []
+    while True:
+        lines = plain()
+        if lines != before:
+            print("\n".join(lines), flush=True)
+            before = lines
+        time.sleep(LOOK_S)

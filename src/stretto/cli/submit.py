@@ -1,0 +1,172 @@
+"""`stretto submit`: a job file, a command, or a session that somebody sits in front of."""
+
+import json
+import re
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from stretto.cli import options
+from stretto.cli.printing import say, show_json
+from stretto.cli.service import JobName, Token, Url, one_line, service, when_of
+from stretto.live.words import gpus_of
+from stretto.model import InputError
+
+if TYPE_CHECKING:
+    from stretto.client import Client
+
+FAILED = 1
+LOOK_S = 0.2
+ADDRESS = re.compile(r"https?://\S+")
+
+
+def submit(
+    job: Annotated[
+        list[str] | None, typer.Argument(help="A job file, or -- and a command.", metavar="FILE | -- COMMAND")
+    ] = None,
+    interactive: Annotated[
+        bool, typer.Option("--interactive", "-i", help="A shell on GPUs now, or a notebook's command.")
+    ] = False,
+    gpus: Annotated[int, typer.Option(min=1, help="GPUs of a command or session.")] = 1,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for its end, and leave with its exit status.")
+    ] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="As --wait, and say what happens meanwhile.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say where, when and at what size it would start.")
+    ] = False,
+    key: Annotated[str, typer.Option(help="The same key submits once, however often it is tried.")] = "",
+    url: Url = "",
+    token: Token = "",
+    as_json: options.Json = False,
+) -> None:
+    """Submit a job."""
+    wanted = _submission(job or [], gpus, interactive)
+    with service(url, token) as client:
+        if dry_run:
+            _show_dry_run(client.dry_run(wanted), as_json)
+            return
+        found = client.submit(wanted, key)
+        for warning in found.get("warnings", ()):
+            say(f"ignored {warning}")
+        if interactive and not as_json and not job:
+            say(one_line(found))
+            found = _session(client, found)
+        elif interactive and not as_json:
+            say(one_line(found))
+            _say_address(client, found["id"])
+            found = client.describe(found["id"])
+        elif watch:
+            found = _watched(client, found)
+        elif wait:
+            found = client.wait(found["id"])
+    if as_json:
+        show_json(found)
+    elif not interactive:
+        typer.echo(found["id"])
+        if not watch:
+            say(one_line(found))
+    if found["ended_s"] is not None or wait or watch:
+        leave_with(found)
+
+
+def attach(job: JobName, url: Url = "", token: Token = "") -> None:
+    """Attach to the terminal of an interactive job; ctrl-] leaves it running."""
+    from stretto.cli.attaching import attach
+
+    with service(url, token) as client:
+        found = client.wait(job) if attach(client, job) else client.describe(job)
+    say(one_line(found))
+    leave_with(found)
+
+
+def leave_with(job: dict[str, Any]) -> None:
+    """Leave with the status of a job that has ended otherwise than well."""
+    if job["ended_s"] is not None and job["state"] != "COMPLETED":
+        raise typer.Exit(job["status"] or FAILED)
+
+
+def _submission(job: list[str], gpus: int, interactive: bool) -> Path | str:
+    if interactive:
+        return _interactive(job, gpus)
+    if not job:
+        raise InputError("expected a job file, -- and a command, or --interactive")
+    if len(job) == 1 and (Path(job[0]).is_file() or job[0].endswith((".yaml", ".yml", ".sh", ".sbatch"))):
+        return Path(job[0])  # which says, where it is not there, that it is not
+    return _text(job, Path(job[0]).name, {"resources": {"accelerators": gpus}})
+
+
+def _interactive(command: list[str], gpus: int) -> str:
+    """One process with all the GPUs: a shell to attach to, or what was given."""
+    words = command or [sys.executable, "-m", "stretto.live.terminal"]
+    name = Path(command[0]).name if command else "shell"
+    resources = {"accelerators": gpus, "gpus_per_worker": gpus}
+    return _text(words, name, {"kind": "interactive", "preemptible": False, "resources": resources})
+
+
+def _text(command: list[str], name: str, more: dict[str, Any]) -> str:
+    plain = "".join(one for one in name if one.isascii() and (one.isalnum() or one in "._-"))[:63]
+    run = shlex.join(command)
+    return json.dumps(
+        {"name": plain.lstrip("._-") or "command", "run": run, "workdir": str(Path.cwd()), **more}
+    )
+
+
+def _session(client: "Client", found: dict[str, Any]) -> dict[str, Any]:
+    from stretto.cli.attaching import attach
+
+    if attach(client, found["id"]):
+        return client.wait(found["id"])
+    say(f"job {found['id']} goes on; stretto attach {found['id']} comes back, stretto cancel ends it")
+    return client.describe(found["id"])
+
+
+def _say_address(client: "Client", job: str) -> None:
+    """Wait for the first address that the command prints, and pass it on."""
+    for piece in client.log(job, follow=True):
+        address = ADDRESS.search(piece)
+        if address:
+            typer.echo(address[0])
+            say(f"job {job} runs there; stretto logs -f {job} follows it, stretto cancel {job} ends it")
+            return
+        sys.stderr.write(piece)
+
+
+def _watched(client: "Client", found: dict[str, Any]) -> dict[str, Any]:
+    before = ""
+    while True:
+        size = f" on {gpus_of(found['gpus'], found['gpu_type'])}" if found["gpus"] else ""
+        line = one_line(found) + size
+        if line != before:
+            say(line)
+            before = line
+        if found["ended_s"] is not None:
+            return found
+        time.sleep(LOOK_S)
+        found = client.describe(found["id"])
+
+
+def _show_dry_run(found: dict[str, Any], as_json: bool) -> None:
+    for warning in found["warnings"]:
+        say(f"ignored {warning}")
+    if as_json:
+        show_json(found)
+        return
+    if found["gpus"]:
+        nodes = ", ".join(f"{gpus} on {node}" for node, gpus in found["nodes"].items())
+        when = when_of(found["start"], found["now"])
+        typer.echo(
+            f"{found['name']} would start {when} with {gpus_of(found['gpus'], found['gpu_type'])} ({nodes})"
+        )
+        end = when_of(found["end"], found["now"])
+        typer.echo(f"it would end {end}" if end else "when it would end is not foreseen")
+    else:
+        typer.echo(f"{found['name']} would wait; when it would start is not foreseen")
+    for line in found["assumed"]:
+        say(f"assumed: {line}")

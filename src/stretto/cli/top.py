@@ -1,0 +1,193 @@
+"""`stretto top`: the cluster and its jobs as they change."""
+
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from stretto.cli import options
+from stretto.cli.cluster import state_of_node
+from stretto.cli.jobs import row_of, size_of
+from stretto.cli.printing import show_json, show_table
+from stretto.cli.service import Token, Url, service
+from stretto.live.words import reason_in_words
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from stretto.client import Client
+
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+COLOURS = (
+    "cyan",
+    "yellow",
+    "green",
+    "magenta",
+    "blue",
+    "red",
+    "bright_cyan",
+    "bright_yellow",
+    "bright_green",
+)
+LEVELS = "▁▂▃▄▅▆▇█"
+FREE, DOWN = "·", "x"
+KEPT = 120  # sizes of a job that are kept for its line over time
+
+
+def top(
+    every: Annotated[float, typer.Option(min=0.2, help="Seconds between two looks.")] = 1.0,
+    url: Url = "",
+    token: Token = "",
+    as_json: options.Json = False,
+) -> None:
+    """Nodes with who holds their GPUs, and jobs with their size over time. On a pipe: once."""
+    with service(url, token) as client:
+        nodes, jobs = client.nodes(), list(client.jobs(everybody=True))
+        if as_json:
+            show_json({"nodes": nodes, "jobs": jobs})
+            return
+        if not sys.stdout.isatty():
+            letters = letters_of(jobs, {})
+            rows = [[one["name"], one["gpu_type"], state_of_node(one), map_of(one, letters)] for one in nodes]
+            show_table("", ["node", "type", "state", "gpus"], rows)
+            show_table(
+                "",
+                ["key", "id", "name", "state", "gpus", "done", "ends", "why"],
+                [_plain(one, letters) for one in jobs],
+            )
+            return
+        _live(client, every)
+
+
+def letters_of(jobs: Sequence[Mapping[str, Any]], before: Mapping[str, str]) -> dict[str, str]:
+    """A letter for every job; who has one keeps it, and letters come round where there are more jobs."""
+    found = {one["id"]: before[one["id"]] for one in jobs if one["id"] in before}
+    unused = [letter for letter in LETTERS if letter not in set(found.values())]
+    for number, one in enumerate(one for one in jobs if one["id"] not in found):
+        found[one["id"]] = unused[number] if number < len(unused) else LETTERS[number % len(LETTERS)]
+    return found
+
+
+def map_of(node: Mapping[str, Any], letters: Mapping[str, str]) -> str:
+    """A node's GPUs, one sign each: the letter of who holds it, a dot for free."""
+    if not node["up"]:
+        return DOWN * int(node["gpus"])
+    held = "".join(letters.get(job, "?") * gpus for job, gpus in node["jobs"].items())
+    return held + FREE * (int(node["gpus"]) - len(held))
+
+
+def line_of(sizes: Sequence[int], most: int, width: int) -> str:
+    """Sizes over time, one sign each, the newest last; a space for none."""
+    newest = sizes[-width:]
+    return "".join(
+        " " if size == 0 else LEVELS[min(len(LEVELS) - 1, (size * len(LEVELS) - 1) // max(most, 1))]
+        for size in newest
+    )
+
+
+def _plain(job: Mapping[str, Any], letters: Mapping[str, str]) -> list[str]:
+    cells = row_of(job)
+    return [
+        letters[job["id"]],
+        job["id"],
+        job["name"],
+        job["state"],
+        size_of(job),
+        cells[8],
+        cells[9],
+        cells[10],
+    ]
+
+
+def _live(client: "Client", every: float) -> None:
+    from rich.console import Console
+    from rich.live import Live
+
+    sizes: dict[str, list[int]] = defaultdict(list)
+    letters: dict[str, str] = {}
+    console = Console(highlight=False)
+
+    def look() -> "RenderableType":
+        nonlocal letters
+        nodes, jobs = client.nodes(), list(client.jobs(everybody=True))
+        letters = letters_of(jobs, letters)
+        for one in jobs:
+            sizes[one["id"]] = [*sizes[one["id"]][1 - KEPT :], one["gpus"]]
+        return screen(nodes, jobs, letters, sizes, console.width, console.height)
+
+    with Live(look(), console=console, auto_refresh=False, screen=True) as live:
+        while True:
+            time.sleep(every)
+            live.update(look(), refresh=True)
+
+
+def screen(
+    nodes: Sequence[Mapping[str, Any]],
+    jobs: Sequence[Mapping[str, Any]],
+    letters: Mapping[str, str],
+    sizes: Mapping[str, Sequence[int]],
+    width: int,
+    height: int,
+) -> "RenderableType":
+    """What `top` shows on a terminal of this size."""
+    from rich import box
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    used = sum(one["gpus"] - one["free"] for one in nodes)
+    total = sum(one["gpus"] for one in nodes)
+    running = sum(bool(one["gpus"]) for one in jobs)
+    head = Text(
+        f"{time.strftime('%H:%M:%S')}   {used} of {total} GPUs held   {running} jobs run, "
+        f"{len(jobs) - running} wait",
+        style="bold",
+    )
+    colours = {name: COLOURS[LETTERS.index(letter) % len(COLOURS)] for name, letter in letters.items()}
+    by_letter = {letter: colours[name] for name, letter in letters.items()}
+
+    node_rows = max(min(len(nodes), height // 2 - 4), 1)
+    machines = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("node", "type", "state"):
+        machines.add_column(name, no_wrap=True)
+    machines.add_column("gpus", overflow="fold")
+    for one in nodes[:node_rows]:
+        gpus = Text()
+        for letter in map_of(one, letters):
+            gpus.append(letter, style=by_letter.get(letter, "dim"))
+        machines.add_row(one["name"], one["gpu_type"], state_of_node(dict(one)), gpus)
+    shown: list[RenderableType] = [head, machines]
+    if len(nodes) > node_rows:
+        shown.append(Text(f"and {len(nodes) - node_rows} more nodes", style="dim"))
+
+    over = max(min(width - 72, 40), 8)
+    left = max(height - node_rows - 9 - (len(nodes) > node_rows), 1)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("", "id", "name", "state", "gpus"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("size over time", no_wrap=True, min_width=over)
+    for name in ("done", "ends"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("why", no_wrap=True, overflow="ellipsis")
+    ordered = sorted(jobs, key=lambda one: not one["gpus"])
+    for one in ordered[:left]:
+        cells, name = row_of(one), one["id"]
+        most = max([*sizes[name], one["gpus_min"], 1])
+        table.add_row(
+            Text(letters[name], style=colours[name]),
+            name,
+            one["name"][:16],
+            one["state"],
+            size_of(one),
+            Text(line_of(sizes[name], most, over), style=colours[name]),
+            cells[8],
+            cells[9],
+            reason_in_words(one["reason"]),
+        )
+    shown.append(table)
+    if len(ordered) > left:
+        shown.append(Text(f"and {len(ordered) - left} more jobs", style="dim"))
+    return Group(*shown)
