@@ -14,7 +14,10 @@ def serve(
         "stretto-state"
     ),
     listen: Annotated[str, typer.Option(help="ADDRESS:PORT; port 0 takes a free one.")] = "127.0.0.1:8700",
-    backend: Annotated[str, typer.Option(help="Where workers run: local.")] = "local",
+    backend: Annotated[str, typer.Option(help="Where workers run: local, or emulated.")] = "local",
+    cluster: Annotated[str, typer.Option(help="What is emulated: a cluster file or a built-in name.")] = "",
+    pace: Annotated[float, typer.Option(help="How many times as fast as real an emulated clock goes.")] = 1.0,
+    profiles: Annotated[str, typer.Option(help="Measured profiles that emulated trainings follow.")] = "",
     slots: Annotated[
         int | None, typer.Option(min=1, help="Workers at once on a machine without GPUs.")
     ] = None,
@@ -25,6 +28,10 @@ def serve(
     store: Annotated[
         str, typer.Option(help="URL of a database; else a SQLite file in the state directory.")
     ] = "",
+    rounds_only: Annotated[
+        bool,
+        typer.Option("--rounds-only", help="Let a policy of rounds wait for them, whoever comes or goes."),
+    ] = False,
     insecure_loopback: Annotated[
         bool, typer.Option("--insecure-loopback", help="Let everybody on this machine in without a token.")
     ] = False,
@@ -54,6 +61,10 @@ def serve(
         seed=seed,
         store=store,
         open_on_loopback=insecure_loopback,
+        eager=not rounds_only,
+        cluster=cluster,
+        pace=pace,
+        profiles=profiles,
     )
 
     async def run() -> None:

@@ -7,12 +7,14 @@ import signal
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import uvicorn
 
+from stretto.clusters import read_cluster
 from stretto.live.api.app import app_of
+from stretto.live.backends.emulation.backend import EmulatedBackend
 from stretto.live.backends.link import OwnAgent
 from stretto.live.backends.local import LocalBackend
 from stretto.live.backends.protocol import Backend
@@ -27,10 +29,15 @@ from stretto.live.scheduling import scheduler_of
 from stretto.live.service import Service
 from stretto.live.state import State
 from stretto.live.store import Store, open_store
-from stretto.model import InputError
+from stretto.model import InputError, View
+from stretto.scheduler.round import Scheduler
+from stretto.settings import settings_of
+from stretto.sim.settings import Batches, SimSettings
+from stretto.sim.truth.profiles import read_profiles
 
 DATABASE, KEY, CHECKPOINTS, WORKDIRS, AGENT = "stretto.db", "key", "checkpoints", "workdirs", "agent"
 LEAD_WAIT_S = 10.0  # for a service that is just ending; chosen
+FASTEST = 10_000.0  # pace of an emulated clock; chosen: a millisecond is ten seconds then
 
 
 @dataclass(frozen=True)
@@ -50,11 +57,35 @@ class Config:
     store: str = ""  # a URL; "" = a file in the state directory
     open_on_loopback: bool = False
     eager: bool = True
+    cluster: str = ""  # of an emulated backend: a file or a built-in name
+    pace: float = 1.0  # of its clock
+    profiles: str = ""  # a directory of measured profiles that it follows; "" = none
+
+    @property
+    def emulated(self) -> bool:
+        """Whether nothing really runs."""
+        return self.backend == "emulated"
+
+    def __post_init__(self) -> None:
+        """Check how the values go together."""
+        if self.backend not in ("local", "emulated"):
+            raise InputError(f"--backend {self.backend}: expected local or emulated")
+        if self.emulated and not self.cluster:
+            raise InputError("--backend emulated: missing --cluster, a file or a built-in name")
+        if not self.emulated and (self.cluster or self.profiles or self.pace != 1.0):
+            raise InputError(
+                "--cluster, --profiles and --pace are of the emulated backend: say --backend emulated"
+            )
+        if not 0 < self.pace <= FASTEST:
+            raise InputError(f"--pace {self.pace:g}: expected a number above 0 and at most {FASTEST:g}")
 
 
 async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -> None:
     """Run until a signal or cancellation. Workers and agents go on without us."""
-    configured = Configured(config.policy, "", dict(config.settings), config.seed, backend=config.backend)
+    world, settings = _of_the_world(config)
+    configured = Configured(
+        config.policy, "", settings, config.seed, cluster=config.cluster, backend=config.backend
+    )
     scheduler = scheduler_of(configured)  # what is wrong with the words is said before anything is made
     config.state.mkdir(parents=True, exist_ok=True, mode=0o700)
     listening = _listen(config.host, config.port)
@@ -63,7 +94,7 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
     with store, contextlib.closing(listening):
         lead = store.lead(LEAD_WAIT_S)
         try:
-            state, clock = await _restored(store)
+            state, clock = await _restored(store, config.pace)
             ledger = Ledger(store, state, clock)
             first: list[Event] = [Began(_unix_of(clock))] if state.seq == 0 else []
             if state.configured != configured:
@@ -73,7 +104,7 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
                 await ledger.record(*first)
             writing.cancel()
             secrets = Secrets(url, _key(config.state), config.state / CHECKPOINTS, config.state / WORKDIRS)
-            backend = await _backend(config)
+            backend = await _backend(config, world, scheduler, ledger)
             decider = Decider(ledger, scheduler, clock, config.eager)
             service = Service(
                 ledger,
@@ -119,7 +150,7 @@ async def _run(
         await asyncio.wait({serving}, timeout=5)
 
 
-async def _restored(store: Store) -> tuple[State, Clock]:
+async def _restored(store: Store, pace: float) -> tuple[State, Clock]:
     """The state that the log gives, with the policy's memory, and its clock going on."""
     state = State()
     replay = Replay(state)
@@ -127,17 +158,29 @@ async def _restored(store: Store) -> tuple[State, Clock]:
         replay.next(recorded)
     replay.finish()
     if state.seq == 0:
-        return state, Clock()
-    return state, resumed(state.at_s, state.unix_s)
+        return state, Clock(pace=pace)
+    return state, resumed(state.at_s, state.unix_s, pace)
 
 
 def _unix_of(clock: Clock) -> float:
     return time.time() - clock.now_s()
 
 
-async def _backend(config: Config) -> Backend:
-    if config.backend != "local":
-        raise InputError(f"--backend {config.backend}: expected local")
+def _of_the_world(config: Config) -> tuple[dict[str, str], dict[str, str]]:
+    """Settings of the emulated world, and all others."""
+    settings = dict(config.settings)
+    world = {key: value for key, value in settings.items() if config.emulated and key.startswith("sim.")}
+    return world, {key: value for key, value in settings.items() if key not in world}
+
+
+async def _backend(config: Config, world: Mapping[str, str], scheduler: Scheduler, ledger: Ledger) -> Backend:
+    if config.emulated:
+        given = {key.removeprefix("sim."): value for key, value in world.items()}
+        settings = replace(SimSettings(), **settings_of(SimSettings, given, space="sim"))
+        if View.GOODPUT_MODEL not in scheduler.policy.views:
+            settings = replace(settings, batches=Batches.TUNED)  # as in simulations: nobody chooses batches
+        profiles = read_profiles(Path(config.profiles)) if config.profiles else None
+        return EmulatedBackend(read_cluster(config.cluster), ledger, settings, profiles).open()
     node = config.node or socket.gethostname()
     agent = OwnAgent(node, config.state / AGENT, config.slots, config.gpu_type)
     return await LocalBackend([agent]).open()
