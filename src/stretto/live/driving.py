@@ -11,20 +11,32 @@ from stretto.live.backends.protocol import (
     NodeState,
     NoSuchWorker,
     StartRefused,
+    TellsChanges,
     WorkerState,
 )
 from stretto.live.clock import Clock
 from stretto.live.environment import Secrets, start_of
-from stretto.live.events import Event, NodeLost, NodeSeen, WorkerEnded, WorkersRan
+from stretto.live.events import (
+    Event,
+    NodeLost,
+    NodeSeen,
+    WorkerEnded,
+    WorkersEnded,
+    WorkersRan,
+    WorkersWanted,
+)
 from stretto.live.ledger import Ledger
-from stretto.live.reconcile import Command, Start, Steps, Stop, next_steps
+from stretto.live.occupied import Occupied
+from stretto.live.reconcile import Command, Start, Stop, next_steps
 from stretto.live.records import JobRecord, Life
+from stretto.live.state import State
 
 AGAIN_S = 1.0  # before a command is repeated that the backend did not take; chosen
 REFUSED = (
     126  # the status recorded of a worker that a node refused to start, as a shell says "cannot execute"
 )
 VANISHED = 137  # of one that its node does not know any more
+_SEEN = "seen:"  # before the id of a worker, as a holder of GPUs
 
 
 @dataclass
@@ -40,6 +52,10 @@ class Driver:
     _later: list[tuple[float, str]] = field(default_factory=list)  # (time, job) to look at again
     _given: dict[tuple[str, str], float] = field(default_factory=dict)  # commands under way, or taken
     _tasks: set["asyncio.Task[None]"] = field(default_factory=set)
+    _occupied: Occupied = field(default_factory=Occupied)
+    _waiting: set[str] = field(default_factory=set)  # jobs that are to start once their GPUs are free
+    _nodes: Sequence[NodeState] | None = None  # as last shown
+    _looked: bool = False
 
     def __post_init__(self) -> None:
         """Listen to what happens."""
@@ -64,7 +80,7 @@ class Driver:
                 continue
 
     async def reconcile_once(self) -> None:
-        """Until no job is left that changed: record what follows, then carry out what was recorded."""
+        """Ask every job that changed: record what follows of all, then carry out what was recorded."""
         state = self.ledger.state
         now_s = self.clock.now_s()
         while self._later and self._later[0][0] <= now_s:
@@ -72,39 +88,33 @@ class Driver:
         touched = state.take_touched()
         if not touched:
             return
-        waiting = {
-            record.id for record in state.open_jobs() if not record.is_open and state.wanted(record.id)
-        }
-        taken = self._taken()
+        for name in touched:
+            self._note(state.jobs[name])
+        events: list[Event] = []
+        commands: list[tuple[JobRecord, Command]] = []
         # Who waits for GPUs is asked whenever anybody changes: it may be that those have become free.
-        for name in sorted(touched | waiting, key=lambda one: state.jobs[one].number):
-            steps = next_steps(state, state.jobs[name], taken, self.clock.now_s())
-            await self._take(state.jobs[name], steps)
-            if steps.events:
-                taken = self._taken()
-
-    async def _take(self, record: JobRecord, steps: Steps) -> None:
-        if steps.events:
-            await self.ledger.record(*steps.events)
-        if steps.again_s < float("inf"):
-            heapq.heappush(self._later, (steps.again_s, record.id))
-        for command in steps.commands:
+        for name in sorted(touched | self._waiting, key=lambda one: state.jobs[one].number):
+            record = state.jobs[name]
+            steps = next_steps(state, record, self._occupied, now_s)
+            events += steps.events
+            commands += [(record, command) for command in steps.commands]
+            if steps.again_s < float("inf"):
+                heapq.heappush(self._later, (steps.again_s, name))
+            for event in steps.events:
+                if isinstance(event, WorkersWanted):
+                    self._occupied.put(name, [*_slots(record), *_wanted_slots(state, event)])
+        if events:
+            await self.ledger.record(*events)
+        for record, command in commands:
             self._give(record, command)
 
-    def _taken(self) -> set[tuple[int, int]]:
-        """(node, GPU) that somebody holds: by the log, or as the backend shows."""
-        state = self.ledger.state
-        taken = {
-            (worker.node, gpu)
-            for record in state.open_jobs()
-            for worker in record.workers.values()
-            if worker.life is not Life.ENDED
-            for gpu in worker.gpus
-        }
-        for one in self.seen.values():
-            if one.holds_gpus and one.node in state.node_index:
-                taken.update((state.node_index[one.node], gpu) for gpu in one.gpus)
-        return taken
+    def _note(self, record: JobRecord) -> None:
+        """What a job that changed holds, and whether it waits for GPUs to be free."""
+        self._occupied.put(record.id, _slots(record))
+        if not record.has_ended and not record.is_open and self.ledger.state.wanted(record.id) is not None:
+            self._waiting.add(record.id)
+        else:
+            self._waiting.discard(record.id)
 
     def _give(self, record: JobRecord, command: Command) -> None:
         """Carry out a command beside the loop, unless the same one is under way."""
@@ -121,7 +131,7 @@ class Driver:
         try:
             if isinstance(command, Start):
                 start = start_of(self.ledger.state, record, worker, self.secrets)
-                self.seen[worker.id] = await self.backend.start(start)
+                self._see(await self.backend.start(start))
             else:
                 await self.backend.stop(worker.id, command.grace_s)
         except BackendUnreachable:
@@ -151,12 +161,34 @@ class Driver:
 
     async def look(self) -> None:
         """Compare what the backend shows now with the log; write the difference."""
-        events = self._about_nodes(await self.backend.nodes())
-        self.seen = {one.id: one for one in await self.backend.workers()}
-        events += self._about_workers()
+        nodes = await self.backend.nodes()
+        events = [] if nodes is self._nodes else self._about_nodes(nodes)
+        self._nodes = nodes
+        if self._looked and isinstance(self.backend, TellsChanges):
+            shown = await self.backend.changed_workers()
+        else:
+            shown = await self.backend.workers()
+            there = {one.id for one in shown}
+            for name in [name for name in self.seen if name not in there]:
+                self._unsee(name)
+        self._looked = True
+        for one in shown:
+            self._see(one)
+        events += self._about_workers(shown)
         if events:
             await self.ledger.record(*events)
-        await self._forget_ended()
+        await self._forget_ended(shown)
+
+    def _see(self, one: WorkerState) -> None:
+        """Note what a worker was shown to be."""
+        self.seen[one.id] = one
+        node = self.ledger.state.node_index.get(one.node)
+        held = sum(1 << gpu for gpu in one.gpus) if one.holds_gpus and node is not None else 0
+        self._occupied.put(_SEEN + one.id, [(node, held)] if node is not None and held else [])
+
+    def _unsee(self, name: str) -> None:
+        self.seen.pop(name, None)
+        self._occupied.put(_SEEN + name, [])
 
     def _about_nodes(self, nodes: Sequence[NodeState]) -> list[Event]:
         state = self.ledger.state
@@ -172,23 +204,27 @@ class Driver:
                 events.append(NodeLost(node.name, node.why))
         return events
 
-    def _about_workers(self) -> list[Event]:
+    def _about_workers(self, shown: Sequence[WorkerState]) -> list[Event]:
         state = self.ledger.state
         ran: dict[str, list[str]] = {}
-        ended: list[Event] = []
-        for one in self.seen.values():
+        ended: dict[str, list[dict[str, object]]] = {}
+        for one in shown:
             record = state.jobs.get(one.id.split(".")[0])
             worker = record.workers.get(one.id) if record is not None else None
             if worker is None or worker.life is Life.ENDED:
                 if one.holds_gpus and one.phase == "running" and one.status is None:
                     self._stop_stray(one)
                 continue
-            if one.phase == "running" and worker.life is Life.WANTED:
+            if one.phase == "running" and worker.began_s != worker.began_s:
                 ran.setdefault(worker.job, []).append(worker.id)
             elif one.phase == "ended":
                 status = 0 if one.status is None else one.status
-                ended.append(WorkerEnded(worker.job, worker.id, status, one.why))
-        return [*(WorkersRan(job, tuple(workers)) for job, workers in ran.items()), *ended]
+                said = {"id": worker.id, "status": status, **({"why": one.why} if one.why else {})}
+                ended.setdefault(worker.job, []).append(said)
+        return [
+            *(WorkersRan(job, tuple(workers)) for job, workers in ran.items()),
+            *(WorkersEnded(job, tuple(workers)) for job, workers in ended.items()),
+        ]
 
     def _stop_stray(self, one: WorkerState) -> None:
         """A worker that the log knows nothing of, or counts as ended, must not go on."""
@@ -207,10 +243,10 @@ class Driver:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _forget_ended(self) -> None:
+    async def _forget_ended(self, shown: Sequence[WorkerState]) -> None:
         """Workers whose end is in the log need no longer be listed."""
         state = self.ledger.state
-        for one in list(self.seen.values()):
+        for one in shown:
             record = state.jobs.get(one.id.split(".")[0])
             worker = record.workers.get(one.id) if record is not None else None
             if one.phase == "ended" and (worker is None or worker.life is Life.ENDED):
@@ -218,6 +254,17 @@ class Driver:
                     await self.backend.forget(one.id)
                 except (BackendUnreachable, NoSuchWorker):
                     continue
-                self.seen.pop(one.id, None)
+                self._unsee(one.id)
                 for kind in ("Start", "Stop"):
                     self._given.pop((kind, one.id), None)
+
+
+def _slots(record: JobRecord) -> list[tuple[int, int]]:
+    """(node, mask) of workers of which processes may exist."""
+    if record.has_ended:
+        return []
+    return [(worker.node, worker.mask) for worker in record.workers.values() if worker.life is not Life.ENDED]
+
+
+def _wanted_slots(state: State, event: WorkersWanted) -> list[tuple[int, int]]:
+    return [(state.node_index[one["node"]], int(one["mask"])) for one in event.workers]

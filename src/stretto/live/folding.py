@@ -22,8 +22,10 @@ def fold_worker_event(record: JobRecord, event: Event, now_s: float, cluster: Cl
         case happened.WorkersRan():
             for name in event.workers:
                 worker = record.workers.get(name)
-                if worker is not None and worker.life is Life.WANTED:
-                    worker.life, worker.began_s = Life.RUNNING, now_s
+                if worker is not None and isnan(worker.began_s):
+                    worker.began_s = now_s
+                    if worker.life is Life.WANTED:
+                        worker.life = Life.RUNNING
         case happened.WorkerReady():
             _ready(record, event.worker)
         case happened.WorkersReady():

@@ -8,7 +8,7 @@ A worker is recorded as wanted only once nobody else is recorded on its GPUs: wh
 no GPU is ever given twice.
 """
 
-from collections.abc import Set
+from collections.abc import Container
 from dataclasses import dataclass, field
 
 from stretto.live.endings import Ending, ending_of, what_follows
@@ -69,7 +69,7 @@ def slots_of(allocation: Allocation | None, gpus_per_worker: int = 1) -> list[Sl
     return slots
 
 
-def next_steps(state: State, record: JobRecord, taken: Set[tuple[int, int]], now_s: float) -> Steps:
+def next_steps(state: State, record: JobRecord, taken: Container[tuple[int, int]], now_s: float) -> Steps:
     """The next steps of one job.
 
     taken: (node, GPU) that processes hold, ours by the log or strays that the backend shows.
@@ -107,7 +107,7 @@ def _leave(steps: Steps, record: JobRecord, alive: list[Worker]) -> None:
     steps.stop(alive, record.spec.grace_period_s)
 
 
-def _begin(steps: Steps, state: State, record: JobRecord, taken: Set[tuple[int, int]]) -> None:
+def _begin(steps: Steps, state: State, record: JobRecord, taken: Container[tuple[int, int]]) -> None:
     """Start a new attempt once all its GPUs are free of other processes."""
     slots = slots_of(state.wanted(record.id), record.job.gpus_per_worker)
     if slots and not _any_taken(slots, taken):
@@ -138,7 +138,7 @@ def _adjust(
     state: State,
     record: JobRecord,
     alive: list[Worker],
-    taken: Set[tuple[int, int]],
+    taken: Container[tuple[int, int]],
     now_s: float,
 ) -> None:
     """Bring the workers of a running attempt to what is wanted."""
@@ -199,7 +199,7 @@ def _next_generation(
     asked: list[Slot],
     missing: list[Slot],
     extra: list[Worker],
-    taken: Set[tuple[int, int]],
+    taken: Container[tuple[int, int]],
     now_s: float,
 ) -> None:
     """Grow, shrink or move in place, one generation after another."""
@@ -248,7 +248,7 @@ def _names(alive: list[Worker], asked: list[Slot]) -> set[str]:
     return {worker.id for worker in alive if (worker.node, worker.mask) in slots and not worker.stopped}
 
 
-def _any_taken(slots: list[Slot], taken: Set[tuple[int, int]]) -> bool:
+def _any_taken(slots: list[Slot], taken: Container[tuple[int, int]]) -> bool:
     return any(
         (node, gpu) in taken for node, mask in slots for gpu in range(mask.bit_length()) if mask >> gpu & 1
     )

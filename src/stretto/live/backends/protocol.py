@@ -9,7 +9,7 @@ reached since this service started, nothing is known, and its GPUs must not be g
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from stretto.model.errors import StrettoError
 
@@ -96,6 +96,15 @@ class LogPiece:
     offset: int  # of the first byte of `data`
     next_offset: int  # where to read on
     complete: bool  # the worker has ended, and nothing follows
+
+
+@runtime_checkable
+class TellsChanges(Protocol):
+    """A backend of so many workers that listing them all at every change would be too slow."""
+
+    async def changed_workers(self) -> Sequence[WorkerState]:
+        """Those that differ from what was shown when this was last asked."""
+        ...
 
 
 class Backend(Protocol):

@@ -56,6 +56,7 @@ class EmulatedBackend:
     profiles: ProfileLibrary | None = None
     jobs: dict[str, EmulatedJob] = field(default_factory=dict)
     _truths: Truths | None = None
+    _nodes: Sequence[NodeState] = ()
     _number: int = 1
     _bell: asyncio.Event = field(default_factory=asyncio.Event)
     _changed: dict[str, WorkerState] = field(default_factory=dict)  # since somebody last took them
@@ -83,6 +84,10 @@ class EmulatedBackend:
         for record in state.open_jobs():
             if record.is_open and record.alive:
                 self._adopt(record)
+        self._nodes = [
+            NodeState(str(node.id), node.gpu_type, node.gpus, node.cpus, node.memory_gb)
+            for node in self.cluster.nodes
+        ]
         self.ledger.listeners.append(self._heard)
         self._task = asyncio.create_task(self._live())
         return self
@@ -91,10 +96,7 @@ class EmulatedBackend:
 
     async def nodes(self) -> Sequence[NodeState]:
         """Every node of the file, always up."""
-        return [
-            NodeState(str(node.id), node.gpu_type, node.gpus, node.cpus, node.memory_gb)
-            for node in self.cluster.nodes
-        ]
+        return self._nodes
 
     async def workers(self) -> Sequence[WorkerState]:
         """Every worker that is not forgotten."""
