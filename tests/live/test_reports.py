@@ -23,7 +23,7 @@ GOOD: dict[str, Any] = {
     "samples": 2560,
     "dataset_samples": 1437,
     "progress_steps": 40.0,
-    "points": [[1, 1, 64, 0, 0.02, 0.021]],
+    "points": [[1, 1, 64, 1, 0.02, 0.021]],
     "grad_sqr": 0.5,
     "grad_var": 1.5,
     "init_batch": 64,
@@ -83,9 +83,19 @@ def test_a_report_of_too_many_entries_is_refused() -> None:
         checked_report({str(number): 1 for number in range(LARGEST_REPORT + 1)})
 
 
-def test_a_pass_that_was_measured_longer_than_a_step_still_counts() -> None:
+@pytest.mark.parametrize(
+    ("passes", "grad_s", "step_s", "expected"),
+    [
+        pytest.param(1, 0.020, 0.025, (0.020, 0.025), id="one pass is the step"),
+        pytest.param(3, 0.020, 0.065, (0.020, 0.025), id="only the last of three synchronises"),
+        pytest.param(1, 0.021, 0.020, (0.020, 0.020), id="a pass measured longer than a step"),
+    ],
+)
+def test_what_a_step_took_becomes_what_its_last_pass_took(
+    passes: int, grad_s: float, step_s: float, expected: tuple[float, float]
+) -> None:
     scene = Scene(1)
     record = scene.submit("1", elastic=(1, 4))
-    scene.tell(Reported("1", checked_report({**GOOD, "points": [[1, 1, 64, 0, 0.021, 0.020]]})))
+    scene.tell(Reported("1", checked_report({**GOOD, "points": [[1, 1, 64, passes, grad_s, step_s]]})))
     (observed,) = observations_of(record, types=1)
-    assert [(point.grad_s, point.step_s) for point in observed.points] == [(0.020, 0.020)]
+    assert [(point.grad_s, point.step_s) for point in observed.points] == [pytest.approx(expected)]

@@ -102,8 +102,8 @@ def observations_of(record: JobRecord, types: int) -> tuple[Observations, ...]:
 @lru_cache(maxsize=16_384)
 def _observations(points: tuple[tuple[float, ...], ...], types: int) -> tuple[Observations, ...]:
     found = [NOTHING_OBSERVED] * types
-    for kind, nodes, gpus, local, accumulation, grad_s, passes_s in points:
-        step_s = passes_s - accumulation * grad_s  # of the one pass that synchronises
+    for kind, nodes, gpus, local, passes, grad_s, passes_s in points:
+        step_s = passes_s - max(passes - 1, 0) * grad_s  # of the one pass that synchronises
         if 0 <= kind < types and 0 < grad_s < inf and 0 < step_s < inf and gpus >= nodes >= 1 <= local:
             # Each is a mean of its own: where there is nothing to synchronise, chance says which is larger.
             found[int(kind)] = found[int(kind)].with_point(

@@ -63,7 +63,7 @@ def _numbers(value: Any) -> bool:
 
 
 def _points(value: Any) -> bool:
-    """[nodes, gpus, local_batch, accumulation, grad_s, step_s], each."""
+    """[nodes, gpus, local_batch, passes of a step, grad_s of a pass, step_s of all passes], each."""
     return isinstance(value, list) and all(
         isinstance(point, list) and len(point) == 6 and all(map(_amount, point)) for point in value
     )
