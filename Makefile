@@ -8,19 +8,26 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-
 
 # A stamp is newer than pyproject.toml when what that file asks for is installed.
 PACKAGE := $(VENV)/.installed
+DEMO    := $(VENV)/.installed-demo
 DEV     := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench clean
+.PHONY: help demo demo-sim test test-long lint format bench clean
 
 help: ## Show this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1 \t\2/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1 \t\2/p' $(MAKEFILE_LIST)
 
-demo: $(PACKAGE) ## Compare five policies on a small mixed cluster; the report goes to out/demo
+demo: $(DEMO) ## Train real jobs that compete for this machine, and watch them being resized
+	$(BIN)/stretto demo
+
+demo-sim: $(PACKAGE) ## Compare five policies on a small mixed cluster; the report goes to out/demo
 	$(BIN)/stretto compare --cluster sia-hetero-64 --trace demo --policies sia,pollux,gavel,tiresias,fifo --out out/demo
 
 test: $(DEV) ## Run the tests; ARGS="-k sia -x" narrows them
 	$(BIN)/pytest $(ARGS)
+
+test-long: $(DEV) ## Run the tests that take minutes: crashes by the hundred, scenes in full
+	$(BIN)/pytest -m long $(ARGS)
 
 lint: $(DEV) ## Check style, layout and types
 	$(BIN)/ruff check
@@ -52,7 +59,12 @@ $(PACKAGE): pyproject.toml | $(BIN)/python
 	$(PIP) --editable .
 	@touch $@
 
+$(DEMO): pyproject.toml | $(BIN)/python
+	@echo "Installing Stretto, PyTorch and scikit-learn into $(VENV); the first time takes a few minutes"
+	$(PIP) --editable '.[serve]' 'torch==2.13.0' 'scikit-learn>=1.5,<2'
+	@touch $(PACKAGE) $@
+
 $(DEV): pyproject.toml | $(BIN)/python
 	@echo "Installing Stretto and its development tools into $(VENV); the first time takes a minute or two"
 	$(PIP) --editable '.[dev]'
-	@touch $(PACKAGE) $@
+	@touch $(PACKAGE) $(DEMO) $@

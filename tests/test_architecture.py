@@ -35,7 +35,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {"model"},
 }
 MAY_IMPORT["live"] = {*MAY_IMPORT} - {"testing", "report"}
-MAY_IMPORT["experiments"] = {*MAY_IMPORT} - {"testing", "live", "sdk"}
+MAY_IMPORT["demo"] = {"model", "client", "live"}
+MAY_IMPORT["experiments"] = {*MAY_IMPORT} - {"testing", "live", "sdk", "demo"}
 MAY_IMPORT["cli"] = {*MAY_IMPORT} - {"testing"}
 MAY_IMPORT["__main__"] = {"cli"}
 

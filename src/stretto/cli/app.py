@@ -13,6 +13,7 @@ from stretto.cli import (
     cluster,
     clusters,
     compare,
+    demo,
     events,
     foresight,
     jobs,
@@ -46,6 +47,7 @@ app.command()(simulate.simulate)
 app.command()(compare.compare)
 app.command()(reproduce.reproduce)
 app.command()(policies.policies)
+app.command()(demo.demo)
 app.command()(serve.serve)
 app.command()(submit.submit)
 app.command()(submit.attach)

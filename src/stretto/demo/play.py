@@ -1,0 +1,166 @@
+"""The scene from its first job to its summary."""
+
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stretto.client import Client
+from stretto.demo.outcome import Outcome, outcome_of
+from stretto.demo.own_service import OwnService
+from stretto.demo.scene import (
+    Entry,
+    begin_undisturbed,
+    compare_samples,
+    folder_of,
+    job_of,
+    reached_in,
+    text_of,
+)
+from stretto.demo.showing import Screen
+from stretto.live.jobfile.quantities import duration_s
+from stretto.model import StrettoError
+
+LOOK_S = 0.2  # between two looks at the jobs
+PATIENCE_S = 600.0  # for all jobs of a scene; chosen: five times what they take on two slow cores
+
+
+class DemoFailed(StrettoError):
+    """A job did not come to its right end."""
+
+
+@dataclass(frozen=True)
+class Play:
+    """How the scene is to be played."""
+
+    entries: Sequence[Entry]
+    examples: Path
+    program: Sequence[str]  # what the interpreter runs as our command line
+    policy: str = "sia"
+    slots: int = 4
+    round_s: float = 5.0
+
+
+def play(how: Play, say: Callable[[str], None] = print) -> list[Outcome]:
+    """What became of the jobs, in their order. Whatever happens, nothing that was started stays behind."""
+    examples = folder_of(how.examples)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stretto-demo-")))
+        before = signal.signal(signal.SIGTERM, _interrupt)
+        stack.callback(signal.signal, signal.SIGTERM, before)
+        options = ["--slots", str(how.slots), "--gpu-type", "cpu", "--policy", how.policy]
+        options += ["--set", f"policy.round_s={how.round_s:g}"] if how.policy == "sia" else []
+        service = OwnService(folder, options, how.program)
+        stack.callback(_uninterrupted, service.end)
+        service.begin()
+        jobs = [job_of(entry, examples, folder / f"seen-{entry.at_s:g}") for entry in how.entries]
+        with service.client() as client:
+            with Screen(how.slots) as screen:
+                names = _submit_and_watch(client, screen, how.entries, jobs)
+            deadlines = [duration_s(job["deadline"]) if "deadline" in job else None for job in jobs]
+            outcomes = [outcome_of(client, *each) for each in zip(names, deadlines, strict=True)]
+            printed = ["".join(_log(client, name)).splitlines() for name in names]
+        _uninterrupted(service.end)
+        say("")
+        say("the same scripts again, each alone and undisturbed")
+        _compare(how.entries, examples, folder, outcomes, printed, stack)
+        return outcomes
+
+
+def _submit_and_watch(
+    client: Client, screen: Screen, entries: Sequence[Entry], jobs: Sequence[dict[str, Any]]
+) -> list[str]:
+    """Submit each job in its time and show them all until the last has ended; their ids."""
+    began_s = time.monotonic()
+    names: list[str] = []
+    while True:
+        at_s = time.monotonic() - began_s
+        while len(names) < len(jobs) and entries[len(names)].at_s <= at_s:
+            found = client.submit(text_of(jobs[len(names)]))
+            names.append(found["id"])
+            screen.say(f"{at_s:6.1f} s  {found['name']} is submitted: {_described(jobs[len(names) - 1])}")
+        shown = list(client.jobs(everybody=True, ended=True))
+        screen.show(at_s, shown)
+        if len(names) == len(jobs) and all(one["ended_s"] is not None for one in shown):
+            return names
+        if at_s > PATIENCE_S:
+            raise DemoFailed(
+                f"after {at_s:.0f} s: " + ", ".join(f"{one['name']} {one['state']}" for one in shown)
+            )
+        time.sleep(LOOK_S)
+
+
+def _described(job: dict[str, Any]) -> str:
+    sizes = job.get("elastic")
+    asked = int(job["resources"]["accelerators"])
+    words = f"{sizes['min']} to {sizes['max']} workers" if sizes else f"{asked} worker" + "s" * (asked > 1)
+    words += f", deadline {job['deadline']}" if "deadline" in job else ""
+    return words + (", somebody waits for it" if job.get("kind") == "interactive" else "")
+
+
+def _log(client: Client, job: str) -> Sequence[str]:
+    """What every worker of the last attempt has printed: rank 0 need not be the first that came."""
+    pieces: list[str] = []
+    shown = client.describe(job)
+    for index in range(64):
+        try:
+            pieces += client.log(job, index, shown["attempt"])
+        except StrettoError:
+            break
+    return pieces
+
+
+def _compare(
+    entries: Sequence[Entry],
+    examples: Path,
+    folder: Path,
+    outcomes: Sequence[Outcome],
+    printed: Sequence[list[str]],
+    stack: ExitStack,
+) -> None:
+    """Fill in what undisturbed runs reach, and whether they saw the same samples."""
+    running = {}
+    for index, entry in enumerate(entries):
+        if entry.is_compared:
+            job = job_of(entry, examples, folder / f"alone-{index}")
+            process = begin_undisturbed(job, folder / f"alone-{index}.log")
+            stack.callback(_end, process)
+            running[index] = process
+    for index, process in running.items():
+        process.wait()
+        outcome = outcomes[index]
+        lines = (folder / f"alone-{index}.log").read_text(encoding="utf-8").splitlines()
+        outcome.reached, outcome.undisturbed = _last_of(printed[index]), reached_in(lines)
+        seen = folder / f"seen-{entries[index].at_s:g}"
+        outcome.is_exact, outcome.samples = compare_samples(examples, seen, folder / f"alone-{index}")
+
+
+def _last_of(lines: list[str]) -> float | None:
+    """The figure of the latest epoch that any worker has printed."""
+    epochs = [line for line in lines if line.startswith("epoch ")]
+    return reached_in([max(epochs, key=lambda line: int(line.split()[1].rstrip(":")))]) if epochs else None
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    if process.poll() is None:
+        process.kill()
+        process.wait()
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _uninterrupted(end: Callable[[], None]) -> None:
+    """Interrupts have been heard: they must not keep us from cleaning up."""
+    before = [signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)]
+    try:
+        end()
+    finally:
+        for number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
+            signal.signal(number, handler)

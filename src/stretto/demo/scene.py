@@ -1,0 +1,102 @@
+"""Which jobs come when, and what they are compared with."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from stretto.model import InputError
+
+NUMBER = re.compile(r"\b(accuracy )?(\d+\.\d+)\b")  # of the last line that a script prints
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A job of the scene."""
+
+    file: str  # the job file, among the examples
+    at_s: float  # when it comes
+    epochs: int = 0  # instead of what its file says; 0: as it says
+    is_compared: bool = False  # with the same script, undisturbed
+
+
+SCENE = (
+    Entry("digits_cnn.yaml", 0.0, 90, True),
+    Entry("rigid_ddp.yaml", 12.0, 40),
+    Entry("tiny_transformer.yaml", 16.0, 6, True),
+    Entry("interactive.yaml", 42.0),
+)
+QUICK = (
+    Entry("digits_cnn.yaml", 0.0, 40, True),
+    Entry("rigid_ddp.yaml", 6.0, 20),
+    Entry("tiny_transformer.yaml", 6.5, 2, True),
+    Entry("interactive.yaml", 20.0),
+)
+
+
+def folder_of(examples: Path) -> Path:
+    """The folder of the examples. Raises InputError where they are not there."""
+    missing = [entry.file for entry in SCENE if not (examples / entry.file).is_file()]
+    if missing:
+        raise InputError(
+            f"--examples {examples}: expected the folder with {missing[0]}, as in the source tree"
+        )
+    return examples.resolve()
+
+
+def job_of(entry: Entry, examples: Path, seen: Path | None) -> dict[str, Any]:
+    """The job file with this interpreter, this folder and these epochs."""
+    job: dict[str, Any] = yaml.safe_load((examples / entry.file).read_text(encoding="utf-8"))
+    run = job["run"].strip()
+    if entry.epochs:
+        run = re.sub(r"--epochs \d+", f"--epochs {entry.epochs}", run)
+    if entry.is_compared and seen is not None:
+        run += f" --seen {seen}"
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    return {**job, "run": run, "workdir": str(examples), "envs": {**job.get("envs", {}), "PATH": path}}
+
+
+def text_of(job: dict[str, Any]) -> str:
+    """A job as it is submitted; JSON is YAML."""
+    return json.dumps(job)
+
+
+def begin_undisturbed(job: dict[str, Any], printed: Path) -> "subprocess.Popen[bytes]":
+    """The same script alone, on one worker that nobody resizes; what it prints goes to a file."""
+    ours = ("STRETTO_", "RANK", "WORLD_SIZE", "MASTER_")
+    env = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    with printed.open("wb") as out:
+        return subprocess.Popen(
+            ["/bin/sh", "-c", f"exec {job['run']}"],
+            cwd=job["workdir"],
+            env={**env, **job["envs"]},
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+
+
+def reached_in(lines: Sequence[str]) -> float | None:
+    """The figure in the last line that has one."""
+    for line in reversed(lines):
+        if found := NUMBER.search(line):
+            return float(found[2])
+    return None
+
+
+def compare_samples(examples: Path, one: Path, other: Path) -> tuple[bool, str]:
+    """Whether two runs trained on the same samples, each once in every epoch; in words."""
+    done = subprocess.run(
+        [sys.executable, str(examples / "seen.py"), str(one), str(other)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode == 0, (done.stdout or done.stderr).strip().splitlines()[-1]
