@@ -1,1 +1,1 @@
-"""What does it look like when real jobs share a machine? A service of its own, jobs, and what became of them."""
+"""What does it look like when real jobs share a machine? A service, jobs, and what became of them."""

@@ -28,6 +28,8 @@ from stretto.model import StrettoError
 
 LOOK_S = 0.2  # between two looks at the jobs
 PATIENCE_S = 600.0  # for all jobs of a scene; chosen: five times what they take on two slow cores
+# Trainings of a minute want rounds of seconds, and nobody is to wait for a second worker of somebody else.
+SETTINGS = {"sia": {"round_s": "5", "wait_penalty": "2"}}
 
 
 class DemoFailed(StrettoError):
@@ -43,7 +45,6 @@ class Play:
     program: Sequence[str]  # what the interpreter runs as our command line
     policy: str = "sia"
     slots: int = 4
-    round_s: float = 5.0
 
 
 def play(how: Play, say: Callable[[str], None] = print) -> list[Outcome]:
@@ -54,7 +55,8 @@ def play(how: Play, say: Callable[[str], None] = print) -> list[Outcome]:
         before = signal.signal(signal.SIGTERM, _interrupt)
         stack.callback(signal.signal, signal.SIGTERM, before)
         options = ["--slots", str(how.slots), "--gpu-type", "cpu", "--policy", how.policy]
-        options += ["--set", f"policy.round_s={how.round_s:g}"] if how.policy == "sia" else []
+        for key, value in SETTINGS.get(how.policy, {}).items():
+            options += ["--set", f"policy.{key}={value}"]
         service = OwnService(folder, options, how.program)
         stack.callback(_uninterrupted, service.end)
         service.begin()
