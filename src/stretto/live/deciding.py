@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from stretto.live.clock import Clock
-from stretto.live.eligible import next_change_s
 from stretto.live.events import Decided, Event
 from stretto.live.ledger import Ledger
 from stretto.live.observe import Observer
@@ -101,7 +100,7 @@ class Decider:
 
     def _next_s(self, now_s: float) -> float:
         state, triggers = self.ledger.state, self.scheduler.policy.triggers
-        times = [next_change_s(state, now_s)]
+        times = [self.observer.next_change_s(state, now_s)]
         if state.wake_s is not None:
             times.append(state.wake_s)
         if triggers.round_s is not None and state.open and (self._changed or not triggers.when_changed):

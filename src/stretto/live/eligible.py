@@ -1,7 +1,6 @@
 """Which jobs may be given GPUs at all, and what keeps the others from it before any policy is asked."""
 
 from enum import StrEnum
-from math import inf
 
 from stretto.live.jobfile import After
 from stretto.live.records import JobRecord
@@ -51,7 +50,6 @@ def _dependencies(state: State, record: JobRecord) -> Reason:
     return Reason.NONE
 
 
-def next_change_s(state: State, now_s: float) -> float:
-    """When a job becomes eligible by the clock alone; infinite where none does."""
-    times = [record.not_before_s for record in state.open_jobs() if record.not_before_s > now_s]
-    return min(times, default=inf)
+def depends_on_others(record: JobRecord) -> bool:
+    """Whether `why_not_yet` looks at more than the record and the clock."""
+    return bool(record.spec.depends_on)

@@ -2,41 +2,37 @@
 
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from stretto.live.eligible import Reason, why_not_yet
-from stretto.live.knowledge import known
-from stretto.live.records import JobRecord
+from stretto.live.figures import Figures
 from stretto.live.state import State
-from stretto.model import JobTable, Requests, Snapshot, Trigger, View, ints
+from stretto.model import JobTable, Snapshot, Trigger, View
 
 
 @dataclass
 class Observer:
-    """Makes snapshots; keeps the columns of requests while the same jobs are there."""
+    """Makes snapshots of one state as it goes on; keeps columns, and looks again at what has changed."""
 
     views: frozenset[View]
-    _jobs: list[object] = field(default_factory=list)
-    _requests: Requests | None = None
+    _figures: Figures = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Nothing has been seen."""
+        self._figures = Figures(self.views)
 
     def observe(self, state: State, now_s: float, due: frozenset[Trigger]) -> Snapshot:
         """Every job that may run now, in the order of submission. Needs a node to have been seen."""
         assert state.cluster is not None
         assert state.placement is not None
-        records = eligible(state, now_s)
-        jobs: list[object] = [record.job for record in records]
-        requests = self._requests
-        if requests is None or requests.cluster is not state.cluster or not _same(self._jobs, jobs):
-            requests = Requests([record.job for record in records], state.cluster)
-            self._jobs, self._requests = jobs, requests
-        held = [state.placement.get(record.job.id) for record in records]
+        figures = self._figures
+        figures.follow(state)
+        assert figures.requests is not None
+        rows = figures.eligible(state, now_s)
         table = JobTable(
-            requests=requests,
-            rows=np.arange(len(records), dtype=np.int64),
-            held_gpus=ints([one.gpus if one else 0 for one in held]),
-            held_nodes=ints([len(one.nodes) if one else 0 for one in held]),
-            held_kind=ints([one.kind if one else -1 for one in held]),
-            **known(records, state.cluster, self.views, now_s),
+            requests=figures.requests,
+            rows=rows,
+            held_gpus=figures.at["held_gpus"][rows],
+            held_nodes=figures.at["held_nodes"][rows],
+            held_kind=figures.at["held_kind"][rows],
+            **figures.known(rows, now_s),
         )
         return Snapshot(
             version=state.version,
@@ -50,11 +46,9 @@ class Observer:
             seed=state.configured.seed,
         )
 
-
-def eligible(state: State, now_s: float) -> list[JobRecord]:
-    """Jobs that the policy may give GPUs to, or that hold some."""
-    return [record for record in state.open_jobs() if why_not_yet(state, record, now_s) is Reason.NONE]
-
-
-def _same(before: list[object], after: list[object]) -> bool:
-    return len(before) == len(after) and all(one is other for one, other in zip(before, after, strict=True))
+    def next_change_s(self, state: State, now_s: float) -> float:
+        """When a job becomes eligible by the clock alone; infinite where none does."""
+        if state.cluster is None:
+            return float("inf")
+        self._figures.follow(state)
+        return self._figures.next_change_s(now_s)

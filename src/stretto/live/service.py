@@ -150,7 +150,7 @@ class Service:
         """End jobs that have run longer than they may."""
         while True:
             now_s = self.clock.now_s()
-            for record in self.state.open_jobs():
+            for record in [self.state.jobs[name] for name in self.state.timed]:
                 most_s, books = record.spec.max_time_s, record.books
                 if most_s is None or record.ending or not books.held_gpus:
                     continue

@@ -1,6 +1,6 @@
 """Where everything stands: what folding the log gives. No clock, no I/O; the same events, the same state."""
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -79,6 +79,8 @@ class State:
     decisions: int = 0
     dropped: int = 0  # actions that were stale when they came to be folded
     touched: set[str] = field(default_factory=set)  # jobs that changed since somebody last took this
+    changed: dict[str, int] = field(default_factory=dict)  # job → the last event that did, latest last
+    timed: dict[str, None] = field(default_factory=dict)  # open jobs that may run only so long
 
     def apply(self, event: Event, seq: int, at_s: float) -> None:
         """Fold one event."""
@@ -89,7 +91,7 @@ class State:
             return
         record = self.jobs.get(str(getattr(event, "job", "")))
         if record is not None and fold_worker_event(record, event, self.at_s, self.cluster):
-            self.touched.add(record.id)
+            self.touch(record.id)
             if isinstance(event, happened.Reported) and record.spec.model and record.learned.points:
                 self.models[record.spec.model] = record.learned.points
 
@@ -100,6 +102,21 @@ class State:
     def wanted(self, job: str) -> Allocation | None:
         """What a job is to hold."""
         return None if self.placement is None else self.placement.get(JobId(job))
+
+    def touch(self, job: str) -> None:
+        """Note that a job has changed."""
+        self.touched.add(job)
+        self.changed.pop(job, None)
+        self.changed[job] = self.seq
+
+    def changed_since(self, seq: int) -> list[JobRecord]:
+        """Jobs that later events than this one have changed."""
+        found = []
+        for job in reversed(self.changed):
+            if self.changed[job] <= seq:
+                break
+            found.append(self.jobs[job])
+        return found
 
     def take_touched(self) -> set[str]:
         """Jobs that changed since this was last asked."""
@@ -132,7 +149,7 @@ class State:
         if self.placement is not None and record.job.id in self.placement:
             self.placement = self.placement.changed({record.job.id: None})
             record.books.hold(0, now_s)
-        self.touched.add(record.id)
+        self.touch(record.id)
 
 
 def _types_seen(state: State, event: happened.TypesSeen, now_s: float) -> None:
@@ -209,6 +226,8 @@ def _submitted(state: State, event: happened.Submitted, now_s: float) -> None:
         record.not_before_s = spec.start_after.seconds(now_s, state.unix_s)
     state.jobs[event.job] = record
     insort(state.open, (number, event.job))
+    if spec.max_time_s is not None:
+        state.timed[event.job] = None
     if event.key:
         state.by_key[f"{event.user}\0{event.key}"] = event.job
     _membership_changed(state, record)
@@ -216,7 +235,7 @@ def _submitted(state: State, event: happened.Submitted, now_s: float) -> None:
 
 def _membership_changed(state: State, record: JobRecord) -> None:
     state.version += 1
-    state.touched.add(record.id)
+    state.touch(record.id)
 
 
 def _held(state: State, event: happened.Held, now_s: float) -> None:
@@ -263,7 +282,8 @@ def _ended(state: State, event: happened.Ended, now_s: float) -> None:
     record.state, record.ended_s = event.state, now_s
     record.status, record.why = event.status, event.why
     record.workers.clear()
-    state.open.remove((record.number, record.id))
+    state.timed.pop(record.id, None)
+    del state.open[bisect_left(state.open, (record.number, record.id))]
     _membership_changed(state, record)
 
 
@@ -296,7 +316,7 @@ def _decided(state: State, event: happened.Decided, now_s: float) -> None:
     for action in actions:
         record = state.jobs[action.job]
         record.books.hold(action.after.gpus if action.after else 0, now_s)
-        state.touched.add(record.id)
+        state.touch(record.id)
     state.wake_s, state.prices = event.wake_s, event.prices
     state.decisions += 1
 

@@ -174,7 +174,7 @@ class Training:
         }
         if run.shape:
             told["points"] = [
-                [point.nodes, point.gpus, point.local_batch, 0, point.grad_s, point.step_s]
+                [point.nodes, point.gpus, point.local_batch, 1, point.grad_s, point.step_s]
                 for point in evidence.observed[run.kind].points
                 if (run.kind, *point[:3]) not in self.told
             ]
