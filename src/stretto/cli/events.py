@@ -46,7 +46,7 @@ def said_of(event: Mapping[str, Any]) -> str:
         case "WorkersWanted" if workers:
             gpus = sum(int(one["mask"]).bit_count() for one in workers)
             nodes = ", ".join(dict.fromkeys(str(one["node"]) for one in workers))
-            return f"attempt {event['attempt']}: {gpus_of(gpus)} more on {nodes}"
+            return f"attempt {event['attempt']}: start on {gpus_of(gpus)} of {nodes}"
         case "Generation":
             size = f"{len(workers)} workers train together" if workers else "everybody is to save and leave"
             return f"generation {event['number']}: {size}"

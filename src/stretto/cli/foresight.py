@@ -39,9 +39,9 @@ def explain(job: JobName, url: Url = "", token: Token = "", as_json: options.Jso
         header = ["held by", "name", "user", "gpus", "type", "until"]
         rows = [
             [
-                one["id"],
-                one["name"],
-                one["user"],
+                one["id"] or "-",
+                one["name"] or "of somebody else",
+                one["user"] or "-",
                 str(one["gpus"]),
                 one["gpu_type"],
                 when_of(one["end"], now) if one["end"] else "",

@@ -45,7 +45,7 @@ def top(
 ) -> None:
     """Nodes with who holds their GPUs, and jobs with their size over time. On a pipe: once."""
     with service(url, token) as client:
-        nodes, jobs = client.nodes(), list(client.jobs(everybody=True))
+        nodes, jobs = client.nodes(), _jobs(client)
         if as_json:
             show_json({"nodes": nodes, "jobs": jobs})
             return
@@ -60,6 +60,16 @@ def top(
             )
             return
         _live(client, every)
+
+
+def _jobs(client: "Client") -> list[dict[str, Any]]:
+    """Everybody's, where that may be seen, else one's own."""
+    from stretto.client import Refused
+
+    try:
+        return list(client.jobs(everybody=True))
+    except Refused:
+        return list(client.jobs())
 
 
 def letters_of(jobs: Sequence[Mapping[str, Any]], before: Mapping[str, str]) -> dict[str, str]:
@@ -112,7 +122,7 @@ def _live(client: "Client", every: float) -> None:
 
     def look() -> "RenderableType":
         nonlocal letters
-        nodes, jobs = client.nodes(), list(client.jobs(everybody=True))
+        nodes, jobs = client.nodes(), _jobs(client)
         letters = letters_of(jobs, letters)
         for one in jobs:
             sizes[one["id"]] = [*sizes[one["id"]][1 - KEPT :], one["gpus"]]

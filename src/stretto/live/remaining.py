@@ -70,6 +70,8 @@ def share_done(record: JobRecord, now_s: float) -> float | None:
     """How much of a job is done, from 0 to 1: by its stop rule, else by its owner's word; None: unknown."""
     if record.state == "COMPLETED":
         return 1.0
+    if not record.attempt:
+        return None
     latest, stop = record.learned.latest, record.spec.stop
     if stop is not None and stop.steps and "step" in latest:
         return _share(float(latest.get("progress_steps", latest["step"])), stop.steps)
