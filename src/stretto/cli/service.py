@@ -67,10 +67,7 @@ def when_of(span: dict[str, float | None], now: float) -> str:
         return ""
     if middle - now < 1.0:
         return "now"
-    if middle - now < 90:
-        said = f"in about {middle - now:.0f} s"
-    else:
-        said = f"about {clock_of(middle, now)}"
+    said = f"in about {middle - now:.0f} s" if middle - now < 90 else f"about {clock_of(middle, now)}"
     if low is None or high is None:
         return said + (f", {clock_of(low, now)} at the earliest" if low is not None and low > now else "")
     spread = (high - low) / 2

@@ -22,6 +22,10 @@ class ServiceError(StrettoError):
     """The service did not answer, or did not do what was asked."""
 
 
+class Refused(InputError):
+    """The token is none, or its role does not allow what was asked."""
+
+
 class Client:
     """A connection to a service; a context manager.
 
@@ -206,9 +210,8 @@ class Client:
 
     def close_node(self, node: str, closed: bool, drain: bool = False, why: str = "") -> dict[str, Any]:
         """Cordon a node, drain it, or open it again."""
-        return self.ask(
-            "POST", f"/api/v1/nodes/{_name(node)}/close", json={"closed": closed, "drain": drain, "why": why}
-        )
+        verb = "uncordon" if not closed else "drain" if drain else "cordon"
+        return self.ask("POST", f"/api/v1/nodes/{_name(node)}/{verb}", json={"why": why})
 
     def usage(self, by: str = "user") -> list[dict[str, Any]]:
         """GPU-hours and jobs."""
@@ -251,9 +254,9 @@ def _error_of(answer: httpx.Response) -> StrettoError:
     if answer.status_code in (400, 404, 409, 413, 422):
         return InputError(detail)
     if answer.status_code == 401:
-        return InputError(f"{detail}: give --token or STRETTO_TOKEN")
+        return Refused(f"{detail}: give --token or STRETTO_TOKEN")
     if answer.status_code == 403:
-        return InputError(detail)
+        return Refused(detail)
     return ServiceError(f"{answer.status_code} {detail}")
 
 
