@@ -31,12 +31,12 @@ class Allocation:
     @property
     def shape(self) -> tuple[int, ...]:
         """GPUs on each node, in the order of the nodes."""
-        return tuple(mask.bit_count() for mask in self.masks)
+        return tuple(map(int.bit_count, self.masks))
 
     @property
     def gpus(self) -> int:
         """GPUs in all."""
-        return sum(mask.bit_count() for mask in self.masks)
+        return sum(map(int.bit_count, self.masks))
 
 
 class Placement(Mapping[JobId, Allocation]):

@@ -15,6 +15,7 @@ import numpy as np
 from stretto.model import Allocation, BoolArray, IntArray, Pinned, Snapshot, ints, lowest_gpus
 
 Counts = dict[int, int]  # GPUs by node
+LAST = np.iinfo(np.int64).max  # where an empty node comes in an order by free GPUs
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +57,7 @@ class Draft:
             for node, gpus in zip(held.nodes, held.shape, strict=True):
                 self.free[node] += gpus if snapshot.usable[node] else 0
             self.base[row], self.extra[row] = {}, {}
+        self.masks: dict[int, tuple[Counts, Counts]] = {}  # what `_masks` has found
         self.marks: dict[int, tuple[int, ...]] = {}  # flexible masks of jobs whose allocation has none
         self.flexible = self._flexible(rows, base_gpus)
         count = len(self.cluster.nodes)
@@ -68,7 +70,8 @@ class Draft:
         expected = np.where(base_gpus[rows] >= 0, jobs.held_gpus[rows] - base_gpus[rows], -1)
         rows, expected = rows[expected != 0], expected[expected != 0]
         at = rows.tolist()
-        held = [placement[jobs[row].id] for row in at]
+        names = jobs.ids
+        held = [placement[names[row]] for row in at]
         masks = [one.flexible or (0,) * len(one.nodes) for one in held]
         sizes = ints([len(one) for one in masks])
         gpus = _bits(masks)
@@ -201,12 +204,14 @@ class Draft:
         for node in sorted({*self.base[row], *self.extra[row]}):
             base, extra = kept[node]
             full = (1 << int(self.cluster.node_gpus[node])) - 1
-            more = lowest_gpus(full & ~busy[node], self.base[row].get(node, 0) - base.bit_count())
-            busy[node] |= more
-            base |= more
-            more = lowest_gpus(full & ~busy[node], self.extra[row].get(node, 0) - extra.bit_count())
-            busy[node] |= more
-            extra |= more
+            if (missing := self.base[row].get(node, 0) - base.bit_count()) > 0:
+                more = lowest_gpus(full & ~busy[node], missing)
+                busy[node] |= more
+                base |= more
+            if (missing := self.extra[row].get(node, 0) - extra.bit_count()) > 0:
+                more = lowest_gpus(full & ~busy[node], missing)
+                busy[node] |= more
+                extra |= more
             nodes.append(node)
             masks.append(base | extra)
             flexible.append(extra)
@@ -215,9 +220,7 @@ class Draft:
 
     def _tightest_first(self, nodes: IntArray) -> IntArray:
         free = self.free[nodes]
-        return np.where(free == self.cluster.node_gpus[nodes], np.iinfo(np.int64).max, free).argsort(
-            kind="stable"
-        )
+        return np.where(free == self.cluster.node_gpus[nodes], LAST, free).argsort(kind="stable")
 
     def _may_host_flexible(self, nodes: IntArray) -> BoolArray:
         base = self.cluster.node_gpus[nodes] - self.free[nodes] - self.flexible_on[nodes]
@@ -257,11 +260,19 @@ class Draft:
 
     def _masks(self, row: int) -> tuple[Counts, Counts]:
         """GPUs that a job holds in the snapshot, and those of its flexible workers, as masks by node."""
-        held = self.snapshot.placement.get(self.snapshot.jobs.ids[row])
-        if held is None:
-            return {}, {}
-        flexible = self.marks.get(row, held.flexible)
-        return dict(zip(held.nodes, held.masks, strict=True)), dict(zip(held.nodes, flexible, strict=False))
+        found = self.masks.get(row)
+        if found is None:
+            held = self.snapshot.placement.get(self.snapshot.jobs.ids[row])
+            if held is None:
+                found = {}, {}
+            else:
+                flexible = self.marks.get(row, held.flexible)
+                found = (
+                    dict(zip(held.nodes, held.masks, strict=True)),
+                    dict(zip(held.nodes, flexible, strict=False)),
+                )
+            self.masks[row] = found
+        return found
 
     def _all(self, row: int) -> list[int]:
         held, _ = self._masks(row)
@@ -299,7 +310,7 @@ def _bits(masks: Sequence[tuple[int, ...]]) -> IntArray:
 
 
 def _up_to(mask: int, gpus: int) -> int:
-    return lowest_gpus(mask, min(gpus, mask.bit_count()))
+    return mask if gpus >= mask.bit_count() else lowest_gpus(mask, gpus)
 
 
 def _more(mask: int, than: int) -> int:
