@@ -11,7 +11,7 @@ from stretto.cli import options
 from stretto.cli.service import Token, Url, service
 from stretto.live.words import gpus_of
 
-LEFT_OUT = ("seq", "at_s", "kind", "job", "spec", "secret", "report", "actions", "memory", "sha256")
+LEFT_OUT = ("seq", "at_s", "unix_s", "kind", "job", "spec", "secret", "report", "actions", "memory", "sha256")
 
 
 def events(
@@ -47,6 +47,8 @@ def said_of(event: Mapping[str, Any]) -> str:
             gpus = sum(int(one["mask"]).bit_count() for one in workers)
             nodes = ", ".join(dict.fromkeys(str(one["node"]) for one in workers))
             return f"attempt {event['attempt']}: start on {gpus_of(gpus)} of {nodes}"
+        case "WorkersEnded" if workers:
+            return ", ".join(f"{one['id']} with status {one['status']}" for one in workers)
         case "Generation":
             size = f"{len(workers)} workers train together" if workers else "everybody is to save and leave"
             return f"generation {event['number']}: {size}"

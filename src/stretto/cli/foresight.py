@@ -8,7 +8,7 @@ import typer
 
 from stretto.cli import options
 from stretto.cli.printing import say, show_json, show_table
-from stretto.cli.service import JobName, Token, Url, ago, clock_of, service, when_of
+from stretto.cli.service import JobName, Token, Url, ago, clock_of, service, when_in_table, when_of
 from stretto.live.words import gpus_of, headline
 from stretto.model import InputError
 
@@ -44,7 +44,7 @@ def explain(job: JobName, url: Url = "", token: Token = "", as_json: options.Jso
                 one["user"] or "-",
                 str(one["gpus"]),
                 one["gpu_type"],
-                when_of(one["end"], now) if one["end"] else "",
+                when_in_table(one["end"], now) if one["end"] else "-",
             ]
             for one in found["holders"]
         ]
@@ -122,8 +122,8 @@ def _show_jobs(present: Mapping[str, Any], changed: Mapping[str, Any] | None, no
             if side is None:
                 row += ["-", "-", "-"]
                 continue
-            start = "runs" if side["runs"] else when_of(side["start"], now)
-            row += [start or "-", when_of(side["end"], now) or "-", ago(side["jct_s"])]
+            start = "runs" if side["runs"] else when_in_table(side["start"], now)
+            row += [start, when_in_table(side["end"], now), ago(side["jct_s"])]
         rows.append(row)
     show_table("", header, rows)
 

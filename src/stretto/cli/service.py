@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,6 +24,7 @@ Token = Annotated[
 ]
 JobName = Annotated[str, typer.Argument(help="The id of a job.", metavar="JOB")]
 
+SOON_S = 90.0  # what comes so soon is said in seconds, not by the clock
 LOOK_S = 1.0  # between two looks of --watch
 
 
@@ -60,18 +61,25 @@ def ago(seconds: float | None) -> str:
     return "-" if seconds is None else span_in_words(seconds).replace(" ", "")
 
 
-def when_of(span: dict[str, float | None], now: float) -> str:
-    """A foreseen time: now, about 14:20 ± 15 min, or nothing."""
+def when_of(span: Mapping[str, float | None], now: float) -> str:
+    """A foreseen time: now, in about 40 s, about 14:20 ± 15 min; "" for none."""
     middle, low, high = span["middle"], span["low"], span["high"]
     if middle is None:
-        return ""
+        return f"{clock_of(low, now)} at the earliest" if low is not None and low > now else ""
     if middle - now < 1.0:
         return "now"
-    said = f"in about {middle - now:.0f} s" if middle - now < 90 else f"about {clock_of(middle, now)}"
-    if low is None or high is None:
-        return said + (f", {clock_of(low, now)} at the earliest" if low is not None and low > now else "")
-    spread = (high - low) / 2
-    return f"{said} ± {span_in_words(spread)}" if spread >= 1.0 else said
+    said = f"in about {middle - now:.0f} s" if middle - now < SOON_S else f"about {clock_of(middle, now)}"
+    if low is None or high is None or high - low < 2.0:
+        return said
+    return f"{said} ± {span_in_words((high - low) / 2)}"
+
+
+def when_in_table(span: Mapping[str, float | None], now: float) -> str:
+    """The same for a narrow column: now, in 40s ±9s, 14:20 ±15min; a dash for none."""
+    words = when_of(span, now).replace("about ", "").removesuffix(" at the earliest") or "-"
+    said, sign, spread = words.partition(" ± ")
+    said = said.replace(" s", "s") if said.startswith("in ") else said
+    return f"{said} ±{spread.replace(' ', '')}" if sign else said
 
 
 def watch(look: Callable[[], "RenderableType"], plain: Callable[[], list[str]]) -> None:

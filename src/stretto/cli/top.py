@@ -173,30 +173,27 @@ def screen(
     if len(nodes) > node_rows:
         shown.append(Text(f"and {len(nodes) - node_rows} more nodes", style="dim"))
 
-    over = max(min(width - 72, 40), 8)
+    wide = width >= 100
+    over = min(width - 80, 40) if wide else 8
     left = max(height - node_rows - 9 - (len(nodes) > node_rows), 1)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("", "id", "name", "state", "gpus"):
-        table.add_column(name, no_wrap=True)
-    table.add_column("size over time", no_wrap=True, min_width=over)
-    for name in ("done", "ends"):
-        table.add_column(name, no_wrap=True)
-    table.add_column("why", no_wrap=True, overflow="ellipsis")
+    for name in ("", "id", "name", "state", "gpus", "over time", "done", "ends", *(["why"] if wide else [])):
+        table.add_column(name, no_wrap=True, min_width=over if name == "over time" else None)
     ordered = sorted(jobs, key=lambda one: not one["gpus"])
     for one in ordered[:left]:
         cells, name = row_of(one), one["id"]
         most = max([*sizes[name], one["gpus_min"], 1])
-        table.add_row(
+        row = [
             Text(letters[name], style=colours[name]),
-            name,
-            one["name"][:16],
-            one["state"],
-            size_of(one),
+            Text(name),
+            Text(one["name"][: 20 if wide else 12]),
+            Text(one["state"]),
+            Text(size_of(one)),
             Text(line_of(sizes[name], most, over), style=colours[name]),
-            cells[8],
-            cells[9],
-            reason_in_words(one["reason"]),
-        )
+            Text(cells[8]),
+            Text(cells[9]),
+        ]
+        table.add_row(*row, *([Text(reason_in_words(one["reason"]))] if wide else []))
     shown.append(table)
     if len(ordered) > left:
         shown.append(Text(f"and {len(ordered) - left} more jobs", style="dim"))

@@ -7,7 +7,8 @@ from math import isfinite
 from stretto.live.records import JobRecord
 
 USUAL_S = 3600.0  # a job of which nobody says how long it takes; chosen
-LEAST_S = 60.0  # what a job that outlives its stated time is believed to need still; chosen
+LEAST_S = 60.0  # what a job that outlives its stated time is believed to need still, at most; chosen
+LEAST_SHARE = 0.1  # of its stated time; the smaller of both counts
 
 
 class Basis(StrEnum):
@@ -46,7 +47,7 @@ def remaining_of(record: JobRecord, now_s: float) -> Remaining:
         return Remaining(max(float(told) - max(passed_s, 0.0), 1.0), Basis.TRAINING)
     whole_s, basis = stated_of(record)
     left_s = whole_s - attained_gpu_s(record, now_s) / record.job.gpus
-    return Remaining(max(left_s, min(LEAST_S, whole_s)), basis)
+    return Remaining(max(left_s, min(LEAST_S, LEAST_SHARE * whole_s)), basis)
 
 
 def stated_of(record: JobRecord) -> tuple[float, Basis]:

@@ -29,6 +29,8 @@ NEVER = frozenset({"DEPENDENCY_FAILED", "TOO_LARGE", "NO_SUCH_TYPE", "DECLINED"}
 def reason_in_words(reason: str, evidence: str = "") -> str:
     """A reason for people, with its evidence; what has no words stays as it is."""
     said = WORDS.get(reason, reason.lower().replace("_", " "))
+    if reason == "NOT_CONSIDERED":
+        return said
     return f"{said}: {evidence}" if said and evidence else said or evidence
 
 
