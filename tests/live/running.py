@@ -1,11 +1,12 @@
 """A real service for tests: one that can be killed and started again, and whose log can be read."""
 
-import sys
+import os
+import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from stretto.demo.own_service import OwnService
+from stretto.demo.own_service import OwnService, until
 from stretto.live.replay import Replay
 from stretto.live.state import State
 from stretto.live.store import open_store
@@ -37,7 +38,9 @@ class Running(OwnService):
             for one in store.read():
                 yield one.seq, one.at_s, one.kind, dict(one.body)
 
-
-def python() -> str:
-    """This interpreter, for commands of jobs."""
-    return sys.executable
+    def stop_gently(self) -> None:
+        """End the service and its agent as a person would, once no job is left."""
+        assert self.kill(signal.SIGTERM) == 0
+        if agent := self.agent():
+            os.kill(agent, signal.SIGTERM)
+        until(lambda: not self.agent(), what="the agent ends")

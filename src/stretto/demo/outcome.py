@@ -79,6 +79,8 @@ def sizes_in(events: Sequence[tuple[float, str, Mapping[str, Any]]]) -> list[tup
             alive |= set(body["workers"])
         elif kind == "WorkerEnded":
             alive.discard(body["worker"])
+        elif kind == "WorkersEnded":
+            alive -= {one["id"] for one in body["workers"]}
         elif kind == "Generation":
             members = tuple(body["workers"])
         elif kind == "AttemptClosed":

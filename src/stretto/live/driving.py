@@ -212,9 +212,11 @@ class Driver:
             record = state.jobs.get(one.id.split(".")[0])
             worker = record.workers.get(one.id) if record is not None else None
             if worker is None or worker.life is Life.ENDED:
-                if one.holds_gpus and one.phase == "running" and one.status is None:
-                    self._stop_stray(one)
+                if one.holds_gpus and one.phase == "running":
+                    self._stop(one, 0.0)
                 continue
+            if one.phase == "running" and one.status is not None and record is not None:
+                self._stop(one, record.spec.grace_period_s)
             if one.phase == "running" and worker.began_s != worker.began_s:
                 ran.setdefault(worker.job, []).append(worker.id)
             elif one.phase == "ended":
@@ -226,8 +228,12 @@ class Driver:
             *(WorkersEnded(job, tuple(workers)) for job, workers in ended.items()),
         ]
 
-    def _stop_stray(self, one: WorkerState) -> None:
-        """A worker that the log knows nothing of, or counts as ended, must not go on."""
+    def _stop(self, one: WorkerState, grace_s: float) -> None:
+        """What nobody wants must not go on holding GPUs.
+
+        That is a worker that the log knows nothing of, or counts as ended, and what a worker's command started
+        and left behind when it ended.
+        """
         key = ("Stop", one.id)
         if key in self._given:
             return
@@ -235,7 +241,7 @@ class Driver:
 
         async def stop() -> None:
             try:
-                await self.backend.stop(one.id, 0.0)
+                await self.backend.stop(one.id, grace_s)
             except (BackendUnreachable, NoSuchWorker):
                 self._given.pop(key, None)
 
