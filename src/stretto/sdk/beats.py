@@ -67,8 +67,8 @@ def propose(generation: int, rank: int) -> float:
 class Beats:
     """The beats of one generation."""
 
-    def __init__(self, world: int) -> None:
-        self._world = world
+    def __init__(self, world: int, group: dist.ProcessGroup | None = None) -> None:
+        self._world, self._group = world, group  # None: the default group
         self._under_way: tuple[dist.Work | None, torch.Tensor] | None = None
         self._next_step = 0
 
@@ -96,7 +96,9 @@ class Beats:
 
     def _start(self, said: Signals) -> None:
         values = torch.tensor(astuple(said), dtype=torch.float64)
-        work = dist.all_reduce(values, op=dist.ReduceOp.MAX, async_op=True) if self._world > 1 else None
+        work = None
+        if self._world > 1:
+            work = dist.all_reduce(values, op=dist.ReduceOp.MAX, group=self._group, async_op=True)
         self._under_way = work, values
 
     def _finish(self) -> Signals:
