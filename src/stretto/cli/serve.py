@@ -35,6 +35,16 @@ def serve(
     insecure_loopback: Annotated[
         bool, typer.Option("--insecure-loopback", help="Let everybody on this machine in without a token.")
     ] = False,
+    submit_rate: Annotated[
+        float, typer.Option(help="Submissions a second that a user may make in the long run.")
+    ] = 20.0,
+    submit_burst: Annotated[
+        int, typer.Option(min=1, help="Submissions that a user may make at once after a quiet time.")
+    ] = 500,
+    log_file: Annotated[
+        str, typer.Option(help="Where logs go, a JSON object a line; - is stderr.", metavar="FILE")
+    ] = "service.log",
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Schedule real jobs until interrupted; what runs goes on when this ends, and is adopted by the next."""
     import asyncio
@@ -43,7 +53,8 @@ def serve(
     from stretto.model import InputError
 
     try:
-        from stretto.live.serving import Config, serve
+        from stretto.live.api.limits import Limits
+        from stretto.live.serving import FIRST_TOKEN, Config, serve
     except ModuleNotFoundError as missing:
         raise InputError(f"serve needs {missing.name}: install stretto[serve]") from None
     host, _, port = listen.rpartition(":")
@@ -61,6 +72,9 @@ def serve(
         seed=seed,
         store=store,
         open_on_loopback=insecure_loopback,
+        limits=Limits(submits_per_s=submit_rate, submit_burst=submit_burst),
+        log_file=log_file,
+        log_level=log_level,
         eager=not rounds_only,
         cluster=cluster,
         pace=pace,
@@ -70,6 +84,10 @@ def serve(
     async def run() -> None:
         announced: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         announced.add_done_callback(lambda done: say(f"listening on {done.result()}, policy {policy}"))
+        if not insecure_loopback:
+            announced.add_done_callback(
+                lambda _: say(f"whoever asks needs a token; the first admin's is in {state / FIRST_TOKEN}")
+            )
         await serve(config, announced)
 
     asyncio.run(run())

@@ -27,12 +27,13 @@ class Secrets:
     workdirs: Path
 
     def token(self, job: str) -> str:
-        """The token that opens the channel of one job's workers; it is nowhere kept."""
-        return hmac.new(self.key, f"worker:{job}".encode(), hashlib.sha256).hexdigest()
+        """The token that opens the channel of one job's workers, which it names; it is nowhere kept."""
+        return f"{job}.{hmac.new(self.key, f'worker:{job}'.encode(), hashlib.sha256).hexdigest()}"
 
-    def opens(self, token: str, job: str) -> bool:
-        """Whether a token is that of a job."""
-        return hmac.compare_digest(token, self.token(job))
+    def job_of(self, token: str) -> str:
+        """The job whose channel a token opens; "" for what is no such token."""
+        job = token.partition(".")[0]
+        return job if hmac.compare_digest(token.encode(), self.token(job).encode()) else ""
 
 
 def start_of(state: State, record: JobRecord, worker: Worker, secrets: Secrets) -> WorkerStart:

@@ -160,6 +160,15 @@ class Scaled(Event):
 
 
 @dataclass(frozen=True)
+class Prioritised(Event):
+    """A job comes sooner or later than it did."""
+
+    subject: ClassVar[str] = "job"
+    job: str
+    priority: int
+
+
+@dataclass(frozen=True)
 class Requeued(Event):
     """A job's attempt is to end, and it waits anew until a time."""
 

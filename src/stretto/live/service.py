@@ -1,10 +1,10 @@
 """The parts of a running service, and what its interfaces ask of it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from functools import partial
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from stretto.live.backends.protocol import Backend
@@ -19,12 +19,19 @@ from stretto.live.ledger import Ledger
 from stretto.live.records import JobRecord
 from stretto.live.standing import described
 from stretto.live.state import State
-from stretto.live.store import Recorded
-from stretto.model import InputError
+from stretto.model import InputError, Snapshot
 
 Found = TypeVar("Found")
 
 CHECK_TIMES_S = 1.0  # between two looks at who has run for too long; chosen
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """Jobs that are ours."""
+
+    names: Sequence[str]
+    again: bool = False  # they have been for a while: the key was used before
 
 
 @dataclass
@@ -40,7 +47,8 @@ class Service:
     open_on_loopback: bool = False
     failed: BaseException | None = None
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
-    _submitting: dict[str, str] = field(default_factory=dict)  # keys whose submission is on its way
+    _submitting: dict[str, "asyncio.Future[int]"] = field(default_factory=dict)  # by key, on their way
+    _rows: tuple[Snapshot | None, Mapping[str, int]] = (None, MappingProxyType({}))  # of the latest snapshot
 
     def __post_init__(self) -> None:
         """Listen to what happens, for those who wait."""
@@ -90,27 +98,30 @@ class Service:
 
     # ── jobs ──────────────────────────────────────────────────────────────────────────────────────
 
-    async def submit(self, spec: JobSpec, user: str, key: str = "") -> list[str]:
-        """The ids of the jobs that are ours now, one, or those of an array. Raises InputError.
+    async def submit(self, spec: JobSpec, user: str, key: str = "") -> "Accepted":
+        """The jobs that are ours now, one, or those of an array. Raises InputError.
 
-        A key that its owner has used before gives the jobs of that time.
+        A key that its owner has used before gives the jobs of that time, and is refused for another job. Who
+        asks may go away meanwhile: what was begun is finished, and the key stays taken until it is.
         """
         mark = f"{user}\0{key}"
-        while key and mark in self._submitting:
-            await asyncio.sleep(0.01)
+        while key and (writing := self._submitting.get(mark)) is not None and not writing.done():
+            await asyncio.shield(writing)
         if key and mark in self.state.by_key:
-            return [self.state.by_key[mark]]
+            name = self.state.by_key[mark]
+            if self.state.jobs[name].spec != spec:
+                raise InputError(f"idempotency key {key!r} was used before, for another job: {name}")
+            return Accepted([name], again=True)
         if self.state.cluster is None:
             raise InputError("no node has shown itself yet: nothing can be submitted")
         spec_to_job(spec, "new", self.clock.now_s(), self.state.cluster, user=user, epoch_s=self.state.unix_s)
         name = self._next_id()
+        writing = asyncio.ensure_future(self.ledger.record(Submitted(name, spec.to_json(), user, key)))
         if key:
-            self._submitting[mark] = name
-        try:
-            await self.record(Submitted(name, spec.to_json(), user, key))
-        finally:
-            self._submitting.pop(mark, None)
-        return [name]
+            self._submitting[mark] = writing
+            writing.add_done_callback(lambda _: self._submitting.pop(mark, None))
+        await asyncio.shield(writing)
+        return Accepted([name])
 
     def _next_id(self) -> str:
         """A number that no job has, nor one whose submission is on its way."""
@@ -119,32 +130,12 @@ class Service:
             self._last_id += 1
         return str(self._last_id)
 
-    async def history(
-        self, job: str, after: int, follow: bool, tick_s: float
-    ) -> AsyncIterator[tuple[int, float, str, dict[str, Any]]]:
-        """(number, time, kind, body) of what has happened to a job; kind "" every `tick_s` of silence."""
-        while True:
-            for one in await asyncio.to_thread(self._read, job, after):
-                after = one.seq
-                yield one.seq, one.at_s, one.kind, one.body
-            if not follow or self.state.jobs[job].has_ended:
-                return
-            seen = self.state.seq
-            news = await self.wait_for(partial(self._moved, seen), tick_s)
-            if news is None:
-                yield after, self.clock.now_s(), "", {}
-
-    def _moved(self, seen: int) -> bool | None:
-        return True if self.state.seq > seen else None
-
-    def _read(self, job: str, after: int) -> list[Recorded]:
-        return list(self.ledger.store.read(after=after, subject=job))
-
     def described(self, record: JobRecord) -> dict[str, Any]:
         """A job for people and programs."""
-        return described(
-            self.state, record, self.clock.now_s(), self.decider.latest, self.decider.latest_snapshot
-        )
+        plan, snapshot = self.decider.latest, self.decider.latest_snapshot
+        if snapshot is not None and self._rows[0] is not snapshot:
+            self._rows = snapshot, {name: row for row, name in enumerate(snapshot.jobs.ids)}
+        return described(self.state, record, self.clock.now_s(), plan, snapshot, self._rows[1])
 
     async def _watch_times(self) -> None:
         """End jobs that have run longer than they may."""

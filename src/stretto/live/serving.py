@@ -14,6 +14,9 @@ import uvicorn
 
 from stretto.clusters import read_cluster
 from stretto.live.api.app import app_of
+from stretto.live.api.limits import Limits
+from stretto.live.api.server import config_of
+from stretto.live.api.tokens import first_admin
 from stretto.live.backends.emulation.backend import EmulatedBackend
 from stretto.live.backends.link import OwnAgent
 from stretto.live.backends.local import LocalBackend
@@ -24,6 +27,7 @@ from stretto.live.driving import Driver
 from stretto.live.environment import Secrets
 from stretto.live.events import Began, Configured, Event
 from stretto.live.ledger import Ledger
+from stretto.live.logs import structured_logs
 from stretto.live.replay import Replay
 from stretto.live.scheduling import scheduler_of
 from stretto.live.service import Service
@@ -36,6 +40,8 @@ from stretto.sim.settings import Batches, SimSettings
 from stretto.sim.truth.profiles import read_profiles
 
 DATABASE, KEY, CHECKPOINTS, WORKDIRS, AGENT = "stretto.db", "key", "checkpoints", "workdirs", "agent"
+FIRST_TOKEN = "admin-token"  # of whoever starts the first service of a log; only they can read it
+LEVELS = ("debug", "info", "warning", "error")
 LEAD_WAIT_S = 10.0  # for a service that is just ending; chosen
 FASTEST = 10_000.0  # pace of an emulated clock; chosen: a millisecond is ten seconds then
 
@@ -56,6 +62,9 @@ class Config:
     seed: int = 0
     store: str = ""  # a URL; "" = a file in the state directory
     open_on_loopback: bool = False
+    limits: Limits = field(default_factory=Limits)
+    log_file: str = "service.log"  # in the state directory unless absolute; "-" = stderr
+    log_level: str = "info"
     eager: bool = True
     cluster: str = ""  # of an emulated backend: a file or a built-in name
     pace: float = 1.0  # of its clock
@@ -66,8 +75,15 @@ class Config:
         """Whether nothing really runs."""
         return self.backend == "emulated"
 
+    @property
+    def log(self) -> Path | None:
+        """The file that logs go to; None: stderr."""
+        return None if self.log_file == "-" else self.state / self.log_file
+
     def __post_init__(self) -> None:
         """Check how the values go together."""
+        if self.log_level not in LEVELS:
+            raise InputError(f"--log-level {self.log_level}: expected one of {', '.join(LEVELS)}")
         if self.backend not in ("local", "emulated"):
             raise InputError(f"--backend {self.backend}: expected local or emulated")
         if self.emulated and not self.cluster:
@@ -91,7 +107,7 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
     listening = _listen(config.host, config.port)
     url = f"http://{config.host}:{listening.getsockname()[1]}"
     store = open_store(config.store or config.state / DATABASE)
-    with store, contextlib.closing(listening):
+    with store, contextlib.closing(listening), structured_logs(config.log, config.log_level):
         lead = store.lead(LEAD_WAIT_S)
         try:
             state, clock = await _restored(store, config.pace)
@@ -99,6 +115,8 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
             first: list[Event] = [Began(_unix_of(clock))] if state.seq == 0 else []
             if state.configured != configured:
                 first.append(configured)
+            if not config.open_on_loopback and not any(one.role == "admin" for one in state.tokens.values()):
+                first.append(first_admin(config.state / FIRST_TOKEN))
             writing = asyncio.create_task(ledger.write_for_ever())
             if first:
                 await ledger.record(*first)
@@ -115,17 +133,19 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
                 secrets,
                 config.open_on_loopback,
             )
-            await _run(service, listening, url, announce)
+            await _run(service, config.limits, listening, url, announce)
         finally:
             lead.release()
 
 
 async def _run(
-    service: Service, listening: socket.socket, url: str, announce: "asyncio.Future[str] | None"
+    service: Service,
+    limits: Limits,
+    listening: socket.socket,
+    url: str,
+    announce: "asyncio.Future[str] | None",
 ) -> None:
-    server = uvicorn.Server(
-        uvicorn.Config(app_of(service), log_level="warning", access_log=False, timeout_graceful_shutdown=2)
-    )
+    server = uvicorn.Server(config_of(app_of(service, limits)))
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()

@@ -1,5 +1,6 @@
 """Where a job stands, in the words that people and their tools see."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 from math import isnan
 from typing import Any
@@ -51,16 +52,23 @@ def state_of(state: State, record: JobRecord) -> JobState:
 
 
 def reason_of(
-    state: State, record: JobRecord, now_s: float, plan: Plan | None, snapshot: Snapshot | None
+    state: State,
+    record: JobRecord,
+    now_s: float,
+    plan: Plan | None,
+    snapshot: Snapshot | None,
+    rows: Mapping[str, int] | None = None,
 ) -> tuple[str, str]:
-    """(machine-readable reason, evidence in words) for which a job does not run; ("", "") where it does."""
+    """(machine-readable reason, evidence in words) for which a job does not run; ("", "") where it does.
+
+    rows: of jobs in the snapshot, where the caller asks for many and has them.
+    """
     if record.has_ended or state.wanted(record.id) is not None:
         return "", record.why
     first = why_not_yet(state, record, now_s)
     if first is not Reason.NONE:
         return first.value, _evidence(record, first, now_s)
     if plan is not None and snapshot is not None:
-        rows = {name: row for row, name in enumerate(snapshot.jobs.ids)} if len(snapshot.jobs) < 64 else None
         row = rows.get(record.job.id) if rows is not None else _row(snapshot, record)
         if row is not None:
             why = plan.why.of(row)
@@ -90,9 +98,10 @@ def described(
     now_s: float,
     plan: Plan | None = None,
     snapshot: Snapshot | None = None,
+    rows: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """A job for people and programs."""
-    reason, evidence = reason_of(state, record, now_s, plan, snapshot)
+    reason, evidence = reason_of(state, record, now_s, plan, snapshot, rows)
     wanted = state.wanted(record.id)
     books, latest = record.books, record.learned.latest
     since_s = now_s - books.held_since_s if books.held_gpus else 0.0
@@ -102,6 +111,7 @@ def described(
         "user": record.user,
         "queue": record.spec.queue,
         "kind": record.spec.kind.value,
+        "priority": record.job.priority,
         "state": state_of(state, record).value,
         "reason": reason,
         "evidence": evidence,

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -79,7 +79,9 @@ class State:
     decisions: int = 0
     dropped: int = 0  # actions that were stale when they came to be folded
     touched: set[str] = field(default_factory=set)  # jobs that changed since somebody last took this
-    changed: dict[str, int] = field(default_factory=dict)  # job → the last event that did, latest last
+    changed: dict[str, int] = field(
+        default_factory=dict
+    )  # job → the last event that did, latest last
     timed: dict[str, None] = field(default_factory=dict)  # open jobs that may run only so long
 
     def apply(self, event: Event, seq: int, at_s: float) -> None:
@@ -256,6 +258,14 @@ def _scaled(state: State, event: happened.Scaled, now_s: float) -> None:
     _membership_changed(state, record)
 
 
+def _prioritised(state: State, event: happened.Prioritised, now_s: float) -> None:
+    record = state.jobs.get(event.job)
+    if record is None or record.has_ended:
+        return
+    record.job = replace(record.job, priority=event.priority)
+    _membership_changed(state, record)
+
+
 def _requeued(state: State, event: happened.Requeued, now_s: float) -> None:
     record = state.jobs.get(event.job)
     if record is None or record.has_ended:
@@ -354,6 +364,7 @@ _FOLDS: Mapping[type[Event], Callable[[State, Any, float], None]] = {
     happened.Submitted: _submitted,
     happened.Held: _held,
     happened.Scaled: _scaled,
+    happened.Prioritised: _prioritised,
     happened.Requeued: _requeued,
     happened.Cancelled: _cancelled,
     happened.Ended: _ended,

@@ -10,6 +10,7 @@ _TRIGGERS: Mapping[type[Event], Trigger] = {
     happened.Submitted: Trigger.ARRIVAL,
     happened.Requeued: Trigger.ARRIVAL,
     happened.Scaled: Trigger.ARRIVAL,
+    happened.Prioritised: Trigger.ARRIVAL,
     happened.Ended: Trigger.COMPLETION,
     happened.Cancelled: Trigger.COMPLETION,
     happened.AttemptClosed: Trigger.COMPLETION,

@@ -1,36 +1,50 @@
 """The application: every route, and what goes around each request."""
 
-from collections.abc import Awaitable, Callable
-from http import HTTPStatus
+import asyncio
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI
 
 from stretto import __version__
-from stretto.live.api import channel, cluster, foresight, jobs, problems
+from stretto.live.api import channel, cluster, foresight, health, jobs, logs, problems, streams, tokens
+from stretto.live.api.audit import Audit
+from stretto.live.api.document import describe
+from stretto.live.api.feed import Feed
+from stretto.live.api.gate import Gate
+from stretto.live.api.limits import Buckets, Limits
+from stretto.live.api.meters import Meters
+from stretto.live.api.planned import Planned
+from stretto.live.api.streams import Places
 from stretto.live.service import Service
 
-MOST_BYTES = 2 << 20  # of a request's body; chosen: twice the largest job file
+READ_TOGETHER = 2  # long job files at once; chosen: a third would only take turns with them
 
 
-def app_of(service: Service) -> FastAPI:
+def app_of(service: Service, limits: Limits | None = None) -> FastAPI:
     """The application that serves a service."""
-    app = FastAPI(title="Stretto", version=__version__, docs_url=None, redoc_url=None)
+    limits = limits or Limits()
+    app = FastAPI(
+        title="Stretto",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/api/v1/openapi.json",
+        redirect_slashes=False,
+        generate_unique_id_function=lambda route: f"{route.tags[0]}_{route.name}",
+    )
     app.state.service = service
+    app.state.limits = limits
+    app.state.submits = Buckets(limits.submits_per_s, limits.submit_burst)
+    app.state.places = Places(limits.streams)
+    app.state.audit = Audit(service.ledger)
+    app.state.feed = Feed(service.ledger)
+    app.state.planned = Planned(service)
+    app.state.meters = Meters(service)
+    app.state.one_token = asyncio.Lock()
+    app.state.reading = asyncio.Semaphore(READ_TOGETHER)
+    app.state.under_way = set()
     problems.install(app)
-    for router in (foresight.router, jobs.router, cluster.router, channel.router):
-        app.include_router(router)
-
-    @app.middleware("http")
-    async def bounded(request: Request, call: Callable[[Request], Awaitable[Response]]) -> Response:
-        """Refuse a body that is too large before it is read."""
-        length = request.headers.get("content-length", "0")
-        if not length.isdecimal() or int(length) > MOST_BYTES:
-            return problems.answer(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"a request may have {MOST_BYTES} bytes, got {length[:20]}",
-            )
-        if "chunked" in request.headers.get("transfer-encoding", ""):
-            return problems.answer(HTTPStatus.LENGTH_REQUIRED, "a request must state its content-length")
-        return await call(request)
-
+    for part in (foresight, jobs, logs, streams, cluster, tokens, channel, health):
+        app.include_router(part.router)
+    describe(app)
+    app.add_middleware(Gate, service=service, limits=limits, meters=app.state.meters)
     return app

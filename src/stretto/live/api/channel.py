@@ -3,10 +3,10 @@
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
-from stretto.live.api.access import service_of
+from stretto.live.api.access import Asked
 from stretto.live.api.problems import Problem
 from stretto.live.events import Checkpointed, Joined, Reported, StoreOpened, WorkerReady
 from stretto.live.records import JobRecord, Worker
@@ -48,11 +48,13 @@ class SaidCheckpoint(Said):
 
 
 def _worker(service: Service, request: Request, name: str) -> tuple[JobRecord, Worker]:
-    """The worker that speaks; its token must be that of its job."""
-    header = request.headers.get("authorization", "")
-    record = service.state.jobs.get(name.split(".")[0])
-    if not header.startswith("Bearer ") or not service.secrets.opens(header[7:], name.split(".")[0]):
-        raise Problem(HTTPStatus.UNAUTHORIZED, "the channel needs the token of the worker's job")
+    """The worker that speaks; the token that was shown at the door must be that of its job."""
+    job = request.state.worker_job
+    if name.split(".")[0] != job:
+        raise Problem(
+            HTTPStatus.FORBIDDEN, f"the token is that of job {job}, which has no worker {name[:80]!r}"
+        )
+    record = service.state.jobs.get(job)
     worker = record.workers.get(name) if record is not None else None
     if record is None or worker is None or record.has_ended:
         raise Problem(HTTPStatus.GONE, f"no worker {name[:80]!r} is wanted")
@@ -63,7 +65,7 @@ def _worker(service: Service, request: Request, name: str) -> tuple[JobRecord, W
 async def generation(
     request: Request,
     worker: Annotated[str, Query(max_length=200)],
-    service: Annotated[Service, Depends(service_of)],
+    service: Asked,
     after: int = 0,
     wait_s: Annotated[float, Query(ge=0, allow_inf_nan=False)] = 25.0,
     store: bool = False,
@@ -117,14 +119,14 @@ def generation_json(service: Service, record: JobRecord) -> dict[str, Any]:
 
 
 @router.post("/ready", status_code=HTTPStatus.NO_CONTENT)
-async def ready(said: Said, request: Request, service: Annotated[Service, Depends(service_of)]) -> None:
+async def ready(said: Said, request: Request, service: Asked) -> None:
     """A newcomer can take part."""
     record, worker = _worker(service, request, said.worker)
     await service.record(WorkerReady(record.id, worker.id))
 
 
 @router.post("/store", status_code=HTTPStatus.NO_CONTENT)
-async def opened(said: SaidStore, request: Request, service: Annotated[Service, Depends(service_of)]) -> None:
+async def opened(said: SaidStore, request: Request, service: Asked) -> None:
     """Rank 0 of a generation has opened its store."""
     record, worker = _worker(service, request, said.worker)
     members = record.members
@@ -134,27 +136,21 @@ async def opened(said: SaidStore, request: Request, service: Annotated[Service, 
 
 
 @router.post("/joined", status_code=HTTPStatus.NO_CONTENT)
-async def joined(
-    said: SaidJoined, request: Request, service: Annotated[Service, Depends(service_of)]
-) -> None:
+async def joined(said: SaidJoined, request: Request, service: Asked) -> None:
     """A worker trains in a generation."""
     record, worker = _worker(service, request, said.worker)
     await service.record(Joined(record.id, worker.id, said.generation, said.step, said.lost_s))
 
 
 @router.post("/report", status_code=HTTPStatus.NO_CONTENT)
-async def report(
-    said: dict[str, Any], request: Request, service: Annotated[Service, Depends(service_of)]
-) -> None:
+async def report(said: dict[str, Any], request: Request, service: Asked) -> None:
     """What rank 0 says of the training."""
     record, _ = _worker(service, request, str(said.get("worker", "")))
     await service.record(Reported(record.id, checked_report(said)))
 
 
 @router.post("/checkpoint", status_code=HTTPStatus.NO_CONTENT)
-async def checkpoint(
-    said: SaidCheckpoint, request: Request, service: Annotated[Service, Depends(service_of)]
-) -> None:
+async def checkpoint(said: SaidCheckpoint, request: Request, service: Asked) -> None:
     """A checkpoint is complete."""
     record, _ = _worker(service, request, said.worker)
     await service.record(Checkpointed(record.id, said.step, said.path))

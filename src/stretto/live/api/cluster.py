@@ -1,107 +1,169 @@
-"""Nodes, queues, usage, and the service itself."""
+"""Nodes, queues, usage and decisions."""
 
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Query
-from pydantic import BaseModel
+from fastapi import APIRouter, Path, Query, Request, Response
 
-from stretto import __version__
-from stretto.live.api.access import Caller, Role, caller_of, require, service_of
-from stretto.live.api.problems import Problem, not_found
-from stretto.live.events import NodeCordoned
+from stretto.live.api import shapes
+from stretto.live.api.access import Asked, Caller, Role, Who, require
+from stretto.live.api.answers import Json
+from stretto.live.api.audit import did
+from stretto.live.api.planned import Planned
+from stretto.live.api.problems import not_found
+from stretto.live.api.writing import durably
+from stretto.live.events import NodeCordoned, QueueSet
 from stretto.live.service import Service
+from stretto.live.state import Queue
 
-router = APIRouter(tags=["cluster"])
+router = APIRouter(prefix="/api/v1", tags=["cluster"])
 
-Asked = Annotated[Service, Depends(service_of)]
-Who = Annotated[Caller, Depends(caller_of)]
-
-
-class Closing(BaseModel):
-    """Whether a node is to take no new jobs, and to keep none."""
-
-    closed: bool
-    drain: bool = False
-    why: str = ""
+Node = Annotated[str, Path(max_length=255)]
 
 
-@router.get("/api/v1/nodes")
-async def nodes(service: Asked, caller: Who) -> dict[str, Any]:
+@router.get("/nodes", response_model=shapes.Nodes)
+async def nodes(service: Asked, caller: Who) -> Response:
     """Every node with what is held there."""
+    return Json({"nodes": nodes_json(service, caller)})
+
+
+def nodes_json(service: Service, caller: Caller) -> list[dict[str, Any]]:
+    """Every node; users see of its jobs only their own."""
     state = service.state
-    holders: dict[int, dict[str, int]] = {}
+    holders: list[dict[str, int]] = [{} for _ in state.nodes]
     for job, allocation in (state.placement or {}).items():
         for node, mask in zip(allocation.nodes, allocation.masks, strict=True):
-            holders.setdefault(node, {})[job] = mask.bit_count()
-    return {
-        "nodes": [
-            {
-                "name": node.name,
-                "gpu_type": node.gpu_type,
-                "gpus": node.gpus,
-                "free": node.gpus - sum(holders.get(index, {}).values()),
-                "up": node.up,
-                "closed": node.closed,
-                "drained": node.drained,
-                "why": node.why,
-                "jobs": holders.get(index, {}),
-            }
-            for index, node in enumerate(state.nodes)
-        ]
-    }
+            holders[node][job] = mask.bit_count()
+    return [
+        {
+            "name": node.name,
+            "gpu_type": node.gpu_type,
+            "gpus": node.gpus,
+            "free": node.gpus - sum(held.values()),
+            "cpus": node.cpus,
+            "memory_gb": node.memory_gb,
+            "address": node.address,
+            "up": node.up,
+            "closed": node.closed,
+            "drained": node.drained,
+            "why": node.why,
+            "jobs": {job: gpus for job, gpus in held.items() if caller.owns(state.jobs[job])},
+        }
+        for node, held in zip(state.nodes, holders, strict=True)
+    ]
 
 
-@router.post("/api/v1/nodes/{node}/close")
-async def close(node: str, closing: Closing, service: Asked, caller: Who) -> dict[str, Any]:
-    """Cordon a node, drain it, or open it again."""
-    require(caller, Role.OPERATOR)
+async def _close(
+    request: Request, caller: Caller, node: str, what: str, because: shapes.Because | None
+) -> Response:
+    service: Service = request.app.state.service
+    require(caller, Role.OPERATOR, what)
     if node not in service.state.node_index:
         raise not_found("node", node)
-    await service.record(NodeCordoned(node, closing.closed, closing.drain, closing.why))
-    return {"node": node, "closed": closing.closed, "drained": closing.closed and closing.drain}
+    why = because.why if because is not None else ""
+    event = NodeCordoned(node, what != "uncordon", what == "drain", why)
+    await durably(request, service.record(event, did(caller, what, f"node {node}")))
+    index = service.state.node_index[node]
+    return Json(nodes_json(service, caller)[index])
 
 
-@router.get("/api/v1/usage")
-async def usage(
-    service: Asked, caller: Who, by: Annotated[str, Query(pattern="^(user|queue)$")] = "user"
-) -> dict[str, Any]:
+@router.post("/nodes/{node}/cordon", response_model=shapes.Node)
+async def cordon(
+    node: Node, request: Request, caller: Who, because: shapes.Because | None = None
+) -> Response:
+    """A node takes no new jobs; those that run there stay."""
+    return await _close(request, caller, node, "cordon", because)
+
+
+@router.post("/nodes/{node}/drain", response_model=shapes.Node)
+async def drain(node: Node, request: Request, caller: Who, because: shapes.Because | None = None) -> Response:
+    """A node takes no new jobs, and those that run there leave."""
+    return await _close(request, caller, node, "drain", because)
+
+
+@router.post("/nodes/{node}/uncordon", response_model=shapes.Node)
+async def uncordon(
+    node: Node, request: Request, caller: Who, because: shapes.Because | None = None
+) -> Response:
+    """A node takes jobs again."""
+    return await _close(request, caller, node, "uncordon", because)
+
+
+@router.get("/queues", response_model=shapes.Queues)
+async def queues(service: Asked, caller: Who) -> Response:
+    """Every queue that has bounds, or jobs that have not ended."""
+    return Json({"queues": queues_json(service)})
+
+
+def queues_json(service: Service) -> list[dict[str, Any]]:
+    """Queues by name, with what is in them."""
+    state = service.state
+    found: dict[str, dict[str, Any]] = {}
+
+    def row(name: str) -> dict[str, Any]:
+        queue = state.queues.get(name, Queue(name))
+        return found.setdefault(
+            name,
+            {
+                "name": name,
+                "quota_gpus": queue.quota_gpus,
+                "borrow_gpus": queue.borrow_gpus,
+                "weight": queue.weight,
+                "jobs": 0,
+                "waiting": 0,
+                "held_gpus": 0,
+            },
+        )
+
+    for name in state.queues:
+        row(name)
+    for record in state.open_jobs():
+        one = row(record.spec.queue)
+        one["jobs"] += 1
+        one["waiting"] += not record.books.held_gpus
+        one["held_gpus"] += record.books.held_gpus
+    return [found[name] for name in sorted(found)]
+
+
+@router.put("/queues/{queue}", response_model=shapes.Queue)
+async def set_queue(
+    queue: Annotated[str, Path(pattern=r"^[A-Za-z0-9._-]{1,63}$")],
+    bounds: shapes.Bounds,
+    request: Request,
+    service: Asked,
+    caller: Who,
+) -> Response:
+    """A queue has these bounds from now on."""
+    require(caller, Role.ADMIN, "set a queue")
+    event = QueueSet(queue, bounds.quota_gpus, bounds.borrow_gpus, bounds.weight)
+    await durably(request, service.record(event, did(caller, "set", f"queue {queue}")))
+    return Json(next(one for one in queues_json(service) if one["name"] == queue))
+
+
+@router.get("/usage", response_model=shapes.Usage, response_model_exclude_none=True)
+async def usage(service: Asked, caller: Who, by: Literal["user", "queue"] = "user") -> Response:
     """GPU-hours and jobs by user or queue; one's own only, for users."""
     found: dict[str, dict[str, float]] = {}
     now_s = service.clock.now_s()
     for record in service.state.jobs.values():
-        if caller.role < Role.OPERATOR and record.user != caller.user:
+        if not caller.owns(record):
             continue
         books = record.books
         gpu_s = books.attained_gpu_s
         if books.held_gpus:
-            gpu_s += books.held_gpus * (now_s - books.held_since_s)
-        row = found.setdefault(
-            record.user if by == "user" else record.spec.queue, {"jobs": 0, "gpus": 0, "gpu_hours": 0.0}
-        )
+            gpu_s += books.held_gpus * max(now_s - books.held_since_s, 0.0)
+        name = record.user if by == "user" else record.spec.queue
+        row = found.setdefault(name, {"jobs": 0, "gpus": 0, "gpu_hours": 0.0})
         row["jobs"] += 1
         row["gpus"] += books.held_gpus
         row["gpu_hours"] += gpu_s / 3600
-    return {"by": by, "usage": [{by: name, **row} for name, row in sorted(found.items())]}
+    return Json({"by": by, "usage": [{by: name, **row} for name, row in sorted(found.items())]})
 
 
-@router.get("/healthz")
-async def healthz() -> dict[str, str]:
-    """The process answers."""
-    return {"status": "ok"}
-
-
-@router.get("/readyz")
-async def readyz(service: Asked) -> dict[str, Any]:
-    """The store can be written and a node is there; 503 otherwise."""
-    if not service.ledger.healthy:
-        raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "the store does not answer")
-    if service.state.cluster is None:
-        raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "no node has shown itself yet")
-    return {"status": "ready", "seq": service.state.seq}
-
-
-@router.get("/version")
-async def version() -> dict[str, str]:
-    """The version of the service."""
-    return {"version": __version__}
+@router.get("/decisions", response_model=shapes.Decisions)
+async def decisions(
+    request: Request, service: Asked, caller: Who, limit: Annotated[int, Query(ge=1, le=200)] = 1
+) -> Response:
+    """The newest decisions since the service was started: their prices, gap and times, the latest first."""
+    planned: Planned = request.app.state.planned
+    return Json(planned.shown(limit, caller.role >= Role.OPERATOR), status_code=HTTPStatus.OK)

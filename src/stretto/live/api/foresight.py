@@ -7,12 +7,12 @@ from math import isfinite
 from typing import Annotated, Any
 from weakref import WeakKeyDictionary
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from stretto.live.api.access import Caller, caller_of, service_of
-from stretto.live.api.jobs import LARGEST_SUBMISSION, Submission
+from stretto.live.api.access import Asked, Who
 from stretto.live.api.problems import Problem, not_found
+from stretto.live.api.shapes import LARGEST_SUBMISSION, Submission
 from stretto.live.explain import explained, question_of
 from stretto.live.fork import NEW, Extra, Fork, fork_of
 from stretto.live.jobfile import JobSpec
@@ -27,9 +27,6 @@ router = APIRouter(prefix="/api/v1", tags=["foresight"])
 MOST_DRAWS = 64
 LONGEST_S = 30.0  # of wall time for one answer; chosen
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
-
-Asked = Annotated[Service, Depends(service_of)]
-Who = Annotated[Caller, Depends(caller_of)]
 
 
 class Nodes(BaseModel):
@@ -77,7 +74,12 @@ async def explain(job: str, service: Asked, caller: Who) -> dict[str, Any]:
         decider.latest_snapshot,
         decider.took_ms[-1] if decider.took_ms else 0.0,
     )
-    return await asyncio.to_thread(explained, question)
+    answer = await asyncio.to_thread(explained, question)
+    for holder in answer["holders"]:  # that their GPUs are held may be known to all, what for may not
+        record = service.state.jobs.get(holder["id"])
+        if record is None or not caller.owns(record):
+            holder |= {"id": "", "name": "", "user": ""}
+    return answer
 
 
 @router.post("/jobs/dry-run")

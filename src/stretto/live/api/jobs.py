@@ -1,199 +1,269 @@
 """Jobs: submitted, shown, changed, followed."""
 
-import json
-from collections.abc import AsyncIterator
+import asyncio
+from bisect import bisect_right
+from collections.abc import Iterator
 from http import HTTPStatus
-from typing import Annotated, Any
+from itertools import islice
+from math import ceil
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, Field
 
-from stretto.live.api.access import Caller, caller_of, service_of
+from stretto.live.api import shapes
+from stretto.live.api.access import Asked, Caller, Role, Who, require
+from stretto.live.api.answers import Json
+from stretto.live.api.audit import did
 from stretto.live.api.problems import Problem, not_found
-from stretto.live.backends.protocol import BackendUnreachable, NoSuchWorker
-from stretto.live.events import Cancelled, Event, Held, Requeued, Scaled
+from stretto.live.api.streams import STREAM, After, LastId, happening, start_of, streamed
+from stretto.live.api.writing import durably
+from stretto.live.events import Cancelled, Event, Held, Prioritised, Requeued, Scaled
 from stretto.live.jobfile.submission import read_submission
 from stretto.live.records import JobRecord
 from stretto.live.service import Service
+from stretto.live.standing import JobState, state_of
 
 router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
 
-LARGEST_SUBMISSION = 1 << 20  # bytes; a file has its scripts beside it, not in it
 MOST_JOBS = 1000  # of one page
-TICK_S = 15.0  # between two comments on a quiet stream, so that nobody in between hangs up
+LONG_TEXT = 1 << 14  # characters; reading a longer one takes up to half a second, beside the loop
+LAST_STATES = frozenset({"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL"})
 
-Asked = Annotated[Service, Depends(service_of)]
-Who = Annotated[Caller, Depends(caller_of)]
-
-
-class Submission(BaseModel):
-    """A job file, or one that a neighbouring system would take."""
-
-    text: Annotated[str, Field(max_length=LARGEST_SUBMISSION)]
-    name: Annotated[str, Field(max_length=255)] = "job file"  # what messages call it
-
-
-class Sizes(BaseModel):
-    """Other bounds for the number of GPUs."""
-
-    min_gpus: Annotated[int, Field(ge=1, le=1 << 20)]
-    max_gpus: Annotated[int, Field(ge=1, le=1 << 20)]
+StateWord = Literal[
+    "PENDING",
+    "STARTING",
+    "RUNNING",
+    "RESIZING",
+    "PREEMPTING",
+    "SUSPENDED",
+    "COMPLETED",
+    "FAILED",
+    "CANCELLED",
+    "TIMEOUT",
+    "NODE_FAIL",
+]
 
 
-def _job(service: Service, caller: Caller, name: str) -> JobRecord:
+def job_of(service: Service, caller: Caller, name: str) -> JobRecord:
+    """A job that the caller may see; raises 404, also for one that belongs to somebody else."""
     record = service.state.jobs.get(name)
-    if record is None or not caller.owns(record):
+    if record is None:
         raise not_found("job", name)
+    if not caller.owns(record):
+        raise not_found("job", name, refusal=f"job of {record.user}")
     return record
 
 
-@router.post("", status_code=HTTPStatus.CREATED)
+@router.post(
+    "",
+    status_code=HTTPStatus.CREATED,
+    response_model=shapes.Accepted,
+    responses={
+        200: {"model": shapes.Accepted, "description": "The key was used before, for this job"},
+        201: {"description": "The job is ours, whatever happens next"},
+        413: {"description": "The body is too large"},
+        429: {"description": "Too many submissions; Retry-After says when"},
+    },
+)
 async def submit(
-    submission: Submission,
+    submission: shapes.Submission,
+    request: Request,
     service: Asked,
     caller: Who,
-    idempotency_key: Annotated[str, Header(max_length=200)] = "",
-) -> dict[str, Any]:
+    idempotency_key: Annotated[
+        str,
+        Header(
+            pattern=r"^[\x21-\x7e]{0,200}$",
+            description="the same key submits once, however often it is tried",
+        ),
+    ] = "",
+) -> Response:
     """The job is ours once this is answered, whatever happens next."""
-    spec, warnings = read_submission(submission.text, submission.name)
-    names = await service.submit(spec, caller.user, idempotency_key)
-    return {**service.described(service.state.jobs[names[0]]), "warnings": list(warnings)}
+    meters, buckets = request.app.state.meters, request.app.state.submits
+    wait_s = buckets.take(caller.user) if caller.token is not None else 0.0
+    if wait_s:
+        meters.submits.labels("refused").inc()
+        raise Problem(
+            HTTPStatus.TOO_MANY_REQUESTS,
+            f"at most {buckets.per_s:g} submissions a second of one user",
+            {"retry-after": str(ceil(wait_s))},
+        )
+    try:
+        if len(submission.text) > LONG_TEXT:
+            async with request.app.state.reading:
+                spec, warnings = await asyncio.to_thread(read_submission, submission.text, submission.name)
+        else:
+            spec, warnings = read_submission(submission.text, submission.name)
+        accepted = await durably(request, service.submit(spec, caller.user, idempotency_key))
+    except Exception:
+        meters.submits.labels("refused").inc()
+        raise
+    meters.submits.labels("again" if accepted.again else "accepted").inc()
+    job = service.described(service.state.jobs[accepted.names[0]])
+    return Json(
+        {**job, "ids": list(accepted.names), "warnings": list(warnings)},
+        status_code=HTTPStatus.OK if accepted.again else HTTPStatus.CREATED,
+        headers={"location": f"/api/v1/jobs/{job['id']}"},
+    )
 
 
-@router.get("")
+@router.get("", response_model=shapes.JobPage)
 async def listed(
     service: Asked,
     caller: Who,
-    everybody: bool = False,
-    ended: bool = False,
-    after: str = "",
+    everybody: Annotated[bool, Query(description="not only one's own: for operators")] = False,
+    ended: Annotated[bool, Query(description="also those that have ended")] = False,
+    state: Annotated[list[StateWord], Query(max_length=16)] = [],  # noqa: B006
+    user: Annotated[str | None, Query(max_length=64)] = None,
+    queue: Annotated[str | None, Query(max_length=63)] = None,
+    after: Annotated[str, Query(max_length=64, description="the `next` of the page before")] = "",
     limit: Annotated[int, Query(ge=1, le=MOST_JOBS)] = 200,
-) -> dict[str, Any]:
+) -> Response:
     """Jobs by submission; `next` is the cursor of the next page."""
-    state = service.state
-    start = state.jobs[after].number if after in state.jobs else -1
-    records = (
-        record
-        for record in (state.jobs.values() if ended else state.open_jobs())
-        if record.number > start and (everybody or record.user == caller.user)
-    )
+    if everybody or (user is not None and user != caller.user):
+        require(caller, Role.OPERATOR, "list jobs of others")
+    owner = user if user is not None else None if everybody else caller.user
+    start = -1
+    if after:
+        start = job_of(service, caller, after).number
+    words = frozenset(state)
     page: list[JobRecord] = []
-    for record in records:
-        if len(page) == limit:
-            return {"jobs": [service.described(one) for one in page], "next": page[-1].id}
+    for record in _behind(service, start, ended or bool(words & LAST_STATES)):
+        if owner is not None and record.user != owner:
+            continue
+        if queue is not None and record.spec.queue != queue:
+            continue
+        if words and state_of(service.state, record).value not in words:
+            continue
         page.append(record)
-    return {"jobs": [service.described(one) for one in page], "next": None}
+        if len(page) > limit:
+            break
+    more = len(page) > limit
+    return Json(
+        {
+            "jobs": [service.described(one) for one in page[:limit]],
+            "next": page[limit - 1].id if more else None,
+        }
+    )
 
 
-@router.get("/{job}")
-async def described(job: str, service: Asked, caller: Who) -> dict[str, Any]:
+def _behind(service: Service, start: int, ended: bool) -> Iterator[JobRecord]:
+    """Jobs with a number above `start`, in order."""
+    state = service.state
+    if ended:
+        return islice(state.jobs.values(), start + 1, None)
+    first = bisect_right(state.open, start, key=lambda one: one[0])
+    return (state.jobs[name] for _, name in islice(state.open, first, None))
+
+
+@router.get("/{job}", response_model=shapes.Job)
+async def described(job: str, service: Asked, caller: Who) -> Response:
     """One job."""
-    return service.described(_job(service, caller, job))
+    return Json(service.described(job_of(service, caller, job)))
 
 
-@router.get("/{job}/wait")
+@router.get("/{job}/wait", response_model=shapes.Job)
 async def awaited(
-    job: str, service: Asked, caller: Who, wait_s: Annotated[float, Query(ge=0, le=60)] = 30.0
-) -> dict[str, Any]:
-    """One job, as soon as it has ended or after `wait_s`."""
-    record = _job(service, caller, job)
-    await service.wait_for(lambda: True if record.has_ended else None, wait_s)
-    return service.described(record)
-
-
-async def _change(service: Service, caller: Caller, job: str, *events: Event) -> dict[str, Any]:
-    record = _job(service, caller, job)
-    if record.has_ended:
-        raise Problem(HTTPStatus.CONFLICT, f"job {job} has ended: {record.state}")
-    await service.record(*events)
-    return service.described(record)
-
-
-@router.post("/{job}/cancel")
-async def cancel(job: str, service: Asked, caller: Who) -> dict[str, Any]:
-    """End a job, whatever it does."""
-    return await _change(service, caller, job, Cancelled(job, f"cancelled by {caller.user or 'its owner'}"))
-
-
-@router.post("/{job}/hold")
-async def hold(job: str, service: Asked, caller: Who) -> dict[str, Any]:
-    """Keep a job from running until it is released."""
-    return await _change(service, caller, job, Held(job, True))
-
-
-@router.post("/{job}/release")
-async def release(job: str, service: Asked, caller: Who) -> dict[str, Any]:
-    """Let a held job run again."""
-    return await _change(service, caller, job, Held(job, False))
-
-
-@router.post("/{job}/requeue")
-async def requeue(job: str, service: Asked, caller: Who) -> dict[str, Any]:
-    """End a job's attempt and let it wait anew."""
-    return await _change(service, caller, job, Requeued(job, 0.0, "requeued by hand"))
-
-
-@router.post("/{job}/scale")
-async def scale(job: str, sizes: Sizes, service: Asked, caller: Who) -> dict[str, Any]:
-    """Give an elastic job other bounds."""
-    record = _job(service, caller, job)
-    if record.spec.elastic is None:
-        raise Problem(HTTPStatus.CONFLICT, f"job {job} is not elastic: its size cannot change")
-    if sizes.min_gpus > sizes.max_gpus:
-        raise Problem(
-            HTTPStatus.UNPROCESSABLE_ENTITY,
-            f"min_gpus must be at most max_gpus, got {sizes.min_gpus} and {sizes.max_gpus}",
-        )
-    return await _change(service, caller, job, Scaled(job, sizes.min_gpus, sizes.max_gpus))
-
-
-@router.get("/{job}/log")
-async def log(
     job: str,
     service: Asked,
     caller: Who,
-    rank: Annotated[int, Query(ge=0)] = 0,
-    attempt: Annotated[int, Query(ge=0)] = 0,
-    offset: int = 0,
-    limit: Annotated[int, Query(ge=1, le=1 << 20)] = 1 << 16,
-    wait_s: Annotated[float, Query(ge=0, le=55)] = 0.0,
-) -> dict[str, Any]:
-    """Bytes of what one worker has written, as text; `next_offset` is where to read on."""
-    record = _job(service, caller, job)
-    name = f"{job}.{attempt or max(record.attempt, 1)}.{rank}"
-    try:
-        piece = await service.backend.log(name, offset, limit, wait_s)
-    except NoSuchWorker:
-        raise not_found("worker", name) from None
-    except BackendUnreachable as gone:
-        raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, str(gone)) from None
-    return {
-        "worker": name,
-        "text": piece.data.decode("utf-8", "replace"),
-        "offset": piece.offset,
-        "next_offset": piece.next_offset,
-        "complete": piece.complete,
-    }
+    wait_s: Annotated[float, Query(ge=0, le=60, allow_inf_nan=False)] = 30.0,
+) -> Response:
+    """One job, as soon as it has ended or after `wait_s`."""
+    record = job_of(service, caller, job)
+    await service.wait_for(lambda: True if record.has_ended else None, wait_s)
+    return Json(service.described(record))
 
 
-@router.get("/{job}/events")
+CONFLICT: dict[int | str, dict[str, Any]] = {409: {"description": "The job cannot be changed so any more"}}
+
+
+async def _change(request: Request, caller: Caller, job: str, what: str, *events: Event) -> Response:
+    service: Service = request.app.state.service
+    record = job_of(service, caller, job)
+    if record.has_ended:
+        raise Problem(HTTPStatus.CONFLICT, f"job {job} has ended: {record.state}")
+    noted = [did(caller, what, f"job {job} of {record.user}")] if record.user != caller.user else []
+    await durably(request, service.record(*events, *noted))
+    return Json(service.described(record))
+
+
+@router.post("/{job}/cancel", response_model=shapes.Job, responses=CONFLICT)
+async def cancel(job: str, request: Request, caller: Who) -> Response:
+    """End a job, whatever it does."""
+    why = f"cancelled by {caller.user or 'its owner'}"
+    return await _change(request, caller, job, "cancel", Cancelled(job, why))
+
+
+@router.post("/{job}/hold", response_model=shapes.Job, responses=CONFLICT)
+async def hold(job: str, request: Request, caller: Who) -> Response:
+    """Keep a job from running until it is released."""
+    return await _change(request, caller, job, "hold", Held(job, True))
+
+
+@router.post("/{job}/release", response_model=shapes.Job, responses=CONFLICT)
+async def release(job: str, request: Request, caller: Who) -> Response:
+    """Let a held job run again."""
+    return await _change(request, caller, job, "release", Held(job, False))
+
+
+@router.post("/{job}/requeue", response_model=shapes.Job, responses=CONFLICT)
+async def requeue(job: str, request: Request, caller: Who) -> Response:
+    """End a job's attempt and let it wait anew."""
+    return await _change(request, caller, job, "requeue", Requeued(job, 0.0, "requeued by hand"))
+
+
+@router.post("/{job}/scale", response_model=shapes.Job, responses=CONFLICT)
+async def scale(job: str, sizes: shapes.Sizes, request: Request, service: Asked, caller: Who) -> Response:
+    """Give an elastic job other bounds."""
+    record = job_of(service, caller, job)
+    if record.spec.elastic is None:
+        raise Problem(HTTPStatus.CONFLICT, f"job {job} is not elastic: its size cannot change")
+    lowest, highest, each = sizes.min_gpus, sizes.max_gpus, record.spec.resources.gpus_per_worker
+    if lowest > highest:
+        raise Problem(
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            f"min_gpus must be at most max_gpus, got {lowest} and {highest}",
+        )
+    if lowest % each or highest % each:
+        raise Problem(
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            f"sizes must be whole workers of {each} GPUs, got {lowest} and {highest}",
+        )
+    return await _change(request, caller, job, "scale", Scaled(job, lowest, highest))
+
+
+@router.post("/{job}/priority", response_model=shapes.Job, responses=CONFLICT)
+async def prioritise(job: str, asked: shapes.Priority, request: Request, caller: Who) -> Response:
+    """Let a job come sooner or later; larger is sooner."""
+    return await _change(request, caller, job, "priority", Prioritised(job, asked.priority))
+
+
+@router.get(
+    "/{job}/events",
+    response_class=StreamingResponse,
+    responses={200: {"content": {STREAM: {}}}, 204: {"description": "Nothing can follow: do not come back"}},
+)
 async def events(
-    job: str, request: Request, service: Asked, caller: Who, after: int = 0, follow: bool = False
-) -> StreamingResponse:
-    """What has happened to a job, as server-sent events; with `follow`, as it happens."""
-    record = _job(service, caller, job)
-    return StreamingResponse(_events(service, record, request, after, follow), media_type="text/event-stream")
+    job: str,
+    request: Request,
+    service: Asked,
+    caller: Who,
+    after: After = 0,
+    follow: bool = False,
+    last_event_id: LastId = "",
+) -> Response:
+    """What has happened to a job, as server-sent events; with `follow`, until it has ended."""
+    record = job_of(service, caller, job)
+    feed = request.app.state.feed
+    seen = start_of(after, last_event_id, feed)
+    if last_event_id and follow and record.has_ended:
+        over = service.state.seq
+        if seen >= over or not (await feed.after(seen, job))[1]:
+            return Response(status_code=HTTPStatus.NO_CONTENT)
+    texts = happening(service, feed, caller, seen, follow, lambda entry: True, job, lambda: record.has_ended)
+    return streamed(request, caller, texts)
 
 
-async def _events(
-    service: Service, record: JobRecord, request: Request, after: int, follow: bool
-) -> AsyncIterator[str]:
-    async for seq, at_s, kind, body in service.history(record.id, after, follow, TICK_S):
-        if await request.is_disconnected():
-            return
-        if not kind:
-            yield ": still here\n\n"
-            continue
-        said = {"at_s": at_s, "kind": kind, **{k: v for k, v in body.items() if k not in ("spec", "secret")}}
-        yield f"id: {seq}\nevent: {kind}\ndata: {json.dumps(said)}\n\n"
+assert {one.value for one in JobState} == set(StateWord.__args__)  # type: ignore[attr-defined]

@@ -1,55 +1,81 @@
 """Errors as `application/problem+json` (RFC 9457): one line that names the value, and never a trace."""
 
+from collections.abc import Mapping
 from http import HTTPStatus
 
 from fastapi import FastAPI, Request
+from fastapi.exceptions import HTTPException as FastapiHttpException
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from stretto.live.api.answers import Json
+from stretto.live.store import StoreError
 from stretto.model import InputError
 
-
-class Problem(Exception):
-    """What a request cannot have, with the status that says so."""
-
-    def __init__(self, status: HTTPStatus, detail: str) -> None:
-        super().__init__(detail)
-        self.status, self.detail = status, detail
+LONGEST_DETAIL = 1_000  # characters; chosen
+MEDIA_TYPE = "application/problem+json"
 
 
-def not_found(what: str, name: str) -> Problem:
-    """There is no such thing, or it is somebody else's."""
-    return Problem(HTTPStatus.NOT_FOUND, f"no {what} {name[:80]!r}")
+class Problem(FastapiHttpException):
+    """What a request cannot have, with the status that says so.
+
+    refusal: what a caller who is known asked for and may not have; it goes to the audit.
+    """
+
+    def __init__(
+        self, status: HTTPStatus, detail: str, headers: Mapping[str, str] | None = None, refusal: str = ""
+    ) -> None:
+        super().__init__(status, detail, dict(headers or {}))
+        self.refusal = refusal
 
 
-def answer(status: int, detail: str) -> JSONResponse:
+def not_found(what: str, name: str, refusal: str = "") -> Problem:
+    """There is no such thing, or it is somebody else's: nobody learns which."""
+    return Problem(HTTPStatus.NOT_FOUND, f"no {what} {name[:80]!r}", refusal=refusal)
+
+
+def answer(status: int, detail: str, headers: Mapping[str, str] | None = None, request_id: str = "") -> Json:
     """The response that says so."""
-    phrase = HTTPStatus(status).phrase
-    return JSONResponse(
-        {"type": "about:blank", "title": phrase, "status": status, "detail": detail},
-        status_code=status,
-        media_type="application/problem+json",
-    )
+    said = {
+        "type": "about:blank",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail if len(detail) <= LONGEST_DETAIL else f"{detail[:LONGEST_DETAIL]}...",
+    }
+    if request_id:
+        said["request_id"] = request_id
+    return Json(said, status_code=status, headers=dict(headers or {}), media_type=MEDIA_TYPE)
+
+
+def answer_to(request: Request, status: int, detail: str, headers: Mapping[str, str] | None = None) -> Json:
+    """The response that says so to a request, which it names."""
+    return answer(status, detail, headers, getattr(request.state, "request_id", ""))
 
 
 def install(app: FastAPI) -> None:
     """Turn errors of requests into problems."""
 
-    @app.exception_handler(Problem)
-    async def problem(request: Request, error: Problem) -> JSONResponse:
-        return answer(error.status, error.detail)
-
     @app.exception_handler(InputError)
-    async def wrong_input(request: Request, error: InputError) -> JSONResponse:
-        return answer(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
+    async def wrong_input(request: Request, error: InputError) -> Json:
+        return answer_to(request, HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
 
     @app.exception_handler(RequestValidationError)
-    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+    async def invalid(request: Request, error: RequestValidationError) -> Json:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"][1:])
-        return answer(HTTPStatus.UNPROCESSABLE_ENTITY, f"{where}: {first['msg']}" if where else first["msg"])
+        said = f"{where}: {first['msg']}" if where else str(first["msg"])
+        return answer_to(request, HTTPStatus.UNPROCESSABLE_ENTITY, said)
+
+    @app.exception_handler(StoreError)
+    async def store_failed(request: Request, error: StoreError) -> Json:
+        # The words of a database may hold its address: they are for the log.
+        return answer_to(request, HTTPStatus.SERVICE_UNAVAILABLE, "the store does not answer", RETRY_SOON)
 
     @app.exception_handler(HTTPException)
-    async def refused(request: Request, error: HTTPException) -> JSONResponse:
-        return answer(error.status_code, str(error.detail))
+    async def refused(request: Request, error: HTTPException) -> Json:
+        if isinstance(error, Problem) and error.refusal:
+            request.app.state.audit.refused(request.state.caller, error.refusal, request.url.path)
+        return answer_to(request, error.status_code, str(error.detail), error.headers)
+
+
+RETRY_SOON: Mapping[str, str] = {"retry-after": "2"}

@@ -1,0 +1,73 @@
+"""The newest events in memory, for the many who follow: only who is far behind asks the store."""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from stretto.live.events import Event, body_of, subject_of
+from stretto.live.ledger import Ledger
+
+KEPT = 4_096  # events; chosen: some minutes of a busy service, a few MiB
+READ_AT_ONCE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An event with its number."""
+
+    seq: int
+    at_s: float
+    kind: str
+    subject: str
+    body: dict[str, Any]
+
+
+@dataclass
+class Feed:
+    """What happened after a number."""
+
+    ledger: Ledger
+    kept: int = KEPT
+    _tail: deque[tuple[int, float, Event]] = field(init=False)
+    _before: int = field(init=False)  # the number of the event before the oldest in the tail
+
+    def __post_init__(self) -> None:
+        """Listen to what happens."""
+        self._tail = deque(maxlen=self.kept)
+        self._before = self.ledger.state.seq
+        self.ledger.listeners.append(self.heard)
+
+    @property
+    def last(self) -> int:
+        """The number of the newest event."""
+        return self._before + len(self._tail)
+
+    def heard(self, told: Sequence[tuple[int, Event]]) -> None:
+        """Keep what happened."""
+        for seq, event in told:
+            self._before += len(self._tail) == self.kept
+            self._tail.append((seq, self.ledger.state.at_s, event))
+
+    async def after(self, seen: int, subject: str | None = None) -> tuple[int, list[Entry]]:
+        """(how far this looked, events up to there), of one subject or of all. Raises StoreError."""
+        if seen >= self._before:
+            news = islice(self._tail, max(seen - self._before, 0), None)
+            return max(self.last, seen), [
+                Entry(seq, at_s, type(event).__name__, subject_of(event), body_of(event))
+                for seq, at_s, event in news
+                if subject is None or subject_of(event) == subject
+            ]
+        upto = self._before
+        return await asyncio.to_thread(self._read, seen, upto, subject)
+
+    def _read(self, seen: int, upto: int, subject: str | None) -> tuple[int, list[Entry]]:
+        found = [
+            Entry(one.seq, one.at_s, one.kind, one.subject, one.body)
+            for one in self.ledger.store.read(after=seen, subject=subject, limit=READ_AT_ONCE)
+        ]
+        if len(found) == READ_AT_ONCE:
+            return found[-1].seq, found
+        return max(upto, found[-1].seq if found else 0), found

@@ -1,0 +1,148 @@
+"""What goes around each request: its name, who asks, how much they may send, what is noted of it."""
+
+import asyncio
+import logging
+import re
+import secrets
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from http import HTTPStatus
+from typing import Any
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
+
+from stretto.live.api import problems
+from stretto.live.api.access import CHANNEL, OPEN, caller_by, job_by
+from stretto.live.api.limits import Limits
+from stretto.live.api.meters import Meters
+from stretto.live.api.problems import Problem
+from stretto.live.service import Service
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Any, Receive, Send], Awaitable[None]]
+
+LOG = logging.getLogger("stretto.api")
+REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+WAITING = ("/wait", "/events", "/log", "/log/follow", "/generation")  # ends of routes that wait on purpose
+READING = frozenset({"GET", "HEAD"})
+ALWAYS = {"x-content-type-options": "nosniff", "cache-control": "no-store"}
+
+
+class Gate:
+    """An ASGI application around another.
+
+    Who asks is settled before anything of a body is read. A request whose sender hangs up goes on to its end.
+    """
+
+    def __init__(self, app: App, service: Service, limits: Limits, meters: Meters) -> None:
+        self.app, self.service, self.limits, self.meters = app, service, limits, meters
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        """Let a request through, or refuse it."""
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self.app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        state = scope.setdefault("state", {})
+        given = headers.get("x-request-id", "")
+        state["request_id"] = given if REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+        began, status = time.perf_counter(), 0
+
+        async def sent(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                answer = MutableHeaders(scope=message)
+                answer["x-request-id"] = state["request_id"]
+                for name, value in ALWAYS.items():
+                    answer.setdefault(name, value)
+                if status in (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.REQUEST_TIMEOUT):
+                    answer["connection"] = "close"  # what is still on its way is never read
+            await send(message)
+
+        async def refuse(problem: Problem) -> None:
+            said = problems.answer(problem.status_code, problem.detail, problem.headers, state["request_id"])
+            await said(scope, receive, sent)
+
+        try:
+            self._let_in(scope, headers)
+            await self.app(scope, self._bounded(receive), sent)
+        except Problem as problem:
+            await refuse(problem)
+        except ClientDisconnect:
+            status = status or 499  # as others call it: nobody was left to answer
+        except Exception:
+            LOG.exception(
+                "a request failed", extra={"request_id": state["request_id"], "path": scope["path"]}
+            )
+            if not status:
+                await refuse(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "this is a fault of the service"))
+        finally:
+            self._note(scope, status, time.perf_counter() - began)
+
+    def _let_in(self, scope: Any, headers: Headers) -> None:
+        path = scope["path"]
+        if path.startswith(CHANNEL):
+            scope["state"]["worker_job"] = job_by(self.service, headers)
+        elif path not in OPEN:
+            scope["state"]["caller"] = caller_by(self.service, scope, headers)
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or int(length) > self.limits.body_bytes:
+            raise self._too_large()
+
+    def _too_large(self) -> Problem:
+        return Problem(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request may have {self.limits.body_bytes} bytes"
+        )
+
+    def _bounded(self, receive: Receive) -> Receive:
+        """A body that is counted as it comes, and must have come in time."""
+        read, whole = 0, False
+        until = asyncio.get_running_loop().time() + self.limits.body_s
+
+        async def bounded() -> Message:
+            nonlocal read, whole
+            if whole:
+                return await receive()
+            try:
+                async with asyncio.timeout_at(until):
+                    message = await receive()
+            except TimeoutError:
+                raise Problem(HTTPStatus.REQUEST_TIMEOUT, "the body did not come in time") from None
+            if message["type"] == "http.request":
+                read += len(message.get("body", b""))
+                whole = not message.get("more_body", False)
+                if read > self.limits.body_bytes:
+                    raise self._too_large()
+            return message
+
+        return bounded
+
+    def _note(self, scope: Any, status: int, took_s: float) -> None:
+        """Count it and write it down; never a header, a query or a body."""
+        route = getattr(scope.get("route"), "path", "")
+        caller = scope["state"].get("caller")
+        if route and not route.endswith(WAITING):
+            self.meters.requests.labels(scope["method"], route).observe(took_s)
+        if status >= 400:
+            self.meters.refused.labels(str(status)).inc()
+        level = logging.DEBUG if scope["method"] in READING and status < 400 else logging.INFO
+        if status >= 500:
+            level = logging.ERROR
+        if LOG.isEnabledFor(level):
+            said = {
+                "request_id": scope["state"]["request_id"],
+                "method": scope["method"],
+                "path": scope["path"],
+                "status": status,
+                "took_ms": round(took_s * 1e3, 3),
+                "user": caller.user if caller is not None else "",
+                "client": (scope.get("client") or ("",))[0],
+            }
+            if "worker_job" in scope["state"]:
+                said["job"] = scope["state"]["worker_job"]
+            LOG.log(level, "request", extra=said)

@@ -1,0 +1,44 @@
+"""The service itself: whether it lives, whether it can take jobs, and its figures."""
+
+from http import HTTPStatus
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import PlainTextResponse
+
+from stretto import __version__
+from stretto.live.api import shapes
+from stretto.live.api.access import Asked, Who
+from stretto.live.api.answers import Json
+from stretto.live.api.problems import RETRY_SOON, Problem
+
+router = APIRouter(tags=["service"])
+
+FIGURES = "text/plain; version=0.0.4; charset=utf-8"  # the text format of Prometheus
+
+
+@router.get("/healthz", response_model=shapes.Status)
+async def healthz() -> Response:
+    """The process answers."""
+    return Json({"status": "ok"})
+
+
+@router.get("/readyz", response_model=shapes.Ready)
+async def readyz(service: Asked) -> Response:
+    """The store can be written and a node is there; 503 otherwise."""
+    if not service.ledger.healthy:
+        raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "the store does not answer", RETRY_SOON)
+    if service.state.cluster is None:
+        raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "no node has shown itself yet", RETRY_SOON)
+    return Json({"status": "ready", "seq": service.state.seq})
+
+
+@router.get("/version", response_model=shapes.Version)
+async def version() -> Response:
+    """The version of the service."""
+    return Json({"version": __version__})
+
+
+@router.get("/metrics", response_class=PlainTextResponse)
+async def metrics(request: Request, caller: Who) -> Response:
+    """Figures for Prometheus; a scraper gives a token too."""
+    return Response(request.app.state.meters.text(), media_type=FIGURES)

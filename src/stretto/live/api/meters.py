@@ -1,0 +1,153 @@
+"""Figures for Prometheus. Labels are bounded: types, kinds and routes, never a job, a user or a node."""
+
+import time
+from collections import Counter as Count
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+)
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
+
+from stretto.live import events as happened
+from stretto.live.events import Event
+from stretto.live.service import Service
+from stretto.live.standing import JobState, state_of
+from stretto.live.state import State
+
+WAIT_BUCKETS_S = (1, 5, 15, 60, 300, 900, 3_600, 14_400, 43_200, 86_400, 604_800)
+DECISION_BUCKETS_S = (0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60)
+REQUEST_BUCKETS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30, 60)
+FRESH_S = 1.0  # for which a figure over all jobs is good enough; chosen: scrapers ask every 15 s
+RESIZES = frozenset({"grow", "shrink", "move"})
+
+
+disable_created_metrics()  # type: ignore[no-untyped-call]  # when a series began is of no use here, and doubles the text
+
+
+class Meters:
+    """Counts since this process began, and gauges of what is now."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.registry = CollectorRegistry()
+        new: dict[str, Any] = {"namespace": "stretto", "registry": self.registry}
+        ProcessCollector(namespace="stretto", registry=self.registry)
+        self.submits = Counter("submits", "Submissions, by what became of them.", ["result"], **new)
+        self.refused = Counter(
+            "refused_requests", "Requests that were refused, by status.", ["status"], **new
+        )
+        self.requests = Histogram(
+            "request_seconds",
+            "Time to answer, by route; what waits on purpose is left out.",
+            ["method", "route"],
+            buckets=REQUEST_BUCKETS_S,
+            **new,
+        )
+        self.streams = Gauge("streams", "Streams of events and logs that are open.", **new)
+        self.events = Counter("events", "Events written to the log, by kind.", ["kind"], **new)
+        self.decisions = Counter("decisions", "Decisions.", **new)
+        self.decision_s = Histogram("decision_seconds", "Time to decide.", buckets=DECISION_BUCKETS_S, **new)
+        self.resizes = Counter("resizes", "Changes of size or place decided, by kind.", ["kind"], **new)
+        self.restarts = Counter("restarts", "Attempts of jobs after their first.", **new)
+        self.wait_s = Histogram(
+            "queue_wait_seconds",
+            "From submission to the first start, by kind of job.",
+            ["kind"],
+            buckets=WAIT_BUCKETS_S,
+            **new,
+        )
+        for result in ("accepted", "again", "refused"):
+            self.submits.labels(result)
+        for kind in sorted(RESIZES):
+            self.resizes.labels(kind)
+        self.registry.register(Now(service))
+        service.ledger.listeners.append(self.heard)
+
+    def heard(self, told: Sequence[tuple[int, Event]]) -> None:
+        """Count what happened; it is folded already."""
+        state = self.service.state
+        for _, event in told:
+            self.events.labels(type(event).__name__).inc()
+            if isinstance(event, happened.Decided):
+                self.decisions.inc()
+                self.decision_s.observe(event.took_ms / 1e3)
+                for action in event.actions:
+                    if action["verb"] in RESIZES:
+                        self.resizes.labels(action["verb"]).inc()
+            elif isinstance(event, happened.WorkersWanted):
+                record = state.jobs[event.job]
+                if record.attempt != event.attempt or record.next_worker != len(event.workers):
+                    continue  # newcomers of an attempt that goes on
+                if event.attempt > 1:
+                    self.restarts.inc()
+                else:
+                    wait_s = max(state.at_s - record.job.submitted_s, 0.0)
+                    self.wait_s.labels(record.spec.kind.value).observe(wait_s)
+
+    def text(self) -> bytes:
+        """All of it in the text format of Prometheus."""
+        return generate_latest(self.registry)
+
+
+class Now(Collector):
+    """Gauges that are made when somebody asks; those over all jobs at most once in a while."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.ended = Count(record.state for record in service.state.jobs.values() if record.has_ended)
+        self.jobs: Count[str] = Count()
+        self.jobs_at = -FRESH_S
+        service.ledger.listeners.append(self.heard)
+
+    def heard(self, told: Sequence[tuple[int, Event]]) -> None:
+        """Count ends, so that nobody counts the past again and again."""
+        self.ended.update(event.state for _, event in told if isinstance(event, happened.Ended))
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """The gauges."""
+        state = self.service.state
+        if time.monotonic() - self.jobs_at >= FRESH_S:
+            self.jobs = self.ended + Count(state_of(state, record).value for record in state.open_jobs())
+            self.jobs_at = time.monotonic()
+        jobs = GaugeMetricFamily("stretto_jobs", "Jobs by state.", labels=["state"])
+        for one in JobState:
+            jobs.add_metric([one.value], self.jobs[one.value])
+        yield jobs
+        gpus = GaugeMetricFamily("stretto_gpus", "GPUs by type and state.", labels=["type", "state"])
+        for (gpu_type, word), count in sorted(gpus_by_state(state).items()):
+            gpus.add_metric([gpu_type, word], count)
+        yield gpus
+        up = float(self.service.ledger.healthy)
+        yield GaugeMetricFamily("stretto_store_up", "1 while the store takes what is written.", value=up)
+        yield GaugeMetricFamily("stretto_log_events", "The number of the last event.", value=state.seq)
+        nodes = GaugeMetricFamily("stretto_nodes", "Nodes by state.", labels=["state"])
+        words = Count("down" if not node.up else "closed" if node.closed else "open" for node in state.nodes)
+        for word in ("open", "closed", "down"):
+            nodes.add_metric([word], words[word])
+        yield nodes
+
+
+def gpus_by_state(state: State) -> dict[tuple[str, str], int]:
+    """GPUs by (type, state): to be held by jobs; of the others those that are free, closed or down."""
+    found: dict[tuple[str, str], int] = {}
+    held = [0] * len(state.nodes)
+    for allocation in dict(state.placement or {}).values():
+        for index, mask in zip(allocation.nodes, allocation.masks, strict=True):
+            held[index] += mask.bit_count()
+    for node, taken in zip(state.nodes, held, strict=True):
+        rest = "down" if not node.up else "closed" if node.closed else "free"
+        for word, count in (("held", taken), (rest, node.gpus - taken)):
+            found[node.gpu_type, word] = found.get((node.gpu_type, word), 0) + count
+    for gpu_type in {node.gpu_type for node in state.nodes}:
+        for word in ("held", "free", "closed", "down"):
+            found.setdefault((gpu_type, word), 0)
+    return found

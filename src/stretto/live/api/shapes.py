@@ -1,0 +1,277 @@
+"""What bodies of requests and answers look like: the OpenAPI document is made of these."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+LARGEST_SUBMISSION = 1 << 20  # characters; a file has its scripts beside it, not in it
+LARGEST_NUMBER = 2**53  # that every reader of JSON keeps exactly
+MOST_GPUS = 1 << 20
+
+Line = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
+UserName = Annotated[str, Field(pattern=r"^[\x21-\x7e]([\x20-\x7e]{0,62}[\x21-\x7e])?$")]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,63}$")]
+Count = Annotated[int, Field(ge=0, le=LARGEST_NUMBER)]
+
+
+class Asking(BaseModel):
+    """A body of a request: keys that are not known are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Shown(BaseModel):
+    """A body of an answer: it has these keys and no others."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+# ── requests ──────────────────────────────────────────────────────────────────────────────────────
+
+
+class Submission(Asking):
+    """A job file, or one that a neighbouring system would take."""
+
+    text: Annotated[str, Field(max_length=LARGEST_SUBMISSION)]
+    name: Annotated[str, Field(max_length=255)] = "job file"  # what messages call it
+
+
+class Sizes(Asking):
+    """Other bounds for the number of GPUs."""
+
+    min_gpus: Annotated[int, Field(ge=1, le=MOST_GPUS)]
+    max_gpus: Annotated[int, Field(ge=1, le=MOST_GPUS)]
+
+
+class Priority(Asking):
+    """Another priority; larger is sooner."""
+
+    priority: Annotated[int, Field(ge=-1_000_000, le=1_000_000)]
+
+
+class Because(Asking):
+    """Why somebody does something, for those who ask later."""
+
+    why: Line = ""
+
+
+class Bounds(Asking):
+    """The bounds of a queue; no quota is no bound."""
+
+    quota_gpus: Annotated[int, Field(ge=0, le=MOST_GPUS)] | None = None
+    borrow_gpus: Annotated[int, Field(ge=0, le=MOST_GPUS)] = 0
+    weight: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = 1.0
+
+
+class TokenAsked(Asking):
+    """A token that is to be made."""
+
+    name: Name
+    user: UserName
+    role: Literal["user", "operator", "admin"] = "user"
+
+
+# ── answers ───────────────────────────────────────────────────────────────────────────────────────
+
+
+class ProblemShown(BaseModel):
+    """What went wrong (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    request_id: str = ""
+
+
+class Job(BaseModel):
+    """A job. More keys may come."""
+
+    id: str
+    name: str
+    user: str
+    queue: str
+    kind: str
+    priority: int
+    state: Literal[
+        "PENDING",
+        "STARTING",
+        "RUNNING",
+        "RESIZING",
+        "PREEMPTING",
+        "SUSPENDED",
+        "COMPLETED",
+        "FAILED",
+        "CANCELLED",
+        "TIMEOUT",
+        "NODE_FAIL",
+    ]
+    reason: str  # why it waits, for programs
+    evidence: str  # the same in words
+    gpus: int
+    gpus_asked: int
+    gpus_min: int
+    gpus_max: int  # 0: no limit
+    gpu_type: str
+    nodes: dict[str, int]  # GPUs by node
+    training_gpus: int
+    attempt: int
+    generation: int
+    submitted_s: float  # times are since the log began
+    started_s: float | None
+    ended_s: float | None
+    running_s: float
+    gpu_s: float
+    restarts: int
+    failures: int
+    resizes: int
+    switches: int
+    lost_s: float
+    status: int | None
+    checkpoint: str
+    progress: dict[str, Any]
+
+
+class Accepted(Job):
+    """A job that is ours."""
+
+    ids: list[str]  # all jobs of an array; else its own
+    warnings: list[str]  # what of the file means nothing here
+
+
+class JobPage(Shown):
+    """Some jobs, by submission."""
+
+    jobs: list[Job]
+    next: str | None  # the `after` of the next page
+
+
+class LogPiece(Shown):
+    """A part of what a worker has written."""
+
+    worker: str
+    text: str
+    offset: int
+    next_offset: int
+    complete: bool
+
+
+class Node(Shown):
+    """A machine."""
+
+    name: str
+    gpu_type: str
+    gpus: int
+    free: int
+    cpus: int
+    memory_gb: float
+    address: str
+    up: bool
+    closed: bool
+    drained: bool
+    why: str
+    jobs: dict[str, int]  # GPUs by job; one's own only, for users
+
+
+class Nodes(Shown):
+    """Every machine."""
+
+    nodes: list[Node]
+
+
+class Queue(Shown):
+    """A queue, and what is in it."""
+
+    name: str
+    quota_gpus: int | None
+    borrow_gpus: int
+    weight: float
+    jobs: int  # that have not ended
+    waiting: int
+    held_gpus: int
+
+
+class Queues(Shown):
+    """Every queue that has bounds or jobs."""
+
+    queues: list[Queue]
+
+
+class UsageRow(BaseModel):
+    """What one user or queue has used."""
+
+    user: str | None = None
+    queue: str | None = None
+    jobs: int
+    gpus: int
+    gpu_hours: float
+
+
+class Usage(Shown):
+    """What users or queues have used."""
+
+    by: Literal["user", "queue"]
+    usage: list[UsageRow]
+
+
+class TokenShown(Shown):
+    """A token, without its secret."""
+
+    name: str
+    user: str
+    role: str
+
+
+class TokenMade(TokenShown):
+    """A new token: its secret is shown this once, and nowhere kept."""
+
+    token: str
+
+
+class Tokens(Shown):
+    """Every token that opens something."""
+
+    tokens: list[TokenShown]
+
+
+class Decision(Shown):
+    """One decision."""
+
+    seq: int
+    at_s: float
+    seen: int  # the last event that it knew
+    due: list[str]  # what made it necessary
+    took_ms: float
+    prices: dict[str, float] | None  # of one more GPU, by type
+    gap: float | None  # at most so far from the best, as a share
+    wake_s: float | None
+    changes: dict[str, int]  # actions by verb
+    actions: list[dict[str, Any]] | None  # for operators
+
+
+class Decisions(Shown):
+    """The newest decisions, the latest first."""
+
+    policy: str
+    decisions: list[Decision]
+    took_ms_p50: float | None
+    took_ms_p95: float | None
+    dropped: int  # actions that were stale when they came to be done, since the log began
+
+
+class Status(Shown):
+    """The process answers."""
+
+    status: str
+
+
+class Ready(Status):
+    """It can take jobs."""
+
+    seq: int
+
+
+class Version(Shown):
+    """Which service this is."""
+
+    version: str

@@ -1,0 +1,83 @@
+"""Tokens: made, shown once, listed without their secrets, revoked. For administrators."""
+
+import os
+import secrets
+from http import HTTPStatus
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import APIRouter, Request, Response
+from fastapi import Path as InPath
+
+from stretto.live.api import shapes
+from stretto.live.api.access import PREFIX, Asked, Role, Who, digest_of, require
+from stretto.live.api.answers import Json
+from stretto.live.api.audit import did
+from stretto.live.api.problems import Problem, not_found
+from stretto.live.api.writing import durably
+from stretto.live.events import TokenMade, TokenRevoked
+
+router = APIRouter(prefix="/api/v1/tokens", tags=["tokens"])
+
+SECRET_BYTES = 32
+ADMIN = "admin"  # the user of the first token
+
+
+def new_token() -> str:
+    """A secret that nobody can guess."""
+    return PREFIX + secrets.token_urlsafe(SECRET_BYTES)
+
+
+def first_admin(file: Path) -> TokenMade:
+    """A token for whoever may read a file in the state directory: only its owner. It is written first, so
+    that no token is ever made that nobody has.
+    """
+    token = new_token()
+    temporary = file.with_suffix(".new")
+    temporary.unlink(missing_ok=True)
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as written:
+        written.write(f"{token}\n")
+    temporary.replace(file)
+    return TokenMade(f"first-{secrets.token_hex(4)}", ADMIN, Role.ADMIN.name.lower(), digest_of(token))
+
+
+@router.post(
+    "",
+    status_code=HTTPStatus.CREATED,
+    response_model=shapes.TokenMade,
+    responses={409: {"description": "There is a token of this name"}},
+)
+async def make(asked: shapes.TokenAsked, request: Request, service: Asked, caller: Who) -> Response:
+    """A new token. Its secret is in this answer and nowhere else."""
+    require(caller, Role.ADMIN, "make a token")
+    token = new_token()
+    async with request.app.state.one_token:  # of two who make the same name, one comes first
+        if any(one.name == asked.name for one in service.state.tokens.values()):
+            raise Problem(HTTPStatus.CONFLICT, f"there is a token {asked.name!r}: revoke it first")
+        made = TokenMade(asked.name, asked.user, asked.role, digest_of(token))
+        noted = did(caller, "make", f"token {asked.name} of {asked.user} as {asked.role}")
+        await durably(request, service.record(made, noted))
+    return Json(
+        {"name": asked.name, "user": asked.user, "role": asked.role, "token": token},
+        status_code=HTTPStatus.CREATED,
+    )
+
+
+@router.get("", response_model=shapes.Tokens)
+async def listed(service: Asked, caller: Who) -> Response:
+    """Every token that opens something, by name."""
+    require(caller, Role.ADMIN, "list tokens")
+    tokens = sorted(service.state.tokens.values(), key=lambda one: one.name)
+    return Json({"tokens": [{"name": one.name, "user": one.user, "role": one.role} for one in tokens]})
+
+
+@router.delete("/{name}", status_code=HTTPStatus.NO_CONTENT)
+async def revoke(
+    name: Annotated[str, InPath(max_length=64)], request: Request, service: Asked, caller: Who
+) -> Response:
+    """A token opens nothing from now on; streams that it opened end with the next event."""
+    require(caller, Role.ADMIN, "revoke a token")
+    if all(one.name != name for one in service.state.tokens.values()):
+        raise not_found("token", name)
+    await durably(request, service.record(TokenRevoked(name), did(caller, "revoke", f"token {name}")))
+    return Response(status_code=HTTPStatus.NO_CONTENT)
