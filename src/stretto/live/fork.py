@@ -158,7 +158,7 @@ def _member(record: JobRecord, speeds: MeasuredSpeeds, state: State, now_s: floa
     return Member(
         job=job,
         name=record.spec.name,
-        books=replace(record.books),
+        books=replace(record.books, starts=max(record.books.starts, record.attempt)),  # as policies are told
         remaining=remaining,
         whole_s=max(stated_of(record)[0], remaining.left_s),
         speeds=speeds,
@@ -282,7 +282,7 @@ def world_of(
         fork.cluster.kind, np.where(fork.usable, fork.cluster.node_gpus, 0), len(fork.cluster.types)
     ).astype(np.int64)
     held = {one.job.id: one.held for one in members if one.held is not None}
-    _fill_books(world, members)
+    _fill_books(world, members, fork.now_s)
     world.begin_at(fork.now_s, no_placement(fork.cluster).changed(held), fork.memory)
     return world, scheduler
 
@@ -299,7 +299,7 @@ def _triggers(scheduler: Scheduler) -> Triggers:
     return replace(triggers, on=on, round_s=round_s)
 
 
-def _fill_books(world: SimulatedWorld, members: Sequence[Member]) -> None:
+def _fill_books(world: SimulatedWorld, members: Sequence[Member], now_s: float) -> None:
     """What every job has had so far, and since when it holds what it holds."""
     books = world.books
     for row, one in enumerate(members):
@@ -310,4 +310,4 @@ def _fill_books(world: SimulatedWorld, members: Sequence[Member]) -> None:
         if one.held is not None:
             books.held_gpus[row], books.held_nodes[row] = one.held.gpus, len(one.held.nodes)
             books.held_kind[row] = one.held.kind
-            books.held_since_s[row] = min(had.held_since_s, world.now_s) if had.held_gpus else 0.0
+            books.held_since_s[row] = min(had.held_since_s, now_s) if had.held_gpus else now_s

@@ -59,4 +59,4 @@ def headline(found: Mapping[str, Any], when: str) -> str:
     said = reason_in_words(found["reason"], found["evidence"])
     if found["never"]:
         return f"never: {said}"
-    return f"{said}; starts {when}" if when else said
+    return f"{said}; starts {'at the next decision' if when == 'now' else when}" if when else said
