@@ -11,6 +11,7 @@ from stretto.model import (
     Allocation,
     InputError,
     Job,
+    JobId,
     Kind,
     MeasuredSpeeds,
     Requests,
@@ -85,6 +86,7 @@ def test_an_interactive_job_starts_at_once_on_part_of_a_batch_job() -> None:
 def ran(executed_s: float, *, name: str = "b", before: int, entered_s: float = 0.0) -> list[int]:
     memory = Remembered(
         thresholds_of(300.0, 1_000.0, 5_000.0),
+        ids=(JobId(name),),
         queue=np.array([before], dtype=np.int8),
         entered_s=np.array([entered_s]),
         joined_s=np.zeros(1),
@@ -118,6 +120,7 @@ def starving(since_s: float, now_s: float, executed_s: float = 2_000.0) -> Share
     """A long job that lost its last GPU beside one that holds all eight."""
     memory = Remembered(
         thresholds_of(300.0, 1_000.0, 5_000.0),
+        ids=(JobId("ba"), JobId("bz")),
         queue=np.array([LONG, LONG], dtype=np.int8),
         entered_s=np.zeros(2),
         joined_s=np.zeros(2),
@@ -146,6 +149,7 @@ def test_a_promoted_job_is_not_demoted_at_once() -> None:
 def test_a_promoted_job_comes_behind_who_has_waited_longer_in_queue_two() -> None:
     memory = Remembered(
         thresholds_of(300.0, 1_000.0, 5_000.0),
+        ids=(JobId("ba"), JobId("bb"), JobId("bc")),
         queue=np.array([LONG, BATCH, BATCH], dtype=np.int8),
         entered_s=np.zeros(3),
         joined_s=np.array([2_000.0, 3_000.0, 4_000.0]),
@@ -258,3 +262,22 @@ def test_interactive_jobs_never_lose_what_they_asked_for_to_anybody(situation: S
     shares = decided(replace(drawn, jobs=jobs))
     first = np.array(queues(shares)) == INTERACTIVE
     assert (shares.gpus[first] >= np.minimum(jobs.held_gpus, jobs.gpus)[first]).all()
+
+
+def test_what_is_remembered_follows_the_jobs_and_not_their_places() -> None:
+    jobs = [job("ba"), job("bb"), job("bc", 2)]
+    first = at(0.0, *jobs)
+    memory = decided(first).memory
+    assert isinstance(memory, Remembered)
+    marked = replace(memory, queue=np.array([BATCH, LONG, BATCH], dtype=np.int8), joined_s=np.arange(3.0))
+    held = {"bb": grant(0, n0=1), "bc": Allocation(0, (0,), (0b110,))}
+    progress = {"executed_s": [10.0, 10.0, 0.0]}
+    later = at(10.0, *jobs[1:], job("i", at_s=9.0), held=held, progress=progress, memory=marked)
+    after = decided(later).memory
+    assert isinstance(after, Remembered)
+    assert after.ids == ("bb", "bc", "i")
+    assert after.queue.tolist() == [LONG, BATCH, INTERACTIVE]
+    assert after.joined_s.tolist() == [1.0, 2.0, 10.0]
+    assert after.means == Means(batch=1, batch_s=10.0)  # who has gone
+    assert [after.ids[row] for row in after.runners.rows.tolist()] == ["bb", "bc", "i"]
+    assert after.runners.interactive.tolist() == [False, False, True]

@@ -27,11 +27,11 @@ from stretto.policies.cornucopia_queues import (
     Remembered,
     Runners,
     Thresholds,
+    aligned,
     means_with_ended,
     next_change_s,
     requeue,
     thresholds_of,
-    with_room,
 )
 from stretto.policies.cornucopia_sharing import Contenders, share_out
 
@@ -104,7 +104,7 @@ class Cornucopia:
         memory = self._profiled(self._queued(snapshot), snapshot)
         gpus, kind = jobs.held_gpus.astype(np.int64), jobs.held_kind.astype(np.int64)
         left = np.maximum(snapshot.free, 0)
-        joined_s = memory.joined_s[jobs.rows]
+        joined_s = memory.joined_s
         for of_type in np.argsort(-left, kind="stable").tolist():
             rows = self._on_type(snapshot, gpus, kind, of_type)
             rows = rows[joined_s[rows].argsort(kind="stable")]  # ties by arrival
@@ -127,8 +127,8 @@ class Cornucopia:
         """What is remembered, with everybody in the queue where they belong now."""
         blank = Remembered(self._thresholds(self.interactive_mean_s, self.batch_mean_s))
         memory = snapshot.memory if isinstance(snapshot.memory, Remembered) else blank
-        memory = with_room(memory, len(snapshot.jobs.requests.jobs))
         means = means_with_ended(memory, snapshot)
+        memory = aligned(memory, snapshot.jobs)
         if self.learn_every and means.jobs // self.learn_every > memory.means.jobs // self.learn_every:
             learned = self._thresholds(
                 means.interactive_s / means.interactive if means.interactive else self.interactive_mean_s,
@@ -171,7 +171,7 @@ class Cornucopia:
         asked, most = np.minimum(wanted, limit), np.minimum(most, limit)
         upto = None
         if self.profile is Profile.RAMP:
-            upto = memory.profiled_upto[jobs.rows[rows]]
+            upto = memory.profiled_upto[rows]
             reach = np.where(elastic, np.maximum(upto + 1, least), most)
             asked, most = np.minimum(asked, reach), np.minimum(most, reach)
         tables = jobs.tables
@@ -181,7 +181,7 @@ class Cornucopia:
             return gains_of(tables[int(rows[position])], of_type, int(wanted[position]), known)
 
         return Contenders(
-            queue=memory.queue[jobs.rows[rows]],
+            queue=memory.queue[rows],
             held=held,
             least=least,
             asked=asked,
@@ -197,7 +197,7 @@ class Cornucopia:
         if self.profile is Profile.RAMP:
             runners = memory.runners
             new = runners.gpus > memory.profiled_upto[runners.rows]
-            new &= ~snapshot.jobs.requests.rigid[runners.rows]
+            new &= ~snapshot.jobs.rigid[runners.rows]
             measured_s = runners.since_s[new] + self.profile_step_s
             at_s = min(at_s, max(float(measured_s.min(initial=inf)), snapshot.now_s + SLACK_S))
         return at_s if isfinite(at_s) else None
@@ -207,11 +207,11 @@ def _with_runners(memory: Remembered, snapshot: Snapshot, gpus: IntArray) -> Rem
     """Who has GPUs from now on, and since when so many."""
     jobs, before = snapshot.jobs, memory.runners
     running = np.flatnonzero(gpus)
-    rows, count = jobs.rows[running], gpus[running]
-    since_s = np.full(len(rows), snapshot.now_s)
+    count = gpus[running]
+    since_s = np.full(len(running), snapshot.now_s)
     if before.rows.size:
-        at = np.minimum(np.searchsorted(before.rows, rows), len(before.rows) - 1)
-        same = (before.rows[at] == rows) & (before.gpus[at] == count) & (jobs.held_gpus[running] == count)
+        at = np.minimum(np.searchsorted(before.rows, running), len(before.rows) - 1)
+        same = (before.rows[at] == running) & (before.gpus[at] == count) & (jobs.held_gpus[running] == count)
         since_s = np.where(same, before.since_s[at], since_s)
-    runners = Runners(rows, jobs.progress.executed_s[running], count, since_s)
+    runners = Runners(running, jobs.interactive[running], jobs.progress.executed_s[running], count, since_s)
     return replace(memory, at_s=snapshot.now_s, runners=runners)

@@ -1,11 +1,12 @@
 """Who is in which of Cornucopia's three queues, and when does that change? Section 4.2."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from math import inf
+from typing import Any
 
 import numpy as np
 
-from stretto.model import BoolArray, FloatArray, IntArray, JobTable, Snapshot
+from stretto.model import BoolArray, FloatArray, IntArray, JobId, JobTable, Snapshot
 
 INTERACTIVE, BATCH, LONG = 1, 2, 3  # the queues, highest first; 0: a job that was not seen yet
 SLACK_S = 1e-3  # chosen: a timer that rings a rounding error early has rung
@@ -54,9 +55,12 @@ def thresholds_of(
 
 @dataclass(frozen=True, eq=False)
 class Runners:
-    """Who was given GPUs at the last decision: columns over those jobs, by row of the requests."""
+    """Who was given GPUs at the last decision: columns over those jobs."""
 
-    rows: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # increasing
+    rows: IntArray = field(
+        default_factory=lambda: np.zeros(0, dtype=np.int64)
+    )  # positions in `ids`, increasing
+    interactive: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))  # by their labels
     executed_s: FloatArray = field(default_factory=lambda: np.zeros(0))  # up to that decision
     gpus: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     since_s: FloatArray = field(default_factory=lambda: np.zeros(0))  # from when on with so many
@@ -64,10 +68,14 @@ class Runners:
 
 @dataclass(frozen=True, eq=False)
 class Remembered:
-    """What Cornucopia keeps from one decision to the next. Columns are over all requests, by their row."""
+    """What Cornucopia keeps from one decision to the next. Columns are over the jobs that it saw then.
+
+    A live job that was away for a while, since somebody held it, comes as a new one.
+    """
 
     thresholds: Thresholds
     means: Means = field(default_factory=Means)
+    ids: tuple[JobId, ...] = ()
     queue: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int8))
     entered_s: FloatArray = field(default_factory=lambda: np.zeros(0))  # executed when it came to its queue
     joined_s: FloatArray = field(default_factory=lambda: np.zeros(0))  # the time at which it came there
@@ -76,28 +84,45 @@ class Remembered:
     runners: Runners = field(default_factory=Runners)
 
 
-def with_room(memory: Remembered, requests: int) -> Remembered:
-    """The same with a row for every request; new ones are not seen yet."""
-    more = requests - len(memory.queue)
-    if more <= 0:
+def aligned(memory: Remembered, jobs: JobTable) -> Remembered:
+    """The same over these jobs, in their order; 0 for those that were not seen yet."""
+    ids = jobs.ids
+    if ids == memory.ids:
         return memory
+    before, now = ({name: at for at, name in enumerate(names)} for names in (memory.ids, ids))
+    at = np.array([before.get(name, -1) for name in ids], dtype=np.int64)
+
+    def over_jobs(column: FloatArray | IntArray) -> Any:
+        return (
+            np.where(at >= 0, column[at], 0).astype(column.dtype)
+            if len(column)
+            else np.zeros(len(at), column.dtype)
+        )
+
+    runners = memory.runners
+    rows = np.array([now.get(memory.ids[row], -1) for row in runners.rows.tolist()], dtype=np.int64)
+    here = np.flatnonzero(rows >= 0)
+    here = here[rows[here].argsort()]
+    columns = {entry.name: getattr(runners, entry.name)[here] for entry in fields(runners)}
     return replace(
         memory,
-        queue=np.concatenate((memory.queue, np.zeros(more, dtype=np.int8))),
-        entered_s=np.concatenate((memory.entered_s, np.zeros(more))),
-        joined_s=np.concatenate((memory.joined_s, np.zeros(more))),
-        profiled_upto=np.concatenate((memory.profiled_upto, np.zeros(more, dtype=np.int64))),
+        ids=ids,
+        queue=over_jobs(memory.queue),
+        entered_s=over_jobs(memory.entered_s),
+        joined_s=over_jobs(memory.joined_s),
+        profiled_upto=over_jobs(memory.profiled_upto),
+        runners=Runners(**{**columns, "rows": rows[here]}),
     )
 
 
 def means_with_ended(memory: Remembered, snapshot: Snapshot) -> Means:
     """The means of all that have ended: those that ran at the last decision and have gone since."""
-    runners = memory.runners
-    gone = ~np.isin(runners.rows, snapshot.jobs.rows, assume_unique=True)
+    runners, present = memory.runners, set(snapshot.jobs.ids)
+    gone = np.array([memory.ids[row] not in present for row in runners.rows.tolist()], dtype=np.bool_)
     if not gone.any():
         return memory.means
     executed_s = runners.executed_s[gone] + (snapshot.now_s - memory.at_s)
-    return memory.means.with_ended(executed_s, snapshot.jobs.requests.interactive[runners.rows[gone]])
+    return memory.means.with_ended(executed_s, runners.interactive[gone])
 
 
 def requeue(memory: Remembered, jobs: JobTable, now_s: float) -> Remembered:
@@ -108,9 +133,9 @@ def requeue(memory: Remembered, jobs: JobTable, now_s: float) -> Remembered:
     in queue 2.
     """
     at, executed_s = memory.thresholds, jobs.progress.executed_s
-    before = memory.queue[jobs.rows].astype(np.int64)
+    before = memory.queue.astype(np.int64)
     queue = np.where(before == 0, np.where(jobs.interactive, INTERACTIVE, BATCH), before)
-    entered_s = np.where(before == 0, 0.0, memory.entered_s[jobs.rows])
+    entered_s = np.where(before == 0, 0.0, memory.entered_s)
     local_s = executed_s - entered_s + SLACK_S
     starving_s = now_s - jobs.progress.last_stop_s  # NaN, which is never too long, for who never ran
     starved = (queue == LONG) & (jobs.held_gpus == 0) & (starving_s + SLACK_S >= at.starved_s)
@@ -120,16 +145,14 @@ def requeue(memory: Remembered, jobs: JobTable, now_s: float) -> Remembered:
     queue = np.where(demoted | starved, BATCH, queue)
     entered_s = np.where(moved | demoted | starved, executed_s, entered_s)
 
-    all_queues, all_entered_s, joined_s = memory.queue.copy(), memory.entered_s.copy(), memory.joined_s.copy()
-    all_queues[jobs.rows], all_entered_s[jobs.rows] = queue, entered_s
-    joined_s[jobs.rows[queue != before]] = now_s
-    return replace(memory, queue=all_queues, entered_s=all_entered_s, joined_s=joined_s)
+    joined_s = np.where(queue != before, now_s, memory.joined_s)
+    return replace(memory, queue=queue.astype(memory.queue.dtype), entered_s=entered_s, joined_s=joined_s)
 
 
 def next_change_s(memory: Remembered, jobs: JobTable, gpus: IntArray, now_s: float) -> float:
     """When the next job will cross a threshold if it is left with these GPUs; infinite where none will."""
-    at, queue = memory.thresholds, memory.queue[jobs.rows]
-    local_s = jobs.progress.executed_s - memory.entered_s[jobs.rows]
+    at, queue = memory.thresholds, memory.queue
+    local_s = jobs.progress.executed_s - memory.entered_s
     ends_s = np.array([inf, at.interactive_s, at.batch_s, inf])
     runs = np.flatnonzero(gpus)
     to_go_s = float((ends_s[queue[runs]] - local_s[runs]).min(initial=inf))
