@@ -67,6 +67,10 @@ class OwnService:
         """What it has said."""
         return self.folder / "service.log"
 
+    def last_words(self) -> str:
+        """The end of what it has said."""
+        return self.log.read_text(encoding="utf-8", errors="replace").strip()[-2000:]
+
     def client(self) -> Client:
         """A new client of it."""
         return Client(self.url)
@@ -87,16 +91,18 @@ class OwnService:
                 env=self.env,
             )
 
-        def address() -> str | Literal[False]:
-            text = self.log.read_bytes()[known:].decode(errors="replace")
+        def said() -> str:
             if self.process is None or self.process.poll() is not None:
-                raise NotInTime(f"the service ended at once: {text.strip()[-500:]}")
-            lines = [line for line in text.splitlines() if line.startswith("listening on ")]
+                raise NotInTime(f"the service ended at once: {self.last_words()}")
+            return self.log.read_bytes()[known:].decode(errors="replace")
+
+        def address() -> str | Literal[False]:
+            lines = [line for line in said().splitlines() if line.startswith("listening on ")]
             return lines[0].split()[2].rstrip(",") if lines else False
 
         self.port = int(until(address, what="the service listens").rpartition(":")[2])
         with self.client() as client:
-            until(client.is_ready, what="the service is ready")
+            until(lambda: bool(said()) and client.is_ready(), what="the service is ready")
 
     def kill(self, number: int = signal.SIGKILL) -> int:
         """End the service, and nothing else, by a signal; its exit status."""

@@ -62,8 +62,11 @@ def play(how: Play, say: Callable[[str], None] = print) -> list[Outcome]:
         service.begin()
         jobs = [job_of(entry, examples, folder / f"seen-{entry.at_s:g}") for entry in how.entries]
         with service.client() as client:
-            with Screen(how.slots) as screen:
-                names = _submit_and_watch(client, screen, how.entries, jobs)
+            try:
+                with Screen(how.slots) as screen:
+                    names = _submit_and_watch(client, screen, how.entries, jobs)
+            except StrettoError as failed:
+                raise DemoFailed(f"{failed}; the service said last: {service.last_words()}") from None
             deadlines = [duration_s(job["deadline"]) if "deadline" in job else None for job in jobs]
             outcomes = [outcome_of(client, *each) for each in zip(names, deadlines, strict=True)]
             printed = ["".join(_log(client, name)).splitlines() for name in names]

@@ -185,9 +185,9 @@ class Scene:
         notes = self.notes / f"job-{job.id}-beats"
         until(lambda: notes.exists() and int(notes.read_text() or 0) > 2, what="the job beats")
         filler = self.small_disk / "filler"
-        with filler.open("wb") as file, suppress(OSError):
+        with suppress(OSError), filler.open("wb", buffering=0) as file:
             while file.write(b"x" * 65536):
-                file.flush()
+                pass
         with self.running.client() as client:
             until(lambda: client.describe(job.id)["failures"] > 0, what="the job has failed")
         filler.unlink()
