@@ -47,7 +47,7 @@ def submit(
     as_json: options.Json = False,
 ) -> None:
     """Submit a job."""
-    wanted = _submission(job or [], gpus, interactive)
+    wanted = submission(job or [], gpus, interactive)
     with service(url, token) as client:
         if dry_run:
             _show_dry_run(client.dry_run(wanted), as_json)
@@ -92,7 +92,8 @@ def leave_with(job: dict[str, Any]) -> None:
         raise typer.Exit(job["status"] or FAILED)
 
 
-def _submission(job: list[str], gpus: int, interactive: bool) -> Path | str:
+def submission(job: list[str], gpus: int, interactive: bool) -> Path | str:
+    """What is to be submitted: a job file, or the text of one for a command or a session."""
     if interactive:
         return _interactive(job, gpus)
     if not job:

@@ -35,6 +35,8 @@ class Client:
 
     def __init__(self, url: str = "", token: str = "") -> None:
         self.url = url or os.environ.get("STRETTO_URL") or USUAL_URL
+        if not self.url.startswith(("http://", "https://")):
+            raise InputError(f"--url {self.url}: expected the address of a service, http://HOST:PORT")
         token = token or os.environ.get("STRETTO_TOKEN", "")
         headers = {"authorization": f"Bearer {token}"} if token else {"x-stretto-user": _user()}
         try:

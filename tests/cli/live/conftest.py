@@ -1,0 +1,57 @@
+"""One real service for all tests of the verbs: four slots, first come first served, open on loopback."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from stretto.client import Client
+from stretto.demo.own_service import OwnService, until
+
+from ..ran import Stretto
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnService]:
+    folder = tmp_path_factory.mktemp("verbs")
+    options = ["--slots", "4", "--gpu-type", "cpu", "--policy", "fifo"]
+    one = OwnService(folder, options, ("-m", "stretto.cli.app"), {**os.environ, "OMP_NUM_THREADS": "1"})
+    one.begin()
+    yield one
+    one.end()
+
+
+@pytest.fixture
+def verbs(
+    service: OwnService, stretto: Stretto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Stretto]:
+    """Commands that speak with it, in a folder of their own; what they submit is cancelled afterwards."""
+    monkeypatch.setenv("STRETTO_URL", service.url)
+    monkeypatch.delenv("STRETTO_TOKEN", raising=False)
+    monkeypatch.setenv("USER", "ada")
+    monkeypatch.chdir(tmp_path)
+    yield stretto
+    with service.client() as client:
+        names = [one["id"] for one in client.jobs(everybody=True)]
+        for name in names:
+            client.change(name, "cancel")
+        for name in names:
+            client.wait(name)
+
+
+@pytest.fixture
+def job_file(tmp_path: Path) -> Callable[..., Path]:
+    """A job file with these lines."""
+
+    def write(name: str, *lines: str) -> Path:
+        path = tmp_path / f"{name}.yaml"
+        path.write_text("\n".join((f"name: {name}", *lines)) + "\n")
+        return path
+
+    return write
+
+
+def reaches(client: Client, job: str, *states: str) -> None:
+    """Wait until a job is in one of these states."""
+    until(lambda: client.describe(job)["state"] in states, what=f"job {job} is {' or '.join(states)}")

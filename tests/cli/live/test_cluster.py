@@ -1,0 +1,74 @@
+"""The verbs for nodes, queues, usage and tokens, and `top`."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from stretto.demo.own_service import OwnService
+
+from ..ran import Stretto
+from .conftest import reaches
+
+
+def test_a_cordoned_node_takes_nobody_until_it_is_open_again(verbs: Stretto, service: OwnService) -> None:
+    node = verbs("nodes", "list", "--json").json["nodes"][0]["name"]
+    assert verbs("nodes", "cordon", node, "--why", "a disk").status == 0
+    header, row = verbs("nodes", "list").table
+    assert dict(zip(header, row, strict=True)) | {"state": "cordoned", "why": "a disk"} == dict(
+        zip(header, row, strict=True)
+    )
+    job = verbs("submit", "--", "true").out.strip()
+    assert verbs("explain", job, "--json").json["gpus"] == 0
+    assert verbs("nodes", "uncordon", node).out == f"node {node}: up\n"
+    with service.client() as client:
+        assert client.wait(job)["state"] == "COMPLETED"
+
+
+def test_a_drained_node_is_left_by_who_runs_there(verbs: Stretto, service: OwnService) -> None:
+    job = verbs("submit", "--", "sleep", "60").out.strip()
+    node = verbs("nodes", "list", "--json").json["nodes"][0]["name"]
+    with service.client() as client:
+        reaches(client, job, "RUNNING")
+        verbs("nodes", "drain", node)
+        reaches(client, job, "PENDING")
+        verbs("nodes", "uncordon", node)
+        reaches(client, job, "RUNNING")
+
+
+def test_a_queue_has_the_bounds_that_it_was_given(verbs: Stretto) -> None:
+    verbs("queues", "set", "team", "--quota", 2, "--borrow", 1)
+    header, *rows = verbs("queues", "list").table
+    team = next(dict(zip(header, row, strict=True)) for row in rows if row[0] == "team")
+    assert (team["quota"], team["borrows"], team["weight"]) == ("2", "1", "1")
+    assert verbs("queues", "set", "team", "--quota", "few").status == 2
+
+
+def test_usage_adds_up_by_user_and_queue(verbs: Stretto) -> None:
+    verbs("submit", "--wait", "--", "true")
+    by_user = {row["user"]: row for row in verbs("usage", "--json").json["usage"]}
+    assert by_user["ada"]["jobs"] >= 1
+    assert verbs("usage", "--by", "queue").table[0][0] == "queue"
+
+
+def test_a_token_opens_the_door_until_it_is_revoked(verbs: Stretto) -> None:
+    token = verbs("token", "create", "bobs", "--user", "bob").out.strip()
+    assert [row for row in verbs("token", "list").table if row[0] == "bobs"] == [["bobs", "bob", "user"]]
+    job = verbs("submit", "--token", token, "--json", "--", "true").json
+    assert job["user"] == "bob"
+    refused = verbs("token", "list", "--token", token)
+    assert (refused.status, refused.err.count("\n")) == (2, 1)
+    verbs("token", "revoke", "bobs")
+    revoked = verbs("list", "--token", token)
+    assert revoked.status == 2
+    assert "revoked" in revoked.err
+
+
+def test_top_on_a_pipe_shows_nodes_and_jobs_once(
+    verbs: Stretto, service: OwnService, job_file: Callable[..., Path]
+) -> None:
+    path = job_file("wide", "run: sleep 60", "resources: {accelerators: 3}")
+    job = verbs("submit", path).out.strip()
+    with service.client() as client:
+        reaches(client, job, "RUNNING")
+    table = verbs("top").table
+    assert table[1][3] == "AAA·"
+    assert table[3][:5] == ["A", job, "wide", "RUNNING", "3/3"]

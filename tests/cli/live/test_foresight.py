@@ -1,0 +1,90 @@
+"""`explain`, `whatif` and `submit --dry-run` over a real service."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stretto.demo.own_service import OwnService
+
+from ..ran import Stretto
+from .conftest import reaches
+
+JobFile = Callable[..., Path]
+
+
+@pytest.fixture
+def crowded(verbs: Stretto, service: OwnService, job_file: JobFile) -> tuple[str, str]:
+    """A job that holds three of four slots for ten minutes, and one that waits for two."""
+    holding = job_file("holding", "run: sleep 60", "resources: {accelerators: 3}", "expected_time: 10m")
+    waiting = job_file("waiting", "run: sleep 1", "resources: {accelerators: 2}", "expected_time: 1m")
+    first = verbs("submit", holding).out.strip()
+    with service.client() as client:
+        reaches(client, first, "RUNNING")
+    return first, verbs("submit", waiting).out.strip()
+
+
+def test_a_waiting_job_is_told_who_holds_what_until_when_and_what_would_help(
+    crowded: tuple[str, str], verbs: Stretto
+) -> None:
+    first, second = crowded
+    found = verbs("explain", second, "--json").json
+    assert [(one["id"], one["gpus"]) for one in found["holders"]] == [(first, 3)]
+    assert found["start"]["middle"] - found["now"] == pytest.approx(600, abs=60)
+    assert found["start"]["low"] < found["start"]["middle"] < found["start"]["high"]
+    assert [(one["change"], one["gpus"]) for one in found["changes"]] == [("with 1 x cpu", 1)]
+    assert [(one["gpu_type"], one["free"]) for one in found["prices"]] == [("cpu", 1)]
+    assert not found["never"]
+    said = verbs("explain", second).out
+    assert "would start now with 1 x cpu" in said
+    assert " ± " in said.splitlines()[0]
+
+
+def test_a_running_job_is_told_when_it_is_likely_to_end(crowded: tuple[str, str], verbs: Stretto) -> None:
+    found = verbs("explain", crowded[0], "--json").json
+    assert found["end"]["middle"] - found["now"] == pytest.approx(600, abs=60)
+    assert "it holds 3 x cpu, ends about" in verbs("explain", crowded[0]).out
+
+
+def test_a_job_that_waits_for_a_failed_one_is_told_never(verbs: Stretto, job_file: JobFile) -> None:
+    failed = verbs("submit", "--wait", "--json", "--", "false").json["id"]
+    job = verbs("submit", job_file("after", "run: 'true'", f"depends_on: [{failed}]")).out.strip()
+    assert verbs("explain", job).out.startswith(f"job {job} after: never: ")
+
+
+def test_a_dry_run_submits_nothing_and_says_where_and_when(
+    crowded: tuple[str, str], verbs: Stretto, job_file: JobFile
+) -> None:
+    small = job_file("small", "run: 'true'", "resources: {accelerators: 1}", "expected_time: 1m")
+    before = verbs("list", "--json").json["jobs"]
+    late = verbs("submit", "--dry-run", small, "--json").json
+    assert late["start"]["middle"] > late["now"] + 300  # first come, first served
+    assert (late["gpus"], late["gpu_type"]) == (1, "cpu")
+    assert "small would start about" in verbs("submit", "--dry-run", small).out
+    assert [one["id"] for one in verbs("list", "--json").json["jobs"]] == [one["id"] for one in before]
+
+
+def test_what_would_be_under_another_policy_or_with_more_nodes(
+    crowded: tuple[str, str], verbs: Stretto
+) -> None:
+    first, second = crowded
+    found = verbs("whatif", "--add", "cpu:4", "--json").json
+    starts = [
+        {one["id"]: one["start"]["middle"] - found["now"] for one in found[side]["jobs"]}[second]
+        for side in ("present", "changed")
+    ]
+    assert starts[0] > 300
+    assert starts[1] < 5
+    assert found["changed"]["mean_jct_s"]["middle"] < found["present"]["mean_jct_s"]["middle"]
+    other = verbs("whatif", "--policy", "srtf", "--json").json
+    assert (other["present"]["policy"], other["changed"]["policy"]) == ("fifo", "srtf")
+    header, *rows = verbs("whatif").table
+    assert [row[0] for row in rows[:2]] == [first, second]
+    assert header == ["id", "name", "starts", "ends", "jct"]
+
+
+def test_what_would_be_with_a_job_more(crowded: tuple[str, str], verbs: Stretto, job_file: JobFile) -> None:
+    more = job_file("more", "run: 'true'", "resources: {accelerators: 1}", "expected_time: 5m")
+    found = verbs("whatif", "--job", more, "--json").json
+    assert [one["id"] for one in found["changed"]["jobs"]] == [*crowded, "new"]
+    assert [one["id"] for one in found["present"]["jobs"]] == list(crowded)

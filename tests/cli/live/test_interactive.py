@@ -1,0 +1,55 @@
+"""A session on GPUs: submitted, attached to, left with its status."""
+
+import os
+import socket
+import subprocess
+import sys
+
+from stretto.cli.attaching import where
+from stretto.cli.submit import submission
+from stretto.demo.own_service import OwnService, until
+
+from ..ran import Stretto
+
+
+def test_a_session_is_a_shell_that_one_types_into(verbs: Stretto, service: OwnService) -> None:
+    typed = "echo $((6*7))-answers\necho gpus $CUDA_VISIBLE_DEVICES $STRETTO_JOB_NAME\nexit 7\n"
+    ran = subprocess.run(
+        [sys.executable, "-m", "stretto.cli.app", "submit", "--interactive", "--gpus", "2"],
+        input=typed,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "STRETTO_URL": service.url, "SHELL": "/bin/sh"},
+        check=False,
+    )
+    assert ran.returncode == 7, ran.stderr
+    assert "42-answers" in ran.stdout
+    assert "shell" in ran.stdout
+
+
+def test_a_session_without_a_terminal_says_so(verbs: Stretto, service: OwnService) -> None:
+    job = verbs("submit", "--", "sh", "-c", "echo no terminal here; sleep 60").out.strip()
+    with service.client() as client:
+        until(lambda: client.describe(job)["attempt"] > 0)
+        until(lambda: "".join(client.log(job)))
+    ran = verbs("attach", job)
+    assert (ran.status, ran.err.count("has no terminal")) == (2, 1)
+
+
+def test_a_wrong_key_opens_no_terminal(verbs: Stretto, service: OwnService) -> None:
+    with service.client() as client:
+        job = client.submit(submission([], 1, interactive=True))["id"]
+        address, key = where(client, job)
+        host, _, port = address.partition(":")
+        with socket.create_connection((host, int(port)), timeout=10) as line:
+            line.sendall(b"0" * len(key) + b"d\x00\x05exit\n")
+            assert line.recv(100) == b""
+        assert client.describe(job)["ended_s"] is None
+
+
+def test_a_command_that_prints_an_address_hands_it_over(verbs: Stretto) -> None:
+    ran = verbs(
+        "submit", "-i", "--", "sh", "-c", "echo serving on http://127.0.0.1:9999/lab?token=x; sleep 60"
+    )
+    assert (ran.status, ran.out) == (0, "http://127.0.0.1:9999/lab?token=x\n")

@@ -1,0 +1,133 @@
+"""The verbs for jobs, spoken with a real service."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stretto.demo.own_service import OwnService, until
+
+from ..ran import Stretto
+from .conftest import reaches
+
+JobFile = Callable[..., Path]
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "state"),
+    [
+        pytest.param("exit 0", 0, "COMPLETED", id="a job that ends well"),
+        pytest.param("exit 3", 3, "FAILED", id="a job that fails"),
+        pytest.param("kill -SEGV $$", 128 + 11, "FAILED", id="a job that a signal ended"),
+    ],
+)
+def test_who_waits_leaves_with_the_status_of(script: str, status: int, state: str, verbs: Stretto) -> None:
+    ran = verbs("submit", "--wait", "--json", "--", "sh", "-c", script)
+    assert (ran.status, ran.json["state"]) == (status, state)
+
+
+def test_what_happens_is_said_while_watching(verbs: Stretto) -> None:
+    ran = verbs("submit", "--watch", "--", "sh", "-c", "exit 5")
+    assert ran.status == 5
+    said = [line.partition(": ")[2].split()[0] for line in ran.err.splitlines()]
+    assert said[-1] == "FAILED"
+    assert ran.out.strip().isdecimal()
+
+
+def test_a_list_on_a_pipe_has_a_line_for_every_job(
+    verbs: Stretto, service: OwnService, job_file: JobFile
+) -> None:
+    first = job_file("first", "run: sleep 60", "resources: {accelerators: 3}", "expected_time: 1h")
+    second = job_file("second", "run: sleep 60", "resources: {accelerators: 2}")
+    ids = [verbs("submit", path).out.strip() for path in (first, second)]
+    with service.client() as client:
+        reaches(client, ids[0], "RUNNING")
+    header, *rows = verbs("list").table
+    found = {row[0]: dict(zip(header, row, strict=True)) for row in rows}
+    assert [found[one]["gpus"] for one in ids] == ["3/3", "0/2"]
+    assert found[ids[0]]["user"] == "ada"
+    assert found[ids[0]]["ends"] != "-"
+    assert found[ids[1]]["state"] == "PENDING"
+    assert "GPUs" in found[ids[1]]["why"]
+    as_json = {one["id"]: one for one in verbs("list", "--json").json["jobs"]}
+    assert as_json[ids[1]]["reason"] in ("NO_FREE_GPUS", "NOT_CONSIDERED")
+    assert as_json[ids[0]]["left_s"] == pytest.approx(3600, abs=30)
+
+
+def test_a_job_is_held_released_scaled_requeued_and_cancelled(
+    verbs: Stretto, service: OwnService, job_file: JobFile
+) -> None:
+    path = job_file("much", "run: sleep 60", "elastic: {min: 1, max: 2}")
+    job = verbs("submit", path).out.strip()
+    with service.client() as client:
+        reaches(client, job, "RUNNING")
+        assert verbs("scale", job, "--min", 1, "--max", 3, "--json").json["gpus_max"] == 3
+        assert verbs("requeue", job).status == 0
+        assert verbs("hold", job, "--json").json["reason"] == "HELD"
+        reaches(client, job, "SUSPENDED")
+        assert "held until it is released" in verbs("describe", job).out
+        verbs("release", job)
+        reaches(client, job, "RUNNING")
+        verbs("cancel", job)
+        assert client.wait(job)["state"] == "CANCELLED"
+    again = verbs("cancel", job)
+    assert (again.status, again.err.count("\n")) == (2, 1)
+    assert "CANCELLED" in again.err
+
+
+def test_logs_are_followed_to_the_end_of_the_job(verbs: Stretto) -> None:
+    job = verbs("submit", "--", "sh", "-c", "echo one; sleep 0.3; echo two").out.strip()
+    assert verbs("logs", "-f", job).out == "one\ntwo\n"
+    assert verbs("logs", job, "--json").json["text"] == "one\ntwo\n"
+
+
+def test_logs_of_every_attempt_can_be_read(verbs: Stretto, service: OwnService, job_file: JobFile) -> None:
+    run = "run: echo attempt $STRETTO_RESTARTS; [ $STRETTO_RESTARTS = 1 ] || sleep 60"
+    job = verbs("submit", job_file("twice", run)).out.strip()
+    with service.client() as client:
+        reaches(client, job, "RUNNING")
+        until(lambda: "".join(client.log(job)))
+        following = client.log(job, follow=True)
+        first = next(following)
+        verbs("requeue", job)
+        assert "".join([first, *following]) == "attempt 0\nattempt 1\n"
+    assert verbs("logs", job, "--attempt", 1).out == "attempt 0\n"
+    assert verbs("logs", job).out == "attempt 1\n"
+
+
+def test_events_tell_the_life_of_a_job(verbs: Stretto) -> None:
+    job = verbs("submit", "--wait", "--", "true").out.strip()
+    kinds = [line.split("\t")[2] for line in verbs("events", job).out.splitlines()]
+    assert (kinds[0], kinds[-1]) == ("Submitted", "Ended")
+    assert "WorkersRan" in kinds
+    everything = verbs("events", "--json").out.splitlines()
+    assert len(everything) > len(kinds)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        pytest.param("describe 999", "999", id="an unknown job"),
+        pytest.param("logs a/b", "a/b", id="a path instead of a job"),
+        pytest.param("submit absent.yaml", "absent.yaml", id="a file that is not there"),
+        pytest.param("submit", "--interactive", id="nothing to submit"),
+        pytest.param("usage --by team", "team", id="an unknown column"),
+        pytest.param("whatif --add a100", "a100:8x2", id="nodes without GPUs"),
+        pytest.param("whatif --policy sai", "sai", id="an unknown policy"),
+        pytest.param(
+            "whatif --policy evil.py:Evil", "evil.py", id="a policy that would be code in the service"
+        ),
+        pytest.param("token create x --role king", "king", id="an unknown role"),
+        pytest.param("list --url nowhere", "nowhere", id="no address"),
+    ],
+)
+def test_wrong_words_are_one_line_and_status_2(words: str, said: str, verbs: Stretto) -> None:
+    ran = verbs(*words.split())
+    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert said in ran.err
+
+
+def test_no_service_is_one_line_and_status_1(verbs: Stretto) -> None:
+    ran = verbs("list", "--url", "http://127.0.0.1:9")
+    assert (ran.status, ran.err.count("\n")) == (1, 1)
+    assert "http://127.0.0.1:9" in ran.err

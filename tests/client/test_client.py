@@ -1,0 +1,107 @@
+"""What the client makes of answers, and of a service that goes away, without one."""
+
+import json
+from collections.abc import Callable, Iterator
+
+import httpx
+import pytest
+
+from stretto.client import Client, Refused, ServiceError
+from stretto.client import client as module
+from stretto.model import InputError
+
+Answer = Callable[[httpx.Request], httpx.Response]
+
+
+@pytest.fixture
+def client_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Answer], Client]]:
+    """A client whose service is a function; it waits for nobody."""
+    monkeypatch.setattr(module.time, "sleep", lambda seconds: None)
+    made: list[Client] = []
+
+    def make(answer: Answer) -> Client:
+        client = Client("http://service")
+        client.http.close()
+        client.http = httpx.Client(base_url="http://service", transport=httpx.MockTransport(answer))
+        made.append(client)
+        return client
+
+    yield make
+    for one in made:
+        one.http.close()
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        pytest.param(422, InputError, id="wrong input"),
+        pytest.param(404, InputError, id="no such thing"),
+        pytest.param(409, InputError, id="too late"),
+        pytest.param(401, Refused, id="no token"),
+        pytest.param(403, Refused, id="a lesser role"),
+        pytest.param(503, ServiceError, id="a service that cannot"),
+    ],
+)
+def test_a_problem_becomes_an_error_with_its_detail(
+    status: int, kind: type[Exception], client_of: Callable[[Answer], Client]
+) -> None:
+    client = client_of(lambda request: httpx.Response(status, json={"detail": "gpus must be >= 1"}))
+    with pytest.raises(kind, match="gpus must be >= 1"):
+        client.describe("1")
+
+
+def test_a_name_cannot_leave_its_place_in_the_path() -> None:
+    with Client("http://service") as client, pytest.raises(InputError, match=r"\.\./tokens"):
+        client.describe("../tokens")
+
+
+def test_jobs_come_page_after_page(client_of: Callable[[Answer], Client]) -> None:
+    pages = {"": (["1", "2"], "2"), "2": (["3"], None)}
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        ids, after = pages[request.url.params["after"]]
+        return httpx.Response(200, json={"jobs": [{"id": one} for one in ids], "next": after})
+
+    assert [one["id"] for one in client_of(answer).jobs()] == ["1", "2", "3"]
+
+
+def test_who_waits_waits_also_for_the_service(client_of: Callable[[Answer], Client]) -> None:
+    asked = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        if len(asked) < 4:
+            raise httpx.ConnectError("refused")
+        return httpx.Response(200, json={"id": "1", "ended_s": 5.0})
+
+    assert client_of(answer).wait("1")["ended_s"] == 5.0
+    assert len(asked) == 4
+
+
+def test_a_broken_stream_of_events_goes_on_where_it_was(client_of: Callable[[Answer], Client]) -> None:
+    def text(*numbers: int) -> bytes:
+        return "".join(
+            f"id: {one}\nevent: Held\ndata: {json.dumps({'kind': 'Held'})}\n\n" for one in numbers
+        ).encode()
+
+    def broken() -> Iterator[bytes]:
+        yield text(1, 2)
+        raise httpx.ReadError("gone")
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.params["after"] == "0":
+            return httpx.Response(200, content=broken())
+        assert request.url.params["after"] == "2"
+        return httpx.Response(200, content=text(3))
+
+    assert [one["seq"] for one in client_of(answer).events("7", follow=True)] == [1, 2, 3]
+
+
+def test_url_and_token_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STRETTO_URL", "http://there:1")
+    monkeypatch.setenv("STRETTO_TOKEN", "stretto_x")
+    with Client() as client:
+        assert client.url == "http://there:1"
+        assert client.http.headers["authorization"] == "Bearer stretto_x"
+    with pytest.raises(InputError, match="nowhere"):
+        Client("nowhere")
