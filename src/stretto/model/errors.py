@@ -3,7 +3,11 @@
 StrettoError
 ├── InputError      what a person gave us is wrong; one line, exit status 2
 ├── BadPlan         a plan breaks a promise: a GPU given twice, a job outside its range
-└── NotDeclared     a policy read a column of a view that it did not declare
+├── NotDeclared     a policy read a column of a view that it did not declare
+├── RunFailed       one simulation of a comparison failed (experiments)
+├── ServiceError    a service did not answer, or did not do what was asked (client)
+├── StoreError      the log cannot be reached, read or written (live.store)
+└── BackendUnreachable, StartRefused, NoSuchWorker    what a node answers, or does not (live.backends)
 """
 
 
