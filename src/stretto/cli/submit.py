@@ -41,18 +41,22 @@ def submit(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say where, when and at what size it would start.")
     ] = False,
+    workdir: Annotated[
+        str, typer.Option(help="Where it runs, if its file does not say; else where you are.")
+    ] = "",
     key: Annotated[str, typer.Option(help="The same key submits once, however often it is tried.")] = "",
     url: Url = "",
     token: Token = "",
     as_json: options.Json = False,
 ) -> None:
     """Submit a job."""
-    wanted = submission(job or [], gpus, interactive)
+    workdir = str(Path(workdir or Path.cwd()).absolute())
+    wanted = submission(job or [], gpus, interactive, workdir)
     with service(url, token) as client:
         if dry_run:
-            _show_dry_run(client.dry_run(wanted), as_json)
+            _show_dry_run(client.dry_run(wanted, workdir), as_json)
             return
-        found = client.submit(wanted, key)
+        found = client.submit(wanted, key, workdir)
         for warning in found.get("warnings", ()):
             say(f"ignored {warning}")
         if interactive and not as_json and not job:
@@ -92,31 +96,29 @@ def leave_with(job: dict[str, Any]) -> None:
         raise typer.Exit(job["status"] or FAILED)
 
 
-def submission(job: list[str], gpus: int, interactive: bool) -> Path | str:
+def submission(job: list[str], gpus: int, interactive: bool, workdir: str) -> Path | str:
     """What is to be submitted: a job file, or the text of one for a command or a session."""
     if interactive:
-        return _interactive(job, gpus)
+        return _interactive(job, gpus, workdir)
     if not job:
         raise InputError("expected a job file, -- and a command, or --interactive")
     if len(job) == 1 and (Path(job[0]).is_file() or job[0].endswith((".yaml", ".yml", ".sh", ".sbatch"))):
         return Path(job[0])  # which says, where it is not there, that it is not
-    return _text(job, Path(job[0]).name, {"resources": {"accelerators": gpus}})
+    return _text(job, Path(job[0]).name, workdir, {"resources": {"accelerators": gpus}})
 
 
-def _interactive(command: list[str], gpus: int) -> str:
+def _interactive(command: list[str], gpus: int, workdir: str) -> str:
     """One process with all the GPUs: a shell to attach to, or what was given."""
     words = command or [sys.executable, "-m", "stretto.live.terminal"]
     name = Path(command[0]).name if command else "shell"
     resources = {"accelerators": gpus, "gpus_per_worker": gpus}
-    return _text(words, name, {"kind": "interactive", "preemptible": False, "resources": resources})
+    return _text(words, name, workdir, {"kind": "interactive", "preemptible": False, "resources": resources})
 
 
-def _text(command: list[str], name: str, more: dict[str, Any]) -> str:
+def _text(command: list[str], name: str, workdir: str, more: dict[str, Any]) -> str:
     plain = "".join(one for one in name if one.isascii() and (one.isalnum() or one in "._-"))[:63]
     run = shlex.join(command)
-    return json.dumps(
-        {"name": plain.lstrip("._-") or "command", "run": run, "workdir": str(Path.cwd()), **more}
-    )
+    return json.dumps({"name": plain.lstrip("._-") or "command", "run": run, "workdir": workdir, **more})
 
 
 def _session(client: "Client", found: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import httpx
 
+from stretto.client.here import run_in
 from stretto.model.errors import InputError, StrettoError
 
 USUAL_URL = "http://127.0.0.1:8700"
@@ -52,13 +53,13 @@ class Client:
     ) -> None:
         self.http.close()
 
-    def submit(self, job: Path | str, key: str = "") -> dict[str, Any]:
+    def submit(self, job: Path | str, key: str = "", workdir: str = "") -> dict[str, Any]:
         """Submit a job file (a Path) or the text of one; the job as the service shows it.
 
-        key: of idempotency; the same key gives the same job again.
+        key: of idempotency; the same key gives the same job again. workdir: where a job runs whose file does
+        not say it; "": where the service thinks best.
         """
-        where = str(job) if isinstance(job, Path) else "job file"
-        text = _text(job) if isinstance(job, Path) else job
+        text, where = _text(job, workdir)
         headers = {"idempotency-key": key} if key else {}
         return self.ask("POST", "/api/v1/jobs", json={"text": text, "name": where}, headers=headers)
 
@@ -170,9 +171,9 @@ class Client:
         """Why a job waits, who holds what it waits for, and what would start it."""
         return self.ask("GET", f"/api/v1/jobs/{_name(job)}/explain")
 
-    def dry_run(self, job: Path | str) -> dict[str, Any]:
+    def dry_run(self, job: Path | str, workdir: str = "") -> dict[str, Any]:
         """Where, when and at what size a job would start; nothing is submitted."""
-        text, where = (_text(job), str(job)) if isinstance(job, Path) else (job, "job file")
+        text, where = _text(job, workdir)
         return self.ask("POST", "/api/v1/jobs/dry-run", json={"text": text, "name": where})
 
     def whatif(self, **asks: Any) -> dict[str, Any]:
@@ -269,11 +270,16 @@ def _name(given: str) -> str:
     return given
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as wrong:
-        raise InputError(f"{path}: cannot be read: {wrong}") from None
+def _text(job: Path | str, workdir: str) -> tuple[str, str]:
+    """The text of a job file, and what messages call it."""
+    text, where = job, "job file"
+    if isinstance(job, Path):
+        where = str(job)
+        try:
+            text = job.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as wrong:
+            raise InputError(f"{job}: cannot be read: {wrong}") from None
+    return run_in(str(text), workdir) if workdir else str(text), where
 
 
 def _user() -> str:
