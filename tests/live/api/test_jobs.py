@@ -8,6 +8,7 @@ from tests.live.api.rig import NOWHERE, SMALL, a_rig, play
 
 from stretto.live.api import shapes
 from stretto.live.events import Submitted
+from stretto.live.jobfile import JobSpec
 
 
 def test_a_job_is_submitted_described_and_ends(tmp_path: Path) -> None:
@@ -83,7 +84,7 @@ def test_whoever_asks_may_be_cancelled_and_the_job_is_kept_with_its_key(tmp_path
 def test_2500_jobs_are_listed_once_each_by_pages_while_more_come_and_go(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_rig(tmp_path, decides=False) as rig, rig.client("ada") as ada:
-            spec = Submitted("", _spec(), "ada")
+            spec = Submitted("", JobSpec("true").to_json(), "ada")
             await rig.service.record(*(Submitted(str(n), spec.spec, "ada") for n in range(1, 2501)))
             await rig.service.record(*(Submitted(f"b{n}", spec.spec, "bob") for n in range(100)))
             found: list[str] = []
@@ -101,12 +102,6 @@ def test_2500_jobs_are_listed_once_each_by_pages_while_more_come_and_go(tmp_path
             assert pages == 9
 
     play(story)
-
-
-def _spec() -> dict[str, object]:
-    from stretto.live.jobfile import JobSpec
-
-    return JobSpec("true").to_json()
 
 
 def test_filters_choose_by_state_user_and_queue(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from fastapi import FastAPI
 
 from stretto import __version__
 from stretto.live.api import channel, cluster, foresight, health, jobs, logs, problems, streams, tokens
+from stretto.live.api.answers import Json
 from stretto.live.api.audit import Audit
 from stretto.live.api.document import describe
 from stretto.live.api.feed import Feed
@@ -29,6 +30,7 @@ def app_of(service: Service, limits: Limits | None = None) -> FastAPI:
         redoc_url=None,
         openapi_url="/api/v1/openapi.json",
         redirect_slashes=False,
+        default_response_class=Json,
         generate_unique_id_function=lambda route: f"{route.tags[0]}_{route.name}",
     )
     app.state.service = service
