@@ -63,7 +63,7 @@ def run(env: dict[str, str], width: int, groups: int, to: Path, is_profiled: boo
     from torch.utils.data import DataLoader, TensorDataset
 
     import stretto.sdk
-    from stretto.sdk.sampler import order_of, passes_from
+    from stretto.sdk.sampler import Passes, order_of, steps_from
 
     torch.set_num_threads(1)
 
@@ -97,8 +97,8 @@ def run(env: dict[str, str], width: int, groups: int, to: Path, is_profiled: boo
     optimizer = optimizer_of(bare)
 
     def plain_epoch(epoch: int) -> None:
-        batches = passes_from(0, order_of(epoch, len(data), 0), BATCH, 1, job.rank, job.world_size)
-        for x, y in DataLoader(data, batch_sampler=batches):
+        steps = steps_from(0, order_of(epoch, len(data), 0), BATCH, 1, job.rank, job.world_size)
+        for x, y in DataLoader(data, batch_sampler=Passes(steps)):
             functional.cross_entropy(plain(x), y).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stretto.sdk.sampler import order_of, passes_from, step_at, steps_from
+from stretto.sdk.sampler import Passes, order_of, step_at, steps_from
 
 SIZES = st.tuples(st.integers(1, 7), st.integers(1, 40), st.integers(1, 4))  # world, total, accumulation
 
@@ -46,7 +46,7 @@ def test_what_the_loader_is_asked_for_is_what_the_steps_say(
     world, total, accumulation = sizes
     plan = (order_of(0, samples, 0), total, accumulation, rank % world, world)
     passes = [each.indices.tolist() for step in steps_from(0, *plan) for each in step.passes]
-    assert list(passes_from(0, *plan)) == passes
+    assert list(Passes(steps_from(0, *plan))) == passes
 
 
 @given(sizes=SIZES, samples=st.integers(1, 60))

@@ -1,9 +1,11 @@
 """The elastic job: a plain training loop, whatever happens to the workers."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from itertools import tee
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,11 +21,13 @@ from stretto.sdk.learning_rate import Rule, fixed
 from stretto.sdk.preemption import Preemption
 from stretto.sdk.replica import Replica
 from stretto.sdk.reporting import Reporter
-from stretto.sdk.sampler import Pass, Step, order_of, passes_from, steps_from
+from stretto.sdk.sampler import Pass, Passes, Step, order_of, steps_from
 from stretto.sdk.saving import Checkpoints
 from stretto.sdk.speed import Setting, Speed
 from stretto.sdk.training import Training
-from stretto.sdk.world import Switch, World, rescued
+from stretto.sdk.world import Rescue, Switch, World
+
+AS_IS = nullcontext()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +47,7 @@ class Settings:
     checkpoint_s: float = 600.0
 
 
-@dataclass(frozen=True, slots=True)
-class Out:
+class Out(NamedTuple):
     """A pass that the script is at."""
 
     step: Step
@@ -83,6 +86,7 @@ class ElasticJob:
         self._world = World(environment, training, self.model, self._preemption, channel, settings.timeout_s)
         self._world.join(self._checkpoints)
         self._is_before_meeting = not self._world.is_newcomer  # all ranks meet before their next epoch
+        self._guard = Rescue(self._world, self._checkpoints, self._preemption)
         self.model.guard = self._guard
         self._settle()
 
@@ -104,7 +108,7 @@ class ElasticJob:
         """What this rank takes of the rest of the epoch, pass by pass; switches happen between steps."""
         if self._is_before_meeting:
             self._is_before_meeting = False
-            with self._guard():
+            with self._guard:
                 self._act_on(self._world.beats.now(self._signals()))
         progress = self._training.progress
         order = order_of(progress.epoch, progress.dataset_samples, progress.seed, self._settings.shuffle)
@@ -119,7 +123,7 @@ class ElasticJob:
             raise RuntimeError("backward() must be called once for each batch of batches()")
         scaler = self._settings.scaler
         weighted = loss if out.own.weight == 1.0 else loss * out.own.weight
-        with self._guard():
+        with self._guard:
             (weighted if scaler is None else scaler.scale(weighted)).backward()
             self.model.end_pass()
             if self._gauge.is_measured:
@@ -142,16 +146,12 @@ class ElasticJob:
             torch.nn.utils.clip_grad_norm_(self._training.model.parameters(), self._settings.max_grad_norm)
         factor, gain = self._lr_factor, self._gain
         with self._training.changing:
-            rates = [each["lr"] for each in optimizer.param_groups]
-            for each in optimizer.param_groups:
-                each["lr"] = each["lr"] * factor  # for this step only: schedulers see their own
-            if scaler is None:
-                optimizer.step()
-            else:
-                scaler.step(optimizer)
-                scaler.update()
-            for each, rate in zip(optimizer.param_groups, rates, strict=True):
-                each["lr"] = rate
+            with scaled_rates(optimizer, factor) if factor != 1.0 else AS_IS:
+                if scaler is None:
+                    optimizer.step()
+                else:
+                    scaler.step(optimizer)
+                    scaler.update()
             progress.count_step(out.step.samples, gain * out.step.samples / self.batch.total)
         optimizer.zero_grad(set_to_none=True)
         self._out = None
@@ -172,7 +172,7 @@ class ElasticJob:
         and the process ends with status 143. Inside of `batches` it does nothing: steps answer there.
         """
         if self._is_before_meeting and self._world.is_anyone_leaving():
-            with self._guard():
+            with self._guard:
                 self._act_on(self._world.beats.now(Signals(leave=1.0)))
 
     # What a script may want to know
@@ -234,9 +234,10 @@ class ElasticJob:
         taken = self._training.progress.taken
         plan = (order, self.batch.total, self.batch.accumulation, self.rank, self.world_size)
         options = {"generator": self._loader_generator(), **self._settings.loader}
-        loader = iter(DataLoader(self._data, batch_sampler=passes_from(taken, *plan), **options))
+        steps, ahead = tee(steps_from(taken, *plan))  # the loader is ahead of the training
+        loader = iter(DataLoader(self._data, batch_sampler=Passes(ahead), **options))
         self._gauge.start_window()
-        for step in steps_from(taken, *plan):
+        for step in steps:
             self._gauge.begin_step(step, self.batch.total)
             for place, own in enumerate(step.passes):
                 batch = next(loader)
@@ -248,7 +249,7 @@ class ElasticJob:
                     raise RuntimeError("each batch must go through backward(), got one that did not")
             if self._out is not None:
                 raise RuntimeError("step() must follow backward(), got the next batch without it")
-            with self._guard():
+            with self._guard:
                 if self._after_step():
                     return
 
@@ -321,16 +322,13 @@ class ElasticJob:
             self._training.progress, self._speed, self.batch, self._settings.bounds, self._epochs
         )
 
-    def _guard(self) -> Any:
-        return rescued(self._world, self._checkpoints, self._preemption)
-
     def _save_alone(self) -> None:
         if self.rank == 0:
             self._checkpoints.save_alone()
 
     def _finish(self) -> None:
         """The training is over on all ranks."""
-        with self._guard():
+        with self._guard:
             agreed = self._world.beats.now(self._signals())
             if agreed.leave:
                 self._world.leave(self._checkpoints)
@@ -338,3 +336,14 @@ class ElasticJob:
             self._world.part("end", wait=True)
         self._world.close("over")
         self._is_before_meeting = False
+
+
+@contextmanager
+def scaled_rates(optimizer: torch.optim.Optimizer, factor: float) -> Iterator[None]:
+    """Learning rates times `factor`, for one step only: schedulers see their own."""
+    rates = [each["lr"] for each in optimizer.param_groups]
+    for each in optimizer.param_groups:
+        each["lr"] = each["lr"] * factor
+    yield
+    for each, rate in zip(optimizer.param_groups, rates, strict=True):
+        each["lr"] = rate

@@ -1,6 +1,5 @@
 """The model as the training sees it: one object, whatever group is around it."""
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
@@ -20,7 +19,7 @@ class Replica(nn.Module):
         super().__init__()
         self.module = module
         self._options = options
-        self.guard: Callable[[], AbstractContextManager[None]] = nullcontext  # around collective calls
+        self.guard: AbstractContextManager[None] = nullcontext()  # around collective calls
         self._forget_group()
 
     def _forget_group(self) -> None:
@@ -58,7 +57,7 @@ class Replica(nn.Module):
         """What the model gives."""
         ddp = self._wrapped() if self.is_training_pass else None
         if ddp is not None:
-            with self.guard():
+            with self.guard:
                 return ddp(*args, **kwargs)
         return self.module(*args, **kwargs)
 

@@ -5,7 +5,7 @@ one number; whoever trains, and with whatever batch, the next step takes what fo
 changes nothing but how the rest is divided.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -68,19 +68,11 @@ def steps_from(
 
 
 @dataclass(frozen=True, slots=True)
-class passes_from:  # noqa: N801 - used as a function; a DataLoader wants to iterate by itself
-    """The indices of all passes of `steps_from`, as a batch sampler of a DataLoader."""
+class Passes:
+    """The indices of all passes of steps, in order, as a batch sampler of a DataLoader."""
 
-    taken: int
-    order: NDArray[np.int64]
-    total: int
-    accumulation: int
-    rank: int
-    world: int
+    steps: Iterable[Step]
 
     def __iter__(self) -> Iterator[list[int]]:
         """One list for each pass."""
-        plan = (self.order, self.total, self.accumulation, self.rank, self.world)
-        for step in steps_from(self.taken, *plan):
-            for own in step.passes:
-                yield own.indices.tolist()
+        return (own.indices.tolist() for step in self.steps for own in step.passes)

@@ -1,10 +1,10 @@
 """The group that this worker trains in: coming in, agreeing, switching, going."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from types import TracebackType
 
 import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
@@ -199,18 +199,27 @@ class World:
         raise SystemExit(STATUS)
 
 
-@contextmanager
-def rescued(world: World, checkpoints: Checkpoints, preemption: Preemption) -> Iterator[None]:
+class Rescue:
     """Where a peer is gone, the last step that ended is saved by rank 0 before the error goes on.
 
-    Parameters are the same on all ranks after each step, so that one survivor is enough.
+    Parameters are the same on all ranks after each step, so that one survivor is enough. One object is
+    entered again and again, since every step does so several times.
     """
-    try:
-        yield
-    except Exception:
-        if world.here.rank == 0 and world.here.world > 1:
+
+    def __init__(self, world: World, checkpoints: Checkpoints, preemption: Preemption) -> None:
+        self._world, self._checkpoints, self._preemption = world, checkpoints, preemption
+
+    def __enter__(self) -> None:
+        """Nothing to do."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Save, if it was an error."""
+        if not isinstance(error, Exception):
+            return
+        if self._world.here.rank == 0 and self._world.here.world > 1:
             with suppress(Exception):  # the first error is the one to show
-                checkpoints.save_alone()
-        if preemption.is_asked:
+                self._checkpoints.save_alone()
+        if self._preemption.is_asked:
             raise SystemExit(STATUS) from None
-        raise
