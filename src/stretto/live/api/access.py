@@ -115,13 +115,13 @@ def _from_loopback(scope: Any, headers: Headers) -> bool:
         return False
 
 
-def service_of(request: Request) -> Service:
-    """The service that the application serves."""
+async def service_of(request: Request) -> Service:
+    """The service that the application serves. (What is not a coroutine, FastAPI gives to a thread.)"""
     service: Service = request.app.state.service
     return service
 
 
-def caller_of(request: Request) -> Caller:
+async def caller_of(request: Request) -> Caller:
     """Who asks, as was found out at the door."""
     caller: Caller = request.state.caller
     return caller

@@ -13,7 +13,11 @@ from stretto.live.records import JobRecord, Worker
 from stretto.live.reports import checked_report
 from stretto.live.service import Service
 
-router = APIRouter(prefix="/api/v1/worker", tags=["worker"])
+router = APIRouter(
+    prefix="/api/v1/worker",
+    tags=["worker"],
+    responses={410: {"description": "The job wants no such worker any more: it is to end"}},
+)
 
 LONGEST_WAIT_S = 55.0  # of a long poll; chosen: proxies give up after a minute
 Name = Annotated[str, Field(max_length=200)]
@@ -61,7 +65,11 @@ def _worker(service: Service, request: Request, name: str) -> tuple[JobRecord, W
     return record, worker
 
 
-@router.get("/generation", response_model=None)
+@router.get(
+    "/generation",
+    response_model=dict[str, Any],
+    responses={204: {"description": "Nothing new so far: ask again"}},
+)
 async def generation(
     request: Request,
     worker: Annotated[str, Query(max_length=200)],
@@ -125,7 +133,11 @@ async def ready(said: Said, request: Request, service: Asked) -> None:
     await service.record(WorkerReady(record.id, worker.id))
 
 
-@router.post("/store", status_code=HTTPStatus.NO_CONTENT)
+@router.post(
+    "/store",
+    status_code=HTTPStatus.NO_CONTENT,
+    responses={409: {"description": "The generation has another rank 0"}},
+)
 async def opened(said: SaidStore, request: Request, service: Asked) -> None:
     """Rank 0 of a generation has opened its store."""
     record, worker = _worker(service, request, said.worker)
