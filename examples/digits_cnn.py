@@ -63,7 +63,7 @@ def main() -> int:
         model.train()
         job.report(accuracy=accuracy)
         if job.rank == 0:
-            print(f"epoch {epoch + 1}: {job.world_size} workers, accuracy {accuracy:.4f}", flush=True)
+            print(f"epoch {epoch + 1} on {job.world_size}: accuracy {accuracy:.4f}", flush=True)
     return int(accuracy < options.target)
 
 

@@ -44,9 +44,7 @@ def main() -> None:
     with torch.no_grad():
         accuracy = float((model.module(x[:360]).argmax(1) == y[:360]).float().mean())
     if dist.get_rank() == 0:
-        print(
-            f"{dist.get_world_size()} workers, {options.epochs} epochs, accuracy {accuracy:.4f}", flush=True
-        )
+        print(f"on {dist.get_world_size()}: {options.epochs} epochs, accuracy {accuracy:.4f}", flush=True)
     dist.destroy_process_group()
 
 

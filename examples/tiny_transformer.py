@@ -96,9 +96,7 @@ def main() -> int:
         model.train()
         job.report(bits=bits)
         if job.rank == 0:
-            print(
-                f"epoch {epoch + 1}: {job.world_size} workers, {bits:.3f} bits for each character", flush=True
-            )
+            print(f"epoch {epoch + 1} on {job.world_size}: {bits:.3f} bits for each character", flush=True)
     return int(bits > options.target)
 
 
