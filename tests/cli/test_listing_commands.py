@@ -120,18 +120,17 @@ def test_every_command_has_its_section_in_the_documentation(stretto: Stretto) ->
     assert commands == {line.removeprefix("## ") for line in page.splitlines() if line.startswith("## ")}
 
 
+def every_command(stretto: Stretto, *group: str) -> list[tuple[str, ...]]:
+    """The words of all commands, those in groups included."""
+    listed = stretto(*group, "--help").out.partition("Commands:\n")[2].splitlines()
+    names = [line.split()[0] for line in listed if line.startswith("  ") and not line.startswith("   ")]
+    deeper = [every_command(stretto, *group, name) for name in names]
+    return [words for found in deeper for words in found] if names else [group]
+
+
 def test_every_option_in_the_documentation_exists(stretto: Stretto) -> None:
     page = (Path(__file__).parents[2] / "docs" / "commands.md").read_text(encoding="utf-8")
-    plain = ["simulate", "compare", "reproduce", "policies"]
-    grouped = [
-        "clusters list",
-        "traces list",
-        "traces synth",
-        "traces convert",
-        "bench solver",
-        "bench decide",
-    ]
-    helps = [stretto(*words.split(), "--help").out for words in [*plain, *grouped]]
+    helps = [stretto(*words, "--help").out for words in [(), *every_command(stretto)]]
     known = set(re.findall(r"--[a-z-]+", " ".join(helps)))
     assert set(re.findall(r"--[a-z]+(?:-[a-z]+)*", page)) - known == set()
 

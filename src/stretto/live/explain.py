@@ -81,6 +81,7 @@ def explained(question: Question) -> dict[str, Any]:
         outlook = _outlook(question, waits, began + DRAWS_S)
     when = None if outlook is None else (outlook.start if waits else outlook.end)(question.job)
     foreseen_s = max((draw.reached_s for draw in outlook.draws), default=nan) if outlook else nan
+    members = question.fork.members
     found = {
         "id": shown["id"],
         "name": shown["name"],
@@ -92,6 +93,7 @@ def explained(question: Question) -> dict[str, Any]:
         "gpus": shown["gpus"],
         "gpu_type": shown["gpu_type"],
         "nodes": shown["nodes"],
+        "basis": next((one.remaining.basis.value for one in members if one.job.id == question.job), ""),
         "start" if waits else "end": None if when is None else span_json(when, question.unix_s),
         "foreseen": None if foreseen_s != foreseen_s else round(foreseen_s + question.unix_s, 3),
         "draws": 0 if outlook is None else len(outlook.draws),

@@ -55,6 +55,8 @@ def headline(found: Mapping[str, Any], when: str) -> str:
         return f"it has ended: {found['state']}" + (f", {why}" if why else "")
     if found["gpus"]:
         runs = f"it holds {gpus_of(found['gpus'], found['gpu_type'])}"
+        if found["basis"] == "assumed":
+            return f"{runs}; nobody has said how long it takes"
         return f"{runs}, ends {when}" if when else runs
     said = reason_in_words(found["reason"], found["evidence"])
     if found["never"]:
