@@ -43,6 +43,7 @@ DATABASE, KEY, CHECKPOINTS, WORKDIRS, AGENT = "stretto.db", "key", "checkpoints"
 FIRST_TOKEN = "admin-token"  # of whoever starts the first service of a log; only they can read it
 LEVELS = ("debug", "info", "warning", "error")
 LEAD_WAIT_S = 10.0  # for a service that is just ending; chosen
+WAITING_CONNECTIONS = 512
 FASTEST = 10_000.0  # pace of an emulated clock; chosen: a millisecond is ten seconds then
 
 
@@ -222,6 +223,7 @@ def _listen(host: str, port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
+        listening.listen(WAITING_CONNECTIONS)  # who comes before the first look at the cluster waits a moment
     except OSError as wrong:
         listening.close()
         raise InputError(f"--listen {host}:{port}: {wrong.strerror}") from None
