@@ -4,6 +4,5 @@ import os
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
-import torch._dynamo  # noqa: F401 - what the first optimiser imports: a second for each worker
-
 import tests.sdk.digits  # noqa: F401
+import torch._dynamo  # noqa: F401 - what the first optimiser imports: a second for each worker
