@@ -212,7 +212,7 @@ def _row_of(snapshot: Snapshot, job: str) -> int | None:
 
 def _outlook(question: Question, waits: bool, until: float) -> Outlook | None:
     """A few draws, each until the job has started, or ended."""
-    if question.decision_ms / 1e3 > DRAWS_S:
+    if question.decision_ms / 1e3 > DRAWS_S / 3:  # too few decisions fit to see anything
         return None
 
     def enough(world: SimulatedWorld, starts: Mapping[str, float]) -> bool:
@@ -274,7 +274,7 @@ def _prices(question: Question) -> list[dict[str, Any]]:
     pays = np.full(len(snapshot.cluster.types), nan)
     row = _row_of(snapshot, question.job)
     ask = getattr(policy, "pays", None)
-    if ask is not None and row is not None and question.decision_ms / 1e3 < HYPOTHESES_S:
+    if ask is not None and row is not None and question.decision_ms / 1e3 < 2 * HYPOTHESES_S:
         seen = snapshot.limited_to(policy.views)
         speeds = question.scheduler.estimator.estimate(seen, policy.configurations(snapshot.cluster))
         pays = ask(seen, speeds)[row]
