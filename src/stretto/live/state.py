@@ -63,8 +63,6 @@ class State:
     types: dict[str, GpuType] = field(default_factory=dict)  # what is known of types, whether or not seen
     nodes: list[NodeRecord] = field(default_factory=list)
     node_index: dict[str, int] = field(default_factory=dict)
-    cluster: Cluster | None = None  # None: no node has been seen
-    placement: Placement | None = None  # what jobs are wanted to hold
     jobs: dict[str, JobRecord] = field(default_factory=dict)  # every job, by id
     open: list[tuple[int, str]] = field(default_factory=list)  # jobs that have not ended, by number
     by_key: dict[str, str] = field(default_factory=dict)  # job by idempotency key, which starts with the user
@@ -79,9 +77,10 @@ class State:
     decisions: int = 0
     dropped: int = 0  # actions that were stale when they came to be folded
     touched: set[str] = field(default_factory=set)  # jobs that changed since somebody last took this
-    changed: dict[str, int] = field(
-        default_factory=dict
-    )  # job → the last event that did, latest last
+    changed: dict[str, int] = field(default_factory=dict)  # job → the last event that did, latest last
+    _cluster: Cluster | None = None
+    _placement: Placement | None = None
+    _nodes_changed: bool = False  # since the cluster was made
     timed: dict[str, None] = field(default_factory=dict)  # open jobs that may run only so long
 
     def apply(self, event: Event, seq: int, at_s: float) -> None:
@@ -96,6 +95,28 @@ class State:
             self.touch(record.id)
             if isinstance(event, happened.Reported) and record.spec.model and record.learned.points:
                 self.models[record.spec.model] = record.learned.points
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """The nodes as a cluster; None: no node has been seen."""
+        self._settle()
+        return self._cluster
+
+    @property
+    def placement(self) -> Placement | None:
+        """What jobs are wanted to hold."""
+        self._settle()
+        return self._placement
+
+    @placement.setter
+    def placement(self, placement: Placement) -> None:
+        self._placement = placement
+
+    def _settle(self) -> None:
+        """Nodes come by the thousand: what they make together is made when somebody wants to see it."""
+        if self._nodes_changed:
+            self._nodes_changed = False
+            self._rebuild_cluster()
 
     def open_jobs(self) -> list[JobRecord]:
         """Jobs that have not ended, by submission."""
@@ -139,9 +160,9 @@ class State:
             Node(NodeId(node.name), node.gpu_type, node.gpus, node.cpus, node.memory_gb)
             for node in self.nodes
         )
-        self.cluster = Cluster("live", types, nodes)
-        held = dict(self.placement.items()) if self.placement is not None else {}
-        self.placement = no_placement(self.cluster).changed(held)
+        self._cluster = Cluster("live", types, nodes)
+        held = dict(self._placement.items()) if self._placement is not None else {}
+        self._placement = no_placement(self._cluster).changed(held)
 
     def _capacity_changed(self) -> None:
         self.version += 1
@@ -159,8 +180,7 @@ def _types_seen(state: State, event: happened.TypesSeen, now_s: float) -> None:
         known = dict(one)
         known["aliases"] = tuple(known.get("aliases", ()))
         state.types[str(one["name"])] = GpuType(**known)
-    if state.nodes:
-        state._rebuild_cluster()
+    state._nodes_changed = bool(state.nodes)
 
 
 def _node_seen(state: State, event: happened.NodeSeen, now_s: float) -> None:
@@ -176,8 +196,8 @@ def _node_seen(state: State, event: happened.NodeSeen, now_s: float) -> None:
     # are not used, since indices of GPUs would mean two things.
     if (node.gpu_type, node.gpus) != (event.gpu_type, event.gpus):
         node.up, node.why = False, f"came back with {event.gpus} x {event.gpu_type}"
-    elif state.cluster is None or len(state.cluster.nodes) != len(state.nodes):
-        state._rebuild_cluster()
+    elif state._cluster is None or len(state._cluster.nodes) != len(state.nodes):
+        state._nodes_changed = True
     state._capacity_changed()
 
 

@@ -1,6 +1,7 @@
 """From what was asked for to what a scheduler decides over, on one cluster."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -122,13 +123,19 @@ def _names(spec: JobSpec, cluster: Cluster, kinds: tuple[int, ...]) -> tuple[str
 
 def _never(spec: JobSpec, fewest: int, cluster: Cluster, kind: int) -> str:
     """Why the job can never run on a type, with the cluster empty; "" where it can."""
-    name, each = cluster.type_names[kind], spec.resources.gpus_per_worker
+    each, resources = spec.resources.gpus_per_worker, spec.resources
+    cores = (resources.cpus or 0.0) / spec.gpus * each
+    memory = (resources.memory_gb or 0.0) / spec.gpus * each
+    return _never_fits(cluster, kind, fewest, each, cores, memory)
+
+
+@lru_cache(maxsize=1024)
+def _never_fits(cluster: Cluster, kind: int, fewest: int, each: int, cores: float, memory: float) -> str:
+    """The same, of workers of `each` GPUs with so many cores and GB; each submission asks."""
+    name = cluster.type_names[kind]
     nodes = [node for node, of in zip(cluster.nodes, cluster.kind.tolist(), strict=True) if of == kind]
     if each > max((node.gpus for node in nodes), default=0):
         return f"resources.gpus_per_worker={each}, but a node of {name} has {cluster.gpus_per_node[kind]}"
-    gpu_share = spec.gpus
-    cores = (spec.resources.cpus or 0.0) / gpu_share * each
-    memory = (spec.resources.memory_gb or 0.0) / gpu_share * each
     able = [
         node
         for node in nodes
