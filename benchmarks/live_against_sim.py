@@ -1,0 +1,153 @@
+"""The same trace on the service with an emulated cluster, and in the simulator: mean JCTs side by side.
+
+    python benchmarks/live_against_sim.py --cluster sia-homo-64 --trace "synthetic-sia:jobs=40" --pace 100
+
+Jobs are submitted over HTTP at their times, on the service's clock. Then the log is decided again, and
+differences are counted. Figures are printed as one JSON object.
+"""
+
+import argparse
+import json
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from stretto.client import Client
+from stretto.clusters import read_cluster
+from stretto.experiments.spec import RunSpec, parse_settings, set_up
+from stretto.live.backends.emulation.workload import job_file
+from stretto.live.replay import Replay
+from stretto.live.state import State
+from stretto.live.store import open_store
+from stretto.model import Cluster
+from stretto.sim.result import Result
+from stretto.sim.run import simulate
+from stretto.traces import Workload
+
+
+def submitted(client: Client, workload: Workload, cluster: Cluster, pace: float) -> dict[str, str]:
+    """Submit every job at its time; its id there by its id in the trace."""
+    first = job_file(workload.jobs[0], workload.truths[0], cluster)
+    probe = client.submit(first)  # tells what the service's clock says
+    client.change(probe["id"], "cancel")
+    began, began_s = time.monotonic(), probe["submitted_s"]
+    found = {}
+    for job, truth in zip(workload.jobs, workload.truths, strict=True):
+        wait = (job.submitted_s - began_s) / pace - (time.monotonic() - began)
+        if wait > 0:
+            time.sleep(wait)
+        found[str(job.id)] = client.submit(job_file(job, truth, cluster))["id"]
+    return found
+
+
+def lived(given: argparse.Namespace, workload: Workload, cluster: Cluster, folder: str) -> dict[str, Any]:
+    """Run the workload on the service: by job of the trace, when it was submitted, started and ended."""
+    words = [str(Path(sys.executable).with_name("stretto")), "serve", "--state", folder]
+    words += ["--listen", "127.0.0.1:0", "--backend", "emulated", "--cluster", given.cluster]
+    words += ["--pace", f"{given.pace:g}", "--policy", given.policy, "--insecure-loopback"]
+    words += ["--profiles", given.profiles] if given.profiles else []
+    words += [] if given.eager else ["--rounds-only"]
+    words += [word for one in given.set for word in ("--set", one)]
+    log = Path(folder).with_suffix(".said")
+    with log.open("w") as said:
+        service = subprocess.Popen(words, stdout=said, stderr=said)
+    try:
+        while not (found := re.search(r"http://[\w.:]+", log.read_text())):
+            if service.poll() is not None:
+                raise SystemExit(log.read_text())
+            time.sleep(0.05)
+        with Client(found.group()) as client:
+            names = submitted(client, workload, cluster, given.pace)
+            return {job: client.wait(name) for job, name in names.items()}
+    finally:
+        service.send_signal(signal.SIGTERM)
+        service.wait(30)
+
+
+def again(folder: str) -> dict[str, Any]:
+    """Decide the log again."""
+    replay = Replay(State())
+    with open_store(Path(folder, "stretto.db")) as store:
+        took_ms = [one.body["took_ms"] for one in store.read(kinds=["Decided"])]
+        for recorded in store.read():
+            replay.next(recorded)
+    replay.finish()
+    return {
+        "decisions": replay.decisions,
+        "differences": len(replay.differences),
+        "decision_ms": {"median": statistics.median(took_ms), "largest": max(took_ms)},
+    }
+
+
+def compared(live: dict[str, Any], result: Result, shift_s: float) -> dict[str, Any]:
+    """Figures of both; JCTs count from the submission on each one's own clock."""
+    jobs = result.requests.jobs
+    sim_s = {
+        str(job.id): float(end) - job.submitted_s for job, end in zip(jobs, result.completed_s, strict=True)
+    }
+    wait_s = {
+        str(job.id): float(at) - job.submitted_s for job, at in zip(jobs, result.first_start_s, strict=True)
+    }
+    live_s = {job: one["ended_s"] - one["submitted_s"] for job, one in live.items()}
+    late_s = [
+        one["submitted_s"] - shift_s - job.submitted_s for job, one in zip(jobs, live.values(), strict=True)
+    ]
+    mean = statistics.mean
+    return {
+        "jobs": len(jobs),
+        "mean_jct_s": {"live": mean(live_s.values()), "sim": mean(sim_s.values())},
+        "ratio": mean(live_s.values()) / mean(sim_s.values()),
+        "median ratio of a job": statistics.median(live_s[job] / sim_s[job] for job in sim_s),
+        "mean_wait_s": {
+            "live": mean(one["started_s"] - one["submitted_s"] for one in live.values()),
+            "sim": mean(wait_s.values()),
+        },
+        "gpu_h": {
+            "live": sum(one["gpu_s"] for one in live.values()) / 3600,
+            "sim": float(result.attained_gpu_s.sum()) / 3600,
+        },
+        "restarts_a_job": {
+            "live": mean(one["attempt"] - 1 for one in live.values()),
+            "sim": float(result.restarts.mean()),
+        },
+        "arrival_late_s": {"mean": mean(late_s), "largest": max(late_s)},
+        "states": sorted({one["state"] for one in live.values()}),
+    }
+
+
+def main() -> None:
+    """Simulate, live, decide again, compare."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--cluster", default="sia-homo-64")
+    parser.add_argument("--trace", default="synthetic-sia:jobs=40")
+    parser.add_argument("--profiles", default="")
+    parser.add_argument("--policy", default="sia")
+    parser.add_argument("--pace", type=float, default=100.0)
+    parser.add_argument("--eager", action="store_true", help="the service decides at arrivals and ends, too")
+    parser.add_argument("--set", action="append", default=[])
+    given = parser.parse_args()
+    given.set = ["sim.fidelity=paper", *given.set]
+    settings = parse_settings(given.set)
+    workload, setup = set_up(RunSpec(given.cluster, given.trace, given.policy, given.profiles, 0, settings))
+    # The service's clock is ahead before anybody can submit: everybody comes so many whole rounds later.
+    shift_s = 60.0 * round(10.0 * given.pace / 60.0 + 1)
+    later = replace(
+        workload, jobs=[replace(job, submitted_s=job.submitted_s + shift_s) for job in workload.jobs]
+    )
+    result = simulate(workload, setup)
+    with tempfile.TemporaryDirectory() as folder:
+        state = f"{folder}/state"
+        live = lived(given, later, read_cluster(given.cluster), state)
+        figures = {**compared(live, result, shift_s), "log": again(state)}
+    print(json.dumps({"given": vars(given), **figures}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,250 @@
+"""How the service bears many jobs and many GPUs: submissions a second, waiting times of requests, decisions.
+
+    python benchmarks/live_load.py --gpus 10000 --pending 10000 --policy fifo --pace 100 --hours 1
+
+A service with an emulated cluster is started in a process of its own, and its GPUs are filled; then as many
+jobs more are submitted as are to wait, and for so many hours of its clock each job that ends is replaced by a
+new one, while others list, describe and submit. Figures are printed as one JSON object.
+"""
+
+import argparse
+import asyncio
+import json
+import math
+import random
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stretto.live.store import open_store
+
+CONNECTIONS = 16
+SHORTEST_S, LONGEST_S = 600.0, 21_600.0  # of a job; logarithms are uniform in between
+MEAN_S = (LONGEST_S - SHORTEST_S) / math.log(LONGEST_S / SHORTEST_S)
+SIZES = (1, 1, 1, 2, 2, 4, 4, 8)  # GPUs of a job, drawn; 2.9 on average
+
+
+@dataclass
+class Connection:
+    """One connection that is kept, spoken to in as few instructions as will do: the client must not count."""
+
+    host: str
+    port: int
+    reader: asyncio.StreamReader | None = None
+    writer: asyncio.StreamWriter | None = None
+
+    async def ask(self, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
+        """(status, content)."""
+        if self.writer is None or self.reader is None:
+            self.reader, self.writer = await asyncio.open_connection(self.host, self.port)
+        content = b"" if body is None else json.dumps(body).encode()
+        head = (
+            f"{method} {path} HTTP/1.1\r\nhost: {self.host}:{self.port}\r\nx-stretto-user: load\r\n"
+            f"content-type: application/json\r\ncontent-length: {len(content)}\r\n\r\n"
+        )
+        self.writer.write(head.encode() + content)
+        answer = await self.reader.readuntil(b"\r\n\r\n")
+        length = re.search(rb"content-length: (\d+)", answer.lower())
+        return int(answer[9:12]), await self.reader.readexactly(int(length.group(1)) if length else 0)
+
+
+@dataclass
+class Load:
+    """A service under load, and what was seen of it."""
+
+    host: str
+    port: int
+    draw: random.Random
+    elastic: bool
+    took_s: dict[str, list[float]] = field(default_factory=dict)  # by kind of request
+    refused: int = 0
+
+    async def timed(self, kind: str, connection: Connection, method: str, path: str, body: Any = None) -> Any:
+        """The JSON of an answer; how long it took is kept."""
+        began = time.perf_counter()
+        status, content = await connection.ask(method, path, body)
+        self.took_s.setdefault(kind, []).append(time.perf_counter() - began)
+        if status >= 400:
+            self.refused += 1
+            return None
+        return json.loads(content) if content else None
+
+    def job(self) -> str:
+        """A job file: recorded jobs of ten minutes to six hours on one to eight GPUs."""
+        gpus = self.draw.choice(SIZES)
+        lasts_s = SHORTEST_S * (LONGEST_S / SHORTEST_S) ** self.draw.random()
+        said: dict[str, Any] = {
+            "name": "load",
+            "run": "python train.py --epochs 90",
+            "resources": {"accelerators": str(gpus)},
+            "expected_time": f"{lasts_s:.0f}s",
+        }
+        if self.elastic:
+            said["elastic"] = {"min": 1, "max": 2 * gpus}
+        return json.dumps(said)
+
+    async def submit(self, count: int, kind: str) -> float:
+        """Submit so many jobs over all connections; jobs a second."""
+        left = iter(range(count))
+        began = time.perf_counter()
+
+        async def one() -> None:
+            connection = Connection(self.host, self.port)
+            for _ in left:
+                await self.timed(kind, connection, "POST", "/api/v1/jobs", {"text": self.job()})
+
+        await asyncio.gather(*(one() for _ in range(CONNECTIONS)))
+        return count / (time.perf_counter() - began)
+
+    async def keep(self, per_s: float, until: float, process: int, rss_mb: list[float]) -> None:
+        """Until a time: replace what ends, and ask what people ask."""
+
+        async def people(kind: str, path: str, every_s: float) -> None:
+            connection = Connection(self.host, self.port)
+            while time.perf_counter() < until:
+                await self.timed(kind, connection, "GET", path)
+                await asyncio.sleep(every_s)
+
+        async def replace() -> None:
+            connection = Connection(self.host, self.port)
+            began, sent = time.perf_counter(), 0
+            while time.perf_counter() < until:
+                while sent < per_s * (time.perf_counter() - began):
+                    await self.timed(
+                        "submit, kept up", connection, "POST", "/api/v1/jobs", {"text": self.job()}
+                    )
+                    sent += 1
+                await asyncio.sleep(0.01)
+
+        async def watch() -> None:
+            while time.perf_counter() < until:
+                rss_mb.append(rss_of(process))
+                await asyncio.sleep(1.0)
+
+        await asyncio.gather(
+            replace(),
+            watch(),
+            people("describe", "/api/v1/jobs/1", 0.05),
+            people("list", "/api/v1/jobs?limit=50&everybody=true", 0.5),
+            people("nodes", "/api/v1/nodes", 1.0),
+            people("health", "/healthz", 0.05),
+        )
+
+
+def rss_of(process: int) -> float:
+    """Memory of a process, in MB."""
+    status = Path(f"/proc/{process}/status").read_text()
+    found = re.search(r"VmRSS:\s+(\d+) kB", status)
+    return int(found.group(1)) / 1024 if found else 0.0
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Median, 99th percentile and largest, in ms."""
+    if not values:
+        return {}
+    ordered = sorted(values)
+    return {
+        "n": len(values),
+        "p50_ms": round(1e3 * statistics.median(values), 1),
+        "p99_ms": round(1e3 * ordered[min(int(0.99 * len(ordered)), len(ordered) - 1)], 1),
+        "max_ms": round(1e3 * ordered[-1], 1),
+    }
+
+
+def decisions(store: str) -> dict[str, Any]:
+    """What the log says of decisions."""
+    took, actions, events = [], 0, 0
+    with open_store(store) as log:
+        events = log.last()
+        for one in log.read(kinds=["Decided"]):
+            took.append(one.body["took_ms"] / 1e3)
+            actions += len(one.body["actions"])
+    return {"decisions": len(took), **spread(took), "actions": actions, "events": events}
+
+
+async def measure(given: argparse.Namespace, url: str, process: int) -> dict[str, Any]:
+    """Fill, pile up, keep."""
+    host, _, port = url.removeprefix("http://").partition(":")
+    load = Load(host, int(port), random.Random(1), given.elastic)
+    filling = await load.submit(int(given.gpus / statistics.mean(SIZES)), "submit, filling")
+    filled_mb = rss_of(process)
+    piling = await load.submit(given.pending, "submit, piling up")
+    piled_mb = rss_of(process)
+    rss_mb: list[float] = []
+    wall_s = given.hours * 3600 / given.pace
+    load.took_s["submit"] = load.took_s.pop("submit, filling") + load.took_s.pop("submit, piling up")
+    ends_per_s = given.pace * given.gpus / statistics.mean(SIZES) / MEAN_S
+    await load.keep(ends_per_s, time.perf_counter() + wall_s, process, rss_mb)
+    return {
+        "submits_per_s": {"filling": round(filling), "piling up": round(piling)},
+        "requests": {kind: spread(values) for kind, values in load.took_s.items()},
+        "all requests": spread([one for values in load.took_s.values() for one in values]),
+        "refused": load.refused,
+        "memory_mb": {
+            "filled": round(filled_mb),
+            "piled up": round(piled_mb),
+            "quarters": [round(one) for one in rss_mb[:: max(len(rss_mb) // 4, 1)]],
+            "end": round(rss_mb[-1]),
+        },
+    }
+
+
+def main() -> None:
+    """Start, measure, stop, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--gpus", type=int, default=10_000)
+    parser.add_argument("--pending", type=int, default=10_000)
+    parser.add_argument("--policy", default="fifo")
+    parser.add_argument("--pace", type=float, default=100.0)
+    parser.add_argument("--hours", type=float, default=1.0, help="of the service's clock, under full load")
+    parser.add_argument("--elastic", action="store_true", help="jobs may have half to twice their GPUs")
+    parser.add_argument("--store", default="", help="a URL; else a SQLite file")
+    parser.add_argument("--profile", default="", help="a file for what cProfile finds of the event loop")
+    parser.add_argument("--set", action="append", default=[])
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        cluster = Path(folder, "cluster.yaml")
+        cluster.write_text(
+            json.dumps(
+                {
+                    "name": "load",
+                    "gpu_types": {"v100": {"memory_gb": 32}},
+                    "nodes": [{"type": "v100", "gpus": 8, "count": -(-given.gpus // 8)}],
+                }
+            )
+        )
+        words = [str(Path(sys.executable).with_name("stretto")), "serve", "--state", f"{folder}/state"]
+        if given.profile:
+            words = [sys.executable, "-m", "cProfile", "-o", given.profile, *words]
+        words += ["--listen", "127.0.0.1:0", "--backend", "emulated", "--cluster", str(cluster)]
+        words += ["--pace", f"{given.pace:g}", "--policy", given.policy, "--insecure-loopback"]
+        words += ["--store", given.store] if given.store else []
+        words += [word for one in given.set for word in ("--set", one)]
+        log = Path(folder, "said")
+        with log.open("w") as said:
+            service = subprocess.Popen(words, stdout=said, stderr=said)
+        try:
+            url = ""
+            while not url and service.poll() is None:
+                found = re.search(r"http://[\w.:]+", log.read_text())
+                url = found.group() if found else ""
+                time.sleep(0.05)
+            figures = asyncio.run(measure(given, url, service.pid))
+        finally:
+            service.send_signal(signal.SIGTERM)
+            service.wait(30)
+            sys.stderr.write(log.read_text())
+        figures["log"] = decisions(given.store or f"{folder}/state/stretto.db")
+        print(json.dumps({"given": vars(given), **figures}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
