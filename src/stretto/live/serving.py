@@ -5,6 +5,7 @@ import contextlib
 import secrets as random
 import signal
 import socket
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -44,6 +45,7 @@ FIRST_TOKEN = "admin-token"  # of whoever starts the first service of a log; onl
 LEVELS = ("debug", "info", "warning", "error")
 LEAD_WAIT_S = 10.0  # for a service that is just ending; chosen
 WAITING_CONNECTIONS = 512
+TURN_S = 0.0005  # of a thread; chosen: requests are answered between the steps of a decision, which take long
 FASTEST = 10_000.0  # pace of an emulated clock; chosen: a millisecond is ten seconds then
 
 
@@ -100,6 +102,7 @@ class Config:
 async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -> None:
     """Run until a signal or cancellation. Workers and agents go on without us."""
     world, settings = _of_the_world(config)
+    sys.setswitchinterval(TURN_S)
     configured = Configured(
         config.policy, "", settings, config.seed, cluster=config.cluster, backend=config.backend
     )
