@@ -45,7 +45,7 @@ MIB = 1 << 20
         pytest.param("GET", "/api/v1/jobs/1/log?offset=1e400", b"", 422, id="an endless offset"),
         pytest.param("GET", "/api/v1/jobs/1/wait?wait_s=nan", b"", 422, id="waiting for NaN"),
         pytest.param("GET", "/api/v1/jobs?limit=100000000", b"", 422, id="a page of everything"),
-        pytest.param("GET", "/api/v1/jobs?after=nobody", b"", 404, id="a cursor that is none"),
+        pytest.param("GET", "/api/v1/jobs?after=nobody", b"", 422, id="a cursor that is none"),
         pytest.param("GET", "/api/v1/jobs?state=SLEEPING", b"", 422, id="a state that is none"),
         pytest.param(
             "GET", "/api/v1/events?after=99999999999999999999", b"", 422, id="an event beyond numbers"
@@ -73,6 +73,22 @@ def test_a_request_that_is_wrong_is_told_so_in_one_line(
             assert "\n" not in said.detail
             assert "Traceback" not in answer.text
             assert not rig.backend.started
+
+    play(story)
+
+
+def test_a_wrong_method_is_told_the_right_ones(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with a_rig(tmp_path) as rig, rig.client("root") as root:
+            for path, methods in (
+                ("/api/v1/jobs", "GET, POST"),
+                ("/api/v1/tokens", "GET, POST"),
+                ("/api/v1/jobs/1", "GET"),
+                ("/api/v1/queues/long", "PUT"),
+            ):
+                answer = await root.request("OPTIONS", path)
+                assert (answer.status_code, answer.headers["allow"]) == (405, methods)
+                assert "access-control-allow-origin" not in answer.headers  # pages of others get nothing
 
     play(story)
 

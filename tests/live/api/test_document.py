@@ -221,7 +221,8 @@ def test_whatever_the_document_allows_is_answered_as_it_says_and_starts_nothing(
         said = (operation["operationId"], request.url, request.content, answer.text)
         assert answer.status_code != 500, said
         # A value with a slash in it is another path, perhaps another route or none: 404 and 405 are right.
-        assert str(answer.status_code) in {*operation["responses"], "404", "405"}, said
+        elsewhere = {"404", "405"} if "404" in operation["responses"] else set()
+        assert str(answer.status_code) in {*operation["responses"], *elsewhere}, said
         if answer.status_code >= 400:
             assert answer.headers["content-type"] == "application/problem+json"
             assert not TRACE.search(answer.json()["detail"]), said

@@ -5,7 +5,18 @@ import asyncio
 from fastapi import FastAPI
 
 from stretto import __version__
-from stretto.live.api import channel, cluster, foresight, health, jobs, logs, problems, streams, tokens
+from stretto.live.api import (
+    channel,
+    cluster,
+    foresight,
+    health,
+    jobs,
+    kubeflow,
+    logs,
+    problems,
+    streams,
+    tokens,
+)
 from stretto.live.api.answers import Json
 from stretto.live.api.audit import Audit
 from stretto.live.api.document import describe
@@ -45,7 +56,7 @@ def app_of(service: Service, limits: Limits | None = None) -> FastAPI:
     app.state.reading = asyncio.Semaphore(READ_TOGETHER)
     app.state.under_way = set()
     problems.install(app)
-    for part in (foresight, jobs, logs, streams, cluster, tokens, channel, health):
+    for part in (foresight, jobs, logs, streams, cluster, tokens, channel, kubeflow, health):
         app.include_router(part.router)
     describe(app)
     app.add_middleware(Gate, service=service, limits=limits, meters=app.state.meters)

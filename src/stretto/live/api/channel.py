@@ -51,7 +51,7 @@ class SaidCheckpoint(Said):
     path: Annotated[str, Field(max_length=4096)]
 
 
-def _worker(service: Service, request: Request, name: str) -> tuple[JobRecord, Worker]:
+def speaker_of(service: Service, request: Request, name: str) -> tuple[JobRecord, Worker]:
     """The worker that speaks; the token that was shown at the door must be that of its job."""
     job = request.state.worker_job
     if name.split(".")[0] != job:
@@ -81,7 +81,7 @@ async def generation(
     """The newest generation once it is later than `after`, or once its store is known."""
 
     def news() -> dict[str, Any] | None:
-        record, one = _worker(service, request, worker)
+        record, one = speaker_of(service, request, worker)
         members = record.members
         if members.number <= after and not (store and members.number == after and members.store):
             if one.stopped and not members.number:
@@ -129,7 +129,7 @@ def generation_json(service: Service, record: JobRecord) -> dict[str, Any]:
 @router.post("/ready", status_code=HTTPStatus.NO_CONTENT)
 async def ready(said: Said, request: Request, service: Asked) -> None:
     """A newcomer can take part."""
-    record, worker = _worker(service, request, said.worker)
+    record, worker = speaker_of(service, request, said.worker)
     await service.record(WorkerReady(record.id, worker.id))
 
 
@@ -140,7 +140,7 @@ async def ready(said: Said, request: Request, service: Asked) -> None:
 )
 async def opened(said: SaidStore, request: Request, service: Asked) -> None:
     """Rank 0 of a generation has opened its store."""
-    record, worker = _worker(service, request, said.worker)
+    record, worker = speaker_of(service, request, said.worker)
     members = record.members
     if said.generation == members.number and members.workers and members.workers[0] != worker.id:
         raise Problem(HTTPStatus.CONFLICT, f"rank 0 of generation {members.number} is {members.workers[0]}")
@@ -150,19 +150,19 @@ async def opened(said: SaidStore, request: Request, service: Asked) -> None:
 @router.post("/joined", status_code=HTTPStatus.NO_CONTENT)
 async def joined(said: SaidJoined, request: Request, service: Asked) -> None:
     """A worker trains in a generation."""
-    record, worker = _worker(service, request, said.worker)
+    record, worker = speaker_of(service, request, said.worker)
     await service.record(Joined(record.id, worker.id, said.generation, said.step, said.lost_s))
 
 
 @router.post("/report", status_code=HTTPStatus.NO_CONTENT)
 async def report(said: dict[str, Any], request: Request, service: Asked) -> None:
     """What rank 0 says of the training."""
-    record, _ = _worker(service, request, str(said.get("worker", "")))
+    record, _ = speaker_of(service, request, str(said.get("worker", "")))
     await service.record(Reported(record.id, checked_report(said)))
 
 
 @router.post("/checkpoint", status_code=HTTPStatus.NO_CONTENT)
 async def checkpoint(said: SaidCheckpoint, request: Request, service: Asked) -> None:
     """A checkpoint is complete."""
-    record, _ = _worker(service, request, said.worker)
+    record, _ = speaker_of(service, request, said.worker)
     await service.record(Checkpointed(record.id, said.step, said.path))

@@ -127,7 +127,12 @@ async def listed(
     owner = user if user is not None else None if everybody else caller.user
     start = -1
     if after:
-        start = job_of(service, caller, after).number
+        last = service.state.jobs.get(after)
+        if last is None or not caller.owns(last):
+            raise Problem(
+                HTTPStatus.UNPROCESSABLE_ENTITY, f"after: expected the `next` of a page, got {after!r}"
+            )
+        start = last.number
     words = frozenset(state)
     page: list[JobRecord] = []
     for record in _behind(service, start, ended or bool(words & LAST_STATES)):

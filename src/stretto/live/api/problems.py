@@ -1,5 +1,6 @@
 """Errors as `application/problem+json` (RFC 9457): one line that names the value, and never a trace."""
 
+import re
 from collections.abc import Mapping
 from http import HTTPStatus
 
@@ -52,6 +53,16 @@ def answer_to(request: Request, status: int, detail: str, headers: Mapping[str, 
     return answer(status, detail, headers, getattr(request.state, "request_id", ""))
 
 
+def _methods_of(app: FastAPI, path: str) -> list[str]:
+    """All methods that a path has, by the document: a router only knows those of its first route for it."""
+    return sorted(
+        method.upper()
+        for template, operations in app.openapi()["paths"].items()
+        if re.fullmatch(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(template)), path)
+        for method in operations
+    )
+
+
 def install(app: FastAPI) -> None:
     """Turn errors of requests into problems."""
 
@@ -75,7 +86,10 @@ def install(app: FastAPI) -> None:
     async def refused(request: Request, error: HTTPException) -> Json:
         if isinstance(error, Problem) and error.refusal:
             request.app.state.audit.refused(request.state.caller, error.refusal, request.url.path)
-        return answer_to(request, error.status_code, str(error.detail), error.headers)
+        headers = error.headers
+        if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+            headers = {"allow": ", ".join(_methods_of(request.app, request.url.path))}
+        return answer_to(request, error.status_code, str(error.detail), headers)
 
 
 RETRY_SOON: Mapping[str, str] = {"retry-after": "2"}
