@@ -7,7 +7,6 @@ import httpx
 import pytest
 
 from stretto.client import Client, Refused, ServiceError
-from stretto.client import client as module
 from stretto.model import InputError
 
 Answer = Callable[[httpx.Request], httpx.Response]
@@ -16,7 +15,7 @@ Answer = Callable[[httpx.Request], httpx.Response]
 @pytest.fixture
 def client_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Answer], Client]]:
     """A client whose service is a function; it waits for nobody."""
-    monkeypatch.setattr(module.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr("stretto.client.client.time.sleep", lambda seconds: None)
     made: list[Client] = []
 
     def make(answer: Answer) -> Client:

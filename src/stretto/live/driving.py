@@ -231,8 +231,8 @@ class Driver:
     def _stop(self, one: WorkerState, grace_s: float) -> None:
         """What nobody wants must not go on holding GPUs.
 
-        That is a worker that the log knows nothing of, or counts as ended, and what a worker's command started
-        and left behind when it ended.
+        That is a worker that the log knows nothing of, or counts as ended, and what a worker's command
+        started and left behind when it ended.
         """
         key = ("Stop", one.id)
         if key in self._given:

@@ -16,6 +16,12 @@ FIRST_PORT, PORTS = (
     12_000,
 )  # where rank 0 of scripts without the SDK listens; chosen: below ephemeral ones
 
+# Hugging Face's Trainer reads its token from a file, which the worker's shell writes where the job can.
+KEEP_TOKEN = """mkdir -p "$STRETTO_CHECKPOINT_DIR" 2>/dev/null &&
+(umask 077; printf %s "$STRETTO_TOKEN" >"$STRETTO_CHECKPOINT_DIR/.token-$STRETTO_JOB_ID") 2>/dev/null
+exec /bin/sh -c "$0"
+"""
+
 
 @dataclass(frozen=True)
 class Secrets:
@@ -47,8 +53,11 @@ def start_of(state: State, record: JobRecord, worker: Worker, secrets: Secrets) 
     local = next((index for index, one in enumerate(on_node) if one.id == worker.id), 0)
     nodes = list(dict.fromkeys(one.node for one in peers))
     attempt = record.attempt
-    checkpoints = Path(spec.checkpoint.dir) if spec.checkpoint and spec.checkpoint.dir else Path(record.id)
+    named = Path(spec.checkpoint.dir) if spec.checkpoint and spec.checkpoint.dir else Path(record.id)
+    checkpoints = secrets.checkpoints / named
     env = {
+        "KUBEFLOW_TRAINER_SERVER_URL": f"{secrets.url}/api/v1/worker/kubeflow/{worker.id}",
+        "KUBEFLOW_TRAINER_SERVER_TOKEN": str(checkpoints / f".token-{record.id}"),
         **spec.envs,
         "RANK": str(rank),
         "LOCAL_RANK": str(local),
@@ -69,7 +78,7 @@ def start_of(state: State, record: JobRecord, worker: Worker, secrets: Secrets) 
         "STRETTO_GENERATION": str(record.members.number + 1),
         "STRETTO_URL": secrets.url,
         "STRETTO_TOKEN": secrets.token(record.id),
-        "STRETTO_CHECKPOINT_DIR": str(secrets.checkpoints / checkpoints),
+        "STRETTO_CHECKPOINT_DIR": str(checkpoints),
         "STRETTO_GPU_TYPE": state.nodes[worker.node].gpu_type,
         "STRETTO_NODE": state.nodes[worker.node].name,
         "STRETTO_NODE_ADDRESS": state.nodes[worker.node].address or "127.0.0.1",
@@ -82,7 +91,7 @@ def start_of(state: State, record: JobRecord, worker: Worker, secrets: Secrets) 
         job=record.id,
         node=state.nodes[worker.node].name,
         gpus=worker.gpus,
-        command=("/bin/sh", "-c", _script(record, worker)),
+        command=("/bin/sh", "-c", KEEP_TOKEN, _script(record, worker)),
         env=env,
         cwd=str(secrets.workdirs / spec.workdir) if spec.workdir else "",
         grace_s=spec.grace_period_s,

@@ -149,10 +149,10 @@ def requests(draw: st.DrawFn, document: dict[str, Any]) -> tuple[dict[str, Any],
         if one["in"] == "path":
             value = draw(st.one_of(st.sampled_from(["1", "2", "n0", "ada"]), TEXT))
             path = path.replace("{" + one["name"] + "}", quote(value, safe="") or "-")
+        elif one["name"] == "wait_s":  # always said: unsaid it is half a minute
+            query.append(("wait_s", draw(st.sampled_from(["0", "0.01", "nan", "-1", "x"]))))
         elif draw(st.booleans()) or one.get("required"):
             value = draw(st.one_of(values_of(one["schema"], document), TEXT))
-            if one["name"] == "wait_s":
-                value = draw(st.sampled_from(["0", "0.01", "nan", "-1", "x"]))
             if one["in"] == "query":
                 query += [
                     (one["name"], str(each)) for each in (value if isinstance(value, list) else [value])

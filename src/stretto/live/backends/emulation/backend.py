@@ -227,14 +227,18 @@ class EmulatedBackend:
         if self._agenda[0][1] == self._count:
             self._alarm.set()
 
+    def catch_up(self) -> None:
+        """Do everything whose time has come."""
+        while self._agenda and self._agenda[0][0] <= self._now_s():
+            heapq.heappop(self._agenda)[3]()
+
     async def _live(self) -> None:
         """Do everything at its time, until cancelled."""
         while True:
             self._alarm.clear()
-            now_s = self._now_s()
-            while self._agenda and self._agenda[0][0] <= now_s:
-                heapq.heappop(self._agenda)[3]()
-            wait_s = self.ledger.clock.wall_s(self._agenda[0][0] - now_s) if self._agenda else None
+            self.catch_up()
+            due_s = self._agenda[0][0] if self._agenda else inf
+            wait_s = self.ledger.clock.wall_s(due_s - self._now_s()) if self._agenda else None
             try:
                 async with asyncio.timeout(wait_s):
                     await self._alarm.wait()
