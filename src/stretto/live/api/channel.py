@@ -13,10 +13,14 @@ from stretto.live.records import JobRecord, Worker
 from stretto.live.reports import checked_report
 from stretto.live.service import Service
 
+UNWANTED: dict[int | str, dict[str, Any]] = {
+    410: {"description": "The job wants no such worker any more: it is to end"}
+}
+
 router = APIRouter(
     prefix="/api/v1/worker",
     tags=["worker"],
-    responses={410: {"description": "The job wants no such worker any more: it is to end"}},
+    responses=UNWANTED,
 )
 
 LONGEST_WAIT_S = 55.0  # of a long poll; chosen: proxies give up after a minute

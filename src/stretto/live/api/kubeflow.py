@@ -13,11 +13,11 @@ from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, Field
 
 from stretto.live.api.access import Asked
-from stretto.live.api.channel import speaker_of
+from stretto.live.api.channel import UNWANTED, speaker_of
 from stretto.live.events import Reported
 from stretto.live.reports import MOST_COUNTED, checked_report
 
-router = APIRouter(prefix="/api/v1/worker", tags=["worker"])
+router = APIRouter(prefix="/api/v1/worker", tags=["worker"], responses=UNWANTED)
 
 EVERY_S = 15.0  # no more of its messages are kept; chosen: half of what a report of the SDK is
 BESIDE = ("loss", "runtime", "per_second", "model_preparation_time", "epoch")  # ends of what is no metric
