@@ -311,12 +311,14 @@ class EmulatedBackend:
             self._finish(job, due_s)
             return
         least_s = LEAST_WALL_S * self.ledger.clock.pace
-        every_s = max(REPORT_S, least_s)
-        since_s = now_s - job.reported_s
-        if job.fresh or since_s >= every_s or (epoch_ended and since_s >= least_s):
+        # Times are compared, not stretches between them: `reported_s + every_s` may be rounded down, and would
+        # then come before a stretch of `every_s` is over, again and again at the same instant.
+        next_s = job.reported_s + max(REPORT_S, least_s)
+        if job.fresh or now_s >= next_s or (epoch_ended and now_s >= job.reported_s + least_s):
             job.run.advance(now_s)
             self._report(job, now_s, epoch_ended)
-        self._look_at(job.reported_s + every_s, job)
+            next_s = now_s + max(REPORT_S, least_s)
+        self._look_at(next_s if job.run.reports else inf, job)
 
     def _finish(self, job: EmulatedJob, now_s: float) -> None:
         """All work is done: those who train end well."""
