@@ -84,6 +84,25 @@ def test_exit_status_zero_after_our_signal_is_done_where_the_training_said_that_
     assert scene.standing("1") == "COMPLETED"
 
 
+def test_a_training_that_finished_is_done_whatever_becomes_of_newcomers_that_were_on_their_way() -> None:
+    scene = Scene()
+    scene.submit("1", elastic=(1, 4))
+    scene.give(_1={"n0": 0b1})
+    scene.reconcile()
+    scene.ready("1.1.0")
+    scene.reconcile()
+    scene.join("1")
+    scene.give(_1={"n0": 0b11})
+    scene.reconcile()
+    scene.tell(happened.Reported("1", {"finished": True}))
+    scene.end("1.1.0", 0)
+    scene.reconcile()
+    assert scene.asked_to_stop == {"1.1.1"}
+    scene.end("1.1.1", 137)
+    scene.reconcile()
+    assert scene.standing("1") == "COMPLETED"
+
+
 @pytest.mark.parametrize("status", [143, 137])
 def test_a_job_whose_worker_others_ended_waits_again_and_nothing_is_counted_against_it(status: int) -> None:
     scene = Scene()

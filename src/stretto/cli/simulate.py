@@ -2,7 +2,7 @@
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,8 +20,13 @@ def simulate(
     settings: options.Set = [],  # noqa: B006  (typer wants a plain default)
     out: Annotated[Path | None, typer.Option(help="Write the summary, jobs and decisions here.")] = None,
     from_log: Annotated[
-        Path | None, typer.Option(help="Decide again what a run written with --out decided, and compare.")
-    ] = None,
+        str,
+        typer.Option(
+            help="Decide again, and compare, what a run written with --out decided, or a service: "
+            "its state directory, or the URL of its store.",
+            metavar="DIR|URL",
+        ),
+    ] = "",
     skip_bad: options.SkipBad = False,
     fairness: options.Fairness = False,
     as_json: options.Json = False,
@@ -33,7 +38,7 @@ def simulate(
     from stretto.model import InputError
     from stretto.report import run_summary
 
-    if from_log is not None:
+    if from_log:
         _refuse_beside_a_log(context)
         _again(from_log, as_json)
         return
@@ -69,19 +74,61 @@ def _refuse_beside_a_log(context: typer.Context) -> None:
             raise InputError(f"--from-log takes its run from the log: expected no {option}, got {value}")
 
 
-def _again(directory: Path, as_json: bool) -> None:
-    from stretto.experiments.log import decide_again
-
-    with job_bar(f"again · {directory}") as progress:
-        result, decisions, different = decide_again(directory, progress)
+def _again(source: str, as_json: bool) -> None:
+    """Of a run or of a service; status 1 where a decision does not come out as it was."""
+    if (store := _store_of(source)) is not None:
+        figures, different = _of_a_service(source, store)
+    else:
+        figures, different = _of_a_run(Path(source))
     for line in different[:MOST_SHOWN]:
         say(line)
     if as_json:
-        show_json({**result.summary(), "decisions": decisions, "differences": len(different)})
+        show_json({**figures, "differences": len(different)})
     else:
-        print(f"{decisions} decisions made again, {len(different)} differ")
+        print(f"{figures['decisions']} decisions made again, {len(different)} differ")
     if different:
         raise typer.Exit(1)
 
 
+def _of_a_run(directory: Path) -> tuple[dict[str, Any], list[str]]:
+    from stretto.experiments.log import decide_again
+
+    with job_bar(f"again · {directory}") as progress:
+        result, decisions, different = decide_again(directory, progress)
+    return {**result.summary(), "decisions": decisions}, different
+
+
+def _store_of(source: str) -> str | None:
+    """Where the log of a service is; None: the source is not one of a service."""
+    if "://" in source:
+        return source
+    path = Path(source)
+    if path.is_file():
+        return str(path)
+    return str(path / STORE) if (path / STORE).is_file() else None
+
+
+def _of_a_service(source: str, address: str) -> tuple[dict[str, Any], list[str]]:
+    from stretto.model import InputError
+
+    try:
+        from stretto.live.replay import decided_again
+        from stretto.live.store import open_store
+    except ModuleNotFoundError as missing:
+        raise InputError(f"--from-log {source}: {missing.name} is needed: install stretto[serve]") from None
+    # Somebody may be writing to it just now: a schema is left as it is, and one that is not ours is refused.
+    with open_store(address, upgrade=False) as store, job_bar(f"again · {source}") as progress:
+        replay = decided_again(store, progress)
+    state = replay.state
+    figures = {
+        "policy": state.configured.policy,
+        "events": state.seq,
+        "jobs": len(state.jobs),
+        "now_s": state.at_s,
+        "decisions": replay.decisions,
+    }
+    return figures, [difference.words for difference in replay.differences]
+
+
+STORE = "stretto.db"  # in the state directory of a service, unless that keeps its log elsewhere
 MOST_SHOWN = 10  # chosen: differing decisions to print; after the first, others often follow from it

@@ -23,10 +23,12 @@ def ending_of(record: JobRecord) -> Ending | None:
     """What the workers that have ended say of the attempt; None while it may go on.
 
     What we stopped says nothing, unless the training itself has reported that it was finished. Who was not
-    or no more in the generation leaves with status 0.
+    or no more in the generation leaves with status 0; where all are to leave, those count who trained last.
     """
     members = record.members.workers
-    those = [record.workers[name] for name in members] if members else list(record.workers.values())
+    latest = max((worker.joined for worker in record.workers.values()), default=0)
+    last = [worker for worker in record.workers.values() if worker.joined == latest]
+    those = [record.workers[name] for name in members] if members else last
     finished = bool(record.learned.latest.get("finished"))
     ended = [worker for worker in those if worker.life is Life.ENDED]
     own = [worker for worker in ended if finished or not worker.stopped]

@@ -1,15 +1,19 @@
 """The log decided again: what a policy remembers comes back, and every decision can be compared."""
 
+import json
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
-from stretto.live.deciding import decided
+from stretto.live.decision import answer_to, asked_of, decided
 from stretto.live.events import Configured, Decided, event_of
 from stretto.live.observe import Observer
 from stretto.live.scheduling import scheduler_of
 from stretto.live.state import State
-from stretto.live.store import Recorded
-from stretto.model import Snapshot, Trigger
-from stretto.scheduler.round import Scheduler, decide
+from stretto.live.store import Recorded, Store
+from stretto.model import Trigger
+from stretto.scheduler.round import Scheduler
 
 
 @dataclass(frozen=True)
@@ -19,6 +23,27 @@ class Difference:
     seq: int
     was: Decided
     again: Decided
+
+    @property
+    def words(self) -> str:
+        """What was decided, and what is decided now."""
+        told = [
+            f"{name} was {json.dumps(was)}, is {json.dumps(again)}"
+            for (name, was), again in zip(_said(self.was).items(), _said(self.again).values(), strict=True)
+            if was != again
+        ]
+        return f"decision {self.seq} at {self.was.at_s:.3f} s: {'; '.join(told)}"
+
+
+def _said(event: Decided) -> dict[str, Any]:
+    """What must come out again of a decision."""
+    batches = {job: list(batch) for job, batch in event.batches.items()}
+    return {
+        "actions": list(event.actions),
+        "batches": batches,
+        "wake_s": event.wake_s,
+        "memory": event.memory,
+    }
 
 
 @dataclass
@@ -35,7 +60,7 @@ class Replay:
     decisions: int = 0
     _scheduler: Scheduler | None = None
     _observer: Observer | None = None
-    _behind: list[Recorded] = field(default_factory=list)  # not folded yet: a decision may have seen before
+    _behind: deque[Recorded] = field(default_factory=deque)  # not folded yet: a decision may have seen before
 
     def next(self, recorded: Recorded) -> None:
         """Take the next event of the log."""
@@ -57,7 +82,7 @@ class Replay:
 
     def _fold_up_to(self, seq: int | None) -> None:
         while self._behind and (seq is None or self._behind[0].seq <= seq):
-            one = self._behind.pop(0)
+            one = self._behind.popleft()
             event = event_of(one.kind, one.body)
             self.state.apply(event, one.seq, one.at_s)
             if isinstance(event, Configured):
@@ -69,11 +94,25 @@ class Replay:
         assert self._scheduler is not None
         assert self._observer is not None
         due = frozenset(Trigger(name) for name in event.due)
-        snapshot: Snapshot = self._observer.observe(self.state, event.at_s, due)
-        plan = decide(snapshot, self._scheduler)
+        asked = asked_of(self._observer, self.state, event.at_s, due)
+        answer = answer_to(asked, self._scheduler)
         self.decisions += 1
-        return decided(snapshot, plan, event.seen, event.took_ms), plan.memory
+        return decided(asked, answer, event.seen, event.took_ms), answer.plan.memory
 
     def _compare(self, seq: int, was: Decided, again: Decided) -> None:
-        if (list(was.actions), was.wake_s, was.memory) != (list(again.actions), again.wake_s, again.memory):
+        if _said(was) != _said(again):
             self.differences.append(Difference(seq, was, again))
+
+
+def decided_again(store: Store, progress: Callable[[int, int], None] | None = None) -> Replay:
+    """All of a log decided again, as far as it goes now; a service may be writing to it.
+
+    progress: is told how many events of how many have been read.
+    """
+    replay, last = Replay(State()), store.last()
+    for recorded in store.read(limit=last):
+        replay.next(recorded)
+        if progress is not None:
+            progress(recorded.seq, last)
+    replay.finish()
+    return replay

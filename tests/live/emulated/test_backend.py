@@ -181,6 +181,58 @@ def test_who_is_not_in_the_next_generation_ends_and_nobody_in_it_means_all_leave
     played(play)
 
 
+def test_generations_count_anew_in_every_attempt() -> None:
+    async def play() -> None:
+        stage = Stage(SimSettings(resize_s=1.0, restart_s=10.0))
+        stage.submit("1", ELASTIC)
+        (first,) = await stage.start("1", 1, [(0, 1)])
+        stage.go_to(1.0)
+        stage.ledger.record(happened.Generation("1", 1, 1, (first,)))
+        stage.go_to(601.0)
+        stage.ledger.record(happened.Generation("1", 1, 2, ()))
+        stage.ledger.record(happened.AttemptClosed("1", 1, "left"))
+        (again,) = await stage.start("1", 2, [(0, 1)])
+        stage.go_to(620.0)
+        stage.ledger.record(happened.Generation("1", 2, 1, (again,)))
+        stage.go_to(620.0 + 3000.1)
+        assert (await stage.shown(again)).status == 0
+
+    played(play)
+
+
+def test_what_was_done_before_a_resize_is_known_after_a_restart_of_the_service() -> None:
+    async def play() -> None:
+        stage = Stage(SimSettings(resize_s=0.0))
+        stage.submit("1", ELASTIC)
+        first, second = await stage.start("1", 1, TWO)
+        stage.go_to(1.0)
+        stage.ledger.record(happened.Generation("1", 1, 1, (first,)))
+        stage.go_to(1001.0)
+        stage.ledger.record(happened.Generation("1", 1, 2, (first, second), first))
+        stage.go_to(1100.0)
+        again = Stage(SimSettings(resize_s=0.0), [*stage.ledger.log])
+        again.now_s = stage.now_s
+        again.go_to(1001.0 + 2600.0 / 2 - 1.0)
+        assert (await again.shown(first)).phase == "running"
+        again.go_to(1001.0 + 2600.0 / 2 + 1.0)
+        assert (await again.shown(first)).status == 0
+
+    played(play)
+
+
+def test_a_worker_whose_readiness_was_not_written_down_says_so_again() -> None:
+    async def play() -> None:
+        stage = Stage(SimSettings(resize_s=0.0))
+        stage.submit("1", ELASTIC)
+        (name,) = await stage.start("1", 1, [(0, 1)])
+        stage.go_to(1.0)
+        log = [(at, event) for at, event in stage.ledger.log if type(event).__name__ != "WorkersReady"]
+        again = Stage(SimSettings(resize_s=0.0), log)
+        assert again.ledger.state.jobs["1"].workers[name].life.value == "ready"
+
+    played(play)
+
+
 def test_a_world_that_is_made_again_from_the_log_goes_on_as_it_was() -> None:
     async def play() -> None:
         stage = Stage(SimSettings())

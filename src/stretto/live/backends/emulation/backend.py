@@ -311,8 +311,8 @@ class EmulatedBackend:
             self._finish(job, due_s)
             return
         least_s = LEAST_WALL_S * self.ledger.clock.pace
-        # Times are compared, not stretches between them: `reported_s + every_s` may be rounded down, and would
-        # then come before a stretch of `every_s` is over, again and again at the same instant.
+        # Times are compared, not stretches between them: where a sum of times was rounded down, a stretch
+        # would never be long enough, and the job would be looked at for ever at one instant.
         next_s = job.reported_s + max(REPORT_S, least_s)
         if job.fresh or now_s >= next_s or (epoch_ended and now_s >= job.reported_s + least_s):
             job.run.advance(now_s)
@@ -394,10 +394,10 @@ class EmulatedBackend:
     def _generation(self, event: Generation) -> None:
         """What those who listen to the channel do."""
         job = self.jobs.get(event.job)
-        if job is None or event.number <= job.generation:
+        if job is None or (event.attempt, event.number) <= job.generation:
             return
         now_s = self._now_s()
-        before, job.generation = job.training, event.number
+        before, job.generation = job.training, (event.attempt, event.number)
         if not event.workers:
             if before:
                 self._part(job, now_s, saves=True)
@@ -410,18 +410,29 @@ class EmulatedBackend:
         if before and job.run.done:
             self._finish(job, now_s)
             return
+        if event.workers == tuple(before):  # another batch, and emulated trainings choose theirs themselves
+            self._join_at(now_s, job, WorkersJoined(job.id, event.workers, event.number))
+            return
         pause_s = (self.settings.resize_s or 0.0) if event.number > 1 else 0.0
+        if before and not job.run.reports:  # what is left after a restart of the service follows from this
+            self._report(job, now_s, epoch_ended=False)
         self._train(job, event.workers, now_s, pause_s)
         for name in before:
             if name not in event.workers:
                 self._end(job.workers[name], 0, now_s)
         step = int(job.run.report().get("step", 0))
         joined = WorkersJoined(job.id, event.workers, event.number, step, pause_s)
-        self._at(now_s + pause_s, job.id, lambda: self._join(job, joined))
+        self._join_at(now_s + pause_s, job, joined)
 
-    def _join(self, job: EmulatedJob, joined: WorkersJoined) -> None:
-        if job.generation == joined.number:
-            self.ledger.record(joined)
+    def _join_at(self, due_s: float, job: EmulatedJob, joined: WorkersJoined) -> None:
+        """Say that all train, unless they are to train with others by then."""
+        generation = job.generation
+
+        def join() -> None:
+            if job.generation == generation:
+                self.ledger.record(joined)
+
+        self._at(due_s, job.id, join)
 
     def _adopt(self, record: JobRecord) -> None:
         """Make again what the log says that runs, as it stood when the service ended."""
@@ -447,7 +458,10 @@ class EmulatedBackend:
             )
             job.workers[one.id] = worker
             self._show(worker)
-        job.generation = record.members.number
+        job.generation = (record.attempt, record.members.number)
+        unready = [one.id for one in record.alive if one.life is Life.RUNNING]
+        if job.in_place and unready:
+            self.ledger.record(WorkersReady(job.id, tuple(unready)))
         names = members if job.in_place else tuple(record.workers)
         if not names or any(name not in job.workers for name in names):
             return
@@ -455,9 +469,9 @@ class EmulatedBackend:
         told_s = record.learned.reported_s
         self._train(job, names, began_s if isnan(told_s) else max(told_s, began_s), 0.0)
         job.run.advance(now_s)
-        if job.in_place and any(record.workers[name].joined < job.generation for name in names):
-            joined = WorkersJoined(job.id, names, job.generation)
-            self._at(now_s, job.id, lambda: self._join(job, joined))
+        number = record.members.number
+        if job.in_place and any(record.workers[name].joined < number for name in names):
+            self._join_at(now_s, job, WorkersJoined(job.id, names, number))
 
     # ── jobs ──────────────────────────────────────────────────────────────────────────────────────
 

@@ -63,7 +63,7 @@ class EmulatedJob:
     saving_s: float = 0.0  # from being asked to stop to its end
     workers: dict[str, EmulatedWorker] = field(default_factory=dict)
     training: tuple[str, ...] = ()  # who trains together now, by rank
-    generation: int = 0
+    generation: tuple[int, int] = (0, 0)  # attempt, number: numbers begin anew with every attempt
     has_run: bool = False
     finished: bool = False
     stamp: int = 0  # of the one look at it that is still to come
