@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,15 @@ class Running(OwnService):
     """A service, its agent, and its log."""
 
     def __init__(
-        self, folder: Path, *options: str, store: str = "", program: Sequence[str] = PROGRAM
+        self,
+        folder: Path,
+        *options: str,
+        store: str = "",
+        program: Sequence[str] = PROGRAM,
+        env: Mapping[str, str] = os.environ,
     ) -> None:
         self.store = store or str(folder / "state" / "stretto.db")
-        super().__init__(folder, [*options, "--store", self.store], program)
+        super().__init__(folder, [*options, "--store", self.store], program, env)
 
     def differences(self) -> tuple[int, int]:
         """Of the log decided again: how many decisions, and how many came out otherwise."""
