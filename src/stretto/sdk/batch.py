@@ -39,10 +39,12 @@ class Batch:
 def choose_batch(bounds: Bounds, world: int, wish: Wish | None) -> Batch:
     """The batch for `world` workers: as wished, within the bounds; else as large a share as one worker had.
 
+    The service and the script may know different bounds; the script's hold.
+
     Accumulation grows until a pass fits into `largest_local`.
     """
     total = wish.total if wish else bounds.initial * world
-    total = max(1, min(total, bounds.largest))
+    total = max(bounds.initial, min(total, bounds.largest))
     share = ceil(total / world)
     accumulation = max(1, (wish.accumulation if wish else None) or 1)
     if bounds.largest_local is not None:

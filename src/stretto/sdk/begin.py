@@ -59,5 +59,10 @@ def elastic(
     environment = read_environment()
     if checkpoint_dir is not None:
         environment = replace(environment, checkpoint_dir=checkpoint_dir)
-    chosen = Settings(bounds=bounds, rule=rule_named(lr_scaling), scaler=scaler, **settings)
+    chosen = Settings(
+        bounds=bounds,
+        rule=rule_named(lr_scaling),
+        scaler=scaler,
+        **({"grace_s": environment.grace_s} | settings),
+    )
     return ElasticJob(training, data, chosen, environment)

@@ -3,10 +3,13 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf, nan
 
 import torch
 
 from stretto.model.errors import InputError
+
+GRACE_S = 30.0  # where nobody says; the service's own default
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +23,7 @@ class Environment:
     rank: int = 0  # of a standalone run, as torchrun says
     world: int = 1  # likewise
     local_world: int = 1  # likewise
+    grace_s: float = GRACE_S  # between SIGTERM and SIGKILL
 
     @property
     def is_elastic(self) -> bool:
@@ -40,6 +44,7 @@ def read_environment(env: Mapping[str, str] = os.environ) -> Environment:
         rank=0 if url else number(env, "RANK", 0),
         world=1 if url else number(env, "WORLD_SIZE", 1),
         local_world=1 if url else number(env, "LOCAL_WORLD_SIZE", 1),
+        grace_s=seconds(env, "STRETTO_GRACE_S", GRACE_S),
     )
 
 
@@ -49,6 +54,18 @@ def number(env: Mapping[str, str], name: str, default: int) -> int:
     if text and not text.isdecimal():
         raise InputError(f"{name} must be a whole number, got {text!r}")
     return int(text) if text else default
+
+
+def seconds(env: Mapping[str, str], name: str, default: float) -> float:
+    """A variable that is a time."""
+    text = env.get(name, "")
+    try:
+        found = float(text) if text else default
+    except ValueError:
+        found = nan
+    if not 0.0 <= found < inf:
+        raise InputError(f"{name} must be a number of seconds, got {text!r}")
+    return found
 
 
 def device(env: Mapping[str, str] = os.environ) -> torch.device:

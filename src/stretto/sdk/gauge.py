@@ -6,6 +6,7 @@ alone can be timed and its gradient looked at. All other steps run as DDP alone 
 
 import time
 from collections.abc import Callable
+from math import inf
 
 import torch
 
@@ -34,7 +35,7 @@ class Gauge:
         self._began_s = self._aside_s = self._ended_s = 0.0
         self._window_s = self._window_began_s = 0.0
         self._window_steps = 0
-        self._before: tuple[int, float, torch.Tensor] | None = None  # gradient of an earlier measured step
+        self._before: tuple[int, object, float, torch.Tensor] | None = None  # of an earlier measured step
         self._sum: torch.Tensor | None = None  # gradient of the passes so far
         self._sum_of_sqr = 0.0
         self.start_window()
@@ -65,9 +66,9 @@ class Gauge:
             return None
         grad_s = now_s - self._began_s - self._aside_s
         self._speed.add_passes(self._setting, self._passes, grad_s)
-        sample = self._look_at_step(step)
         scale = loss_scale()
-        if sample is None or not scale:
+        sample = self._look_at_step(step, scale)
+        if sample is None or not 0.0 < scale < inf:
             return None
         return Sample(sample.sqr / scale**2, sample.var / scale**2, sample.size)
 
@@ -77,7 +78,7 @@ class Gauge:
         self._sum_of_sqr += float(own.dot(own)) / weight**2
         self._sum = now
 
-    def _look_at_step(self, step: Step) -> Sample | None:
+    def _look_at_step(self, step: Step, scale: float) -> Sample | None:
         if self._world > 1:
             sum_of_sqr, sqr_of_mean = average_gradients(self._replica.module)
             return between(sum_of_sqr, sqr_of_mean, self._world, step.samples / self._world)
@@ -86,11 +87,12 @@ class Gauge:
         if len(step.passes) > 1:
             count = len(step.passes)
             return between(self._sum_of_sqr, sqr, count, step.samples / count)
-        before, self._before = self._before, (self._steps, sqr, now)
-        if before is None or before[0] != self._steps - 1 or before[2].shape != now.shape:
+        alike = scale, now.shape
+        before, self._before = self._before, (self._steps, alike, sqr, now)
+        if before is None or before[:2] != (self._steps - 1, alike):
             return None
         self._before = None
-        return differenced(before[1], sqr, float(before[2].dot(now)), step.samples)
+        return differenced(before[2], sqr, float(before[3].dot(now)), step.samples)
 
     def end_step(self, is_whole: bool) -> float:
         """When the optimiser's step ended; `is_whole`: it had as many samples as others."""

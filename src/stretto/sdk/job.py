@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 from stretto.sdk.batch import Batch, Bounds, choose_batch
 from stretto.sdk.beats import Signals
 from stretto.sdk.channel import Channel
-from stretto.sdk.environment import Environment
+from stretto.sdk.environment import GRACE_S, Environment
 from stretto.sdk.gauge import Gauge
 from stretto.sdk.learning_rate import Rule, fixed
 from stretto.sdk.preemption import Preemption
@@ -41,7 +41,7 @@ class Settings:
     loader: Mapping[str, Any] = field(default_factory=dict)  # further arguments of the DataLoader
     ddp: Mapping[str, Any] = field(default_factory=dict)  # further arguments of DistributedDataParallel
     max_grad_norm: float | None = None
-    grace_s: float = 30.0  # between SIGTERM and SIGKILL
+    grace_s: float = GRACE_S  # between SIGTERM and SIGKILL
     timeout_s: float = 1800.0  # of a collective call: ranks may be so far apart
     report_s: float = 30.0
     checkpoint_s: float = 600.0
@@ -80,7 +80,7 @@ class ElasticJob:
             training,
             lambda step, path: channel.post("checkpoint", step=step, path=str(path)) if channel else None,
         )
-        self._preemption = Preemption(settings.grace_s, self._save_alone)
+        self._preemption = Preemption(settings.grace_s, self._save_alone, lambda: self._world.say_leaving())
         self.model = Replica(training.model, dict(settings.ddp))
         """What the script calls in place of its model."""
         self._world = World(environment, training, self.model, self._preemption, channel, settings.timeout_s)
@@ -99,6 +99,7 @@ class ElasticJob:
         while progress.epoch < count:
             yield progress.epoch
             progress.end_epoch()
+            self._training.release()
             self._is_before_meeting = True
             if self.rank == 0:
                 self._report()
@@ -114,6 +115,7 @@ class ElasticJob:
         order = order_of(progress.epoch, progress.dataset_samples, progress.seed, self._settings.shuffle)
         while progress.taken < len(order):
             yield from self._batches_of_generation(order)
+        self._training.hold()
         self._is_before_meeting = True
 
     def backward(self, loss: torch.Tensor) -> None:

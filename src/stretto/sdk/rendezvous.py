@@ -13,6 +13,7 @@ Keys of a generation's store: `here/ID` a member is connected · `verdict` what 
 import logging
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -42,8 +43,10 @@ class Meeting:
 class Rendezvous:
     """What one worker knows of generations to come."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, told_to_leave: Callable[[float | None], None]) -> None:
+        """`told_to_leave` is called by a thread, with the seconds there are."""
         self._channel = channel
+        self._told_to_leave = told_to_leave
         self._changed = threading.Condition()
         self._closing = False
         self._newest: Generation | None = None
@@ -115,6 +118,8 @@ class Rendezvous:
                 pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
                 continue
             if told is not None:
+                if told.leave:
+                    self._told_to_leave(told.until_s)
                 with self._changed:
                     self._newest = told
                     self._changed.notify_all()

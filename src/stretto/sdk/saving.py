@@ -44,9 +44,9 @@ class Checkpoints:
         found = read_newest(self.folder) if self.folder else None
         if found is None:
             return
+        self._saved_step = found["other"]["progress"]["step"]  # first: nobody saves what is half adopted
         self._training.adopt_model(found["model"])
         self._training.adopt_other(found["other"])
-        self._saved_step = self._training.progress.step
         self._random = found["random"]
         self._set_random(rank)
 
@@ -66,7 +66,7 @@ class Checkpoints:
         self._saved_s = time.monotonic()
         if self.folder is None:
             return
-        random = group.gather(state.random_state(self._training.device))
+        random = group.gather(self._training.random_tree())
         if rank:
             return
         self.wait()
@@ -86,11 +86,14 @@ class Checkpoints:
         """
         if self.folder is None:
             return
+        writer = self._writer
+        if writer is not None:  # perhaps of this very step
+            writer.join()
         with self._training.changing:
             step = self._training.progress.step
             if step == self._saved_step:
                 return
-            self._write(step, self._content([state.random_state(self._training.device)]))
+            self._write(step, self._content([self._training.random_tree()]))
 
     def wait(self) -> None:
         """Until what is being written is complete."""

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +23,7 @@ class Training:
     progress: Progress
     device: torch.device
     changing: threading.Lock = field(default_factory=threading.Lock)  # held within the optimiser's step
+    _held: dict[str, Any] | None = None
 
     def model_tree(self) -> dict[str, Any]:
         """The tensors themselves, not copies."""
@@ -29,11 +31,37 @@ class Training:
 
     def other_tree(self) -> dict[str, Any]:
         """Likewise."""
+        optimizer, held = self.optimizer.state_dict(), self._held
+        if held is not None:
+            optimizer = {**optimizer, "param_groups": held["param_groups"]}
         return {
-            "optimizer": self.optimizer.state_dict(),
-            "parts": {name: part.state_dict() for name, part in self.parts.items()},
+            "optimizer": optimizer,
+            "parts": self._parts_tree() if held is None else held["parts"],
             "progress": self.progress.as_dict(),
         }
+
+    def random_tree(self) -> dict[str, Any]:
+        """The generators of this process."""
+        return state.random_state(self.device) if self._held is None else self._held["random"]
+
+    def hold(self) -> None:
+        """An epoch's batches are through: until `release`, a checkpoint is of this moment.
+
+        Who goes on from it does again what the script does between epochs: schedulers that have stepped
+        already would otherwise step twice. Parameters and the optimiser's tensors do not change there.
+        """
+        kept = {"param_groups": self.optimizer.state_dict()["param_groups"], "parts": self._parts_tree()}
+        tensors: list[torch.Tensor] = []
+        skeleton = deepcopy(state.take_out(kept, tensors))
+        held = state.put_back(skeleton, [tensor.detach().to("cpu", copy=True) for tensor in tensors])
+        self._held = {**held, "random": state.random_state(self.device)}
+
+    def release(self) -> None:
+        """The epoch is over, and what the script did after its batches counts."""
+        self._held = None
+
+    def _parts_tree(self) -> dict[str, Any]:
+        return {name: part.state_dict() for name, part in self.parts.items()}
 
     def adopt_model(self, tree: Mapping[str, Any]) -> None:
         """Parameters and buffers as given."""

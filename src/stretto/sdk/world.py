@@ -51,7 +51,7 @@ class World:
         self._timeout = timedelta(seconds=timeout_s)
         self._environment = environment
         self._channel = channel
-        self._rendezvous = Rendezvous(channel) if channel else None
+        self._rendezvous = Rendezvous(channel, preemption.ask) if channel else None
         self._looked_s = 0.0
         self._before: Membership | None = None  # its store may be hosted here, and still be read
         self.here = Membership(Generation(0), 0, None)
@@ -120,9 +120,7 @@ class World:
         """What this worker was told, to be agreed on."""
         proposed = 0
         if self._rendezvous is not None:
-            newest, present = self._rendezvous.newest, self.here.generation.number
-            if newest is not None and newest.leave and newest.number > present:
-                self._preemption.ask(newest.until_s)
+            present = self.here.generation.number
             if self._rendezvous.unwanted:
                 self._preemption.ask()
             proposed = self._rendezvous.proposal()
@@ -132,8 +130,7 @@ class World:
     def is_anyone_leaving(self) -> bool:
         """Whether this worker was told to leave or, by the store, another one; looks now and then."""
         if self.heard().leave:
-            if self.here.store is not None:
-                self.here.store.set("leaving", "")
+            self.say_leaving()
             return True
         if self.here.store is None or time.monotonic() < self._looked_s + LOOK_S:
             return False
@@ -141,6 +138,13 @@ class World:
         with suppress(RuntimeError):  # its host is gone; the next meeting will show
             return bool(self.here.store.check(["leaving"]))
         return False
+
+    def say_leaving(self) -> None:
+        """Tell those who are outside of steps that this worker was told to leave."""
+        store = self.here.store
+        if store is not None:
+            with suppress(RuntimeError):  # its host is gone, and with it those who would look
+                store.set("leaving", "")
 
     def switch(self, agreed: Signals, last_step_s: float | None) -> bool:
         """Become the agreed generation; False where it cannot come about, and all stay as they are.
