@@ -1,6 +1,6 @@
 """From what a snapshot shows of every job to a matrix of speeds."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from functools import lru_cache
@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from stretto.estimate.bootstrap import Choice, Mode
-from stretto.estimate.goodput_rows import Fit, Question, answer_all, frame_of
+from stretto.estimate.goodput import BatchChoice
+from stretto.estimate.goodput_rows import Fit, Held, Question, answer_all, chosen_batches, frame_of
 from stretto.estimate.memo import Memo
 from stretto.model import (
     Configurations,
@@ -95,6 +96,10 @@ class OnlineGoodput:
         default_factory=lambda: Memo(answer_all, REMEMBERED_ROWS), repr=False, compare=False
     )
 
+    _batches: Memo[Held, BatchChoice] = field(
+        default_factory=lambda: Memo(chosen_batches, REMEMBERED_ROWS), repr=False, compare=False
+    )
+
     def __post_init__(self) -> None:
         """Check the parameters; texts will do."""
         object.__setattr__(self, "mode", _one_of(Mode, self.mode, "mode"))
@@ -146,6 +151,25 @@ class OnlineGoodput:
             one.limits.reach_gpus * int(one.limits.replica_gpus.max()) for one in shown
         ]
         return speeds
+
+    def batches(
+        self,
+        snapshot: Snapshot,
+        configurations: Configurations,
+        held: Sequence[tuple[int, int, int, int]],
+    ) -> list[BatchChoice]:
+        """The batch of most goodput for each (row, GPU type, nodes, GPUs); all 0: nothing can be said."""
+        per_node = tuple(snapshot.cluster.gpus_per_node.tolist())
+        frame = frame_of(configurations, per_node, self.mode, self.reference, self.fit)
+        asked = []
+        for row, kind, nodes, gpus in held:
+            one = snapshot.jobs.evidence[row]
+            assert one is not None, "a batch is chosen by what a job has shown"
+            question = Question(
+                frame, one.limits, one.observed, one.grad_sqr, one.grad_var, one.fixed_batch, gpus
+            )
+            asked.append(Held(question, kind, nodes, gpus))
+        return self._batches.of(asked)
 
 
 Value = TypeVar("Value", bound=StrEnum)

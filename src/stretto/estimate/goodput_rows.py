@@ -15,7 +15,7 @@ import numpy as np
 from stretto.estimate.bootstrap import Choice, Known, Mode, perfectly_scaled, source_of, without_sync
 from stretto.estimate.efficiency import gain
 from stretto.estimate.fit import fit_many
-from stretto.estimate.goodput import BatchLimits, best_batches
+from stretto.estimate.goodput import BatchChoice, BatchLimits, best_batches
 from stretto.estimate.published_fit import published_fit
 from stretto.model import (
     BoolArray,
@@ -94,22 +94,18 @@ def _goodput(frame: Frame, questions: Sequence[Question]) -> FloatArray:
 
     fixed = np.array([asked.fixed_batch for asked in questions])[:, None]
     init = np.array([one.init_batch for one in limits])[:, None]
-    tried_from = np.where(fixed > 0, fixed, init)
-    most = np.where(fixed > 0, fixed, np.array([one.max_batch for one in limits])[:, None])
     sqr = np.array([asked.grad_sqr for asked in questions])[:, None]
     var = np.array([asked.grad_var for asked in questions])[:, None]
-    # A job that does not choose its batch runs however little of it is left for each GPU.
-    min_local = np.where(fixed > 0, 1, _by_type(limits, "min_local")[rows, source])
-    soft = np.array([one.max_is_soft for one in limits])[:, None]
-    most = np.where(soft & (fixed == 0), np.maximum(most, min_local * shape.replicas), most)
     params = believed.params[rows, source]
     perfect = believed.perfect[:, shape.kind]
     if perfect.any():
         params = np.where(perfect[..., None], without_sync(params), params)
+    bounds = _bounds(questions, source, shape.replicas)
+    tried_from = np.asarray(bounds.init_batch)
     best = best_batches(
         params,
         (np.where(fixed > 0, np.nan, sqr), np.where(fixed > 0, np.nan, var)),
-        BatchLimits(tried_from, most, min_local, _by_type(limits, "max_local")[rows, source]),
+        bounds,
         np.where(source == shape.kind, shape.nodes, nodes_there),
         np.maximum(shape.replicas, 1),
         wanted=shape.runs,
@@ -121,6 +117,68 @@ def _goodput(frame: Frame, questions: Sequence[Question]) -> FloatArray:
         single = _single_per_s(frame, limits)[:, shape.kind]
         steps_per_s[unseen] = (perfectly_scaled(single, shape.replicas) / init)[unseen]
     return np.where(shape.runs & (steps_per_s > 0), steps_per_s, np.nan)
+
+
+def _bounds(questions: Sequence[Question], source: IntArray, replicas: IntArray) -> BatchLimits:
+    """(questions, columns) what batches must keep to where the model of type `source` answers."""
+    limits, rows = [asked.limits for asked in questions], np.arange(len(questions))[:, None]
+    fixed = np.array([asked.fixed_batch for asked in questions])[:, None]
+    init = np.array([one.init_batch for one in limits])[:, None]
+    tried_from = np.where(fixed > 0, fixed, init)
+    most = np.where(fixed > 0, fixed, np.array([one.max_batch for one in limits])[:, None])
+    # A job that does not choose its batch runs however little of it is left for each GPU.
+    min_local = np.where(fixed > 0, 1, _by_type(limits, "min_local")[rows, source])
+    soft = np.array([one.max_is_soft for one in limits])[:, None]
+    most = np.where(soft & (fixed == 0), np.maximum(most, min_local * replicas), most)
+    return BatchLimits(tried_from, most, min_local, _by_type(limits, "max_local")[rows, source])
+
+
+class Held(NamedTuple):
+    """A question about GPUs that a job is to hold; the key under which the answer is remembered."""
+
+    question: Question
+    kind: int
+    nodes: int
+    gpus: int
+
+
+def chosen_batches(asked: Sequence[Held]) -> list[BatchChoice]:
+    """The batch of most goodput for each; all 0 for a job that has shown nothing, or cannot run so.
+
+    The model of the type answers, or of another type where it is the one believed, as in `answer_all`.
+    """
+    chosen = [BatchChoice(0.0, 0, 0, 0)] * len(asked)
+    known = [number for number, one in enumerate(asked) if any(one.question.observed)]
+    for frame in dict.fromkeys(asked[number].question.frame for number in known):
+        numbers = [number for number in known if asked[number].question.frame is frame]
+        for number, choice in zip(numbers, _chosen(frame, [asked[one] for one in numbers]), strict=True):
+            chosen[number] = choice
+    return chosen
+
+
+def _chosen(frame: Frame, asked: Sequence[Held]) -> list[BatchChoice]:
+    questions = [one.question for one in asked]
+    limits, rows = [one.limits for one in questions], np.arange(len(asked))[:, None]
+    believed = _believed(frame, questions)
+    kind = np.array([one.kind for one in asked])[:, None]
+    source = believed.source[rows, kind]
+    replicas = np.array([one.gpus for one in asked])[:, None] // _by_type(limits, "replica_gpus")[rows, kind]
+    params = believed.params[rows, source]
+    perfect = believed.perfect[rows, kind]
+    best = best_batches(
+        np.where(perfect[..., None], without_sync(params), params),
+        (
+            np.array([one.grad_sqr for one in questions])[:, None],
+            np.array([one.grad_var for one in questions])[:, None],
+        ),
+        _bounds(questions, source, replicas),
+        np.array([one.nodes for one in asked])[:, None],
+        np.maximum(replicas, 1),
+    )
+    return [
+        BatchChoice(float(goodput), int(total), int(local), int(passes))
+        for goodput, total, local, passes in zip(*(column[:, 0] for column in best), strict=True)
+    ]
 
 
 class _Shapes(NamedTuple):

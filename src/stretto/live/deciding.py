@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from stretto.live.clock import Clock
-from stretto.live.events import Decided, Event
+from stretto.live.decision import answer_to, asked_of, decided
+from stretto.live.events import Event
 from stretto.live.ledger import Ledger
 from stretto.live.observe import Observer
-from stretto.live.plans import actions_json
 from stretto.live.triggers import trigger_of
-from stretto.model import Plan, Snapshot, Trigger, digest
-from stretto.scheduler.round import Scheduler, decide
+from stretto.model import Plan, Snapshot, Trigger
+from stretto.scheduler.round import Scheduler
 
 AT_MOST_EVERY_S = 0.2  # of wall time between two decisions; chosen: what comes together is decided together
 
@@ -72,13 +72,13 @@ class Decider:
         if Trigger.ROUND in due:
             self._changed = False
         now_s, seen = self.clock.now_s(), state.seq
-        snapshot = self.observer.observe(state, now_s, due)
+        asked = asked_of(self.observer, state, now_s, due)
         began = time.perf_counter()
-        plan = await asyncio.to_thread(decide, snapshot, self.scheduler)
+        answer = await asyncio.to_thread(answer_to, asked, self.scheduler)
         took_ms = (time.perf_counter() - began) * 1e3
-        await self.ledger.record(decided(snapshot, plan, seen, took_ms))
-        state.memory = plan.memory
-        self.latest, self.latest_snapshot = plan, snapshot
+        await self.ledger.record(decided(asked, answer, seen, took_ms))
+        state.memory = answer.plan.memory
+        self.latest, self.latest_snapshot = answer.plan, asked.snapshot
         self.took_ms = [*self.took_ms[-999:], took_ms]
 
     async def _wait(self) -> None:
@@ -118,18 +118,3 @@ class Decider:
             self._due.add(Trigger.ROUND)
         if not self._due:  # somebody's time to start has come
             self._due.add(Trigger.ARRIVAL)
-
-
-def decided(snapshot: Snapshot, plan: Plan, seen: int, took_ms: float) -> Decided:
-    """The event of a decision."""
-    return Decided(
-        seen=seen,
-        at_s=snapshot.now_s,
-        due=tuple(sorted(trigger.value for trigger in snapshot.due)),
-        actions=tuple(actions_json(plan.actions, snapshot.cluster)),
-        wake_s=plan.wake_s if plan.wake_s is not None and plan.wake_s > snapshot.now_s else None,
-        memory=digest(plan.memory),
-        prices=None if plan.prices is None else tuple(float(price) for price in plan.prices),
-        gap=plan.gap,
-        took_ms=round(took_ms, 3),
-    )

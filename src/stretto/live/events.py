@@ -215,6 +215,7 @@ class Decided(Event):
     prices: tuple[float, ...] | None = None
     gap: float | None = None
     took_ms: float = 0.0
+    batches: Mapping[str, Any] = field(default_factory=dict)  # job → (total, local, accumulation) from now on
 
 
 # ── attempts, workers, generations ────────────────────────────────────────────────────────────────
@@ -318,6 +319,7 @@ class Generation(Event):
     number: int
     workers: tuple[str, ...]  # by rank
     source: str = ""
+    batch: tuple[int, ...] = ()  # samples of a step, of a pass of one worker, passes; (): the script's rule
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from math import isnan
 from stretto.live import events as happened
 from stretto.live.events import Event
 from stretto.live.learned import with_report
-from stretto.live.records import NOBODY, JobRecord, Life, Members, Worker
+from stretto.live.records import NOBODY, Batch, JobRecord, Life, Members, Worker
 from stretto.model import Cluster
 
 LISTENED_S = 60.0  # who ran so long and said nothing does not speak; chosen: an import takes up to 15 s
@@ -45,7 +45,8 @@ def fold_worker_event(record: JobRecord, event: Event, now_s: float, cluster: Cl
             _closed(record, event, now_s)
         case happened.Generation():
             if event.attempt == record.attempt and event.number > record.members.number:
-                record.members = Members(event.number, event.workers, event.source, at_s=now_s)
+                batch = Batch(*event.batch) if event.batch else None
+                record.members = Members(event.number, event.workers, event.source, "", now_s, batch)
         case happened.StoreOpened():
             if event.number == record.members.number:
                 record.members = replace(record.members, store=event.address)

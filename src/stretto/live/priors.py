@@ -53,14 +53,16 @@ def limits_of(record: JobRecord, cluster: Cluster) -> TrainingLimits | None:
     init = int(batch.init or latest.get("init_batch") or 0)
     if not init:
         return None
-    most = int(batch.max or latest.get("max_batch") or init)
-    local = int(batch.per_gpu or latest.get("max_local") or max(init, most))
+    # Where the file and the script both bound it, both hold.
+    most = min((int(one) for one in (batch.max, latest.get("max_batch")) if one), default=init)
+    most = max(most, init)
+    local = min((int(one) for one in (batch.per_gpu, latest.get("max_local")) if one), default=most)
     smallest = max(1, min(local, int(latest.get("min_local") or 1)))
     switches = record.books.switches > 0 or bool(record.speaks)
     return _limits(
         len(cluster.types),
         init,
-        max(most, init),
+        most,
         smallest,
         local,
         SWITCH_S if switches else RESTART_S,

@@ -180,7 +180,7 @@ def _first_generation(
     """Workers without the SDK never say ready: what is wanted of them now is what they were started for."""
     if all(worker.life is Life.READY for worker in alive):
         names = tuple(worker.id for worker in alive)
-        steps.events.append(Generation(record.id, record.attempt, 1, names))
+        steps.events.append(Generation(record.id, record.attempt, 1, names, "", _batch(record)))
         return
     if not differs:
         return
@@ -228,6 +228,8 @@ def _next_generation(
             _want(steps, state, record, record.attempt, missing)
         return
     if not extra and {worker.id for worker in current} == _names(alive, asked):
+        if record.batch != members.batch:  # the same workers go on with another batch
+            _publish(steps, record, members.workers, "")
         return
     by_slot = {(worker.node, worker.mask): worker for worker in alive if not worker.stopped}
     wanted = [by_slot[slot] for slot in asked]
@@ -239,8 +241,16 @@ def _next_generation(
     kept = staying or current
     names = tuple(worker.id for worker in (*kept, *newcomers))
     if names != members.workers:
-        source = kept[0].id
-        steps.events.append(Generation(record.id, record.attempt, members.number + 1, names, source))
+        _publish(steps, record, names, kept[0].id)
+
+
+def _publish(steps: Steps, record: JobRecord, names: tuple[str, ...], source: str) -> None:
+    number = record.members.number + 1
+    steps.events.append(Generation(record.id, record.attempt, number, names, source, _batch(record)))
+
+
+def _batch(record: JobRecord) -> tuple[int, ...]:
+    return record.batch.to_json() if record.batch is not None else ()
 
 
 def _names(alive: list[Worker], asked: list[Slot]) -> set[str]:

@@ -42,6 +42,19 @@ class Worker:
         return tuple(gpu for gpu in range(self.mask.bit_length()) if self.mask >> gpu & 1)
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """How large a step is."""
+
+    total: int  # samples of a step, over all workers
+    local: int  # samples of one pass of one worker, rounded up
+    accumulation: int  # passes of each worker in a step, at least 1
+
+    def to_json(self) -> tuple[int, int, int]:
+        """As the log keeps it."""
+        return (self.total, self.local, self.accumulation)
+
+
 @dataclass(frozen=True)
 class Members:
     """A generation: who trains together, by rank."""
@@ -51,6 +64,7 @@ class Members:
     source: str = ""
     store: str = ""  # where rank 0 listens; "" before it does
     at_s: float = 0.0
+    batch: Batch | None = None  # None: the script's own rule decides
 
     @property
     def leaves(self) -> bool:
@@ -125,6 +139,7 @@ class JobRecord:
     workers: dict[str, Worker] = field(default_factory=dict)  # of the current attempt, dead ones included
     next_worker: int = 0
     members: Members = NOBODY
+    batch: Batch | None = None  # that the latest decision about it wants
     port: int = 0
     closed: int = 0  # the last attempt that is over
     failures: int = 0  # attempts that failed by themselves

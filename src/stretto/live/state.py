@@ -13,7 +13,7 @@ from stretto.live.folding import fold_worker_event
 from stretto.live.jobfile import JobSpec
 from stretto.live.jobfile.to_job import spec_to_job
 from stretto.live.plans import actions_of
-from stretto.live.records import JobRecord, Life, NodeRecord
+from stretto.live.records import Batch, JobRecord, Life, NodeRecord
 from stretto.model import (
     Action,
     Allocation,
@@ -347,6 +347,10 @@ def _decided(state: State, event: happened.Decided, now_s: float) -> None:
         record = state.jobs[action.job]
         record.books.hold(action.after.gpus if action.after else 0, now_s)
         state.touch(record.id)
+    for job, batch in event.batches.items():
+        if job in state.jobs and not state.jobs[job].has_ended:
+            state.jobs[job].batch = Batch(*batch)
+            state.touch(job)
     state.wake_s, state.prices = event.wake_s, event.prices
     state.decisions += 1
 

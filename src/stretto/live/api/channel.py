@@ -1,5 +1,6 @@
 """The channel of workers: what generation they are in, and what they report (decision 0010)."""
 
+from dataclasses import asdict
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -124,7 +125,7 @@ def generation_json(service: Service, record: JobRecord) -> dict[str, Any]:
         "workers": workers,
         "store": members.store or None,
         "source": members.source or None,
-        "batch": None,
+        "batch": None if members.batch is None else asdict(members.batch),
         "until_s": max(until_s, 0.0),
         "leave": members.leaves,
     }
