@@ -17,6 +17,10 @@ class Life_of_a_cluster(RuleBasedStateMachine):  # noqa: N801
         super().__init__()
         self.scene = Scene(nodes=2, gpus=3)
         self.count = 0
+        self.may_run_on: list[set[str] | None] = [None, None]  # while a node is closed
+
+    def on(self, node: int) -> set[str]:
+        return {name for name, worker in self.scene.running.items() if worker.node == node}
 
     def job(self, draw: int) -> str:
         return str(draw % self.count + 1)
@@ -55,6 +59,11 @@ class Life_of_a_cluster(RuleBasedStateMachine):  # noqa: N801
     def node_comes_or_goes(self, node: str, up: bool) -> None:
         self.scene.tell(happened.NodeSeen(node, "a100", 3) if up else happened.NodeLost(node))
 
+    @rule(node=st.sampled_from([0, 1]), closed=st.booleans(), drain=st.booleans())
+    def node_is_closed_or_opened(self, node: int, closed: bool, drain: bool) -> None:
+        self.scene.tell(happened.NodeCordoned(f"n{node}", closed, drain))
+        self.may_run_on[node] = self.on(node) if closed else None
+
     @precondition(lambda self: self.scene.running)
     @rule(draw=st.integers(0, 99), status=STATUSES)
     def a_worker_ends(self, draw: int, status: int) -> None:
@@ -87,6 +96,11 @@ class Life_of_a_cluster(RuleBasedStateMachine):  # noqa: N801
             for gpu in worker.gpus:
                 assert (worker.node, gpu) not in seen
                 seen.add((worker.node, gpu))
+
+    @invariant()
+    def nobody_begins_on_a_closed_node(self) -> None:
+        for node, before in enumerate(self.may_run_on):
+            assert before is None or self.on(node) <= before
 
     @invariant()
     def no_job_runs_in_two_attempts(self) -> None:

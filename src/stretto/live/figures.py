@@ -77,10 +77,11 @@ class Figures:
         self.seen = state.seq
 
     def eligible(self, state: State, now_s: float) -> IntArray:
-        """(jobs,) rows of jobs that the policy may give GPUs to, or that hold some."""
+        """(jobs,) rows of jobs that the policy may give GPUs to, or that hold some that it may take."""
         at, rows = self.at, slice(self.count)
         may: BoolArray = at["is_open"][rows] & ~at["is_shut"][rows]
         may &= (at["held_gpus"][rows] > 0) | (at["not_before_s"][rows] <= now_s)
+        may[[self.row_of[job] for job in state.staying() if job in self.row_of]] = False
         for row in np.flatnonzero(may & at["depends"][rows]).tolist():
             may[row] = why_not_yet(state, at["record"][row], now_s) is Reason.NONE
         return np.flatnonzero(may)

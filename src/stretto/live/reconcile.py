@@ -12,7 +12,14 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 
 from stretto.live.endings import Ending, ending_of, what_follows
-from stretto.live.events import AttemptClosed, Event, Generation, WorkersStopped, WorkersWanted
+from stretto.live.events import (
+    AttemptClosed,
+    Event,
+    Generation,
+    Requeued,
+    WorkersStopped,
+    WorkersWanted,
+)
 from stretto.live.records import JobRecord, Life, Worker
 from stretto.live.state import State
 from stretto.model import Allocation
@@ -110,8 +117,16 @@ def _leave(steps: Steps, record: JobRecord, alive: list[Worker]) -> None:
 def _begin(steps: Steps, state: State, record: JobRecord, taken: Container[tuple[int, int]]) -> None:
     """Start a new attempt once all its GPUs are free of other processes."""
     slots = slots_of(state.wanted(record.id), record.job.gpus_per_worker)
-    if slots and not _any_taken(slots, taken):
+    closed = _closed(state, slots)
+    if closed:
+        steps.events.append(Requeued(record.id, 0.0, f"node {closed} takes nobody new"))
+    elif slots and not _any_taken(slots, taken):
         _want(steps, state, record, record.attempt + 1, slots)
+
+
+def _closed(state: State, slots: list[Slot]) -> str:
+    """The first node of these that takes nobody new; "" for none."""
+    return next((state.nodes[node].name for node, _ in slots if state.nodes[node].closed), "")
 
 
 def _want(steps: Steps, state: State, record: JobRecord, attempt: int, slots: list[Slot]) -> None:
@@ -224,7 +239,7 @@ def _next_generation(
     # A newcomer that is not wanted any more ends before it has taken part.
     steps.stop([worker for worker in extra if worker.joined == 0], record.spec.grace_period_s)
     if missing:
-        if not _any_taken(missing, taken):
+        if not _any_taken(missing, taken) and not _closed(state, missing):
             _want(steps, state, record, record.attempt, missing)
         return
     if not extra and {worker.id for worker in current} == _names(alive, asked):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from stretto.live import events as happened
+from stretto.live.closing import kept_of
 from stretto.live.events import Event
 from stretto.live.folding import fold_worker_event
 from stretto.live.jobfile import JobSpec
@@ -150,6 +151,13 @@ class State:
         """(nodes,) may hold jobs."""
         return np.array([node.up and not node.closed for node in self.nodes], dtype=np.bool_)
 
+    def staying(self) -> list[JobId]:
+        """Jobs that hold GPUs of a closed node: they stay as they are, and no policy is asked about them."""
+        closed = {index for index, node in enumerate(self.nodes) if node.closed}
+        if not closed:
+            return []
+        return [job for job, held in (self.placement or {}).items() if not closed.isdisjoint(held.nodes)]
+
     # ── nodes ─────────────────────────────────────────────────────────────────────────────────────
 
     def _rebuild_cluster(self) -> None:
@@ -218,7 +226,25 @@ def _node_cordoned(state: State, event: happened.NodeCordoned, now_s: float) -> 
     node.closed, node.drained, node.why = event.closed, event.closed and event.drain, event.why
     if node.drained:
         _vacate(state, index, now_s)
+    elif node.closed:
+        _close(state, index, now_s)
     state._capacity_changed()
+
+
+def _close(state: State, index: int, now_s: float) -> None:
+    """Whoever trains on a node stays; whoever was to come there does not."""
+    placement = state.placement
+    for job in [job for job, held in (placement or {}).items() if index in held.nodes]:
+        record = state.jobs[job]
+        assert state.placement is not None
+        kept = kept_of(record, state.placement, index)
+        if kept is None:
+            record.why = f"node {state.nodes[index].name} takes nobody new"
+            state.release(record, now_s)
+        elif kept is not state.placement[job]:
+            state.placement = state.placement.changed({job: kept})
+            record.books.hold(kept.gpus, now_s)
+            state.touch(record.id)
 
 
 def _vacate(state: State, index: int, now_s: float) -> None:
