@@ -6,26 +6,32 @@ import pytest
 from tests.live.scene import Scene
 
 from stretto.live import events as happened
-from stretto.live.deciding import decided
-from stretto.live.events import Configured
+from stretto.live.decision import Answer, answer_to, asked_of, decided
+from stretto.live.events import Configured, Decided
 from stretto.live.observe import Observer
 from stretto.live.scheduling import scheduler_of
-from stretto.model import Snapshot, Trigger
+from stretto.model import Snapshot, Trigger, actions_between
 from stretto.policies.registry import policy_names
-from stretto.scheduler.round import decide
+
+DUE = frozenset({Trigger.CAPACITY, Trigger.ARRIVAL})
 
 
-def snapshot_of(scene: Scene, policy: str = "fifo") -> Snapshot:
-    observer = Observer(scheduler_of(Configured(policy)).policy.views)
-    return observer.observe(scene.state, scene.now_s, frozenset({Trigger.CAPACITY, Trigger.ARRIVAL}))
+def snapshot_of(scene: Scene) -> Snapshot:
+    return Observer(frozenset()).observe(scene.state, scene.now_s, DUE)
+
+
+def decision(scene: Scene, policy: str) -> Decided:
+    """What the policy wants, as the service would record it."""
+    scheduler = scheduler_of(Configured(policy))
+    asked = asked_of(Observer(scheduler.policy.views), scene.state, scene.now_s, DUE)
+    answer = answer_to(asked, scheduler)
+    scene.state.memory = answer.plan.memory
+    return decided(asked, answer, scene.state.seq, 0.0)
 
 
 def ask(scene: Scene, policy: str) -> None:
-    """Let the policy decide once, as the service would."""
-    snapshot = replace(snapshot_of(scene, policy), memory=scene.state.memory)
-    plan = decide(snapshot, scheduler_of(Configured(policy)))
-    scene.tell(decided(snapshot, plan, scene.state.seq, 0.0))
-    scene.state.memory = plan.memory
+    """Let the policy decide once."""
+    scene.tell(decision(scene, policy))
 
 
 def cordon(scene: Scene, node: str, closed: bool = True, drain: bool = False) -> None:
@@ -166,11 +172,24 @@ def test_a_drained_node_is_left_with_grace_and_its_jobs_go_on_elsewhere() -> Non
 def test_what_was_decided_before_a_node_was_cordoned_brings_nobody_there() -> None:
     scene = Scene()
     scene.submit("1")
-    snapshot = snapshot_of(scene)
-    plan = decide(snapshot, scheduler_of(Configured("fifo")))
-    late = decided(snapshot, plan, scene.state.seq, 0.0)
-    there = plan.placement["1"].nodes[0]  # type: ignore[index]
-    cordon(scene, f"n{there}")
+    late = decision(scene, "fifo")
+    (node,) = late.actions[0]["after"]["nodes"]
+    cordon(scene, node)
     scene.tell(late)
     scene.reconcile()
     assert scene.running == {}
+
+
+def test_what_is_said_of_a_job_that_nobody_was_asked_about_is_left_out() -> None:
+    scene = Scene()
+    scene.submit("1")
+    scene.submit("2")
+    scene.give(_1={"n0": 1}, _2={"n1": 1})
+    cordon(scene, "n0")
+    scheduler = scheduler_of(Configured("fifo"))
+    asked = asked_of(Observer(scheduler.policy.views), scene.state, 0.0, DUE)
+    plan, before = answer_to(asked, scheduler).plan, asked.snapshot.placement
+    nobody = before.changed({job: None for job in before})
+    eager = replace(plan, actions=actions_between(before, nobody))
+    said = decided(asked, Answer(eager, {}), scene.state.seq, 0.0)
+    assert [one["job"] for one in said.actions] == ["2"]

@@ -43,13 +43,15 @@ def answer_to(asked: Asked, scheduler: Scheduler) -> Answer:
 
 
 def decided(asked: Asked, answer: Answer, seen: int, took_ms: float) -> Decided:
-    """The event of a decision."""
+    """The event of a decision. Who was not asked about keeps what it holds, whatever the answer says of it."""
     snapshot, plan = asked.snapshot, answer.plan
+    shown = set(snapshot.jobs.ids) if plan.actions else set()
+    actions = [action for action in plan.actions if action.job in shown]
     return Decided(
         seen=seen,
         at_s=snapshot.now_s,
         due=tuple(sorted(trigger.value for trigger in snapshot.due)),
-        actions=tuple(actions_json(plan.actions, snapshot.cluster)),
+        actions=tuple(actions_json(actions, snapshot.cluster)),
         wake_s=plan.wake_s if plan.wake_s is not None and plan.wake_s > snapshot.now_s else None,
         memory=digest(plan.memory),
         prices=None if plan.prices is None else tuple(float(price) for price in plan.prices),
