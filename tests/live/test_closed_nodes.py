@@ -189,7 +189,7 @@ def test_what_is_said_of_a_job_that_nobody_was_asked_about_is_left_out() -> None
     scheduler = scheduler_of(Configured("fifo"))
     asked = asked_of(Observer(scheduler.policy.views), scene.state, 0.0, DUE)
     plan, before = answer_to(asked, scheduler).plan, asked.snapshot.placement
-    nobody = before.changed({job: None for job in before})
+    nobody = before.changed(dict.fromkeys(before))
     eager = replace(plan, actions=actions_between(before, nobody))
     said = decided(asked, Answer(eager, {}), scene.state.seq, 0.0)
     assert [one["job"] for one in said.actions] == ["2"]

@@ -43,7 +43,7 @@ def answer_to(asked: Asked, scheduler: Scheduler) -> Answer:
 
 
 def decided(asked: Asked, answer: Answer, seen: int, took_ms: float) -> Decided:
-    """The event of a decision. Who was not asked about keeps what it holds, whatever the answer says of it."""
+    """The event of a decision. A job that it was not asked about keeps what it holds."""
     snapshot, plan = asked.snapshot, answer.plan
     shown = set(snapshot.jobs.ids) if plan.actions else set()
     actions = [action for action in plan.actions if action.job in shown]
