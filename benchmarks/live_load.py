@@ -1,28 +1,35 @@
 """How the service bears many jobs and many GPUs: submissions a second, waiting times of requests, decisions.
 
-    python benchmarks/live_load.py --gpus 10000 --pending 10000 --policy fifo --pace 100 --hours 1
+    python benchmarks/live_load.py --gpus 10000 --pending 10000 --policy fifo --pace 100 --store both
 
 A service with an emulated cluster is started in a process of its own, and its GPUs are filled; then as many
 jobs more are submitted as are to wait, and for so many hours of its clock each job that ends is replaced by a
-new one, while others list, describe and submit. Figures are printed as one JSON object.
+new one, while others list, describe and submit. Figures are printed as one JSON object, side by side for both
+kinds of store: the PostgreSQL server is the distribution's, started here on loopback with default durability.
+Client, service and database share the cores of this machine.
 """
 
 import argparse
 import asyncio
 import json
 import math
+import os
 import random
 import re
+import shutil
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from stretto.live.store import open_store
 
@@ -170,6 +177,17 @@ def decisions(store: str) -> dict[str, Any]:
     return {"decisions": len(took), **spread(took), "actions": actions, "events": events}
 
 
+def flatness(rss_mb: Sequence[float], hours: float) -> dict[str, Any]:
+    """Memory over the time under full load: means of its quarters, and how it rises over the second half."""
+    half = np.array(rss_mb[len(rss_mb) // 2 :])
+    per_look = float(np.polyfit(np.arange(len(half)), half, 1)[0]) if len(half) > 2 else math.nan
+    return {
+        "quarters": [round(float(part.mean())) for part in np.array_split(np.array(rss_mb), 4)],
+        "end": round(rss_mb[-1]),
+        "rises by, in the second half, an hour": round(per_look * len(rss_mb) / hours, 1),
+    }
+
+
 async def measure(given: argparse.Namespace, url: str, process: int) -> dict[str, Any]:
     """Fill, pile up, keep."""
     host, _, port = url.removeprefix("http://").partition(":")
@@ -191,46 +209,45 @@ async def measure(given: argparse.Namespace, url: str, process: int) -> dict[str
         "memory_mb": {
             "filled": round(filled_mb),
             "piled up": round(piled_mb),
-            "quarters": [round(one) for one in rss_mb[:: max(len(rss_mb) // 4, 1)]],
-            "end": round(rss_mb[-1]),
+            **flatness(rss_mb, given.hours),
         },
     }
 
 
-def main() -> None:
-    """Start, measure, stop, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--gpus", type=int, default=10_000)
-    parser.add_argument("--pending", type=int, default=10_000)
-    parser.add_argument("--policy", default="fifo")
-    parser.add_argument("--pace", type=float, default=100.0)
-    parser.add_argument("--hours", type=float, default=1.0, help="of the service's clock, under full load")
-    parser.add_argument("--elastic", action="store_true", help="jobs may have half to twice their GPUs")
-    parser.add_argument("--store", default="", help="a URL; else a SQLite file")
-    parser.add_argument("--profile", default="", help="a file for what cProfile finds of the event loop")
-    parser.add_argument("--set", action="append", default=[])
-    given = parser.parse_args()
+@contextmanager
+def stores(words: str, folder: str) -> Iterator[dict[str, str]]:
+    """The address of each store that is to be measured, by its kind."""
+    with ExitStack() as stack:
+        found = {}
+        if words in ("sqlite", "both"):
+            found["sqlite"] = f"{folder}/log.db"
+        if words in ("postgresql", "both"):
+            sys.path.insert(0, str(Path(__file__).parents[1]))
+            from tests.live.store.servers import new_server
+
+            server = new_server(sys.exit, durable=True)
+            stack.callback(shutil.rmtree, server.folder, ignore_errors=True)
+            stack.callback(server.stop)
+            found["postgresql"] = server.url
+        yield found or {"other": words}
+
+
+def measured(given: argparse.Namespace, store: str) -> dict[str, Any]:
+    """Start a service on a store, measure, stop it."""
     with tempfile.TemporaryDirectory() as folder:
         cluster = Path(folder, "cluster.yaml")
-        cluster.write_text(
-            json.dumps(
-                {
-                    "name": "load",
-                    "gpu_types": {"v100": {"memory_gb": 32}},
-                    "nodes": [{"type": "v100", "gpus": 8, "count": -(-given.gpus // 8)}],
-                }
-            )
-        )
+        nodes = [{"type": "v100", "gpus": 8, "count": -(-given.gpus // 8)}]
+        said = {"name": "load", "gpu_types": {"v100": {"memory_gb": 32}}, "nodes": nodes}
+        cluster.write_text(json.dumps(said))
         words = [str(Path(sys.executable).with_name("stretto")), "serve", "--state", f"{folder}/state"]
         if given.profile:
             words = [sys.executable, "-m", "cProfile", "-o", given.profile, *words]
         words += ["--listen", "127.0.0.1:0", "--backend", "emulated", "--cluster", str(cluster)]
         words += ["--pace", f"{given.pace:g}", "--policy", given.policy, "--insecure-loopback"]
-        words += ["--store", given.store] if given.store else []
-        words += [word for one in given.set for word in ("--set", one)]
+        words += ["--store", store, *(word for one in given.set for word in ("--set", one))]
         log = Path(folder, "said")
-        with log.open("w") as said:
-            service = subprocess.Popen(words, stdout=said, stderr=said)
+        with log.open("w") as told:
+            service = subprocess.Popen(words, stdout=told, stderr=told)
         try:
             url = ""
             while not url and service.poll() is None:
@@ -242,8 +259,25 @@ def main() -> None:
             service.send_signal(signal.SIGTERM)
             service.wait(30)
             sys.stderr.write(log.read_text())
-        figures["log"] = decisions(given.store or f"{folder}/state/stretto.db")
-        print(json.dumps({"given": vars(given), **figures}, indent=1))
+    return {**figures, "log": decisions(store)}
+
+
+def main() -> None:
+    """Measure on each store, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--gpus", type=int, default=10_000)
+    parser.add_argument("--pending", type=int, default=10_000)
+    parser.add_argument("--policy", default="fifo")
+    parser.add_argument("--pace", type=float, default=100.0)
+    parser.add_argument("--hours", type=float, default=1.0, help="of the service's clock, under full load")
+    parser.add_argument("--elastic", action="store_true", help="jobs may have half to twice their GPUs")
+    parser.add_argument("--store", default="sqlite", help="sqlite, postgresql, both, or a URL")
+    parser.add_argument("--profile", default="", help="a file for what cProfile finds of the event loop")
+    parser.add_argument("--set", action="append", default=[])
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, stores(given.store, folder) as found:
+        figures = {kind: measured(given, store) for kind, store in found.items()}
+    print(json.dumps({"given": vars(given), "cores": os.cpu_count(), **figures}, indent=1))
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ class PostgreSQL:
     folder: Path
     port: int
     user: str | None
+    durable: bool = False  # as a server is by default; tests do not wait for the disk
 
     @property
     def url(self) -> str:
@@ -44,8 +45,9 @@ class PostgreSQL:
         """Start, and wait until it answers."""
         options = (
             f"-c listen_addresses=127.0.0.1 -c port={self.port} -c unix_socket_directories={self.folder} "
-            "-c fsync=off -c full_page_writes=off -c max_connections=60"
+            "-c max_connections=60"
         )
+        options += "" if self.durable else " -c fsync=off -c full_page_writes=off"
         self._call(
             "pg_ctl",
             "-D",
@@ -94,7 +96,7 @@ class PostgreSQL:
         assert done.returncode == 0, f"{program}: {done.stdout or (self.folder / 'log').read_text()}"
 
 
-def new_server(skip: Callable[[str], None]) -> PostgreSQL:
+def new_server(skip: Callable[[str], None], durable: bool = False) -> PostgreSQL:
     """A running server in a folder of its own; `skip` is told where there can be none."""
     programs = binaries()
     user = None
@@ -109,7 +111,7 @@ def new_server(skip: Callable[[str], None]) -> PostgreSQL:
     folder = Path(tempfile.mkdtemp(prefix="stretto-pg-"))  # not below pytest's, which others cannot enter
     if user:
         os.chown(folder, pwd.getpwnam(user).pw_uid, pwd.getpwnam(user).pw_gid)
-    server = PostgreSQL(programs, folder, free_port(), user)
+    server = PostgreSQL(programs, folder, free_port(), user, durable)
     server.make()
     server.start()
     return server
