@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 from stretto.live.events import Ended, Event, Requeued
-from stretto.live.records import JobRecord, Life, Worker
+from stretto.live.records import KILLED, TERMINATED, JobRecord, Life, Worker, orphaned_by
 
-TERMINATED, KILLED = 143, 137  # 128 + SIGTERM, 128 + SIGKILL
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 10.0, 600.0  # before a failed attempt is tried again; doubled each time
 LOST_PAUSE_S = 1.0  # before a lost one is
+MOST_FRUITLESS = 3  # times in a row that a job may be killed without getting further; the last is a failure
 
 
 @dataclass(frozen=True)
@@ -32,15 +32,26 @@ def ending_of(record: JobRecord) -> Ending | None:
     finished = bool(record.learned.latest.get("finished"))
     ended = [worker for worker in those if worker.life is Life.ENDED]
     own = [worker for worker in ended if finished or not worker.stopped]
-    for outcome, of in (("failed", _failed), ("lost", _lost)):
+    for outcome, of in (("failed", _failed), ("lost", _killed), ("lost", _lost)):
         for worker in own:
             if of(worker):
-                return Ending(outcome, worker.status, _words(worker))
+                return _judged(record, Ending(outcome, worker.status, _words(worker)))
     if those and len(own) == len(those):
         return Ending("done", 0)
     if those and len(ended) == len(those):
         return Ending("left", None)
     return None
+
+
+def _judged(record: JobRecord, end: Ending) -> Ending:
+    """Whose fault it was: a node's, which excuses all, or the job's own where it is killed over and over."""
+    if node := orphaned_by(record):
+        return Ending("lost", end.status, f"node {node} was lost")
+    times = record.fruitless + 1
+    if end.outcome == "lost" and end.status == KILLED and not record.got_further and times >= MOST_FRUITLESS:
+        why = f"killed {times} times in a row without a checkpoint or a further step; is it out of memory?"
+        return Ending("failed", KILLED, why)
+    return end
 
 
 def what_follows(record: JobRecord, end: Ending | None, now_s: float) -> list[Event]:
@@ -65,6 +76,10 @@ def what_follows(record: JobRecord, end: Ending | None, now_s: float) -> list[Ev
 
 def _failed(worker: Worker) -> bool:
     return worker.status not in (0, TERMINATED, KILLED)
+
+
+def _killed(worker: Worker) -> bool:
+    return worker.status == KILLED
 
 
 def _lost(worker: Worker) -> bool:

@@ -1,12 +1,14 @@
 """What events of workers and generations change in the record of their job."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from math import isnan
+from typing import Any
 
 from stretto.live import events as happened
 from stretto.live.events import Event
 from stretto.live.learned import with_report
-from stretto.live.records import NOBODY, Batch, JobRecord, Life, Members, Worker
+from stretto.live.records import KILLED, NOBODY, Batch, JobRecord, Life, Members, Worker, orphaned_by
 from stretto.model import Cluster
 
 LISTENED_S = 60.0  # who ran so long and said nothing does not speak; chosen: an import takes up to 15 s
@@ -59,7 +61,9 @@ def fold_worker_event(record: JobRecord, event: Event, now_s: float, cluster: Cl
             record.learned = with_report(record.learned, event.report, _kind_of(record), now_s)
             if event.report.get("in_place") is False:
                 record.speaks = False
+            _note_progress(record, event.report)
         case happened.Checkpointed():
+            record.got_further = True
             record.checkpoint, record.checkpoint_step = event.path, event.step
         case _:
             return False
@@ -90,6 +94,16 @@ def _closed(record: JobRecord, event: happened.AttemptClosed, now_s: float) -> N
     record.closed, record.status, record.members = event.attempt, event.status, NOBODY
     record.failures += event.outcome == "failed"
     record.losses += event.outcome == "lost"
+    if event.status == KILLED and event.outcome != "done" and not orphaned_by(record):
+        record.fruitless = 0 if record.got_further else record.fruitless + 1
+        record.got_further = False
+
+
+def _note_progress(record: JobRecord, report: Mapping[str, Any]) -> None:
+    for key in ("step", "epoch"):
+        reached = report.get(key)
+        if isinstance(reached, int | float) and reached > record.furthest.get(key, 0):
+            record.furthest[key], record.got_further = reached, True
 
 
 def _ready(record: JobRecord, name: str) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 from stretto.live.jobfile import JobSpec
 from stretto.model import Allocation, Job
 
+TERMINATED, KILLED = 143, 137  # 128 + SIGTERM, 128 + SIGKILL
+
 
 class Life(StrEnum):
     """Where a worker stands."""
@@ -35,6 +37,7 @@ class Worker:
     status: int | None = None  # once it has ended
     joined: int = 0  # the latest generation that it trains in
     began_s: float = nan
+    orphaned: str = ""  # the node that was lost while it ran there
 
     @property
     def gpus(self) -> tuple[int, ...]:
@@ -144,6 +147,9 @@ class JobRecord:
     closed: int = 0  # the last attempt that is over
     failures: int = 0  # attempts that failed by themselves
     losses: int = 0  # attempts that were lost with a node, or killed by others
+    fruitless: int = 0  # times in a row that it was killed by others and had got no further since
+    furthest: dict[str, float] = field(default_factory=dict)  # steps and epochs that it has ever reported
+    got_further: bool = False  # since it was last killed: by a report, or by a checkpoint
     speaks: bool | None = None  # over the channel: it uses the SDK; None: not known yet
     spoiled: int = 0  # newcomers of this attempt that ended before they took part
     status: int | None = None
@@ -200,6 +206,11 @@ class NodeRecord:
     closed: bool = False  # takes no new jobs
     drained: bool = False  # and keeps none
     why: str = ""
+
+
+def orphaned_by(record: JobRecord) -> str:
+    """The node that the current attempt has lost; "" for none."""
+    return next((worker.orphaned for worker in record.workers.values() if worker.orphaned), "")
 
 
 def allocation_gpus(allocation: Allocation | None) -> int:

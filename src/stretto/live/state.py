@@ -252,9 +252,11 @@ def _vacate(state: State, index: int, now_s: float) -> None:
     for job, allocation in list((state.placement or {}).items()):
         if index in allocation.nodes:
             record = state.jobs[job]
-            record.why = (
-                f"node {state.nodes[index].name} {'drained' if state.nodes[index].drained else 'lost'}"
-            )
+            if not state.nodes[index].up:
+                for worker in record.workers.values():
+                    if worker.node == index and worker.life is not Life.ENDED:
+                        worker.orphaned = state.nodes[index].name
+            record.why = f"node {state.nodes[index].name} {'drained' if state.nodes[index].up else 'lost'}"
             state.release(record, now_s)
 
 
