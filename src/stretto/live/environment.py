@@ -8,6 +8,7 @@ from pathlib import Path
 from shlex import quote
 
 from stretto.live.backends.protocol import WorkerStart
+from stretto.live.jobfile import JobSpec
 from stretto.live.records import JobRecord, Worker
 from stretto.live.state import State
 
@@ -84,6 +85,7 @@ def start_of(state: State, record: JobRecord, worker: Worker, secrets: Secrets) 
         "STRETTO_NODE_ADDRESS": state.nodes[worker.node].address or "127.0.0.1",
         "STRETTO_RESTARTS": str(max(attempt - 1, 0)),
         "STRETTO_GRACE_S": f"{spec.grace_period_s:g}",
+        **_checkpoints_of(spec),
         "PYTHONUNBUFFERED": "1",
     }
     return WorkerStart(
@@ -96,6 +98,12 @@ def start_of(state: State, record: JobRecord, worker: Worker, secrets: Secrets) 
         cwd=str(secrets.workdirs / spec.workdir) if spec.workdir else "",
         grace_s=spec.grace_period_s,
     )
+
+
+def _checkpoints_of(spec: JobSpec) -> dict[str, str]:
+    """How often a job is to save its state, where its file says so."""
+    every_s = spec.checkpoint.every_s if spec.checkpoint else None
+    return {} if every_s is None else {"STRETTO_CHECKPOINT_S": f"{every_s:g}"}
 
 
 def _script(record: JobRecord, worker: Worker) -> str:

@@ -63,6 +63,6 @@ def elastic(
         bounds=bounds,
         rule=rule_named(lr_scaling),
         scaler=scaler,
-        **({"grace_s": environment.grace_s} | settings),
+        **({"grace_s": environment.grace_s, "checkpoint_s": environment.checkpoint_s} | settings),
     )
     return ElasticJob(training, data, chosen, environment)

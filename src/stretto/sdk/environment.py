@@ -10,6 +10,7 @@ import torch
 from stretto.model.errors import InputError
 
 GRACE_S = 30.0  # where nobody says; the service's own default
+CHECKPOINT_S = 600.0  # likewise; chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class Environment:
     world: int = 1  # likewise
     local_world: int = 1  # likewise
     grace_s: float = GRACE_S  # between SIGTERM and SIGKILL
+    checkpoint_s: float = CHECKPOINT_S  # between two checkpoints, where the script does not say
 
     @property
     def is_elastic(self) -> bool:
@@ -45,6 +47,7 @@ def read_environment(env: Mapping[str, str] = os.environ) -> Environment:
         world=1 if url else number(env, "WORLD_SIZE", 1),
         local_world=1 if url else number(env, "LOCAL_WORLD_SIZE", 1),
         grace_s=seconds(env, "STRETTO_GRACE_S", GRACE_S),
+        checkpoint_s=seconds(env, "STRETTO_CHECKPOINT_S", CHECKPOINT_S),
     )
 
 

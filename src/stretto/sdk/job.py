@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 from stretto.sdk.batch import Batch, Bounds, choose_batch
 from stretto.sdk.beats import Signals
 from stretto.sdk.channel import Channel
-from stretto.sdk.environment import GRACE_S, Environment
+from stretto.sdk.environment import CHECKPOINT_S, GRACE_S, Environment
 from stretto.sdk.gauge import Gauge
 from stretto.sdk.learning_rate import Rule, fixed
 from stretto.sdk.preemption import Preemption
@@ -44,7 +44,7 @@ class Settings:
     grace_s: float = GRACE_S  # between SIGTERM and SIGKILL
     timeout_s: float = 1800.0  # of a collective call: ranks may be so far apart
     report_s: float = 30.0
-    checkpoint_s: float = 600.0
+    checkpoint_s: float = CHECKPOINT_S  # between two checkpoints
 
 
 class Out(NamedTuple):

@@ -202,6 +202,10 @@ class Scene:
         self.running.begin()
         submitting.join(timeout=60)
         assert not submitting.is_alive()
+        again = self.chance.choice([one for one in self.asked if one.id])
+        known = again.id
+        self._submit(again)  # as somebody does who never heard the answer
+        assert again.id == known, f"{again} became another job"
         return Blow("service")
 
     def _end_service(self) -> Blow:

@@ -1,0 +1,32 @@
+"""What a worker finds in its environment."""
+
+from pathlib import Path
+
+import pytest
+
+from stretto.live.environment import Secrets, start_of
+from stretto.sdk.environment import CHECKPOINT_S, read_environment
+
+from .scene import Scene
+
+SECRETS = Secrets("http://127.0.0.1:1", b"key", Path("/kept"), Path("/work"))
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "expected_s"),
+    [
+        pytest.param({"every_s": 90.0}, 90.0, id="as the job file says"),
+        pytest.param({"every_s": 1e6}, 1e6, id="long times are whole as well"),
+        pytest.param({}, CHECKPOINT_S, id="as usual where it only says that there are some"),
+        pytest.param(None, CHECKPOINT_S, id="as usual where it says nothing"),
+    ],
+)
+def test_a_training_saves_as_often_as_its_job_asks(
+    checkpoint: dict[str, float] | None, expected_s: float
+) -> None:
+    scene = Scene()
+    record = scene.submit("1", checkpoint=checkpoint)
+    scene.give(_1={"n0": 1})
+    scene.reconcile()
+    start = start_of(scene.state, record, record.workers["1.1.0"], SECRETS)
+    assert read_environment(start.env).checkpoint_s == expected_s
