@@ -107,11 +107,8 @@ class Trainings:
         until(lambda: self._sizes(job) == (1, 3), what=f"{job} grows")
         time.sleep(self.chance.uniform(0.0, 4.0))
         before = self._sizes(job)
-        mine = sorted(
-            (name for name in self.running.workers() if name.startswith(f"{job}.")),
-            key=lambda name: int(name.rpartition(".")[2]),
-        )
-        chosen = [self.chance.choice(mine[1:])] if kind == "newcomer" else mine[:1]
+        first, *newcomers = self._workers(job)
+        chosen = [self.chance.choice(newcomers)] if kind == "newcomer" else [first]
         assert self._blow("worker" if kind in ("newcomer", "source") else kind, chosen)
         self.fell[f"{kind} in a growth" if before == (1, 3) else f"{kind} just after a growth"] += 1
 
@@ -124,7 +121,7 @@ class Trainings:
                 pass
         until(lambda: "no checkpoint of step" in self.log_of(job), what="one finds no room")
         attempt = self.shown(job)["attempt"]
-        assert self._blow(kind, sorted(self.running.workers()))
+        assert self._blow(kind, self._workers(job)[:1])  # a newcomer would only be replaced
         until(lambda: self.shown(job)["attempt"] > attempt, what="it is tried again")
         until(lambda: self.shown(job)["training_gpus"] > 0, what="it trains again")
         filler.unlink()
@@ -133,8 +130,12 @@ class Trainings:
 
     def _sizes(self, job: str) -> tuple[int, int]:
         """GPUs that train, and processes that there are."""
+        return self.shown(job)["training_gpus"], len(self._workers(job))
+
+    def _workers(self, job: str) -> list[str]:
+        """Workers of a job that run, the oldest first."""
         names = [name for name in self.running.workers() if name.startswith(f"{job}.")]
-        return self.shown(job)["training_gpus"], len(names)
+        return sorted(names, key=lambda name: [int(part) for part in name.split(".")])
 
     def _blow(self, kind: str, workers: Sequence[str]) -> bool:
         """Whether it fell."""
