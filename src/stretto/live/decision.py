@@ -8,9 +8,11 @@ from stretto.live.events import Decided
 from stretto.live.observe import Observer
 from stretto.live.plans import actions_json
 from stretto.live.records import Batch
+from stretto.live.sharing import Rules, rules_of
 from stretto.live.state import State
+from stretto.live.within import decide_within
 from stretto.model import Plan, Snapshot, Trigger, digest
-from stretto.scheduler.round import Scheduler, decide
+from stretto.scheduler.round import Scheduler
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,7 @@ class Asked:
     """All that a decision looks at."""
 
     snapshot: Snapshot
+    rules: Rules = field(default_factory=Rules)
     batches: Mapping[str, Batch] = field(default_factory=dict)  # wanted so far, by job
 
 
@@ -33,12 +36,12 @@ def asked_of(observer: Observer, state: State, now_s: float, due: frozenset[Trig
     """Look at a state. A node must have been seen."""
     assert state.placement is not None
     batches = {str(name): batch for name in state.placement if (batch := state.jobs[name].batch) is not None}
-    return Asked(observer.observe(state, now_s, due), batches)
+    return Asked(observer.observe(state, now_s, due), rules_of(state, now_s), batches)
 
 
 def answer_to(asked: Asked, scheduler: Scheduler) -> Answer:
     """Decide. Pure and deterministic."""
-    plan = decide(asked.snapshot, scheduler)
+    plan = decide_within(asked.snapshot, scheduler, asked.rules)
     return Answer(plan, new_batches(asked.snapshot, plan, scheduler, asked.batches))
 
 

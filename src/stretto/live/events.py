@@ -125,6 +125,29 @@ class QueueSet(Event):
     weight: float = 1.0
 
 
+@dataclass(frozen=True)
+class Reserved(Event):
+    """GPUs are kept for a user or a queue from a time to a time; another one under the name is replaced."""
+
+    subject: ClassVar[str] = "name"
+    name: str
+    from_s: float
+    until_s: float
+    gpu_type: str = ""
+    gpus: int = 0
+    nodes: tuple[str, ...] = ()
+    user: str = ""
+    queue: str = ""
+
+
+@dataclass(frozen=True)
+class Unreserved(Event):
+    """A reservation is given up."""
+
+    subject: ClassVar[str] = "name"
+    name: str
+
+
 # ── jobs ──────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -9,12 +9,13 @@ import numpy as np
 
 from stretto.live import events as happened
 from stretto.live.closing import kept_of
-from stretto.live.events import Event
+from stretto.live.events import Event, body_of
 from stretto.live.folding import fold_worker_event
 from stretto.live.jobfile import JobSpec
 from stretto.live.jobfile.to_job import spec_to_job
 from stretto.live.plans import actions_of
 from stretto.live.records import Batch, JobRecord, Life, NodeRecord
+from stretto.live.reservations import Reservation
 from stretto.model import (
     Action,
     Allocation,
@@ -71,6 +72,8 @@ class State:
         default_factory=dict
     )  # points measured, by model
     queues: dict[str, Queue] = field(default_factory=dict)
+    reservations: dict[str, Reservation] = field(default_factory=dict)  # by name
+    sized: dict[str, tuple[int, ...]] = field(default_factory=dict)  # sizes that an open job may have
     tokens: dict[str, Token] = field(default_factory=dict)  # by digest
     memory: Memory = None  # the policy's; not in the log: whoever folds a decision brings it
     wake_s: float | None = None
@@ -268,7 +271,10 @@ def _submitted(state: State, event: happened.Submitted, now_s: float) -> None:
         return
     spec = JobSpec.from_json(dict(event.spec))
     assert state.cluster is not None
-    job = spec_to_job(spec, event.job, now_s, state.cluster, user=event.user, epoch_s=state.unix_s)
+    weight = state.queues[spec.queue].weight if spec.queue in state.queues else 1.0
+    job = spec_to_job(
+        spec, event.job, now_s, state.cluster, user=event.user, weight=weight, epoch_s=state.unix_s
+    )
     number = len(state.jobs)
     record = JobRecord(spec, job, event.user, event.key, event.secret, number)
     record.prior_points = state.models.get(spec.model, ())
@@ -278,6 +284,8 @@ def _submitted(state: State, event: happened.Submitted, now_s: float) -> None:
     insort(state.open, (number, event.job))
     if spec.max_time_s is not None:
         state.timed[event.job] = None
+    if spec.elastic is not None and spec.elastic.sizes:
+        state.sized[event.job] = spec.elastic.sizes
     if event.key:
         state.by_key[f"{event.user}\0{event.key}"] = event.job
     _membership_changed(state, record)
@@ -341,6 +349,7 @@ def _ended(state: State, event: happened.Ended, now_s: float) -> None:
     record.status, record.why = event.status, event.why
     record.workers.clear()
     state.timed.pop(record.id, None)
+    state.sized.pop(record.id, None)
     del state.open[bisect_left(state.open, (record.number, record.id))]
     _membership_changed(state, record)
 
@@ -393,6 +402,19 @@ def _configured(state: State, event: happened.Configured, now_s: float) -> None:
 
 def _queue_set(state: State, event: happened.QueueSet, now_s: float) -> None:
     state.queues[event.name] = Queue(event.name, event.quota_gpus, event.borrow_gpus, event.weight)
+    for record in state.open_jobs():
+        if record.spec.queue == event.name and record.job.weight != event.weight:
+            record.job = replace(record.job, weight=event.weight)
+            state.touch(record.id)
+
+
+def _reserved(state: State, event: happened.Reserved, now_s: float) -> None:
+    state.reservations = {name: one for name, one in state.reservations.items() if one.until_s > now_s}
+    state.reservations[event.name] = Reservation(**body_of(event))
+
+
+def _unreserved(state: State, event: happened.Unreserved, now_s: float) -> None:
+    state.reservations.pop(event.name, None)
 
 
 def _token_made(state: State, event: happened.TokenMade, now_s: float) -> None:
@@ -411,6 +433,8 @@ _FOLDS: Mapping[type[Event], Callable[[State, Any, float], None]] = {
     happened.NodeLost: _node_lost,
     happened.NodeCordoned: _node_cordoned,
     happened.QueueSet: _queue_set,
+    happened.Reserved: _reserved,
+    happened.Unreserved: _unreserved,
     happened.TokenMade: _token_made,
     happened.TokenRevoked: _token_revoked,
     happened.Submitted: _submitted,

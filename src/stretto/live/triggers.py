@@ -18,6 +18,9 @@ _TRIGGERS: Mapping[type[Event], Trigger] = {
     happened.NodeLost: Trigger.CAPACITY,
     happened.NodeCordoned: Trigger.CAPACITY,
     happened.TypesSeen: Trigger.CAPACITY,
+    happened.QueueSet: Trigger.CAPACITY,
+    happened.Reserved: Trigger.CAPACITY,
+    happened.Unreserved: Trigger.CAPACITY,
 }
 
 

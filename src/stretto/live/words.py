@@ -11,6 +11,8 @@ WORDS: Mapping[str, str] = {
     "DEPENDENCY_FAILED": "a job that had to come first ended in the wrong way",
     "ARRAY_LIMIT": "as many of its array run as may",
     "QUOTA": "its queue holds as many GPUs as it may",
+    "EXCEEDS_QUOTA": "asks for more GPUs than its queue may ever hold",
+    "RESERVED": "what it needs is kept for others",
     "NO_FREE_GPUS": "not enough GPUs that suit it are free",
     "BEHIND_IN_ORDER": "an earlier job waits for GPUs, too",
     "WORTH_LESS": "others make more of the GPUs",
@@ -23,7 +25,7 @@ WORDS: Mapping[str, str] = {
     "STARTING_SOON": "it has been given GPUs",
     "NOT_CONSIDERED": "it waits for the next decision",
 }
-NEVER = frozenset({"DEPENDENCY_FAILED", "TOO_LARGE", "NO_SUCH_TYPE", "DECLINED"})
+NEVER = frozenset({"DEPENDENCY_FAILED", "TOO_LARGE", "NO_SUCH_TYPE", "DECLINED", "EXCEEDS_QUOTA"})
 
 
 def reason_in_words(reason: str, evidence: str = "") -> str:

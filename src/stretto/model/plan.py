@@ -27,9 +27,12 @@ class Why(IntEnum):
     FRAGMENTED = 4  # enough GPUs are free, but not where the placement rule wants them
     RECOVERING = 5  # a stop or start is under way
     NOT_PROFILED = 6  # its profiling run comes first
+    QUOTA = 7  # its queue holds as many GPUs as it may
+    RESERVED = 8  # what it would need is kept for others
     TOO_LARGE = -1  # asks more GPUs than there are of any type that it accepts
     NO_SUCH_TYPE = -2  # accepts only GPU types that the cluster does not have
     DECLINED = -3  # the policy refused it for good
+    EXCEEDS_QUOTA = -4  # asks for more GPUs than its queue may ever hold
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,65 @@
+"""Some of the jobs of a snapshot, with other requests: what a policy is shown that may not use everything."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from stretto.model import IntArray, Job, JobTable, Placement, Requests, ints
+
+PER_JOB = ("max_gpus", "gpus", "min_gpus")  # columns of requests in which other requests differ
+
+
+def some_of(jobs: JobTable, rows: IntArray, changed: Mapping[int, Job], placement: Placement) -> JobTable:
+    """These rows of a table, holding what a placement says. changed: other requests, by row of the table."""
+    requests = with_requests(jobs.requests, {int(jobs.rows[row]): job for row, job in changed.items()})
+    known = {
+        one.name: _taken(getattr(jobs, one.name), rows)
+        for one in fields(jobs)
+        if one.name.startswith("known_")
+    }
+    names = [jobs.ids[row] for row in rows.tolist()]
+    held = [placement.get(name) for name in names]
+    return JobTable(
+        requests=requests,
+        rows=jobs.rows[rows],
+        held_gpus=ints([one.gpus if one else 0 for one in held]),
+        held_nodes=ints([len(one.nodes) if one else 0 for one in held]),
+        held_kind=ints([one.kind if one else -1 for one in held]),
+        **known,
+    )
+
+
+def with_requests(requests: Requests, changed: Mapping[int, Job]) -> Requests:
+    """The same requests but for some; columns that were computed are kept."""
+    if not changed:
+        return requests
+    jobs = list(requests.jobs)
+    for place, job in changed.items():
+        jobs[place] = job
+    new, places = Requests(jobs, requests.cluster), np.array(list(changed), dtype=np.int64)
+    tail = Requests(list(changed.values()), requests.cluster)
+    for name, column in list(vars(requests).items()):
+        if not isinstance(column, np.ndarray):
+            continue
+        if name in PER_JOB or name == "allowed_kinds":
+            column = column.copy()
+            column[places] = getattr(tail, name)
+            column.setflags(write=False)
+        vars(new)[name] = column
+    return new
+
+
+def _taken(column: Any, rows: IntArray) -> Any:
+    """Rows of a column, of a list, or of every column of a group."""
+    if column is None:
+        return None
+    if isinstance(column, np.ndarray):
+        return column[rows]
+    if is_dataclass(column) and not isinstance(column, type):
+        return replace(
+            column, **{one.name: _taken(getattr(column, one.name), rows) for one in fields(column)}
+        )
+    assert isinstance(column, Sequence)
+    return [column[row] for row in rows.tolist()]

@@ -1,0 +1,61 @@
+"""What holds whatever the policy is: bounds of queues, permitted sizes, reservations. Read from a state.
+
+`within` keeps decisions to these rules: live, when a log is repeated, and in forks.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+
+from stretto.live.reservations import Reservation
+from stretto.live.state import Queue, State
+
+LEAD_S = 30.0  # before a reservation begins, beside the grace of those who are to leave; chosen
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The rules at one moment."""
+
+    queues: Mapping[str, Queue] = field(default_factory=dict)  # those with a quota
+    sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # by job, where not all are permitted
+    reservations: tuple[Reservation, ...] = ()  # that have not ended, by name
+    lasting_s: Mapping[str, float] = field(default_factory=dict)  # by job that cannot be moved, from a start
+    lead_s: float = LEAD_S  # who is in the way of a reservation leaves so long before it begins
+
+    @property
+    def are_void(self) -> bool:
+        """Whether nothing is ruled."""
+        return not (self.queues or self.sizes or self.reservations)
+
+    def next_change_s(self, now_s: float) -> float:
+        """When the clock alone makes a decision necessary; infinite where it never does."""
+        times = [
+            at_s
+            for one in self.reservations
+            for at_s in (one.from_s - self.lead_s, one.from_s, one.until_s)
+            if at_s > now_s
+        ]
+        return min(times, default=inf)
+
+    def permitted(self, job: str, gpus: int) -> int:
+        """The largest size that a job may have, of at most so many GPUs; 0: none."""
+        sizes = self.sizes.get(job)
+        return gpus if sizes is None else max((size for size in sizes if size <= gpus), default=0)
+
+
+def rules_of(state: State, now_s: float) -> Rules:
+    """The rules of a state."""
+    reservations = tuple(one for _, one in sorted(state.reservations.items()) if one.until_s > now_s)
+    queues = {name: queue for name, queue in state.queues.items() if queue.quota_gpus is not None}
+    if not reservations:
+        return Rules(queues, state.sized)
+    lasting_s: dict[str, float] = {}
+    grace_s = 0.0
+    for record in state.open_jobs():
+        if record.books.held_gpus:
+            grace_s = max(grace_s, record.spec.grace_period_s)
+        if not record.job.preemptible:
+            whole_s = record.spec.expected_time_s or record.spec.max_time_s
+            lasting_s[record.id] = whole_s if whole_s else inf
+    return Rules(queues, state.sized, reservations, lasting_s, LEAD_S + grace_s)

@@ -1,0 +1,196 @@
+"""Bounds of queues and permitted sizes hold under every policy, and what is borrowed is given back."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.live.scene import Scene
+
+from stretto.live import events as happened
+from stretto.live.decision import Answer, answer_to, asked_of, decided
+from stretto.live.events import Configured
+from stretto.live.jobfile import JobSpec
+from stretto.live.observe import Observer
+from stretto.live.scheduling import scheduler_of
+from stretto.model import Trigger, Why
+from stretto.policies.registry import policy_names
+from stretto.scheduler.round import Scheduler
+
+DUE = frozenset({Trigger.ROUND, Trigger.ARRIVAL, Trigger.COMPLETION, Trigger.CAPACITY, Trigger.WAKE})
+POLICIES = policy_names()
+ENOUGH = 8  # decisions
+
+
+def spec_of(gpus: int, **more: object) -> JobSpec:
+    resources = {"accelerators": [{"gpu_type": "", "gpus": gpus}]}
+    return JobSpec.from_json({"run": "true", "name": "job", "resources": resources, **more})
+
+
+class Deciding:
+    """A scene in which a policy decides; jobs really hold what was decided."""
+
+    def __init__(self, policy: str, nodes: int = 2, gpus: int = 4) -> None:
+        self.scene = Scene(nodes=nodes, gpus=gpus)
+        self.scheduler: Scheduler = scheduler_of(Configured(policy))
+        self.observer = Observer(self.scheduler.policy.views)
+
+    def submit(self, name: str, queue: str, gpus: int, most: int = 0, **more: object) -> None:
+        if most > gpus:
+            more = {"elastic": {"min_gpus": gpus, "max_gpus": most}, **more}
+        more = {"queue": queue, "expected_time_s": 3600.0, **more}
+        self.scene.tell(happened.Submitted(name, spec_of(gpus, **more).to_json(), "ada"))
+
+    def queue(self, name: str, quota: int | None, borrow: int = 0) -> None:
+        self.scene.tell(happened.QueueSet(name, quota, borrow))
+
+    def decide(self) -> Answer:
+        scene = self.scene
+        scene.now_s += 30.0
+        asked = asked_of(self.observer, scene.state, scene.now_s, DUE)
+        answer = answer_to(asked, self.scheduler)
+        scene.tell(decided(asked, answer, scene.state.seq, 1.0))
+        scene.state.memory = answer.plan.memory
+        return answer
+
+    def held(self, queue: str) -> int:
+        jobs = self.scene.state.open_jobs()
+        return sum(job.books.held_gpus for job in jobs if job.spec.queue == queue)
+
+    def gpus(self, name: str) -> int:
+        return self.scene.state.jobs[name].books.held_gpus
+
+    def end(self, name: str) -> None:
+        self.scene.tell(happened.Ended(name, "COMPLETED", 0))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_queue_never_holds_more_than_it_may(policy: str) -> None:
+    live = Deciding(policy)
+    live.queue("a", 3, 2)
+    for number in range(5):
+        live.submit(f"{number + 1}", "a", 1, 4)
+    for _ in range(4):
+        live.decide()
+        assert live.held("a") <= 5
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_was_borrowed_is_given_back_to_a_job_within_its_quota(policy: str) -> None:
+    live = Deciding(policy)
+    live.queue("a", 4, 4)
+    live.queue("b", 4)
+    for number in range(8):
+        live.submit(f"{number + 1}", "a", 1)
+    for _ in range(ENOUGH):
+        live.decide()
+    assert live.held("a") == 8, "nobody else waits"
+    live.submit("9", "b", 2)
+    for _ in range(ENOUGH):
+        live.decide()
+        if live.gpus("9"):
+            break
+    assert live.gpus("9") == 2
+    assert live.held("a") <= 6
+    assert [live.gpus(str(number)) for number in range(1, 5)] == [1] * 4, "the oldest keep what they have"
+
+
+def test_the_lowest_priority_gives_back_first_and_who_cannot_be_stopped_does_not() -> None:
+    live = Deciding("fifo", nodes=1)
+    live.queue("a", 1, 3)
+    live.submit("1", "a", 1, priority=1)
+    live.submit("2", "a", 1, priority=-1)
+    live.submit("3", "a", 1)
+    live.submit("4", "a", 1, priority=-5, preemptible=False)
+    live.decide()
+    assert live.held("a") == 4
+    live.submit("5", "", 1)
+    live.decide()
+    assert [live.gpus(name) for name in "12345"] == [1, 0, 1, 1, 1]
+
+
+def test_nothing_is_given_back_for_a_job_that_could_not_start_with_it() -> None:
+    live = Deciding("fifo", nodes=1)
+    live.queue("a", 1, 2)
+    live.submit("1", "", 2)
+    live.decide()
+    for name in "234":
+        live.submit(name, "a", 1)
+    live.submit("5", "", 4)
+    live.decide()
+    assert live.held("a") == 2, "one of its own, one borrowed, which would not help who waits"
+
+
+def test_reasons_say_by_how_many_gpus_a_quota_is_exceeded() -> None:
+    live = Deciding("fifo")
+    live.queue("a", 2, 1)
+    live.submit("1", "a", 2)
+    live.submit("2", "a", 2)
+    live.submit("3", "a", 4)
+    plan = live.decide().plan
+    assert (live.gpus("1"), live.gpus("2"), live.gpus("3")) == (2, 0, 0)
+    assert plan.why.of(1) is Why.QUOTA
+    assert "1 too many" in plan.why.evidence[1]
+    assert plan.why.of(2) is Why.EXCEEDS_QUOTA
+    assert "1 too many" in plan.why.evidence[2]
+
+
+def test_a_lowered_quota_is_kept_at_the_next_decision() -> None:
+    live = Deciding("afs")
+    live.submit("1", "a", 1, 8)
+    live.submit("2", "a", 1, 8)
+    for _ in range(ENOUGH):
+        live.decide()
+    assert live.held("a") > 3
+    live.queue("a", 3)
+    live.decide()
+    assert 0 < live.held("a") <= 3
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_only_permitted_sizes_are_given(policy: str) -> None:
+    live = Deciding(policy)
+    elastic = {"min_gpus": 1, "max_gpus": 6, "sizes": [1, 3, 6]}
+    live.submit("1", "", 1, elastic=elastic)
+    live.submit("2", "", 1, elastic=elastic)
+    given_once = 0
+    for _ in range(ENOUGH):
+        live.decide()
+        assert {live.gpus("1"), live.gpus("2")} <= {0, 1, 3, 6}
+        given_once = max(given_once, live.gpus("1"), live.gpus("2"))
+    assert given_once
+
+
+Submission = tuple[str, int, int, int, bool]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    policy=st.sampled_from([name for name in POLICIES if name not in ("ones", "pollux", "drl")]),
+    quotas=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 4)), min_size=2, max_size=2),
+    submissions=st.lists(
+        st.tuples(
+            st.sampled_from(["a", "b", ""]),
+            st.integers(1, 4),
+            st.integers(0, 8),
+            st.integers(-1, 1),
+            st.booleans(),
+        ),
+        max_size=10,
+    ),
+)
+def test_no_queue_exceeds_its_bounds_whatever_is_submitted_and_ends(
+    policy: str, quotas: Sequence[tuple[int, int]], submissions: Sequence[Submission]
+) -> None:
+    live = Deciding(policy, nodes=3)
+    bounds = dict(zip("ab", quotas, strict=True))
+    for name, (quota, borrow) in bounds.items():
+        live.queue(name, quota, borrow)
+    for number, (queue, gpus, most, priority, ends) in enumerate(submissions):
+        live.submit(f"{number}", queue, gpus, most, priority=priority)
+        live.decide()
+        if ends:
+            live.end(f"{number}")
+        live.decide()
+        for name, (quota, borrow) in bounds.items():
+            assert live.held(name) <= quota + borrow
