@@ -23,8 +23,7 @@ from stretto.client import Client
 from stretto.clusters import read_cluster
 from stretto.experiments.spec import RunSpec, parse_settings, set_up
 from stretto.live.backends.emulation.workload import job_file
-from stretto.live.replay import Replay
-from stretto.live.state import State
+from stretto.live.replay import decided_again
 from stretto.live.store import open_store
 from stretto.model import Cluster
 from stretto.sim.result import Result
@@ -73,12 +72,9 @@ def lived(given: argparse.Namespace, workload: Workload, cluster: Cluster, folde
 
 def again(folder: str) -> dict[str, Any]:
     """Decide the log again."""
-    replay = Replay(State())
     with open_store(Path(folder, "stretto.db")) as store:
         took_ms = [one.body["took_ms"] for one in store.read(kinds=["Decided"])]
-        for recorded in store.read():
-            replay.next(recorded)
-    replay.finish()
+        replay = decided_again(store)
     return {
         "decisions": replay.decisions,
         "differences": len(replay.differences),
