@@ -24,6 +24,7 @@ class Scene:
     running: dict[str, Worker] = field(default_factory=dict)  # what the pretended backend runs, by id
     asked_to_stop: set[str] = field(default_factory=set)
     log: list[Event] = field(default_factory=list)
+    silent: set[int] = field(default_factory=set)  # nodes that do not answer; what runs there goes on unseen
 
     def __post_init__(self) -> None:
         self.tell(happened.Began(1.0e9), happened.Configured("fifo"))
@@ -73,6 +74,8 @@ class Scene:
                 steps = next_steps(self.state, record, self.taken(), self.now_s)
                 self.tell(*steps.events)
                 for command in steps.commands:
+                    if command.worker.node in self.silent:
+                        continue
                     if isinstance(command, Start) and command.worker.id not in self.running:
                         self.start(command.worker)
                     elif isinstance(command, Stop):
@@ -102,11 +105,40 @@ class Scene:
                 self.end(worker.id, 0)
 
     def end(self, name: str, status: int) -> None:
-        self.running.pop(name)
-        self.tell(happened.WorkerEnded(name.split(".")[0], name, status))
+        """A worker's processes are gone; nobody hears of it while its node is silent."""
+        if self.running.pop(name).node not in self.silent:
+            self.tell(happened.WorkerEnded(name.split(".")[0], name, status))
+
+    def silence(self, node: int) -> None:
+        """A node does not answer any more."""
+        self.silent.add(node)
+        self.tell(happened.NodeLost(f"n{node}", "silent"))
+
+    def bury(self, node: int) -> None:
+        """Nobody waits for what runs on a node any more."""
+        self.tell(happened.NodeDead(f"n{node}", 300.0))
+
+    def answer(self, node: int) -> None:
+        """A silent node shows what runs there: who is not wanted is stopped, who is gone is gone."""
+        self.silent.discard(node)
+        self.tell(happened.NodeSeen(f"n{node}", "a100", self.gpus))
+        for record in self.state.open_jobs():
+            for worker in record.alive:
+                if worker.node == node and worker.id not in self.running:
+                    self.tell(happened.WorkerEnded(record.id, worker.id, 137))
+        self.asked_to_stop |= self.strays()
+
+    def strays(self) -> set[str]:
+        """What runs although the log knows nothing of it, or says that it has ended."""
+        return {
+            name
+            for name, worker in self.running.items()
+            if (known := self.state.jobs[worker.job].workers.get(name)) is None or known.life is Life.ENDED
+        }
 
     def taken(self) -> set[tuple[int, int]]:
-        return {
+        strays = [self.running[name] for name in self.strays()]
+        return {(worker.node, gpu) for worker in strays for gpu in worker.gpus} | {
             (worker.node, gpu)
             for record in self.state.open_jobs()
             for worker in record.workers.values()

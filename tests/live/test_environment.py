@@ -9,7 +9,7 @@ from stretto.sdk.environment import CHECKPOINT_S, read_environment
 
 from .scene import Scene
 
-SECRETS = Secrets("http://127.0.0.1:1", b"key", Path("/kept"), Path("/work"))
+SECRETS = Secrets("http://127.0.0.1:1", b"key", Path("/kept"), Path("/workdirs"))
 
 
 @pytest.mark.parametrize(

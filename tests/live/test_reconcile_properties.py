@@ -6,7 +6,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.live.scene import Scene
 
 from stretto.live import events as happened
-from stretto.live.records import Life
 from stretto.live.state import State
 
 STATUSES = st.sampled_from([0, 0, 1, 143, 137])
@@ -57,7 +56,23 @@ class Life_of_a_cluster(RuleBasedStateMachine):  # noqa: N801
 
     @rule(node=st.sampled_from(["n0", "n1"]), up=st.booleans())
     def node_comes_or_goes(self, node: str, up: bool) -> None:
+        if int(node[1:]) in self.scene.silent:
+            return
         self.scene.tell(happened.NodeSeen(node, "a100", 3) if up else happened.NodeLost(node))
+
+    @rule(node=st.sampled_from([0, 1]))
+    def node_is_silent(self, node: int) -> None:
+        self.scene.silence(node)
+
+    @precondition(lambda self: self.scene.silent)
+    @rule(draw=st.integers(0, 1))
+    def node_is_given_up(self, draw: int) -> None:
+        self.scene.bury(sorted(self.scene.silent)[draw % len(self.scene.silent)])
+
+    @precondition(lambda self: self.scene.silent)
+    @rule(draw=st.integers(0, 1))
+    def node_answers_again(self, draw: int) -> None:
+        self.scene.answer(sorted(self.scene.silent)[draw % len(self.scene.silent)])
 
     @rule(node=st.sampled_from([0, 1]), closed=st.booleans(), drain=st.booleans())
     def node_is_closed_or_opened(self, node: int, closed: bool, drain: bool) -> None:
@@ -103,24 +118,33 @@ class Life_of_a_cluster(RuleBasedStateMachine):  # noqa: N801
             assert before is None or self.on(node) <= before
 
     @invariant()
-    def no_job_runs_in_two_attempts(self) -> None:
+    def no_job_runs_in_two_attempts_but_where_nobody_can_tell_or_it_was_told_to_end(self) -> None:
+        scene = self.scene
         attempts: dict[str, set[int]] = {}
-        for worker in self.scene.running.values():
-            attempts.setdefault(worker.job, set()).add(worker.attempt)
+        for name, worker in scene.running.items():
+            if worker.node not in scene.silent and name not in scene.strays() & scene.asked_to_stop:
+                attempts.setdefault(worker.job, set()).add(worker.attempt)
         assert all(len(found) == 1 for found in attempts.values())
 
     @invariant()
-    def what_runs_is_in_the_log(self) -> None:
-        for name, worker in self.scene.running.items():
-            known = self.scene.state.jobs[worker.job].workers.get(name)
-            assert known is not None
-            assert known.life is not Life.ENDED
+    def what_runs_is_in_the_log_but_on_nodes_that_were_given_up(self) -> None:
+        scene = self.scene
+        for name in scene.strays():
+            given_up = scene.state.nodes[scene.running[name].node].dead
+            assert given_up or name in scene.asked_to_stop
+
+    @invariant()
+    def an_attempt_begins_only_when_nobody_waits_for_one_before(self) -> None:
+        for record in self.scene.state.jobs.values():
+            assert {worker.attempt for worker in record.alive} <= {record.attempt}
 
     def teardown(self) -> None:
         """Everybody is cancelled, what was asked to stop ends; nothing is left, and the log says so."""
         scene = self.scene
         for index in range(self.count):
             scene.tell(happened.Cancelled(str(index + 1)))
+        for node in sorted(scene.silent):
+            scene.answer(node)
         for _ in range(10):
             scene.reconcile()
             assert set(scene.running) <= scene.asked_to_stop

@@ -32,6 +32,9 @@ def serve(
         bool,
         typer.Option("--rounds-only", help="Let a policy of rounds wait for them, whoever comes or goes."),
     ] = False,
+    dead_after: Annotated[
+        str, typer.Option(help="Of silence of a node, until its workers count as lost; 0 is never.")
+    ] = "5m",
     insecure_loopback: Annotated[
         bool, typer.Option("--insecure-loopback", help="Let everybody on this machine in without a token.")
     ] = False,
@@ -76,6 +79,7 @@ def serve(
         log_file=log_file,
         log_level=log_level,
         eager=not rounds_only,
+        dead_after_s=_seconds_of(dead_after),
         cluster=cluster,
         pace=pace,
         profiles=profiles,
@@ -91,3 +95,13 @@ def serve(
         await serve(config, announced)
 
     asyncio.run(run())
+
+
+def _seconds_of(dead_after: str) -> float:
+    from stretto.live.jobfile.quantities import duration_s
+    from stretto.model import InputError
+
+    try:
+        return 0.0 if dead_after == "0" else duration_s(dead_after)
+    except ValueError:
+        raise InputError(f"--dead-after {dead_after}: expected a duration like 90s or 5m, or 0") from None

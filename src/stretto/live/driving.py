@@ -4,6 +4,7 @@ import asyncio
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import isnan
 
 from stretto.live.backends.protocol import (
     Backend,
@@ -18,6 +19,7 @@ from stretto.live.clock import Clock
 from stretto.live.environment import Secrets, start_of
 from stretto.live.events import (
     Event,
+    NodeDead,
     NodeLost,
     NodeSeen,
     WorkerEnded,
@@ -31,6 +33,8 @@ from stretto.live.reconcile import Command, Start, Stop, next_steps
 from stretto.live.records import JobRecord, Life
 from stretto.live.state import State
 
+DEAD_AFTER_S = 300.0  # chosen: longer than most machines take to restart
+BURIAL_CHECK_S = 1.0  # the longest between two looks at who has been silent for too long; chosen
 AGAIN_S = 1.0  # before a command is repeated that the backend did not take; chosen
 REFUSED = (
     126  # the status recorded of a worker that a node refused to start, as a shell says "cannot execute"
@@ -47,6 +51,7 @@ class Driver:
     backend: Backend
     clock: Clock
     secrets: Secrets
+    dead_after_s: float = DEAD_AFTER_S  # of silence; 0: never
     seen: dict[str, WorkerState] = field(default_factory=dict)  # as the backend last showed them
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _later: list[tuple[float, str]] = field(default_factory=list)  # (time, job) to look at again
@@ -56,9 +61,11 @@ class Driver:
     _waiting: set[str] = field(default_factory=set)  # jobs that are to start once their GPUs are free
     _nodes: Sequence[NodeState] | None = None  # as last shown
     _looked: bool = False
+    _began_s: float = field(init=False)  # nobody is silent for longer than we listen
 
     def __post_init__(self) -> None:
         """Listen to what happens."""
+        self._began_s = self.clock.now_s()
         self.ledger.listeners.append(self._heard)
 
     def _heard(self, told: Sequence[tuple[int, Event]]) -> None:
@@ -203,6 +210,20 @@ class Driver:
             elif not node.up and known is not None and known.up:
                 events.append(NodeLost(node.name, node.why))
         return events
+
+    async def bury_for_ever(self) -> None:
+        """Stop waiting for nodes that have been silent for too long, until cancelled."""
+        while self.dead_after_s > 0:
+            now_s = self.clock.now_s()
+            silent = [
+                (node.name, now_s - max(node.silent_s, self._began_s))
+                for node in self.ledger.state.nodes
+                if not node.up and not node.dead and not isnan(node.silent_s)
+            ]
+            dead = [NodeDead(name, round(for_s, 3)) for name, for_s in silent if for_s >= self.dead_after_s]
+            if dead:
+                await self.ledger.record(*dead)
+            await asyncio.sleep(self.clock.wall_s(min(BURIAL_CHECK_S, self.dead_after_s / 4)))
 
     def _about_workers(self, shown: Sequence[WorkerState]) -> list[Event]:
         state = self.ledger.state

@@ -97,6 +97,15 @@ class NodeLost(Event):
 
 
 @dataclass(frozen=True)
+class NodeDead(Event):
+    """A node was silent for so long that its workers count as lost; if they return, they are stopped."""
+
+    subject: ClassVar[str] = "node"
+    node: str
+    silent_s: float
+
+
+@dataclass(frozen=True)
 class NodeCordoned(Event):
     """A node takes no new jobs (drain: and those that run there leave), or does again."""
 

@@ -203,6 +203,8 @@ class NodeRecord:
     memory_gb: float = 0.0
     address: str = ""
     up: bool = True
+    silent_s: float = nan  # since when nothing has been heard of it; NaN: it is up
+    dead: bool = False  # silent for so long that nobody waits for its workers
     closed: bool = False  # takes no new jobs
     drained: bool = False  # and keeps none
     why: str = ""

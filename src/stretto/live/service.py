@@ -69,6 +69,7 @@ class Service:
                 group.create_task(self.driver.follow_for_ever())
                 group.create_task(self.driver.reconcile_for_ever())
                 group.create_task(self.decider.decide_for_ever())
+                group.create_task(self.driver.bury_for_ever())
                 group.create_task(self._watch_times())
 
     async def record(self, *events: Event) -> None:

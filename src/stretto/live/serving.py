@@ -24,7 +24,7 @@ from stretto.live.backends.local import LocalBackend
 from stretto.live.backends.protocol import Backend
 from stretto.live.clock import Clock, resumed
 from stretto.live.deciding import Decider
-from stretto.live.driving import Driver
+from stretto.live.driving import DEAD_AFTER_S, Driver
 from stretto.live.environment import Secrets
 from stretto.live.events import Began, Configured, Event
 from stretto.live.ledger import Ledger
@@ -69,6 +69,7 @@ class Config:
     log_file: str = "service.log"  # in the state directory unless absolute; "-" = stderr
     log_level: str = "info"
     eager: bool = True
+    dead_after_s: float = DEAD_AFTER_S  # of silence of a node, until its workers count as lost; 0: never
     cluster: str = ""  # of an emulated backend: a file or a built-in name
     pace: float = 1.0  # of its clock
     profiles: str = ""  # a directory of measured profiles that it follows; "" = none
@@ -131,7 +132,7 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
             service = Service(
                 ledger,
                 decider,
-                Driver(ledger, backend, clock, secrets),
+                Driver(ledger, backend, clock, secrets, config.dead_after_s),
                 backend,
                 clock,
                 secrets,

@@ -3,6 +3,7 @@
 from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from math import nan
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from stretto.live.folding import fold_worker_event
 from stretto.live.jobfile import JobSpec
 from stretto.live.jobfile.to_job import spec_to_job
 from stretto.live.plans import actions_of
-from stretto.live.records import Batch, JobRecord, Life, NodeRecord
+from stretto.live.records import KILLED, Batch, JobRecord, Life, NodeRecord
 from stretto.live.reservations import Reservation
 from stretto.model import (
     Action,
@@ -202,7 +203,7 @@ def _node_seen(state: State, event: happened.NodeSeen, now_s: float) -> None:
         index = len(state.nodes) - 1
     node = state.nodes[index]
     node.cpus, node.memory_gb, node.address = event.cpus, event.memory_gb, event.address
-    node.up, node.why = True, ""
+    node.up, node.why, node.silent_s, node.dead = True, "", nan, False
     # A node that comes back with other GPUs than it had is another node under the same name: its new GPUs
     # are not used, since indices of GPUs would mean two things.
     if (node.gpu_type, node.gpus) != (event.gpu_type, event.gpus):
@@ -216,9 +217,25 @@ def _node_lost(state: State, event: happened.NodeLost, now_s: float) -> None:
     index = state.node_index.get(event.node)
     if index is None:
         return
-    state.nodes[index].up, state.nodes[index].why = False, event.why
+    node = state.nodes[index]
+    if node.up:
+        node.silent_s = now_s
+    node.up, node.why = False, event.why
     _vacate(state, index, now_s)
     state._capacity_changed()
+
+
+def _node_dead(state: State, event: happened.NodeDead, now_s: float) -> None:
+    """What ran there is over for whoever waits for it. Of a node that is back meanwhile this is not true."""
+    index = state.node_index.get(event.node)
+    if index is None or state.nodes[index].up or state.nodes[index].dead:
+        return
+    state.nodes[index].dead = True
+    for record in state.open_jobs():
+        for worker in record.alive:
+            if worker.node == index:
+                worker.life, worker.status, worker.orphaned = Life.ENDED, KILLED, event.node
+                state.touch(record.id)
 
 
 def _node_cordoned(state: State, event: happened.NodeCordoned, now_s: float) -> None:
@@ -431,6 +448,7 @@ _FOLDS: Mapping[type[Event], Callable[[State, Any, float], None]] = {
     happened.TypesSeen: _types_seen,
     happened.NodeSeen: _node_seen,
     happened.NodeLost: _node_lost,
+    happened.NodeDead: _node_dead,
     happened.NodeCordoned: _node_cordoned,
     happened.QueueSet: _queue_set,
     happened.Reserved: _reserved,

@@ -16,6 +16,7 @@ _TRIGGERS: Mapping[type[Event], Trigger] = {
     happened.AttemptClosed: Trigger.COMPLETION,
     happened.NodeSeen: Trigger.CAPACITY,
     happened.NodeLost: Trigger.CAPACITY,
+    happened.NodeDead: Trigger.CAPACITY,
     happened.NodeCordoned: Trigger.CAPACITY,
     happened.TypesSeen: Trigger.CAPACITY,
     happened.QueueSet: Trigger.CAPACITY,

@@ -29,7 +29,7 @@ def test_every_key_of_a_job_file_has_its_row() -> None:
 
 
 def test_every_variable_of_a_worker_is_told_of() -> None:
-    set_there = set(re.findall(r'"([A-Z][A-Z_]+)":', inspect.getsource(environment.start_of)))
+    set_there = set(re.findall(r'"([A-Z][A-Z_]+)":', inspect.getsource(environment)))
     told = set(re.findall(r"`([A-Z][A-Z_]+)`", " ".join(rows_of("jobs.md", "Environment of a worker"))))
     assert set_there - told == {"PYTHONUNBUFFERED"}
     assert told <= set_there

@@ -17,6 +17,7 @@ from stretto.live.api.access import digest_of
 from stretto.live.api.app import app_of
 from stretto.live.api.limits import Limits
 from stretto.live.api.server import config_of
+from stretto.live.backends.protocol import Backend
 from stretto.live.clock import Clock
 from stretto.live.deciding import Decider
 from stretto.live.driving import Driver
@@ -45,7 +46,7 @@ class Rig:
     """What tests hold on to."""
 
     service: Service
-    backend: FakeBackend
+    backend: Any
     app: FastAPI
     store: Store
     loops: list["asyncio.Task[None]"] = field(default_factory=list)
@@ -95,7 +96,7 @@ async def a_rig(
     *,
     limits: Limits | None = None,
     open_on_loopback: bool = False,
-    backend: FakeBackend | None = None,
+    backend: Backend | None = None,
     decides: bool = True,
 ) -> AsyncIterator[Rig]:
     """A running service; without `decides`, no job is ever given GPUs."""

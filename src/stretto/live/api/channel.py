@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from stretto.live.api.access import Asked
 from stretto.live.api.problems import Problem
 from stretto.live.events import Checkpointed, Joined, Reported, StoreOpened, WorkerReady
-from stretto.live.records import JobRecord, Worker
+from stretto.live.records import JobRecord, Life, Worker
 from stretto.live.reports import checked_report
 from stretto.live.service import Service
 
@@ -65,7 +65,7 @@ def speaker_of(service: Service, request: Request, name: str) -> tuple[JobRecord
         )
     record = service.state.jobs.get(job)
     worker = record.workers.get(name) if record is not None else None
-    if record is None or worker is None or record.has_ended:
+    if record is None or worker is None or record.has_ended or worker.life is Life.ENDED:
         raise Problem(HTTPStatus.GONE, f"no worker {name[:80]!r} is wanted")
     return record, worker
 

@@ -22,7 +22,9 @@ router = APIRouter(prefix="/api/v1", tags=["events"])
 TICK_S = 15.0  # between two comments on a quiet stream, so that nobody in between hangs up
 RETRY_MS = 2_000  # after which a reader that was cut off comes back
 SECRET = frozenset({"spec", "secret", "sha256", "key"})  # fields of events that no stream shows
-FOR_ALL = frozenset({"Began", "Configured", "NodeSeen", "NodeLost", "NodeCordoned", "TypesSeen", "QueueSet"})
+FOR_ALL = frozenset(
+    {"Began", "Configured", "NodeSeen", "NodeLost", "NodeDead", "NodeCordoned", "TypesSeen", "QueueSet"}
+)
 STREAM = "text/event-stream"
 
 After = Annotated[int, Query(ge=-1, le=LARGEST_NUMBER, description="number of an event; -1: from now on")]
