@@ -20,6 +20,7 @@ from stretto.cli import (
     options,
     policies,
     reproduce,
+    reserve,
     serve,
     simulate,
     submit,
@@ -59,6 +60,7 @@ for change in (jobs.cancel, jobs.hold, jobs.release, jobs.requeue, jobs.scale):
 app.command()(top.top)
 app.add_typer(cluster.nodes, name="nodes")
 app.add_typer(cluster.queues, name="queues")
+app.add_typer(reserve.app, name="reserve")
 app.command()(cluster.usage)
 app.command()(foresight.whatif)
 app.add_typer(cluster.token, name="token")

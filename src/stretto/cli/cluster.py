@@ -108,7 +108,7 @@ def set_queue(
     name: Annotated[str, typer.Argument(help="The name of a queue.", metavar="QUEUE")],
     quota: Annotated[str, typer.Option(help="GPUs that its jobs may hold together, or none.")] = "none",
     borrow: Annotated[int, typer.Option(min=0, help="GPUs beyond that while others leave them idle.")] = 0,
-    weight: Annotated[float, typer.Option(min=0.001, help="Its share beside other queues.")] = 1.0,
+    weight: Annotated[float, typer.Option(min=0.001, help="Of its jobs, where a policy weighs.")] = 1.0,
     url: Url = "",
     token: Token = "",
     as_json: options.Json = False,

@@ -193,6 +193,19 @@ class Client:
         """Give a queue bounds: `quota_gpus` (None: none), `borrow_gpus`, `weight`."""
         return self.ask("PUT", f"/api/v1/queues/{_name(name)}", json=bounds)
 
+    def reservations(self) -> list[dict[str, Any]]:
+        """GPUs that are kept for somebody, as long as they are."""
+        found: list[dict[str, Any]] = self.ask("GET", "/api/v1/reservations")["reservations"]
+        return found
+
+    def reserve(self, name: str, **asks: Any) -> dict[str, Any]:
+        """Keep GPUs: `start`, `end` (Unix times), `gpu_type` and `gpus` or `nodes`, `user` or `queue`."""
+        return self.ask("PUT", f"/api/v1/reservations/{_name(name)}", json=asks)
+
+    def unreserve(self, name: str) -> None:
+        """Give up what is kept under a name."""
+        self.ask("DELETE", f"/api/v1/reservations/{_name(name)}")
+
     def tokens(self) -> list[dict[str, Any]]:
         """Every token by name, never the token itself."""
         found: list[dict[str, Any]] = self.ask("GET", "/api/v1/tokens")["tokens"]

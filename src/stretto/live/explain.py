@@ -17,9 +17,10 @@ from stretto.live.records import JobRecord
 from stretto.live.standing import described
 from stretto.live.state import State
 from stretto.live.whatif import DRAWS, Outlook, outlook_of, span_json, span_of
+from stretto.live.within import decide_within
 from stretto.live.words import NEVER, gpus_of, headline, span_in_words
 from stretto.model import Adaptivity, Job, Plan, Requests, Snapshot, StrettoError, Trigger
-from stretto.scheduler.round import Scheduler, decide
+from stretto.scheduler.round import Scheduler
 from stretto.sim.world import SimulatedWorld
 
 HYPOTHESES_S, DRAWS_S = 0.05, 0.12  # of wall time from the start; chosen: an answer within 0.2 s
@@ -132,7 +133,7 @@ def _changes(question: Question, until: float) -> list[dict[str, Any]]:
         if time.perf_counter() >= until:
             break
         try:
-            plan = decide(_with(snapshot, row, job), question.scheduler)
+            plan = decide_within(_with(snapshot, row, job), question.scheduler, question.fork.rules)
         except StrettoError:  # a request that this policy cannot even consider
             continue
         given = plan.placement.get(job.id)

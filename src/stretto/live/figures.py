@@ -37,12 +37,20 @@ from stretto.model import (
 )
 
 FLOATS = (
-    *("not_before_s", "executed_s", "attained_gpu_s", "held_since_s", "first_start_s", "last_stop_s"),
+    *(
+        "not_before_s",
+        "executed_s",
+        "profiled_s",
+        "attained_gpu_s",
+        "held_since_s",
+        "first_start_s",
+        "last_stop_s",
+    ),
     *("stated_s", "told_left_s", "work_left", "cpus"),
     *("samples", "dataset_samples", "initial_loss", "loss", "metric"),
 )
 INTS = ("held_gpus", "held_nodes", "held_kind", "restarts", "largest_held", "epochs")
-BOOLS = ("is_open", "is_shut", "depends", "recovering")
+BOOLS = ("is_open", "is_shut", "depends", "recovering", "profiling")
 OBJECTS = ("record", "table", "evidence", "history")
 LEAST_ROWS = 64
 DURATIONS = frozenset({View.ORACLE_DURATION, View.ESTIMATED_DURATION})
@@ -134,7 +142,7 @@ class Figures:
             largest_held_gpus=at["largest_held"][rows],
             epochs=at["epochs"][rows],
             recovering=at["recovering"][rows],
-            profiled_s=np.zeros(len(rows)),
+            profiled_s=at["profiled_s"][rows] + np.where(at["profiling"][rows], since_s, 0.0),
         )
 
     def _durations(self, rows: IntArray, now_s: float) -> Durations:
@@ -209,6 +217,7 @@ class Figures:
         latest = record.learned.latest
         if View.PROGRESS in views:
             at["executed_s"][row] = books.executed_s
+            at["profiled_s"][row], at["profiling"][row] = books.profiled_s, books.profiling
             at["first_start_s"][row], at["last_stop_s"][row] = books.first_start_s, books.last_stop_s
             at["restarts"][row] = max(books.starts, record.attempt, 1) - 1
             at["largest_held"][row] = books.largest_held

@@ -5,7 +5,7 @@ speed is what was measured, else what the service supposes of everybody. `Fork.a
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from stretto.live.priors import RESTART_S, SWITCH_S, prior_table
 from stretto.live.records import Books, JobRecord
 from stretto.live.remaining import SPREAD, Basis, Remaining, remaining_of, stated_of
 from stretto.live.scheduling import scheduler_of
+from stretto.live.sharing import Rules, rules_of
 from stretto.live.state import State
 from stretto.model import (
     Allocation,
@@ -85,6 +86,7 @@ class Fork:
     members: tuple[Member, ...]  # by submission
     left_out: Mapping[str, str]  # open jobs about which nothing can be said, and why
     assumed: tuple[str, ...]
+    rules: Rules = field(default_factory=Rules)
 
     def under(self, configured: Configured) -> "Fork":
         """The same moment under another scheduler, which remembers nothing."""
@@ -116,7 +118,10 @@ def fork_of(
         for record, row in zip(found, _speeds(found, state, cluster, now_s), strict=True)
     ]
     said = _assumptions(members, sum(not (one.learned.points or one.prior_points) for one in found))
-    return Fork(now_s, cluster, usable, state.configured, state.memory, tuple(members), left_out, said)
+    rules = rules_of(state, now_s)
+    if more is not None and more[0].elastic is not None and more[0].elastic.sizes:
+        rules = replace(rules, sizes={**rules.sizes, NEW: more[0].elastic.sizes})
+    return Fork(now_s, cluster, usable, state.configured, state.memory, tuple(members), left_out, said, rules)
 
 
 def _not_submitted(spec: JobSpec, user: str, state: State, cluster: Cluster, now_s: float) -> JobRecord:

@@ -93,10 +93,13 @@ class Books:
     resizes: int = 0
     switches: int = 0  # generations joined by everybody after the first
     lost_s: float = 0.0  # of training, in switches in place
+    profiled_s: float = 0.0  # of `executed_s`, in profiling runs
+    profiling: bool = False  # whether what is held now is held for such a run
 
-    def hold(self, gpus: int, now_s: float) -> None:
+    def hold(self, gpus: int, now_s: float, profiling: bool = False) -> None:
         """From now on the job holds so many GPUs."""
         if self.held_gpus:
+            self.profiled_s += (now_s - self.held_since_s) * self.profiling
             self.executed_s += now_s - self.held_since_s
             self.attained_gpu_s += self.held_gpus * (now_s - self.held_since_s)
         if gpus and not self.held_gpus:
@@ -107,6 +110,7 @@ class Books:
         elif self.held_gpus and not gpus:
             self.last_stop_s = now_s
         self.held_gpus, self.held_since_s = gpus, now_s if gpus else nan
+        self.profiling = profiling and gpus > 0
         self.largest_held = max(self.largest_held, gpus)
 
 

@@ -399,7 +399,8 @@ def _decided(state: State, event: happened.Decided, now_s: float) -> None:
         state.placement = state.placement.changed({action.job: action.after for action in actions})
     for action in actions:
         record = state.jobs[action.job]
-        record.books.hold(action.after.gpus if action.after else 0, now_s)
+        after = action.after
+        record.books.hold(after.gpus if after else 0, now_s, after is not None and after.profiling)
         state.touch(record.id)
     for job, batch in event.batches.items():
         if job in state.jobs and not state.jobs[job].has_ended:

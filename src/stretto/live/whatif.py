@@ -10,8 +10,8 @@ import numpy as np
 
 from stretto.live.events import Configured
 from stretto.live.fork import Fork, world_of
+from stretto.live.within import decide_within
 from stretto.model import Allocation, StrettoError
-from stretto.scheduler.round import decide
 from stretto.sim.world import SimulatedWorld
 
 DRAWS = 9  # the first as believed, the others perturbed; chosen
@@ -70,7 +70,7 @@ def _play(fork: Fork, seed: int, froms: Mapping[str, float], stop: Stop | None, 
     decisions, starved, reached_s = 0, False, fork.now_s
     try:
         while decisions < MOST_DECISIONS and time.perf_counter() < until and world.wait():
-            world.act(decide(world.observe(), scheduler))
+            world.act(decide_within(world.observe(), scheduler, fork.rules))
             decisions, reached_s = decisions + 1, world.now_s
             if len(starts) < len(ids):
                 for name, allocation in world.placement.items():

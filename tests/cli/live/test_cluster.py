@@ -42,6 +42,25 @@ def test_a_queue_has_the_bounds_that_it_was_given(verbs: Stretto) -> None:
     assert verbs("queues", "set", "team", "--quota", "few").status == 2
 
 
+def test_a_reservation_is_listed_until_it_is_given_up(verbs: Stretto) -> None:
+    node = verbs("nodes", "list", "--json").json["nodes"][0]
+    done = verbs(
+        "reserve", "set", "talk", "--end", "2h", "--start", "1h", "--node", node["name"], "--user", "bob"
+    )
+    assert done.status == 0, done.err
+    (one,) = verbs("reserve", "list", "--json").json["reservations"]
+    assert (one["name"], one["nodes"], one["user"]) == ("talk", [node["name"]], "bob")
+    assert 7190 < one["end"] - one["start"] < 7210
+    many = verbs(
+        "reserve", "set", "more", "--end", "2h", "--gpus", 999, "--gpu-type", node["gpu_type"], "--user", "x"
+    )
+    assert (many.status, many.err.count("\n")) == (2, 1)
+    assert verbs("reserve", "list").table[1][0] == "talk"
+    assert verbs("reserve", "cancel", "talk").out == "reservation talk: given up\n"
+    assert verbs("reserve", "list", "--json").json["reservations"] == []
+    assert verbs("reserve", "cancel", "talk").status == 2
+
+
 def test_usage_adds_up_by_user_and_queue(verbs: Stretto) -> None:
     verbs("submit", "--wait", "--", "true")
     by_user = {row["user"]: row for row in verbs("usage", "--json").json["usage"]}

@@ -34,6 +34,9 @@ ROUTES: list[tuple[str, str, Any, str]] = [
     ("POST", "/api/v1/nodes/n1/uncordon", None, "operator"),
     ("GET", "/api/v1/queues", None, "user"),
     ("PUT", "/api/v1/queues/long", {"quota_gpus": 4}, "admin"),
+    ("GET", "/api/v1/reservations", None, "user"),
+    ("PUT", "/api/v1/reservations/r", {"end": 4e9, "gpu_type": "a100", "gpus": 1, "user": "bob"}, "operator"),
+    ("DELETE", "/api/v1/reservations/r", None, "operator"),
     ("GET", "/api/v1/usage", None, "user"),
     ("GET", "/api/v1/decisions", None, "user"),
     ("POST", "/api/v1/whatif", {}, "user"),
@@ -84,6 +87,9 @@ def test_the_table_of_routes_is_complete(tmp_path: Path) -> None:
                 (method, path.replace("n1", "{node}").replace("/long", "/{queue}")) for method, path in listed
             }
             listed = {(method, path.replace("tokens/new", "tokens/{name}")) for method, path in listed}
+            listed = {
+                (method, path.replace("/reservations/r", "/reservations/{name}")) for method, path in listed
+            }
             document = rig.app.openapi()
             there = {
                 (method.upper(), path)

@@ -14,6 +14,7 @@ from stretto.live.api import (
     kubeflow,
     logs,
     problems,
+    reservations,
     streams,
     tokens,
 )
@@ -56,7 +57,7 @@ def app_of(service: Service, limits: Limits | None = None) -> FastAPI:
     app.state.reading = asyncio.Semaphore(READ_TOGETHER)
     app.state.under_way = set()
     problems.install(app)
-    for part in (foresight, jobs, logs, streams, cluster, tokens, channel, kubeflow, health):
+    for part in (foresight, jobs, logs, streams, cluster, reservations, tokens, channel, kubeflow, health):
         app.include_router(part.router)
     describe(app)
     app.add_middleware(Gate, service=service, limits=limits, meters=app.state.meters)

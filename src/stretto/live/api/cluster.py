@@ -15,6 +15,7 @@ from stretto.live.api.writing import durably
 from stretto.live.events import NodeCordoned, QueueSet
 from stretto.live.service import Service
 from stretto.live.state import Queue
+from stretto.live.usage import usage_of
 
 router = APIRouter(prefix="/api/v1", tags=["cluster"])
 
@@ -143,21 +144,8 @@ async def set_queue(
 @router.get("/usage", response_model=shapes.Usage, response_model_exclude_none=True)
 async def usage(service: Asked, caller: Who, by: Literal["user", "queue"] = "user") -> Response:
     """GPU-hours and jobs by user or queue; one's own only, for users."""
-    found: dict[str, dict[str, float]] = {}
-    now_s = service.clock.now_s()
-    for record in service.state.jobs.values():
-        if not caller.owns(record):
-            continue
-        books = record.books
-        gpu_s = books.attained_gpu_s
-        if books.held_gpus:
-            gpu_s += books.held_gpus * max(now_s - books.held_since_s, 0.0)
-        name = record.user if by == "user" else record.spec.queue
-        row = found.setdefault(name, {"jobs": 0, "gpus": 0, "gpu_hours": 0.0})
-        row["jobs"] += 1
-        row["gpus"] += books.held_gpus
-        row["gpu_hours"] += gpu_s / 3600
-    return Json({"by": by, "usage": [{by: name, **row} for name, row in sorted(found.items())]})
+    mine = [record for record in service.state.jobs.values() if caller.owns(record)]
+    return Json({"by": by, "usage": usage_of(mine, service.clock.now_s(), by)})
 
 
 @router.get("/decisions", response_model=shapes.Decisions)

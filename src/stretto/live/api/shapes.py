@@ -63,6 +63,18 @@ class Bounds(Asking):
     weight: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = 1.0
 
 
+class ReservationAsked(Asking):
+    """GPUs that are to be kept: a number of a type, or all of some nodes. Times are Unix times."""
+
+    start: Annotated[float, Field(ge=0, le=1e11, allow_inf_nan=False)] | None = None  # None: now
+    end: Annotated[float, Field(ge=0, le=1e11, allow_inf_nan=False)]
+    gpu_type: Annotated[str, Field(max_length=128)] = ""
+    gpus: Annotated[int, Field(ge=0, le=MOST_GPUS)] = 0
+    nodes: Annotated[list[Annotated[str, Field(max_length=255)]], Field(max_length=1000)] = []
+    user: Annotated[str, Field(max_length=128)] = ""
+    queue: Annotated[str, Field(max_length=63)] = ""
+
+
 class TokenAsked(Asking):
     """A token that is to be made."""
 
@@ -189,6 +201,25 @@ class Queue(Shown):
     jobs: int  # that have not ended
     waiting: int
     held_gpus: int
+
+
+class Reservation(Shown):
+    """GPUs that are kept for somebody; times are Unix times."""
+
+    name: str
+    start: float
+    end: float
+    gpu_type: str
+    gpus: int
+    nodes: list[str]
+    user: str
+    queue: str
+
+
+class Reservations(Shown):
+    """All that have not ended."""
+
+    reservations: list[Reservation]
 
 
 class Queues(Shown):

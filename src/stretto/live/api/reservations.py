@@ -1,0 +1,78 @@
+"""GPUs that are kept for a user or a queue."""
+
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Request, Response
+
+from stretto.live.api import shapes
+from stretto.live.api.access import Asked, Role, Who, require
+from stretto.live.api.answers import Json
+from stretto.live.api.audit import did
+from stretto.live.api.problems import not_found
+from stretto.live.api.writing import durably
+from stretto.live.events import Reserved, Unreserved, body_of
+from stretto.live.reservations import Reservation, check_reservation
+from stretto.live.service import Service
+from stretto.model import InputError
+
+router = APIRouter(prefix="/api/v1", tags=["cluster"])
+
+Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9._-]{1,63}$")]
+
+
+@router.get("/reservations", response_model=shapes.Reservations)
+async def reservations(service: Asked, caller: Who) -> Response:
+    """Every reservation that has not ended: who waits may know why."""
+    return Json({"reservations": shown(service)})
+
+
+def shown(service: Service) -> list[dict[str, Any]]:
+    """Reservations by name."""
+    now_s, unix_s = service.clock.now_s(), service.state.unix_s
+    return [
+        {
+            "name": one.name,
+            "start": round(one.from_s + unix_s, 3),
+            "end": round(one.until_s + unix_s, 3),
+            "gpu_type": one.gpu_type,
+            "gpus": one.gpus,
+            "nodes": list(one.nodes),
+            "user": one.user,
+            "queue": one.queue,
+        }
+        for _, one in sorted(service.state.reservations.items())
+        if one.until_s > now_s
+    ]
+
+
+@router.put("/reservations/{name}", response_model=shapes.Reservation)
+async def reserve(
+    name: Name, asked: shapes.ReservationAsked, request: Request, service: Asked, caller: Who
+) -> Response:
+    """GPUs are kept from a time to a time; who cannot be moved in time does not start there before."""
+    require(caller, Role.OPERATOR, "reserve GPUs")
+    state, now_s = service.state, service.clock.now_s()
+    if state.cluster is None:
+        raise InputError("no node has shown itself yet: nothing can be reserved")
+    until_s = asked.end - state.unix_s
+    if until_s <= now_s:
+        raise InputError("end: expected a time that has not passed")
+    from_s = now_s if asked.start is None else max(asked.start - state.unix_s, now_s)
+    one = Reservation(
+        name, from_s, until_s, asked.gpu_type, asked.gpus, tuple(asked.nodes), asked.user, asked.queue
+    )
+    there = {known: other for known, other in state.reservations.items() if other.until_s > now_s}
+    check_reservation(one, state.cluster, there)
+    event = Reserved(**{key: getattr(one, key) for key in body_of(Reserved("", 0.0, 0.0))})
+    await durably(request, service.record(event, did(caller, "reserve", f"reservation {name}")))
+    return Json(next(each for each in shown(service) if each["name"] == name))
+
+
+@router.delete("/reservations/{name}", status_code=HTTPStatus.NO_CONTENT)
+async def unreserve(name: Name, request: Request, service: Asked, caller: Who) -> None:
+    """Nothing is kept under this name any more."""
+    require(caller, Role.OPERATOR, "give up a reservation")
+    if name not in {one["name"] for one in shown(service)}:
+        raise not_found("reservation", name)
+    await durably(request, service.record(Unreserved(name), did(caller, "unreserve", f"reservation {name}")))
