@@ -23,7 +23,7 @@ from stretto.model.knowledge import (
 from stretto.model.lending import LenderState, Loans, nodes_of
 from stretto.model.memory import Memory, digest
 from stretto.model.observations import NOTHING_OBSERVED, Observations, Point
-from stretto.model.placement import Allocation, Placement, lowest_gpus, no_placement
+from stretto.model.placement import Allocation, Placement, lowest_gpus, no_placement, shift
 from stretto.model.plan import Action, Pinned, Plan, Reasons, Shares, Verb, Why, actions_between
 from stretto.model.policy import ON_CHANGE, Policy, Triggers, every
 from stretto.model.snapshot import CapacityNotice, JobTable, Requests, Snapshot, Trigger
@@ -94,5 +94,6 @@ __all__ = [
     "no_speeds",
     "nodes_of",
     "powers_and_whole_nodes",
+    "shift",
     "virtual_nodes",
 ]

@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from stretto.model.arrays import IntArray, frozen
+from stretto.model.arrays import IntArray, frozen, ints
 from stretto.model.cluster import Cluster
 from stretto.model.errors import BadPlan
 from stretto.model.job import JobId
+
+FEW_NODES = 12  # up to here a loop is quicker than arrays; measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +134,9 @@ class Placement(Mapping[JobId, Allocation]):
         for job in changes:
             before = held.pop(job, None)
             if before is not None:
-                for node, mask in zip(before.nodes, before.masks, strict=True):
-                    busy[node] &= ~mask
-                    free[node] += mask.bit_count()
-                    if jobs_on is not None:
-                        jobs_on[node] -= 1
+                shift(busy, free, before, -1)
+                if jobs_on is not None:
+                    jobs_on[list(before.nodes)] -= 1
         for job, after in changes.items():
             if after is None:
                 continue
@@ -146,16 +146,30 @@ class Placement(Mapping[JobId, Allocation]):
                     raise BadPlan(
                         f"job {job} is given GPUs {mask:b} of node {node}, where {taken:b} are held"
                     )
-                busy[node] = taken | mask
-                free[node] -= mask.bit_count()
-                if jobs_on is not None:
-                    jobs_on[node] += 1
+            shift(busy, free, after, +1)
+            if jobs_on is not None:
+                jobs_on[list(after.nodes)] += 1
             held[job] = after
         new = Placement(self.cluster, held, busy)
         new._free = frozen(free)
         new._jobs_on = None if jobs_on is None else frozen(jobs_on)
         new._origin, new._touched = self._token, tuple(changes)
         return new
+
+
+def shift(busy: IntArray, free: IntArray, allocation: Allocation, sign: int) -> None:
+    """Take what an allocation names (+1), where it is free, or release it (-1), where it is held, in place.
+
+    busy: (nodes,) masks; free: (nodes,) GPUs.
+    """
+    if len(allocation.nodes) > FEW_NODES:
+        nodes, masks = ints(allocation.nodes), ints(allocation.masks)
+        busy[nodes] ^= masks
+        free[nodes] -= sign * np.bitwise_count(masks).astype(np.int64)
+        return
+    for node, mask in zip(allocation.nodes, allocation.masks, strict=True):
+        busy[node] ^= mask
+        free[node] -= sign * mask.bit_count()
 
 
 def no_placement(cluster: Cluster) -> Placement:

@@ -4,7 +4,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stretto.model import Allocation, Cluster, IntArray, JobId, Pinned, Placement, Snapshot, lowest_gpus
+from stretto.model import (
+    Allocation,
+    Cluster,
+    IntArray,
+    JobId,
+    Pinned,
+    Placement,
+    Snapshot,
+    lowest_gpus,
+    shift,
+)
 
 
 class Want(NamedTuple):
@@ -32,12 +42,8 @@ class Draft:
         self.cluster = snapshot.cluster
         self.free = self.before.free.copy()  # (nodes,) GPUs that may be taken
         self.busy = self.before.busy.copy()  # (nodes,) bit g set: GPU g may not be taken
-        self._closed: frozenset[int] = frozenset()
-        if not snapshot.usable.all():
-            closed = np.flatnonzero(~snapshot.usable)
-            self.free[closed] = 0
-            self.busy[closed] = (1 << self.cluster.node_gpus[closed]) - 1
-            self._closed = frozenset(closed.tolist())
+        self._closed: IntArray = np.flatnonzero(~snapshot.usable)
+        self._close()
         self._now: dict[JobId, Allocation | None] = {}
         self._steps: list[tuple[JobId, Allocation, int]] = []  # +1 put, -1 lifted
         self._jobs_on: IntArray | None = None
@@ -127,16 +133,20 @@ class Draft:
         return self._on.get(node, {})
 
     def _step(self, job: JobId, allocation: Allocation, sign: int) -> None:
-        for node, mask in zip(allocation.nodes, allocation.masks, strict=True):
-            if node not in self._closed:
-                self.busy[node] ^= mask
-                self.free[node] -= sign * mask.bit_count()
+        shift(self.busy, self.free, allocation, sign)
+        self._close()
         self._now[job] = allocation if sign > 0 else None
         self._steps.append((job, allocation, sign))
         if self._jobs_on is not None:
             self._jobs_on[list(allocation.nodes)] += sign
         if self._on is not None:
             self._note(job, allocation, sign)
+
+    def _close(self) -> None:
+        """Nodes that are not usable are full, whoever is there."""
+        if self._closed.size:
+            self.free[self._closed] = 0
+            self.busy[self._closed] = (1 << self.cluster.node_gpus[self._closed]) - 1
 
     def _note(self, job: JobId, allocation: Allocation, sign: int) -> None:
         assert self._on is not None

@@ -58,6 +58,7 @@ class Draft:
                 self.free[node] += gpus if snapshot.usable[node] else 0
             self.base[row], self.extra[row] = {}, {}
         self.masks: dict[int, tuple[Counts, Counts]] = {}  # what `_masks` has found
+        self.before: dict[int, tuple[Counts, Counts]] = {}  # what `_before` has found
         self.marks: dict[int, tuple[int, ...]] = {}  # flexible masks of jobs whose allocation has none
         self.flexible = self._flexible(rows, base_gpus)
         count = len(self.cluster.nodes)
@@ -176,33 +177,46 @@ class Draft:
         return sum(gpus for node, gpus in self.extra[row].items() if self.cluster.kind[node] == kind)
 
     def pins(self) -> dict[int, Pinned]:
-        """Exactly where each job is that runs and differs from the snapshot. GPUs that stay are the same."""
-        changed = [row for row in self.base if self._before(row) != (self.base[row], self.extra[row])]
-        busy = {node: int(self.snapshot.placement.busy[node]) for row in changed for node in self._all(row)}
-        for row in changed:
-            for node, mask in self._masks(row)[0].items():
-                busy[node] &= ~mask
-        kept = {row: self._kept(row) for row in changed if self.base[row]}
+        """Exactly where each job is that runs and differs from the snapshot. GPUs that stay are the same.
+
+        A job may have workers on many nodes of which few change, so only those are looked at.
+        """
+        touched = {row: nodes for row in self.base if (nodes := self._touched(row))}
+        held = self.snapshot.placement.busy
+        busy = {node: int(held[node]) for nodes in touched.values() for node in nodes}
+        for row, nodes in touched.items():
+            before, _ = self._masks(row)
+            for node in nodes:
+                busy[node] &= ~before.get(node, 0)
+        kept = {row: self._kept(row, nodes) for row, nodes in touched.items() if self.base[row]}
         for masks in kept.values():
             for node, (base, extra) in masks.items():
                 busy[node] |= base | extra
         return {row: self._named(row, masks, busy) for row, masks in kept.items()}
 
-    def _kept(self, row: int) -> dict[int, tuple[int, int]]:
-        """By node, the GPUs of base and of flexible workers that a job goes on to hold."""
+    def _touched(self, row: int) -> list[int]:
+        """The nodes where a job has other counts than in the snapshot, in order."""
+        base, extra = self._before(row)
+        if self.base[row] == base and self.extra[row] == extra:
+            return []
+        differs = (self.base[row].items() ^ base.items()) | (self.extra[row].items() ^ extra.items())
+        return sorted({node for node, _ in differs})
+
+    def _kept(self, row: int, nodes: Sequence[int]) -> dict[int, tuple[int, int]]:
+        """By node, the GPUs of base and of flexible workers that a job goes on to hold there."""
         held, flexible = self._masks(row)
         kept = {}
-        for node in self._all(row):
+        for node in nodes:
             old, old_extra = held.get(node, 0), flexible.get(node, 0)
             base, extra = self.base[row].get(node, 0), self.extra[row].get(node, 0)
             first = _up_to(old & ~old_extra, base)
             kept[node] = first, _up_to(old_extra & ~first, extra)
         return kept
 
-    def _named(self, row: int, kept: dict[int, tuple[int, int]], busy: Counts) -> Pinned:
-        nodes, masks, flexible = [], [], []
-        for node in sorted({*self.base[row], *self.extra[row]}):
-            base, extra = kept[node]
+    def _named(self, row: int, kept: Mapping[int, tuple[int, int]], busy: Counts) -> Pinned:
+        held, marks = self._masks(row)
+        where, flexible = dict(held), dict(marks)
+        for node, (base, extra) in kept.items():
             full = (1 << int(self.cluster.node_gpus[node])) - 1
             if (missing := self.base[row].get(node, 0) - base.bit_count()) > 0:
                 more = lowest_gpus(full & ~busy[node], missing)
@@ -212,11 +226,12 @@ class Draft:
                 more = lowest_gpus(full & ~busy[node], missing)
                 busy[node] |= more
                 extra |= more
-            nodes.append(node)
-            masks.append(base | extra)
-            flexible.append(extra)
-        gpus = tuple(mask.bit_count() for mask in masks)
-        return Pinned(tuple(nodes), gpus, tuple(masks), (), tuple(flexible) if any(flexible) else ())
+            where[node], flexible[node] = base | extra, extra
+        nodes = sorted(node for node, mask in where.items() if mask)
+        masks = tuple([where[node] for node in nodes])
+        extras = tuple([flexible.get(node, 0) for node in nodes])
+        gpus = tuple([mask.bit_count() for mask in masks])
+        return Pinned(tuple(nodes), gpus, masks, (), extras if any(extras) else ())
 
     def _tightest_first(self, nodes: IntArray) -> IntArray:
         free = self.free[nodes]
@@ -251,12 +266,20 @@ class Draft:
 
     def _touch(self, row: int) -> None:
         if row not in self.base:
-            self.base[row], self.extra[row] = self._before(row)
+            base, extra = self._before(row)
+            self.base[row], self.extra[row] = base.copy(), extra.copy()
 
     def _before(self, row: int) -> tuple[Counts, Counts]:
-        held, flexible = self._masks(row)
-        base = {node: count for node, mask in held.items() if (count := _more(mask, flexible.get(node, 0)))}
-        return base, {node: mask.bit_count() for node, mask in flexible.items() if mask}
+        """GPUs of base and of flexible workers in the snapshot, by node."""
+        found = self.before.get(row)
+        if found is None:
+            held, flexible = self._masks(row)
+            base = {
+                node: count for node, mask in held.items() if (count := _more(mask, flexible.get(node, 0)))
+            }
+            found = base, {node: mask.bit_count() for node, mask in flexible.items() if mask}
+            self.before[row] = found
+        return found
 
     def _masks(self, row: int) -> tuple[Counts, Counts]:
         """GPUs that a job holds in the snapshot, and those of its flexible workers, as masks by node."""
@@ -273,10 +296,6 @@ class Draft:
                 )
             self.masks[row] = found
         return found
-
-    def _all(self, row: int) -> list[int]:
-        held, _ = self._masks(row)
-        return sorted({*held, *self.base[row], *self.extra[row]})
 
 
 def _filled(nodes: IntArray, slots: IntArray, order: IntArray, workers: int) -> Counts:
