@@ -3,7 +3,7 @@
 import asyncio
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from stretto.live.clock import Clock
@@ -11,6 +11,7 @@ from stretto.live.decision import answer_to, asked_of, decided
 from stretto.live.events import Event
 from stretto.live.ledger import Ledger
 from stretto.live.observe import Observer
+from stretto.live.state import State
 from stretto.live.triggers import trigger_of
 from stretto.model import Plan, Snapshot, Trigger
 from stretto.scheduler.round import Scheduler
@@ -33,6 +34,8 @@ class Decider:
     latest: Plan | None = None
     latest_snapshot: Snapshot | None = None
     took_ms: list[float] = field(default_factory=list)
+    after: Callable[[State], None] | None = None  # is told when a decision is over, and none is being made
+    is_deciding: bool = False
     _due: set[Trigger] = field(default_factory=set)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _next_round_s: float = 0.0
@@ -71,6 +74,7 @@ class Decider:
         due, self._due = frozenset(self._due), set()
         if Trigger.ROUND in due:
             self._changed = False
+        self.is_deciding = True
         now_s, seen = self.clock.now_s(), state.seq
         asked = asked_of(self.observer, state, now_s, due)
         began = time.perf_counter()
@@ -78,6 +82,9 @@ class Decider:
         took_ms = (time.perf_counter() - began) * 1e3
         await self.ledger.record(decided(asked, answer, seen, took_ms))
         state.memory = answer.plan.memory
+        self.is_deciding = False
+        if self.after is not None:
+            self.after(state)
         self.latest, self.latest_snapshot = answer.plan, asked.snapshot
         self.took_ms = [*self.took_ms[-999:], took_ms]
 

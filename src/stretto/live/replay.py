@@ -12,8 +12,10 @@ from stretto.live.observe import Observer
 from stretto.live.scheduling import scheduler_of
 from stretto.live.state import State
 from stretto.live.store import Recorded, Store
-from stretto.model import Trigger
+from stretto.model import Trigger, digest
 from stretto.scheduler.round import Scheduler
+
+NOTHING = digest(None)  # of a policy that remembers nothing
 
 
 @dataclass(frozen=True)
@@ -56,16 +58,22 @@ class Replay:
 
     state: State
     decide_again: bool = True
+    for_memory: bool = False  # only as far as that is needed for what the policy remembers
     differences: list[Difference] = field(default_factory=list)
     decisions: int = 0
     _scheduler: Scheduler | None = None
     _observer: Observer | None = None
     _behind: deque[Recorded] = field(default_factory=deque)  # not folded yet: a decision may have seen before
 
+    def __post_init__(self) -> None:
+        """A log that is read on from a kept state has been configured before."""
+        if self.state.seq:
+            self._configure(self.state.configured)
+
     def next(self, recorded: Recorded) -> None:
         """Take the next event of the log."""
         event = event_of(recorded.kind, recorded.body)
-        if isinstance(event, Decided) and self.decide_again:
+        if isinstance(event, Decided) and self._is_to_be_decided(event):
             self._fold_up_to(event.seen)
             again, memory = self._decided_again(event)
             self._fold_up_to(recorded.seq)
@@ -74,6 +82,9 @@ class Replay:
             self.state.memory = memory
             return
         self._behind.append(recorded)
+
+    def _is_to_be_decided(self, event: Decided) -> bool:
+        return self.decide_again and not (self.for_memory and event.memory == NOTHING)
 
     def finish(self) -> State:
         """Fold what is left; the state at the end of the log."""
@@ -86,9 +97,14 @@ class Replay:
             event = event_of(one.kind, one.body)
             self.state.apply(event, one.seq, one.at_s)
             if isinstance(event, Configured):
-                self._scheduler = scheduler_of(event)
-                self._observer = Observer(self._scheduler.policy.views)
+                self._configure(event)
                 self.state.memory = None
+            elif isinstance(event, Decided):
+                self.state.memory = None  # as it says, or nobody asks
+
+    def _configure(self, event: Configured) -> None:
+        self._scheduler = scheduler_of(event)
+        self._observer = Observer(self._scheduler.policy.views)
 
     def _decided_again(self, event: Decided) -> tuple[Decided, object]:
         assert self._scheduler is not None

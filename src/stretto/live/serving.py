@@ -27,6 +27,7 @@ from stretto.live.deciding import Decider
 from stretto.live.driving import DEAD_AFTER_S, Driver
 from stretto.live.environment import Secrets
 from stretto.live.events import Began, Configured, Event
+from stretto.live.keeping import Keeping, begun
 from stretto.live.ledger import Ledger
 from stretto.live.logs import structured_logs
 from stretto.live.replay import Replay
@@ -115,7 +116,8 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
     with store, contextlib.closing(listening), structured_logs(config.log, config.log_level):
         lead = store.lead(LEAD_WAIT_S)
         try:
-            state, clock = await _restored(store, config.pace)
+            key = _key(config.state)
+            state, clock, kept = _restored(store, key, config.pace)
             ledger = Ledger(store, state, clock)
             first: list[Event] = [Began(_unix_of(clock))] if state.seq == 0 else []
             if state.configured != configured:
@@ -126,9 +128,10 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
             if first:
                 await ledger.record(*first)
             writing.cancel()
-            secrets = Secrets(url, _key(config.state), config.state / CHECKPOINTS, config.state / WORKDIRS)
+            secrets = Secrets(url, key, config.state / CHECKPOINTS, config.state / WORKDIRS)
             backend = await _backend(config, world, scheduler, ledger)
-            decider = Decider(ledger, scheduler, clock, config.eager)
+            keeping = Keeping(store, key, kept)
+            decider = Decider(ledger, scheduler, clock, config.eager, after=keeping.decided)
             service = Service(
                 ledger,
                 decider,
@@ -139,6 +142,8 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
                 config.open_on_loopback,
             )
             await _run(service, config.limits, listening, url, announce)
+            if not decider.is_deciding:
+                await keeping.stopped(state)
         finally:
             lead.release()
 
@@ -175,16 +180,17 @@ async def _run(
         await asyncio.wait({serving}, timeout=5)
 
 
-async def _restored(store: Store, pace: float) -> tuple[State, Clock]:
-    """The state that the log gives, with the policy's memory, and its clock going on."""
-    state = State()
-    replay = Replay(state)
-    for recorded in store.read():
+def _restored(store: Store, key: bytes, pace: float) -> tuple[State, Clock, int]:
+    """The state that the log gives, with the policy's memory, its clock going on, and where reading began."""
+    state = begun(store, key)
+    kept = state.seq
+    replay = Replay(state, for_memory=True)
+    for recorded in store.read(after=state.seq):
         replay.next(recorded)
     replay.finish()
     if state.seq == 0:
-        return state, Clock(pace=pace)
-    return state, resumed(state.at_s, state.unix_s, pace)
+        return state, Clock(pace=pace), kept
+    return state, resumed(state.at_s, state.unix_s, pace), kept
 
 
 def _unix_of(clock: Clock) -> float:

@@ -1,0 +1,120 @@
+"""A state kept beside the log, so that a start need not read the log from its beginning.
+
+A kept state is what folding the log up to some event gives, with what the policy remembered then, at a moment
+when no decision was being made. It is an optimisation and nothing more: it is used only by the very code that
+wrote it and under the service's own key, and a start without one reads the whole log.
+"""
+
+import asyncio
+import hashlib
+import hmac
+import logging
+import pickle
+import sys
+import zlib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+import stretto
+from stretto.live.ledger import fold
+from stretto.live.state import State
+from stretto.live.store import Store, StoreError
+from stretto.model import Memory
+
+EVERY = 20_000  # events between two; chosen: reading so many takes about a second
+DIGEST_BYTES = 32
+PARTS = ("live", "model", "policies", "estimate", "place", "solve", "scheduler")  # whose values are kept
+
+log = logging.getLogger(__name__)
+
+
+def sealed(state: State, key: bytes) -> bytes:
+    """A state as bytes that only this code and this key open again. Raises what pickling raises."""
+    body = zlib.compress(pickle.dumps(state, protocol=pickle.HIGHEST_PROTOCOL), 1)
+    return _seal(body, key) + body
+
+
+def opened(stored: bytes, key: bytes) -> State | None:
+    """The state; None where it was written by other code, under another key, or cannot be read."""
+    seal, body = stored[:DIGEST_BYTES], stored[DIGEST_BYTES:]
+    if not hmac.compare_digest(seal, _seal(body, key)):
+        return None
+    try:
+        state = pickle.loads(zlib.decompress(body))
+    except Exception as wrong:  # a policy from a file of its own may be gone: pickle raises anything
+        log.warning("a kept state cannot be read: %s", wrong)
+        return None
+    return state if isinstance(state, State) else None
+
+
+def begun(store: Store, key: bytes, up_to: int | None = None) -> State:
+    """The newest kept state of no event later than `up_to`, else that of an empty log."""
+    stored = store.newest_state(up_to)
+    state = None if stored is None else opened(stored.state, key)
+    return State() if state is None or stored is None or state.seq != stored.seq else state
+
+
+def keep(store: Store, key: bytes, state: State) -> None:
+    """Keep a state that nobody changes meanwhile; a policy whose memory cannot be kept has none kept."""
+    try:
+        store.keep_state(state.seq, sealed(state, key))
+    except StoreError as wrong:
+        log.warning("no state is kept: %s", wrong)
+    except Exception as wrong:  # what a policy of somebody else remembers may refuse in any way
+        log.warning(
+            "a state with what policy %s remembers cannot be kept: %s", state.configured.policy, wrong
+        )
+
+
+def keep_from_log(store: Store, key: bytes, seq: int, memory: Memory) -> None:
+    """Fold the log up to `seq` beside the service, which goes on meanwhile, and keep what that gives."""
+    state = begun(store, key, seq)
+    for recorded in store.read(after=state.seq, limit=seq - state.seq):
+        fold(state, recorded)
+    state.memory = memory
+    state.take_touched()
+    keep(store, key, state)
+
+
+@dataclass
+class Keeping:
+    """Keeps a state every so many events."""
+
+    store: Store
+    key: bytes
+    kept: int  # the last event of the newest kept state
+    every: int = EVERY
+    _task: "asyncio.Task[None] | None" = None
+
+    def decided(self, state: State) -> None:
+        """No decision is being made: keep this moment, if it is time, beside everything else."""
+        if state.seq < self.kept + self.every or (self._task is not None and not self._task.done()):
+            return
+        self.kept = state.seq
+        keeping = asyncio.to_thread(keep_from_log, self.store, self.key, state.seq, state.memory)
+        self._task = asyncio.ensure_future(keeping)
+
+    async def stopped(self, state: State) -> None:
+        """The service ends, nothing changes any more: keep where it stands."""
+        if self._task is not None:
+            await asyncio.wait({self._task})
+        if state.seq > self.kept:
+            keep(self.store, self.key, state)
+
+
+def _seal(body: bytes, key: bytes) -> bytes:
+    return hmac.new(key, _code() + body, hashlib.sha256).digest()
+
+
+@cache
+def _code() -> bytes:
+    """A digest of everything that gives kept values their meaning."""
+    found = hashlib.sha256(f"{sys.version} {np.__version__}".encode())
+    root = Path(stretto.__file__).parent
+    for part in PARTS:
+        for path in sorted((root / part).rglob("*.py")):
+            found.update(str(path.relative_to(root)).encode() + path.read_bytes())
+    return found.digest()
