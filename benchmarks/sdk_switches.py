@@ -6,7 +6,7 @@ on. A restart writes a checkpoint, ends, starts one new process of the interpret
 at one worker, which is the least it can cost. `imported` is a restart whose process is forked from one that
 has imported PyTorch.
 
-    OMP_NUM_THREADS=1 python benchmarks/sdk_switches.py [--times 20] [--sizes mlp,cnn] [--json FILE]
+    OMP_NUM_THREADS=1 python benchmarks/sdk_switches.py [--times 20] [--sizes mlp,transformer] [--kinds …]
 """
 
 import argparse
@@ -44,6 +44,24 @@ def a_training(size: str) -> tuple[Any, Any, int]:
             nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)
         )
         return layers, TensorDataset(torch.randn(4096, 64), labels), 64
+
+    if size == "transformer":
+        words, width = 1000, 384
+
+        class Classifier(nn.Module):
+            """Six layers of attention over 16 words."""
+
+            def __init__(self) -> None:
+                super().__init__()
+                layer = nn.TransformerEncoderLayer(width, 6, 4 * width, batch_first=True, norm_first=True)
+                self.words = nn.Embedding(words, width)
+                self.layers = nn.TransformerEncoder(layer, 6, enable_nested_tensor=False)
+                self.out = nn.Linear(width, 10)
+
+            def forward(self, x: torch.Tensor) -> Any:
+                return self.out(self.layers(self.words(x)).mean(1))
+
+        return Classifier(), TensorDataset(torch.randint(0, words, (4096, 16)), labels), 4
 
     class Block(nn.Module):
         """Two convolutions and a way around them."""
@@ -181,20 +199,26 @@ def main() -> None:
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--times", type=int, default=20)
-    parser.add_argument("--sizes", default="mlp,cnn")
+    parser.add_argument("--sizes", default="mlp,transformer", help="of mlp, cnn, transformer")
+    parser.add_argument("--kinds", default="in-place,imported,restart")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     print(f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
-    print(f"{'model':>6} {'switch':>9} {'median':>9} {'worst':>9}   seconds lost, {asked.times} times")
-    rows = []
+    print(
+        f"{'model':>11} {'parameters':>10} {'switch':>8} {'median':>7} {'worst':>7}   s, {asked.times} times"
+    )
+    rows, kinds = [], asked.kinds.split(",")
     for size in asked.sizes.split(","):
-        found = in_place(size, asked.times)
-        found["imported"] = by_restart(size, asked.times, is_imported=True)
-        found["restart"] = by_restart(size, asked.times, is_imported=False)
+        count = sum(each.numel() for each in a_training(size)[0].parameters())
+        found = in_place(size, asked.times) if "in-place" in kinds else {}
+        for kind in ("imported", "restart"):
+            if kind in kinds:
+                found[kind] = by_restart(size, asked.times, kind == "imported")
         for kind, lost in found.items():
-            row = {"model": size, "switch": kind, "median_s": statistics.median(lost), "worst_s": max(lost)}
-            print(f"{size:>6} {kind:>9} {row['median_s']:>9.3f} {row['worst_s']:>9.3f}", flush=True)
-            rows.append({**row, "lost_s": lost})
+            median_s, worst_s = statistics.median(lost), max(lost)
+            row = {"model": size, "switch": kind, "median_s": median_s, "worst_s": worst_s, "lost_s": lost}
+            print(f"{size:>11} {count:>10,} {kind:>8} {median_s:>7.3f} {worst_s:>7.3f}", flush=True)
+            rows.append(row)
     if asked.json:
         asked.json.write_text(json.dumps(rows, indent=1) + "\n")
 
