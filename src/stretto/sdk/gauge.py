@@ -28,11 +28,11 @@ class Gauge:
         self.period = LEAST_PERIOD
         self.is_measured = False
         self.step_s = 0.0  # of an ordinary step; 0: not known yet
-        self.measuring_s = 0.0  # what the measured steps of a period take longer
+        self.measuring_s = 0.0  # what the measured steps of a period take longer, at most
         self._steps = 0  # begun
         self._in_a_row = 1  # measured steps of a period
         self._passes = 0  # of the measured step, through
-        self._began_s = self._aside_s = self._ended_s = 0.0
+        self._began_s = self._aside_s = self._spent_s = self._ended_s = 0.0
         self._window_s = self._window_began_s = 0.0
         self._window_steps = 0
         self._before: tuple[int, object, float, torch.Tensor] | None = None  # of an earlier measured step
@@ -53,11 +53,21 @@ class Gauge:
         self._steps += 1
         if self.is_measured:
             self._passes, self._aside_s, self._sum, self._sum_of_sqr = 0, 0.0, None, 0.0
+            self._spent_s = 0.0
             self._began_s = self._now()
 
     def end_pass(self, step: Step, is_last: bool, loss_scale: Callable[[], float]) -> Sample | None:
         """After a backward pass of a measured step; after its last one gradients are averaged."""
         now_s = self._now()
+        sample = self._end_pass(now_s, step, is_last, loss_scale)
+        # Averaging is counted in whole, though other steps average too: how much of that is hidden behind their
+        # backward pass is not known, and a difference of two steps' times is mostly noise.
+        self._spent_s += self._now() - now_s
+        return sample
+
+    def _end_pass(
+        self, now_s: float, step: Step, is_last: bool, loss_scale: Callable[[], float]
+    ) -> Sample | None:
         self._passes += 1
         if self._world == 1 and len(step.passes) > 1:
             self._look_at_pass(step.passes[self._passes - 1].weight)
@@ -98,9 +108,9 @@ class Gauge:
         """When the optimiser's step ended; `is_whole`: it had as many samples as others."""
         now_s = time.perf_counter()
         took_s, self._ended_s = now_s - self._ended_s, now_s
-        if self.is_measured and self.step_s:
-            longer_s = self._in_a_row * (took_s - self.step_s)
-            self.measuring_s = max(0.0, 0.5 * (self.measuring_s + longer_s))
+        if self.is_measured:
+            spent_s = self._in_a_row * self._spent_s
+            self.measuring_s = 0.5 * (self.measuring_s + spent_s) if self.measuring_s else spent_s
         elif is_whole and not self.is_measured and self._steps > WARM_UP_STEPS:
             self._window_s += took_s
             self._window_steps += 1
