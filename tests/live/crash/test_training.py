@@ -21,7 +21,7 @@ from stretto.live.agent import keeper
 
 from ..running import Running
 from .conftest import Tell, mount_small, unmount
-from .verdict import RIGHT, check_log
+from .verdict import RIGHT, check_log, check_runs
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 OPTIONS = ("--slots", "4", "--gpu-type", "cpu", "--policy", "sia", "--set", "policy.round_s=3")
@@ -175,7 +175,9 @@ class Trainings:
         self.running.stop_gently()
         decisions, differences = self.running.differences()
         assert differences == 0
-        check_log(list(self.running.log_of_all()))
+        log = list(self.running.log_of_all())
+        check_log(log)
+        check_runs(self.running.agent_state, log)
         attempts = sum(one["attempt"] for one in shown.values())
         return f"{'; '.join(words)}; {attempts} attempts, {decisions} decisions: {RIGHT}"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from stretto.demo.own_service import NotInTime, until
-from stretto.live.agent import keeper
+from stretto.live.agent import keeper, runs
 
 from .strikes import SLEPT_S, Asked, Scene
 
@@ -44,6 +44,7 @@ def check(scene: Scene) -> str:
     log = list(running.log_of_all())
     check_log(log)
     check_promises(log, scene.changed)
+    check_runs(running.agent_state, log)
     slept = sum(blow.did == "slept" for blow in scene.blows)
     gaps = sum(after[1] - before[1] >= SLEPT_S for before, after in pairwise(log))
     assert gaps >= slept, "the clock did not jump"
@@ -104,6 +105,30 @@ def check_log(log: Sequence[Entry]) -> None:
             ended = [body["worker"]] if kind == "WorkerEnded" else [one["id"] for one in body["workers"]]
             for place in (place for name in ended for place in gpus[name]):
                 holder.pop(place, None)
+
+
+def check_runs(agent_state: Path, log: Sequence[Entry]) -> None:
+    """By the notes of keepers: every process was wanted, alone on its GPUs, of one attempt at a time."""
+    wanted = {one["id"] for _, _, kind, body in log if kind == "WorkersWanted" for one in body["workers"]}
+    on_gpu: dict[int, list[tuple[float, float, str]]] = {}
+    of_job: dict[str, list[tuple[float, float, str]]] = {}
+    for path in agent_state.glob("*/*/start.json"):
+        asked, end = runs.read_json(path), runs.read_json(path.parent / "ended.json")
+        assert asked is not None
+        assert end is not None, f"{path.parent} has no end"
+        assert asked["id"] in wanted, f"nobody wanted {asked['id']}"
+        if end.get("started_s") is None:  # its keeper was killed before it had started anything
+            continue
+        life = (float(end["started_s"]), float(end["ended_s"]), str(asked["id"]).rpartition(".")[0])
+        of_job.setdefault(asked["job"], []).append(life)
+        for gpu in asked["gpus"]:
+            on_gpu.setdefault(gpu, []).append(life)
+    for lives in on_gpu.values():
+        for before, after in pairwise(sorted(lives)):
+            assert before[1] <= after[0], f"{before} and {after} were on one GPU at once"
+    for lives in of_job.values():
+        for before, after in pairwise(sorted(lives)):
+            assert before[1] <= after[0] or before[2] == after[2], f"{before} and {after} ran at once"
 
 
 def check_promises(log: Sequence[Entry], changed: Sequence[tuple[str, str]]) -> None:
