@@ -203,5 +203,7 @@ def _change(job: str, verb: str, url: str, token: str, as_json: bool, **values: 
         found = client.change(job, verb, **values)
     if as_json:
         show_json(found)
+    elif len(found["ids"]) > 1:
+        typer.echo(f"array {found['array']}: {len(found['ids'])} jobs")
     else:
         typer.echo(one_line(found))

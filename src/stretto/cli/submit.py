@@ -69,11 +69,12 @@ def submit(
         elif watch:
             found = _watched(client, found)
         elif wait:
-            found = client.wait(found["id"])
+            ended = [client.wait(one) for one in found["ids"]]
+            found = next((one for one in ended if one["state"] != "COMPLETED"), ended[-1])
     if as_json:
         show_json(found)
     elif not interactive:
-        typer.echo(found["id"])
+        typer.echo(found["array"] or found["id"])
         if not watch:
             say(one_line(found))
     if found["ended_s"] is not None or wait or watch:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from stretto.live.clock import Clock
 from stretto.live.decision import answer_to, asked_of, decided
-from stretto.live.events import Event
+from stretto.live.events import Event, WorkersWanted
 from stretto.live.ledger import Ledger
 from stretto.live.observe import Observer
 from stretto.live.state import State
@@ -52,12 +52,19 @@ class Decider:
         """Note what happened."""
         for _, event in told:
             trigger = trigger_of(event)
+            if isinstance(event, WorkersWanted) and self._somebody_waits_for(event.job):
+                trigger = Trigger.ARRIVAL
             if trigger is None:
                 continue
             self._changed = True
             if trigger in self._on:
                 self._due.add(trigger)
                 self._wake.set()
+
+    def _somebody_waits_for(self, job: str) -> bool:
+        """Whether another job may come once this one has started."""
+        relations, record = self.ledger.state.relations, self.ledger.state.jobs[job]
+        return job in relations.waiting or record.array in relations.waiting
 
     async def decide_for_ever(self) -> None:
         """Ask whenever it is time, until cancelled."""

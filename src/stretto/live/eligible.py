@@ -30,26 +30,44 @@ def why_not_yet(state: State, record: JobRecord, now_s: float) -> Reason:
         return Reason.NONE
     if record.not_before_s > now_s:
         return Reason.NOT_BEFORE
-    return _dependencies(state, record)
+    first = dependencies(state, record)
+    if first is not Reason.NONE or record.at_once is None:
+        return first
+
+    def ready(task: JobRecord) -> bool:
+        shut = task.ending or task.held or task.not_before_s > now_s
+        return not shut and dependencies(state, task) is Reason.NONE
+
+    admitted = state.relations.admitted(record, state.jobs, ready, (state.seq, now_s))
+    return Reason.NONE if admitted else Reason.ARRAY_LIMIT
 
 
-def _dependencies(state: State, record: JobRecord) -> Reason:
-    for one in record.spec.depends_on:
-        first = state.jobs.get(one.job)
-        if first is None:
+def dependencies(state: State, record: JobRecord) -> Reason:
+    """Whether everybody who comes first has done what was asked; what can never be is said at once."""
+    found = Reason.NONE
+    for one, name in zip(record.spec.depends_on, names_of(record), strict=True):
+        fate = state.relations.fate(state.jobs, name)
+        if fate is None:
             return Reason.NEVER
-        succeeded = first.state == "COMPLETED"
-        started = first.attempt > 0 or first.has_ended
-        if one.when is After.STARTED and started:
-            continue
-        if not first.has_ended:
-            return Reason.DEPENDENCY
-        met = {After.SUCCEEDED: succeeded, After.FAILED: not succeeded, After.ENDED: True}
-        if not met.get(one.when, True):
+        met = {
+            After.STARTED: fate.started,
+            After.SUCCEEDED: fate.succeeded,
+            After.FAILED: fate.ended and fate.failed,
+            After.ENDED: fate.ended,
+        }[one.when]
+        never = {After.SUCCEEDED: fate.failed, After.FAILED: fate.succeeded}.get(one.when, False)
+        if never:
             return Reason.NEVER
-    return Reason.NONE
+        if not met:
+            found = Reason.DEPENDENCY
+    return found
+
+
+def names_of(record: JobRecord) -> tuple[str, ...]:
+    """Who comes first, by id; as they were written where nobody has looked them up."""
+    return record.after or tuple(one.job for one in record.spec.depends_on)
 
 
 def depends_on_others(record: JobRecord) -> bool:
     """Whether `why_not_yet` looks at more than the record and the clock."""
-    return bool(record.spec.depends_on)
+    return bool(record.spec.depends_on) or record.at_once is not None

@@ -86,6 +86,7 @@ def start_of(state: State, record: JobRecord, worker: Worker, secrets: Secrets) 
         "STRETTO_RESTARTS": str(max(attempt - 1, 0)),
         "STRETTO_GRACE_S": f"{spec.grace_period_s:g}",
         **_checkpoints_of(spec),
+        **_task_of(state, record),
         "PYTHONUNBUFFERED": "1",
     }
     return WorkerStart(
@@ -104,6 +105,17 @@ def _checkpoints_of(spec: JobSpec) -> dict[str, str]:
     """How often a job is to save its state, where its file says so."""
     every_s = spec.checkpoint.every_s if spec.checkpoint else None
     return {} if every_s is None else {"STRETTO_CHECKPOINT_S": f"{every_s:g}"}
+
+
+def _task_of(state: State, record: JobRecord) -> dict[str, str]:
+    """Which task of an array this is."""
+    if record.index is None:
+        return {}
+    return {
+        "STRETTO_ARRAY_ID": record.array,
+        "STRETTO_ARRAY_INDEX": str(record.index),
+        "STRETTO_ARRAY_COUNT": str(len(state.relations.jobs_of(record.array))),
+    }
 
 
 def _script(record: JobRecord, worker: Worker) -> str:

@@ -170,6 +170,10 @@ class Submitted(Event):
     user: str = ""
     key: str = ""  # of idempotency
     secret: str = ""  # digest of the token that opens the channel of its workers
+    array: str = ""  # of which it is a task; of these tasks the specification says nothing
+    index: int | None = None  # of the task
+    at_once: int | None = None  # so many tasks of the array may run at the same time; None: all
+    after: tuple[str, ...] = ()  # ids of the jobs and arrays that `depends_on` names, in its order
 
 
 @dataclass(frozen=True)
@@ -229,6 +233,7 @@ class Ended(Event):
     state: str
     status: int | None = None
     why: str = ""
+    reason: str = ""  # for programs, where it never ran
 
 
 # ── decisions ─────────────────────────────────────────────────────────────────────────────────────

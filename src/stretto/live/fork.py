@@ -10,13 +10,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from stretto.estimate.estimators import OnlineGoodput
-from stretto.live.eligible import Reason, why_not_yet
+from stretto.live.eligible import Reason, names_of, why_not_yet
 from stretto.live.events import Configured
 from stretto.live.jobfile import JobSpec
 from stretto.live.jobfile.to_job import spec_to_job
 from stretto.live.observe import Observer
 from stretto.live.priors import RESTART_S, SWITCH_S, prior_table
 from stretto.live.records import Books, JobRecord
+from stretto.live.relations import resolved
 from stretto.live.remaining import SPREAD, Basis, Remaining, remaining_of, stated_of
 from stretto.live.scheduling import scheduler_of
 from stretto.live.sharing import Rules, rules_of
@@ -128,6 +129,7 @@ def _not_submitted(spec: JobSpec, user: str, state: State, cluster: Cluster, now
     job = spec_to_job(spec, NEW, now_s, cluster, user=user, epoch_s=state.unix_s)
     record = JobRecord(spec, job, user, "", "", len(state.jobs))
     record.prior_points = state.models.get(spec.model, ())
+    record.after = resolved(state.relations, state.jobs, spec, user)
     if spec.start_after is not None:
         record.not_before_s = spec.start_after.seconds(now_s, state.unix_s)
     return record
@@ -156,9 +158,10 @@ def _member(record: JobRecord, speeds: MeasuredSpeeds, state: State, now_s: floa
         pace = float(speeds.per_s[held.kind, min(held.gpus, speeds.per_s.shape[1] - 1)])
         remaining = replace(remaining, left_s=remaining.left_s * pace)
     after = tuple(
-        one.job
-        for one in record.spec.depends_on
-        if one.job in state.jobs and not state.jobs[one.job].has_ended and not record.attempt
+        one
+        for name in names_of(record)
+        for one in state.relations.jobs_of(name)
+        if one in state.jobs and not state.jobs[one].has_ended and not record.attempt
     )
     return Member(
         job=job,

@@ -11,9 +11,11 @@ no GPU is ever given twice.
 from collections.abc import Container
 from dataclasses import dataclass, field
 
+from stretto.live.eligible import Reason, dependencies, names_of
 from stretto.live.endings import Ending, ending_of, what_follows
 from stretto.live.events import (
     AttemptClosed,
+    Ended,
     Event,
     Generation,
     Requeued,
@@ -95,6 +97,9 @@ def next_steps(state: State, record: JobRecord, taken: Container[tuple[int, int]
             _adjust(steps, state, record, alive, taken, now_s)
     elif record.ending:
         steps.events += what_follows(record, None, now_s)
+    elif record.spec.depends_on and dependencies(state, record) is Reason.NEVER:
+        why = f"after {', '.join(names_of(record))}"
+        steps.events.append(Ended(record.id, "CANCELLED", None, why, Reason.NEVER.value))
     else:
         _begin(steps, state, record, taken)
     return steps

@@ -138,6 +138,10 @@ class JobRecord:
     key: str
     secret: str
     number: int  # order of submission
+    array: str = ""  # of which it is a task
+    index: int | None = None  # of the task
+    at_once: int | None = None  # tasks of the array that may run at the same time; None: all
+    after: tuple[str, ...] = ()  # jobs and arrays that come first, by id, as `depends_on` names them
     held: bool = False
     not_before_s: float = 0.0
     ending: str = ""  # the state it is to end in: somebody cancelled it, or it ran out of time
@@ -162,6 +166,7 @@ class JobRecord:
     checkpoint_step: int = 0
     books: Books = field(default_factory=Books)
     learned: Learned = field(default_factory=Learned)
+    reason: str = ""  # why it ended, for programs, where it never ran
     state: str = ""  # the last one, once it has ended
     ended_s: float = nan
 

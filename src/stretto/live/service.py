@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -13,10 +13,11 @@ from stretto.live.deciding import Decider
 from stretto.live.driving import Driver
 from stretto.live.environment import Secrets
 from stretto.live.events import Cancelled, Event, Submitted
-from stretto.live.jobfile import JobSpec
+from stretto.live.jobfile import Array, JobSpec
 from stretto.live.jobfile.to_job import spec_to_job
 from stretto.live.ledger import Ledger
 from stretto.live.records import JobRecord
+from stretto.live.relations import resolved
 from stretto.live.standing import described
 from stretto.live.state import State
 from stretto.model import InputError, Snapshot
@@ -32,6 +33,27 @@ class Accepted:
 
     names: Sequence[str]
     again: bool = False  # they have been for a while: the key was used before
+
+
+def submissions(name: str, spec: JobSpec, user: str, key: str, after: tuple[str, ...]) -> list[Submitted]:
+    """The events of a submission: one, or one for each task of an array; the key is that of the first."""
+    said = replace(spec, array=None).to_json()
+    if spec.array is None:
+        return [Submitted(name, said, user, key, after=after)]
+    first = spec.array.indices[0]
+    return [
+        Submitted(
+            f"{name}_{index}",
+            said,
+            user,
+            key if index == first else "",
+            array=name,
+            index=index,
+            at_once=spec.array.at_once,
+            after=after,
+        )
+        for index in spec.array.indices
+    ]
 
 
 @dataclass
@@ -110,24 +132,37 @@ class Service:
             await asyncio.shield(writing)
         if key and mark in self.state.by_key:
             name = self.state.by_key[mark]
-            if self.state.jobs[name].spec != spec:
+            if self._spec_of(self.state.jobs[name]) != spec:
                 raise InputError(f"idempotency key {key!r} was used before, for another job: {name}")
-            return Accepted([name], again=True)
+            return Accepted(self._all_of(name), again=True)
         if self.state.cluster is None:
             raise InputError("no node has shown itself yet: nothing can be submitted")
         spec_to_job(spec, "new", self.clock.now_s(), self.state.cluster, user=user, epoch_s=self.state.unix_s)
+        after = resolved(self.state.relations, self.state.jobs, spec, user)
         name = self._next_id()
-        writing = asyncio.ensure_future(self.ledger.record(Submitted(name, spec.to_json(), user, key)))
+        writing = asyncio.ensure_future(self.ledger.record(*submissions(name, spec, user, key, after)))
         if key:
             self._submitting[mark] = writing
             writing.add_done_callback(lambda _: self._submitting.pop(mark, None))
         await asyncio.shield(writing)
-        return Accepted([name])
+        return Accepted(self.state.relations.jobs_of(name))
+
+    def _spec_of(self, record: JobRecord) -> JobSpec:
+        """What was submitted, the array and all."""
+        if not record.array:
+            return record.spec
+        tasks = (self.state.jobs[one].index for one in self.state.relations.jobs_of(record.array))
+        indices = tuple(index for index in tasks if index is not None)
+        return replace(record.spec, array=Array(indices, record.at_once))
+
+    def _all_of(self, name: str) -> Sequence[str]:
+        """A job, or every task of its array."""
+        return self.state.relations.jobs_of(self.state.jobs[name].array or name)
 
     def _next_id(self) -> str:
-        """A number that no job has, nor one whose submission is on its way."""
+        """A number that no job or array has, nor one whose submission is on its way."""
         self._last_id = max(getattr(self, "_last_id", 0), len(self.state.jobs)) + 1
-        while str(self._last_id) in self.state.jobs:
+        while str(self._last_id) in self.state.jobs or str(self._last_id) in self.state.relations.arrays:
             self._last_id += 1
         return str(self._last_id)
 

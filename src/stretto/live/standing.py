@@ -5,7 +5,7 @@ from enum import StrEnum
 from math import isnan
 from typing import Any
 
-from stretto.live.eligible import Reason, why_not_yet
+from stretto.live.eligible import Reason, names_of, why_not_yet
 from stretto.live.records import JobRecord, Life
 from stretto.live.remaining import Basis, remaining_of, share_done
 from stretto.live.state import State
@@ -64,7 +64,7 @@ def reason_of(
     rows: of jobs in the snapshot, where the caller asks for many and has them.
     """
     if record.has_ended or state.wanted(record.id) is not None:
-        return "", record.why
+        return record.reason, record.why
     first = why_not_yet(state, record, now_s)
     if first is not Reason.NONE:
         return first.value, _evidence(record, first, now_s)
@@ -88,7 +88,7 @@ def _evidence(record: JobRecord, reason: Reason, now_s: float) -> str:
         wait = f"{max(record.not_before_s - now_s, 0.0):.0f} s from now"
         return f"{record.why}; tried again {wait}" if record.why else wait
     if reason in (Reason.DEPENDENCY, Reason.NEVER):
-        return "after " + ", ".join(one.job for one in record.spec.depends_on)
+        return "after " + ", ".join(names_of(record))
     return record.why
 
 
@@ -108,6 +108,8 @@ def described(
     return {
         "id": record.id,
         "name": record.spec.name,
+        "array": record.array,
+        "index": record.index,
         "user": record.user,
         "queue": record.spec.queue,
         "kind": record.spec.kind.value,

@@ -16,6 +16,7 @@ from stretto.live.jobfile import JobSpec
 from stretto.live.jobfile.to_job import spec_to_job
 from stretto.live.plans import actions_of
 from stretto.live.records import KILLED, Batch, JobRecord, Life, NodeRecord
+from stretto.live.relations import Relations
 from stretto.live.reservations import Reservation
 from stretto.model import (
     Action,
@@ -67,6 +68,7 @@ class State:
     nodes: list[NodeRecord] = field(default_factory=list)
     node_index: dict[str, int] = field(default_factory=dict)
     jobs: dict[str, JobRecord] = field(default_factory=dict)  # every job, by id
+    relations: Relations = field(default_factory=Relations)
     open: list[tuple[int, str]] = field(default_factory=list)  # jobs that have not ended, by number
     by_key: dict[str, str] = field(default_factory=dict)  # job by idempotency key, which starts with the user
     models: dict[str, tuple[tuple[float, ...], ...]] = field(
@@ -83,6 +85,7 @@ class State:
     dropped: int = 0  # actions that were stale when they came to be folded
     touched: set[str] = field(default_factory=set)  # jobs that changed since somebody last took this
     changed: dict[str, int] = field(default_factory=dict)  # job → the last event that did, latest last
+    _latest_spec: tuple[Mapping[str, Any], JobSpec] | None = None
     _cluster: Cluster | None = None
     _placement: Placement | None = None
     _nodes_changed: bool = False  # since the cluster was made
@@ -286,7 +289,9 @@ def _vacate(state: State, index: int, now_s: float) -> None:
 def _submitted(state: State, event: happened.Submitted, now_s: float) -> None:
     if event.job in state.jobs:
         return
-    spec = JobSpec.from_json(dict(event.spec))
+    if state._latest_spec is None or state._latest_spec[0] != event.spec:  # tasks of an array have the same
+        state._latest_spec = event.spec, JobSpec.from_json(dict(event.spec))
+    spec = state._latest_spec[1]
     assert state.cluster is not None
     weight = state.queues[spec.queue].weight if spec.queue in state.queues else 1.0
     job = spec_to_job(
@@ -294,6 +299,8 @@ def _submitted(state: State, event: happened.Submitted, now_s: float) -> None:
     )
     number = len(state.jobs)
     record = JobRecord(spec, job, event.user, event.key, event.secret, number)
+    record.array, record.index, record.at_once = event.array, event.index, event.at_once
+    record.after = event.after
     record.prior_points = state.models.get(spec.model, ())
     if spec.start_after is not None:
         record.not_before_s = spec.start_after.seconds(now_s, state.unix_s)
@@ -303,6 +310,7 @@ def _submitted(state: State, event: happened.Submitted, now_s: float) -> None:
         state.timed[event.job] = None
     if spec.elastic is not None and spec.elastic.sizes:
         state.sized[event.job] = spec.elastic.sizes
+    state.relations.add(record)
     if event.key:
         state.by_key[f"{event.user}\0{event.key}"] = event.job
     _membership_changed(state, record)
@@ -363,11 +371,14 @@ def _ended(state: State, event: happened.Ended, now_s: float) -> None:
         return
     state.release(record, now_s)
     record.state, record.ended_s = event.state, now_s
-    record.status, record.why = event.status, event.why
+    record.status, record.why, record.reason = event.status, event.why, event.reason
     record.workers.clear()
     state.timed.pop(record.id, None)
     state.sized.pop(record.id, None)
     del state.open[bisect_left(state.open, (record.number, record.id))]
+    for name in state.relations.end(record):
+        if not state.jobs[name].has_ended:
+            state.touch(name)
     _membership_changed(state, record)
 
 

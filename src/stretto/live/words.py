@@ -53,7 +53,7 @@ def span_in_words(seconds: float) -> str:
 def headline(found: Mapping[str, Any], when: str) -> str:
     """The answer of `explain` in a line. when: the start or end that it foresees, in words; "" unknown."""
     if found["ended"]:
-        why = reason_in_words("", found["evidence"])
+        why = reason_in_words(found["reason"], found["evidence"])
         return f"it has ended: {found['state']}" + (f", {why}" if why else "")
     if found["gpus"]:
         runs = f"it holds {gpus_of(found['gpus'], found['gpu_type'])}"

@@ -46,10 +46,13 @@ def test_a_running_job_is_told_when_it_is_likely_to_end(crowded: tuple[str, str]
     assert "it holds 3 x cpu, ends about" in verbs("explain", crowded[0]).out
 
 
-def test_a_job_that_waits_for_a_failed_one_is_told_never(verbs: Stretto, job_file: JobFile) -> None:
+def test_a_job_that_comes_after_a_failed_one_ends_and_says_why(verbs: Stretto, job_file: JobFile) -> None:
     failed = verbs("submit", "--wait", "--json", "--", "false").json["id"]
     job = verbs("submit", job_file("after", "run: 'true'", f"depends_on: [{failed}]")).out.strip()
-    assert verbs("explain", job).out.startswith(f"job {job} after: never: ")
+    ended = verbs("describe", job, "--json").json
+    assert (ended["state"], ended["reason"]) == ("CANCELLED", "DEPENDENCY_FAILED")
+    said = f"it has ended: CANCELLED, a job that had to come first ended in the wrong way: after {failed}\n"
+    assert verbs("explain", job).out == f"job {job} after: {said}"
 
 
 def test_a_dry_run_submits_nothing_and_says_where_and_when(

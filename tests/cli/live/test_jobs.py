@@ -96,7 +96,7 @@ def test_logs_of_every_attempt_can_be_read(verbs: Stretto, service: OwnService, 
 
 
 def test_events_tell_the_life_of_a_job(verbs: Stretto) -> None:
-    job = verbs("submit", "--wait", "--", "true").out.strip()
+    job = verbs("submit", "--wait", "--", "sleep", "0.5").out.strip()
     kinds = [line.split("\t")[2] for line in verbs("events", job).out.splitlines()]
     assert (kinds[0], kinds[-1]) == ("Submitted", "Ended")
     assert "WorkersRan" in kinds
@@ -131,3 +131,15 @@ def test_no_service_is_one_line_and_status_1(verbs: Stretto) -> None:
     ran = verbs("list", "--url", "http://127.0.0.1:9")
     assert (ran.status, ran.err.count("\n")) == (1, 1)
     assert "http://127.0.0.1:9" in ran.err
+
+
+def test_an_array_is_cancelled_by_its_name_and_its_tasks_know_which_they_are(
+    verbs: Stretto, service: OwnService, job_file: Callable[..., Path]
+) -> None:
+    path = job_file("tasks", "run: test $STRETTO_ARRAY_INDEX != 3 && sleep 60", "array: 3-5%2")
+    array = verbs("submit", path).out.strip()
+    with service.client() as client:
+        assert client.wait(f"{array}_3")["state"] == "FAILED"
+        assert {one["index"] for one in client.jobs() if one["array"] == array} == {4, 5}
+        assert verbs("cancel", "tasks").out == f"array {array}: 2 jobs\n"
+        assert client.wait(f"{array}_5")["state"] == "CANCELLED"

@@ -2,7 +2,7 @@
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from itertools import islice
 from math import ceil
@@ -184,42 +184,60 @@ async def awaited(
 CONFLICT: dict[int | str, dict[str, Any]] = {409: {"description": "The job cannot be changed so any more"}}
 
 
-async def _change(request: Request, caller: Caller, job: str, what: str, *events: Event) -> Response:
+def jobs_of(service: Service, caller: Caller, word: str) -> list[JobRecord]:
+    """A job, or the tasks of an array: by id, or by the name of the newest of one's own. Raises 404."""
+    relations, jobs = service.state.relations, service.state.jobs
+    name = word if word in jobs or word in relations.arrays else relations.found(jobs, word, caller.user)
+    tasks = relations.jobs_of(name)
+    job_of(service, caller, tasks[0] if name else word)
+    return [jobs[one] for one in tasks]
+
+
+async def _change(
+    request: Request, caller: Caller, word: str, what: str, event: Callable[[str], Event]
+) -> Response:
     service: Service = request.app.state.service
-    record = job_of(service, caller, job)
-    if record.has_ended:
-        raise Problem(HTTPStatus.CONFLICT, f"job {job} has ended: {record.state}")
-    noted = [did(caller, what, f"job {job} of {record.user}")] if record.user != caller.user else []
-    await durably(request, service.record(*events, *noted))
-    return Json(service.described(record))
+    records = jobs_of(service, caller, word)
+    going = [record for record in records if not record.has_ended]
+    if not going:
+        ended = (
+            f"job {word} has ended: {records[0].state}" if len(records) == 1 else f"array {word} has ended"
+        )
+        raise Problem(HTTPStatus.CONFLICT, ended)
+    owner = going[0].user
+    noted = [did(caller, what, f"job {word} of {owner}")] if owner != caller.user else []
+    await durably(request, service.record(*(event(record.id) for record in going), *noted))
+    return Json({**service.described(going[0]), "ids": [record.id for record in going]})
 
 
-@router.post("/{job}/cancel", response_model=shapes.Job, responses=CONFLICT)
+@router.post("/{job}/cancel", response_model=shapes.Changed, responses=CONFLICT)
 async def cancel(job: str, request: Request, caller: Who) -> Response:
-    """End a job, whatever it does."""
+    """End a job, or all tasks of an array, whatever they do."""
     why = f"cancelled by {caller.user or 'its owner'}"
-    return await _change(request, caller, job, "cancel", Cancelled(job, why))
+    return await _change(request, caller, job, "cancel", lambda name: Cancelled(name, why))
 
 
-@router.post("/{job}/hold", response_model=shapes.Job, responses=CONFLICT)
+@router.post("/{job}/hold", response_model=shapes.Changed, responses=CONFLICT)
 async def hold(job: str, request: Request, caller: Who) -> Response:
-    """Keep a job from running until it is released."""
-    return await _change(request, caller, job, "hold", Held(job, True))
+    """Keep a job, or all tasks of an array, from running until released."""
+    return await _change(request, caller, job, "hold", lambda name: Held(name, True))
 
 
-@router.post("/{job}/release", response_model=shapes.Job, responses=CONFLICT)
+@router.post("/{job}/release", response_model=shapes.Changed, responses=CONFLICT)
 async def release(job: str, request: Request, caller: Who) -> Response:
-    """Let a held job run again."""
-    return await _change(request, caller, job, "release", Held(job, False))
+    """Let a held job, or all tasks of an array, run again."""
+    return await _change(request, caller, job, "release", lambda name: Held(name, False))
 
 
-@router.post("/{job}/requeue", response_model=shapes.Job, responses=CONFLICT)
+@router.post("/{job}/requeue", response_model=shapes.Changed, responses=CONFLICT)
 async def requeue(job: str, request: Request, caller: Who) -> Response:
-    """End a job's attempt and let it wait anew."""
-    return await _change(request, caller, job, "requeue", Requeued(job, 0.0, "requeued by hand"))
+    """End the attempt of a job, or of all tasks of an array, and let them wait anew."""
+    return await _change(
+        request, caller, job, "requeue", lambda name: Requeued(name, 0.0, "requeued by hand")
+    )
 
 
-@router.post("/{job}/scale", response_model=shapes.Job, responses=CONFLICT)
+@router.post("/{job}/scale", response_model=shapes.Changed, responses=CONFLICT)
 async def scale(job: str, sizes: shapes.Sizes, request: Request, service: Asked, caller: Who) -> Response:
     """Give an elastic job other bounds."""
     record = job_of(service, caller, job)
@@ -236,13 +254,13 @@ async def scale(job: str, sizes: shapes.Sizes, request: Request, service: Asked,
             HTTPStatus.UNPROCESSABLE_ENTITY,
             f"sizes must be whole workers of {each} GPUs, got {lowest} and {highest}",
         )
-    return await _change(request, caller, job, "scale", Scaled(job, lowest, highest))
+    return await _change(request, caller, job, "scale", lambda name: Scaled(name, lowest, highest))
 
 
-@router.post("/{job}/priority", response_model=shapes.Job, responses=CONFLICT)
+@router.post("/{job}/priority", response_model=shapes.Changed, responses=CONFLICT)
 async def prioritise(job: str, asked: shapes.Priority, request: Request, caller: Who) -> Response:
     """Let a job come sooner or later; larger is sooner."""
-    return await _change(request, caller, job, "priority", Prioritised(job, asked.priority))
+    return await _change(request, caller, job, "priority", lambda name: Prioritised(name, asked.priority))
 
 
 @router.get(

@@ -101,6 +101,8 @@ class Job(BaseModel):
 
     id: str
     name: str
+    array: str  # of which it is a task
+    index: int | None  # of the task
     user: str
     queue: str
     kind: str
@@ -142,6 +144,12 @@ class Job(BaseModel):
     status: int | None
     checkpoint: str
     progress: dict[str, Any]
+
+
+class Changed(Job):
+    """A job that was changed; of an array the first of its tasks that has not ended."""
+
+    ids: list[str]  # all that were changed
 
 
 class Accepted(Job):
