@@ -116,3 +116,19 @@ def test_a_node_that_dies_never_counts_not_even_by_what_its_peers_do() -> None:
         scene.reconcile()
     assert (scene.standing("1"), job.failures, job.fruitless) == ("PENDING", 0, 0)
     assert "node n0" in job.why
+
+
+def test_what_cannot_even_be_started_has_failed_and_says_why() -> None:
+    scene = Scene()
+    job = scene.submit("1", restart={"max": 1})
+    for attempt in (1, 2):
+        scene.now_s = max(scene.now_s, job.not_before_s)
+        scene.give(_1={"n0": 1})
+        scene.reconcile()
+        name = f"1.{attempt}.0"
+        del scene.running[name]
+        why = "cannot start: no such directory"
+        scene.tell(happened.WorkersEnded("1", ({"id": name, "status": 126, "why": why},)))
+        scene.reconcile()
+    assert (scene.standing("1"), job.status, job.attempt) == ("FAILED", 126, 2)
+    assert job.why == "worker 1.2.0 ended with status 126: cannot start: no such directory"

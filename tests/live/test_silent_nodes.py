@@ -122,3 +122,20 @@ def test_what_is_never_given_up_is_waited_for() -> None:
     scene.tell(happened.Cancelled("1"))
     scene.reconcile()
     assert scene.standing("1") == "PREEMPTING"
+
+
+def test_a_start_that_is_still_being_tried_says_why(tmp_path: Path) -> None:
+    async def story() -> None:
+        backend = FakeBackend(nodes_count=1)
+        backend.silent.add("n0")
+        async with a_rig(tmp_path, backend=backend) as rig:
+            job = rig.service.state.jobs[await rig.submit()]
+            await rig.until(lambda: rig.service.driver.troubles)
+            shown = rig.service.described(job)
+            assert (shown["state"], shown["evidence"]) == ("STARTING", "node n0 does not answer")
+            backend.silent.clear()
+            await rig.until(lambda: rig.backend.shown)
+            await rig.until(lambda: rig.service.described(job)["state"] == "RUNNING")
+            assert rig.service.described(job)["evidence"] == ""
+
+    play(story)

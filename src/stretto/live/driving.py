@@ -53,6 +53,7 @@ class Driver:
     secrets: Secrets
     dead_after_s: float = DEAD_AFTER_S  # of silence; 0: never
     seen: dict[str, WorkerState] = field(default_factory=dict)  # as the backend last showed them
+    troubles: dict[str, str] = field(default_factory=dict)  # job → why a start is still being tried
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _later: list[tuple[float, str]] = field(default_factory=list)  # (time, job) to look at again
     _given: dict[tuple[str, str], float] = field(default_factory=dict)  # commands under way, or taken
@@ -118,6 +119,8 @@ class Driver:
     def _note(self, record: JobRecord) -> None:
         """What a job that changed holds, and whether it waits for GPUs to be free."""
         self._occupied.put(record.id, _slots(record))
+        if not any(worker.life is Life.WANTED for worker in record.alive):
+            self.troubles.pop(record.id, None)
         if not record.has_ended and not record.is_open and self.ledger.state.wanted(record.id) is not None:
             self._waiting.add(record.id)
         else:
@@ -139,9 +142,12 @@ class Driver:
             if isinstance(command, Start):
                 start = start_of(self.ledger.state, record, worker, self.secrets)
                 self._see(await self.backend.start(start))
+                self.troubles.pop(record.id, None)
             else:
                 await self.backend.stop(worker.id, command.grace_s)
-        except BackendUnreachable:
+        except BackendUnreachable as trouble:
+            if isinstance(command, Start):
+                self.troubles[record.id] = str(trouble)
             self._given.pop(key, None)
             heapq.heappush(self._later, (self.clock.now_s() + AGAIN_S, record.id))
             self._changed.set()

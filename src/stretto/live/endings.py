@@ -87,4 +87,5 @@ def _lost(worker: Worker) -> bool:
 
 
 def _words(worker: Worker) -> str:
-    return f"worker {worker.id} ended with status {worker.status}"
+    said = f"worker {worker.id} ended with status {worker.status}"
+    return f"{said}: {worker.why}" if worker.why else said

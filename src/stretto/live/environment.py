@@ -125,4 +125,5 @@ def _script(record: JobRecord, worker: Worker) -> str:
         return run
     mark = f"${{TMPDIR:-/tmp}}/stretto-setup-{quote(record.id)}.{record.attempt}"
     once = f"[ -e {mark}.done ] || {{ {record.spec.setup}\n}} && touch {mark}.done"
-    return f"(flock 9; {once}) 9>{mark} || exit\n{run}"
+    said = 'echo "stretto: setup failed with status $status" >&2'
+    return f"(flock 9; {once}) 9>{mark} || {{ status=$?; {said}; exit $status; }}\n{run}"

@@ -123,7 +123,7 @@ def _ended(record: JobRecord, name: str, status: int, why: str) -> None:
     if worker is None or worker.life is Life.ENDED:
         return
     record.spoiled += worker.joined == 0 and record.members.number > 0 and not worker.stopped
-    worker.life, worker.status = Life.ENDED, status
+    worker.life, worker.status, worker.why = Life.ENDED, status, why
     if why:
         record.why = why
 

@@ -35,6 +35,7 @@ class Worker:
     stopped: bool = False  # we have asked it to end
     asked_s: float = inf  # when
     status: int | None = None  # once it has ended
+    why: str = ""  # what the status cannot tell
     joined: int = 0  # the latest generation that it trains in
     began_s: float = nan
     orphaned: str = ""  # the node that was lost while it ran there

@@ -171,7 +171,10 @@ class Service:
         plan, snapshot = self.decider.latest, self.decider.latest_snapshot
         if snapshot is not None and self._rows[0] is not snapshot:
             self._rows = snapshot, {name: row for row, name in enumerate(snapshot.jobs.ids)}
-        return described(self.state, record, self.clock.now_s(), plan, snapshot, self._rows[1])
+        found = described(self.state, record, self.clock.now_s(), plan, snapshot, self._rows[1])
+        if found["state"] == "STARTING":
+            found["evidence"] = found["evidence"] or self.driver.troubles.get(record.id, "")
+        return found
 
     async def _watch_times(self) -> None:
         """End jobs that have run longer than they may."""

@@ -143,3 +143,22 @@ def test_an_array_is_cancelled_by_its_name_and_its_tasks_know_which_they_are(
         assert {one["index"] for one in client.jobs() if one["array"] == array} == {4, 5}
         assert verbs("cancel", "tasks").out == f"array {array}: 2 jobs\n"
         assert client.wait(f"{array}_5")["state"] == "CANCELLED"
+
+
+@pytest.mark.parametrize(
+    ("lines", "status", "said"),
+    [
+        pytest.param(["run: 'true'", "workdir: /no/such/place"], 126, "/no/such/place", id="its directory"),
+        pytest.param(["run: no-such-program"], 127, "status 127", id="its program"),
+        pytest.param(["run: 'true'", "setup: exit 9"], 9, "status 9", id="its setup"),
+    ],
+)
+def test_a_job_that_cannot_be_set_up_fails_at_once_for_want_of(
+    lines: list[str], status: int, said: str, verbs: Stretto, job_file: Callable[..., Path]
+) -> None:
+    ran = verbs("submit", "--wait", "--json", job_file("broken", *lines))
+    found = ran.json
+    assert (ran.status, found["state"], found["attempt"]) == (status, "FAILED", 1)
+    assert said in found["evidence"]
+    if "setup" in lines[-1]:
+        assert "setup failed with status 9" in verbs("logs", found["id"]).out
