@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import time
 
 import pytest
 from tests.sdk.conftest import Scene
@@ -51,14 +52,49 @@ def test_all_leave_at_one_step_and_another_number_of_workers_goes_on(scene: Scen
         assert scene.taken(epoch) == list(range(SAMPLES))
 
 
-def test_one_worker_that_gets_sigterm_while_all_evaluate_takes_all_with_it(scene: Scene) -> None:
-    scene.start("a", "b", epochs=2, evaluate_s=30.0)
+@pytest.mark.parametrize("told", ["a", "b"])
+def test_whoever_gets_sigterm_while_rank_0_evaluates_and_the_others_wait_takes_all_with_it(
+    scene: Scene, told: str
+) -> None:
+    scene.start("a", "b", epochs=2, evaluate_s=60.0)
     scene.publish("a", "b")
     scene.wait_seen("a", "evaluating")
-    scene.wait_seen("b", "evaluating")
-    os.kill(scene.workers["b"].pid or 0, signal.SIGTERM)
+    scene.wait_seen("b", "ended")  # waits for a in a collective call, where no handler of Python's runs
+    os.kill(scene.workers[told].pid or 0, signal.SIGTERM)
     assert (scene.status("a"), scene.status("b")) == (143, 143)
     assert [each["step"] for each in scene.conductor.checkpoints] == [29]
+
+
+@pytest.mark.parametrize("by", ["signal", "channel"])
+def test_an_evaluation_that_never_checks_is_left_before_the_grace_ends(scene: Scene, by: str) -> None:
+    scene.start("a", "b", epochs=2, evaluate_s=60.0, is_deaf=True, grace_s=1.0 if by == "signal" else 60.0)
+    scene.publish("a", "b")
+    scene.wait_seen("a", "evaluating")
+    scene.wait_seen("b", "ended")
+    began_s = time.monotonic()
+    if by == "channel":
+        scene.conductor.leave(until_s=1.0)
+    else:
+        for name in "ab":
+            os.kill(scene.workers[name].pid or 0, signal.SIGTERM)
+    assert (scene.status("a"), scene.status("b")) == (143, 143)
+    assert time.monotonic() < began_s + 20
+    assert [path.name for path in scene.checkpoint_dir.glob("*.pt")] == ["step-000000000029.pt"]
+
+
+def test_leaving_in_an_evaluation_steps_no_schedule_twice(scene: Scene) -> None:
+    scene.start_with("undisturbed", {}, epochs=4)
+    assert scene.status("undisturbed") == 0
+    [calm] = [line for line in scene.lines("rank0") if "done" in line]
+    env = {"STRETTO_CHECKPOINT_DIR": str(scene.checkpoint_dir), "RANK": "0"}
+    scene.start_with("stopped", env, epochs=4, evaluate_s=60.0)
+    scene.wait_seen("rank0", "evaluating")
+    scene.conductor.wait_until(lambda: scene.lines("rank0")[-1].get("evaluating") == 0, 60, "evaluation")
+    os.kill(scene.workers["stopped"].pid or 0, signal.SIGTERM)
+    assert scene.status("stopped") == 143
+    scene.start_with("again", env, epochs=4)
+    assert scene.status("again") == 0
+    assert [line for line in scene.lines("rank0") if "done" in line] == [calm, calm]
 
 
 def test_a_newcomer_that_is_stopped_before_it_takes_part_disturbs_nobody(scene: Scene) -> None:

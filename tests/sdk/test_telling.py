@@ -83,6 +83,10 @@ def test_a_service_that_sends_nonsense_is_one_that_does_not_answer(monkeypatch: 
         pytest.param(Bounds(64, 200), 4, None, Batch(200, 1), id="up to its bound"),
         pytest.param(Bounds(64, 512), 2, Wish(400, 2), Batch(400, 2), id="as wished"),
         pytest.param(Bounds(64, 256), 2, Wish(400, 1), Batch(256, 1), id="wishes are bounded"),
+        pytest.param(Bounds(64, 256), 2, Wish(16, 1), Batch(64, 1), id="from below, too"),
+        pytest.param(
+            Bounds(64, 64), 2, Wish(32, 2), Batch(64, 2), id="a fixed batch stays, its passes may not"
+        ),
         pytest.param(Bounds(64, 512, 50), 2, Wish(400, 1), Batch(400, 4), id="passes fit the memory"),
         pytest.param(Bounds(2, 2), 4, Wish(2, 8), Batch(2, 1), id="no more passes than samples"),
     ],
@@ -129,6 +133,9 @@ def test_the_environment_says_whom_to_listen_to() -> None:
     assert read_environment({"RANK": "1", "WORLD_SIZE": "4"}).world == 4
     with pytest.raises(InputError, match="STRETTO_WORKER_ID"):
         read_environment({"STRETTO_URL": "http://s:1"})
+    assert read_environment({"STRETTO_GRACE_S": "7.5"}).grace_s == 7.5
+    with pytest.raises(InputError, match="STRETTO_GRACE_S must be a number of seconds, got 'soon'"):
+        read_environment({"STRETTO_GRACE_S": "soon"})
     with pytest.raises(InputError, match="WORLD_SIZE must be a whole number, got 'two'"):
         read_environment({"WORLD_SIZE": "two"})
 

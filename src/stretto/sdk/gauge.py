@@ -60,8 +60,8 @@ class Gauge:
         """After a backward pass of a measured step; after its last one gradients are averaged."""
         now_s = self._now()
         sample = self._end_pass(now_s, step, is_last, loss_scale)
-        # Averaging is counted in whole, though other steps average too: how much of that is hidden behind their
-        # backward pass is not known, and a difference of two steps' times is mostly noise.
+        # Averaging is counted in whole, though other steps average too: how much of that their
+        # backward pass hides is not known, and a difference of two steps' times is mostly noise.
         self._spent_s += self._now() - now_s
         return sample
 

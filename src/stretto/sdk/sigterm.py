@@ -76,6 +76,16 @@ class Sigterm:
 
 
 OURS: list[Sigterm] = []
+FORKING = threading.local()  # the signals that a thread had blocked before it forked
+
+
+def _before_fork() -> None:
+    """A child that gets SIGTERM before it is one of its own would write it into the descriptor it shares."""
+    FORKING.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+
+def _in_parent() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, FORKING.mask)
 
 
 def _in_child() -> None:
@@ -83,6 +93,7 @@ def _in_child() -> None:
     for each in [*OURS]:
         each.give_back()
         each.close()
+    signal.pthread_sigmask(signal.SIG_SETMASK, FORKING.mask)
 
 
-os.register_at_fork(after_in_child=_in_child)
+os.register_at_fork(before=_before_fork, after_in_parent=_in_parent, after_in_child=_in_child)
