@@ -14,6 +14,7 @@ parser.add_argument("--epochs", type=int, default=12)
 parser.add_argument("--batch", type=int, default=64, help="of all workers together")
 parser.add_argument("--channels", type=int, default=16, help="of the first layer")
 parser.add_argument("--target", type=float, default=0.97, help="accuracy on digits not trained on")
+parser.add_argument("--seed", type=int, default=0)
 parser.add_argument("--seen", help="a folder for the numbers of all samples that were trained on")
 
 
@@ -29,7 +30,7 @@ def main() -> int:
     from torch.utils.data import TensorDataset
 
     torch.set_num_threads(1)
-    torch.manual_seed(0)
+    torch.manual_seed(options.seed)
     every, classes = load_digits(return_X_y=True)
     parts = train_test_split(every, classes, test_size=0.2, random_state=0, stratify=classes)
     x, x_test = (torch.tensor(part, dtype=torch.float32).reshape(-1, 1, 8, 8) / 16 for part in parts[:2])
@@ -46,7 +47,11 @@ def main() -> int:
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, options.epochs)
 
     job = stretto.sdk.elastic(
-        *(model, optimizer), data=data, batch_size=options.batch, schedulers=[scheduler], seed=1
+        *(model, optimizer),
+        data=data,
+        batch_size=options.batch,
+        schedulers=[scheduler],
+        seed=1 + options.seed,
     )
     seen = Seen(options.seen)
     accuracy = 0.0

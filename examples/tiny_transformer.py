@@ -18,6 +18,7 @@ parser.add_argument("--max-batch", type=int, default=0, help="what it may grow t
 parser.add_argument("--pieces", type=int, default=2048, help="to train on")
 parser.add_argument("--width", type=int, default=64)
 parser.add_argument("--target", type=float, default=4.0, help="bits for each character")
+parser.add_argument("--seed", type=int, default=0)
 parser.add_argument("--seen", help="a folder for the numbers of all pieces that were trained on")
 
 LENGTH = 64  # characters of a piece
@@ -64,7 +65,7 @@ def main() -> int:
             return self.out(self.layers(x, mask=self.later, is_causal=True))
 
     torch.set_num_threads(1)
-    torch.manual_seed(0)
+    torch.manual_seed(options.seed)
     library = Path(sysconfig.get_path("stdlib"))
     text = "".join((library / f"{name}.py").read_text(encoding="utf-8") for name in SOURCES)
     codes = torch.tensor([min(ord(one), 127) for one in text])
@@ -76,7 +77,7 @@ def main() -> int:
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
 
     job = stretto.sdk.elastic(
-        *(model, optimizer), data=data, batch_size=options.batch, seed=1,
+        *(model, optimizer), data=data, batch_size=options.batch, seed=1 + options.seed,
         max_batch_size=options.max_batch or options.batch, lr_scaling="sqrt",
     )  # fmt: skip
     seen = Seen(options.seen)

@@ -1,15 +1,22 @@
 """`stretto demo`: real jobs that share this machine."""
 
 import dataclasses
+import shutil
+import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stretto.cli import options
 from stretto.cli.printing import say, show_json, show_table
 
+if TYPE_CHECKING:
+    from stretto.demo.outcome import Outcome
+
 PROGRAM = ("-m", "stretto.cli.app")
+WIDTH_OF_PIPES = 100
 
 
 def demo(
@@ -17,6 +24,7 @@ def demo(
     policy: Annotated[str, typer.Option(help="Who gets how many workers: sia, cornucopia, …")] = "sia",
     slots: Annotated[int, typer.Option(min=4, help="Workers at once.")] = 4,
     quick: Annotated[bool, typer.Option("--quick", help="Shorter trainings.")] = False,
+    seeds: Annotated[int, typer.Option(min=1, help="Undisturbed runs to compare with.")] = 1,
     as_json: options.Json = False,
 ) -> None:
     """Train real jobs that compete for this machine, and show how they are resized.
@@ -32,48 +40,22 @@ def demo(
             __import__(module)
         except ModuleNotFoundError:
             raise InputError(f"the demo needs {module}: install stretto[serve] torch scikit-learn") from None
-    say(f"policy {policy} on {slots} workers of this machine; everything is ended and removed afterwards")
-    outcomes = play(Play(QUICK if quick else SCENE, examples, PROGRAM, policy, slots), say)
+    say(f"policy {policy}, {slots} workers; all that is started is ended and removed again")
+    outcomes = play(Play(QUICK if quick else SCENE, examples, PROGRAM, policy, slots, seeds), say)
     if as_json:
         show_json({"policy": policy, "jobs": [dataclasses.asdict(one) for one in outcomes]})
     else:
-        say("")
-        header = [
-            "job",
-            "state",
-            "waited s",
-            "jct s",
-            "resizes",
-            "lost s",
-            "reached",
-            "alone",
-            "samples",
-            "sizes",
-        ]
-        show_table("what became of them", header, [_row(one) for one in outcomes])
+        _show(policy, outcomes)
     bad = [one.name for one in outcomes if not one.is_good]
     if bad:
         raise DemoFailed(f"not as it should be: {', '.join(bad)}")
 
 
-def _row(one: Any) -> list[str]:
-    return [
-        one.name,
-        one.state + (f", deadline {one.deadline}" if one.deadline else ""),
-        _number(one.waited_s),
-        _number(one.jct_s),
-        str(one.resizes),
-        f"{one.lost_s:.2f}",
-        _figure(one.reached),
-        _figure(one.undisturbed),
-        one.samples or "-",
-        " ".join(f"{gpus}@{at_s:.0f}" for at_s, gpus in one.sizes),
-    ]
+def _show(policy: str, outcomes: "Sequence[Outcome]") -> None:
+    from stretto.demo.summary import HEADER, findings, rows_of, timeline
 
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
-
-
-def _figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH_OF_PIPES
+    say("")
+    show_table(f"what became of them under {policy}", HEADER, rows_of(outcomes))
+    for line in [*timeline(outcomes, width), "", *findings(outcomes)]:
+        print(line)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import stdev
 from typing import Any
 
 from stretto.client import Client
@@ -16,16 +17,27 @@ class Outcome:
     name: str
     kind: str
     state: str
+    came_s: float  # when it was submitted
     waited_s: float | None  # until its first process ran
     jct_s: float | None  # from its submission to its end
     sizes: list[tuple[float, int]] = field(default_factory=list)  # (time, GPUs that work from then on)
     resizes: int = 0  # in place
     lost_s: float = 0.0  # of training, in these
     reached: float | None = None  # accuracy, or whatever the script prints last
-    undisturbed: float | None = None  # what the same script reaches alone
+    alone: list[float] = field(default_factory=list)  # what the same script reaches undisturbed, by seed
     is_exact: bool | None = None  # each sample once in every epoch; None: not looked at
     samples: str = ""  # the same in words
     deadline: str = ""
+
+    @property
+    def undisturbed(self) -> float | None:
+        """What the same script reaches alone, with the job's own seed."""
+        return self.alone[0] if self.alone else None
+
+    @property
+    def noise(self) -> float | None:
+        """Standard deviation of what it reaches alone, over seeds; None where there are not two."""
+        return stdev(self.alone) if len(self.alone) > 1 else None
 
     @property
     def is_good(self) -> bool:
@@ -47,6 +59,7 @@ def outcome_of(client: Client, job: str, deadline_s: float | None = None) -> Out
         name=shown["name"],
         kind=shown["kind"],
         state=shown["state"],
+        came_s=came_s,
         waited_s=None if ran_s is None else ran_s - came_s,
         jct_s=jct_s,
         sizes=sizes,

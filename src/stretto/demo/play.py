@@ -1,7 +1,6 @@
 """The scene from its first job to its summary."""
 
 import signal
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -11,17 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from stretto.client import Client
+from stretto.demo.alone import compare, last_of
 from stretto.demo.outcome import Outcome, outcome_of
 from stretto.demo.own_service import OwnService
-from stretto.demo.scene import (
-    Entry,
-    begin_undisturbed,
-    compare_samples,
-    folder_of,
-    job_of,
-    reached_in,
-    text_of,
-)
+from stretto.demo.scene import Entry, folder_of, job_of, text_of
 from stretto.demo.showing import Screen
 from stretto.live.jobfile.quantities import duration_s
 from stretto.model import StrettoError
@@ -45,6 +37,7 @@ class Play:
     program: Sequence[str]  # what the interpreter runs as our command line
     policy: str = "sia"
     slots: int = 4
+    seeds: int = 1  # of the undisturbed runs that each job is compared with
 
 
 def play(how: Play, say: Callable[[str], None] = print) -> list[Outcome]:
@@ -72,8 +65,11 @@ def play(how: Play, say: Callable[[str], None] = print) -> list[Outcome]:
             printed = ["".join(_log(client, name)).splitlines() for name in names]
         _uninterrupted(service.end)
         say("")
-        say("the same scripts again, each alone and undisturbed")
-        _compare(how.entries, examples, folder, outcomes, printed, stack)
+        say("the same scripts again, each alone and undisturbed" + _seeds(how.seeds))
+        for entry, outcome, lines in zip(how.entries, outcomes, printed, strict=True):
+            if entry.is_compared:
+                outcome.reached = last_of(lines)
+        compare(how.entries, examples, folder, how.seeds, outcomes, stack)
         return outcomes
 
 
@@ -100,6 +96,10 @@ def _submit_and_watch(
         time.sleep(LOOK_S)
 
 
+def _seeds(count: int) -> str:
+    return f", with {count} seeds" if count > 1 else ""
+
+
 def _described(job: dict[str, Any]) -> str:
     sizes = job.get("elastic")
     asked = int(job["resources"]["accelerators"])
@@ -118,43 +118,6 @@ def _log(client: Client, job: str) -> Sequence[str]:
         except StrettoError:
             break
     return pieces
-
-
-def _compare(
-    entries: Sequence[Entry],
-    examples: Path,
-    folder: Path,
-    outcomes: Sequence[Outcome],
-    printed: Sequence[list[str]],
-    stack: ExitStack,
-) -> None:
-    """Fill in what undisturbed runs reach, and whether they saw the same samples."""
-    running = {}
-    for index, entry in enumerate(entries):
-        if entry.is_compared:
-            job = job_of(entry, examples, folder / f"alone-{index}")
-            process = begin_undisturbed(job, folder / f"alone-{index}.log")
-            stack.callback(_end, process)
-            running[index] = process
-    for index, process in running.items():
-        process.wait()
-        outcome = outcomes[index]
-        lines = (folder / f"alone-{index}.log").read_text(encoding="utf-8").splitlines()
-        outcome.reached, outcome.undisturbed = _last_of(printed[index]), reached_in(lines)
-        seen = folder / f"seen-{entries[index].at_s:g}"
-        outcome.is_exact, outcome.samples = compare_samples(examples, seen, folder / f"alone-{index}")
-
-
-def _last_of(lines: list[str]) -> float | None:
-    """The figure of the latest epoch that any worker has printed."""
-    epochs = [line for line in lines if line.startswith("epoch ")]
-    return reached_in([max(epochs, key=lambda line: int(line.split()[1].rstrip(":")))]) if epochs else None
-
-
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    if process.poll() is None:
-        process.kill()
-        process.wait()
 
 
 def _interrupt(number: int, frame: object) -> None:

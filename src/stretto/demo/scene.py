@@ -51,14 +51,15 @@ def folder_of(examples: Path) -> Path:
     return examples.resolve()
 
 
-def job_of(entry: Entry, examples: Path, seen: Path | None) -> dict[str, Any]:
-    """The job file with this interpreter, this folder and these epochs."""
+def job_of(entry: Entry, examples: Path, seen: Path | None, seed: int = 0) -> dict[str, Any]:
+    """The job file with this interpreter, this folder, these epochs, and another seed where one is named."""
     job: dict[str, Any] = yaml.safe_load((examples / entry.file).read_text(encoding="utf-8"))
     run = job["run"].strip()
     if entry.epochs:
         run = re.sub(r"--epochs \d+", f"--epochs {entry.epochs}", run)
     if entry.is_compared and seen is not None:
         run += f" --seen {seen}"
+    run += f" --seed {seed}" if seed else ""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     return {**job, "run": run, "workdir": str(examples), "envs": {**job.get("envs", {}), "PATH": path}}
 

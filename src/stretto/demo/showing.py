@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
-HEADER = ("job", "kind", "state", "workers", "progress", "waited", "reason")
+HEADER = ("job", "state", "workers", "progress", "waited", "reason")
+WIDTHS = {"job": 11, "state": 10, "progress": 15, "waited": 6}  # so that columns stay where they are
 
 
 class Screen:
@@ -59,16 +60,23 @@ class Screen:
         from rich import box
         from rich.table import Table
 
-        table = Table(title=f"{at_s:.0f} s", box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+        widths = {**WIDTHS, "workers": self.slots + 2}
+        busy = sum(int(job["gpus"]) for job in jobs)
+        title = f"{at_s:.0f} s, {busy} of {self.slots} workers are given"
+        table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
         for name in HEADER:
-            table.add_column(name, min_width=self.slots + 2 if name == "workers" else None)
+            table.add_column(name, min_width=widths.get(name), no_wrap=True, overflow="ellipsis")
         for job in jobs:
             gpus = int(job["gpus"])
             bar = "■" * gpus + "·" * (min(int(job["gpus_max"]), self.slots) - gpus)
             waited = at_s - job["submitted_s"] if job["started_s"] is None else _waited(job)
-            cells = (job["name"], job["kind"], job["state"], f"{gpus} {bar}", progress_of(job))
-            table.add_row(*map(str, cells), f"{max(waited, 0.0):.1f} s", str(job["reason"]))
+            cells = (job["name"], job["state"], f"{gpus} {bar}", progress_of(job))
+            table.add_row(*map(str, cells), f"{max(waited, 0.0):.1f} s", _words(job["reason"]))
         return table
+
+
+def _words(reason: str) -> str:
+    return reason.replace("_", " ").lower()
 
 
 def _waited(job: Mapping[str, Any]) -> float:
