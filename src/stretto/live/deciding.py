@@ -39,6 +39,7 @@ class Decider:
     _due: set[Trigger] = field(default_factory=set)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _next_round_s: float = 0.0
+    _awaits_round: bool = False
     _changed: bool = True
 
     def __post_init__(self) -> None:
@@ -57,9 +58,9 @@ class Decider:
             if trigger is None:
                 continue
             self._changed = True
+            self._wake.set()  # also where nothing is due: a round may be waited for from now on
             if trigger in self._on:
                 self._due.add(trigger)
-                self._wake.set()
 
     def _somebody_waits_for(self, job: str) -> bool:
         """Whether another job may come once this one has started."""
@@ -117,8 +118,13 @@ class Decider:
         times = [self.observer.next_change_s(state, now_s)]
         if state.wake_s is not None:
             times.append(state.wake_s)
-        if triggers.round_s is not None and state.open and (self._changed or not triggers.when_changed):
+        is_awaited = bool(state.open) and (self._changed or not triggers.when_changed)
+        if triggers.round_s is not None and is_awaited:
+            if not self._awaits_round:  # rounds that nobody waited for are over
+                now_s = math.ceil(now_s / triggers.round_s) * triggers.round_s
+                self._next_round_s = max(self._next_round_s, now_s)
             times.append(self._next_round_s)
+        self._awaits_round = is_awaited
         return min(times)
 
     def _note_times(self, now_s: float) -> None:

@@ -315,7 +315,10 @@ class EmulatedBackend:
         # would never be long enough, and the job would be looked at for ever at one instant.
         next_s = job.reported_s + max(REPORT_S, least_s)
         if job.fresh or now_s >= next_s or (epoch_ended and now_s >= job.reported_s + least_s):
-            job.run.advance(now_s)
+            epoch_ended |= job.run.advance(now_s)
+            if job.run.done:
+                self._finish(job, now_s)
+                return
             self._report(job, now_s, epoch_ended)
             next_s = now_s + max(REPORT_S, least_s)
         self._look_at(next_s if job.run.reports else inf, job)
