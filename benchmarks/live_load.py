@@ -146,6 +146,11 @@ class Load:
         )
 
 
+def say(words: str) -> None:
+    """Where we are, for whoever waits."""
+    print(f"{time.strftime('%X')} {words}", file=sys.stderr, flush=True)
+
+
 def rss_of(process: int) -> float:
     """Memory of a process, in MB."""
     status = Path(f"/proc/{process}/status").read_text()
@@ -194,8 +199,10 @@ async def measure(given: argparse.Namespace, url: str, process: int) -> dict[str
     load = Load(host, int(port), random.Random(1), given.elastic)
     filling = await load.submit(int(given.gpus / statistics.mean(SIZES)), "submit, filling")
     filled_mb = rss_of(process)
+    say(f"filled at {filling:.0f} submissions a second")
     piling = await load.submit(given.pending, "submit, piling up")
     piled_mb = rss_of(process)
+    say(f"piled up at {piling:.0f} a second")
     rss_mb: list[float] = []
     wall_s = given.hours * 3600 / given.pace
     load.took_s["submit"] = load.took_s.pop("submit, filling") + load.took_s.pop("submit, piling up")
@@ -257,8 +264,9 @@ def measured(given: argparse.Namespace, store: str) -> dict[str, Any]:
             figures = asyncio.run(measure(given, url, service.pid))
         finally:
             service.send_signal(signal.SIGTERM)
-            service.wait(30)
+            service.wait(60)
             sys.stderr.write(log.read_text())
+        say("the service has ended")
     return {**figures, "log": decisions(store)}
 
 
