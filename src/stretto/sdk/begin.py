@@ -54,7 +54,10 @@ def elastic(
     parts = {f"scheduler-{place}": each for place, each in enumerate(schedulers)}
     parts |= {"scaler": scaler} if scaler is not None else {}
     parts |= {f"also-{name}": each for name, each in (also or {}).items()}
-    training = Training(model, optimizer, parts, Progress(count, seed), next(iter(model.parameters())).device)
+    on = next(iter(model.parameters())).device
+    if on.type == "cuda":
+        torch.cuda.set_device(on)  # NCCL talks from the current device of each process
+    training = Training(model, optimizer, parts, Progress(count, seed), on)
     bounds = Bounds(batch_size, max_batch_size or batch_size, max_local_batch)
     environment = read_environment()
     if checkpoint_dir is not None:

@@ -154,6 +154,7 @@ class ElasticJob:
                 else:
                     scaler.step(optimizer)
                     scaler.update()
+            self._training.has_stepped()
             progress.count_step(out.step.samples, gain * out.step.samples / self.batch.total)
         optimizer.zero_grad(set_to_none=True)
         self._out = None

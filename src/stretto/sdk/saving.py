@@ -93,7 +93,9 @@ class Checkpoints:
             step = self._training.progress.step
             if step == self._saved_step:
                 return
-            self._write(step, self._content([self._training.random_tree()]))
+            with self._training.aside():
+                content = self._content([self._training.random_tree()])
+            self._write(step, content)
 
     def wait(self) -> None:
         """Until what is being written is complete."""

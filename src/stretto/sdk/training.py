@@ -1,7 +1,8 @@
 """What is trained, and all that must go with it from one worker to another or to disk."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +25,27 @@ class Training:
     device: torch.device
     changing: threading.Lock = field(default_factory=threading.Lock)  # held within the optimiser's step
     _held: dict[str, Any] | None = None
+    _stepped: Any = None  # where the GPU is after the optimiser's last step
+
+    def has_stepped(self) -> None:
+        """The optimiser's step is given to the device."""
+        if self.device.type == "cuda":
+            self._stepped = self._stepped or torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._stepped.record(torch.cuda.current_stream(self.device))
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Where tensors can be read as they are after the last step, whatever the device waits for since.
+
+        A collective call whose peer is gone keeps the GPU's main stream waiting for ever.
+        """
+        if self._stepped is None:
+            yield
+            return
+        stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+        stream.wait_event(self._stepped)
+        with torch.cuda.stream(stream):
+            yield
 
     def model_tree(self) -> dict[str, Any]:
         """The tensors themselves, not copies."""

@@ -1,0 +1,30 @@
+"""What a training script pays for importing the SDK."""
+
+import json
+import subprocess
+import sys
+
+PROBE = """
+import json, sys, time
+import stretto.sdk
+before = sorted(sys.modules)
+import torch, numpy, torch.utils.data, torch.nn.parallel, torch.distributed.rendezvous
+of_torch = set(sys.modules)
+began_s = time.perf_counter()
+stretto.sdk.elastic
+took_s = time.perf_counter() - began_s
+print(json.dumps([before, sorted(set(sys.modules) - of_torch), took_s]))
+"""
+
+
+def test_the_sdk_imports_torch_when_it_is_used_and_nothing_else_of_any_weight() -> None:
+    done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=True)
+    before, ours, took_s = json.loads(done.stdout)
+    assert {"torch", "numpy"} & set(before) == set()
+    others = {name.partition(".")[0] for name in ours} - {"stretto", "torch", "numpy"}
+    others -= sys.stdlib_module_names
+    assert others == set()
+    assert {name for name in ours if name.startswith("stretto.") and name.count(".") == 1} == {
+        "stretto.model"
+    }
+    assert took_s < 2.0  # 0.1 s on a machine that has nothing else to do

@@ -1,0 +1,96 @@
+"""Scaled losses: what is measured is unscaled, and what overflows is not measured."""
+
+import json
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import stretto.sdk
+from stretto.sdk.gauge import Gauge
+from stretto.sdk.noise import Noise, Sample
+from stretto.sdk.replica import Replica
+from stretto.sdk.sampler import Pass, Step
+from stretto.sdk.speed import WARM_UP_STEPS, Setting, Speed
+from stretto.testing.conductor import Conductor
+
+
+def trained(
+    scaler: torch.amp.GradScaler | None, explodes_at: int, env: pytest.MonkeyPatch
+) -> tuple[Conductor, Noise, list[float]]:
+    """One worker on 60 steps, and what it told; the loss of one step overflows."""
+    torch.manual_seed(0)
+    data = TensorDataset(torch.randn(480, 6), torch.randn(480, 1))
+    model = nn.Linear(6, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with Conductor() as conductor:
+        for name, value in conductor.environment_of("j.1.0").items():
+            env.setenv(name, value)
+        conductor.publish(["j.1.0"])
+        job = stretto.sdk.elastic(
+            model, optimizer, data=data, batch_size=8, max_batch_size=16, lr_scaling="adascale",
+            scaler=scaler, report_s=0.0,
+        )  # fmt: skip
+        for _ in job.epochs(1):
+            for x, y in job.batches():
+                loss = (job.model(x) - y).square().mean()
+                job.backward(loss * math.inf if job.steps == explodes_at else loss)
+                job.step()
+        return conductor, job._training.progress.noise, model.weight.flatten().tolist()
+
+
+def test_a_scaled_training_measures_what_a_plain_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, plain, weights = trained(None, -1, monkeypatch)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12)
+    _, scaled, weights_too = trained(scaler, -1, monkeypatch)
+    assert plain.weight > 0
+    assert scaled.sqr == pytest.approx(plain.sqr)
+    assert scaled.var == pytest.approx(plain.var)
+    assert weights_too == pytest.approx(weights)
+
+
+@pytest.mark.parametrize("explodes_at", [WARM_UP_STEPS, WARM_UP_STEPS + 1, 10])
+def test_a_step_that_overflows_is_skipped_and_nothing_of_it_is_told(
+    explodes_at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12)
+    conductor, noise, weights = trained(scaler, explodes_at, monkeypatch)
+    assert scaler.get_scale() == 2.0**11  # once, and the training went on
+    assert all(map(math.isfinite, [*weights, noise.sqr_sum, noise.var_sum]))
+    told = json.dumps(conductor.reports, allow_nan=False)
+    assert "step" in told
+    assert conductor.reports[-1]["step"] == 60
+
+
+@pytest.mark.parametrize(
+    ("scales", "is_measured"),
+    [
+        pytest.param((1024.0, 1024.0), True, id="an ordinary scale"),
+        pytest.param((1024.0, 2048.0), False, id="one that grew between the two steps"),
+        pytest.param((0.0, 0.0), False, id="zero"),
+        pytest.param((math.inf, math.inf), False, id="infinite"),
+        pytest.param((math.nan, math.nan), False, id="no number"),
+    ],
+)
+def test_a_measurement_needs_a_scale_that_is_one(scales: tuple[float, float], is_measured: bool) -> None:
+    model = nn.Linear(4, 1)
+    gauge = Gauge(Replica(model, {}), torch.device("cpu"), 1, Setting(1, 1, 8, 1), Speed())
+    step = Step(8, (Pass(np.arange(8), 1.0),))
+    for _ in range(WARM_UP_STEPS):
+        gauge.begin_step(step, 8)
+        gauge.end_step(is_whole=True)
+    found: list[Sample | None] = []
+    for scale in scales:
+        gauge.begin_step(step, 8)
+        assert gauge.is_measured
+        model.zero_grad()
+        model(torch.ones(8, 4)).sum().backward()
+        found.append(gauge.end_pass(step, is_last=True, loss_scale=partial(float, scale)))
+        gauge.end_step(is_whole=True)
+    assert found[0] is None
+    assert (found[1] is not None) == is_measured
+    assert gauge.measuring_s > 0
