@@ -1,7 +1,7 @@
 """Frozen dataclasses to JSON values and back, exactly, by the types of their fields."""
 
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -12,11 +12,16 @@ from stretto.live.jobfile.checks import plain, shown, wrong
 from stretto.model import InputError
 from stretto.model.spelling import did_you_mean
 
+PLAIN = frozenset({str, int, float, bool, type(None)})
+
 
 def encoded(value: Any) -> Any:
     """JSON values: objects for dataclasses and mappings, lists for tuples, values for members."""
-    if is_dataclass(value):
-        return {entry.name: encoded(getattr(value, entry.name)) for entry in fields(value)}
+    kind: Any = type(value)
+    if kind in PLAIN:
+        return value
+    if names := _names(kind):
+        return {name: encoded(getattr(value, name)) for name in names}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):
@@ -28,39 +33,70 @@ def encoded(value: Any) -> Any:
 
 def decoded(hint: Any, value: Any, name: str) -> Any:
     """The value of type `hint` that `encoded` wrote as `value`. Raises InputError."""
+    return _decoder(hint)(value, name)
+
+
+Decoder = Callable[[Any, str], Any]  # of a value and its name
+
+
+@cache
+def _decoder(hint: Any) -> Decoder:
+    """How a type is read: looked at once, since whole logs are decoded."""
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
-        inner = next(one for one in get_args(hint) if one is not type(None))
-        return None if value is None else decoded(inner, value, name)
+        inner = _decoder(next(one for one in get_args(hint) if one is not type(None)))
+        return lambda value, name: None if value is None else inner(value, name)
     if is_dataclass(hint):
-        return _record(hint, value, name)
+        return _record(hint)
     if origin is tuple:
+        return _tuple(_decoder(get_args(hint)[0]))
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return _mapping(_decoder(get_args(hint)[1]))
+    if issubclass(hint, Enum):
+        return lambda value, name: _member(hint, value, name)
+    return lambda value, name: _plain(hint, value, name)
+
+
+def _tuple(inner: Decoder) -> Decoder:
+    def decode(value: Any, name: str) -> tuple[Any, ...]:
         if not isinstance(value, list):
             raise wrong(name, "a list", value)
-        return tuple(decoded(get_args(hint)[0], one, name) for one in value)
-    if isinstance(origin, type) and issubclass(origin, Mapping):
-        if not (isinstance(value, dict) and all(isinstance(k, str) for k in value)):
+        return tuple(inner(one, name) for one in value)
+
+    return decode
+
+
+def _mapping(inner: Decoder) -> Decoder:
+    def decode(value: Any, name: str) -> dict[str, Any]:
+        if not (isinstance(value, dict) and all(isinstance(key, str) for key in value)):
             raise wrong(name, "an object", value)
-        return {
-            key: decoded(get_args(hint)[1], inner, f"{name}.{plain(key)}") for key, inner in value.items()
-        }
-    if issubclass(hint, Enum):
-        return _member(hint, value, name)
-    return _plain(hint, value, name)
+        return {key: inner(one, f"{name}.{plain(key)}") for key, one in value.items()}
+
+    return decode
 
 
-def _record(hint: Any, value: Any, name: str) -> Any:
-    if not isinstance(value, dict):
-        raise wrong(name, "an object", value)
-    hints = _hints(hint)
-    for key in value:
-        if key not in hints:
-            raise InputError(f"{name}: unknown key {shown(key)}, {did_you_mean(str(key), hints)}")
-    made = {key: decoded(hints[key], inner, f"{name}.{key}") for key, inner in value.items()}
-    try:
-        return hint(**made)
-    except TypeError as error:  # a field without a default is missing
-        raise InputError(f"{name}: {error}") from None
+def _record(hint: Any) -> Decoder:
+    hints = get_type_hints(hint)
+
+    def decode(value: Any, name: str) -> Any:
+        if not isinstance(value, dict):
+            raise wrong(name, "an object", value)
+        for key in value:
+            if key not in hints:
+                raise InputError(f"{name}: unknown key {shown(key)}, {did_you_mean(str(key), hints)}")
+        made = {key: _decoder(hints[key])(inner, f"{name}.{key}") for key, inner in value.items()}
+        try:
+            return hint(**made)
+        except TypeError as error:  # a field without a default is missing
+            raise InputError(f"{name}: {error}") from None
+
+    return decode
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    """Names of the fields of a dataclass; none of anything else."""
+    return tuple(entry.name for entry in fields(kind)) if is_dataclass(kind) else ()
 
 
 def _member(hint: type[Enum], value: Any, name: str) -> Enum:
@@ -71,6 +107,8 @@ def _member(hint: type[Enum], value: Any, name: str) -> Enum:
 
 
 def _plain(hint: Any, value: Any, name: str) -> Any:
+    if hint is str and type(value) is str:
+        return value
     if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
         try:
             number = float(value)
@@ -83,8 +121,3 @@ def _plain(hint: Any, value: Any, name: str) -> Any:
         expected = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}[hint]
         raise wrong(name, expected, value)
     return value
-
-
-@cache
-def _hints(hint: Any) -> Mapping[str, Any]:
-    return get_type_hints(hint)
