@@ -227,6 +227,31 @@ def test_a_newcomer_that_is_not_wanted_any_more_ends_before_it_took_part() -> No
     assert (job.members.number, job.attempt, scene.standing("1")) == (1, 1, "RUNNING")
 
 
+@pytest.mark.parametrize("was_ready", [False, True])
+def test_a_newcomer_that_was_to_end_is_asked_again_until_it_has(was_ready: bool) -> None:
+    scene = Scene()
+    scene.submit("1", elastic=(1, 4))
+    scene.give(_1={"n0": 1})
+    scene.reconcile()
+    scene.ready("1.1.0")
+    scene.reconcile()
+    scene.join("1")
+    scene.give(_1={"n0": 0b11})
+    scene.reconcile()
+    scene.give(_1={"n0": 1})
+    scene.reconcile()
+    assert scene.asked_to_stop == {"1.1.1"}
+    scene.asked_to_stop.clear()  # it was recorded; who was to carry it out has died
+    if was_ready:
+        scene.ready("1.1.1")
+    scene.reconcile()
+    assert scene.asked_to_stop == {"1.1.1"}
+    scene.end("1.1.1", 143)
+    scene.asked_to_stop.clear()
+    scene.reconcile()
+    assert (scene.asked_to_stop, scene.names("1")) == (set(), ["1.1.0"])
+
+
 def test_newcomers_that_fail_again_and_again_end_the_attempt() -> None:
     scene = Scene()
     elastic_job(scene)

@@ -162,6 +162,7 @@ class Driver:
             else:
                 self._given.pop(key, None)
                 heapq.heappush(self._later, (self.clock.now_s() + AGAIN_S, record.id))
+                self._changed.set()
 
     # ── from the backend to the log ───────────────────────────────────────────────────────────────
 

@@ -166,8 +166,10 @@ def _adjust(
     if not asked or any(worker.stopped for worker in alive if worker.joined == 0 and _is_first(record)):
         _leave(steps, record, alive)
         return
-    for worker in alive:
-        if worker.life is Life.WANTED and not worker.stopped:
+    for worker in alive:  # whoever died meanwhile may have done so between the record and the command
+        if worker.stopped:
+            steps.commands.append(Stop(worker, record.spec.grace_period_s))
+        elif worker.life is Life.WANTED:
             steps.commands.append(Start(worker))
     if _is_finishing(record):
         return

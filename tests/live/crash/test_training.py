@@ -47,7 +47,7 @@ class Trainings:
         seen = self.folder / f"seen-{len(self.seen)}"
         job = {
             "name": "digits",
-            "run": f"{sys.executable} digits_cnn.py --channels 32 --epochs {epochs} --seen {seen}",
+            "run": f"exec {sys.executable} digits_cnn.py --channels 32 --epochs {epochs} --seen {seen}",
             "workdir": str(EXAMPLES),
             "resources": {"accelerators": 1},
             "elastic": {"min": 1, "max": 4},
