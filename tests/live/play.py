@@ -16,7 +16,8 @@ DUE = frozenset({Trigger.ROUND, Trigger.ARRIVAL, Trigger.COMPLETION, Trigger.CAP
 
 def spec_of(gpus: int, **more: object) -> JobSpec:
     resources = {"accelerators": [{"gpu_type": "", "gpus": gpus}]}
-    return JobSpec.from_json({"run": "true", "name": "job", "resources": resources, **more})
+    given = {"run": "true", "name": "job", "resources": resources, "preemptible": True, **more}
+    return JobSpec.from_json(given)
 
 
 class Deciding:
@@ -40,7 +41,7 @@ class Deciding:
     def decide(self) -> Answer:
         scene = self.scene
         scene.now_s += 30.0
-        asked = asked_of(self.observer, scene.state, scene.now_s, DUE)
+        asked = asked_of(self.observer, scene.state, scene.now_s, DUE, self.scheduler)
         answer = answer_to(asked, self.scheduler)
         scene.tell(decided(asked, answer, scene.state.seq, 1.0))
         scene.state.memory = answer.plan.memory

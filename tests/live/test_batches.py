@@ -32,7 +32,7 @@ def decide_now(scene: Scene, policy: str, **settings: str) -> dict[str, list[int
     configured = Configured(policy, settings={f"policy.{key}": value for key, value in settings.items()})
     scheduler = scheduler_of(configured)
     observer = Observer(scheduler.policy.views)
-    asked = asked_of(observer, scene.state, scene.now_s, DUE)
+    asked = asked_of(observer, scene.state, scene.now_s, DUE, scheduler)
     event = decided(asked, answer_to(asked, scheduler), scene.state.seq, 1.0)
     again = event_of("Decided", json.loads(json.dumps(body_of(event))))
     scene.tell(again)
@@ -41,7 +41,7 @@ def decide_now(scene: Scene, policy: str, **settings: str) -> dict[str, list[int
 
 def training(scene: Scene, batch: dict[str, object], report: dict[str, object] = REPORT) -> None:
     """Job 1 trains on one GPU, and has reported."""
-    scene.submit("1", 1, elastic=(1, 4), batch=batch)
+    scene.submit("1", 1, elastic=(1, 4), batch=batch, preemptible=True)
     scene.give(_1={"n0": 0b1})
     scene.reconcile()
     scene.ready("1.1.0")

@@ -23,7 +23,7 @@ def snapshot_of(scene: Scene) -> Snapshot:
 def decision(scene: Scene, policy: str) -> Decided:
     """What the policy wants, as the service would record it."""
     scheduler = scheduler_of(Configured(policy))
-    asked = asked_of(Observer(scheduler.policy.views), scene.state, scene.now_s, DUE)
+    asked = asked_of(Observer(scheduler.policy.views), scene.state, scene.now_s, DUE, scheduler)
     answer = answer_to(asked, scheduler)
     scene.state.memory = answer.plan.memory
     return decided(asked, answer, scene.state.seq, 0.0)
@@ -187,7 +187,7 @@ def test_what_is_said_of_a_job_that_nobody_was_asked_about_is_left_out() -> None
     scene.give(_1={"n0": 1}, _2={"n1": 1})
     cordon(scene, "n0")
     scheduler = scheduler_of(Configured("fifo"))
-    asked = asked_of(Observer(scheduler.policy.views), scene.state, 0.0, DUE)
+    asked = asked_of(Observer(scheduler.policy.views), scene.state, 0.0, DUE, scheduler)
     plan, before = answer_to(asked, scheduler).plan, asked.snapshot.placement
     nobody = before.changed(dict.fromkeys(before))
     eager = replace(plan, actions=actions_between(before, nobody))

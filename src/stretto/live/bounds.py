@@ -60,6 +60,16 @@ class Desk:
         for row, job in enumerate(self.of):
             if job.id in self.rules.sizes:
                 self.most[row] = self.rules.permitted(job.id, int(self.most[row]))
+            if job.id in self.rules.profiles:
+                self._profile(row, job, self.rules.profiles[job.id])
+
+    def _profile(self, row: int, job: Job, kind: int) -> None:
+        """One worker of one type; what it holds otherwise is taken."""
+        self.most[row] = self.rules.permitted(job.id, job.gpus_per_worker)
+        self.kinds[row] &= np.arange(len(self.kinds[row])) == kind
+        held = self.placement.get(job.id)
+        if held is not None and (held.kind, held.gpus) != (kind, self.most[row]):
+            self.placement = self.placement.changed({job.id: None})
 
     # ── before the policy is asked ────────────────────────────────────────────────────────────────
 

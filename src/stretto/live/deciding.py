@@ -84,7 +84,7 @@ class Decider:
             self._changed = False
         self.is_deciding = True
         now_s, seen = self.clock.now_s(), state.seq
-        asked = asked_of(self.observer, state, now_s, due)
+        asked = asked_of(self.observer, state, now_s, due, self.scheduler)
         began = time.perf_counter()
         answer = await asyncio.to_thread(answer_to, asked, self.scheduler)
         took_ms = (time.perf_counter() - began) * 1e3

@@ -1,12 +1,13 @@
 """One decision: what it looks at, its plan, and how the log keeps it; the same when it is repeated."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from stretto.live.batches import new_batches
 from stretto.live.events import Decided
 from stretto.live.observe import Observer
 from stretto.live.plans import actions_json
+from stretto.live.profiling import profiles_of
 from stretto.live.records import Batch
 from stretto.live.sharing import Rules, rules_of
 from stretto.live.state import State
@@ -32,11 +33,16 @@ class Answer:
     batches: Mapping[str, Batch]  # that are wanted from now on, of jobs where they are new
 
 
-def asked_of(observer: Observer, state: State, now_s: float, due: frozenset[Trigger]) -> Asked:
-    """Look at a state. A node must have been seen."""
+def asked_of(
+    observer: Observer, state: State, now_s: float, due: frozenset[Trigger], scheduler: Scheduler
+) -> Asked:
+    """Look at a state, for this scheduler. A node must have been seen."""
     assert state.placement is not None
     batches = {str(name): batch for name in state.placement if (batch := state.jobs[name].batch) is not None}
-    return Asked(observer.observe(state, now_s, due), rules_of(state, now_s), batches)
+    rules = rules_of(state, now_s)
+    if getattr(scheduler.policy, "profiles_first", False):
+        rules = replace(rules, profiles=profiles_of(state, now_s))
+    return Asked(observer.observe(state, now_s, due), rules, batches)
 
 
 def answer_to(asked: Asked, scheduler: Scheduler) -> Answer:

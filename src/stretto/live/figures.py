@@ -20,7 +20,7 @@ from stretto.live.knowledge import (
     stated_s,
     work_left,
 )
-from stretto.live.priors import prior_table
+from stretto.live.priors import largest_known_gpus, prior_table
 from stretto.live.records import JobRecord
 from stretto.live.state import State
 from stretto.model import (
@@ -220,7 +220,7 @@ class Figures:
             at["profiled_s"][row], at["profiling"][row] = books.profiled_s, books.profiling
             at["first_start_s"][row], at["last_stop_s"][row] = books.first_start_s, books.last_stop_s
             at["restarts"][row] = max(books.starts, record.attempt, 1) - 1
-            at["largest_held"][row] = books.largest_held
+            at["largest_held"][row] = largest_known_gpus(record)
             at["epochs"][row] = int(latest.get("epoch", 0))
             at["recovering"][row] = is_recovering(record)
         if views & DURATIONS:

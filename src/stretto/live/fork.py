@@ -15,7 +15,7 @@ from stretto.live.events import Configured
 from stretto.live.jobfile import JobSpec
 from stretto.live.jobfile.to_job import spec_to_job
 from stretto.live.observe import Observer
-from stretto.live.priors import RESTART_S, SWITCH_S, prior_table
+from stretto.live.priors import RESTART_S, SWITCH_S, known_points, largest_known_gpus, prior_table
 from stretto.live.records import Books, JobRecord
 from stretto.live.relations import resolved
 from stretto.live.remaining import SPREAD, Basis, Remaining, remaining_of, stated_of
@@ -118,7 +118,7 @@ def fork_of(
         _member(record, row, state, now_s)
         for record, row in zip(found, _speeds(found, state, cluster, now_s), strict=True)
     ]
-    said = _assumptions(members, sum(not (one.learned.points or one.prior_points) for one in found))
+    said = _assumptions(members, sum(not known_points(one) for one in found))
     rules = rules_of(state, now_s)
     if more is not None and more[0].elastic is not None and more[0].elastic.sizes:
         rules = replace(rules, sizes={**rules.sizes, NEW: more[0].elastic.sizes})
@@ -128,7 +128,7 @@ def fork_of(
 def _not_submitted(spec: JobSpec, user: str, state: State, cluster: Cluster, now_s: float) -> JobRecord:
     job = spec_to_job(spec, NEW, now_s, cluster, user=user, epoch_s=state.unix_s)
     record = JobRecord(spec, job, user, "", "", len(state.jobs))
-    record.prior_points = state.models.get(spec.model, ())
+    record.prior = state.models.get(spec.model, record.prior) if spec.model else record.prior
     record.after = resolved(state.relations, state.jobs, spec, user)
     if spec.start_after is not None:
         record.not_before_s = spec.start_after.seconds(now_s, state.unix_s)
@@ -166,7 +166,12 @@ def _member(record: JobRecord, speeds: MeasuredSpeeds, state: State, now_s: floa
     return Member(
         job=job,
         name=record.spec.name,
-        books=replace(record.books, starts=max(record.books.starts, record.attempt)),  # as policies are told
+        books=replace(  # as policies are told
+            record.books,
+            on_type_s=dict(record.books.on_type_s),
+            starts=max(record.books.starts, record.attempt),
+            largest_held=largest_known_gpus(record),
+        ),
         remaining=remaining,
         whole_s=max(stated_of(record)[0], remaining.left_s),
         speeds=speeds,
@@ -181,7 +186,7 @@ def _speeds(
 ) -> list[MeasuredSpeeds]:
     """What is believed of every job: supposed, or as measured, where the two agree on what was asked for."""
     tables = [prior_table(record, cluster) for record in records]
-    measured = [row for row, record in enumerate(records) if record.learned.points or record.prior_points]
+    measured = [row for row, record in enumerate(records) if known_points(record)]
     if not measured or cluster is not state.cluster:
         return tables
     snapshot = Observer(frozenset({View.GOODPUT_MODEL})).observe(state, now_s, frozenset())
@@ -205,7 +210,7 @@ def _believed(
     """Goodput at some sizes as a table of all sizes; the type that is known best is as fast as supposed."""
     table = prior.per_s.copy()
     counts = np.arange(table.shape[1])
-    seen = int((record.learned.points or record.prior_points)[-1][0])
+    seen = int((record.learned.points or known_points(record))[-1][0])
     rows: dict[int, FloatArray] = {}
     for one in range(len(table)):
         mine = (kind == one) & np.isfinite(per_s) & (per_s > 0)

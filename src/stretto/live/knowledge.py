@@ -7,6 +7,7 @@ proportion suggests.
 
 from math import nan
 
+from stretto.live.learned import NOISE
 from stretto.live.priors import limits_of, observations_of
 from stretto.live.records import JobRecord
 from stretto.model import (
@@ -56,7 +57,9 @@ def evidence_of(record: JobRecord, cluster: Cluster) -> Evidence | None:
     limits = limits_of(record, cluster)
     if limits is None:
         return None
-    latest = record.learned.latest
+    latest, said = record.learned.latest, record.prior.said
+    if "grad_sqr" not in latest and said.get("init_batch") == limits.init_batch and not learned.profile:
+        latest = {**{key: said[key] for key in NOISE if key in said}, **latest}
     fixed = record.job.adaptivity is not Adaptivity.ADAPTIVE
     return Evidence(
         limits=limits,

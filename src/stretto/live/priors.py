@@ -1,10 +1,11 @@
 """How fast a live job may be, before and after it was measured."""
 
 from functools import lru_cache
-from math import inf
+from math import inf, nan
 
 import numpy as np
 
+from stretto.live.learned import Points, with_points
 from stretto.live.profiles import limits_in
 from stretto.live.records import JobRecord
 from stretto.model import (
@@ -49,7 +50,7 @@ def limits_of(record: JobRecord, cluster: Cluster) -> TrainingLimits | None:
     """The batches that a job may have, from its file and its reports; None while its batch is not known."""
     if record.learned.profile:
         return limits_in(record.learned.profile, cluster.type_names)
-    batch, latest = record.spec.batch, record.learned.latest
+    batch, latest = record.spec.batch, {**record.prior.said, **record.learned.latest}
     init = int(batch.init or latest.get("init_batch") or 0)
     if not init:
         return None
@@ -68,7 +69,24 @@ def limits_of(record: JobRecord, cluster: Cluster) -> TrainingLimits | None:
         SWITCH_S if switches else RESTART_S,
         record.job.gpus_per_worker,
         bool(latest.get("accumulates", True)),
+        singles(known_points(record), len(cluster.types), record.job.gpus_per_worker),
     )
+
+
+@lru_cache(maxsize=4096)
+def singles(points: Points, types: int, replica: int) -> tuple[float, ...]:
+    """Samples/s of one replica by type, as measured; NaN where it never ran alone.
+
+    At the largest local batch that was measured alone on every type where one was, so that types can be
+    compared (Sia, equation 1), else at the largest of each.
+    """
+    rates: list[dict[int, float]] = [{} for _ in range(types)]
+    for kind, _, gpus, local, _, grad_s, _ in points:
+        if 0 <= kind < types and gpus == replica and 0 < grad_s < inf:
+            rates[int(kind)][int(local)] = local / grad_s
+    measured = [set(one) for one in rates if one]
+    common = max(set.intersection(*measured), default=0) if measured else 0
+    return tuple((one[common] if common else one[max(one)]) if one else nan for one in rates)
 
 
 @lru_cache(maxsize=4096)
@@ -81,6 +99,7 @@ def _limits(
     restart_s: float,
     replica: int,
     accumulates: bool,
+    single_per_s: tuple[float, ...],
 ) -> TrainingLimits:
     """Shared by equal jobs, since what is believed of a job is remembered by this object."""
     return TrainingLimits(
@@ -88,7 +107,7 @@ def _limits(
         max_batch=most,
         min_local=ints([smallest] * types),
         max_local=ints([local] * types),
-        single_per_s=np.full(types, np.nan),
+        single_per_s=frozen(np.array(single_per_s, dtype=np.float64)),
         replica_gpus=ints([replica] * types),
         restart_s=restart_s,
         reach_gpus=max(most // smallest, 1),
@@ -97,8 +116,24 @@ def _limits(
 
 
 def observations_of(record: JobRecord, types: int) -> tuple[Observations, ...]:
-    """By GPU type, what was measured: of the job itself, else of earlier ones of its model."""
-    return _observations(record.learned.points or record.prior_points, types)
+    """By GPU type, what was measured: of earlier jobs of its model, and of itself, which counts more.
+
+    Of a job of which short runs told beforehand, only its own.
+    """
+    return _observations(known_points(record), types)
+
+
+def known_points(record: JobRecord) -> Points:
+    """What was measured of a job, or of earlier ones where nobody has told anything before."""
+    if record.learned.profile:
+        return record.learned.points
+    return with_points(record.prior.points, record.learned.points)
+
+
+def largest_known_gpus(record: JobRecord) -> int:
+    """The most GPUs on which it ran, or on which jobs of its model were measured before it."""
+    prior = 0 if record.learned.profile else record.prior.largest_gpus
+    return max(record.books.largest_held, prior)
 
 
 @lru_cache(maxsize=16_384)

@@ -94,12 +94,15 @@ class Books:
     resizes: int = 0
     switches: int = 0  # generations joined by everybody after the first
     lost_s: float = 0.0  # of training, in switches in place
+    on_type_s: dict[int, float] = field(default_factory=dict)  # of `executed_s`, by GPU type, until now
     profiled_s: float = 0.0  # of `executed_s`, in profiling runs
     profiling: bool = False  # whether what is held now is held for such a run
+    kind: int = -1  # GPU type of what is held now
 
-    def hold(self, gpus: int, now_s: float, profiling: bool = False) -> None:
-        """From now on the job holds so many GPUs."""
+    def hold(self, gpus: int, now_s: float, profiling: bool = False, kind: int = -1) -> None:
+        """From now on the job holds so many GPUs, of this type."""
         if self.held_gpus:
+            self.on_type_s[self.kind] = self.on_type_s.get(self.kind, 0.0) + now_s - self.held_since_s
             self.profiled_s += (now_s - self.held_since_s) * self.profiling
             self.executed_s += now_s - self.held_since_s
             self.attained_gpu_s += self.held_gpus * (now_s - self.held_since_s)
@@ -111,7 +114,7 @@ class Books:
         elif self.held_gpus and not gpus:
             self.last_stop_s = now_s
         self.held_gpus, self.held_since_s = gpus, now_s if gpus else nan
-        self.profiling = profiling and gpus > 0
+        self.profiling, self.kind = profiling and gpus > 0, kind if gpus else -1
         self.largest_held = max(self.largest_held, gpus)
 
 
@@ -127,6 +130,19 @@ class Learned:
     initial_loss: float = nan
     reported_s: float = nan
     profile: str = ""  # what short runs on one GPU of each type told beforehand, see `profiles`
+
+
+@dataclass(frozen=True)
+class Prior:
+    """What earlier jobs of a model have shown."""
+
+    points: tuple[tuple[float, ...], ...] = ()  # as those of `Learned`
+    said: Mapping[str, Any] = field(default_factory=dict)  # bounds of the batch, as scripts reported them
+
+    @property
+    def largest_gpus(self) -> int:
+        """On how many GPUs it was measured."""
+        return max((int(point[2]) for point in self.points), default=0)
 
 
 @dataclass
@@ -162,7 +178,7 @@ class JobRecord:
     speaks: bool | None = None  # over the channel: it uses the SDK; None: not known yet
     spoiled: int = 0  # newcomers of this attempt that ended before they took part
     status: int | None = None
-    prior_points: tuple[tuple[float, ...], ...] = ()  # measured of earlier jobs of its model
+    prior: Prior = field(default_factory=Prior)  # of earlier jobs of its model, until it starts
     checkpoint: str = ""
     checkpoint_step: int = 0
     books: Books = field(default_factory=Books)
@@ -223,6 +239,26 @@ class NodeRecord:
 def orphaned_by(record: JobRecord) -> str:
     """The node that the current attempt has lost; "" for none."""
     return next((worker.orphaned for worker in record.workers.values() if worker.orphaned), "")
+
+
+@dataclass
+class Queue:
+    """A queue with its bounds."""
+
+    name: str
+    quota_gpus: int | None = None
+    borrow_gpus: int = 0
+    weight: float = 1.0
+
+
+@dataclass
+class Token:
+    """Who may come in by a token, as what."""
+
+    name: str
+    user: str
+    role: str
+    sha256: str
 
 
 def allocation_gpus(allocation: Allocation | None) -> int:

@@ -110,7 +110,7 @@ class Replay:
         assert self._scheduler is not None
         assert self._observer is not None
         due = frozenset(Trigger(name) for name in event.due)
-        asked = asked_of(self._observer, self.state, event.at_s, due)
+        asked = asked_of(self._observer, self.state, event.at_s, due, self._scheduler)
         answer = answer_to(asked, self._scheduler)
         self.decisions += 1
         return decided(asked, answer, event.seen, event.took_ms), answer.plan.memory

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 
+from stretto.live.records import Queue
 from stretto.live.reservations import Reservation
-from stretto.live.state import Queue, State
+from stretto.live.state import State
 
 LEAD_S = 30.0  # before a reservation begins, beside the grace of those who are to leave; chosen
 
@@ -22,11 +23,12 @@ class Rules:
     reservations: tuple[Reservation, ...] = ()  # that have not ended, by name
     lasting_s: Mapping[str, float] = field(default_factory=dict)  # by job that cannot be moved, from a start
     lead_s: float = LEAD_S  # who is in the way of a reservation leaves so long before it begins
+    profiles: Mapping[str, int] = field(default_factory=dict)  # by job, the type on which to run one worker
 
     @property
     def are_void(self) -> bool:
         """Whether nothing is ruled."""
-        return not (self.queues or self.sizes or self.reservations)
+        return not (self.queues or self.sizes or self.reservations or self.profiles)
 
     def next_change_s(self, now_s: float) -> float:
         """When the clock alone makes a decision necessary; infinite where it never does."""

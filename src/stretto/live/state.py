@@ -14,8 +14,9 @@ from stretto.live.events import Event, body_of
 from stretto.live.folding import fold_worker_event
 from stretto.live.jobfile import JobSpec
 from stretto.live.jobfile.to_job import spec_to_job
+from stretto.live.learned import with_experience
 from stretto.live.plans import actions_of
-from stretto.live.records import KILLED, Batch, JobRecord, Life, NodeRecord
+from stretto.live.records import KILLED, Batch, JobRecord, Life, NodeRecord, Prior, Queue, Token
 from stretto.live.relations import Relations
 from stretto.live.reservations import Reservation
 from stretto.model import (
@@ -36,26 +37,6 @@ Changed = Callable[[str], None]
 
 
 @dataclass
-class Queue:
-    """A queue with its bounds."""
-
-    name: str
-    quota_gpus: int | None = None
-    borrow_gpus: int = 0
-    weight: float = 1.0
-
-
-@dataclass
-class Token:
-    """Who may come in by a token, as what."""
-
-    name: str
-    user: str
-    role: str
-    sha256: str
-
-
-@dataclass
 class State:
     """Everything that the log says, folded. `apply` is the only way to change it."""
 
@@ -71,9 +52,8 @@ class State:
     relations: Relations = field(default_factory=Relations)
     open: list[tuple[int, str]] = field(default_factory=list)  # jobs that have not ended, by number
     by_key: dict[str, str] = field(default_factory=dict)  # job by idempotency key, which starts with the user
-    models: dict[str, tuple[tuple[float, ...], ...]] = field(
-        default_factory=dict
-    )  # points measured, by model
+    models: dict[str, Prior] = field(default_factory=dict)  # what jobs have shown, by model
+    untried: dict[str, dict[str, None]] = field(default_factory=dict)  # jobs that never started, by model
     queues: dict[str, Queue] = field(default_factory=dict)
     reservations: dict[str, Reservation] = field(default_factory=dict)  # by name
     sized: dict[str, tuple[int, ...]] = field(default_factory=dict)  # sizes that an open job may have
@@ -102,7 +82,7 @@ class State:
         if record is not None and fold_worker_event(record, event, self.at_s, self.cluster):
             self.touch(record.id)
             if isinstance(event, happened.Reported) and record.spec.model and record.learned.points:
-                self.models[record.spec.model] = record.learned.points
+                self._learn(record)
 
     @property
     def cluster(self) -> Cluster | None:
@@ -164,6 +144,21 @@ class State:
         if not closed:
             return []
         return [job for job, held in (self.placement or {}).items() if not closed.isdisjoint(held.nodes)]
+
+    def _learn(self, record: JobRecord) -> None:
+        """What a job has shown is known of its model, and of those of its jobs that have not started."""
+        model = record.spec.model
+        before = self.models.get(model, Prior())
+        after = self.models[model] = with_experience(before, record.learned)
+        waiting = self.untried.get(model, {})
+        if after is before or not waiting:
+            return
+        for job in list(waiting):
+            if self.jobs[job].attempt or self.jobs[job].has_ended:
+                del waiting[job]
+            else:
+                self.jobs[job].prior = after
+                self.touch(job)
 
     # ── nodes ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -301,7 +296,9 @@ def _submitted(state: State, event: happened.Submitted, now_s: float) -> None:
     record = JobRecord(spec, job, event.user, event.key, event.secret, number)
     record.array, record.index, record.at_once = event.array, event.index, event.at_once
     record.after = event.after
-    record.prior_points = state.models.get(spec.model, ())
+    if spec.model:
+        record.prior = state.models.get(spec.model, record.prior)
+        state.untried.setdefault(spec.model, {})[event.job] = None
     if spec.start_after is not None:
         record.not_before_s = spec.start_after.seconds(now_s, state.unix_s)
     state.jobs[event.job] = record
@@ -411,7 +408,10 @@ def _decided(state: State, event: happened.Decided, now_s: float) -> None:
     for action in actions:
         record = state.jobs[action.job]
         after = action.after
-        record.books.hold(after.gpus if after else 0, now_s, after is not None and after.profiling)
+        if after is None:
+            record.books.hold(0, now_s)
+        else:
+            record.books.hold(after.gpus, now_s, after.profiling, after.kind)
         state.touch(record.id)
     for job, batch in event.batches.items():
         if job in state.jobs and not state.jobs[job].has_ended:

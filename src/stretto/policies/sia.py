@@ -93,6 +93,11 @@ class Sia:
             raise InputError(f"policy.restart_s must be >= 0, got {self.restart_s:g}")
 
     @property
+    def profiles_first(self) -> bool:
+        """Whether a live service runs the first job of a model on one GPU of each type; section 3.2."""
+        return self.first_type is FirstType.PROFILED
+
+    @property
     def triggers(self) -> Triggers:
         """Rounds only."""
         return every(self.round_s)

@@ -13,8 +13,8 @@ from stretto.live.api.planned import Planned
 from stretto.live.api.problems import not_found
 from stretto.live.api.writing import durably
 from stretto.live.events import NodeCordoned, QueueSet
+from stretto.live.records import Queue
 from stretto.live.service import Service
-from stretto.live.state import Queue
 from stretto.live.usage import usage_of
 
 router = APIRouter(prefix="/api/v1", tags=["cluster"])

@@ -1,0 +1,134 @@
+"""How long a service takes to start from a long log, with a kept state and without.
+
+    python benchmarks/live_start.py [--events 200000] [--policy sia]
+
+Writes a log of jobs that come, train, report and end, with a decision at every arrival and end, into a SQLite
+file, and times what a start does with it before it listens.
+"""
+
+import argparse
+import json
+import resource
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from stretto.live import events as happened
+from stretto.live.decision import answer_to, asked_of, decided
+from stretto.live.events import Event, body_of, subject_of
+from stretto.live.jobfile import JobSpec
+from stretto.live.keeping import begun, keep_from_log
+from stretto.live.observe import Observer
+from stretto.live.replay import Replay
+from stretto.live.scheduling import scheduler_of
+from stretto.live.state import State
+from stretto.live.store import Store, Unrecorded, open_store
+from stretto.model import Trigger, digest
+
+NODES, GPUS = 8, 4
+RUNNING, REPORTS = 24, 40  # jobs at once, and the fewest reports of each
+REST = 1_000  # events after the kept state
+KEY = b"k" * 32
+DUE = frozenset({Trigger.ARRIVAL, Trigger.COMPLETION, Trigger.ROUND})
+
+
+def life(policy: str) -> Iterator[tuple[float, Event]]:
+    """Events with their times, for ever; each is folded as it is told, since decisions look at the state."""
+    state, now_s = State(), 0.0
+    scheduler = scheduler_of(happened.Configured(policy))
+    observer = Observer(scheduler.policy.views)
+
+    def told(event: Event) -> tuple[float, Event]:
+        state.apply(event, state.seq + 1, now_s)
+        return now_s, event
+
+    yield told(happened.Began(1.7e9))
+    yield told(happened.Configured(policy))
+    for node in range(NODES):
+        yield told(happened.NodeSeen(f"n{node}", "a100", GPUS))
+    number = 0
+    while True:
+        now_s += 30.0
+        ended = [
+            job for job in state.open_jobs() if job.learned.latest.get("step", 0) >= REPORTS + job.number % 40
+        ]
+        for job in ended:
+            yield told(happened.Ended(job.id, "COMPLETED", 0))
+        came = len(state.open) < RUNNING
+        while len(state.open) < RUNNING:
+            number += 1
+            spec = JobSpec.from_json({"run": "true", "elastic": {"min_gpus": 1, "max_gpus": 4}, "model": "m"})
+            yield told(happened.Submitted(str(number), spec.to_json(), f"user{number % 5}"))
+        if came or ended:
+            asked = asked_of(observer, state, now_s, DUE, scheduler)
+            answer = answer_to(asked, scheduler)
+            yield told(decided(asked, answer, state.seq, 1.0))
+            state.memory = answer.plan.memory
+        for job in state.open_jobs():
+            if job.books.held_gpus:
+                step = int(job.learned.latest.get("step", 0)) + 1
+                grad_s = 0.1 + 0.001 * (job.number % 7)
+                gpus = job.books.held_gpus
+                points = [[1, gpus, 32, 1, grad_s, grad_s + 0.01 * gpus]]
+                report = {"step": step, "init_batch": 32, "points": points, "loss": 1.0 / step}
+                yield told(happened.Reported(job.id, report))
+
+
+def started(store: Store, events: int | None = None) -> tuple[float, State, int]:
+    """Seconds, and what a start ends up with."""
+    began = time.perf_counter()
+    state = begun(store, KEY)
+    replay = Replay(state, for_memory=True)
+    for recorded in store.read(after=state.seq, limit=events):
+        replay.next(recorded)
+    replay.finish()
+    return time.perf_counter() - began, state, replay.decisions
+
+
+def main() -> None:
+    """Write, start, keep, start again; one line of JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--events", type=int, default=200_000)
+    parser.add_argument("--policy", default="sia")
+    asks = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, open_store(Path(folder) / "log.db") as store:
+        rows: list[Unrecorded] = []
+        for at_s, event in life(asks.policy):
+            rows.append(Unrecorded(at_s, type(event).__name__, subject_of(event), body_of(event)))
+            if len(rows) == 10_000 or store.last() + len(rows) == asks.events:
+                store.append(rows, store.last())
+                rows = []
+                if store.last() >= asks.events:
+                    break
+        whole_s, whole, again = started(store)
+        _, before, _ = started(store, whole.seq - REST)
+        began = time.perf_counter()
+        keep_from_log(store, KEY, before.seq, before.memory)
+        keep_s = time.perf_counter() - began
+        stored = store.newest_state()
+        kept_s, state, since = started(store)
+        assert stored is not None
+        assert (state.seq, state.decisions) == (whole.seq, whole.decisions)
+        assert digest(state.memory) == digest(whole.memory)
+        print(
+            json.dumps(
+                {
+                    "policy": asks.policy,
+                    "events": whole.seq,
+                    "jobs": len(whole.jobs),
+                    "decisions": whole.decisions,
+                    "start_without_s": round(whole_s, 2),
+                    "decided_again_without": again,
+                    "keep_beside_s": round(keep_s, 2),
+                    "kept_bytes": len(stored.state),
+                    "start_with_s": round(kept_s, 3),
+                    "decided_again_with": since,
+                    "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+                }
+            )
+        )
+
+
+if __name__ == "__main__":
+    main()
