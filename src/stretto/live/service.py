@@ -68,6 +68,7 @@ class Service:
     secrets: Secrets
     open_on_loopback: bool = False
     failed: BaseException | None = None
+    ending: bool = False
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     _submitting: dict[str, "asyncio.Future[int]"] = field(default_factory=dict)  # by key, on their way
     _rows: tuple[Snapshot | None, Mapping[str, int]] = (None, MappingProxyType({}))  # of the latest snapshot
@@ -105,6 +106,11 @@ class Service:
         async with self._changed:
             self._changed.notify_all()
 
+    async def end_waits(self) -> None:
+        """From now on nobody is kept waiting: whoever asked gets what there is, and asks the next service."""
+        self.ending = True
+        await self._tell()
+
     async def wait_for(self, look: Callable[[], Found | None], wait_s: float) -> Found | None:
         """What `look` finds, now or once something has happened; None after `wait_s` of wall time."""
         found = look()
@@ -112,7 +118,7 @@ class Service:
             return found
         try:
             async with asyncio.timeout(wait_s), self._changed:
-                while found is None:
+                while found is None and not self.ending:
                     await self._changed.wait()
                     found = look()
         except TimeoutError:

@@ -173,6 +173,7 @@ async def _run(
             running.result()
     finally:
         server.should_exit = True
+        await service.end_waits()
         stopping.cancel()
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):

@@ -1,6 +1,7 @@
 """Whatever is killed, at whatever moment: nothing acknowledged is lost, and nothing is done twice."""
 
 import random
+import signal
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -85,8 +86,14 @@ def test_a_service_that_is_told_to_end_leaves_its_jobs_alone_and_finds_them_agai
             jobs = [client.submit(f'{{"name": "stays", "run": "{run}"}}')["id"] for _ in range(2)]
         until(lambda: len(running.workers()) == len(jobs), what="both run")
         before, agent = running.workers(), running.agent()
-        assert running.kill(15) == 0
+        follow = {"follow": True, "after": -1}
+        with running.client() as client, client.http.stream("GET", "/api/v1/events", params=follow) as answer:
+            lines = answer.iter_lines()
+            next(lines)
+            assert running.kill(signal.SIGTERM) == 0
+            assert not [line for line in lines if line.startswith("data")]  # an end, not a broken answer
         assert (running.workers(), running.agent()) == (before, agent)
+        assert "Traceback" not in running.log.read_text()
         running.begin()
         with running.client() as client:
             until(lambda: not list(client.jobs(everybody=True)), what="both have ended")

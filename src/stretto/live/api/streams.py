@@ -103,7 +103,7 @@ async def happening(
             return
         if feed.last > seen:
             continue
-        if over or not follow:
+        if over or not follow or service.ending:
             return
         if await service.wait_for(partial(_moved, feed, seen), TICK_S) is None:
             yield ": still here\n\n"
