@@ -103,6 +103,30 @@ def test_a_training_that_finished_is_done_whatever_becomes_of_newcomers_that_wer
     assert scene.standing("1") == "COMPLETED"
 
 
+@pytest.mark.parametrize("told", [True, False])
+def test_a_training_that_finished_is_done_though_its_next_generation_was_published(told: bool) -> None:
+    scene = Scene()
+    scene.submit("1", elastic=(1, 4))
+    scene.give(_1={"n0": 0b1})
+    scene.reconcile()
+    scene.ready("1.1.0")
+    scene.reconcile()
+    scene.join("1")
+    scene.give(_1={"n0": 0b11})
+    scene.reconcile()
+    scene.ready("1.1.1")
+    scene.reconcile()
+    assert scene.state.jobs["1"].members.workers == ("1.1.0", "1.1.1")
+    if told:
+        scene.tell(happened.Reported("1", {"finished": True}))
+    scene.end("1.1.0", 0)
+    scene.reconcile()
+    assert scene.asked_to_stop == {"1.1.1"}
+    scene.end("1.1.1", 143)
+    scene.reconcile()
+    assert scene.standing("1") == "COMPLETED"
+
+
 @pytest.mark.parametrize("status", [143, 137])
 def test_a_job_whose_worker_others_ended_waits_again_and_nothing_is_counted_against_it(status: int) -> None:
     scene = Scene()

@@ -17,6 +17,7 @@ from stretto.model import Plan, Snapshot, Trigger
 from stretto.scheduler.round import Scheduler
 
 AT_MOST_EVERY_S = 0.2  # of wall time between two decisions; chosen: what comes together is decided together
+AT_LEAST_EVERY_S = 60.0  # of wall time, while there are jobs; chosen: a net under whatever was missed
 
 
 @dataclass
@@ -24,13 +25,14 @@ class Decider:
     """Asks the scheduler when its triggers, its rounds or its own wish say so; one decision at a time.
 
     eager: a policy of rounds is asked at arrivals and completions too, so that nobody waits for a round while
-    GPUs are idle.
+    GPUs are idle. at_least_every_s: of wall time; even where nothing has happened, as long as there are jobs.
     """
 
     ledger: Ledger
     scheduler: Scheduler
     clock: Clock
     eager: bool = True
+    at_least_every_s: float = AT_LEAST_EVERY_S
     latest: Plan | None = None
     latest_snapshot: Snapshot | None = None
     took_ms: list[float] = field(default_factory=list)
@@ -40,6 +42,7 @@ class Decider:
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _next_round_s: float = 0.0
     _awaits_round: bool = False
+    _decided_s: float = 0.0  # when it was last asked
     _changed: bool = True
 
     def __post_init__(self) -> None:
@@ -72,9 +75,8 @@ class Decider:
         self._due.add(Trigger.CAPACITY)  # a service that has just started looks at what it finds
         while True:
             await self._wait()
-            if self._due and self.ledger.state.cluster is not None:
-                await self.decide_now()
-                await asyncio.sleep(AT_MOST_EVERY_S)
+            await self.decide_now()
+            await asyncio.sleep(AT_MOST_EVERY_S)
 
     async def decide_now(self) -> None:
         """One decision: observed, made beside the loop, recorded, and thereby wanted."""
@@ -84,6 +86,7 @@ class Decider:
             self._changed = False
         self.is_deciding = True
         now_s, seen = self.clock.now_s(), state.seq
+        self._decided_s = now_s
         asked = asked_of(self.observer, state, now_s, due, self.scheduler)
         began = time.perf_counter()
         answer = await asyncio.to_thread(answer_to, asked, self.scheduler)
@@ -97,13 +100,13 @@ class Decider:
         self.took_ms = [*self.took_ms[-999:], took_ms]
 
     async def _wait(self) -> None:
-        """Until something is due."""
+        """Until something is due, and there is a node."""
         while True:
             now_s = self.clock.now_s()
             at_s = self._next_s(now_s)
             if at_s <= now_s:
                 self._note_times(now_s)
-            if self._due:
+            if self._due and self.ledger.state.cluster is not None:
                 return
             self._wake.clear()
             try:
@@ -114,7 +117,10 @@ class Decider:
                 self._note_times(max(self.clock.now_s(), at_s))
 
     def _next_s(self, now_s: float) -> float:
+        """When the clock alone makes something due; never before there is a node."""
         state, triggers = self.ledger.state, self.scheduler.policy.triggers
+        if state.cluster is None:
+            return math.inf
         times = [self.observer.next_change_s(state, now_s)]
         if state.wake_s is not None:
             times.append(state.wake_s)
@@ -125,6 +131,9 @@ class Decider:
                 self._next_round_s = max(self._next_round_s, now_s)
             times.append(self._next_round_s)
         self._awaits_round = is_awaited
+        if state.open:
+            every_s = self.at_least_every_s / self.clock.wall_s(1.0)
+            times.append(self._decided_s + max(every_s, triggers.round_s or 0.0))
         return min(times)
 
     def _note_times(self, now_s: float) -> None:
@@ -136,5 +145,5 @@ class Decider:
         if triggers.round_s is not None and self._next_round_s <= now_s:
             self._next_round_s = (math.floor(now_s / triggers.round_s) + 1) * triggers.round_s
             self._due.add(Trigger.ROUND)
-        if not self._due:  # somebody's time to start has come
+        if not self._due:  # somebody's time to start has come, or nobody was asked for long
             self._due.add(Trigger.ARRIVAL)

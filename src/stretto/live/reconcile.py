@@ -172,6 +172,8 @@ def _adjust(
         elif worker.life is Life.WANTED:
             steps.commands.append(Start(worker))
     if _is_finishing(record):
+        if not _is_first(record) and all(worker.joined == 0 for worker in alive):
+            _leave(steps, record, alive)  # newcomers, whom nobody is left to train with
         return
     at = {(worker.node, worker.mask): worker for worker in alive if not worker.stopped}
     missing = [slot for slot in asked if slot not in at]
