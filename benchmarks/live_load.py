@@ -158,6 +158,12 @@ def rss_of(process: int) -> float:
     return int(found.group(1)) / 1024 if found else 0.0
 
 
+def cpu_s_of(process: int) -> float:
+    """What a process has used of the cores, in seconds."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def spread(values: Sequence[float]) -> dict[str, float]:
     """Median, 99th percentile and largest, in ms."""
     if not values:
@@ -198,10 +204,10 @@ async def measure(given: argparse.Namespace, url: str, process: int) -> dict[str
     host, _, port = url.removeprefix("http://").partition(":")
     load = Load(host, int(port), random.Random(1), given.elastic)
     filling = await load.submit(int(given.gpus / statistics.mean(SIZES)), "submit, filling")
-    filled_mb = rss_of(process)
+    filled_mb, used_s = rss_of(process), cpu_s_of(process)
     say(f"filled at {filling:.0f} submissions a second")
     piling = await load.submit(given.pending, "submit, piling up")
-    piled_mb = rss_of(process)
+    piled_mb, used_s = rss_of(process), cpu_s_of(process) - used_s
     say(f"piled up at {piling:.0f} a second")
     rss_mb: list[float] = []
     wall_s = given.hours * 3600 / given.pace
@@ -210,6 +216,7 @@ async def measure(given: argparse.Namespace, url: str, process: int) -> dict[str
     await load.keep(ends_per_s, time.perf_counter() + wall_s, process, rss_mb)
     return {
         "submits_per_s": {"filling": round(filling), "piling up": round(piling)},
+        "cpu_ms_a_submission": round(1e3 * used_s / given.pending, 2),
         "requests": {kind: spread(values) for kind, values in load.took_s.items()},
         "all requests": spread([one for values in load.took_s.values() for one in values]),
         "refused": load.refused,
