@@ -8,7 +8,7 @@ import pytest
 
 from stretto.testing.conductor import Conductor
 
-pytest.importorskip("lightning", reason="lightning is not installed")
+pytest.importorskip("lightning", reason="lightning is not installed: it is in the extra dev")
 
 SCRIPT = """
 import sys, time

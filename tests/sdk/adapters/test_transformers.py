@@ -9,8 +9,8 @@ import pytest
 
 from stretto.testing.conductor import Conductor
 
-pytest.importorskip("transformers", reason="transformers is not installed")
-pytest.importorskip("accelerate", reason="accelerate is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed: it is in the extra dev")
+pytest.importorskip("accelerate", reason="accelerate is not installed: it is in the extra dev")
 
 SCRIPT = """
 import json, os, sys, time
