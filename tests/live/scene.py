@@ -39,7 +39,7 @@ class Scene:
     def submit(
         self, name: str, gpus: int = 1, elastic: tuple[int, int] | None = None, **more: object
     ) -> JobRecord:
-        spec: dict[str, object] = {"run": "true", "name": "job"}
+        spec: dict[str, object] = {"run": "true", "name": "job", "preemptible": True}
         accelerators = [{"gpu_type": "", "gpus": gpus}]
         spec["resources"] = {"accelerators": accelerators}
         if elastic is not None:

@@ -5,6 +5,7 @@ import re
 import shlex
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,7 +32,12 @@ def submit(
     interactive: Annotated[
         bool, typer.Option("--interactive", "-i", help="A shell on GPUs now, or a notebook's command.")
     ] = False,
-    gpus: Annotated[int, typer.Option(min=1, help="GPUs of a command or session.")] = 1,
+    gpus: Annotated[int | None, typer.Option(min=1, help="GPUs of a command or session; else 1.")] = None,
+    gpu_type: Annotated[str, typer.Option("--type", help="Their type; else any.")] = "",
+    name: Annotated[str, typer.Option(help="What to call a command or session.")] = "",
+    queue: Annotated[str, typer.Option(help="Whose bounds count for a command or session.")] = "",
+    priority: Annotated[int | None, typer.Option(help="Of a command or session; larger is sooner.")] = None,
+    max_time: Annotated[str, typer.Option(help="When a command or session is ended, like 4h.")] = "",
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait for its end, and leave with its exit status.")
     ] = False,
@@ -51,7 +57,15 @@ def submit(
 ) -> None:
     """Submit a job."""
     workdir = str(Path(workdir or Path.cwd()).absolute())
-    wanted = submission(job or [], gpus, interactive, workdir)
+    said = {
+        "--gpus": gpus,
+        "--type": gpu_type,
+        "--name": name,
+        "--queue": queue,
+        "--priority": priority,
+        "--max-time": max_time,
+    }
+    wanted = submission(job or [], interactive, workdir, said)
     with service(url, token) as client:
         if dry_run:
             _show_dry_run(client.dry_run(wanted, workdir), as_json)
@@ -97,29 +111,55 @@ def leave_with(job: dict[str, Any]) -> None:
         raise typer.Exit(job["status"] or FAILED)
 
 
-def submission(job: list[str], gpus: int, interactive: bool, workdir: str) -> Path | str:
-    """What is to be submitted: a job file, or the text of one for a command or a session."""
-    if interactive:
-        return _interactive(job, gpus, workdir)
-    if not job:
+def submission(
+    job: list[str], interactive: bool, workdir: str, said: Mapping[str, Any] | None = None
+) -> Path | str:
+    """What is to be submitted: a job file, or the text of one for a command or a session.
+
+    said: by option; what is None or empty was not said. A file says these things itself.
+    """
+    given = {option: value for option, value in (said or {}).items() if value not in (None, "")}
+    if not job and not interactive:
         raise InputError("expected a job file, -- and a command, or --interactive")
-    if len(job) == 1 and (Path(job[0]).is_file() or job[0].endswith((".yaml", ".yml", ".sh", ".sbatch"))):
-        return Path(job[0])  # which says, where it is not there, that it is not
-    return _text(job, Path(job[0]).name, workdir, {"resources": {"accelerators": gpus}})
+    if not interactive and len(job) == 1 and _is_file(job[0]):
+        for option, value in given.items():
+            raise InputError(f"{option} {value}: is for commands; expected it in {job[0]}")
+        return Path(job[0])
+    gpus, gpu_type = given.get("--gpus", 1), given.get("--type", "")
+    entries: dict[str, Any] = {
+        "name": given.get("--name", _name_of(job)),
+        "run": _line(job),
+        "workdir": workdir,
+        "resources": {"accelerators": f"{gpu_type}:{gpus}" if gpu_type else gpus},
+    }
+    if interactive:  # one process with all the GPUs: a shell to attach to, or what was given
+        entries |= {"kind": "interactive", "preemptible": False}
+        entries["resources"]["gpus_per_worker"] = gpus
+    for option, key in (("--queue", "queue"), ("--priority", "priority"), ("--max-time", "max_time")):
+        if option in given:
+            entries[key] = given[option]
+    return json.dumps(entries)
 
 
-def _interactive(command: list[str], gpus: int, workdir: str) -> str:
-    """One process with all the GPUs: a shell to attach to, or what was given."""
-    words = command or [sys.executable, "-m", "stretto.live.terminal"]
-    name = Path(command[0]).name if command else "shell"
-    resources = {"accelerators": gpus, "gpus_per_worker": gpus}
-    return _text(words, name, workdir, {"kind": "interactive", "preemptible": False, "resources": resources})
+def _is_file(word: str) -> bool:
+    """Whether a word is a job file; one that is missed by its name is said to be missing later."""
+    return not re.search(r"\s", word) and (
+        Path(word).is_file() or word.endswith((".yaml", ".yml", ".sh", ".sbatch"))
+    )
 
 
-def _text(command: list[str], name: str, workdir: str, more: dict[str, Any]) -> str:
-    plain = "".join(one for one in name if one.isascii() and (one.isalnum() or one in "._-"))[:63]
-    run = shlex.join(command)
-    return json.dumps({"name": plain.lstrip("._-") or "command", "run": run, "workdir": workdir, **more})
+def _line(command: list[str]) -> str:
+    """A command for a shell: one word with spaces in it is a line already, as for ssh."""
+    if not command:
+        return shlex.join([sys.executable, "-m", "stretto.live.terminal"])
+    return command[0] if len(command) == 1 and re.search(r"\s", command[0]) else shlex.join(command)
+
+
+def _name_of(command: list[str]) -> str:
+    """The program's name, as far as a job's name may be so."""
+    word = Path((command[0].split() or ["command"])[0]).name if command else "shell"
+    plain = "".join(one for one in word if one.isascii() and (one.isalnum() or one in "._-"))[:63]
+    return plain.lstrip("._-") or "command"
 
 
 def _session(client: "Client", found: dict[str, Any]) -> dict[str, Any]:

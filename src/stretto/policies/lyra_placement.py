@@ -129,7 +129,7 @@ class Draft:
         free, flexible = self.free[nodes], self.flexible_on[nodes]
         idle = free // each
         idle[self.apart[nodes] & (flexible > 0)] = 0
-        found = _filled(nodes, idle, self._tightest_first(nodes), workers)
+        found = _filled(nodes, idle, self._tightest_first(nodes, idle), workers)
         missing = workers - sum(found.values())
         if missing:
             more = (free + flexible) // each - idle
@@ -146,7 +146,7 @@ class Draft:
         nodes = self.nodes_of[kind]
         slots = self.free[nodes] // each
         slots[~self._may_host_flexible(nodes)] = 0
-        found = _filled(nodes, slots, self._tightest_first(nodes), gpus // each)
+        found = _filled(nodes, slots, self._tightest_first(nodes, slots), gpus // each)
         unit = each * int(self.cluster.stand_ins[kind])
         excess = sum(found.values()) * each % unit // each  # workers that are no whole one as asked for
         for node in reversed(list(found)):
@@ -233,9 +233,12 @@ class Draft:
         gpus = tuple([mask.bit_count() for mask in masks])
         return Pinned(tuple(nodes), gpus, masks, (), extras if any(extras) else ())
 
-    def _tightest_first(self, nodes: IntArray) -> IntArray:
-        free = self.free[nodes]
-        return np.where(free == self.cluster.node_gpus[nodes], LAST, free).argsort(kind="stable")
+    def _tightest_first(self, nodes: IntArray, slots: IntArray) -> IntArray:
+        """Places in `nodes` of those that have slots; mostly few have, and only they are sorted."""
+        some = np.flatnonzero(slots)
+        where = nodes[some]
+        free = self.free[where]
+        return some[np.where(free == self.cluster.node_gpus[where], LAST, free).argsort(kind="stable")]
 
     def _may_host_flexible(self, nodes: IntArray) -> BoolArray:
         base = self.cluster.node_gpus[nodes] - self.free[nodes] - self.flexible_on[nodes]

@@ -39,7 +39,7 @@ def test_a_session_without_a_terminal_says_so(verbs: Stretto, service: OwnServic
 
 def test_a_wrong_key_opens_no_terminal(verbs: Stretto, service: OwnService) -> None:
     with service.client() as client:
-        job = client.submit(submission([], 1, interactive=True, workdir="/"))["id"]
+        job = client.submit(submission([], interactive=True, workdir="/"))["id"]
         address, key = where(client, job)
         host, _, port = address.partition(":")
         with socket.create_connection((host, int(port)), timeout=10) as line:

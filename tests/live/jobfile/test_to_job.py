@@ -94,7 +94,7 @@ def job_of(text: str, **more: Any) -> Job:
         pytest.param("stop: {metric: acc, target: 0.9, max: 20}", {"goal": Goal(0.9, 20)}, id="a goal"),
         pytest.param("stop: {epochs: 20}", {"goal": None}, id="epochs are no goal"),
         pytest.param("checkpoint: {}", {"checkpoints": True}, id="keeps its progress"),
-        pytest.param("", {"checkpoints": None, "preemptible": True, "deadline_s": inf}, id="nothing said"),
+        pytest.param("", {"checkpoints": None, "preemptible": False, "deadline_s": inf}, id="nothing said"),
         pytest.param(
             "priority: 7\nqueue: q\nmodel: bert\nlabels: {a: b}\npreemptible: no",
             {"priority": 7, "queue": "q", "model": "bert", "labels": {"a": "b"}, "preemptible": False},

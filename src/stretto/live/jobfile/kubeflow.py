@@ -172,6 +172,7 @@ def _job(
             memory_gb=process.memory_gb * replicas or None,
         ),
         elastic=elastic,
+        preemptible=elastic is not None,
         grace_period_s=grace_s,
         max_time_s=max_time_s,
         restart=Restart(restarts),

@@ -68,6 +68,7 @@ def spec_of_task(entry: Entry, default_name: str) -> tuple[JobSpec, tuple[str, .
             workdir=_workdir(entry, warnings),
             envs=envs,
             resources=_resources(entry, nodes, warnings),
+            preemptible=_recovers(entry),
             restart=Restart(_restarts(entry)),
         )
 
@@ -124,6 +125,12 @@ def _memory_gb(entry: Entry, cpus: float | None, warnings: list[str]) -> float |
             return None
         return entry.read("memory", lambda said: number(said.rstrip("+x")), "a size", 0.0) * cpus
     return entry.read("memory", lambda said: memory_gb(said.rstrip("+")), 'a size like "32" or "32+"', None)
+
+
+def _recovers(entry: Entry) -> bool:
+    """Whether somebody has said what is to happen when it is stopped."""
+    resources = entry.entry("resources")
+    return resources is not None and (resources.has("job_recovery") or resources.has("use_spot"))
 
 
 def _restarts(entry: Entry) -> int:

@@ -101,7 +101,7 @@ def spec_of_script(text: str, where: str, default_name: str) -> tuple[JobSpec, t
             queue=options.get("partition", "").split(",")[0],
             workdir=options.get("chdir", ""),
             resources=resources,
-            preemptible="no-requeue" not in options,
+            preemptible="requeue" in options,  # it need not be able to go on, unless it says so
             grace_period_s=grace_s,
             max_time_s=_time_s(options["time"], where) if "time" in options else None,
             start_after=None if begin is None else _begin(begin, where, warnings),

@@ -62,7 +62,7 @@ class JobSpec:
     rewards: tuple[Worth, ...] = ()
     stop: Stop | None = None  # None: when the script ends
     checkpoint: Checkpoint | None = None  # None: it keeps nothing when it is stopped, as far as we know
-    preemptible: bool = True
+    preemptible: bool = False
     grace_period_s: float = 30.0  # between asking to stop and killing; chosen: as on Kubernetes
     max_time_s: float | None = None  # of running, restarts included
     start_after: When | None = None

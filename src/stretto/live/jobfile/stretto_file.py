@@ -75,6 +75,7 @@ def spec_of(entry: Entry, default_name: str) -> JobSpec:
     if not entry.has("run"):
         raise InputError(f"{entry.where}: missing run, the command to run")
     elastic = _elastic(entry)
+    goes_on = elastic is not None or entry.has("checkpoint")  # others would begin anew, all work lost
 
     def build() -> JobSpec:
         return JobSpec(
@@ -94,7 +95,7 @@ def spec_of(entry: Entry, default_name: str) -> JobSpec:
             rewards=_rewards(entry),
             stop=_stop(entry),
             checkpoint=_checkpoint(entry),
-            preemptible=entry.read("preemptible", truth, TRUTH, True),
+            preemptible=entry.read("preemptible", truth, TRUTH, goes_on),
             grace_period_s=entry.read("grace_period", duration_s, DURATION, 30.0),
             max_time_s=entry.read("max_time", duration_s, DURATION, None),
             start_after=entry.read("start_after", when, WHEN, None),
