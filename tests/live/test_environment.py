@@ -30,3 +30,9 @@ def test_a_training_saves_as_often_as_its_job_asks(
     scene.reconcile()
     start = start_of(scene.state, record, record.workers["1.1.0"], SECRETS)
     assert read_environment(start.env).checkpoint_s == expected_s
+
+
+def test_two_services_of_one_machine_tell_their_jobs_different_ports() -> None:
+    ports = {Secrets("", bytes([key]), Path(), Path()).port("1.1") for key in range(50)}
+    assert len(ports) > 45
+    assert all(1024 < port < 32_768 for port in ports)  # ephemeral ports begin there

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.live.play import Deciding, spec_of
 
+import stretto
 from stretto.live import events as happened
 from stretto.live import keeping
 from stretto.live.events import Event, body_of, subject_of
@@ -135,6 +136,28 @@ def test_a_state_of_other_code_or_another_key_is_not_used(
         keep(store, KEY, state)
         monkeypatch.setattr(keeping, "_code", lambda: b"other")
         assert begun(store, KEY).seq == 0
+
+
+def test_what_is_installed_while_a_service_runs_does_not_pass_for_its_code(
+    tmp_path: Path, log: list[Recorded], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "package"
+    (package / "live").mkdir(parents=True)
+    code = package / "live" / "state.py"
+    code.write_text("old")
+    monkeypatch.setattr(stretto, "__file__", str(package / "__init__.py"))
+    keeping._code.cache_clear()
+    try:
+        with open_store(tmp_path / "log.db") as store:
+            written(store, log)
+            state = read_on(begun(store, KEY), log).state
+            code.write_text("new")
+            keep(store, KEY, state)
+            keeping._code.cache_clear()  # a new service
+            assert begun(store, KEY).seq == 0
+    finally:
+        monkeypatch.undo()
+        keeping._code.cache_clear()
 
 
 def test_what_cannot_be_kept_is_not(tmp_path: Path, log: list[Recorded]) -> None:

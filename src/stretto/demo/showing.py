@@ -69,18 +69,13 @@ class Screen:
         for job in jobs:
             gpus = int(job["gpus"])
             bar = "■" * gpus + "·" * (min(int(job["gpus_max"]), self.slots) - gpus)
-            waited = at_s - job["submitted_s"] if job["started_s"] is None else _waited(job)
             cells = (job["name"], job["state"], f"{gpus} {bar}", progress_of(job))
-            table.add_row(*map(str, cells), f"{max(waited, 0.0):.1f} s", _words(job["reason"]))
+            table.add_row(*map(str, cells), f"{job['waited_s']:.1f} s", _words(job["reason"]))
         return table
 
 
 def _words(reason: str) -> str:
     return reason.replace("_", " ").lower()
-
-
-def _waited(job: Mapping[str, Any]) -> float:
-    return float(job["started_s"]) - float(job["submitted_s"])
 
 
 def progress_of(job: Mapping[str, Any]) -> str:

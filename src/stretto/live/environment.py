@@ -37,6 +37,10 @@ class Secrets:
         """The token that opens the channel of one job's workers, which it names; it is nowhere kept."""
         return f"{job}.{hmac.new(self.key, f'worker:{job}'.encode(), hashlib.sha256).hexdigest()}"
 
+    def port(self, attempt: str) -> int:
+        """Where rank 0 of an attempt is to listen: hardly ever where that of another service's does."""
+        return FIRST_PORT + zlib.crc32(self.key + attempt.encode()) % PORTS
+
     def job_of(self, token: str) -> str:
         """The job whose channel a token opens; "" for what is no such token."""
         job = token.partition(".")[0]
@@ -69,7 +73,7 @@ def start_of(state: State, record: JobRecord, worker: Worker, secrets: Secrets) 
         "ROLE_RANK": str(rank),
         "ROLE_WORLD_SIZE": str(len(peers)),
         "MASTER_ADDR": state.nodes[peers[0].node].address or "127.0.0.1",
-        "MASTER_PORT": str(FIRST_PORT + zlib.crc32(f"{record.id}.{attempt}".encode()) % PORTS),
+        "MASTER_PORT": str(secrets.port(f"{record.id}.{attempt}")),
         "TORCHELASTIC_RUN_ID": record.id,
         "TORCHELASTIC_RESTART_COUNT": str(max(attempt - 1, 0)),
         "TORCHELASTIC_MAX_RESTARTS": str(spec.restart.max),

@@ -52,6 +52,7 @@ def opened(stored: bytes, key: bytes) -> State | None:
 
 def begun(store: Store, key: bytes, up_to: int | None = None) -> State:
     """The newest kept state of no event later than `up_to`, else that of an empty log."""
+    _code()  # now: while the service runs, somebody may install a newer version over what it was made of
     stored = store.newest_state(up_to)
     state = None if stored is None else opened(stored.state, key)
     return State() if state is None or stored is None or state.seq != stored.seq else state
