@@ -16,6 +16,7 @@ from stretto.model import (
     BoolArray,
     IntArray,
     Job,
+    JobId,
     Placement,
     Snapshot,
     Why,
@@ -57,6 +58,8 @@ class Desk:
         self.placement, self.most = self.snapshot.placement, jobs.max_gpus.copy()
         self.kinds = jobs.allowed_kinds.copy()
         self.of = [jobs[row] for row in range(len(jobs))]
+        self.row_of = {job.id: row for row, job in enumerate(self.of)}
+        self._known: tuple[Placement, IntArray, IntArray] | None = None
         for row, job in enumerate(self.of):
             if job.id in self.rules.sizes:
                 self.most[row] = self.rules.permitted(job.id, int(self.most[row]))
@@ -145,18 +148,32 @@ class Desk:
         if held is not None and not set(held.nodes).isdisjoint(nodes.tolist()):
             self.placement = self.placement.changed({job.id: None})
 
-    def _held(self, row: int, kind: int = ANY) -> int:
-        one = self.placement.get(self.of[row].id)
-        return 0 if one is None or kind not in (ANY, one.kind) else int(one.gpus)
-
     def _holders(self, bound: Bound) -> list[int]:
         """Of those that are bound, who can be made to give back, in the order in which they do."""
-        rows = np.flatnonzero(bound.rows).tolist()
-        found = [row for row in rows if self._held(row, bound.kind) and self.of[row].preemptible]
+        rows = self._holding(bound, self.placement).tolist()
+        found = [row for row in rows if self.of[row].preemptible]
         return sorted(found, key=lambda row: (self.of[row].priority, -row))
 
-    def _sum(self, bound: Bound) -> int:
-        return sum(self._held(row, bound.kind) for row in np.flatnonzero(bound.rows).tolist())
+    def _columns(self, placement: Placement) -> tuple[IntArray, IntArray]:
+        """(jobs,) GPUs that a placement gives each job, and their type; remembered of the last placement."""
+        if self._known is None or self._known[0] is not placement:
+            gpus, kind = np.zeros(len(self.of), dtype=np.int64), np.full(len(self.of), ANY)
+            for name, held in placement.items():
+                row = self.row_of.get(name)
+                if row is not None:
+                    gpus[row], kind[row] = held.gpus, held.kind
+            self._known = placement, gpus, kind
+        return self._known[1:]
+
+    def _holding(self, bound: Bound, placement: Placement) -> IntArray:
+        """Rows of those that are bound and hold GPUs of the type."""
+        gpus, kind = self._columns(placement)
+        holds = bound.rows & (gpus > 0)
+        return np.flatnonzero(holds if bound.kind == ANY else holds & (kind == bound.kind))
+
+    def _sum(self, bound: Bound, placement: Placement | None = None) -> int:
+        placement = self.placement if placement is None else placement
+        return int(self._columns(placement)[0][self._holding(bound, placement)].sum())
 
     def _shed(self, bound: Bound) -> None:
         excess = self._sum(bound) - bound.most
@@ -323,14 +340,15 @@ class Desk:
         visible = np.flatnonzero(rows & (self.most > 0))
         changed: dict[int, Job] = {}
         names = self.snapshot.cluster.type_names
-        for row in visible.tolist():
+        other = (self.kinds != self.snapshot.jobs.allowed_kinds).any(axis=1)
+        limited = other | (self.most < self.snapshot.jobs.max_gpus)
+        for row in visible[limited[visible]].tolist():
             job, most = self.of[row], int(self.most[row])
             if most < job.max_gpus:
                 job = replace(job, max_gpus=most, gpus=min(job.gpus, most))
-            if (self.kinds[row] != self.snapshot.jobs.allowed_kinds[row]).any():
+            if other[row]:
                 job = replace(job, gpu_types=tuple(names[kind] for kind in np.flatnonzero(self.kinds[row])))
-            if job is not self.of[row]:
-                changed[row] = job
+            changed[row] = job
         return replace(
             self.snapshot,
             usable=self.snapshot.usable & nodes,
@@ -341,12 +359,11 @@ class Desk:
     # ── after ─────────────────────────────────────────────────────────────────────────────────────
 
     def _planned(self, bound: Bound, placement: Placement) -> list[tuple[int, int]]:
-        """(row, GPUs) of those that are bound, in the order in which they are served."""
-        found = []
-        for row in np.flatnonzero(bound.rows).tolist():
-            held = placement.get(self.of[row].id)
-            if held is not None and bound.kind in (ANY, held.kind):
-                found.append((row, int(held.gpus)))
+        """(row, GPUs) of those that are bound, by who is served first; empty where they keep to the bound."""
+        rows, gpus = self._holding(bound, placement), self._columns(placement)[0]
+        if int(gpus[rows].sum()) <= bound.most:
+            return []
+        found = zip(rows.tolist(), gpus[rows].tolist(), strict=True)
         return sorted(found, key=lambda one: self._rank(one[0]))
 
     def _rank(self, row: int) -> tuple[bool, int, bool, int]:
@@ -359,7 +376,7 @@ class Desk:
         exceeded = False
         for bound in self.bounds:
             planned = self._planned(bound, placement)
-            if sum(gpus for _, gpus in planned) <= bound.most:
+            if not planned:
                 continue
             exceeded, room = True, bound.most
             served = {row for row, _ in planned}
@@ -374,11 +391,11 @@ class Desk:
 
     def cut(self, placement: Placement) -> Placement:
         """The placement with permitted sizes only, and within every bound."""
-        for row, job in enumerate(self.of):
-            held = placement.get(job.id)
-            if held is None or held.profiling:
+        for name in self.rules.sizes:
+            row, held = self.row_of.get(JobId(name)), placement.get(JobId(name))
+            if row is None or held is None or held.profiling:
                 continue
-            size = self.rules.permitted(job.id, held.gpus)
+            size = self.rules.permitted(name, held.gpus)
             if size != held.gpus:
                 placement = self._cut_one(placement, row, size)
         for bound in self.bounds:
