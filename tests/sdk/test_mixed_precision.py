@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import stretto.sdk
+from stretto.sdk import beats
 from stretto.sdk.gauge import Gauge
 from stretto.sdk.noise import Noise, Sample
 from stretto.sdk.replica import Replica
@@ -44,6 +45,7 @@ def trained(
 
 
 def test_a_scaled_training_measures_what_a_plain_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beats, "MEASURING_SHARE", math.inf)  # the same steps, whatever measuring takes
     _, plain, weights = trained(None, -1, monkeypatch)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12)
     _, scaled, weights_too = trained(scaler, -1, monkeypatch)

@@ -7,7 +7,7 @@ import pytest
 
 from stretto.model.errors import InputError
 from stretto.sdk.batch import Batch, Bounds, choose_batch
-from stretto.sdk.beats import Beats, Signals, propose
+from stretto.sdk.beats import LEAST_PERIOD, MOST_PERIOD, Beats, Signals, propose
 from stretto.sdk.channel import Channel, NoLongerWanted, finite
 from stretto.sdk.environment import read_environment
 from stretto.sdk.generation import Wish, fixed, read_generation
@@ -110,6 +110,19 @@ def test_what_is_said_in_one_beat_is_agreed_in_the_next_and_beats_spread_with_sh
     assert beats.after(202, Signals()).leave == 1.0
     assert beats.now(Signals(proposal=propose(7, 3))).generation == 7
     assert Signals(proposal=propose(7, 3)).proposer == 3
+
+
+@pytest.mark.parametrize(
+    ("step_s", "measuring_s", "period"),
+    [
+        pytest.param(0.0, 0.0, LEAST_PERIOD, id="nothing is known yet"),
+        pytest.param(0.1, 1e-6, LEAST_PERIOD, id="what costs nothing is still not done all the time"),
+        pytest.param(0.1, 0.05, 100, id="half a step in a hundred is half a per cent"),
+        pytest.param(0.001, 0.1, MOST_PERIOD, id="what costs much is still done"),
+    ],
+)
+def test_measuring_takes_half_a_per_cent(step_s: float, measuring_s: float, period: int) -> None:
+    assert Signals(step_s=step_s, measuring_s=measuring_s).measuring_period == period
 
 
 def test_a_point_is_told_once_it_is_measured_well() -> None:
