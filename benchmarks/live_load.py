@@ -111,8 +111,8 @@ class Load:
         await asyncio.gather(*(one() for _ in range(CONNECTIONS)))
         return count / (time.perf_counter() - began)
 
-    async def keep(self, per_s: float, until: float, process: int, rss_mb: list[float]) -> None:
-        """Until a time: replace what ends, and ask what people ask."""
+    async def keep(self, per_s: float, until: float, process: int, rss_mb: list[float]) -> float:
+        """Until a time: replace what ends, and ask what people ask; replacements a second."""
 
         async def people(kind: str, path: str, every_s: float) -> None:
             connection = Connection(self.host, self.port)
@@ -120,16 +120,18 @@ class Load:
                 await self.timed(kind, connection, "GET", path)
                 await asyncio.sleep(every_s)
 
+        began, sent = time.perf_counter(), 0
+
         async def replace() -> None:
+            nonlocal sent
             connection = Connection(self.host, self.port)
-            began, sent = time.perf_counter(), 0
-            while time.perf_counter() < until:
-                while sent < per_s * (time.perf_counter() - began):
-                    await self.timed(
-                        "submit, kept up", connection, "POST", "/api/v1/jobs", {"text": self.job()}
-                    )
-                    sent += 1
-                await asyncio.sleep(0.01)
+            while (now := time.perf_counter()) < until:
+                if sent >= per_s * (now - began):
+                    await asyncio.sleep(0.01)
+                    continue
+                sent += 1
+                body = {"text": self.job()}
+                await self.timed("submit, kept up", connection, "POST", "/api/v1/jobs", body)
 
         async def watch() -> None:
             while time.perf_counter() < until:
@@ -137,13 +139,14 @@ class Load:
                 await asyncio.sleep(1.0)
 
         await asyncio.gather(
-            replace(),
+            *(replace() for _ in range(CONNECTIONS)),
             watch(),
             people("describe", "/api/v1/jobs/1", 0.05),
             people("list", "/api/v1/jobs?limit=50&everybody=true", 0.5),
             people("nodes", "/api/v1/nodes", 1.0),
             people("health", "/healthz", 0.05),
         )
+        return sent / (time.perf_counter() - began)
 
 
 def say(words: str) -> None:
@@ -213,9 +216,12 @@ async def measure(given: argparse.Namespace, url: str, process: int) -> dict[str
     wall_s = given.hours * 3600 / given.pace
     load.took_s["submit"] = load.took_s.pop("submit, filling") + load.took_s.pop("submit, piling up")
     ends_per_s = given.pace * given.gpus / statistics.mean(SIZES) / MEAN_S
-    await load.keep(ends_per_s, time.perf_counter() + wall_s, process, rss_mb)
+    kept = await load.keep(ends_per_s, time.perf_counter() + wall_s, process, rss_mb)
     return {
-        "submits_per_s": {"filling": round(filling), "piling up": round(piling)},
+        "submits_per_s": {
+            **{"filling": round(filling), "piling up": round(piling)},
+            **{"to replace": round(ends_per_s, 1), "replaced": round(kept, 1)},
+        },
         "cpu_ms_a_submission": round(1e3 * used_s / given.pending, 2),
         "requests": {kind: spread(values) for kind, values in load.took_s.items()},
         "all requests": spread([one for values in load.took_s.values() for one in values]),
