@@ -219,8 +219,10 @@ async def measure(given: argparse.Namespace, url: str, process: int) -> dict[str
     kept = await load.keep(ends_per_s, time.perf_counter() + wall_s, process, rss_mb)
     return {
         "submits_per_s": {
-            **{"filling": round(filling), "piling up": round(piling)},
-            **{"to replace": round(ends_per_s, 1), "replaced": round(kept, 1)},
+            "filling": round(filling),
+            "piling up": round(piling),
+            "to replace": round(ends_per_s, 1),
+            "replaced": round(kept, 1),
         },
         "cpu_ms_a_submission": round(1e3 * used_s / given.pending, 2),
         "requests": {kind: spread(values) for kind, values in load.took_s.items()},
