@@ -12,6 +12,7 @@ import pytest
 from tests.live.running import Running
 
 from stretto.cli.app import status_of
+from stretto.demo.own_service import until
 
 CLUSTER = "name: pair\ngpu_types: {v100: {memory_gb: 32}}\nnodes: [{type: v100, gpus: 4, count: 2}]\n"
 SIZES = (1, 2, 4, 1, 8, 2)
@@ -31,7 +32,8 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             service.kill(signal.SIGKILL)  # its memory of the policy is gone, too
             service.begin()
             names.append(client.submit(_job(2))["id"])
-            assert {client.wait(name)["state"] for name in names} == {"COMPLETED"}
+            until(lambda: all(client.describe(name)["ended_s"] for name in names), what="all jobs end")
+            assert {client.describe(name)["state"] for name in names} == {"COMPLETED"}
         assert service.kill(signal.SIGTERM) == 0
         yield folder / "state"
     finally:
