@@ -100,14 +100,15 @@ def test_being_killed_by_our_own_stop_never_counts() -> None:
     assert (scene.standing("1"), job.fruitless) == ("PENDING", 0)
 
 
-def test_a_node_that_dies_never_counts_not_even_by_what_its_peers_do() -> None:
+@pytest.mark.parametrize("status", [1, KILLED])
+def test_a_node_that_dies_never_counts_not_even_by_what_its_peers_do(status: int) -> None:
     scene = Scene()
     job = scene.submit("1", gpus=2)
     for attempt in range(1, 3 * MOST_FRUITLESS):
         scene.now_s = max(scene.now_s, job.not_before_s)
         scene.give(_1={"n0": 1, "n1": 1})
         scene.reconcile()
-        scene.end(f"1.{attempt}.1", 1)  # its collective broke
+        scene.end(f"1.{attempt}.1", status)  # its collective broke
         scene.reconcile()
         scene.tell(happened.NodeLost("n0", "silent"))
         scene.reconcile()

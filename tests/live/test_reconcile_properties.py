@@ -24,11 +24,13 @@ class Life_of_a_cluster(RuleBasedStateMachine):  # noqa: N801
     def job(self, draw: int) -> str:
         return str(draw % self.count + 1)
 
-    @rule(elastic=st.booleans(), gpus=st.integers(1, 4))
-    def submit(self, elastic: bool, gpus: int) -> None:
+    @rule(elastic=st.booleans(), gpus=st.integers(1, 4), waits=st.booleans())
+    def submit(self, elastic: bool, gpus: int, waits: bool) -> None:
         if self.count < 5:
+            first = [{"job": str(self.count)}] if waits and self.count else []
             self.count += 1
-            self.scene.submit(str(self.count), gpus, (1, 6) if elastic else None, restart={"max": 1})
+            sizes = (1, 6) if elastic else None
+            self.scene.submit(str(self.count), gpus, sizes, restart={"max": 1}, depends_on=first)
 
     @precondition(lambda self: self.count)
     @rule(draw=st.integers(0, 99), masks=st.tuples(st.integers(0, 7), st.integers(0, 7)))

@@ -231,6 +231,31 @@ def test_an_array_is_held_released_and_cancelled_by_its_id_or_name(tmp_path: Pat
     play(story)
 
 
+def test_a_service_ends_whoever_waited_in_vain_as_soon_as_that_is_known(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with a_rig(tmp_path) as rig:
+            first = await rig.submit()
+            second = await rig.submit(text=f"run: 'true'\ndepends_on: {first}\n")
+            third = await rig.submit(text=f"name: third\nrun: 'true'\ndepends_on: {second}\n")
+            await rig.until(lambda: f"{first}.1.0" in rig.backend.shown)
+            await rig.backend.finish(f"{first}.1.0", 1)
+            await rig.until(lambda: rig.service.state.jobs[third].has_ended)
+            found = await shown(rig, "ada", second)
+            assert (found["state"], found["reason"]) == ("CANCELLED", "DEPENDENCY_FAILED")
+
+    play(story)
+
+
+def test_who_comes_after_a_start_is_asked_about_once_it_has_begun(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with a_rig(tmp_path) as rig:
+            first = await rig.submit()
+            second = await rig.submit(text=f"run: 'true'\ndepends_on: [{{job: {first}, when: started}}]\n")
+            await rig.until(lambda: f"{second}.1.0" in rig.backend.shown)
+
+    play(story)
+
+
 def test_an_unknown_dependency_is_refused_with_one_line(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_rig(tmp_path) as rig, rig.client("ada") as client:

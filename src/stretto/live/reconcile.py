@@ -248,7 +248,7 @@ def _next_generation(
     # A newcomer that is not wanted any more ends before it has taken part.
     steps.stop([worker for worker in extra if worker.joined == 0], record.spec.grace_period_s)
     if missing:
-        if not _any_taken(missing, taken) and not _closed(state, missing):
+        if not _any_taken(missing, taken):
             _want(steps, state, record, record.attempt, missing)
         return
     if not extra and {worker.id for worker in current} == _names(alive, asked):
