@@ -28,9 +28,9 @@ class Entry:
 
 
 SCENE = (
-    Entry("digits_cnn.yaml", 0.0, 60, True),
+    Entry("digits_cnn.yaml", 0.0, 50, True),
     Entry("rigid_ddp.yaml", 12.0, 40),
-    Entry("tiny_transformer.yaml", 16.0, 6, True),
+    Entry("tiny_transformer.yaml", 16.0, 5, True),
     Entry("interactive.yaml", 26.0),  # while all workers are given
 )
 QUICK = (
