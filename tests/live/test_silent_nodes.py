@@ -1,8 +1,10 @@
 """A node that is silent for too long is given up; what returns with it is stopped before anybody follows."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from tests.live.api.rig import Rig, a_rig, play
 from tests.live.fake_backend import FakeBackend
 from tests.live.scene import Scene
@@ -109,6 +111,36 @@ def test_a_service_that_begins_waits_its_full_time_for_a_node_that_was_silent_be
             burying = asyncio.create_task(later.bury_for_ever())
             await rig.until(lambda: service.state.nodes[0].dead)
             burying.cancel()
+
+    play(story)
+
+
+@pytest.mark.parametrize("gpu_type", ["a100", "h100"])
+def test_a_node_that_comes_back_as_another_one_is_noted_once_and_not_used(
+    tmp_path: Path, gpu_type: str
+) -> None:
+    async def story() -> None:
+        async with a_rig(tmp_path, backend=FakeBackend(nodes_count=1)) as rig:
+            seen: list[happened.NodeSeen] = []
+            rig.service.ledger.listeners.append(
+                lambda told: seen.extend(one for _, one in told if isinstance(one, happened.NodeSeen))
+            )
+            job = await rig.submit()
+            await running(rig, job, 1)
+            rig.backend.known["n0"] = replace(rig.backend.known["n0"], gpu_type=gpu_type, gpus=2)
+            for _ in range(5):
+                await rig.backend.tell()
+                await asyncio.sleep(0.02)
+            node = rig.service.state.nodes[0]
+            assert (len(seen), node.up) == (1, False)
+            assert node.why == f"came back with 2 x {gpu_type}, had 4 x a100"
+            await rig.until(lambda: f"{job}.1.0" in rig.backend.stopped)
+            assert rig.service.state.wanted(job) is None
+            rig.backend.known["n0"] = replace(rig.backend.known["n0"], gpu_type="a100", gpus=8)
+            await rig.backend.tell()
+            await running(rig, job, 2)
+            assert node.up
+            assert node.gpus == 4, "those that are new are not used"
 
     play(story)
 

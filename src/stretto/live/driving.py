@@ -30,7 +30,7 @@ from stretto.live.events import (
 from stretto.live.ledger import Ledger
 from stretto.live.occupied import Occupied
 from stretto.live.reconcile import Command, Start, Stop, next_steps
-from stretto.live.records import JobRecord, Life
+from stretto.live.records import JobRecord, Life, NodeRecord
 from stretto.live.state import State
 
 DEAD_AFTER_S = 300.0  # chosen: longer than most machines take to restart
@@ -210,7 +210,7 @@ class Driver:
         for node in nodes:
             index = state.node_index.get(node.name)
             known = None if index is None else state.nodes[index]
-            if node.up and (known is None or not known.up):
+            if node.up and (known is None or _has_changed(known, node)):
                 events.append(
                     NodeSeen(node.name, node.gpu_type, node.gpus, node.cpus, node.memory_gb, node.address)
                 )
@@ -291,6 +291,13 @@ class Driver:
                 self._unsee(one.id)
                 for kind in ("Start", "Stop"):
                     self._given.pop((kind, one.id), None)
+
+
+def _has_changed(known: NodeRecord, node: NodeState) -> bool:
+    """Whether a node that answers is not what the log says of it."""
+    if node.gpu_type == known.gpu_type and node.gpus >= known.gpus:
+        return not known.up
+    return known.other != (node.gpus, node.gpu_type)
 
 
 def _slots(record: JobRecord) -> list[tuple[int, int]]:

@@ -229,6 +229,7 @@ class NodeRecord:
     memory_gb: float = 0.0
     address: str = ""
     up: bool = True
+    other: tuple[int, str] | None = None  # GPUs and type that it came back with, where it cannot be used so
     silent_s: float = nan  # since when nothing has been heard of it; NaN: it is up
     dead: bool = False  # silent for so long that nobody waits for its workers
     closed: bool = False  # takes no new jobs

@@ -201,11 +201,13 @@ def _node_seen(state: State, event: happened.NodeSeen, now_s: float) -> None:
         index = len(state.nodes) - 1
     node = state.nodes[index]
     node.cpus, node.memory_gb, node.address = event.cpus, event.memory_gb, event.address
-    node.up, node.why, node.silent_s, node.dead = True, "", nan, False
-    # A node that comes back with other GPUs than it had is another node under the same name: its new GPUs
-    # are not used, since indices of GPUs would mean two things.
-    if (node.gpu_type, node.gpus) != (event.gpu_type, event.gpus):
-        node.up, node.why = False, f"came back with {event.gpus} x {event.gpu_type}"
+    node.up, node.why, node.silent_s, node.dead, node.other = True, "", nan, False, None
+    # A node that comes back with GPUs of another type, or with fewer, is another one under the same name:
+    # indices of GPUs would mean two things. Of one that comes back with more, the new ones are not used.
+    if event.gpu_type != node.gpu_type or event.gpus < node.gpus:
+        node.up, node.other = False, (event.gpus, event.gpu_type)
+        node.why = f"came back with {event.gpus} x {event.gpu_type}, had {node.gpus} x {node.gpu_type}"
+        _vacate(state, index, now_s)
     elif state._cluster is None or len(state._cluster.nodes) != len(state.nodes):
         state._nodes_changed = True
     state._capacity_changed()
