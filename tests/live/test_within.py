@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.live.play import Deciding
+from tests.live.play import DUE, Deciding
 
+from stretto.live.decision import asked_of
 from stretto.model import Why
 from stretto.policies.registry import policy_names
 
@@ -109,6 +110,16 @@ def test_only_permitted_sizes_are_given(policy: str) -> None:
         assert {live.gpus("1"), live.gpus("2")} <= {0, 1, 3, 6}
         given_once = max(given_once, live.gpus("1"), live.gpus("2"))
     assert given_once
+
+
+def test_what_happens_while_a_decision_is_made_does_not_change_its_rules() -> None:
+    live = Deciding("fifo")
+    elastic = {"min_gpus": 1, "max_gpus": 6, "sizes": [1, 3, 6]}
+    live.submit("1", "", 1, elastic=elastic)
+    asked = asked_of(live.observer, live.scene.state, 0.0, DUE, live.scheduler)
+    live.submit("2", "", 1, elastic=elastic)
+    live.end("1")
+    assert list(asked.rules.sizes) == ["1"]
 
 
 Submission = tuple[str, int, int, int, bool]

@@ -50,8 +50,9 @@ def rules_of(state: State, now_s: float) -> Rules:
     """The rules of a state."""
     reservations = tuple(one for _, one in sorted(state.reservations.items()) if one.until_s > now_s)
     queues = {name: queue for name, queue in state.queues.items() if queue.quota_gpus is not None}
+    sizes = dict(state.sized)  # a copy: jobs come and end while a decision is being made
     if not reservations:
-        return Rules(queues, state.sized)
+        return Rules(queues, sizes)
     lasting_s: dict[str, float] = {}
     grace_s = 0.0
     for record in state.open_jobs():
@@ -60,4 +61,4 @@ def rules_of(state: State, now_s: float) -> Rules:
         if not record.job.preemptible:
             whole_s = record.spec.expected_time_s or record.spec.max_time_s
             lasting_s[record.id] = whole_s if whole_s else inf
-    return Rules(queues, state.sized, reservations, lasting_s, LEAD_S + grace_s)
+    return Rules(queues, sizes, reservations, lasting_s, LEAD_S + grace_s)
