@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from stretto.live.clock import Clock
 from stretto.live.events import Event, body_of, event_of, subject_of
 from stretto.live.state import State
-from stretto.live.store import LogMoved, Recorded, Store, StoreError, Unrecorded
+from stretto.live.store import LogMoved, Recorded, Store, StoreError, Unrecorded, recorded
+from stretto.model import InputError
 
 MOST_TOGETHER = 2_000  # events of one transaction; chosen
 AGAIN_S = 1.0  # between attempts while the store does not answer; chosen
@@ -46,21 +47,29 @@ class Ledger:
     async def write_waiting(self) -> None:
         """Write everything that waits now."""
         while self._waiting:
-            batch, count = [], 0
-            while self._waiting and count < MOST_TOGETHER:
-                batch.append(self._waiting.pop(0))
-                count += len(batch[-1][0])
-            await self._write([event for events, _ in batch for event in events])
-            for _, future in batch:
+            at_s = self.clock.now_s()
+            told: list[asyncio.Future[int]] = []
+            events: list[Event] = []
+            rows: list[Unrecorded] = []
+            while self._waiting and len(events) < MOST_TOGETHER:
+                given, future = self._waiting.pop(0)
+                try:
+                    rows += [_row(event, at_s) for event in given]
+                except InputError as wrong:  # whoever gave it is told; others are not kept from writing
+                    if not future.done():
+                        future.set_exception(wrong)
+                    continue
+                events += given
+                told.append(future)
+            await self._write(events, rows, at_s)
+            for future in told:
                 if not future.done():
                     future.set_result(self.state.seq)
         self._there.clear()
 
-    async def _write(self, events: Sequence[Event]) -> None:
+    async def _write(self, events: Sequence[Event], rows: Sequence[Unrecorded], at_s: float) -> None:
         if not events:
             return
-        at_s = self.clock.now_s()
-        rows = [Unrecorded(at_s, type(event).__name__, subject_of(event), body_of(event)) for event in events]
         numbers: Sequence[int] = ()
         while not numbers:
             try:
@@ -80,17 +89,24 @@ class Ledger:
     def _append(self, rows: Sequence[Unrecorded]) -> Sequence[int]:
         """Append; if an earlier try reached the log although nobody said so, that one counts.
 
-        Only we write, so what follows on what we know can only be ours, and is all of it.
+        Raises LogMoved for what somebody else wrote, who led while the store could not be reached.
         """
         if not self.healthy:
-            there = tuple(one.seq for one in self.store.read(after=self.state.seq))
+            after = self.state.seq
+            there = tuple(self.store.read(after))
+            if there and there != recorded(rows, after):
+                raise LogMoved(after, there[-1].seq)
             if there:
-                return there
+                return tuple(one.seq for one in there)
         return self.store.append(rows, self.state.seq)
 
 
-def fold(state: State, recorded: Recorded) -> Event:
+def _row(event: Event, at_s: float) -> Unrecorded:
+    return Unrecorded(at_s, type(event).__name__, subject_of(event), body_of(event))
+
+
+def fold(state: State, one: Recorded) -> Event:
     """Fold one event of the log."""
-    event = event_of(recorded.kind, recorded.body)
-    state.apply(event, recorded.seq, recorded.at_s)
+    event = event_of(one.kind, one.body)
+    state.apply(event, one.seq, one.at_s)
     return event

@@ -124,10 +124,10 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
                 first.append(configured)
             if not config.open_on_loopback and not any(one.role == "admin" for one in state.tokens.values()):
                 first.append(first_admin(config.state / FIRST_TOKEN))
-            writing = asyncio.create_task(ledger.write_for_ever())
             if first:
-                await ledger.record(*first)
-            writing.cancel()
+                began = ledger.record(*first)
+                await ledger.write_waiting()
+                await began
             secrets = Secrets(url, key, config.state / CHECKPOINTS, config.state / WORKDIRS)
             backend = await _backend(config, world, scheduler, ledger)
             keeping = Keeping(store, key, kept)
