@@ -13,7 +13,7 @@ from stretto.client import Client
 from stretto.demo.alone import compare, last_of
 from stretto.demo.outcome import Outcome, outcome_of
 from stretto.demo.own_service import OwnService
-from stretto.demo.scene import Entry, folder_of, job_of, text_of
+from stretto.demo.scene import Entry, comes, folder_of, job_of, text_of
 from stretto.demo.showing import Screen
 from stretto.live.jobfile.quantities import duration_s
 from stretto.model import StrettoError
@@ -79,9 +79,10 @@ def _submit_and_watch(
     """Submit each job in its time and show them all until the last has ended; their ids."""
     began_s = time.monotonic()
     names: list[str] = []
+    shown: list[dict[str, Any]] = []
     while True:
         at_s = time.monotonic() - began_s
-        while len(names) < len(jobs) and entries[len(names)].at_s <= at_s:
+        while len(names) < len(jobs) and comes(entries[len(names)], at_s, shown):
             found = client.submit(text_of(jobs[len(names)]))
             names.append(found["id"])
             screen.say(f"{at_s:6.1f} s  {found['name']} is submitted: {_described(jobs[len(names) - 1])}")

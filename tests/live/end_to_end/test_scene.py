@@ -20,9 +20,9 @@ from ..running import PROGRAM
 EXAMPLES = Path(__file__).parents[3] / "examples"
 SLOTS = 4
 SHORT = (
-    Entry("digits_cnn.yaml", 0.0, 20, True),
-    Entry("rigid_ddp.yaml", 7.0, 5),
-    Entry("interactive.yaml", 9.0),
+    Entry("digits_cnn.yaml", 0.0, 24, True),
+    Entry("rigid_ddp.yaml", 5.0, 5, waits=True),
+    Entry("interactive.yaml", 6.0),
 )
 NOISE = {"digits": 0.02, "transformer": 0.1}  # of seven digits in 360; of a twentieth of a bit up or down
 LONGEST_WAIT_S = 15.0  # of the session: somebody must end first, on two cores that everybody uses
