@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from tests.live.play import Deciding
 from tests.live.scene import Scene
 
 from stretto.live import events as happened
@@ -10,7 +11,7 @@ from stretto.live.decision import Answer, answer_to, asked_of, decided
 from stretto.live.events import Configured, Decided
 from stretto.live.observe import Observer
 from stretto.live.scheduling import scheduler_of
-from stretto.model import Snapshot, Trigger, actions_between
+from stretto.model import Snapshot, Trigger, Why, actions_between
 from stretto.policies.registry import policy_names
 
 DUE = frozenset({Trigger.CAPACITY, Trigger.ARRIVAL})
@@ -193,3 +194,36 @@ def test_what_is_said_of_a_job_that_nobody_was_asked_about_is_left_out() -> None
     eager = replace(plan, actions=actions_between(before, nobody))
     said = decided(asked, Answer(eager, {}), scene.state.seq, 0.0)
     assert [one["job"] for one in said.actions] == ["2"]
+
+
+def test_who_stays_on_a_cordoned_node_counts_against_the_quota_of_its_queue() -> None:
+    live = Deciding("fifo")
+    live.queue("a", 2, 1)
+    live.submit("1", "a", 2)
+    live.scene.give(_1={"n0": 0b11})
+    live.scene.reconcile()
+    cordon(live.scene, "n0")
+    for name in ("2", "3"):
+        live.submit(name, "a", 1)
+    plan = live.decide().plan
+    assert (live.gpus("1"), live.gpus("2"), live.gpus("3")) == (2, 1, 0)
+    assert plan.why.of(1) is Why.QUOTA
+    assert "holds 2; it needs 1, 1 too many" in plan.why.evidence[1]
+    live.end("1")
+    live.decide()
+    assert live.gpus("3") == 1
+
+
+def test_what_who_stays_holds_of_open_nodes_is_not_reserved_for_others() -> None:
+    live = Deciding("fifo")
+    live.submit("1", "", 2)
+    live.scene.give(_1={"n0": 0b1, "n1": 0b1})
+    live.scene.reconcile()
+    cordon(live.scene, "n0")
+    live.scene.tell(happened.Reserved("r", 0.0, 1e6, "a100", 3, (), "bob", ""))
+    live.submit("2", "", 1)
+    plan = live.decide().plan
+    assert plan.why.of(0) is Why.RESERVED
+    live.submit("3", "", 3, user="bob")
+    live.decide()
+    assert (live.gpus("1"), live.gpus("2"), live.gpus("3")) == (2, 0, 3)

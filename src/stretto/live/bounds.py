@@ -1,10 +1,9 @@
 """One decision's bounds: what each job may have at most, what is given back, and what is cut off a plan."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from math import inf
-from typing import Any
 
 import numpy as np
 
@@ -37,6 +36,7 @@ class Bound:
     why: Why
     said: str
     queue: str = ""
+    staying: int = 0  # GPUs of jobs that are in no row: they count beside, and nobody can take them
 
 
 @dataclass
@@ -82,8 +82,9 @@ class Desk:
         for name, queue in self.rules.queues.items():
             rows = np.array([job.queue == name for job in self.of], dtype=np.bool_)
             assert queue.quota_gpus is not None
-            most = queue.quota_gpus + queue.borrow_gpus
-            self.bounds.append(Bound(rows, ANY, most, Why.QUOTA, "", name))
+            staying = sum(held.gpus for job, held in self._staying() if job.queue == name)
+            most = max(queue.quota_gpus + queue.borrow_gpus - staying, 0)
+            self.bounds.append(Bound(rows, ANY, most, Why.QUOTA, "", name, staying))
         for bound in self.bounds:
             self._shed(bound)
         self._give_back()
@@ -92,6 +93,13 @@ class Desk:
                 self._bound_queue(bound)
             for row in np.flatnonzero(bound.rows & (self.most > bound.most)).tolist():
                 self._limit(row, bound, bound.most)
+
+    def _staying(self) -> Iterator[tuple[Job, Allocation]]:
+        """Jobs of closed nodes, which are in no row, and what they hold."""
+        for name, job in self.rules.staying.items():
+            held = self.snapshot.placement.get(name)
+            if held is not None:
+                yield job, held
 
     def _reserve(self) -> None:
         now_s, cluster, rules = self.snapshot.now_s, self.snapshot.cluster, self.rules
@@ -111,13 +119,13 @@ class Desk:
         for one in later:  # who cannot be moved does not start where it would be in the way
             self._reserve_counts(
                 [one],
-                lambda job, one=one: self._lasts(job) > one.from_s and not job.preemptible,
+                lambda job, one=one: self._lasts(job) > one.from_s and not job.preemptible,  # type: ignore[misc]
             )
 
     def _lasts(self, job: Job) -> float:
         return self.snapshot.now_s + self.rules.lasting_s.get(job.id, 0.0)
 
-    def _reserve_counts(self, reservations: Sequence[Reservation], binds: Any) -> None:
+    def _reserve_counts(self, reservations: Sequence[Reservation], binds: Callable[[Job], bool]) -> None:
         """Whoever has none of some reservations of a type leaves as many GPUs of it as these together are."""
         cluster, capacity = self.snapshot.cluster, self.snapshot.capacity
         by_kind: dict[int, list[Reservation]] = {}
@@ -130,17 +138,22 @@ class Desk:
             name = cluster.type_names[kind]
             for count in range(1, len(some) + 1):
                 for group in combinations(some, count):
-                    rows = np.array(
-                        [
-                            binds(job) and not any(one.serves(job.user, job.queue) for one in group)
-                            for job in self.of
-                        ],
-                        dtype=np.bool_,
-                    )
+
+                    def is_bound(job: Job, group: Sequence[Reservation] = group) -> bool:
+                        return binds(job) and not any(one.serves(job.user, job.queue) for one in group)
+
+                    rows = np.array([is_bound(job) for job in self.of], dtype=np.bool_)
                     kept = sum(one.gpus_by_type(cluster)[name] for one in group)
                     words = " and ".join(one.words for one in group)
-                    most = max(int(capacity[kind]) - kept, 0)
-                    self.bounds.append(Bound(rows, kind, most, Why.RESERVED, words))
+                    staying = sum(  # on nodes of the capacity, which closed ones are not
+                        mask.bit_count()
+                        for job, held in self._staying()
+                        if held.kind == kind and is_bound(job)
+                        for node, mask in zip(held.nodes, held.masks, strict=True)
+                        if self.snapshot.usable[node]
+                    )
+                    most = max(int(capacity[kind]) - kept - staying, 0)
+                    self.bounds.append(Bound(rows, kind, most, Why.RESERVED, words, staying=staying))
 
     def _leave(self, row: int, job: Job, nodes: IntArray) -> None:
         """Off reserved nodes, with everything: what remained elsewhere would be too small for some."""
@@ -203,7 +216,7 @@ class Desk:
         """
         borrowers = [bound for bound in self.bounds if bound.queue]
         quota = {one.queue: self.rules.queues[one.queue].quota_gpus or 0 for one in borrowers}
-        held = {one.queue: self._sum(one) for one in borrowers}
+        held = {one.queue: self._sum(one) + one.staying for one in borrowers}
         free = self._free()
         jobs, order = self.snapshot.jobs, []
         for row in np.flatnonzero((jobs.held_gpus == 0) & (self.most > 0)).tolist():
@@ -263,9 +276,10 @@ class Desk:
         queue = self.rules.queues[bound.queue]
         assert queue.quota_gpus is not None
         if self.claims - {bound.queue}:
-            bound.most = min(bound.most, max(queue.quota_gpus, self._sum(bound)))
+            bound.most = min(bound.most, max(queue.quota_gpus - bound.staying, self._sum(bound)))
         lent = f", and {queue.borrow_gpus} that it may borrow" if queue.borrow_gpus else ""
-        bound.said = f"queue {bound.queue} has {queue.quota_gpus} GPUs{lent}, and holds {self._sum(bound)}"
+        holds = self._sum(bound) + bound.staying
+        bound.said = f"queue {bound.queue} has {queue.quota_gpus} GPUs{lent}, and holds {holds}"
 
     def _limit(self, row: int, bound: Bound, most: int) -> None:
         """A job gets no more than this, of the type of the bound."""

@@ -10,6 +10,7 @@ from math import inf
 from stretto.live.records import Queue
 from stretto.live.reservations import Reservation
 from stretto.live.state import State
+from stretto.model import Job, JobId
 
 LEAD_S = 30.0  # before a reservation begins, beside the grace of those who are to leave; chosen
 
@@ -24,6 +25,9 @@ class Rules:
     lasting_s: Mapping[str, float] = field(default_factory=dict)  # by job that cannot be moved, from a start
     lead_s: float = LEAD_S  # who is in the way of a reservation leaves so long before it begins
     profiles: Mapping[str, int] = field(default_factory=dict)  # by job, the type on which to run one worker
+    staying: Mapping[JobId, Job] = field(
+        default_factory=dict
+    )  # on closed nodes: not asked about, but counted
 
     @property
     def are_void(self) -> bool:
@@ -51,8 +55,9 @@ def rules_of(state: State, now_s: float) -> Rules:
     reservations = tuple(one for _, one in sorted(state.reservations.items()) if one.until_s > now_s)
     queues = {name: queue for name, queue in state.queues.items() if queue.quota_gpus is not None}
     sizes = dict(state.sized)  # a copy: jobs come and end while a decision is being made
+    staying = {name: state.jobs[name].job for name in state.staying()}
     if not reservations:
-        return Rules(queues, sizes)
+        return Rules(queues, sizes, staying=staying)
     lasting_s: dict[str, float] = {}
     grace_s = 0.0
     for record in state.open_jobs():
@@ -61,4 +66,4 @@ def rules_of(state: State, now_s: float) -> Rules:
         if not record.job.preemptible:
             whole_s = record.spec.expected_time_s or record.spec.max_time_s
             lasting_s[record.id] = whole_s if whole_s else inf
-    return Rules(queues, sizes, reservations, lasting_s, LEAD_S + grace_s)
+    return Rules(queues, sizes, reservations, lasting_s, LEAD_S + grace_s, staying=staying)
