@@ -1,5 +1,6 @@
 """The live state forked into the simulator: it goes on as the service would, and answers what if."""
 
+from collections.abc import Mapping
 from math import inf, isinf
 from typing import Any
 
@@ -13,8 +14,9 @@ from stretto.live.observe import Observer
 from stretto.live.remaining import Basis, remaining_of, share_done
 from stretto.live.scheduling import scheduler_of
 from stretto.live.whatif import configured_as, outlook_of, play, span_of
-from stretto.model import InputError
+from stretto.model import InputError, JobId
 from stretto.scheduler.round import decide
+from stretto.sim.world import SimulatedWorld
 
 from .scene import Scene
 
@@ -64,6 +66,23 @@ def test_more_nodes_start_who_waits_now(scene: Scene) -> None:
     assert outlook_of(fork, 3).start("waits").high_s == scene.now_s
     with pytest.raises(InputError, match="63"):
         fork_of(scene.state, scene.now_s, [Extra("a100", 63)])
+
+
+@pytest.mark.parametrize("policy", ["fifo", "sia", "tiresias", "afs", "cornucopia"])
+def test_a_fork_leaves_who_trains_on_a_closed_node_where_it_is(policy: str, scene: Scene) -> None:
+    scene.tell(happened.Configured(policy))
+    scene.tell(happened.NodeCordoned("n0", closed=True))
+    held = scene.state.wanted("held")
+    fork = fork_of(scene.state, scene.now_s)
+    places = []
+
+    def note(world: SimulatedWorld, starts: Mapping[str, float]) -> bool:
+        places.append(world.placement.get(JobId("held")))
+        return False
+
+    fates = play(fork, stop=note).fates
+    assert set(places) <= {held, None}
+    assert fates["held"].end_s == pytest.approx(3600.0)
 
 
 def test_nodes_that_take_no_jobs_take_none_in_a_fork(scene: Scene) -> None:

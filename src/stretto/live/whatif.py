@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 from typing import Any
 
@@ -10,8 +10,11 @@ import numpy as np
 
 from stretto.live.events import Configured
 from stretto.live.fork import Fork, world_of
+from stretto.live.rows import some_of
+from stretto.live.sharing import Rules
 from stretto.live.within import decide_within
-from stretto.model import Allocation, StrettoError
+from stretto.model import Allocation, Plan, StrettoError, ints
+from stretto.scheduler.round import Scheduler
 from stretto.sim.world import SimulatedWorld
 
 DRAWS = 9  # the first as believed, the others perturbed; chosen
@@ -70,7 +73,7 @@ def _play(fork: Fork, seed: int, froms: Mapping[str, float], stop: Stop | None, 
     decisions, starved, reached_s = 0, False, fork.now_s
     try:
         while decisions < MOST_DECISIONS and time.perf_counter() < until and world.wait():
-            world.act(decide_within(world.observe(), scheduler, fork.rules))
+            world.act(_decided(world, scheduler, fork.rules))
             decisions, reached_s = decisions + 1, world.now_s
             if len(starts) < len(ids):
                 for name, allocation in world.placement.items():
@@ -88,6 +91,17 @@ def _play(fork: Fork, seed: int, froms: Mapping[str, float], stop: Stop | None, 
         for row, name in enumerate(ids)
     }
     return Draw(fates, reached_s, starved, bool(np.isfinite(ends).all()))
+
+
+def _decided(world: SimulatedWorld, scheduler: Scheduler, rules: Rules) -> Plan:
+    """What the service would want: whoever stays on a closed node is not asked about."""
+    snapshot = world.observe()
+    if rules.staying:
+        rows = ints([row for row, name in enumerate(snapshot.jobs.ids) if name not in rules.staying])
+        jobs = some_of(snapshot.jobs, rows, {}, snapshot.placement)
+        snapshot = replace(snapshot, jobs=jobs)
+    plan = decide_within(snapshot, scheduler, rules)
+    return replace(plan, actions=tuple(one for one in plan.actions if one.job not in rules.staying))
 
 
 @dataclass(frozen=True)
