@@ -15,7 +15,7 @@ import stretto
 from stretto.live import events as happened
 from stretto.live import keeping
 from stretto.live.events import Event, body_of, subject_of
-from stretto.live.keeping import begun, keep, keep_from_log, opened, sealed
+from stretto.live.keeping import begun, keep, keep_beside, opened, sealed
 from stretto.live.replay import Replay
 from stretto.live.state import State
 from stretto.live.store import Recorded, Store, Unrecorded, open_store
@@ -116,7 +116,7 @@ def test_a_state_is_kept_beside_the_service_and_begun_from(tmp_path: Path, log: 
     with open_store(tmp_path / "log.db") as store:
         written(store, log)
         assert begun(store, KEY).seq == 0
-        keep_from_log(store, KEY, len(log), whole.memory)
+        keep_beside(store, KEY, len(log), whole.memory)
         state = begun(store, KEY)
         assert state.seq == len(log)
         assert shown(state) == shown(whole)
@@ -160,9 +160,20 @@ def test_what_is_installed_while_a_service_runs_does_not_pass_for_its_code(
         keeping._code.cache_clear()
 
 
+def test_a_newer_version_keeps_nothing_for_a_service_of_an_older_one(
+    tmp_path: Path, log: list[Recorded], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_store(tmp_path / "log.db") as store:
+        written(store, log)
+        monkeypatch.setattr(keeping, "_code", lambda: b"older")
+        keep_beside(store, KEY, len(log), None)
+        assert store.newest_state() is None
+
+
 def test_what_cannot_be_kept_is_not(tmp_path: Path, log: list[Recorded]) -> None:
     state = replace(read_on(State(), log).state, memory=lambda: None)
     with open_store(tmp_path / "log.db") as store:
         written(store, log)
         keep(store, KEY, state)
+        keep_beside(store, KEY, len(log), state.memory)
         assert store.newest_state() is None

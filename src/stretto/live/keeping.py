@@ -9,7 +9,9 @@ import asyncio
 import hashlib
 import hmac
 import logging
+import os
 import pickle
+import subprocess
 import sys
 import zlib
 from dataclasses import dataclass
@@ -20,12 +22,14 @@ import numpy as np
 
 import stretto
 from stretto.live.ledger import fold
+from stretto.live.scheduling import scheduler_of
 from stretto.live.state import State
-from stretto.live.store import Store, StoreError
+from stretto.live.store import Store, StoreError, open_store
 from stretto.model import Memory
 
 EVERY = 20_000  # events between two; chosen: reading so many takes about a second
 DIGEST_BYTES = 32
+NICE = 10  # of the process that folds beside the service: it has time
 PARTS = ("live", "model", "policies", "estimate", "place", "solve", "scheduler")  # whose values are kept
 
 log = logging.getLogger(__name__)
@@ -70,14 +74,41 @@ def keep(store: Store, key: bytes, state: State) -> None:
         )
 
 
-def keep_from_log(store: Store, key: bytes, seq: int, memory: Memory) -> None:
-    """Fold the log up to `seq` beside the service, which goes on meanwhile, and keep what that gives."""
+def keep_from_log(store: Store, key: bytes, seq: int, remembered: bytes) -> None:
+    """Fold the log up to `seq`, and keep what that gives with the policy's memory, which was pickled."""
     state = begun(store, key, seq)
     for recorded in store.read(after=state.seq, limit=seq - state.seq):
         fold(state, recorded)
-    state.memory = memory
+    scheduler_of(state.configured)  # a policy from a file of its own is there only once that is imported
+    state.memory = pickle.loads(remembered)
     state.take_touched()
     keep(store, key, state)
+
+
+def keep_beside(store: Store, key: bytes, seq: int, memory: Memory) -> None:
+    """`keep_from_log` in a process of its own, waited for: in ours, requests would wait for it instead."""
+    try:
+        remembered = pickle.dumps(memory, protocol=pickle.HIGHEST_PROTOCOL)
+    except Exception as wrong:  # what a policy of somebody else remembers may refuse in any way
+        log.warning("what the policy remembers cannot be kept, and so is no state: %s", wrong)
+        return
+    address = store.engine.url.render_as_string(hide_password=False)
+    said = pickle.dumps((address, key, seq, remembered, _code()))  # nothing of it is for other people's eyes
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "stretto.live.keeping"], input=said, capture_output=True, check=False
+    )
+    if done.returncode or done.stderr:
+        lines = done.stderr.decode(errors="replace").strip().splitlines() or [f"status {done.returncode}"]
+        log.warning("no state is kept: %s", lines[-1])
+
+
+def main() -> None:
+    """What `keep_beside` runs; a newer version that was installed meanwhile keeps nothing."""
+    os.nice(NICE)
+    address, key, seq, remembered, code = pickle.load(sys.stdin.buffer)
+    if code == _code():
+        with open_store(address, upgrade=False) as store:
+            keep_from_log(store, key, seq, remembered)
 
 
 @dataclass
@@ -95,7 +126,7 @@ class Keeping:
         if state.seq < self.kept + self.every or (self._task is not None and not self._task.done()):
             return
         self.kept = state.seq
-        keeping = asyncio.to_thread(keep_from_log, self.store, self.key, state.seq, state.memory)
+        keeping = asyncio.to_thread(keep_beside, self.store, self.key, state.seq, state.memory)
         self._task = asyncio.ensure_future(keeping)
 
     async def stopped(self, state: State) -> None:
@@ -119,3 +150,7 @@ def _code() -> bytes:
         for path in sorted((root / part).rglob("*.py")):
             found.update(str(path.relative_to(root)).encode() + path.read_bytes())
     return found.digest()
+
+
+if __name__ == "__main__":
+    main()

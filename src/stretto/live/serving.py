@@ -23,6 +23,7 @@ from stretto.live.backends.link import OwnAgent
 from stretto.live.backends.local import LocalBackend
 from stretto.live.backends.protocol import Backend
 from stretto.live.clock import Clock, resumed
+from stretto.live.collecting import look_at_all_for_ever, look_at_the_young
 from stretto.live.deciding import Decider
 from stretto.live.driving import DEAD_AFTER_S, Driver
 from stretto.live.environment import Secrets
@@ -141,6 +142,7 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
                 secrets,
                 config.open_on_loopback,
             )
+            look_at_the_young()
             await _run(service, config.limits, listening, url, announce)
             if not decider.is_deciding:
                 await keeping.stopped(state)
@@ -165,6 +167,7 @@ async def _run(
     running = asyncio.create_task(service.run())
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     stopping = asyncio.create_task(stop.wait())
+    collecting = asyncio.create_task(look_at_all_for_ever())
     if announce is not None:
         announce.set_result(url)
     try:
@@ -174,6 +177,7 @@ async def _run(
     finally:
         server.should_exit = True
         await service.end_waits()
+        collecting.cancel()
         stopping.cancel()
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
