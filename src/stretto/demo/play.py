@@ -80,9 +80,11 @@ def _submit_and_watch(
     began_s = time.monotonic()
     names: list[str] = []
     shown: list[dict[str, Any]] = []
+    late_s = 0.0
     while True:
         at_s = time.monotonic() - began_s
-        while len(names) < len(jobs) and comes(entries[len(names)], at_s, shown):
+        while len(names) < len(jobs) and comes(entries[len(names)], at_s - late_s, shown):
+            late_s = max(late_s, at_s - entries[len(names)].at_s)  # those behind keep their distance
             found = client.submit(text_of(jobs[len(names)]))
             names.append(found["id"])
             screen.say(f"{at_s:6.1f} s  {found['name']} is submitted: {_described(jobs[len(names) - 1])}")

@@ -15,7 +15,7 @@ import yaml
 from stretto.model import InputError
 
 NUMBER = re.compile(r"\b(accuracy )?(\d+\.\d+)\b")  # of the last line that a script prints
-LONGEST_S = 15.0  # that a job waits for a resize of others before it comes nevertheless
+LONGEST_S = 8.0  # that a job waits for a resize of others before it comes nevertheless
 
 
 @dataclass(frozen=True)
