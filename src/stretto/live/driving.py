@@ -1,10 +1,13 @@
 """From the log to the backend and back: steps are taken, and what the backend shows is written down."""
 
 import asyncio
+import contextlib
 import heapq
-from collections.abc import Sequence
+import logging
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from math import isnan
+from typing import Any
 
 from stretto.live.backends.protocol import (
     Backend,
@@ -39,8 +42,10 @@ AGAIN_S = 1.0  # before a command is repeated that the backend did not take; cho
 REFUSED = (
     126  # the status recorded of a worker that a node refused to start, as a shell says "cannot execute"
 )
-VANISHED = 137  # of one that its node does not know any more
+VANISHED, UNKNOWN = 137, "its node does not know it"  # of one that is not there any more
 _SEEN = "seen:"  # before the id of a worker, as a holder of GPUs
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -56,7 +61,8 @@ class Driver:
     troubles: dict[str, str] = field(default_factory=dict)  # job → why a start is still being tried
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _later: list[tuple[float, str]] = field(default_factory=list)  # (time, job) to look at again
-    _given: dict[tuple[str, str], float] = field(default_factory=dict)  # commands under way, or taken
+    _given: set[tuple[str, str]] = field(default_factory=set)  # commands under way, or taken
+    _ended: dict[str, dict[str, None]] = field(default_factory=dict)  # by node, workers that it may forget
     _tasks: set["asyncio.Task[None]"] = field(default_factory=set)
     _occupied: Occupied = field(default_factory=Occupied)
     _waiting: set[str] = field(default_factory=set)  # jobs that are to start once their GPUs are free
@@ -131,10 +137,8 @@ class Driver:
         key = (type(command).__name__, command.worker.id)
         if key in self._given or (isinstance(command, Start) and command.worker.id in self.seen):
             return
-        self._given[key] = self.clock.now_s()
-        task = asyncio.create_task(self._carry_out(record, command, key))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._given.add(key)
+        self._beside(self._carry_out(record, command, key))
 
     async def _carry_out(self, record: JobRecord, command: Command, key: tuple[str, str]) -> None:
         worker = command.worker
@@ -148,21 +152,30 @@ class Driver:
         except BackendUnreachable as trouble:
             if isinstance(command, Start):
                 self.troubles[record.id] = str(trouble)
-            self._given.pop(key, None)
-            heapq.heappush(self._later, (self.clock.now_s() + AGAIN_S, record.id))
-            self._changed.set()
+            self._repeat(record, key)
         except StartRefused as refused:
             await self.ledger.record(WorkerEnded(record.id, worker.id, REFUSED, str(refused)))
         except NoSuchWorker:
             # Its start was recorded and never reached the node, or the node has lost it: it does not run.
             if isinstance(command, Stop) and ("Start", worker.id) not in self._given:
-                await self.ledger.record(
-                    WorkerEnded(record.id, worker.id, VANISHED, "its node does not know it")
-                )
+                await self.ledger.record(WorkerEnded(record.id, worker.id, VANISHED, UNKNOWN))
             else:
-                self._given.pop(key, None)
-                heapq.heappush(self._later, (self.clock.now_s() + AGAIN_S, record.id))
-                self._changed.set()
+                self._repeat(record, key)
+        except Exception:  # whatever it is: a worker must not be left without its command
+            log.exception("%s of worker %s failed; it is tried again", key[0], worker.id)
+            self._repeat(record, key)
+
+    def _repeat(self, record: JobRecord, key: tuple[str, str]) -> None:
+        """Ask a job again soon, and so give a command again that was not taken, if it is still wanted."""
+        self._given.discard(key)
+        heapq.heappush(self._later, (self.clock.now_s() + AGAIN_S, record.id))
+        self._changed.set()
+
+    def _beside(self, story: Coroutine[Any, Any, None]) -> None:
+        """Let something go on beside the loops."""
+        task = asyncio.create_task(story)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     # ── from the backend to the log ───────────────────────────────────────────────────────────────
 
@@ -181,17 +194,20 @@ class Driver:
         if self._looked and isinstance(self.backend, TellsChanges):
             shown = await self.backend.changed_workers()
         else:
+            known = set(self.seen)
             shown = await self.backend.workers()
-            there = {one.id for one in shown}
-            for name in [name for name in self.seen if name not in there]:
+            gone = known - {one.id for one in shown}
+            for name in gone:
                 self._unsee(name)
+            if gone or events or not self._looked:
+                events += self._about_vanished(nodes, {one.id for one in shown}, gone)
         self._looked = True
         for one in shown:
             self._see(one)
         events += self._about_workers(shown)
         if events:
             await self.ledger.record(*events)
-        await self._forget_ended(shown)
+        self._forget_ended(shown)
 
     def _see(self, one: WorkerState) -> None:
         """Note what a worker was shown to be."""
@@ -256,6 +272,29 @@ class Driver:
             *(WorkersEnded(job, tuple(workers)) for job, workers in ended.items()),
         ]
 
+    def _about_vanished(
+        self, nodes: Sequence[NodeState], there: set[str], gone: set[str]
+    ) -> list[WorkersEnded]:
+        """Workers of nodes that answer and do not know them any more: they will not say how they ended.
+
+        there: whom the backend shows; gone: whom it showed before and does not now. Of a start that was never
+        carried out nothing is concluded: it may be under way.
+        """
+        state, up = self.ledger.state, {node.name for node in nodes if node.up}
+        events = []
+        for record in state.open_jobs():
+            lost = [
+                worker.id
+                for worker in record.alive
+                if worker.id not in there
+                and (worker.life is not Life.WANTED or worker.id in gone)
+                and state.nodes[worker.node].name in up
+            ]
+            if lost:
+                said = tuple({"id": name, "status": VANISHED, "why": UNKNOWN} for name in lost)
+                events.append(WorkersEnded(record.id, said))
+        return events
+
     def _stop(self, one: WorkerState, grace_s: float) -> None:
         """What nobody wants must not go on holding GPUs.
 
@@ -265,32 +304,46 @@ class Driver:
         key = ("Stop", one.id)
         if key in self._given:
             return
-        self._given[key] = self.clock.now_s()
+        self._given.add(key)
 
         async def stop() -> None:
             try:
                 await self.backend.stop(one.id, grace_s)
             except (BackendUnreachable, NoSuchWorker):
-                self._given.pop(key, None)
+                self._given.discard(key)
+            except Exception:
+                log.exception("stop of worker %s failed; it is tried again", one.id)
+                self._given.discard(key)
 
-        task = asyncio.create_task(stop())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._beside(stop())
 
-    async def _forget_ended(self, shown: Sequence[WorkerState]) -> None:
-        """Workers whose end is in the log need no longer be listed."""
+    def _forget_ended(self, shown: Sequence[WorkerState]) -> None:
+        """Workers whose end is in the log need no longer be listed. No node waits for another's answer."""
         state = self.ledger.state
         for one in shown:
             record = state.jobs.get(one.id.split(".")[0])
             worker = record.workers.get(one.id) if record is not None else None
             if one.phase == "ended" and (worker is None or worker.life is Life.ENDED):
-                try:
-                    await self.backend.forget(one.id)
-                except (BackendUnreachable, NoSuchWorker):
-                    continue
-                self._unsee(one.id)
-                for kind in ("Start", "Stop"):
-                    self._given.pop((kind, one.id), None)
+                self._ended.setdefault(one.node, {})[one.id] = None
+        for node, names in self._ended.items():
+            if names and ("Forget", node) not in self._given:
+                self._given.add(("Forget", node))
+                self._beside(self._forget(node, names))
+
+    async def _forget(self, node: str, names: dict[str, None]) -> None:
+        """Have a node forget these, one after the other; a node that does not answer is asked again later."""
+        try:
+            while names:
+                name = next(iter(names))
+                with contextlib.suppress(NoSuchWorker):
+                    await self.backend.forget(name)
+                del names[name]
+                self._unsee(name)
+                self._given -= {("Start", name), ("Stop", name)}
+        except BackendUnreachable:
+            pass
+        finally:
+            self._given.discard(("Forget", node))
 
 
 def _has_changed(known: NodeRecord, node: NodeState) -> bool:
