@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from stretto.live.agent import runs
+from stretto.live.backends import link
 from stretto.live.backends.link import OwnAgent, RemoteAgent
 from stretto.live.backends.local import LocalBackend
 from stretto.live.backends.protocol import (
@@ -271,5 +272,25 @@ def test_a_fresh_token_is_for_its_owner_alone(own: OwnAgent) -> None:
                 (node,) = await stranger.nodes()
                 assert (node.up, "token" in node.why) == (False, True)
                 assert await stranger.workers() == []
+
+    asyncio.run(story())
+
+
+def test_an_agent_that_cannot_be_started_now_is_tried_again(
+    own: OwnAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, failures = link.start_agent, [OSError(11, "no more processes")]
+
+    def once_not(agent: OwnAgent) -> int:
+        if failures:
+            raise failures.pop()
+        return start(agent)
+
+    monkeypatch.setattr(link, "start_agent", once_not)
+
+    async def story() -> None:
+        async with opened(own) as backend:
+            assert (await backend.nodes())[0].up
+            assert failures == []
 
     asyncio.run(story())

@@ -51,7 +51,7 @@ class Link:
     workers: dict[str, WorkerState] = field(default_factory=dict)  # that are not forgotten, by id
     instance: str = ""  # the life of the agent in which `version` counts
     version: int = 0  # of the listing that `workers` came from
-    floor: int = 0  # older listings lack what was asked of the agent since
+    floor: tuple[str, int] = ("", 0)  # instance, version: its older listings lack what was asked of it since
     heard_s: float = field(default_factory=time.monotonic)  # when it last answered
     launched_s: float = float("-inf")
     child: int = 0  # an agent that we started, to be waited for
@@ -71,8 +71,8 @@ class Link:
         **query: Any,
     ) -> httpx.Response:
         """An answer below 500; raises BackendUnreachable."""
-        url, token = self.address()
         try:
+            url, token = self.address()
             answer = await self.client.request(
                 method,
                 url + path,
@@ -81,7 +81,7 @@ class Link:
                 headers={"Authorization": f"Bearer {token}"},
                 timeout=answer_s,
             )
-        except httpx.TransportError as failure:
+        except (httpx.RequestError, OSError) as failure:  # also where this process may open no more files
             said = str(failure) or type(failure).__name__
             raise BackendUnreachable(f"node {self.agent.node}: {said}") from failure
         if answer.status_code in (423, 507):
@@ -113,13 +113,14 @@ class Link:
         new = said["instance"] != self.instance
         node = await self.described() if new or not self.node.up else self.node
         self.heard_s = time.monotonic()
-        if not new and said["version"] < self.floor:
+        instance, version = self.floor
+        if said["instance"] == instance and said["version"] < version:
             return False
         workers = {each["id"]: state_of(self.agent.node, each) for each in said["workers"]}
         changed = (node, workers) != (self.node, self.workers)
         self.node, self.workers = node, workers
         self.instance, self.version = said["instance"], said["version"]
-        self.floor = self.version
+        self.floor = (self.instance, self.version)
         return changed
 
     async def described(self) -> NodeState:
@@ -160,19 +161,23 @@ class Link:
     def learn(self, said: dict[str, Any]) -> bool:
         """Take in one worker from the answer to a command; whether that is news."""
         worker = state_of(self.agent.node, said["worker"])
-        if said["instance"] == self.instance:
-            if said["version"] < self.version:
-                return False
-            self.floor = max(self.floor, said["version"])
+        if said["instance"] == self.instance and said["version"] < self.version:
+            return False
+        self._lift_floor(said)
         changed = self.workers.get(worker.id) != worker
         self.workers[worker.id] = worker
         return changed
 
     def unlearn(self, worker_id: str, said: dict[str, Any]) -> bool:
         """Take in that a worker is forgotten; whether that is news."""
-        if said["instance"] == self.instance:
-            self.floor = max(self.floor, said["version"])
+        self._lift_floor(said)
         return self.workers.pop(worker_id, None) is not None
+
+    def _lift_floor(self, said: dict[str, Any]) -> None:
+        """No listing from before this answer counts, be it the first of an agent that is new."""
+        instance, version = self.floor
+        lower = version if said["instance"] == instance else 0
+        self.floor = (said["instance"], max(lower, said["version"]))
 
     def note_silence(self, why: str) -> bool:
         """Take in that the agent did not answer; whether the node counts as down from now on."""

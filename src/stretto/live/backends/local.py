@@ -68,13 +68,22 @@ class LocalBackend:
             try:
                 if await link.listen():
                     await self.tell()
-            except (BackendUnreachable, InputError) as failure:
-                if isinstance(failure, InputError) and not self.opened:
+                continue
+            except InputError as failure:
+                if not self.opened:
                     raise
-                if link.note_silence(str(failure)):
-                    await self.tell()
+                why = str(failure)
+            except BackendUnreachable as failure:
+                why = str(failure)
+            except (LookupError, TypeError, ValueError) as failure:
+                why = f"what answers is no agent of ours: {failure!r}"
+            try:
                 link.launch()
-                await asyncio.sleep(PAUSE_S)
+            except OSError as failure:
+                why = f"its agent cannot be started: {failure}"
+            if link.note_silence(why):
+                await self.tell()
+            await asyncio.sleep(PAUSE_S)
 
     async def tell(self) -> None:
         """Wake whoever waits for changes."""
