@@ -7,8 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.live.play import DUE, Deciding
 
+from stretto.live.bounds import Desk
 from stretto.live.decision import asked_of
 from stretto.model import Why
+from stretto.policies.admission import AskedAndFree
 from stretto.policies.registry import policy_names
 
 POLICIES = policy_names()
@@ -120,6 +122,27 @@ def test_what_happens_while_a_decision_is_made_does_not_change_its_rules() -> No
     live.submit("2", "", 1, elastic=elastic)
     live.end("1")
     assert list(asked.rules.sizes) == ["1"]
+
+
+def test_thousands_who_wait_cost_a_decision_neither_words_nor_another_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def in_words(evidence: AskedAndFree, row: int) -> str:
+        raise AssertionError("nobody has asked")
+
+    live = Deciding("fifo")
+    live.queue("a", 0)
+    for number in range(20):
+        live.submit(f"{number + 1}", "a" if number % 2 else "", 1)
+    asked = asked_of(live.observer, live.scene.state, 0.0, DUE, live.scheduler)
+    desk = Desk(asked.snapshot, asked.rules)
+    desk.make_room()
+    assert desk.placement is asked.snapshot.placement, "nobody held anything"
+    with monkeypatch.context() as patched:
+        patched.setattr(AskedAndFree, "__getitem__", in_words)
+        plan = live.decide().plan
+    assert sorted(plan.why.evidence) == [1, 3, 5, 7, 9, 11, 13, 15, 16, 17, 18, 19]
+    assert plan.why.evidence[18] == "asks 1 GPUs, 0 free"
 
 
 Submission = tuple[str, int, int, int, bool]

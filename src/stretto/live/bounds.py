@@ -37,6 +37,7 @@ class Bound:
     said: str
     queue: str = ""
     staying: int = 0  # GPUs of jobs that are in no row: they count beside, and nobody can take them
+    summed: tuple[Placement, int] | None = field(default=None, init=False)  # GPUs that its rows last held
 
 
 @dataclass
@@ -72,7 +73,7 @@ class Desk:
         self.kinds[row] &= np.arange(len(self.kinds[row])) == kind
         held = self.placement.get(job.id)
         if held is not None and (held.kind, held.gpus) != (kind, self.most[row]):
-            self.placement = self.placement.changed({job.id: None})
+            self._release(job)
 
     # ── before the policy is asked ────────────────────────────────────────────────────────────────
 
@@ -159,7 +160,7 @@ class Desk:
         """Off reserved nodes, with everything: what remained elsewhere would be too small for some."""
         held = self.placement.get(job.id)
         if held is not None and not set(held.nodes).isdisjoint(nodes.tolist()):
-            self.placement = self.placement.changed({job.id: None})
+            self._release(job)
 
     def _holders(self, bound: Bound) -> list[int]:
         """Of those that are bound, who can be made to give back, in the order in which they do."""
@@ -184,9 +185,18 @@ class Desk:
         holds = bound.rows & (gpus > 0)
         return np.flatnonzero(holds if bound.kind == ANY else holds & (kind == bound.kind))
 
-    def _sum(self, bound: Bound, placement: Placement | None = None) -> int:
-        placement = self.placement if placement is None else placement
-        return int(self._columns(placement)[0][self._holding(bound, placement)].sum())
+    def _sum(self, bound: Bound) -> int:
+        """GPUs that those who are bound hold; asked for every job that has to wait, it is remembered."""
+        placement = self.placement
+        if bound.summed is None or bound.summed[0] is not placement:
+            held = int(self._columns(placement)[0][self._holding(bound, placement)].sum())
+            bound.summed = placement, held
+        return bound.summed[1]
+
+    def _release(self, job: Job) -> None:
+        """Take everything from a job. Of who holds nothing, nothing changes, nor need be counted again."""
+        if job.id in self.placement:
+            self.placement = self.placement.changed({job.id: None})
 
     def _shed(self, bound: Bound) -> None:
         excess = self._sum(bound) - bound.most
@@ -296,13 +306,13 @@ class Desk:
         if bound.kind != ANY:
             self.kinds[row, bound.kind] = False
             if held is not None and held.kind == bound.kind and job.preemptible:
-                self.placement = self.placement.changed({job.id: None})
+                self._release(job)
             if self.kinds[row].any():
                 return
         if self.placement.get(job.id) is not None and not job.preemptible:
             return
         self.most[row] = 0
-        self.placement = self.placement.changed({job.id: None})
+        self._release(job)
         self._note(row, bound)
 
     def _note(self, row: int, bound: Bound) -> None:

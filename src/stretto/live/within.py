@@ -5,7 +5,8 @@ what was borrowed is given back before. Where its plan still exceeds a bound, it
 plan may keep, in order of priority, as the jobs' limits. What is then still too much is cut off.
 """
 
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,16 +24,19 @@ def decide_within(snapshot: Snapshot, scheduler: Scheduler, rules: Rules) -> Pla
         return decide(snapshot, scheduler)
     desk = Desk(snapshot, rules)
     desk.make_room()
-    plan = _asked(desk, scheduler)
+    plans = _asked(desk, scheduler)
     for _ in range(MOST_TRIES - 1):
-        if not desk.tighten(plan.placement):
+        if not desk.tighten(plans[-1].placement):
             break
-        plan = _asked(desk, scheduler)
-    return _finished(desk, plan)
+        plans = _asked(desk, scheduler)
+    return _finished(desk, plans)
 
 
-def _asked(desk: Desk, scheduler: Scheduler) -> Plan:
-    """The policy's plan for what it is shown: reserved nodes with their users first, then everything else."""
+def _asked(desk: Desk, scheduler: Scheduler) -> list[Plan]:
+    """The policy's plans for what it is shown: reserved nodes with their users first, then everything else.
+
+    Each goes on from the one before, so the last one's placement is that of all.
+    """
     placement = desk.placement
     elsewhere = np.ones(len(desk.snapshot.jobs), dtype=np.bool_)
     there = []
@@ -43,40 +47,58 @@ def _asked(desk: Desk, scheduler: Scheduler) -> Plan:
             placement = plan.placement
             there.append(plan)
             elsewhere &= ~desk.on_nodes(placement, nodes)
-    plan = decide(desk.shown(placement, elsewhere, desk.open_nodes), scheduler)
-    return replace(plan, why=_reasons(desk, [*there, plan]), jobs=desk.snapshot.jobs)
+    return [*there, decide(desk.shown(placement, elsewhere, desk.open_nodes), scheduler)]
 
 
-def _reasons(desk: Desk, plans: list[Plan]) -> Reasons:
+@dataclass(frozen=True, eq=False)
+class Told(Mapping[int, str]):
+    """What is said of each row, put in words when somebody reads it: thousands may wait."""
+
+    where: Mapping[int, tuple[Mapping[int, str], int]]  # by row: who says it, and the row under which
+
+    def __getitem__(self, row: int) -> str:
+        """What is said of one row."""
+        words, at = self.where[row]
+        return words[at]
+
+    def __iter__(self) -> Iterator[int]:
+        """Rows of which something is said."""
+        return iter(self.where)
+
+    def __len__(self) -> int:
+        """How many these are."""
+        return len(self.where)
+
+
+def _reasons(desk: Desk, plans: list[Plan], placement: Placement) -> Reasons:
     """Why everybody waits: what the rules say, else what the policy says of those that it was shown."""
-    jobs = desk.snapshot.jobs
-    row_of = {name: row for row, name in enumerate(jobs.ids)}
-    code = np.zeros(len(jobs), dtype=np.int64)
-    evidence: dict[int, str] = {}
+    code = np.zeros(len(desk.snapshot.jobs), dtype=np.int64)
+    where: dict[int, tuple[Mapping[int, str], int]] = {}
     for plan in plans:
-        rows: IntArray = np.array([row_of[name] for name in plan.jobs.ids], dtype=np.int64)
+        rows: IntArray = np.array([desk.row_of[name] for name in plan.jobs.ids], dtype=np.int64)
         code[rows] = plan.why.code
-        evidence |= {int(rows[row]): said for row, said in plan.why.evidence.items()}
-    for row, (why, said) in desk.why.items():
-        code[row], evidence[row] = int(why), said
-    return Reasons(code, evidence)
+        where |= {int(rows[at]): (plan.why.evidence, at) for at in plan.why.evidence}
+    said = {row: words for row, (_, words) in desk.why.items()}
+    for row, (why, _) in desk.why.items():
+        code[row], where[row] = int(why), (said, row)
+    for name in placement:
+        row = desk.row_of.get(name, -1)
+        if row >= 0:
+            code[row] = 0
+            where.pop(row, None)
+    return Reasons(code, Told(where))
 
 
-def _finished(desk: Desk, plan: Plan) -> Plan:
+def _finished(desk: Desk, plans: list[Plan]) -> Plan:
     """The plan without what exceeds a bound, from what is held now; asked again when a rule changes."""
+    plan = plans[-1]
     placement: Placement = desk.cut(plan.placement)
     wake_s = min(plan.wake_s or np.inf, desk.rules.next_change_s(desk.snapshot.now_s))
-    code, evidence = plan.why.code.copy(), dict(plan.why.evidence)
-    for row, name in enumerate(desk.snapshot.jobs.ids):
-        if name in placement:
-            code[row] = 0
-            evidence.pop(row, None)
-        elif row in desk.why:
-            code[row], evidence[row] = int(desk.why[row][0]), desk.why[row][1]
     return replace(
         plan,
         actions=actions_between(desk.snapshot.placement, placement),
         placement=placement,
-        why=Reasons(code, evidence),
+        why=_reasons(desk, plans, placement),
         wake_s=float(wake_s) if np.isfinite(wake_s) else None,
+        jobs=desk.snapshot.jobs,
     )
