@@ -164,20 +164,27 @@ class Desk:
 
     def _holders(self, bound: Bound) -> list[int]:
         """Of those that are bound, who can be made to give back, in the order in which they do."""
-        rows = self._holding(bound, self.placement).tolist()
-        found = [row for row in rows if self.of[row].preemptible]
-        return sorted(found, key=lambda row: (self.of[row].priority, -row))
+        jobs, rows = self.snapshot.jobs, self._holding(bound, self.placement)
+        rows = rows[jobs.preemptible[rows]]
+        found: list[int] = rows[np.lexsort((-rows, jobs.priority[rows]))].tolist()
+        return found
 
     def _columns(self, placement: Placement) -> tuple[IntArray, IntArray]:
         """(jobs,) GPUs that a placement gives each job, and their type; remembered of the last placement."""
-        if self._known is None or self._known[0] is not placement:
+        if self._known is not None and self._known[0] is placement:
+            return self._known[1:]
+        touched = None if self._known is None else placement.touched_since(self._known[0])
+        if self._known is None or touched is None:
+            touched = tuple(placement)
             gpus, kind = np.zeros(len(self.of), dtype=np.int64), np.full(len(self.of), ANY)
-            for name, held in placement.items():
-                row = self.row_of.get(name)
-                if row is not None:
-                    gpus[row], kind[row] = held.gpus, held.kind
-            self._known = placement, gpus, kind
-        return self._known[1:]
+        else:
+            gpus, kind = self._known[1].copy(), self._known[2].copy()
+        for name in touched:
+            row, held = self.row_of.get(name), placement.get(name)
+            if row is not None:
+                gpus[row], kind[row] = (held.gpus, held.kind) if held is not None else (0, ANY)
+        self._known = placement, gpus, kind
+        return gpus, kind
 
     def _holding(self, bound: Bound, placement: Placement) -> IntArray:
         """Rows of those that are bound and hold GPUs of the type."""
