@@ -72,7 +72,7 @@ class Load:
     draw: random.Random
     elastic: bool
     took_s: dict[str, list[float]] = field(default_factory=dict)  # by kind of request
-    refused: int = 0
+    refused: dict[str, int] = field(default_factory=dict)  # by kind of request and status
 
     async def timed(self, kind: str, connection: Connection, method: str, path: str, body: Any = None) -> Any:
         """The JSON of an answer; how long it took is kept."""
@@ -80,7 +80,7 @@ class Load:
         status, content = await connection.ask(method, path, body)
         self.took_s.setdefault(kind, []).append(time.perf_counter() - began)
         if status >= 400:
-            self.refused += 1
+            self.refused[f"{kind}: {status}"] = self.refused.get(f"{kind}: {status}", 0) + 1
             return None
         return json.loads(content) if content else None
 
