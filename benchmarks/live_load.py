@@ -206,6 +206,9 @@ async def measure(given: argparse.Namespace, url: str, process: int) -> dict[str
     """Fill, pile up, keep."""
     host, _, port = url.removeprefix("http://").partition(":")
     load = Load(host, int(port), random.Random(1), given.elastic)
+    first = Connection(host, int(port))
+    while (await first.ask("GET", "/readyz"))[0] != 200:
+        await asyncio.sleep(0.05)
     filling = await load.submit(int(given.gpus / statistics.mean(SIZES)), "submit, filling")
     filled_mb, used_s = rss_of(process), cpu_s_of(process)
     say(f"filled at {filling:.0f} submissions a second")
