@@ -10,6 +10,7 @@ from torch.utils.data import Dataset
 
 from stretto.model.errors import InputError
 from stretto.sdk.batch import Bounds
+from stretto.sdk.ending import end_quickly
 from stretto.sdk.environment import read_environment
 from stretto.sdk.job import ElasticJob, Settings
 from stretto.sdk.learning_rate import rule_named
@@ -68,4 +69,6 @@ def elastic(
         scaler=scaler,
         **({"grace_s": environment.grace_s, "checkpoint_s": environment.checkpoint_s} | settings),
     )
+    if environment.is_elastic:
+        end_quickly()
     return ElasticJob(training, data, chosen, environment)
