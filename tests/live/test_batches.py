@@ -111,3 +111,17 @@ def test_pollux_says_a_batch_too_and_keeps_to_it() -> None:
     scene = Scene()
     training(scene, ADAPTIVE)
     assert 64 < decide_now(scene, "pollux")["1"][0] <= 512
+
+
+def test_a_batch_for_gpus_that_could_not_be_had_is_not_published() -> None:
+    scene = Scene()
+    training(scene, ADAPTIVE)
+    scheduler = scheduler_of(Configured("sia"))
+    asked = asked_of(Observer(scheduler.policy.views), scene.state, scene.now_s, DUE, scheduler)
+    late = decided(asked, answer_to(asked, scheduler), scene.state.seq, 1.0)
+    assert set(late.batches) == {"1"}
+    grown = scene.state.wanted("1")
+    scene.give(_1={"n0": 0b1, "n1": 0b1})  # meanwhile
+    scene.tell(late)
+    assert scene.state.wanted("1") != grown
+    assert scene.state.jobs["1"].batch is None

@@ -263,7 +263,7 @@ def _close(state: State, index: int, now_s: float) -> None:
             state.release(record, now_s)
         elif kept is not state.placement[job]:
             state.placement = state.placement.changed({job: kept})
-            record.books.hold(kept.gpus, now_s)
+            record.books.hold(kept.gpus, now_s, kept.profiling, kept.kind)
             state.touch(record.id)
 
 
@@ -401,8 +401,11 @@ def _decided(state: State, event: happened.Decided, now_s: float) -> None:
             return "a node has gone"
         return ""
 
+    dropped: set[str] = set()
+
     def drop(action: Action, reason: str) -> None:
         state.dropped += 1
+        dropped.add(action.job)
 
     actions = still_apply(state.placement, actions_of(event.actions, state.cluster), why_stale, drop)
     if actions:
@@ -415,8 +418,8 @@ def _decided(state: State, event: happened.Decided, now_s: float) -> None:
         else:
             record.books.hold(after.gpus, now_s, after.profiling, after.kind)
         state.touch(record.id)
-    for job, batch in event.batches.items():
-        if job in state.jobs and not state.jobs[job].has_ended:
+    for job, batch in event.batches.items():  # each is for the GPUs that the plan gave
+        if job in state.jobs and not state.jobs[job].has_ended and job not in dropped:
             state.jobs[job].batch = Batch(*batch)
             state.touch(job)
     state.wake_s, state.prices = event.wake_s, event.prices
