@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import secrets as random
 import signal
 import socket
@@ -49,6 +50,8 @@ LEAD_WAIT_S = 10.0  # for a service that is just ending; chosen
 WAITING_CONNECTIONS = 512
 TURN_S = 0.0005  # of a thread; chosen: requests are answered between the steps of a decision, which take long
 FASTEST = 10_000.0  # pace of an emulated clock; chosen: a millisecond is ten seconds then
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -193,6 +196,8 @@ def _restored(store: Store, key: bytes, pace: float) -> tuple[State, Clock, int]
     for recorded in store.read(after=state.seq):
         replay.next(recorded)
     replay.finish()
+    for difference in replay.differences:  # what the policy remembers may differ, too
+        logger.warning("%s", difference.words)
     if state.seq == 0:
         return state, Clock(pace=pace), kept
     return state, resumed(state.at_s, state.unix_s, pace), kept

@@ -294,3 +294,20 @@ def test_an_agent_that_cannot_be_started_now_is_tried_again(
             assert failures == []
 
     asyncio.run(story())
+
+
+def test_whoever_waits_for_changes_is_told_that_nobody_follows_an_agent(
+    own: OwnAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never() -> bool:
+        return False
+
+    async def story() -> None:
+        async with opened(own) as backend:
+            monkeypatch.setattr(link.Link, "note_silence", lambda self, why: 1 / 0)
+            os.kill(pid_of(own), signal.SIGTERM)
+            with pytest.raises(ZeroDivisionError):
+                await until(backend, never)
+        monkeypatch.undo()
+
+    asyncio.run(story())

@@ -282,3 +282,17 @@ def test_a_label_that_is_no_time_is_refused_with_its_value(label: str) -> None:
             stage.backend._job(stage.ledger.state.jobs["1"])
 
     played(play)
+
+
+def test_time_that_stands_still_by_mistake_is_told_to_whoever_waits() -> None:
+    def mistake() -> None:
+        raise ZeroDivisionError
+
+    async def play() -> None:
+        stage = Stage(SimSettings())
+        stage.backend._at(0.0, "1", mistake)
+        await asyncio.sleep(0.01)
+        with pytest.raises(ZeroDivisionError):
+            await stage.backend.changes(stage.backend._number, wait_s=0.01)
+
+    played(play)

@@ -109,7 +109,10 @@ class LocalBackend:
                     await self.changed.wait_for(lambda: self.number != after)
             except TimeoutError:
                 pass
-            return self.number
+        for task in self.tasks if self.opened else ():
+            if task.done():
+                task.result()  # nobody follows an agent any more: whoever waits is told why
+        return self.number
 
     async def start(self, worker: WorkerStart) -> WorkerState:
         """Start a worker on its node."""

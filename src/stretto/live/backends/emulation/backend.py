@@ -116,6 +116,8 @@ class EmulatedBackend:
                     await self._bell.wait()
             except TimeoutError:
                 pass
+        if self._task is not None and self._task.done():
+            self._task.result()  # time stands still: whoever waits is told why
         return self._number
 
     async def start(self, worker: WorkerStart) -> WorkerState:
