@@ -11,6 +11,9 @@ from tests.live.fake_backend import FakeBackend
 from stretto.live import driving
 from stretto.live.backends.protocol import BackendUnreachable, WorkerStart, WorkerState
 from stretto.live.driving import Driver
+from stretto.live.events import Decided, Joined, WorkerReady
+from stretto.live.plans import actions_json
+from stretto.model import Allocation, JobId, actions_between
 
 
 @pytest.fixture(autouse=True)
@@ -58,6 +61,74 @@ def test_a_service_that_begins_finds_that_a_worker_is_gone_but_not_while_its_nod
             await later.look()
             assert not record.alive
             assert record.why == "its node does not know it"
+
+    play(story)
+
+
+def test_whoever_waits_for_gpus_of_a_stray_begins_once_that_is_gone(tmp_path: Path) -> None:
+    async def story() -> None:
+        backend = FakeBackend(nodes_count=1, gpus=1)
+        backend.shown["99.1.0"] = WorkerState("99.1.0", "n0", (0,), "running", job="99")
+        backend.stubborn.add("99.1.0")
+        async with a_rig(tmp_path, backend=backend) as rig:
+            job = await rig.submit()
+            await rig.until(lambda: rig.service.state.wanted(job) is not None)
+            await asyncio.sleep(0.05)
+            assert set(backend.shown) == {"99.1.0"}
+            await backend.finish("99.1.0", 137)
+            await running(rig, job)
+
+    play(story)
+
+
+async def give(rig: Rig, **wanted: int) -> None:
+    """Decide: each job (its name after an underscore) is to hold these GPUs of n0."""
+    state = rig.service.state
+    assert state.placement is not None
+    assert state.cluster is not None
+    changes = {
+        JobId(name[1:]): Allocation(0, (0,), (mask,)) if mask else None for name, mask in wanted.items()
+    }
+    actions = actions_between(state.placement, state.placement.changed(changes))
+    said = tuple(actions_json(actions, state.cluster))
+    await rig.service.record(Decided(state.seq, rig.service.clock.now_s(), (), said))
+
+
+def test_whoever_is_to_grow_grows_once_the_gpus_are_free(tmp_path: Path) -> None:
+    async def story() -> None:
+        backend = FakeBackend(nodes_count=1, gpus=2)
+        async with a_rig(tmp_path, backend=backend, decides=False) as rig:
+            grows = await rig.submit(text="run: x\nelastic: {min: 1, max: 2}")
+            leaves = await rig.submit()
+            await give(rig, **{f"_{grows}": 0b1, f"_{leaves}": 0b10})
+            await running(rig, grows)
+            await running(rig, leaves)
+            first = f"{grows}.1.0"
+            await rig.service.record(WorkerReady(grows, first))
+            await rig.until(lambda: rig.service.state.jobs[grows].members.number)
+            await rig.service.record(Joined(grows, first, 1))
+            backend.stubborn.add(f"{leaves}.1.0")
+            await give(rig, **{f"_{grows}": 0b11, f"_{leaves}": 0})
+            await rig.until(lambda: f"{leaves}.1.0" in backend.stopped)
+            await asyncio.sleep(0.05)
+            assert set(backend.shown) == {first, f"{leaves}.1.0"}
+            await backend.finish(f"{leaves}.1.0", 143)
+            await rig.until(lambda: f"{grows}.1.1" in backend.shown)
+
+    play(story)
+
+
+def test_whoever_is_asked_over_and_over_is_noted_once(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with a_rig(tmp_path, decides=False) as rig:
+            grows = await rig.submit(text="run: x\nelastic: {min: 1, max: 2}")
+            await give(rig, **{f"_{grows}": 0b1})
+            await running(rig, grows)
+            await give(rig, **{f"_{grows}": 0b11})  # and may yet say that it is ready
+            for _ in range(10):
+                await rig.submit()
+                await asyncio.sleep(0.01)
+            assert [job for _, job in rig.service.driver._later] == [grows]
 
     play(story)
 

@@ -32,7 +32,7 @@ from stretto.live.events import (
 )
 from stretto.live.ledger import Ledger
 from stretto.live.occupied import Occupied
-from stretto.live.reconcile import Command, Start, Stop, next_steps
+from stretto.live.reconcile import Command, Slot, Start, Stop, next_steps, slots_of
 from stretto.live.records import JobRecord, Life, NodeRecord
 from stretto.live.state import State
 
@@ -60,12 +60,13 @@ class Driver:
     seen: dict[str, WorkerState] = field(default_factory=dict)  # as the backend last showed them
     troubles: dict[str, str] = field(default_factory=dict)  # job → why a start is still being tried
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
-    _later: list[tuple[float, str]] = field(default_factory=list)  # (time, job) to look at again
+    _later: list[tuple[float, str]] = field(default_factory=list)  # (time, job) to look at again, a heap
+    _planned: set[tuple[float, str]] = field(default_factory=set)  # what is in it
     _given: set[tuple[str, str]] = field(default_factory=set)  # commands under way, or taken
     _ended: dict[str, dict[str, None]] = field(default_factory=dict)  # by node, workers that it may forget
     _tasks: set["asyncio.Task[None]"] = field(default_factory=set)
     _occupied: Occupied = field(default_factory=Occupied)
-    _waiting: set[str] = field(default_factory=set)  # jobs that are to start once their GPUs are free
+    _waiting: set[str] = field(default_factory=set)  # jobs that are to start or grow once GPUs are free
     _nodes: Sequence[NodeState] | None = None  # as last shown
     _looked: bool = False
     _began_s: float = field(init=False)  # nobody is silent for longer than we listen
@@ -98,7 +99,9 @@ class Driver:
         state = self.ledger.state
         now_s = self.clock.now_s()
         while self._later and self._later[0][0] <= now_s:
-            state.touched.add(heapq.heappop(self._later)[1])
+            due = heapq.heappop(self._later)
+            self._planned.discard(due)
+            state.touched.add(due[1])
         touched = state.take_touched()
         if not touched:
             return
@@ -113,7 +116,7 @@ class Driver:
             events += steps.events
             commands += [(record, command) for command in steps.commands]
             if steps.again_s < float("inf"):
-                heapq.heappush(self._later, (steps.again_s, name))
+                self._ask_again(steps.again_s, name)
             for event in steps.events:
                 if isinstance(event, WorkersWanted):
                     self._occupied.put(name, [*_slots(record), *_wanted_slots(state, event)])
@@ -127,7 +130,8 @@ class Driver:
         self._occupied.put(record.id, _slots(record))
         if not any(worker.life is Life.WANTED for worker in record.alive):
             self.troubles.pop(record.id, None)
-        if not record.has_ended and not record.is_open and self.ledger.state.wanted(record.id) is not None:
+        wanted = slots_of(self.ledger.state.wanted(record.id), record.job.gpus_per_worker)
+        if not record.has_ended and not {(one.node, one.mask) for one in record.alive}.issuperset(wanted):
             self._waiting.add(record.id)
         else:
             self._waiting.discard(record.id)
@@ -168,8 +172,14 @@ class Driver:
     def _repeat(self, record: JobRecord, key: tuple[str, str]) -> None:
         """Ask a job again soon, and so give a command again that was not taken, if it is still wanted."""
         self._given.discard(key)
-        heapq.heappush(self._later, (self.clock.now_s() + AGAIN_S, record.id))
+        self._ask_again(self.clock.now_s() + AGAIN_S, record.id)
         self._changed.set()
+
+    def _ask_again(self, at_s: float, job: str) -> None:
+        """Look at a job again at a time; whoever waits says the same time over and over."""
+        if (at_s, job) not in self._planned:
+            self._planned.add((at_s, job))
+            heapq.heappush(self._later, (at_s, job))
 
     def _beside(self, story: Coroutine[Any, Any, None]) -> None:
         """Let something go on beside the loops."""
@@ -214,11 +224,19 @@ class Driver:
         self.seen[one.id] = one
         node = self.ledger.state.node_index.get(one.node)
         held = sum(1 << gpu for gpu in one.gpus) if one.holds_gpus and node is not None else 0
-        self._occupied.put(_SEEN + one.id, [(node, held)] if node is not None and held else [])
+        self._show(one.id, [(node, held)] if node is not None and held else [])
 
     def _unsee(self, name: str) -> None:
         self.seen.pop(name, None)
-        self._occupied.put(_SEEN + name, [])
+        self._show(name, [])
+
+    def _show(self, name: str, slots: list[Slot]) -> None:
+        """What a worker holds. Where a stray lets go, nothing of the log says that others may begin."""
+        had = self._occupied.of.get(_SEEN + name)
+        self._occupied.put(_SEEN + name, slots)
+        if had and not slots and self._waiting:
+            self.ledger.state.touched |= self._waiting
+            self._changed.set()
 
     def _about_nodes(self, nodes: Sequence[NodeState]) -> list[Event]:
         state = self.ledger.state
