@@ -1,7 +1,7 @@
 """Plain data-parallel PyTorch as torchrun starts it, without a line of ours: it runs at one size.
 
 The service sets the variables that torchrun sets: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. By itself:
-torchrun --nproc-per-node 2 rigid_ddp.py
+torchrun --standalone --nproc-per-node 2 rigid_ddp.py
 """
 
 import argparse
