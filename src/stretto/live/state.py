@@ -38,7 +38,11 @@ Changed = Callable[[str], None]
 
 @dataclass
 class State:
-    """Everything that the log says, folded. `apply` is the only way to change it."""
+    """Everything that the log says, folded, which only `apply` changes.
+
+    Beside it: `memory`, which whoever decides brings, `wake_s` until it has come, and `touched`, a list of
+    errands of whoever reconciles.
+    """
 
     seq: int = 0  # of the last event
     at_s: float = 0.0  # its time
