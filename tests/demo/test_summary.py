@@ -39,7 +39,7 @@ def test_an_instant_between_two_sizes_does_not_hide_the_longer_one() -> None:
 def test_a_row_says_what_a_resize_cost_and_how_far_runs_that_nobody_disturbs_lie_apart() -> None:
     job = outcome("job", 0.0, 8.0, [])
     job.resizes, job.lost_s, job.reached, job.alone = 4, 0.5, 0.975, [0.975, 0.979]
-    assert rows_of([job]) == [["job", "COMPLETED", "0.5", "8.0", "4", "0.12", "0.9750", "0.9750 ± 0.0028"]]
+    assert rows_of([job]) == [["job", "0.5", "8.0", "4", "0.12", "0.9750", "0.9750 ± 0.0028"]]
     assert "4 resizes in place; each cost 0.12 s of training on average" in findings([job])
 
 
@@ -56,3 +56,9 @@ def test_sizes_are_those_of_who_trains_together_not_of_who_only_imports() -> Non
         (11.0, "WorkersEnded", {"workers": [{"id": "1.1.0"}, {"id": "1.1.1"}]}),
     ]
     assert sizes_in(events) == [(0.0, 0), (2.0, 1), (9.0, 2), (11.0, 0)]
+
+
+def test_a_job_that_did_not_complete_has_the_last_word() -> None:
+    job = outcome("job", 0.0, 8.0, [])
+    job.state, job.last_words = "FAILED", ["Traceback", "ValueError"]
+    assert list(findings([job]))[:3] == ["job: FAILED; it said last:", "    Traceback", "    ValueError"]

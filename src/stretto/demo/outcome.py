@@ -28,6 +28,7 @@ class Outcome:
     is_exact: bool | None = None  # each sample once in every epoch; None: not looked at
     samples: str = ""  # the same in words
     deadline: str = ""
+    last_words: list[str] = field(default_factory=list)  # of a job that did not complete
 
     @property
     def undisturbed(self) -> float | None:

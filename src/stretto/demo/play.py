@@ -18,6 +18,7 @@ from stretto.demo.showing import Screen
 from stretto.live.jobfile.quantities import duration_s
 from stretto.model import StrettoError
 
+LAST_LINES = 12  # of what a job has printed that did not complete
 LOOK_S = 0.2  # between two looks at the jobs
 PATIENCE_S = 600.0  # for all jobs of a scene; chosen: five times what they take on two slow cores
 # Trainings of a minute want rounds of seconds, and nobody is to wait for a second worker of somebody else.
@@ -67,6 +68,8 @@ def play(how: Play, say: Callable[[str], None] = print) -> list[Outcome]:
         say("")
         say("the same scripts again, each alone and undisturbed" + _seeds(how.seeds))
         for entry, outcome, lines in zip(how.entries, outcomes, printed, strict=True):
+            if outcome.state != "COMPLETED":
+                outcome.last_words = lines[-LAST_LINES:]
             if entry.is_compared:
                 outcome.reached = last_of(lines)
         compare(how.entries, examples, folder, how.seeds, outcomes, stack)

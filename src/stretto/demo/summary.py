@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from stretto.demo.outcome import Outcome
 
-HEADER = ("job", "state", "waited s", "took s", "resizes", "lost s each", "reached", "alone")
+HEADER = ("job", "waited s", "took s", "resizes", "s lost", "reached", "alone")
 STEPS_S = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0)  # of a column of the timeline
 WAITS, ABSENT = ".", " "
 
@@ -15,7 +15,6 @@ def rows_of(outcomes: Sequence[Outcome]) -> list[list[str]]:
     return [
         [
             one.name,
-            one.state,
             _number(one.waited_s, 1),
             _number(one.jct_s, 1),
             str(one.resizes),
@@ -57,6 +56,9 @@ def _during(one: Outcome, from_s: float, to_s: float) -> str:
 def findings(outcomes: Sequence[Outcome]) -> Iterator[str]:
     """Sentences about what the table does not show."""
     for one in outcomes:
+        if one.state != "COMPLETED":
+            yield f"{one.name}: {one.state}; it said last:"
+            yield from (f"    {line}" for line in one.last_words)
         said = [one.samples] if one.samples else []
         said += [f"deadline {one.deadline}"] if one.deadline else []
         if said:
