@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -199,9 +200,9 @@ def test_a_store_that_does_not_answer_is_said_and_the_job_is_there_once_it_does(
             go_on = asyncio.Event()
             write = rig.service.ledger._write
 
-            async def later(events: object) -> None:
+            async def later(*given: Any) -> None:
                 await go_on.wait()
-                await write(events)  # type: ignore[arg-type]
+                await write(*given)
 
             monkeypatch.setattr(rig.service.ledger, "_write", later)
             key = {"idempotency-key": "patient"}
