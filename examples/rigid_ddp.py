@@ -5,6 +5,7 @@ torchrun --standalone --nproc-per-node 2 rigid_ddp.py
 """
 
 import argparse
+import gc
 import os
 
 import torch
@@ -46,6 +47,10 @@ def main() -> None:
     if dist.get_rank() == 0:
         print(f"on {dist.get_world_size()}: {options.epochs} epochs, accuracy {accuracy:.4f}", flush=True)
     dist.destroy_process_group()
+    # The model holds the group in a cycle. A thread of gloo that lets go of its last work while the
+    # interpreter is already ending would abort the process, so the group and its threads end here.
+    del model
+    gc.collect()
 
 
 if __name__ == "__main__":
