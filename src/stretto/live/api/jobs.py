@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from itertools import islice
 from math import ceil
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
@@ -30,20 +30,6 @@ MOST_JOBS = 1000  # of one page
 AT_ONCE = 100  # jobs that are described without a pause: some milliseconds
 LONG_TEXT = 1 << 14  # characters; reading a longer one takes up to half a second, beside the loop
 LAST_STATES = frozenset({"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL"})
-
-StateWord = Literal[
-    "PENDING",
-    "STARTING",
-    "RUNNING",
-    "RESIZING",
-    "PREEMPTING",
-    "SUSPENDED",
-    "COMPLETED",
-    "FAILED",
-    "CANCELLED",
-    "TIMEOUT",
-    "NODE_FAIL",
-]
 
 
 def job_of(service: Service, caller: Caller, name: str) -> JobRecord:
@@ -115,7 +101,7 @@ async def listed(
     caller: Who,
     everybody: Annotated[bool, Query(description="not only one's own: for operators")] = False,
     ended: Annotated[bool, Query(description="also those that have ended")] = False,
-    state: Annotated[list[StateWord], Query(max_length=16)] = [],  # noqa: B006
+    state: Annotated[list[JobState], Query(max_length=16)] = [],  # noqa: B006
     user: Annotated[str | None, Query(max_length=64)] = None,
     queue: Annotated[str | None, Query(max_length=63)] = None,
     after: Annotated[str, Query(max_length=64, description="the `next` of the page before")] = "",
@@ -287,6 +273,3 @@ async def events(
             return Response(status_code=HTTPStatus.NO_CONTENT)
     texts = happening(service, feed, caller, seen, follow, lambda entry: True, job, lambda: record.has_ended)
     return streamed(request, caller, texts)
-
-
-assert {one.value for one in JobState} == set(StateWord.__args__)  # type: ignore[attr-defined]

@@ -4,6 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from stretto.live.standing import JobState
+
 LARGEST_SUBMISSION = 1 << 20  # characters; a file has its scripts beside it, not in it
 LARGEST_NUMBER = 2**53  # that every reader of JSON keeps exactly
 MOST_GPUS = 1 << 20
@@ -107,19 +109,7 @@ class Job(BaseModel):
     queue: str
     kind: str
     priority: int
-    state: Literal[
-        "PENDING",
-        "STARTING",
-        "RUNNING",
-        "RESIZING",
-        "PREEMPTING",
-        "SUSPENDED",
-        "COMPLETED",
-        "FAILED",
-        "CANCELLED",
-        "TIMEOUT",
-        "NODE_FAIL",
-    ]
+    state: JobState
     reason: str  # why it waits, for programs
     evidence: str  # the same in words
     gpus: int
