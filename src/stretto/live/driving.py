@@ -246,10 +246,22 @@ class Driver:
             known = None if index is None else state.nodes[index]
             if node.up and (known is None or _has_changed(known, node)):
                 events.append(
-                    NodeSeen(node.name, node.gpu_type, node.gpus, node.cpus, node.memory_gb, node.address)
+                    NodeSeen(
+                        node.name,
+                        node.gpu_type,
+                        node.gpus,
+                        node.cpus,
+                        node.memory_gb,
+                        node.address,
+                        node.shut,
+                        node.others,
+                    )
                 )
-            elif not node.up and known is not None and known.up:
-                events.append(NodeLost(node.name, node.why))
+            elif not node.up and known is not None:
+                if known.up:
+                    events.append(NodeLost(node.name, node.why))
+                if node.dead and not known.dead:
+                    events.append(NodeDead(node.name, 0.0))
         return events
 
     async def bury_for_ever(self) -> None:
@@ -367,7 +379,7 @@ class Driver:
 def _has_changed(known: NodeRecord, node: NodeState) -> bool:
     """Whether a node that answers is not what the log says of it."""
     if node.gpu_type == known.gpu_type and node.gpus >= known.gpus:
-        return not known.up
+        return not known.up or (node.shut, node.others) != (known.shut, known.others)
     return known.other != (node.gpus, node.gpu_type)
 
 

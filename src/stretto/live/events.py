@@ -85,6 +85,8 @@ class NodeSeen(Event):
     cpus: int = 0
     memory_gb: float = 0.0
     address: str = ""
+    shut: str = ""  # why its cluster lets nothing new start there
+    others: int = 0  # GPUs that work of others holds
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,10 @@ class NodeLost(Event):
 
 @dataclass(frozen=True)
 class NodeDead(Event):
-    """A node was silent for so long that its workers count as lost; if they return, they are stopped."""
+    """A node was silent for so long that its workers count as lost; if they return, they are stopped.
+
+    Where its cluster knows that it is dead, nobody has to wait: it was silent for 0 s.
+    """
 
     subject: ClassVar[str] = "node"
     node: str

@@ -14,6 +14,7 @@ from stretto.live.eligible import Reason, names_of, why_not_yet
 from stretto.live.events import Configured
 from stretto.live.jobfile import JobSpec
 from stretto.live.jobfile.to_job import spec_to_job
+from stretto.live.lens import lens_of
 from stretto.live.observe import Observer
 from stretto.live.priors import RESTART_S, SWITCH_S, known_points, largest_known_gpus, prior_table
 from stretto.live.records import Books, JobRecord
@@ -279,24 +280,26 @@ def world_of(
     ]
     factor = np.array([drawn[number] for _, number in rows])
     tables = [one.speeds for one in members]
-    requests = Requests(jobs, fork.cluster)
-    recorded = RecordedRuns(np.array([one.whole_s for one in members]) * factor, fork.cluster, tables)
+    held = {one.job.id: one.held for one in members if one.held is not None}
+    lens = lens_of(no_placement(fork.cluster).changed(held), fork.rules.others)
+    cluster = lens.shown
+    requests = Requests(jobs, cluster)
+    recorded = RecordedRuns(np.array([one.whole_s for one in members]) * factor, cluster, tables)
     recorded.left_s = np.array([one.remaining.left_s for one in members]) * factor
     world = SimulatedWorld(
-        fork.cluster,
+        cluster,
         Physics(requests, {}, recorded, tables, SIM, seed),
         _triggers(scheduler),
         policy.views,
         SIM,
         fork.configured.seed,
     )
-    world.usable = fork.usable
+    world.usable = lens.usable(fork.usable)
     world.usable_gpus = np.bincount(
-        fork.cluster.kind, np.where(fork.usable, fork.cluster.node_gpus, 0), len(fork.cluster.types)
+        cluster.kind, np.where(world.usable, cluster.node_gpus, 0), len(cluster.types)
     ).astype(np.int64)
-    held = {one.job.id: one.held for one in members if one.held is not None}
     _fill_books(world, members, fork.now_s)
-    world.begin_at(fork.now_s, no_placement(fork.cluster).changed(held), fork.memory)
+    world.begin_at(fork.now_s, lens.inward(lens.placement), fork.memory)
     return world, scheduler
 
 

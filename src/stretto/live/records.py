@@ -232,9 +232,16 @@ class NodeRecord:
     other: tuple[int, str] | None = None  # GPUs and type that it came back with, where it cannot be used so
     silent_s: float = nan  # since when nothing has been heard of it; NaN: it is up
     dead: bool = False  # silent for so long that nobody waits for its workers
-    closed: bool = False  # takes no new jobs
+    cordoned: bool = False  # takes no new jobs, since somebody said so
     drained: bool = False  # and keeps none
+    shut: str = ""  # why its cluster lets nothing new start there
+    others: int = 0  # GPUs that work of others holds
     why: str = ""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it takes no new jobs."""
+        return self.cordoned or bool(self.shut)
 
 
 def orphaned_by(record: JobRecord) -> str:

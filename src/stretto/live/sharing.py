@@ -28,11 +28,12 @@ class Rules:
     staying: Mapping[JobId, Job] = field(
         default_factory=dict
     )  # on closed nodes: not asked about, but counted
+    others: Mapping[int, int] = field(default_factory=dict)  # by node, GPUs that work of others holds
 
     @property
     def are_void(self) -> bool:
         """Whether nothing is ruled."""
-        return not (self.queues or self.sizes or self.reservations or self.profiles)
+        return not (self.queues or self.sizes or self.reservations or self.profiles or self.others)
 
     def next_change_s(self, now_s: float) -> float:
         """When the clock alone makes a decision necessary; infinite where it never does."""
@@ -56,8 +57,9 @@ def rules_of(state: State, now_s: float) -> Rules:
     queues = {name: queue for name, queue in state.queues.items() if queue.quota_gpus is not None}
     sizes = dict(state.sized)  # a copy: jobs come and end while a decision is being made
     staying = {name: state.jobs[name].job for name in state.staying()}
+    others = {index: node.others for index, node in enumerate(state.nodes) if node.others and node.up}
     if not reservations:
-        return Rules(queues, sizes, staying=staying)
+        return Rules(queues, sizes, staying=staying, others=others)
     lasting_s: dict[str, float] = {}
     grace_s = 0.0
     for record in state.open_jobs():
@@ -66,4 +68,4 @@ def rules_of(state: State, now_s: float) -> Rules:
         if not record.job.preemptible:
             whole_s = record.spec.expected_time_s or record.spec.max_time_s
             lasting_s[record.id] = whole_s if whole_s else inf
-    return Rules(queues, sizes, reservations, lasting_s, LEAD_S + grace_s, staying=staying)
+    return Rules(queues, sizes, reservations, lasting_s, LEAD_S + grace_s, staying=staying, others=others)

@@ -205,6 +205,7 @@ def _node_seen(state: State, event: happened.NodeSeen, now_s: float) -> None:
         index = len(state.nodes) - 1
     node = state.nodes[index]
     node.cpus, node.memory_gb, node.address = event.cpus, event.memory_gb, event.address
+    was_closed, node.shut, node.others = node.closed, event.shut, event.others
     node.up, node.why, node.silent_s, node.dead, node.other = True, "", nan, False, None
     # A node that comes back with GPUs of another type, or with fewer, is another one under the same name:
     # indices of GPUs would mean two things. Of one that comes back with more, the new ones are not used.
@@ -212,9 +213,29 @@ def _node_seen(state: State, event: happened.NodeSeen, now_s: float) -> None:
         node.up, node.other = False, (event.gpus, event.gpu_type)
         node.why = f"came back with {event.gpus} x {event.gpu_type}, had {node.gpus} x {node.gpu_type}"
         _vacate(state, index, now_s)
-    elif state._cluster is None or len(state._cluster.nodes) != len(state.nodes):
-        state._nodes_changed = True
+    else:
+        if state._cluster is None or len(state._cluster.nodes) != len(state.nodes):
+            state._nodes_changed = True
+        if node.closed and not was_closed:
+            _close(state, index, now_s)
+        _give_way(state, index, now_s)
     state._capacity_changed()
+
+
+def _give_way(state: State, index: int, now_s: float) -> None:
+    """Who was to start on GPUs that others hold by now waits again, the latest first."""
+    node = state.nodes[index]
+    if not node.others or state.placement is None:
+        return
+    held = {state.jobs[job]: one for job, one in state.placement.items() if index in one.nodes}
+    masks = {record.id: one.masks[one.nodes.index(index)] for record, one in held.items()}
+    too_many = sum(mask.bit_count() for mask in masks.values()) - (node.gpus - node.others)
+    for record in sorted(held, key=lambda one: -one.number):
+        begun = (one.mask for one in record.alive if one.node == index and one.began_s == one.began_s)
+        if too_many > 0 and masks[record.id] & ~sum(begun):
+            too_many -= masks[record.id].bit_count()
+            record.why = f"others hold GPUs of node {node.name}"
+            state.release(record, now_s)
 
 
 def _node_lost(state: State, event: happened.NodeLost, now_s: float) -> None:
@@ -247,10 +268,10 @@ def _node_cordoned(state: State, event: happened.NodeCordoned, now_s: float) -> 
     if index is None:
         return
     node = state.nodes[index]
-    node.closed, node.drained, node.why = event.closed, event.closed and event.drain, event.why
+    node.cordoned, node.drained, node.why = event.closed, event.closed and event.drain, event.why
     if node.drained:
         _vacate(state, index, now_s)
-    elif node.closed:
+    elif node.cordoned:
         _close(state, index, now_s)
     state._capacity_changed()
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stretto.live.bounds import Desk
+from stretto.live.lens import lens_of
 from stretto.live.sharing import Rules
 from stretto.model import IntArray, Placement, Plan, Reasons, Snapshot, actions_between
 from stretto.scheduler.round import Scheduler, decide
@@ -20,6 +21,10 @@ MOST_TRIES = 3  # chosen: limits that follow from a plan are kept by the next on
 
 def decide_within(snapshot: Snapshot, scheduler: Scheduler, rules: Rules) -> Plan:
     """One decision. Pure and deterministic, as `decide` is."""
+    if rules.others:
+        lens = lens_of(snapshot.placement, rules.others)
+        plan = decide_within(lens.snapshot(snapshot), scheduler, replace(rules, others={}))
+        return lens.plan(plan, snapshot)
     if rules.are_void:
         return decide(snapshot, scheduler)
     desk = Desk(snapshot, rules)

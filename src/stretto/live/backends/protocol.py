@@ -3,14 +3,19 @@
 A backend knows nodes and workers, no jobs and no plans. Everything may be asked again: a worker's id is
 never used twice, so that a start that is repeated is the same start.
 
-A worker that a backend does not list is gone only if its node is up: of a node that is down, or that was not
-reached since this service started, nothing is known, and its GPUs must not be given to others.
+A worker that a backend does not list is gone only if its node is up, or known to be dead: of a node that is
+only silent, or that was not reached since this service started, nothing is known, and its GPUs must not be
+given to others.
+
+GPUs of a worker are places on its node, from 0. A cluster that hands out devices itself takes only their
+number, and its workers find in CUDA_VISIBLE_DEVICES what it gave.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
+from stretto.live.jobfile import JobSpec
 from stretto.model.errors import StrettoError
 
 Phase = Literal["starting", "running", "ended", "unknown"]
@@ -44,6 +49,12 @@ class WorkerStart:
     env: Mapping[str, str]  # added to what the node's agent gives every worker
     cwd: str = ""  # "" = the worker's own run directory
     grace_s: float = 30.0  # from SIGTERM to SIGKILL where a stop does not say
+    name: str = ""  # of the job, where people look at what runs
+    cpus: float = 0.0  # that this worker is to have; 0: as usual
+    memory_gb: float = 0.0
+    slurm: Mapping[str, str] = field(
+        default_factory=dict
+    )  # what the job asks of Slurm: partition, account, …
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +63,7 @@ class WorkerState:
 
     Its GPUs are free only in phase *ended*: then neither its process nor any that it started is left. In
     phase *running* with a `status`, the command itself has ended, and something that it started still runs.
+    One that has ended always has a status: 137 where it was lost, 143 where it was withdrawn before it began.
     """
 
     id: str
@@ -86,6 +98,9 @@ class NodeState:
     up: bool = True
     address: str = ""  # under which workers of other nodes reach it; "" = unknown
     why: str = ""  # why it is down
+    dead: bool = False  # down, and the cluster knows for sure that nothing of ours runs there any more
+    shut: str = ""  # why nothing new may start there, although it is up; "" = it may
+    others: int = 0  # GPUs that work of other people holds, which we know nothing of
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +119,15 @@ class TellsChanges(Protocol):
 
     async def changed_workers(self) -> Sequence[WorkerState]:
         """Those that differ from what was shown when this was last asked."""
+        ...
+
+
+@runtime_checkable
+class Checks(Protocol):
+    """A backend whose cluster has rules of its own for what may be asked of it."""
+
+    async def check(self, spec: JobSpec) -> None:
+        """Raise InputError for a job that this cluster would never take."""
         ...
 
 
