@@ -14,7 +14,24 @@ def serve(
         "stretto-state"
     ),
     listen: Annotated[str, typer.Option(help="ADDRESS:PORT; port 0 takes a free one.")] = "127.0.0.1:8700",
-    backend: Annotated[str, typer.Option(help="Where workers run: local, or emulated.")] = "local",
+    backend: Annotated[
+        str, typer.Option(help="Where workers run: local, ray, slurm, or emulated.")
+    ] = "local",
+    url: Annotated[
+        str, typer.Option(help="Under which workers of other machines reach the service; else as it listens.")
+    ] = "",
+    shared: Annotated[
+        Path | None,
+        typer.Option(help="A directory that all nodes see, for checkpoints; else the state directory."),
+    ] = None,
+    address: Annotated[
+        str, typer.Option(help="Of a Ray cluster: auto, HOST:PORT, or ray://HOST:PORT from outside.")
+    ] = "",
+    partition: Annotated[
+        list[str], typer.Option(help="Of Slurm: whose nodes are used; may be given several times.")
+    ] = [],  # noqa: B006  (typer wants a plain default)
+    account: Annotated[str, typer.Option(help="Of Slurm: charged where a job names none.")] = "",
+    qos: Annotated[str, typer.Option(help="Of Slurm: where a job names none.")] = "",
     cluster: Annotated[str, typer.Option(help="What is emulated: a cluster file or a built-in name.")] = "",
     pace: Annotated[float, typer.Option(help="How many times as fast as real an emulated clock goes.")] = 1.0,
     profiles: Annotated[str, typer.Option(help="Measured profiles that emulated trainings follow.")] = "",
@@ -68,6 +85,12 @@ def serve(
         host=host.strip("[]"),
         port=int(port),
         backend=backend,
+        url=url,
+        shared=shared,
+        address=address,
+        partitions=tuple(partition),
+        account=account,
+        qos=qos,
         slots=slots,
         gpu_type=gpu_type,
         policy=policy,

@@ -102,6 +102,10 @@ def start_of(state: State, record: JobRecord, worker: Worker, secrets: Secrets) 
         env=env,
         cwd=str(secrets.workdirs / spec.workdir) if spec.workdir else "",
         grace_s=spec.grace_period_s,
+        name=spec.name,
+        cpus=(spec.resources.cpus or 0.0) / spec.gpus * len(worker.gpus),
+        memory_gb=(spec.resources.memory_gb or 0.0) / spec.gpus * len(worker.gpus),
+        slurm=spec.slurm,
     )
 
 

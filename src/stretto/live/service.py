@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from stretto.live.backends.protocol import Backend
+from stretto.live.backends.protocol import Backend, Checks
 from stretto.live.clock import Clock
 from stretto.live.deciding import Decider
 from stretto.live.driving import Driver
@@ -134,6 +134,8 @@ class Service:
         asks may go away meanwhile: what was begun is finished, and the key stays taken until it is.
         """
         mark = f"{user}\0{key}"
+        if isinstance(self.backend, Checks) and not (key and mark in self.state.by_key):
+            await self.backend.check(spec)  # first: from the look at the key on, nobody may come between
         while key and (writing := self._submitting.get(mark)) is not None and not writing.done():
             await asyncio.shield(writing)
         if key and mark in self.state.by_key:

@@ -45,6 +45,9 @@ from stretto.sim.truth.profiles import read_profiles
 
 DATABASE, KEY, CHECKPOINTS, WORKDIRS, AGENT = "stretto.db", "key", "checkpoints", "workdirs", "agent"
 FIRST_TOKEN = "admin-token"  # of whoever starts the first service of a log; only they can read it
+BACKENDS = ("local", "emulated", "ray", "slurm")
+OPTIONS_OF = {"address": ("ray",), "partitions": ("slurm",), "account": ("slurm",), "qos": ("slurm",)}
+NAME = "name"  # of this service on clusters that it shares with others
 LEVELS = ("debug", "info", "warning", "error")
 LEAD_WAIT_S = 10.0  # for a service that is just ending; chosen
 WAITING_CONNECTIONS = 512
@@ -62,6 +65,12 @@ class Config:
     host: str = "127.0.0.1"
     port: int = 8700
     backend: str = "local"
+    url: str = ""  # under which workers reach the service; "" = where it listens
+    shared: Path | None = None  # a directory that all nodes see; None: the state directory
+    address: str = ""  # of a Ray cluster
+    partitions: tuple[str, ...] = ()  # of Slurm, whose nodes are used; (): the default one
+    account: str = ""  # that slices are charged to, where a job names none
+    qos: str = ""
     slots: int | None = None  # processes on a machine without GPUs; None: one for each real GPU
     gpu_type: str = ""
     node: str = ""  # the name of this machine; "" = its host name
@@ -93,8 +102,12 @@ class Config:
         """Check how the values go together."""
         if self.log_level not in LEVELS:
             raise InputError(f"--log-level {self.log_level}: expected one of {', '.join(LEVELS)}")
-        if self.backend not in ("local", "emulated"):
-            raise InputError(f"--backend {self.backend}: expected local or emulated")
+        if self.backend not in BACKENDS:
+            raise InputError(f"--backend {self.backend}: expected one of {', '.join(BACKENDS)}")
+        for option, backends in OPTIONS_OF.items():
+            if getattr(self, option) and self.backend not in backends:
+                said = f"--{option.removesuffix('s') if option == 'partitions' else option}"
+                raise InputError(f"{said}: means something with --backend {' or '.join(backends)} only")
         if self.emulated and not self.cluster:
             raise InputError("--backend emulated: missing --cluster, a file or a built-in name")
         if not self.emulated and (self.cluster or self.profiles or self.pace != 1.0):
@@ -115,7 +128,8 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
     scheduler = scheduler_of(configured)  # what is wrong with the words is said before anything is made
     config.state.mkdir(parents=True, exist_ok=True, mode=0o700)
     listening = _listen(config.host, config.port)
-    url = f"http://{config.host}:{listening.getsockname()[1]}"
+    here = f"http://{config.host}:{listening.getsockname()[1]}"
+    url = config.url.rstrip("/") or here
     store = open_store(config.store or config.state / DATABASE)
     with store, contextlib.closing(listening), structured_logs(config.log, config.log_level):
         lead = store.lead(LEAD_WAIT_S)
@@ -132,7 +146,8 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
                 began = ledger.record(*first)
                 await ledger.write_waiting()
                 await began
-            secrets = Secrets(url, key, config.state / CHECKPOINTS, config.state / WORKDIRS)
+            shared = (config.shared or config.state).absolute()
+            secrets = Secrets(url, key, shared / CHECKPOINTS, shared / WORKDIRS)
             backend = await _backend(config, world, scheduler, ledger)
             keeping = Keeping(store, key, kept)
             decider = Decider(ledger, scheduler, clock, config.eager, after=keeping.decided)
@@ -146,7 +161,7 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
                 config.open_on_loopback,
             )
             look_at_the_young()
-            await _run(service, config.limits, listening, url, announce)
+            await _run(service, config.limits, listening, here, announce)
             if not decider.is_deciding:
                 await keeping.stopped(state)
         finally:
@@ -222,9 +237,33 @@ async def _backend(config: Config, world: Mapping[str, str], scheduler: Schedule
             settings = replace(settings, batches=Batches.TUNED)  # as in simulations: nobody chooses batches
         profiles = read_profiles(Path(config.profiles)) if config.profiles else None
         return EmulatedBackend(read_cluster(config.cluster), ledger, settings, profiles).open()
+    if config.backend in ("ray", "slurm"):
+        return await _on_a_cluster(config)
     node = config.node or socket.gethostname()
     agent = OwnAgent(node, config.state / AGENT, config.slots, config.gpu_type)
     return await LocalBackend([agent]).open()
+
+
+async def _on_a_cluster(config: Config) -> Backend:
+    """A backend of somebody's cluster. Raises InputError where we may not, or cannot, use it."""
+    shared, name = (config.shared or config.state).absolute(), _name(config.state)
+    if config.backend == "ray":
+        try:
+            from stretto.live.backends.ray import open_ray
+        except ModuleNotFoundError as missing:
+            raise InputError(f"--backend ray needs {missing.name}: install stretto[ray]") from None
+        return await open_ray(config.address or "auto", name, shared)
+    from stretto.live.backends.slurm import SlurmOptions, open_slurm
+
+    return await open_slurm(SlurmOptions(config.partitions, config.account, config.qos), name, shared)
+
+
+def _name(state: Path) -> str:
+    """What the service is called on a shared cluster: drawn once, so that it finds its own again."""
+    path = state / NAME
+    if not path.exists():
+        path.write_text(random.token_hex(4), encoding="ascii")
+    return path.read_text(encoding="ascii")
 
 
 def _key(state: Path) -> bytes:

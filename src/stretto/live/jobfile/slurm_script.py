@@ -8,7 +8,7 @@ from datetime import datetime
 from stretto.live.jobfile.checks import shown
 from stretto.live.jobfile.parts import Accelerators, After, Array, Dependency, Resources, Restart, When
 from stretto.live.jobfile.quantities import array, memory_gb, whole
-from stretto.live.jobfile.spec import JobSpec
+from stretto.live.jobfile.spec import OF_SLURM, JobSpec
 from stretto.model import InputError
 
 SHORT = {
@@ -59,6 +59,7 @@ UNDERSTOOD = {
         "chdir",
     ),
     *("cpus-per-task", "cpus-per-gpu", "mem", "mem-per-gpu", "mem-per-cpu"),
+    *OF_SLURM,
 }
 
 SHELLS = re.compile(r"#!\s*(?:/usr/bin/env\s+(?:-S\s+)?)?(?:\S*/)?(?:ba|da|z|k)?sh\b")
@@ -88,6 +89,9 @@ def spec_of_script(text: str, where: str, default_name: str) -> tuple[JobSpec, t
     resources = _resources(options, where, warnings)
     grace_s = _grace_s(options, where, warnings)
     begin = options.get("begin")
+    slurm = {key: options[key] for key in OF_SLURM if key in options}
+    if others := [f"--{key}" for key in slurm if key != "partition"]:
+        warnings.append(f"{', '.join(others)}: heeded only where the service runs on Slurm")
     if "output" in options or "error" in options:
         warnings.append("output and error: Stretto keeps what a job prints itself")
     for launcher in sorted({found[1] for found in LAUNCHER.finditer(text)}):
@@ -108,6 +112,7 @@ def spec_of_script(text: str, where: str, default_name: str) -> tuple[JobSpec, t
             array=_array(options["array"], where) if "array" in options else None,
             depends_on=_dependencies(options.get("dependency", ""), where, warnings),
             restart=Restart(),
+            slurm=slurm,
         )
     except InputError as error:
         text = str(error)

@@ -36,6 +36,7 @@ from stretto.model import InputError, Kind
 
 MOST_LABELS = 64
 MOST_VARIABLES = 1024
+OF_SLURM = ("partition", "account", "qos", "constraint", "reservation")  # as sbatch calls them
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,7 @@ class JobSpec:
     notify: tuple[Notice, ...] = ()
     model: str = ""  # what it trains; jobs of one model share what is known of its speed
     expected_time_s: float | None = None  # of running on what it asks for, as its owner believes
+    slurm: Mapping[str, str] = field(default_factory=dict)  # what it asks of Slurm; elsewhere nothing
 
     def __post_init__(self) -> None:
         """Check the values and how they go together."""
@@ -129,6 +131,11 @@ class JobSpec:
                     "envs: a name", f"one that does not start with {RESERVED}, which Stretto sets", key
                 )
             check_text(f"envs.{key}", value)
+
+        for key, value in self.slurm.items():
+            if key not in OF_SLURM:
+                raise wrong("slurm: a key", f"one of {', '.join(OF_SLURM)}", key)
+            check_line(f"slurm.{key}", value)
 
     def _check_sizes(self) -> None:
         asks = {one.gpus for one in self.resources.accelerators}

@@ -49,7 +49,7 @@ KEYS = (
         "elastic",
     ),
     *("batch", "deadline", "rewards", "stop", "checkpoint", "preemptible", "grace_period", "max_time"),
-    *("start_after", "array", "depends_on", "restart", "notify", "model", "expected_time"),
+    *("start_after", "array", "depends_on", "restart", "notify", "model", "expected_time", "slurm"),
 )
 RESOURCES = ("accelerators", "gpus_per_worker", "cpus", "memory")
 ELASTIC = ("min", "max", "sizes")
@@ -105,6 +105,7 @@ def spec_of(entry: Entry, default_name: str) -> JobSpec:
             notify=_notices(entry),
             model=entry.text("model"),
             expected_time_s=entry.read("expected_time", duration_s, DURATION, None),
+            slurm=entry.texts("slurm"),
         )
 
     return located(entry.where, build)
