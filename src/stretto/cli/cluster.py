@@ -30,7 +30,8 @@ def list_nodes(url: Url = "", token: Token = "", as_json: options.Json = False) 
 
 
 def _node_row(node: dict[str, Any]) -> list[str]:
-    jobs = ", ".join(f"{job} ({gpus})" for job, gpus in node["jobs"].items())
+    others = {"others": node["others"]} if node["others"] else {}
+    jobs = ", ".join(f"{job} ({gpus})" for job, gpus in {**node["jobs"], **others}.items())
     return [
         node["name"],
         node["gpu_type"],

@@ -33,7 +33,7 @@ COLOURS = (
     "bright_green",
 )
 LEVELS = "▁▂▃▄▅▆▇█"
-FREE, DOWN = "·", "x"
+FREE, DOWN, OTHERS = "·", "x", "#"
 KEPT = 120  # sizes of a job that are kept for its line over time
 
 
@@ -82,10 +82,11 @@ def letters_of(jobs: Sequence[Mapping[str, Any]], before: Mapping[str, str]) -> 
 
 
 def map_of(node: Mapping[str, Any], letters: Mapping[str, str]) -> str:
-    """A node's GPUs, one sign each: the letter of who holds it, a dot for free."""
+    """A node's GPUs, one sign each: the letter of who holds it, # for work of others, a dot for free."""
     if not node["up"]:
         return DOWN * int(node["gpus"])
     held = "".join(letters.get(job, "?") * gpus for job, gpus in node["jobs"].items())
+    held += OTHERS * int(node["others"])
     return held + FREE * (int(node["gpus"]) - len(held))
 
 

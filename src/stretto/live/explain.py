@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from stretto.live.fork import Fork, fork_of
+from stretto.live.lens import lens_of
 from stretto.live.observe import Observer
 from stretto.live.records import JobRecord
 from stretto.live.standing import described
@@ -35,7 +36,7 @@ class Question:
     job: str
     shown: Mapping[str, Any]  # the job as it stands
     fork: Fork
-    snapshot: Snapshot
+    snapshot: Snapshot  # what the policy is shown of the nodes
     scheduler: Scheduler
     prices: tuple[float, ...] | None
     decision_ms: float  # what the last decision took
@@ -55,11 +56,13 @@ def question_of(
     """Copy what is needed. A node must have been seen."""
     due = scheduler.policy.triggers.on | {Trigger.ARRIVAL}
     holders = [] if state.placement is None else list(state.placement)
+    fork = fork_of(state, now_s)
+    snapshot = Observer(scheduler.policy.views).observe(state, now_s, due)
     return Question(
         job=record.id,
         shown=described(state, record, now_s, plan, latest),
-        fork=fork_of(state, now_s),
-        snapshot=Observer(scheduler.policy.views).observe(state, now_s, due),
+        fork=fork,
+        snapshot=lens_of(snapshot.placement, fork.rules.others).snapshot(snapshot),
         scheduler=scheduler,
         prices=state.prices,
         decision_ms=decision_ms,
@@ -133,7 +136,8 @@ def _changes(question: Question, until: float) -> list[dict[str, Any]]:
         if time.perf_counter() >= until:
             break
         try:
-            plan = decide_within(_with(snapshot, row, job), question.scheduler, question.fork.rules)
+            rules = replace(question.fork.rules, others={})  # what is shown is without them
+            plan = decide_within(_with(snapshot, row, job), question.scheduler, rules)
         except StrettoError:  # a request that this policy cannot even consider
             continue
         given = plan.placement.get(job.id)

@@ -227,13 +227,14 @@ def _give_way(state: State, index: int, now_s: float) -> None:
     node = state.nodes[index]
     if not node.others or state.placement is None:
         return
-    held = {state.jobs[job]: one for job, one in state.placement.items() if index in one.nodes}
-    masks = {record.id: one.masks[one.nodes.index(index)] for record, one in held.items()}
+    held = {job: one for job, one in state.placement.items() if index in one.nodes}
+    masks = {job: one.masks[one.nodes.index(index)] for job, one in held.items()}
     too_many = sum(mask.bit_count() for mask in masks.values()) - (node.gpus - node.others)
-    for record in sorted(held, key=lambda one: -one.number):
+    for record in sorted((state.jobs[job] for job in held), key=lambda one: -one.number):
         begun = (one.mask for one in record.alive if one.node == index and one.began_s == one.began_s)
-        if too_many > 0 and masks[record.id] & ~sum(begun):
-            too_many -= masks[record.id].bit_count()
+        mask = masks[record.job.id]
+        if too_many > 0 and mask & ~sum(begun):
+            too_many -= mask.bit_count()
             record.why = f"others hold GPUs of node {node.name}"
             state.release(record, now_s)
 

@@ -94,13 +94,13 @@ def _play(fork: Fork, seed: int, froms: Mapping[str, float], stop: Stop | None, 
 
 
 def _decided(world: SimulatedWorld, scheduler: Scheduler, rules: Rules) -> Plan:
-    """What the service would want: whoever stays on a closed node is not asked about."""
+    """What the service would want: whoever stays on a closed node is not asked about; others are left out."""
     snapshot = world.observe()
     if rules.staying:
         rows = ints([row for row, name in enumerate(snapshot.jobs.ids) if name not in rules.staying])
         jobs = some_of(snapshot.jobs, rows, {}, snapshot.placement)
         snapshot = replace(snapshot, jobs=jobs)
-    plan = decide_within(snapshot, scheduler, rules)
+    plan = decide_within(snapshot, scheduler, replace(rules, others={}))  # the world is without them
     return replace(plan, actions=tuple(one for one in plan.actions if one.job not in rules.staying))
 
 

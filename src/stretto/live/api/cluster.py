@@ -40,14 +40,15 @@ def nodes_json(service: Service, caller: Caller) -> list[dict[str, Any]]:
             "name": node.name,
             "gpu_type": node.gpu_type,
             "gpus": node.gpus,
-            "free": node.gpus - sum(held.values()),
+            "free": max(node.gpus - node.others - sum(held.values()), 0),
+            "others": node.others,
             "cpus": node.cpus,
             "memory_gb": node.memory_gb,
             "address": node.address,
             "up": node.up,
             "closed": node.closed,
             "drained": node.drained,
-            "why": node.why,
+            "why": node.why or node.shut,
             "jobs": {job: gpus for job, gpus in held.items() if caller.owns(state.jobs[job])},
         }
         for node, held in zip(state.nodes, holders, strict=True)

@@ -137,7 +137,7 @@ class Now(Collector):
 
 
 def gpus_by_state(state: State) -> dict[tuple[str, str], int]:
-    """GPUs by (type, state): to be held by jobs; of the others those that are free, closed or down."""
+    """GPUs by (type, state): to be held by jobs or by work that is not ours; else free, closed or down."""
     found: dict[tuple[str, str], int] = {}
     held = [0] * len(state.nodes)
     for allocation in dict(state.placement or {}).values():
@@ -145,9 +145,10 @@ def gpus_by_state(state: State) -> dict[tuple[str, str], int]:
             held[index] += mask.bit_count()
     for node, taken in zip(state.nodes, held, strict=True):
         rest = "down" if not node.up else "closed" if node.closed else "free"
-        for word, count in (("held", taken), (rest, node.gpus - taken)):
+        others = min(node.others, node.gpus - taken) if node.up else 0
+        for word, count in (("held", taken), ("others", others), (rest, node.gpus - taken - others)):
             found[node.gpu_type, word] = found.get((node.gpu_type, word), 0) + count
     for gpu_type in {node.gpu_type for node in state.nodes}:
-        for word in ("held", "free", "closed", "down"):
+        for word in ("held", "others", "free", "closed", "down"):
             found.setdefault((gpu_type, word), 0)
     return found

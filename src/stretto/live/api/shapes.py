@@ -173,6 +173,7 @@ class Node(Shown):
     gpu_type: str
     gpus: int
     free: int
+    others: int  # GPUs that work holds which is not ours
     cpus: int
     memory_gb: float
     address: str
