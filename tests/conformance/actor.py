@@ -1,0 +1,207 @@
+"""A worker that needs nothing but the standard library, and notices itself when something is done twice.
+
+Run as `python -I -S actor.py FOLDER MANNER [ARGUMENT...]`. While it or a child of it lives, it holds a lock
+for each of its GPUs, named by node and device, and one for its place in its job; whoever finds one taken says
+so in FOLDER/violations and leaves with 99. It notes its beginning in FOLDER/began, and its end, where it can,
+in FOLDER/ended: a JSON object a line, with times by a clock that all processes of this machine share.
+
+    sleep S [STATUS]  ends by itself after S seconds
+    signal N          ends itself by a signal
+    polite S          needs S seconds after SIGTERM to save, says so, and leaves with status 0
+    stubborn          ignores SIGTERM
+    orphan S          leaves at once; a child in a session of its own lives for S seconds
+    say COUNT         prints so many lines, one each 20 ms
+    beat COUNT        rank 0 counts, saves each count, and goes on from there when started again
+    train COUNT       the same, and may be resized in place: it speaks over the channel of workers
+"""
+
+import fcntl
+import http.client
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+BEAT_S = 0.05
+LOOK_S = 0.1  # between two questions over the channel
+WORKER, RANK = os.environ.get("STRETTO_WORKER_ID", ""), int(os.environ.get("RANK", "0"))
+JOB, NODE = WORKER.split(".", maxsplit=1)[0], os.environ.get("STRETTO_NODE", "")
+
+
+def devices() -> list[str]:
+    """What this process may use, as its node calls it."""
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if shown is not None:
+        return [one for one in shown.split(",") if one]
+    start = json.loads(Path("start.json").read_bytes())  # of our run's directory, where we begin
+    return [str(gpu) for gpu in start["gpus"]]
+
+
+def note(folder: Path, name: str, **said: Any) -> None:
+    """Append a line, whole."""
+    line = json.dumps({"worker": WORKER, "pid": os.getpid(), "at_s": time.monotonic(), **said})
+    file = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.write(file, f"{line}\n".encode())
+    os.close(file)
+
+
+def lock(folder: Path, name: str) -> None:
+    """Hold a lock as long as this process and its children live."""
+    file = os.open(folder / f"lock-{name}", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        note(folder, "violations", found=name, of=os.pread(file, 200, 0).decode())
+        sys.exit(99)
+    os.set_inheritable(file, True)
+    os.ftruncate(file, 0)
+    os.pwrite(file, WORKER.encode(), 0)
+
+
+def leave(folder: Path, status: int) -> None:
+    """End now, from wherever this is called."""
+    note(folder, "ended", status=status)
+    os._exit(status)
+
+
+def counted(folder: Path) -> int:
+    """How far the job is, by what was saved last."""
+    try:
+        return int((folder / f"count-{JOB}").read_text(encoding="ascii"))
+    except FileNotFoundError:
+        return 0
+
+
+def count_one(folder: Path) -> None:
+    """One step further, saved whole or not at all."""
+    part = folder / f"count-{JOB}.part"
+    part.write_text(str(counted(folder) + 1), encoding="ascii")
+    part.replace(folder / f"count-{JOB}")
+
+
+def beat(folder: Path, count: int) -> None:
+    """Count up to a number; others than rank 0 only look."""
+    while counted(folder) < count:
+        time.sleep(BEAT_S)
+        if RANK == 0:
+            count_one(folder)
+
+
+class Channel:
+    """The service, as a worker asks it; silent while nobody answers."""
+
+    def __init__(self) -> None:
+        self.at = urlsplit(os.environ["STRETTO_URL"])
+        self.headers = {"authorization": f"Bearer {os.environ['STRETTO_TOKEN']}"}
+
+    def ask(self, method: str, path: str, **body: Any) -> tuple[int, Any]:
+        """Status and object; status 0 where nobody answers."""
+        connection = http.client.HTTPConnection(self.at.hostname or "", self.at.port, timeout=10)
+        try:
+            said = json.dumps({"worker": WORKER, **body}) if body or method == "POST" else None
+            headers = {**self.headers, "content-type": "application/json"}
+            connection.request(method, f"/api/v1/worker/{path}", said, headers)
+            answer = connection.getresponse()
+            text = answer.read()
+            return answer.status, json.loads(text) if text and answer.status == 200 else None
+        except (OSError, http.client.HTTPException):
+            return 0, None
+        finally:
+            connection.close()
+
+    def say(self, path: str, **body: Any) -> int:
+        """Say it until somebody has heard it."""
+        while not (status := self.ask("POST", path, **body)[0]):
+            time.sleep(LOOK_S)
+        return status
+
+
+def train(folder: Path, count: int) -> None:
+    """Count in generations: whoever is rank 0 of the latest one counts, and all take part in every one."""
+    channel, number, rank, looked_s = Channel(), 0, -1, 0.0
+    if channel.say("ready") == 410:
+        return
+    while counted(folder) < count or rank < 0:
+        time.sleep(BEAT_S)
+        if rank == 0:
+            count_one(folder)
+        if time.monotonic() < looked_s + LOOK_S:
+            continue
+        looked_s = time.monotonic()
+        status, found = channel.ask("GET", f"generation?worker={quote(WORKER)}&after={number}&wait_s=0")
+        if status == 410:
+            leave(folder, 0 if rank < 0 else 143)
+        if status != 200:
+            continue
+        if found["leave"]:
+            leave(folder, 143)
+        members = [one["id"] for one in found["workers"]]
+        if WORKER not in members:
+            return
+        stayed, number, rank = rank >= 0, int(found["generation"]), members.index(WORKER)
+        if rank == 0:
+            channel.say("store", generation=number, address="127.0.0.1:1")
+        channel.say("joined", generation=number, step=counted(folder), **({"lost_s": 0.0} if stayed else {}))
+        note(folder, "joined", generation=number, rank=rank, of=len(members))
+    if rank == 0:
+        channel.say("report", step=count, finished=True)
+
+
+def orphan(seconds: float) -> None:
+    """Leave a child behind that nobody waits for."""
+    if os.fork() == 0:
+        os.setsid()
+        time.sleep(seconds)
+        os._exit(0)
+
+
+def main() -> int:
+    """Play a part; the exit status."""
+    folder, manner, arguments = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
+    number = float(arguments[0]) if arguments else 0.0
+    if manner == "stubborn":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for device in devices():
+        lock(folder, f"gpu-{NODE}-{device}")
+    lock(folder, f"place-{WORKER}")
+    note(folder, "began", node=NODE, devices=devices(), manner=manner)
+
+    def save(*_: object) -> None:
+        print("asked to end", flush=True)
+        time.sleep(number)
+        print("saved", flush=True)
+        leave(folder, 0)
+
+    if manner == "polite":
+        signal.signal(signal.SIGTERM, save)
+    elif manner != "stubborn":
+        signal.signal(signal.SIGTERM, lambda *_: leave(folder, 143))
+    print(f"{manner} begins", flush=True)
+    if manner in ("polite", "stubborn"):
+        time.sleep(600)
+    elif manner == "sleep":
+        time.sleep(number)
+    elif manner == "signal":
+        signal.signal(int(number), signal.SIG_DFL) if number not in (signal.SIGKILL, signal.SIGSTOP) else None
+        os.kill(os.getpid(), int(number))
+    elif manner == "orphan":
+        orphan(number)
+    elif manner == "say":
+        for index in range(int(number)):
+            print(f"line {index}", flush=True)
+            time.sleep(0.02)
+    elif manner == "beat":
+        beat(folder, int(number))
+    elif manner == "train":
+        train(folder, int(number))
+    status = int(arguments[1]) if len(arguments) > 1 else 0
+    note(folder, "ended", status=status)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""The clusters, one after another, and the table of what every test came to over each."""
+
+import asyncio
+import importlib
+import inspect
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .stage import Stage
+from .table import Outcomes, table
+from .world import CannotRun, World
+
+FOLDER = Path(__file__).with_name("worlds")
+WORLDS = [name for name in ("local", "emulated", "ray", "slurm") if (FOLDER / f"{name}.py").exists()]
+LONGEST_S = 120.0  # that a test may take which is not long
+OUTCOMES = pytest.StashKey[Outcomes]()
+
+
+@pytest.fixture(scope="session", params=WORLDS)
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """One cluster for all tests over it; skips, with the reason, where this machine cannot run it."""
+    try:
+        module = importlib.import_module(f"tests.conformance.worlds.{request.param}")
+        found: World = module.begin(tmp_path_factory.mktemp(request.param))
+    except CannotRun as why:
+        pytest.skip(f"cannot run here: {why}")
+    try:
+        yield found
+    finally:
+        asyncio.run(found.close())
+
+
+@pytest.fixture
+def world(request: pytest.FixtureRequest, cluster: World) -> World:
+    """The cluster, if this test applies to it."""
+    name = request.function.__name__
+    if name in cluster.lacks:
+        pytest.skip(cluster.lacks[name])
+    return cluster
+
+
+@pytest.fixture
+def stage(world: World, tmp_path: Path) -> Stage:
+    """Workers over a connection; open while the test runs."""
+    return Stage(world, tmp_path)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine in a loop of its own, its stage open meanwhile."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    asked = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+
+    async def run() -> None:
+        longest_s = None if pyfuncitem.get_closest_marker("long") else LONGEST_S
+        async with asyncio.timeout(longest_s), AsyncExitStack() as stack:
+            for value in asked.values():
+                if isinstance(value, Stage):
+                    await stack.enter_async_context(value)
+            await pyfuncitem.obj(**asked)
+
+    asyncio.run(run())
+    return True
+
+
+# ── the table ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Nothing has been found out yet."""
+    config.stash[OUTCOMES] = Outcomes()
+    config.pluginmanager.register(Recorder(config.stash[OUTCOMES]), "conformance-recorder")
+
+
+class Recorder:
+    """Notes what tests over clusters come to."""
+
+    def __init__(self, outcomes: Outcomes) -> None:
+        self.outcomes = outcomes
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[Any]) -> Iterator[None]:
+        """After set-up, call and teardown of a test."""
+        answer = yield
+        report = answer.get_result()  # type: ignore[attr-defined]
+        params = getattr(getattr(item, "callspec", None), "params", {})
+        if "cluster" not in params or (report.passed and report.when != "call"):
+            return
+        why = report.longrepr[2].removeprefix("Skipped: ") if report.skipped else ""
+        name = getattr(item, "originalname", item.name)
+        self.outcomes.add(item.path.stem, name, params["cluster"], report.outcome, why)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print the table, and write it where that was asked for."""
+    outcomes = config.stash[OUTCOMES]
+    tried = {world for row in outcomes.found.values() for world in row}
+    lines = list(table(outcomes, [world for world in WORLDS if world in tried]))
+    if not lines:
+        return
+    terminalreporter.section("conformance")
+    for line in lines:
+        terminalreporter.line(line)
+    if path := config.getoption("--conformance-table", None):
+        Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")

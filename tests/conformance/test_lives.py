@@ -1,0 +1,128 @@
+"""A worker from its start to its end, over every backend."""
+
+import asyncio
+import signal
+from dataclasses import replace
+
+import pytest
+
+from stretto.live.backends.protocol import NoSuchWorker, StartRefused
+
+from .stage import Stage
+
+
+async def test_every_node_is_shown_with_its_gpus_and_their_type(stage: Stage) -> None:
+    for name in stage.world.nodes():
+        node = await stage.node(name)
+        assert (node.up, node.shut, node.others) == (True, "", 0)
+        assert node.gpus >= 2
+        assert node.gpu_type
+
+
+async def test_a_worker_goes_from_its_start_to_being_forgotten(stage: Stage) -> None:
+    worker = stage.worker("sleep", 1.0, gpus=(1,))
+    shown = await stage.begin(worker)
+    assert (shown.id, shown.node, shown.job, shown.holds_gpus) == (worker.id, worker.node, worker.job, True)
+    assert len(shown.gpus) == 1
+    assert await stage.shown(worker) is not None, "what we started is listed at once"
+    running = await stage.in_phase(worker, "running")
+    assert (running.status, running.stopped, running.gpus) == (None, False, shown.gpus)
+    ended = await stage.ended(worker)
+    assert (ended.status, ended.signal, ended.stopped, ended.holds_gpus) == (0, None, False, False)
+    await stage.backend.forget(worker.id)
+    await stage.backend.forget(worker.id)
+    assert await stage.shown(worker) is None
+
+
+async def test_exit_statuses_and_signals_come_back_as_they_were(stage: Stage) -> None:
+    nodes = stage.world.nodes()
+    ways = {
+        0: await stage.start("sleep", 0.1, 0, node=nodes[0]),
+        7: await stage.start("sleep", 0.1, 7, node=nodes[0], gpus=(1,)),
+        143: await stage.start("signal", signal.SIGTERM, node=nodes[1]),
+        137: await stage.start("signal", signal.SIGKILL, node=nodes[1], gpus=(1,)),
+    }
+    ended = {status: await stage.ended(one) for status, one in ways.items()}
+    assert {status: one.status for status, one in ended.items()} == {status: status for status in ways}
+    assert [one.stopped for one in ended.values()] == [False] * 4
+    assert [ended[0].signal, ended[7].signal] == [None, None]
+    assert ended[137].signal == signal.SIGKILL
+
+
+async def test_a_start_that_is_repeated_is_one_start(stage: Stage) -> None:
+    worker = stage.worker("sleep", 0.5)
+    stage.started.append(worker)
+    orders = [stage.insist(lambda: stage.backend.start(worker)) for _ in range(3)]
+    assert {one.id for one in await asyncio.gather(*orders)} == {worker.id}
+    assert (await stage.ended(worker)).status == 0
+    again = await stage.backend.start(worker)
+    assert (again.phase, again.status) == ("ended", 0)
+    assert not stage.tells or len(stage.beginnings(worker)) == 1
+
+
+async def test_an_id_is_never_used_again(stage: Stage) -> None:
+    worker = await stage.start("sleep", 0.1)
+    await stage.ended(worker)
+    await stage.backend.forget(worker.id)
+    with pytest.raises(StartRefused):
+        await stage.backend.start(worker)
+    assert len(stage.beginnings(worker)) == 1
+
+
+async def test_who_is_to_start_on_a_node_that_is_not_there_is_refused(stage: Stage) -> None:
+    with pytest.raises(StartRefused, match="nowhere"):
+        await stage.backend.start(stage.worker("sleep", 1.0, node="nowhere"))
+
+
+async def test_a_command_that_cannot_be_run_says_so(stage: Stage) -> None:
+    worker = replace(stage.worker("sleep", 1.0), command=("no-such-program-anywhere", "--now"))
+    await stage.begin(worker)
+    ended = await stage.ended(worker)
+    assert ended.status == 127
+    assert "no-such-program-anywhere" in ended.why
+
+
+async def test_a_log_is_read_from_an_offset_and_followed_to_its_end(stage: Stage) -> None:
+    worker = await stage.run("say", 40)
+    whole, offset = b"", 0
+    while True:
+        piece = await stage.backend.log(worker.id, offset, wait_s=2.0)
+        assert piece.offset == offset
+        assert piece.next_offset == offset + len(piece.data)
+        whole, offset = whole + piece.data, piece.next_offset
+        if piece.complete:
+            break
+    assert whole.decode().splitlines() == ["say begins", *(f"line {index}" for index in range(40))]
+    assert (await stage.backend.log(worker.id, offset=-8)).data == b"line 39\n"
+    assert (await stage.backend.log(worker.id, offset=4, limit=6)).data == b"begins"
+    await stage.ended(worker)
+    await stage.backend.forget(worker.id)
+    assert (await stage.backend.log(worker.id)).data == whole, "until the logs of its job are deleted"
+    await stage.backend.delete_logs(worker.job)
+    with pytest.raises(NoSuchWorker):
+        await stage.backend.log(worker.id)
+
+
+async def test_of_a_worker_that_nobody_knows_nothing_can_be_asked(stage: Stage) -> None:
+    for order in (
+        stage.backend.stop("nobody.1.0", 1.0),
+        stage.backend.signal("nobody.1.0", signal.SIGTERM),
+        stage.backend.log("nobody.1.0"),
+    ):
+        with pytest.raises(NoSuchWorker):
+            await order
+
+
+async def test_the_next_connection_finds_the_workers_and_goes_on_with_them(stage: Stage) -> None:
+    goes_on = await stage.run("sleep", 600.0)
+    ends = await stage.run("sleep", 1.0, gpus=(1,))
+    before = await stage.in_phase(goes_on, "running")
+    await stage.backend.close()
+    await asyncio.sleep(1.2)
+    stage.backend = await stage.world.open()
+    after = await stage.in_phase(goes_on, "running")
+    assert (after.gpus, after.job, after.status) == (before.gpus, before.job, None)
+    assert (await stage.ended(ends)).status == 0, "it ended while nobody looked"
+    assert not stage.tells or [len(stage.beginnings(one)) for one in (goes_on, ends)] == [1, 1]
+    await stage.backend.stop(goes_on.id, 5.0)
+    assert (await stage.ended(goes_on)).stopped

@@ -1,0 +1,25 @@
+"""The command line with a service over several agents that somebody else has started.
+
+Run as `python local_service.py AGENTS.json DOWN_AFTER_S serve …`; the file lists node, URL and token of each.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from stretto.cli.app import main
+from stretto.live import serving
+from stretto.live.backends.link import RemoteAgent
+from stretto.live.backends.local import LocalBackend
+from stretto.live.backends.protocol import Backend
+
+if __name__ == "__main__":
+    told, down_after_s = Path(sys.argv.pop(1)), float(sys.argv.pop(1))
+
+    async def opened(*_: Any) -> Backend:
+        agents = [RemoteAgent(*one) for one in json.loads(told.read_text(encoding="utf-8"))]
+        return await LocalBackend(agents, down_after_s).open()
+
+    vars(serving).update(_backend=opened)
+    main()
