@@ -294,7 +294,7 @@ class Driver:
             if one.phase == "running" and worker.began_s != worker.began_s:
                 ran.setdefault(worker.job, []).append(worker.id)
             elif one.phase == "ended":
-                status = 0 if one.status is None else one.status
+                status = VANISHED if one.status is None else one.status
                 said = {"id": worker.id, "status": status, **({"why": one.why} if one.why else {})}
                 ended.setdefault(worker.job, []).append(said)
         return [

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import secrets as random
 import signal
@@ -11,6 +12,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import uvicorn
 
@@ -149,6 +151,7 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
             shared = (config.shared or config.state).absolute()
             secrets = Secrets(url, key, shared / CHECKPOINTS, shared / WORKDIRS)
             backend = await _backend(config, world, scheduler, ledger)
+            await _warn_of_unreachable(url, backend)
             keeping = Keeping(store, key, kept)
             decider = Decider(ledger, scheduler, clock, config.eager, after=keeping.decided)
             service = Service(
@@ -256,6 +259,25 @@ async def _on_a_cluster(config: Config) -> Backend:
     from stretto.live.backends.slurm import SlurmOptions, open_slurm
 
     return await open_slurm(SlurmOptions(config.partitions, config.account, config.qos), name, shared)
+
+
+async def _warn_of_unreachable(url: str, backend: Backend) -> None:
+    """Say it where workers are told an address that only this machine knows."""
+    host = urlsplit(url).hostname or ""
+    if not _is_loopback(host) and host not in ("0.0.0.0", "::"):
+        return
+    far = [node.name for node in await backend.nodes() if node.address and not _is_loopback(node.address)]
+    if far:
+        said = f"workers on {', '.join(far[:3])}{' …' if len(far) > 3 else ''} cannot reach {url}"
+        logger.warning("%s", said)
+        print(f"{said}: say --listen ADDRESS:PORT and --url", file=sys.stderr, flush=True)
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
 
 
 def _name(state: Path) -> str:
