@@ -1,5 +1,6 @@
 """What would become of the jobs that are there: the fork, simulated several times."""
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,11 +16,13 @@ from stretto.live.sharing import Rules
 from stretto.live.within import decide_within
 from stretto.model import Allocation, Plan, StrettoError, ints
 from stretto.scheduler.round import Scheduler
-from stretto.sim.world import SimulatedWorld
+from stretto.sim.world import SimulatedWorld, Starved
 
 DRAWS = 9  # the first as believed, the others perturbed; chosen
 MOST_DECISIONS = 5_000  # of one draw; chosen: what comes later is not foreseen
 MOST_PASSES = 4  # over chains of jobs that wait for each other; chosen
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -81,8 +84,10 @@ def _play(fork: Fork, seed: int, froms: Mapping[str, float], stop: Stop | None, 
                         starts[name], first[name] = world.now_s, allocation
             if stop is not None and stop(world, starts):
                 break
-    except StrettoError:  # nobody runs, and nobody will: who waits now waits for ever
+    except Starved:  # nobody runs, and nobody will: who waits now waits for ever
         starved = True
+    except StrettoError as wrong:  # of the policy: what was reached until then is what can be said
+        log.warning("a forecast under %s ended early: %s", fork.configured.policy, wrong)
     ends = world.books.completed_s
     fates = {
         str(name): Fate(

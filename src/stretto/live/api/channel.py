@@ -152,10 +152,16 @@ async def opened(said: SaidStore, request: Request, service: Asked) -> None:
     await service.record(StoreOpened(record.id, said.generation, said.address))
 
 
-@router.post("/joined", status_code=HTTPStatus.NO_CONTENT)
+@router.post(
+    "/joined",
+    status_code=HTTPStatus.NO_CONTENT,
+    responses={409: {"description": "There is no such generation yet"}},
+)
 async def joined(said: SaidJoined, request: Request, service: Asked) -> None:
     """A worker trains in a generation."""
     record, worker = speaker_of(service, request, said.worker)
+    if said.generation > record.members.number:
+        raise Problem(HTTPStatus.CONFLICT, f"the newest generation is {record.members.number}")
     await service.record(Joined(record.id, worker.id, said.generation, said.step, said.lost_s))
 
 
