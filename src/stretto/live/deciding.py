@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from stretto.live.clock import Clock
 from stretto.live.decision import answer_to, asked_of, decided
-from stretto.live.events import Event, WorkersWanted
+from stretto.live.events import AttemptClosed, Event, WorkersWanted
 from stretto.live.ledger import Ledger
 from stretto.live.observe import Observer
 from stretto.live.state import State
@@ -58,6 +58,8 @@ class Decider:
             trigger = trigger_of(event)
             if isinstance(event, WorkersWanted) and self._somebody_waits_for(event.job):
                 trigger = Trigger.ARRIVAL
+            if isinstance(event, AttemptClosed) and not self._makes_room(event.job):
+                trigger = None
             if trigger is None:
                 continue
             self._changed = True
@@ -69,6 +71,14 @@ class Decider:
         """Whether another job may come once this one has started."""
         relations, record = self.ledger.state.relations, self.ledger.state.jobs[job]
         return job in relations.waiting or record.array in relations.waiting
+
+    def _makes_room(self, job: str) -> bool:
+        """Whether another task may come once this one's processes are gone.
+
+        To a policy nothing else is new then: it has taken the GPUs away before, or their loss is told by
+        what follows. A simulated job that is stopped pulls no trigger either.
+        """
+        return self.ledger.state.jobs[job].at_once is not None
 
     async def decide_for_ever(self) -> None:
         """Ask whenever it is time, until cancelled."""

@@ -16,12 +16,12 @@ from stretto.live.knowledge import (
     LEAST_LEFT_S,
     cpus_per_gpu,
     evidence_of,
-    is_recovering,
     stated_s,
     work_left,
 )
 from stretto.live.priors import largest_known_gpus, prior_table
 from stretto.live.records import JobRecord
+from stretto.live.recovering import recovering_until_s
 from stretto.live.state import State
 from stretto.model import (
     BoolArray,
@@ -45,12 +45,13 @@ FLOATS = (
         "held_since_s",
         "first_start_s",
         "last_stop_s",
+        "recovering_until_s",
     ),
     *("stated_s", "told_left_s", "work_left", "cpus"),
     *("samples", "dataset_samples", "initial_loss", "loss", "metric"),
 )
 INTS = ("held_gpus", "held_nodes", "held_kind", "restarts", "largest_held", "epochs")
-BOOLS = ("is_open", "is_shut", "depends", "recovering", "profiling")
+BOOLS = ("is_open", "is_shut", "depends", "profiling")
 OBJECTS = ("record", "table", "evidence", "history")
 LEAST_ROWS = 64
 DURATIONS = frozenset({View.ORACLE_DURATION, View.ESTIMATED_DURATION})
@@ -141,7 +142,7 @@ class Figures:
             restarts=at["restarts"][rows],
             largest_held_gpus=at["largest_held"][rows],
             epochs=at["epochs"][rows],
-            recovering=at["recovering"][rows],
+            recovering=now_s < at["recovering_until_s"][rows],
             profiled_s=at["profiled_s"][rows] + np.where(at["profiling"][rows], since_s, 0.0),
         )
 
@@ -222,7 +223,7 @@ class Figures:
             at["restarts"][row] = max(books.starts, record.attempt, 1) - 1
             at["largest_held"][row] = largest_known_gpus(record)
             at["epochs"][row] = int(latest.get("epoch", 0))
-            at["recovering"][row] = is_recovering(record)
+            at["recovering_until_s"][row] = recovering_until_s(record, held)
         if views & DURATIONS:
             told = latest.get("left_s")
             at["stated_s"][row] = stated_s(record)

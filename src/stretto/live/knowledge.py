@@ -20,16 +20,6 @@ USUAL_S = 3600.0  # a job of which nobody says how long it takes; chosen
 LEAST_LEFT_S = 60.0  # what a job that outlives its stated time is believed to need still; chosen
 
 
-def is_recovering(record: JobRecord) -> bool:
-    """Holds GPUs, but some of its workers do not train yet, or the wrong ones still do."""
-    if not record.books.held_gpus:
-        return False
-    members = record.members
-    if members.number:
-        return any(record.workers[name].joined < members.number for name in members.workers)
-    return not record.is_open or any(worker.began_s != worker.began_s for worker in record.alive)
-
-
 def stated_s(record: JobRecord) -> float:
     """How long the whole job takes on what it asked for, as its owner states it."""
     return record.spec.expected_time_s or record.spec.max_time_s or USUAL_S

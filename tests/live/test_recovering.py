@@ -1,0 +1,143 @@
+"""When a job counts as on its way to what it is to hold, so that a policy of restarts leaves it alone."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from tests.live.api.rig import play
+from tests.live.test_deciding import comes_to, deciding
+
+from stretto.live.events import (
+    AttemptClosed,
+    Decided,
+    NodeSeen,
+    Reported,
+    Submitted,
+)
+from stretto.live.jobfile.submission import read_submission
+from stretto.live.observe import Observer
+from stretto.live.reconcile import STARTING_S
+from stretto.model import Trigger, View
+
+from .scene import Scene
+
+SPEED = {"points": [[1, 1, 64, 1, 0.02, 0.021]]}
+BOTH, FIRST, SECOND = 0b11, 0b01, 0b10
+
+
+def is_recovering(scene: Scene, job: str = "1") -> bool:
+    snapshot = Observer(frozenset({View.PROGRESS})).observe(
+        scene.state, scene.now_s, frozenset({Trigger.ROUND})
+    )
+    assert snapshot.jobs.known_progress is not None
+    return bool(snapshot.jobs.known_progress.recovering[snapshot.jobs.ids.index(job)])
+
+
+def training() -> Scene:
+    """A job that trains on the first GPU of the only node, and has said how fast."""
+    scene = Scene(1, 2)
+    scene.submit("1", elastic=(1, 2))
+    scene.give(_1={"n0": FIRST})
+    scene.reconcile()
+    scene.ready("1.1.0")
+    scene.reconcile()
+    scene.join("1")
+    scene.tell(Reported("1", SPEED))
+    assert not is_recovering(scene)
+    return scene
+
+
+def test_an_elastic_job_recovers_until_it_trains_and_has_told_its_speed() -> None:
+    scene = Scene(1, 2)
+    scene.submit("1", elastic=(1, 2))
+    assert not is_recovering(scene)
+    seen = []
+    scene.give(_1={"n0": FIRST})
+    seen.append(is_recovering(scene))  # wanted
+    scene.reconcile()
+    seen.append(is_recovering(scene))  # runs, and imports what it needs
+    scene.ready("1.1.0")
+    scene.reconcile()
+    seen.append(is_recovering(scene))  # builds its group
+    scene.join("1")
+    seen.append(is_recovering(scene))  # trains, nobody knows how fast
+    assert seen == [True] * 4
+    scene.tell(Reported("1", SPEED))
+    assert not is_recovering(scene)
+
+
+@pytest.mark.parametrize("says_ready", [False, True])
+def test_whoever_says_nothing_counts_as_recovering_for_a_while_only(says_ready: bool) -> None:
+    scene = Scene(1, 2)
+    scene.submit("1", elastic=(1, 2))
+    scene.give(_1={"n0": FIRST})
+    scene.reconcile()
+    if says_ready:
+        scene.ready("1.1.0")
+        scene.reconcile()
+        scene.join("1")
+    scene.now_s = STARTING_S - 0.1
+    assert is_recovering(scene)
+    scene.now_s = STARTING_S
+    assert not is_recovering(scene)
+
+
+def test_a_rigid_job_recovers_until_its_processes_run() -> None:
+    scene = Scene(1, 2)
+    scene.submit("1")
+    scene.give(_1={"n0": FIRST})
+    assert is_recovering(scene)
+    scene.reconcile()
+    assert not is_recovering(scene)
+
+
+def test_a_job_whose_growth_waits_for_others_to_end_recovers_until_everybody_trains() -> None:
+    scene = training()
+    scene.submit("2")
+    scene.give(_2={"n0": SECOND})
+    scene.reconcile()
+    scene.give(_2=None, _1={"n0": BOTH})
+    scene.reconcile()
+    assert scene.asked_to_stop == {"2.1.0"}
+    assert is_recovering(scene)  # although all of its workers train
+    scene.end("2.1.0", 143)
+    scene.reconcile()
+    scene.ready("1.1.1")
+    scene.reconcile()
+    assert is_recovering(scene)
+    scene.join("1")
+    assert not is_recovering(scene)
+
+
+def test_a_job_that_is_to_shrink_or_to_move_recovers_until_it_has() -> None:
+    scene = training()
+    scene.give(_1={"n0": SECOND})
+    assert is_recovering(scene)
+    scene.reconcile()
+    scene.ready("1.1.1")
+    scene.reconcile()
+    scene.join("1")
+    assert is_recovering(scene)  # for one generation both train
+    scene.reconcile()
+    scene.join("1")
+    assert not is_recovering(scene)
+
+
+@pytest.mark.parametrize("at_once", [None, 1])
+def test_the_end_of_stopped_processes_is_a_reason_to_decide_only_for_arrays_that_wait_for_it(
+    tmp_path: Path, at_once: int | None
+) -> None:
+    async def story() -> None:
+        async with deciding(tmp_path) as (ledger, made):
+            await ledger.record(NodeSeen("n0", "a100", 2))
+            spec, _ = read_submission(json.dumps({"run": "x"}))
+            await ledger.record(Submitted("1", spec.to_json(), "ada", array="1", at_once=at_once))
+            await comes_to(made, 2)
+            await asyncio.sleep(0.5)
+            before: list[Decided] = list(made)
+            await ledger.record(AttemptClosed("1", 1, "left"))
+            await asyncio.sleep(0.5)
+            assert len(made) - len(before) == (at_once is not None)
+
+    play(story)
