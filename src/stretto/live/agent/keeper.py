@@ -2,11 +2,18 @@
 
 Run as `python -I -S keeper.py RUN_DIR` with the run's FIFO as standard input: it must start fast, be small
 and outlive its agent, so it imports the standard library only and stands alone in this file. The agent
-imports from here what both need.
+imports from here what both need. It ends with the status of the command.
+
+Where no FIFO reaches, as from another machine, orders are appended to the file `orders` of the run, and
+SIGUSR1 has the keeper read on. SIGTERM does so too, and stops the worker in any case.
 
 A process that loses its parent becomes a child of the nearest subreaper, which is the keeper. So everything
 that the worker started is gone exactly when the keeper has no child left, whatever sessions and groups it
 went to. If the keeper itself is killed, the kernel kills the worker with it; the agent looks for the rest.
+
+A run may name guards in its start.json, processes as [pid, ticks]: once any of them is gone, nobody keeps the
+GPUs for this worker any more, and all of it is killed at once. With --apart the keeper makes itself nobody's
+child, for an agent whose end takes its children with it.
 """
 
 import ctypes
@@ -29,6 +36,10 @@ RETRY_S = 1.0  # between attempts to write the ending
 FIRST_KILL_PAUSE_S, LONGEST_KILL_PAUSE_S = 0.02, 1.0  # what is killed may fork meanwhile, or hang in a driver
 
 CONTROL = 0  # standard input: the FIFO through which the agent gives orders
+ORDERS = "orders"  # or the file of the run where whoever is on another machine writes them
+APART = "--apart"
+UNGUARDED = "killed, since what kept its GPUs for it has ended"
+KILLED = {"status": 137, "signal": 9}
 RUN_MARK = "STRETTO_RUN"  # in the environment of every process of a run, by which its leftovers are found
 
 
@@ -146,11 +157,16 @@ class Keeper:
         self.kill_at: float | None = None  # monotonic; set by the first stop
         self.pause_s = FIRST_KILL_PAUSE_S
         self.told: set[tuple[int, int]] = set()  # processes outside the group that were sent SIGTERM
+        self.unguarded = ""  # why it is killed without having been asked to stop
+        self.asked = False  # a stop was asked for
+        self.guards: list[int] = []  # pidfds, which become readable when their process ends
         self.failure = -1  # read end of the pipe on which the child says why it could not start
         self.was_told = False  # SIGTERM came to the keeper itself
+        self.was_called = False  # SIGUSR1 did
+        self.orders_read = 0  # bytes of the file of orders
 
-    def keep(self) -> None:
-        """Start, wait, write."""
+    def keep(self) -> int:
+        """Start, wait, write; the status of the command."""
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
             raise OSError(ctypes.get_errno(), "cannot become a subreaper")
@@ -158,21 +174,33 @@ class Keeper:
         signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, lambda *_: setattr(self, "was_told", True))
+        signal.signal(signal.SIGUSR1, lambda *_: setattr(self, "was_called", True))
         for ignored in (signal.SIGINT, signal.SIGHUP):
             signal.signal(ignored, signal.SIG_IGN)
         self.launch(libc)
         poll = select.poll()
         poll.register(wake, select.POLLIN)
         poll.register(CONTROL, select.POLLIN)
+        self.guards = [guard_at(*each) for each in self.start.get("guards", ())]
+        for guard in self.guards:
+            poll.register(guard, select.POLLIN)
         while self.reap():
-            if self.was_told:
-                self.was_told = False
-                self.ask_to_stop(float(self.start["grace_s"]))
+            if self.was_told or self.was_called:
+                told, self.was_told, self.was_called = self.was_told, False, False
+                if not self.obey(self.new_orders()) and told and not self.asked:
+                    self.ask_to_stop(float(self.start["grace_s"]))
             for file, _ in poll.poll(self.pursue()):
+                if file in self.guards:
+                    poll.unregister(file)
+                    self.kill_all()
+                    continue
                 text = os.read(file, 65536)
                 if file == CONTROL:
                     self.obey(text)
+                    if not text:  # no FIFO but /dev/null, which can always be read
+                        poll.unregister(CONTROL)
         self.write_ending()
+        return int((self.exit or KILLED)["status"])
 
     def launch(self, libc: ctypes.CDLL) -> None:
         """Start the command, held back until it is known on disk who it is."""
@@ -204,26 +232,44 @@ class Keeper:
             os.write(go, b"g")
         os.close(go)
 
-    def obey(self, text: bytes) -> None:
-        """Do what the agent asks through the FIFO, one JSON object a line."""
+    def new_orders(self) -> bytes:
+        """Whole lines of the file of orders that were not read before."""
+        try:
+            text = (self.run / ORDERS).read_bytes()[self.orders_read :]
+        except OSError:
+            return b""
+        text = text[: text.rfind(b"\n") + 1]
+        self.orders_read += len(text)
+        return text
+
+    def obey(self, text: bytes) -> bool:
+        """Do what is asked for, one JSON object a line; whether a stop was."""
+        stops = False
         for line in text.splitlines():
             order = json.loads(line)
             if "stop" in order:
+                stops = True
                 self.ask_to_stop(float(order["stop"]))
             elif "signal" in order and self.exit is None:
                 with suppress(ProcessLookupError):
                     os.killpg(self.pid, int(order["signal"]))
+        return stops
 
     def ask_to_stop(self, grace_s: float) -> None:
         """SIGTERM, once; the time until SIGKILL can only become shorter."""
         kill_at = time.monotonic() + grace_s
-        first = self.kill_at is None
+        first, self.asked = self.kill_at is None, True
         self.kill_at = kill_at if self.kill_at is None else min(self.kill_at, kill_at)
         if first and self.exit is None and self.pid:
             self.note(stopping=True)
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGTERM)
                 os.killpg(self.pid, signal.SIGCONT)  # what is suspended could not obey
+
+    def kill_all(self) -> None:
+        """SIGKILL now: a guard is gone."""
+        self.kill_at = time.monotonic()
+        self.unguarded = "" if self.asked else UNGUARDED
 
     def reap(self) -> bool:
         """Wait for all that have ended; whether any process is left."""
@@ -235,9 +281,10 @@ class Keeper:
             if pid == 0:
                 return True
             if pid == self.pid:
-                self.exit = {**status_of(wait_status), "stopped": self.kill_at is not None, "why": ""}
+                self.exit = {**status_of(wait_status), "stopped": self.asked, "why": self.unguarded}
                 with suppress(BlockingIOError):
-                    self.exit["why"] = os.read(self.failure, 1000).decode(errors="replace")
+                    said = os.read(self.failure, 1000).decode(errors="replace")
+                    self.exit["why"] = said or self.unguarded
                 if self.rest():
                     self.note(exit=self.exit)
 
@@ -332,9 +379,26 @@ def become_worker(
         os._exit(127 if isinstance(surprise, FileNotFoundError) else 126)
 
 
+def guard_at(pid: int, ticks: int) -> int:
+    """A file that becomes readable when a process has ended; at once if it has."""
+    with suppress(ProcessLookupError):
+        handle = os.pidfd_open(pid)
+        found = process_at(pid)
+        if found and found.ticks == ticks:
+            return handle
+        os.close(handle)
+    ended, other = os.pipe2(os.O_CLOEXEC)
+    os.close(other)
+    return ended
+
+
 def main() -> None:
     """Keep the run whose directory the argument names."""
-    Keeper(Path(sys.argv[1])).keep()
+    if APART in sys.argv[2:]:
+        if os.fork():
+            os._exit(0)
+        os.setsid()
+    sys.exit(Keeper(Path(sys.argv[1])).keep())
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,13 @@ APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 NOT_YET = ".new-"  # begins the name of a directory that is not complete; no worker's id begins so
 
 
-def prepare(runs: Path, worker_id: str, start: dict[str, Any], gpu_env: dict[str, str]) -> Path:
-    """Make the directory of a worker that has not started, all of it or nothing; raises OSError."""
+def prepare(
+    runs: Path, worker_id: str, start: dict[str, Any], gpu_env: dict[str, str], fifo: bool = True
+) -> Path:
+    """Make the directory of a worker that has not started, all of it or nothing; raises OSError.
+
+    fifo: whether orders come through a FIFO, and not through a file.
+    """
     mark = secrets.token_hex(16)
     env = {**start["env"], **gpu_env, "STRETTO_WORKER_ID": worker_id, keeper.RUN_MARK: mark}
     made = runs / (NOT_YET + worker_id)
@@ -30,7 +35,10 @@ def prepare(runs: Path, worker_id: str, start: dict[str, Any], gpu_env: dict[str
     keeper.write_durably(made / "start.json", {**start, **known, "env": env})
     keeper.reserve(made / "running.json")
     keeper.reserve(made / "ended.json")
-    os.mkfifo(made / "control", 0o600)
+    if fifo:
+        os.mkfifo(made / "control", 0o600)
+    else:
+        (made / keeper.ORDERS).touch(mode=0o600)  # a network file system may overlook a file that is new
     keeper.sync_directory(made)
     run = runs / worker_id
     made.rename(run)
@@ -44,17 +52,20 @@ def asked_for(started: dict[str, Any]) -> dict[str, Any]:
     return {**asked, "env": started["asked_env"]}
 
 
-def spawn_keeper(run: Path) -> int:
+def spawn_keeper(run: Path, environ: Mapping[str, str] | None = None, apart: bool = False) -> int:
     """Start the keeper of a prepared run, in a session of its own; its process id.
 
-    The FIFO is open here until the keeper has it too: it has a reader from now until the keeper's end.
+    environ: what the worker begins with, else our own. apart: as a child of nobody; the id is then of a
+    process that ends at once. The FIFO is open here until the keeper has it too: it has a reader from now
+    until the keeper's end.
     """
+    environ = os.environ if environ is None else environ
     control = os.open(run / "control", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         return os.posix_spawn(
             sys.executable,
-            [sys.executable, "-I", "-S", KEEPER, str(run)],
-            {name: value for name, value in os.environ.items() if not name.startswith("STRETTO_")},
+            [sys.executable, "-I", "-S", KEEPER, str(run), *([keeper.APART] if apart else [])],
+            {name: value for name, value in environ.items() if not name.startswith("STRETTO_")},
             file_actions=[
                 (os.POSIX_SPAWN_DUP2, control, 0),
                 (os.POSIX_SPAWN_OPEN, 1, str(run / "keeper.log"), APPEND, 0o600),
@@ -133,17 +144,14 @@ def has_mark(pid: int, mark: str) -> bool:
     return False
 
 
-KILLED = {"status": 137, "signal": 9}
-
-
 def lost_ending(run: Path, notes: dict[str, Any] | None) -> dict[str, Any]:
     """How a worker ended whose keeper could not say it: as by SIGKILL unless its command had ended."""
     if notes is None:
         why = f"its keeper ended before the command began. {last_words(run)}"
-        return {**KILLED, "stopped": False, "why": why.strip(), "ended_s": time.time()}
+        return {**keeper.KILLED, "stopped": False, "why": why.strip(), "ended_s": time.time()}
     rebooted = notes["boot_id"] != keeper.boot_id()
     why = "the machine was restarted" if rebooted else f"its keeper was killed. {last_words(run)}"
-    exit_ = notes["exit"] or {**KILLED, "stopped": notes["stopping"], "why": why.strip()}
+    exit_ = notes["exit"] or {**keeper.KILLED, "stopped": notes["stopping"], "why": why.strip()}
     return {**exit_, "started_s": notes["started_s"], "ended_s": time.time(), "lasted_s": None}
 
 

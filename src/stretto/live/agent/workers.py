@@ -6,6 +6,7 @@ import shutil
 import signal
 import sys
 import threading
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,12 +37,23 @@ class Worker:
 
 
 class Workers:
-    """Every worker under one state directory. Safe to use from several threads."""
+    """Every worker under one state directory. Safe to use from several threads.
 
-    def __init__(self, state: Path, node: Node, instance: str) -> None:
+    apart, environ: as in `runs.spawn_keeper`.
+    """
+
+    def __init__(
+        self,
+        state: Path,
+        node: Node,
+        instance: str,
+        apart: bool = False,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
         self.runs, self.forgotten = state / "runs", state / "forgotten"
         self.node = node
         self.instance = instance  # names this life of the agent, in which `version` counts
+        self.apart, self.environ = apart, environ
         self.version = 1
         self.closing = False
         self.lock = threading.Condition()
@@ -51,8 +63,17 @@ class Workers:
         self.watcher = threading.Thread(target=self.watch, name="watch", daemon=True)
         self.watcher.start()
 
-    def start(self, worker_id: str, start: dict[str, Any]) -> dict[str, Any]:
-        """Start a worker, or show it if that was done before; raises Refused."""
+    def start(
+        self,
+        worker_id: str,
+        start: dict[str, Any],
+        env: dict[str, str] | None = None,
+        guards: Sequence[tuple[int, int]] = (),
+    ) -> dict[str, Any]:
+        """Start a worker, or show it if that was done before; raises Refused.
+
+        env: what shows it its GPUs, where the node does not know. guards: see `keeper`.
+        """
         with self.lock:
             if worker := self.known.get(worker_id):
                 if runs.asked_for(worker.started) != start:
@@ -63,14 +84,15 @@ class Workers:
             for index in start["gpus"]:
                 if holder := self.holder_of(index):
                     raise Refused(423, f"GPU {index} of {self.node.name} is in use by {holder}")
-            env = self.node.environment(start["gpus"])
+            env = self.node.environment(start["gpus"]) if env is None else env
             try:
-                run = runs.prepare(self.runs, worker_id, start, env)
+                run = runs.prepare(self.runs, worker_id, {**start, "guards": list(guards)}, env)
             except OSError as failure:
                 raise Refused(507, f"worker {worker_id} cannot be written down: {failure}") from failure
             worker = self.known[worker_id] = worker_in(run)
             try:
-                worker.handle = os.pidfd_open(runs.spawn_keeper(run))
+                pid = runs.spawn_keeper(run, self.environ, self.apart)
+                worker.handle = None if self.apart else os.pidfd_open(pid)
             except ProcessLookupError:
                 pass  # it has ended already, and was waited for
             except OSError as failure:
