@@ -146,3 +146,15 @@ def test_what_is_read_back_is_what_was_shown(nodes: list[tuple[int, int, int]]) 
     after = lens.outward(shown.changed(left))  # raises where a GPU would be held twice
     for job, one in left.items():
         assert after[job].shape == one.shape
+
+
+def test_why_a_node_is_cordoned_outlives_its_being_down() -> None:
+    scene = Scene(nodes=1)
+    scene.tell(happened.NodeCordoned("n0", closed=True, why="new disk"))
+    node = scene.state.nodes[0]
+    scene.tell(happened.NodeLost("n0", "no answer"))
+    assert node.why == "no answer"
+    see(scene, "n0", shut="drained by root")
+    assert node.why == "new disk"
+    scene.tell(happened.NodeCordoned("n0", closed=False))
+    assert (node.why, node.closed) == ("drained by root", True)

@@ -236,7 +236,13 @@ class NodeRecord:
     drained: bool = False  # and keeps none
     shut: str = ""  # why its cluster lets nothing new start there
     others: int = 0  # GPUs that work of others holds
-    why: str = ""
+    lost_why: str = ""  # why it is down
+    cordon_why: str = ""  # why somebody closed it
+
+    @property
+    def why(self) -> str:
+        """Why it is not used as usual; "" where it is."""
+        return self.lost_why or self.cordon_why or self.shut
 
     @property
     def closed(self) -> bool:

@@ -206,12 +206,12 @@ def _node_seen(state: State, event: happened.NodeSeen, now_s: float) -> None:
     node = state.nodes[index]
     node.cpus, node.memory_gb, node.address = event.cpus, event.memory_gb, event.address
     was_closed, node.shut, node.others = node.closed, event.shut, event.others
-    node.up, node.why, node.silent_s, node.dead, node.other = True, "", nan, False, None
+    node.up, node.lost_why, node.silent_s, node.dead, node.other = True, "", nan, False, None
     # A node that comes back with GPUs of another type, or with fewer, is another one under the same name:
     # indices of GPUs would mean two things. Of one that comes back with more, the new ones are not used.
     if event.gpu_type != node.gpu_type or event.gpus < node.gpus:
         node.up, node.other = False, (event.gpus, event.gpu_type)
-        node.why = f"came back with {event.gpus} x {event.gpu_type}, had {node.gpus} x {node.gpu_type}"
+        node.lost_why = f"came back with {event.gpus} x {event.gpu_type}, had {node.gpus} x {node.gpu_type}"
         _vacate(state, index, now_s)
     else:
         if state._cluster is None or len(state._cluster.nodes) != len(state.nodes):
@@ -246,7 +246,7 @@ def _node_lost(state: State, event: happened.NodeLost, now_s: float) -> None:
     node = state.nodes[index]
     if node.up:
         node.silent_s = now_s
-    node.up, node.why = False, event.why
+    node.up, node.lost_why = False, event.why
     _vacate(state, index, now_s)
     state._capacity_changed()
 
@@ -269,7 +269,7 @@ def _node_cordoned(state: State, event: happened.NodeCordoned, now_s: float) -> 
     if index is None:
         return
     node = state.nodes[index]
-    node.cordoned, node.drained, node.why = event.closed, event.closed and event.drain, event.why
+    node.cordoned, node.drained, node.cordon_why = event.closed, event.closed and event.drain, event.why
     if node.drained:
         _vacate(state, index, now_s)
     elif node.cordoned:

@@ -48,7 +48,7 @@ def nodes_json(service: Service, caller: Caller) -> list[dict[str, Any]]:
             "up": node.up,
             "closed": node.closed,
             "drained": node.drained,
-            "why": node.why or node.shut,
+            "why": node.why,
             "jobs": {job: gpus for job, gpus in held.items() if caller.owns(state.jobs[job])},
         }
         for node, held in zip(state.nodes, holders, strict=True)
