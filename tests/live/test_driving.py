@@ -195,7 +195,7 @@ def test_nobody_waits_for_a_node_that_takes_long_to_forget(tmp_path: Path) -> No
             await backend.finish(f"{jobs[1]}.1.0")
             await rig.until(lambda: rig.service.state.jobs[jobs[1]].has_ended)
             await rig.until(lambda: set(backend.shown) == {f"{jobs[0]}.1.0"})
-            for task in rig.service.driver._tasks:
+            for task in rig.service.driver.orders.tasks:
                 task.cancel()
 
     play(story)

@@ -162,7 +162,7 @@ def test_a_start_that_is_still_being_tried_says_why(tmp_path: Path) -> None:
         backend.silent.add("n0")
         async with a_rig(tmp_path, backend=backend) as rig:
             job = rig.service.state.jobs[await rig.submit()]
-            await rig.until(lambda: rig.service.driver.troubles)
+            await rig.until(lambda: rig.service.driver.orders.troubles)
             shown = rig.service.described(job)
             assert (shown["state"], shown["evidence"]) == ("STARTING", "node n0 does not answer")
             backend.silent.clear()

@@ -181,7 +181,7 @@ class Service:
             self._rows = snapshot, {name: row for row, name in enumerate(snapshot.jobs.ids)}
         found = described(self.state, record, self.clock.now_s(), plan, snapshot, self._rows[1])
         if found["state"] == "STARTING":
-            found["evidence"] = found["evidence"] or self.driver.troubles.get(record.id, "")
+            found["evidence"] = found["evidence"] or self.driver.orders.troubles.get(record.id, "")
         return found
 
     async def _watch_times(self) -> None:
