@@ -77,3 +77,10 @@ def test_gpus_of_nodes_that_have_gone_do_not_count() -> None:
 def test_gpus_that_are_held_may_be_given_to_others() -> None:
     held = {"a": grant(0, n0=4)}
     check(shares([0, 4], [-1, 0]), a_job("a", 4), a_job("b", 4), held=held)
+
+
+def test_a_job_whose_owner_wants_other_sizes_may_keep_what_it_holds_but_nothing_else() -> None:
+    grown = a_job("a", 4, min_gpus=4, max_gpus=4)
+    check(shares([1], [0]), grown, held={"a": grant(0, n0=1)})
+    with pytest.raises(BadPlan, match="job a is given 2 GPUs, expected 4 to 4"):
+        check(shares([2], [0]), grown, held={"a": grant(0, n0=1)})

@@ -10,6 +10,7 @@ def check_shares(snapshot: Snapshot, shares: Shares) -> None:
 
     What a job may not have: GPUs outside [min_gpus, max_gpus], unless it is only profiled, or as many more as
     stand in for these on a lesser type; a type that it does not accept; a rigid job gets what it asked for.
+    What it holds it may keep: its owner may have asked for other sizes since, while it may not be resized.
     What nobody may have: more GPUs of a type than are usable. GPUs that are given twice are caught when the
     placement is built.
     """
@@ -18,7 +19,7 @@ def check_shares(snapshot: Snapshot, shares: Shares) -> None:
         raise BadPlan(f"shares have {len(shares.gpus)} rows, expected {len(jobs)}")
     served = shares.gpus > 0
     fewest, most = _range(snapshot, shares)
-    outside = served & ((shares.gpus < fewest) | (shares.gpus > most))
+    outside = served & ((shares.gpus < fewest) | (shares.gpus > most)) & (shares.gpus != jobs.held_gpus)
     if outside.any():
         row = int(outside.argmax())
         raise BadPlan(
