@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from .stage import Stage
-from .table import Outcomes, table
-from .world import CannotRun, World
+from tests.conformance.hall import Hall
+from tests.conformance.stage import Stage
+from tests.conformance.table import Outcomes, table
+from tests.conformance.world import CannotRun, World
 
 FOLDER = Path(__file__).with_name("worlds")
 WORLDS = [name for name in ("local", "emulated", "ray", "slurm") if (FOLDER / f"{name}.py").exists()]
@@ -47,6 +47,26 @@ def world(request: pytest.FixtureRequest, cluster: World) -> World:
 def stage(world: World, tmp_path: Path) -> Stage:
     """Workers over a connection; open while the test runs."""
     return Stage(world, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def only_hall(cluster: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hall]:
+    """One service over a cluster, for all tests that need no other."""
+    hall = Hall(cluster, tmp_path_factory.mktemp(f"service-{cluster.name}"))
+    hall.running.begin()
+    try:
+        yield hall
+    finally:
+        hall.running.end()
+
+
+@pytest.fixture
+def hall(world: World, only_hall: Hall) -> Iterator[Hall]:
+    """The service, without jobs before and after."""
+    yield only_hall
+    only_hall.cancel_all()
+    only_hall.check()
+    only_hall.until(lambda: not only_hall.left(), "nothing is left of any worker")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -11,6 +11,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from tests.conformance.world import World
+
 from stretto.live.backends.protocol import (
     Backend,
     BackendUnreachable,
@@ -19,8 +21,6 @@ from stretto.live.backends.protocol import (
     WorkerStart,
     WorkerState,
 )
-
-from .world import World
 
 ACTOR = str(Path(__file__).with_name("actor.py"))
 LOOK_S = 0.02

@@ -4,9 +4,9 @@ import asyncio
 from contextlib import suppress
 from itertools import pairwise
 
-from stretto.live.backends.protocol import NotNow
+from tests.conformance.stage import Stage
 
-from .stage import Stage
+from stretto.live.backends.protocol import NotNow
 
 
 async def test_workers_on_one_node_have_gpus_of_their_own(stage: Stage) -> None:

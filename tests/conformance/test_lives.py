@@ -5,10 +5,9 @@ import signal
 from dataclasses import replace
 
 import pytest
+from tests.conformance.stage import Stage
 
 from stretto.live.backends.protocol import NoSuchWorker, StartRefused
-
-from .stage import Stage
 
 
 async def test_every_node_is_shown_with_its_gpus_and_their_type(stage: Stage) -> None:

@@ -5,8 +5,7 @@ import signal
 import time
 
 import pytest
-
-from .stage import Stage
+from tests.conformance.stage import Stage
 
 
 async def test_a_stop_with_grace_lets_a_worker_save(stage: Stage) -> None:

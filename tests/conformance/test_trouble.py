@@ -3,10 +3,9 @@
 import asyncio
 
 import pytest
+from tests.conformance.stage import Stage
 
 from stretto.live.backends.protocol import BackendUnreachable
-
-from .stage import Stage
 
 
 async def test_of_a_node_that_dies_nothing_runs_on_and_the_others_go_on(stage: Stage) -> None:

@@ -5,8 +5,8 @@ import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
-from .table import Outcomes, table
-from .world import World
+from tests.conformance.table import Outcomes, table
+from tests.conformance.world import World
 
 MOST_LACKING = {"local": 0, "ray": 1, "slurm": 1}
 

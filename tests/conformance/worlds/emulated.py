@@ -9,6 +9,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.conformance.world import World
+from tests.live.emulated.stage import MemoryLedger
+
 from stretto.clusters import write_cluster
 from stretto.live import events as happened
 from stretto.live.backends.emulation.backend import EmulatedBackend
@@ -21,9 +24,6 @@ from stretto.live.records import Life
 from stretto.live.state import State
 from stretto.model import Cluster, GpuType, cluster_of
 from stretto.sim.settings import SimSettings
-
-from ...live.emulated.stage import MemoryLedger
-from ..world import World
 
 CLUSTER = cluster_of("conformance", (GpuType("fast", 16.0), 2, 2), (GpuType("slow", 16.0), 1, 2))
 RESTART_S, RESIZE_S = 0.3, 0.1
