@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.live.play import DUE, Deciding
 
-from stretto.live.bounds import Desk
+from stretto.live.bounds import Desk, make_room
 from stretto.live.decision import asked_of
 from stretto.model import Why
 from stretto.policies.admission import AskedAndFree
@@ -136,7 +136,7 @@ def test_thousands_who_wait_cost_a_decision_neither_words_nor_another_count(
         live.submit(f"{number + 1}", "a" if number % 2 else "", 1)
     asked = asked_of(live.observer, live.scene.state, 0.0, DUE, live.scheduler)
     desk = Desk(asked.snapshot, asked.rules)
-    desk.make_room()
+    make_room(desk)
     assert desk.placement is asked.snapshot.placement, "nobody held anything"
     with monkeypatch.context() as patched:
         patched.setattr(AskedAndFree, "__getitem__", in_words)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stretto.live.bounds import Desk
+from stretto.live.bounds import Desk, cut, enclaves, make_room, on_nodes, open_nodes, shown, tighten
 from stretto.live.lens import lens_of
 from stretto.live.sharing import Rules
 from stretto.model import IntArray, Placement, Plan, Reasons, Snapshot, actions_between
@@ -28,10 +28,10 @@ def decide_within(snapshot: Snapshot, scheduler: Scheduler, rules: Rules) -> Pla
     if rules.are_void:
         return decide(snapshot, scheduler)
     desk = Desk(snapshot, rules)
-    desk.make_room()
+    make_room(desk)
     plans = _asked(desk, scheduler)
     for _ in range(MOST_TRIES - 1):
-        if not desk.tighten(plans[-1].placement):
+        if not tighten(desk, plans[-1].placement):
             break
         plans = _asked(desk, scheduler)
     return _finished(desk, plans)
@@ -45,14 +45,14 @@ def _asked(desk: Desk, scheduler: Scheduler) -> list[Plan]:
     placement = desk.placement
     elsewhere = np.ones(len(desk.snapshot.jobs), dtype=np.bool_)
     there = []
-    for nodes, rows in desk.enclaves():
-        shown = desk.shown(placement, rows & elsewhere, nodes)
-        if len(shown.jobs):
-            plan = decide(replace(shown, memory=None), scheduler)
+    for nodes, rows in enclaves(desk):
+        seen = shown(desk, placement, rows & elsewhere, nodes)
+        if len(seen.jobs):
+            plan = decide(replace(seen, memory=None), scheduler)
             placement = plan.placement
             there.append(plan)
-            elsewhere &= ~desk.on_nodes(placement, nodes)
-    return [*there, decide(desk.shown(placement, elsewhere, desk.open_nodes), scheduler)]
+            elsewhere &= ~on_nodes(desk, placement, nodes)
+    return [*there, decide(shown(desk, placement, elsewhere, open_nodes(desk)), scheduler)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +97,7 @@ def _reasons(desk: Desk, plans: list[Plan], placement: Placement) -> Reasons:
 def _finished(desk: Desk, plans: list[Plan]) -> Plan:
     """The plan without what exceeds a bound, from what is held now; asked again when a rule changes."""
     plan = plans[-1]
-    placement: Placement = desk.cut(plan.placement)
+    placement: Placement = cut(desk, plan.placement)
     wake_s = min(plan.wake_s or np.inf, desk.rules.next_change_s(desk.snapshot.now_s))
     return replace(
         plan,

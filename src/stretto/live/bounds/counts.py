@@ -1,0 +1,61 @@
+"""How many GPUs some jobs hold together, which is asked all the time."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stretto.model import BoolArray, IntArray, JobId, Placement, Why
+
+ANY = -1  # of every type
+
+
+@dataclass
+class Bound:
+    """Some jobs hold at most so many GPUs together."""
+
+    rows: BoolArray  # (jobs,)
+    kind: int  # GPUs of this type; ANY: of all
+    most: int
+    why: Why
+    said: str
+    queue: str = ""
+    staying: int = 0  # GPUs of jobs that are in no row: they count beside, and nobody can take them
+    summed: tuple[Placement, int] | None = field(default=None, init=False)  # GPUs that its rows last held
+
+
+@dataclass
+class Counts:
+    """Remembers what it counted of the last placement. row_of: of every job."""
+
+    row_of: dict[JobId, int]
+    _known: tuple[Placement, IntArray, IntArray] | None = None
+
+    def columns(self, placement: Placement) -> tuple[IntArray, IntArray]:
+        """(jobs,) GPUs that a placement gives each job, and their type; remembered of the last placement."""
+        if self._known is not None and self._known[0] is placement:
+            return self._known[1:]
+        touched = None if self._known is None else placement.touched_since(self._known[0])
+        if self._known is None or touched is None:
+            touched = tuple(placement)
+            gpus, kind = np.zeros(len(self.row_of), dtype=np.int64), np.full(len(self.row_of), ANY)
+        else:
+            gpus, kind = self._known[1].copy(), self._known[2].copy()
+        for name in touched:
+            row, held = self.row_of.get(name), placement.get(name)
+            if row is not None:
+                gpus[row], kind[row] = (held.gpus, held.kind) if held is not None else (0, ANY)
+        self._known = placement, gpus, kind
+        return gpus, kind
+
+    def holding(self, bound: Bound, placement: Placement) -> IntArray:
+        """Rows of those that are bound and hold GPUs of the type."""
+        gpus, kind = self.columns(placement)
+        holds = bound.rows & (gpus > 0)
+        return np.flatnonzero(holds if bound.kind == ANY else holds & (kind == bound.kind))
+
+    def total(self, bound: Bound, placement: Placement) -> int:
+        """GPUs that those who are bound hold; asked for every job that has to wait, it is remembered."""
+        if bound.summed is None or bound.summed[0] is not placement:
+            held = int(self.columns(placement)[0][self.holding(bound, placement)].sum())
+            bound.summed = placement, held
+        return bound.summed[1]
