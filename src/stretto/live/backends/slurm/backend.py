@@ -1,0 +1,262 @@
+"""A `Backend` over Slurm: what is asked of it becomes orders at once, and looks show what came of them."""
+
+import asyncio
+import shutil
+import signal as signals
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from stretto.live.agent import runs
+from stretto.live.agent.requests import WORKER_ID
+from stretto.live.agent.server import read_piece
+from stretto.live.backends.protocol import (
+    BackendUnreachable,
+    LogPiece,
+    NodeState,
+    NoSuchWorker,
+    NotNow,
+    StartRefused,
+    WorkerStart,
+    WorkerState,
+)
+from stretto.live.backends.slurm import nodes, slices
+from stretto.live.backends.slurm.asking import Asking
+from stretto.live.backends.slurm.checks import check_job, partition_for
+from stretto.live.backends.slurm.commands import Commands, Refusal, is_for_later
+from stretto.live.backends.slurm.known import Slice, read_notes, slice_at
+from stretto.live.backends.slurm.looking import Looking
+from stretto.live.backends.slurm.options import SlurmOptions
+from stretto.live.jobfile.spec import JobSpec
+from stretto.model.errors import InputError
+
+LOG_POLL_S = 0.1  # how often a log that is followed is looked at; chosen
+
+
+class SlurmBackend:
+    """One service's slices on one cluster, kept in directories that all nodes see."""
+
+    def __init__(self, options: SlurmOptions, service: str, shared: Path) -> None:
+        self.options, self.service = options, service
+        self.folder = shared / "slurm" / service
+        self.runs, self.forgotten = self.folder / "runs", self.folder / "forgotten"
+        self.asking = Asking(Commands(options))
+        self.known: dict[str, Slice] = {}
+        self.looking = Looking(self.asking, options, service, self.known, self.runs)
+        self.starting: dict[str, asyncio.Lock] = {}
+        self.keeper = Path()
+        self.following: asyncio.Task[None] | None = None
+
+    async def open(self) -> "SlurmBackend":
+        """Adopt what is there, and look at Slurm once. Raises InputError, BackendUnreachable."""
+        try:
+            await asyncio.to_thread(self._read_folder)
+        except OSError as failure:
+            raise InputError(f"--shared {self.folder}: {failure.strerror or failure}") from None
+        await self.looking.look()
+        self.following = asyncio.create_task(self.looking.follow())
+        return self
+
+    def _read_folder(self) -> None:
+        for folder in (self.folder, self.runs, self.forgotten):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.keeper = slices.place_keeper(self.folder)
+        for run in runs.every(self.runs):
+            self.known[run.name] = slice_at(run)
+
+    # ── what is known ─────────────────────────────────────────────────────────────────────────────
+
+    async def nodes(self) -> Sequence[NodeState]:
+        """Every node that is served, by name, as last seen."""
+        return self.looking.nodes
+
+    async def workers(self) -> Sequence[WorkerState]:
+        """Every slice of which Slurm knows or knew, by id, as last seen."""
+        return sorted((one.state for one in self.known.values() if one.listed), key=lambda one: one.id)
+
+    async def changes(self, after: int, wait_s: float = 20.0) -> int:
+        """The newest number, once it is not `after` any more or `wait_s` is over."""
+        if self.following is not None and self.following.done():
+            self.following.result()  # nobody looks any more: whoever waits is told why
+        return await self.looking.changes(after, wait_s)
+
+    async def check(self, spec: JobSpec) -> None:
+        """Raise InputError for a job that this cluster can never take."""
+        await check_job(self.asking, self.options, spec, list(self.looking.served.values()))
+
+    # ── start ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def start(self, worker: WorkerStart) -> WorkerState:
+        """Submit a slice, unless that was done before."""
+        async with self.starting.setdefault(worker.id, asyncio.Lock()):
+            try:
+                return await self._start(worker)
+            finally:
+                self.starting.pop(worker.id, None)
+
+    async def _start(self, worker: WorkerStart) -> WorkerState:
+        known = self.known.get(worker.id)
+        if known is not None:
+            if runs.asked_for(known.started) != runs.asked_for(_as_started(worker)):
+                raise StartRefused(f"worker {worker.id} was started with another request")
+            if known.listed:
+                return known.state
+        elif not WORKER_ID.fullmatch(worker.id):
+            raise StartRefused(f"worker id must be letters, digits, '.', '_' and '-', got {worker.id!r}")
+        elif (self.forgotten / worker.id).exists():
+            raise StartRefused(f"worker {worker.id} has ended and was forgotten; ids are not used twice")
+        self.looking.require_answers()
+        command = self._submission(worker)
+        if known is None:
+            known = await self._write_down(worker)
+        elif await self._was_submitted(known):
+            return known.state
+        try:
+            job_id = await self.asking.submit(command, slices.script_of(known.run, self.keeper))
+        except Refusal as refusal:
+            if is_for_later(str(refusal)):
+                raise NotNow(f"Slurm does not take worker {worker.id} now: {refusal}") from None
+            await self._unwrite(known)
+            raise StartRefused(f"Slurm does not take worker {worker.id}: {refusal}") from None
+        await self._learn_number(known, job_id)
+        return known.state
+
+    def _submission(self, worker: WorkerStart) -> list[str]:
+        """The command for sbatch; raises StartRefused, or NotNow where a GPU is in use."""
+        node = self.looking.served.get(worker.node)
+        if node is None:
+            raise StartRefused(
+                f"worker {worker.id}: no node {worker.node}, expected one of {sorted(self.looking.served)}"
+            )
+        total = node.gpus[nodes.type_of(node)]
+        if not all(0 <= gpu < total for gpu in worker.gpus) or len(set(worker.gpus)) != len(worker.gpus):
+            raise StartRefused(f"worker {worker.id}: gpus must be below {total}, got {list(worker.gpus)}")
+        going = [one for one in self.known.values() if not one.ended and one.state.node == worker.node]
+        for one in going:
+            if one.id != worker.id and (both := set(one.state.gpus) & set(worker.gpus)):
+                raise NotNow(f"GPU {min(both)} of {worker.node} is in use by {one.id}")
+        partition = partition_for(self.options, worker.slurm, node, self.looking.default_partition)
+        if not partition:
+            raise StartRefused(
+                f"worker {worker.id}: node {node.name} is in partition {' '.join(node.partitions)}, "
+                f"expected {worker.slurm.get('partition', '') or ' '.join(self.options.partitions)}"
+            )
+        run = self.runs / worker.id
+        count = len(worker.gpus)
+        gres = nodes.gres_of(node, count) if count else ""
+        share = nodes.share_of(node, count, sum(node.used.values()))
+        return slices.submission(worker, self.options, self.service, run, partition, gres, share)
+
+    async def _write_down(self, worker: WorkerStart) -> Slice:
+        try:
+            run = await asyncio.to_thread(slices.prepare, self.runs, worker)
+            known = self.known[worker.id] = await asyncio.to_thread(slice_at, run)
+        except OSError as failure:
+            raise NotNow(f"worker {worker.id} cannot be written down: {failure}") from failure
+        return known
+
+    async def _was_submitted(self, known: Slice) -> bool:
+        """Whether an earlier attempt to start reached Slurm, though its answer did not reach us."""
+        await self.looking.look()
+        return known.listed
+
+    async def _unwrite(self, known: Slice) -> None:
+        """Of a slice that Slurm refused nothing stays, unless an earlier attempt had been taken."""
+        if await asyncio.to_thread(slices.take, known.run):
+            await asyncio.to_thread(shutil.rmtree, known.run, ignore_errors=True)
+            self.known.pop(known.id, None)
+
+    async def _learn_number(self, known: Slice, job_id: int) -> None:
+        await asyncio.to_thread(slices.note_job, known.run, job_id)
+        known.job_id, known.answered_s = job_id, time.monotonic()
+        await self.looking.tell()
+        self.looking.hurry()
+
+    # ── stop, signal ──────────────────────────────────────────────────────────────────────────────
+
+    async def stop(self, worker_id: str, grace_s: float) -> None:
+        """Withdraw a slice that has not begun; have the keeper of one that has end it."""
+        known = self._slice(worker_id)
+        if known.ended:
+            return
+        if await asyncio.to_thread(slices.take, known.run):
+            await self.looking.withdraw(known, "it was stopped before it began")
+            return
+        await asyncio.to_thread(slices.give_order, known.run, {"stop": grace_s})
+        known.notes = await asyncio.to_thread(read_notes, known.run)
+        await self._send(known, signals.SIGTERM)
+        known.told_s = time.monotonic()
+        self.looking.hurry()
+
+    async def signal(self, worker_id: str, signal: int) -> None:
+        """Have the keeper send a signal to a worker's process group."""
+        known = self._slice(worker_id)
+        if not known.ended:
+            await asyncio.to_thread(slices.give_order, known.run, {"signal": signal})
+            known.notes = await asyncio.to_thread(read_notes, known.run)
+            if known.notes.running is not None:  # else the keeper finds the order as it begins
+                await self._send(known, signals.SIGUSR1)
+            self.looking.hurry()
+
+    async def _send(self, known: Slice, number: signals.Signals) -> None:
+        """Have Slurm send a signal to the keeper. Raises BackendUnreachable."""
+        self.looking.require_answers()
+        job_id = known.notes.by or known.job_id
+        if not job_id:
+            await self.looking.look()
+            job_id = known.job_id
+        if not job_id:
+            raise BackendUnreachable(f"worker {known.id}: it is not known which job of Slurm it is")
+        await self.asking.signal(job_id, number.name.removeprefix("SIG"))
+
+    def _slice(self, worker_id: str) -> Slice:
+        if known := self.known.get(worker_id):
+            return known
+        raise NoSuchWorker(f"no worker {worker_id}")
+
+    # ── logs ──────────────────────────────────────────────────────────────────────────────────────
+
+    async def log(
+        self, worker_id: str, offset: int = 0, limit: int = 1 << 20, wait_s: float = 0.0
+    ) -> LogPiece:
+        """A piece of a log, from the shared directory."""
+        until_s = time.monotonic() + wait_s
+        while True:
+            known = self.known.get(worker_id)
+            run = known.run if known else self.forgotten / worker_id
+            if known is None and not (WORKER_ID.fullmatch(worker_id) and run.exists()):
+                raise NoSuchWorker(f"no worker {worker_id}")
+            complete = known is None or known.ended  # before reading: what is read after its end is all
+            begin, data, size = await asyncio.to_thread(read_piece, run / "log", offset, max(limit, 0))
+            if data or complete or time.monotonic() >= until_s:
+                return LogPiece(data, begin, begin + len(data), complete and begin + len(data) >= size)
+            await asyncio.sleep(LOG_POLL_S)
+
+    async def forget(self, worker_id: str) -> None:
+        """List an ended worker no more."""
+        known = self.known.get(worker_id)
+        if known is not None and known.ended:
+            await asyncio.to_thread(known.run.rename, self.forgotten / worker_id)
+            self.known.pop(worker_id, None)
+            await self.looking.tell()
+
+    async def delete_logs(self, job: str) -> None:
+        """Remove the directories of a job's forgotten workers."""
+        await asyncio.to_thread(self._delete_logs, job)
+
+    def _delete_logs(self, job: str) -> None:
+        for run in runs.every(self.forgotten):
+            if run.name.startswith(job) and (runs.read_json(run / "start.json") or {}).get("job") == job:
+                shutil.rmtree(run)
+
+    async def close(self) -> None:
+        """Look no more. Slices go on."""
+        if self.following is not None:
+            self.following.cancel()
+            await asyncio.gather(self.following, return_exceptions=True)
+            self.following = None
+
+
+def _as_started(worker: WorkerStart) -> dict[str, object]:
+    """A request in the shape of a start.json."""
+    return {**slices.request_of(worker), "asked_env": dict(worker.env)}

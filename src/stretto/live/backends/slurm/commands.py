@@ -1,0 +1,129 @@
+"""Slurm's own command line: run with a time limit, and what it says sorted into answers and silence."""
+
+import asyncio
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from stretto.live.backends.protocol import BackendUnreachable
+from stretto.live.backends.slurm.options import SlurmOptions
+from stretto.model.errors import InputError, StrettoError
+
+NEEDED = ("sbatch", "squeue", "scancel", "scontrol")
+AT_ONCE = 8  # commands under way; chosen: more make Slurm's controller no faster
+
+# Variables that reach sbatch, and with it the slice. What workers see besides goes by a private file.
+KEPT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "SLURM_CONF")
+
+# What Slurm's programs say when the controller did not answer, or not as itself; in lower case.
+SILENCE = (
+    "unable to contact slurm controller",
+    "connection refused",
+    "connect failure",
+    "timed out",
+    "zero bytes were transmitted",
+    "unexpected message received",
+    "backup controller in standby",
+    "temporarily unable",
+    "resource temporarily unavailable",
+    "slurm_persist_conn",
+    "unspecified error",
+    "protocol authentication error",
+    "could not establish a configuration source",
+)
+# What it says of a job that it would take at another time.
+LATER = ("violates accounting/qos policy", "submit limit", "job size, and/or time limits", "limit exceeded")
+
+
+class Refusal(StrettoError):
+    """Slurm answered, and it is a no."""
+
+
+@dataclass
+class Commands:
+    """Runs the programs of Slurm."""
+
+    options: SlurmOptions
+    environment: Mapping[str, str] = field(init=False)
+    turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+
+    def __post_init__(self) -> None:
+        """Settle what the programs find in their environment: no SQUEUE_FORMAT, no SBATCH_PARTITION."""
+        had = {**os.environ, **self.options.environment}
+        self.environment = {name: had[name] for name in KEPT if name in had}
+
+    def missing(self) -> list[str]:
+        """Programs that are not installed here."""
+        path = self.environment.get("PATH", os.defpath)
+        return [name for name in NEEDED if not shutil.which(name, path=path)]
+
+    async def run(self, *command: str, text: str = "") -> str:
+        """What a program prints. Raises Refusal, or BackendUnreachable where it may have happened or not."""
+        async with self.turns:
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *command,
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=asyncio.subprocess.PIPE,
+                    env=dict(self.environment),
+                )
+            except OSError as failure:
+                raise BackendUnreachable(f"{command[0]} cannot be run: {failure.strerror}") from failure
+            try:
+                async with asyncio.timeout(self.options.answer_s):
+                    said, complained = await process.communicate(text.encode())
+            except TimeoutError:
+                raise BackendUnreachable(
+                    f"Slurm did not answer {command[0]} within {self.options.answer_s:g} s"
+                ) from None
+            finally:
+                if process.returncode is None:
+                    with suppress(ProcessLookupError):
+                        process.kill()
+                    await process.wait()
+        code = process.returncode or 0
+        if code == 0:
+            return said.decode(errors="replace")
+        words = words_of(complained.decode(errors="replace") or said.decode(errors="replace"))
+        if code < 0 or is_silence(words) or not words:
+            raise BackendUnreachable(f"{command[0]}: {words or f'ended with {code}'}")
+        raise Refusal(words)
+
+
+def words_of(text: str) -> str:
+    """What a program of Slurm complained of, in one line and without its own name."""
+    lines: dict[str, None] = {}
+    for line in text.splitlines():
+        words = line.strip()
+        for intro in ("sbatch: ", "squeue: ", "scancel: ", "scontrol: ", "sinfo: ", "error: ", "fatal: "):
+            words = words.removeprefix(intro)
+        words = words.removeprefix("Batch job submission failed: ").removeprefix("allocation failure: ")
+        if words:
+            lines[words] = None
+    return "; ".join(lines)[:400]
+
+
+def is_silence(words: str) -> bool:
+    """Whether these words mean that it is not known what became of a request."""
+    return any(sign in words.lower() for sign in SILENCE)
+
+
+def is_for_later(words: str) -> bool:
+    """Whether Slurm refused because of what holds now, such as a limit of jobs at a time."""
+    return any(sign in words.lower() for sign in LATER)
+
+
+def require(commands: Commands) -> None:
+    """Raise InputError where Slurm's programs are not installed."""
+    if missing := commands.missing():
+        raise InputError(
+            f"--backend slurm: this machine must have Slurm's commands in PATH, missing {', '.join(missing)}"
+        )
+
+
+def option(name: str, value: str) -> Sequence[str]:
+    """A long option, or nothing for an empty value."""
+    return (f"--{name}={value}",) if value else ()

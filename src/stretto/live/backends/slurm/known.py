@@ -1,0 +1,177 @@
+"""What is known of one slice, and how what its files and Slurm say becomes a worker."""
+
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from stretto.live.agent import runs
+from stretto.live.backends.protocol import WorkerState
+from stretto.live.backends.slurm import endings, slices
+from stretto.live.backends.slurm.listing import SlurmJob
+
+SETTLE_S = 2.0  # for a file system to show what a keeper wrote last; chosen
+MISSED = 2  # listings in a row that lack a job, until Slurm has forgotten it; chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """What a slice's directory says."""
+
+    running: dict[str, Any] | None
+    ending: dict[str, Any] | None
+    submitted: int  # the Slurm job that was submitted; 0: not known
+    taken: bool
+    by: int  # the Slurm job that began; 0: none, or not known
+    stop_s: float | None  # the shortest grace of the stops that were asked for
+
+
+def read_notes(run: Path) -> Notes:
+    """Read a directory. Raises OSError, ValueError."""
+    taken = (run / "taken").exists()
+    return Notes(
+        running=runs.read_json(run / "running.json"),
+        ending=runs.read_json(run / "ended.json"),
+        submitted=int((runs.read_json(run / "slice.json") or {}).get("job", 0)),
+        taken=taken,
+        by=slices.taken_by(run) if taken else 0,
+        stop_s=slices.stop_of(run),
+    )
+
+
+@dataclass
+class Slice:
+    """One slice."""
+
+    run: Path
+    started: dict[str, Any]  # start.json
+    state: WorkerState
+    job_id: int = 0  # 0: it is not known whether Slurm has it
+    answered_s: float = float("-inf")  # monotonic; when its submission was answered
+    job: SlurmJob | None = None  # as last listed
+    notes: Notes = field(default_factory=lambda: Notes(None, None, 0, False, 0, None))
+    waits_since_s: float | None = None  # monotonic; since when Slurm has been seen to keep it waiting
+    over_since_s: float | None = None  # monotonic; since when it is over and no keeper said how
+    missed: int = 0  # listings in a row without it
+    told_s: float = float("-inf")  # monotonic; when the keeper was last sent a signal to stop
+    pressed_s: float = float("-inf")  # monotonic; when Slurm was last asked to end it by itself
+
+    @property
+    def id(self) -> str:
+        """Of its worker."""
+        return self.state.id
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing of it runs, nor will."""
+        return self.state.phase == "ended"
+
+    @property
+    def listed(self) -> bool:
+        """Whether it is a worker at all: one of which it is unknown whether Slurm has it is none yet."""
+        return self.job_id != 0 or self.ended
+
+    @property
+    def holds(self) -> int:
+        """GPUs that Slurm has given it, or may have."""
+        if self.ended or self.job_id == 0 or (self.job is not None and self.job.is_waiting):
+            return 0
+        return len(self.state.gpus)
+
+    def is_about_to_change(self, soon_s: float) -> bool:
+        """Whether something is under way that ends by itself within moments."""
+        if self.ended:
+            return False
+        stopping = self.notes.stop_s is not None
+        ending = self.notes.ending is not None or self.over_since_s is not None
+        return self.state.phase == "starting" or stopping or ending
+
+
+def slice_at(run: Path) -> Slice:
+    """A slice as its directory shows it, before Slurm was asked. Raises OSError, ValueError."""
+    started = runs.read_json(run / "start.json") or {}
+    notes = read_notes(run)
+    state = WorkerState(
+        started["id"], started["node"], tuple(started["gpus"]), "starting", job=started["job"]
+    )
+    known = Slice(run, started, state, job_id=notes.by or notes.submitted, notes=notes)
+    if known.job_id == 0 and notes.ending is None:
+        return known
+    known.state = replace(state, phase="unknown")
+    if notes.ending is not None and notes.ending.get("settled"):
+        known.state = ended_state(known, notes.ending)
+    return known
+
+
+def chosen_job(known: Slice, jobs: list[SlurmJob]) -> SlurmJob | None:
+    """Which of the Slurm jobs that carry its name is the slice: who began, was submitted, or is alive."""
+    numbers = {job.id: job for job in jobs}
+    for number in (known.notes.by, known.job_id):
+        if number in numbers:
+            return numbers[number]
+    alive = sorted((job for job in jobs if not job.is_over), key=lambda job: job.id)
+    return alive[0] if alive else max(jobs, key=lambda job: job.id, default=None)
+
+
+def going_state(known: Slice, node_up: bool) -> WorkerState:
+    """A slice that is not over, as a worker."""
+    running, job = known.notes.running, known.job
+    if running is None:
+        why = f"Slurm says {job.word}{f': {job.reason}' if job.reason else ''}" if job is not None else ""
+        return replace(known.state, phase="starting" if node_up else "unknown", why=why)
+    exit_ = running.get("exit") or {}
+    return replace(
+        known.state,
+        phase="running" if node_up else "unknown",
+        status=exit_.get("status"),
+        signal=exit_.get("signal"),
+        stopped=bool(exit_.get("stopped", running.get("stopping", False))),
+        pid=running.get("pid"),
+        started_s=running.get("started_s"),
+        why=exit_.get("why", ""),
+    )
+
+
+def ended_state(known: Slice, ending: dict[str, Any]) -> WorkerState:
+    """A slice of which nothing runs any more, as a worker."""
+    running = known.notes.running or {}
+    status = ending.get("status")
+    return replace(
+        known.state,
+        phase="ended",
+        status=137 if status is None else int(status),
+        signal=ending.get("signal"),
+        stopped=bool(ending.get("stopped", False)),
+        pid=running.get("pid"),
+        started_s=ending.get("started_s") or running.get("started_s"),
+        ended_s=ending.get("ended_s"),
+        lasted_s=ending.get("lasted_s"),
+        why=ending.get("why", ""),
+    )
+
+
+def is_over(known: Slice) -> bool:
+    """Whether Slurm says that nothing of it runs any more."""
+    if known.job is not None and known.missed == 0:
+        return known.job.is_over
+    return known.missed >= (1 if known.notes.ending is not None else MISSED)
+
+
+def ending_of(known: Slice, now_s: float) -> dict[str, Any] | None:
+    """How a slice that is over ended; None while that may still be learned.
+
+    Where no keeper said so, `known.job` must be as `scontrol show job` has it, with the status of the script.
+    """
+    asked = known.notes.stop_s is not None
+    if known.notes.ending is not None:
+        return endings.explained(known.notes.ending, known.job, asked)
+    began = known.notes.taken
+    lost = known.job is not None and bool(known.job.states & endings.LOST)
+    if began and not lost and (known.over_since_s is None or now_s - known.over_since_s < SETTLE_S):
+        return None
+    return endings.untold(known.job, began, asked)
+
+
+def monotonic_s() -> float:
+    """Now, by the clock that all of this counts in."""
+    return time.monotonic()

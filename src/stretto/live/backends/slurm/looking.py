@@ -1,0 +1,288 @@
+"""Looks at Slurm again and again, often while something is about to change.
+
+Nothing is concluded from silence: while the controller does not answer, all stays as it was last seen.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from stretto.live.agent import keeper
+from stretto.live.backends.protocol import BackendUnreachable, NodeState
+from stretto.live.backends.slurm import nodes as slurm_nodes
+from stretto.live.backends.slurm import slices
+from stretto.live.backends.slurm.asking import Asking
+from stretto.live.backends.slurm.known import (
+    Notes,
+    Slice,
+    chosen_job,
+    ended_state,
+    ending_of,
+    going_state,
+    is_over,
+    read_notes,
+    slice_at,
+)
+from stretto.live.backends.slurm.listing import SlurmJob, SlurmNode, by_comment
+from stretto.live.backends.slurm.options import SlurmOptions
+
+TICK_S = 0.3  # between two looks at files alone, which cost Slurm nothing; chosen
+NODES_S = 2.0  # between two looks at nodes while something is about to change; chosen
+SILENT_PAUSE_S = 1.0  # before a controller that did not answer is asked again; chosen
+AGAIN_S = 3.0  # before a keeper that shows no sign of stopping is told again; chosen
+PRESS_S = 15.0  # after its grace, until Slurm itself is to end a slice; chosen
+
+
+class Looking:
+    """What was last seen of nodes and slices. `served` and `nodes` are replaced, never changed."""
+
+    def __init__(
+        self, asking: Asking, options: SlurmOptions, service: str, known: dict[str, Slice], runs: Path
+    ) -> None:
+        self.asking, self.options, self.service, self.known = asking, options, service, known
+        self.runs = runs
+        self.partitions: tuple[str, ...] = options.partitions
+        self.default_partition = ""
+        self.served: Mapping[str, SlurmNode] = {}
+        self.nodes: list[NodeState] = []
+        self.number = 1
+        self.changed = asyncio.Condition()
+        self.looking = asyncio.Lock()
+        self.wake = asyncio.Event()
+        self.silence = ""  # why the controller counts as silent; "" = it answers
+        self.nodes_s = float("-inf")  # monotonic; when nodes were last asked for
+        self.listed_s = float("-inf")
+
+    # ── for whoever waits ─────────────────────────────────────────────────────────────────────────
+
+    async def tell(self) -> None:
+        """Wake whoever waits for changes."""
+        async with self.changed:
+            self.number += 1
+            self.changed.notify_all()
+
+    async def changes(self, after: int, wait_s: float) -> int:
+        """The newest number, once it is not `after` any more or `wait_s` is over."""
+        async with self.changed:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self.changed.wait_for(lambda: self.number != after)
+        return self.number
+
+    def hurry(self) -> None:
+        """Look again at once."""
+        self.wake.set()
+
+    def require_answers(self) -> None:
+        """Raise BackendUnreachable while the controller is known to be silent: orders would pile up there."""
+        if self.silence:
+            raise BackendUnreachable(self.silence)
+
+    # ── the loop ──────────────────────────────────────────────────────────────────────────────────
+
+    async def follow(self) -> None:
+        """Look for ever, until cancelled."""
+        while True:
+            try:
+                await self.look(due_only=True)
+                wait_s = TICK_S if self.known else self.options.quiet_s
+            except BackendUnreachable:
+                wait_s = SILENT_PAUSE_S
+            if self._about_to_change():
+                wait_s = min(wait_s, self.options.soon_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self.wake.wait()
+
+    def _about_to_change(self) -> bool:
+        return any(one.is_about_to_change(self.options.soon_s) for one in self.known.values())
+
+    async def look(self, due_only: bool = False) -> None:
+        """Read files, ask Slurm, and take in both. Raises BackendUnreachable.
+
+        due_only: ask Slurm only where its time has come; files are cheap, and tell that a worker ended.
+        """
+        async with self.looking:
+            hurried = self.wake.is_set()
+            self.wake.clear()
+            await self._read_files()
+            now_s = time.monotonic()
+            soon = self._about_to_change()
+            since_s = now_s - self.listed_s
+            due = hurried or since_s >= (self.options.soon_s * 0.9 if soon else self.options.quiet_s)
+            if due_only and not due and not self.silence:
+                return
+            try:
+                every_s = NODES_S if soon else self.options.quiet_s
+                found = None
+                if not due_only or now_s - self.nodes_s >= every_s or self.silence:
+                    found = await self.asking.nodes()
+                    self.nodes_s = now_s
+                # After the nodes: whatever of ours they show in use is then in this listing.
+                jobs = await self.asking.jobs()
+            except BackendUnreachable as silence:
+                self.silence = str(silence)
+                raise
+            self.silence, self.listed_s = "", now_s
+            held = self._held()
+            changed = await self._take_in(jobs.jobs, jobs.asked_s)
+            changed |= self._take_in_nodes(found, held)
+            if changed:
+                await self.tell()
+        await self._act(jobs.jobs)
+
+    # ── files ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def _read_files(self) -> None:
+        going = [one for one in self.known.values() if not one.ended]
+        for one, notes in await asyncio.to_thread(_read_all, going):
+            one.notes = notes
+
+    # ── slices ────────────────────────────────────────────────────────────────────────────────────
+
+    async def _take_in(self, jobs: list[SlurmJob], asked_s: float) -> bool:
+        """Update all slices from a listing that was asked for at a time; whether any differs."""
+        ours: dict[str, list[SlurmJob]] = {}
+        for worker_id, job in by_comment(jobs, slices.comment_of(self.service, "")):
+            ours.setdefault(worker_id, []).append(job)
+        changed = False
+        for one in list(self.known.values()):
+            if not one.ended:
+                before = one.listed, one.state
+                await self._update(one, ours.get(one.id, []), asked_s)
+                changed |= before != (one.listed, one.state)
+        return changed
+
+    async def _update(self, one: Slice, jobs: list[SlurmJob], asked_s: float) -> None:
+        now_s = time.monotonic()
+        job = chosen_job(one, jobs)
+        if job is not None:
+            one.job, one.missed = job, 0
+            if one.job_id != job.id:
+                one.job_id = job.id
+                if not one.notes.submitted:  # the answer to its submission was lost
+                    await asyncio.to_thread(slices.note_job, one.run, job.id)
+        elif one.job_id and asked_s > one.answered_s:
+            one.missed += 1
+        if not one.job_id:
+            return
+        waiting = one.job is not None and one.job.is_waiting
+        one.waits_since_s = (one.waits_since_s or now_s) if waiting else None
+        if not is_over(one):
+            one.over_since_s = None
+            node = self.served.get(one.state.node)
+            up = node is None or not node.states & slurm_nodes.SILENT
+            one.state = going_state(one, up)
+            return
+        if one.over_since_s is None:
+            one.over_since_s = now_s
+        if one.notes.ending is None:
+            await asyncio.to_thread(slices.refresh, one.run)
+            one.notes = await asyncio.to_thread(read_notes, one.run)
+            if one.notes.ending is None and one.missed == 0:
+                one.job = await self.asking.job(one.job_id) or one.job
+        ending = ending_of(one, now_s)
+        if ending is not None:
+            await self._settle(one, ending)
+
+    async def _settle(self, one: Slice, ending: dict[str, object]) -> None:
+        """Nothing runs any more: write down how it ended, for services to come."""
+        with suppress(OSError):  # then the next service finds out the same
+            path = one.run / "ended.json"
+            await asyncio.to_thread(keeper.write_durably, path, {**ending, "settled": True})
+        one.state = ended_state(one, ending)
+
+    async def withdraw(self, one: Slice, why: str) -> None:
+        """End a slice that we took before it began."""
+        await asyncio.to_thread(slices.withdraw, one.run, why)
+        one.notes = await asyncio.to_thread(read_notes, one.run)
+        if one.notes.ending is not None:
+            one.state = ended_state(one, one.notes.ending)
+        await self.tell()
+        self.hurry()
+        with suppress(BackendUnreachable):  # then the next look finds it, and tries again
+            self.require_answers()
+            if one.job_id:
+                await self.asking.cancel(one.job_id)
+
+    # ── nodes ─────────────────────────────────────────────────────────────────────────────────────
+
+    def _held(self) -> dict[str, int]:
+        held: dict[str, int] = {}
+        for one in self.known.values():
+            held[one.state.node] = held.get(one.state.node, 0) + one.holds
+        return held
+
+    def _take_in_nodes(self, found: list[SlurmNode] | None, before: Mapping[str, int]) -> bool:
+        """Update all nodes; whether any differs.
+
+        before: what ours held before this look: who ended meanwhile may still count in what nodes show.
+        """
+        if found is None:
+            return False
+        wanted = {one.name: one for one in found if slurm_nodes.serves(one, self.partitions)}
+        held = self._held()
+        states = [
+            slurm_nodes.state_of(one, max(held.get(name, 0), before.get(name, 0)))
+            for name, one in sorted(wanted.items())
+        ]
+        lost = {one.name: one for one in self.nodes if one.name not in wanted}
+        states += slurm_nodes.down_like(lost, "Slurm lists it no more")
+        states.sort(key=lambda one: one.name)
+        changed = states != self.nodes
+        self.served, self.nodes = wanted, states
+        return changed
+
+    # ── what follows from a look ──────────────────────────────────────────────────────────────────
+
+    async def _act(self, jobs: list[SlurmJob]) -> None:
+        """Cancel what should not be there, withdraw what waits for too long, repeat what was not heard."""
+        now_s = time.monotonic()
+        for worker_id, job in by_comment(jobs, slices.comment_of(self.service, "")):
+            if job.is_over or "COMPLETING" in job.states:
+                continue
+            one = self.known.get(worker_id) or await self._found(worker_id)
+            if one is None or one.ended or (one.job_id and job.id != one.job_id):
+                await self.asking.cancel(job.id)
+        for one in list(self.known.values()):
+            if one.ended:
+                continue
+            if one.waits_since_s is not None and now_s - one.waits_since_s >= self.options.pending_s:
+                await self._withdraw_waiting(one)
+            elif one.notes.stop_s is not None and one.notes.running is not None:
+                await self._press(one, now_s)
+
+    async def _found(self, worker_id: str) -> Slice | None:
+        """A slice of our service that another connection has written down; None where nobody has."""
+        run = self.runs / worker_id
+        if not await asyncio.to_thread((run / "start.json").exists):
+            return None
+        self.known[worker_id] = await asyncio.to_thread(slice_at, run)
+        self.hurry()
+        return self.known[worker_id]
+
+    async def _withdraw_waiting(self, one: Slice) -> None:
+        reason = one.job.reason if one.job is not None else ""
+        if await asyncio.to_thread(slices.take, one.run):
+            said = f": {reason}" if reason else ""
+            await self.withdraw(one, f"Slurm kept it waiting for {self.options.pending_s:g} s{said}")
+
+    async def _press(self, one: Slice, now_s: float) -> None:
+        """Tell a keeper again that shows no sign of stopping; past the grace, have Slurm end it."""
+        running, grace_s = one.notes.running or {}, one.notes.stop_s or 0.0
+        if not running.get("stopping") and not running.get("exit") and now_s - one.told_s >= AGAIN_S:
+            one.told_s = now_s
+            await self.asking.signal(one.job_id, "TERM")
+        elif now_s - max(one.told_s, one.pressed_s) >= grace_s + PRESS_S:
+            one.pressed_s = now_s
+            await self.asking.cancel(one.job_id)
+
+
+def _read_all(going: list[Slice]) -> list[tuple[Slice, Notes]]:
+    found = []
+    for one in going:
+        with suppress(OSError, ValueError):  # of one: the others must not suffer from it
+            found.append((one, read_notes(one.run)))
+    return found
