@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -26,6 +27,7 @@ from stretto.live.backends.protocol import (
 from stretto.model.errors import InputError
 
 PATIENCE_S = 15.0
+ENDS_AFTER_S = 0.7  # an agent that nobody asks
 
 
 @asynccontextmanager
@@ -118,6 +120,39 @@ def test_a_worker_goes_from_start_to_forgotten(own: OwnAgent) -> None:
                 await backend.log("j.1.0")
 
     asyncio.run(story())
+
+
+def test_an_agent_that_nobody_needs_ends_and_whoever_needs_one_starts_another(tmp_path: Path) -> None:
+    own = OwnAgent("n1", tmp_path / "n1", gpus=2, gpu_type="t", end_after_s=ENDS_AFTER_S)
+    go = tmp_path / "go"
+
+    async def begun() -> int:
+        async with opened(own) as backend:
+            await asyncio.sleep(2 * ENDS_AFTER_S)  # somebody listens all the time
+            await backend.start(a_start("j.1.0", f"while [ ! -e {go} ]; do sleep 0.05; done; exit 7", (1,)))
+            await in_phase(backend, "j.1.0", "running")
+            return pid_of(own)
+
+    async def carried_on() -> int:
+        async with opened(own) as backend:
+            assert (await worker(backend, "j.1.0")).status == 7
+            await backend.start(a_start("k.1.0", "exit 0", (1,)))
+            await in_phase(backend, "k.1.0", "ended")
+            return pid_of(own)
+
+    try:
+        first = asyncio.run(begun())
+        time.sleep(2 * ENDS_AFTER_S)
+        assert link.is_taken(own.state), "it must stay while a worker lives"
+        go.touch()
+        end_s = time.monotonic() + PATIENCE_S
+        while link.is_taken(own.state):
+            assert time.monotonic() < end_s
+            time.sleep(0.02)
+        assert asyncio.run(carried_on()) != first
+    finally:
+        go.touch()
+        end(own)
 
 
 def test_a_refused_start_says_whether_to_ask_again(own: OwnAgent) -> None:

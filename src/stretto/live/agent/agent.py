@@ -20,6 +20,7 @@ from stretto.live.agent.node import this_node
 from stretto.live.agent.server import Server
 from stretto.live.agent.workers import Workers
 
+LOOKS = 20  # at whether workers live, in the time after which an idle agent ends; chosen
 TAKEN_STATUS = 3  # another agent has the state directory
 
 
@@ -48,6 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         address = {"url": url, "pid": os.getpid(), "instance": instance, "node": node.name}
         keeper.write_durably(state / "address.json", address)
         print(f"agent of {node.name} answers at {url}", flush=True)
+        if asked.end_after_s > 0:
+            threading.Thread(target=end_once_idle, args=(server, asked.end_after_s), daemon=True).start()
         server.serve_forever(poll_interval=0.2)
     workers.close()
     os.close(lock)
@@ -62,6 +65,12 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--node", default=socket.gethostname(), help="name of this machine")
     parser.add_argument("--gpus", type=int, help="places for workers where no real GPU is meant")
     parser.add_argument("--gpu-type", default="", help="type of the GPUs; default: as the driver names it")
+    parser.add_argument(
+        "--end-after-s",
+        type=float,
+        default=0.0,
+        help="end once no worker lives and nobody has asked for so long; 0: never",
+    )
     return parser
 
 
@@ -105,6 +114,14 @@ def token_in(state: Path) -> str:
     part.write_text(secrets.token_urlsafe(32), encoding="ascii")
     part.replace(path)
     return path.read_text(encoding="ascii")
+
+
+def end_once_idle(server: Server, after_s: float) -> None:
+    """End an agent that nobody needs: whoever does starts another, which finds what is left of workers."""
+    while (left_s := after_s - server.idle_s) > 0 or not server.workers.all_ended:
+        time.sleep(max(left_s, after_s / LOOKS))
+    print(f"nobody has asked for {after_s:g} s, and no worker lives", flush=True)
+    server.shutdown()
 
 
 def ending(server: Server) -> Callable[[int, FrameType | None], None]:

@@ -17,7 +17,10 @@ import hmac
 import json
 import socketserver
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -44,12 +47,32 @@ class Server(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], workers: Workers, token: str) -> None:
         self.workers = workers
         self.token = token
+        self.lock = threading.Lock()
+        self.asking = 0  # requests that are being answered
+        self.asked_s = time.monotonic()  # when the last one was
         super().__init__(address, Handler)
 
     def server_bind(self) -> None:
         """Bind without asking a name server what we are called."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+    @property
+    def idle_s(self) -> float:
+        """For how long nobody has asked for anything."""
+        with self.lock:
+            return 0.0 if self.asking else time.monotonic() - self.asked_s
+
+    @contextmanager
+    def asked(self) -> Iterator[None]:
+        """While this lasts somebody who may ask does so."""
+        with self.lock:
+            self.asking += 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.asking, self.asked_s = self.asking - 1, time.monotonic()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Callers that go away are no news; the rest is."""
@@ -74,7 +97,8 @@ class Handler(BaseHTTPRequestHandler):
         try:
             body = self.read_body()
             self.check_token()
-            self.route(body)
+            with self.server.asked():
+                self.route(body)
         except Refused as refusal:
             self.reply(refusal.status, {"why": refusal.why})
         except OSError as failure:

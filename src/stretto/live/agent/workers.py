@@ -101,6 +101,12 @@ class Workers:
             self.hurry()
             return self.shown(worker)
 
+    @property
+    def all_ended(self) -> bool:
+        """Whether no worker lives."""
+        with self.lock:
+            return all(each.ended for each in self.known.values())
+
     def holder_of(self, gpu: int) -> str | None:
         """The worker that has a process on a GPU, if any."""
         going = (each for each in self.known.values() if not each.ended)

@@ -17,6 +17,7 @@ from stretto.live.backends.protocol import BackendUnreachable, NodeState, NotNow
 from stretto.model.errors import InputError
 
 ANSWER_S = 10.0  # the longest that an agent may think about what it can do at once; chosen
+END_AFTER_S = 600.0  # of an agent of our own that nobody needs; chosen: longer than a service is down
 RELAUNCH_S = 1.0  # between attempts to start an agent of our own; chosen
 
 
@@ -29,6 +30,7 @@ class OwnAgent:
     gpus: int | None = None  # None: the real ones
     gpu_type: str = ""
     listen: str = "127.0.0.1:0"
+    end_after_s: float = END_AFTER_S  # once nobody asks and no worker lives; 0: never
 
 
 @dataclass(frozen=True)
@@ -244,6 +246,7 @@ def start_agent(agent: OwnAgent) -> int:
     agent.state.mkdir(mode=0o700, parents=True, exist_ok=True)
     command = [sys.executable, "-P", "-m", "stretto.live.agent", "--state", str(agent.state.resolve())]
     command += ["--node", agent.node, "--listen", agent.listen, "--gpu-type", agent.gpu_type]
+    command += ["--end-after-s", str(agent.end_after_s)]
     if agent.gpus is not None:
         command += ["--gpus", str(agent.gpus)]
     append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
