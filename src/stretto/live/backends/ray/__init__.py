@@ -1,11 +1,13 @@
-"""Workers as actors of a Ray cluster."""
+"""Workers on a Ray cluster: what holds their GPUs is Ray's, what runs them is ours.
 
-from pathlib import Path
+    service process                  gateway process          each Ray node
+    RayBackend -- lines of JSON --   Cluster -- Ray --   a steward actor: starts, watches and shows workers
+                                                         holder actors: one a worker, in its placement group
 
-from stretto.live.backends.protocol import Backend
-from stretto.model.errors import InputError
+Ray ends a process that has lost its cluster for a minute, takes its signals and starts threads in it, so the
+service never connects itself: its gateway does, and is started anew whenever it is gone.
+"""
 
+from stretto.live.backends.ray.backend import RayBackend, open_ray
 
-async def open_ray(address: str, service: str, shared: Path) -> Backend:
-    """The backend of a cluster. Raises InputError where it cannot be used."""
-    raise InputError(f"--backend ray: cannot use {address} yet, for {service} with {shared}")
+__all__ = ["RayBackend", "open_ray"]

@@ -1,0 +1,221 @@
+"""Workers on a Ray cluster, from the service's side: orders go to a gateway, what it sees is kept here."""
+
+import asyncio
+import base64
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Self
+
+from stretto.live.backends.protocol import LogPiece, NodeState, StartRefused, WorkerStart, WorkerState
+from stretto.live.backends.ray.child import CONNECT_S, Call, Gateway
+from stretto.live.backends.ray.connecting import check_address
+from stretto.live.jobfile import JobSpec
+from stretto.model.errors import InputError
+
+DOWN_AFTER_S = 30.0  # silence after which a node counts as down; chosen, as of agents
+LOST_AFTER_S = 75.0  # Ray ends a raylet that has lost its cluster for 60 s, and workers end with theirs
+ORDER_S = 15.0  # beyond what an order may wait for; chosen
+START_S = 30.0  # of a start; Ray begins a process for it; chosen
+FIRST_S = 20.0  # for the nodes to be seen at the start; chosen
+
+
+async def open_ray(
+    address: str,
+    service_id: str,
+    shared: Path,
+    down_after_s: float = DOWN_AFTER_S,
+    lost_after_s: float = LOST_AFTER_S,
+) -> "RayBackend":
+    """A backend over the Ray cluster at `auto`, HOST:PORT or ray://HOST:PORT; raises InputError.
+
+    service_id: names what is ours in the cluster. shared: where the gateway's output goes, in gateway.log.
+    """
+    call = Call(address, service_id, shared / "gateway.log", down_after_s, lost_after_s)
+    return await RayBackend(call).open()
+
+
+class RayBackend:
+    """A `Backend` over one Ray cluster."""
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self.gateway = Gateway(call, self.hear)
+        self.known_nodes: tuple[NodeState, ...] = ()
+        self.known_workers: tuple[WorkerState, ...] = ()
+        self.number = 1
+        self.changed = asyncio.Event()
+        self.silent = False  # the gateway has said nothing for so long that nodes count as down
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def open(self) -> Self:
+        """Connect; returns once the nodes are known. Raises InputError for a cluster that cannot be used."""
+        await asyncio.to_thread(check_address, self.call.address)
+        self.tasks = [asyncio.create_task(self.gateway.keep()), asyncio.create_task(self.watch())]
+        try:
+            await self._until(
+                lambda: self.gateway.connected.is_set() or bool(self.gateway.refused), CONNECT_S
+            )
+            if not self.gateway.connected.is_set():
+                why = self.gateway.refused or f"no Ray answers there within {CONNECT_S:g} s"
+                raise InputError(why if "--address" in why else f"--address {self.call.address}: {why}")
+            await self._until(self._all_seen, FIRST_S)
+            self._check_installed()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def _until(self, is_so: Any, wait_s: float) -> None:
+        until_s = time.monotonic() + wait_s
+        while not is_so() and time.monotonic() < until_s:
+            await asyncio.sleep(0.02)
+
+    def _all_seen(self) -> bool:
+        """Whether every living node has been swept, or why not is known."""
+        nodes = self.known_nodes
+        return bool(nodes) and all(node.up or node.dead or "begins" not in node.why for node in nodes)
+
+    def _check_installed(self) -> None:
+        """Raise InputError where Stretto is on none of the nodes."""
+        why = [node.why for node in self.known_nodes if not node.dead]
+        if why and all("Stretto" in each for each in why):
+            raise InputError(f"--address {self.call.address}: node {self.known_nodes[0].name}: {why[0]}")
+
+    def hear(self, said: dict[str, Any]) -> None:
+        """Take in what the gateway sees."""
+        self.silent = False
+        if "nodes" not in said:
+            return
+        nodes = tuple(NodeState(**each) for each in said["nodes"])
+        workers = tuple(sorted(_workers_in(said["workers"], nodes), key=lambda each: each.id))
+        if (nodes, workers) != (self.known_nodes, self.known_workers):
+            self.known_nodes, self.known_workers = nodes, workers
+            self.tell()
+
+    def tell(self) -> None:
+        """Wake whoever waits for changes."""
+        self.number += 1
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+    async def watch(self) -> None:
+        """Notice that the gateway has been gone for too long."""
+        while True:
+            await asyncio.sleep(min(1.0, self.call.down_after_s / 4))
+            since_s = time.monotonic() - self.gateway.heard_s
+            if self.known_nodes and not self.silent and since_s > self.call.down_after_s:
+                self.silent = True
+                self.tell()
+
+    async def nodes(self) -> Sequence[NodeState]:
+        """Every node, by name."""
+        if not self.silent:
+            return self.known_nodes
+        return [
+            replace(node, up=False, why=self.gateway.why) if node.up else node for node in self.known_nodes
+        ]
+
+    async def workers(self) -> Sequence[WorkerState]:
+        """Every worker, by id."""
+        if not self.silent:
+            return self.known_workers
+        return [replace(one, phase="unknown") if one.holds_gpus else one for one in self.known_workers]
+
+    async def changes(self, after: int, wait_s: float = 20.0) -> int:
+        """Wait for a change."""
+        until_s = time.monotonic() + wait_s
+        while self.number <= after and (left_s := until_s - time.monotonic()) > 0:
+            try:
+                await asyncio.wait_for(self.changed.wait(), left_s)
+            except TimeoutError:
+                break
+        return self.number
+
+    async def check(self, spec: JobSpec) -> None:
+        """Raise InputError for a job of whose workers none fits on any node of this cluster."""
+        nodes = [node for node in self.known_nodes if node.gpus and not node.dead]
+        types = sorted({node.gpu_type for node in nodes})
+        wanted = [one.gpu_type for one in spec.resources.accelerators]
+        if types and wanted and not any(not each or each.lower() in types for each in wanted):
+            raise InputError(
+                f"resources.accelerators {', '.join(wanted)}: expected a GPU type of the Ray cluster: "
+                + ", ".join(types)
+            )
+        of_worker = spec.resources.gpus_per_worker
+        if nodes and all(node.gpus < of_worker for node in nodes):
+            most = max(node.gpus for node in nodes)
+            raise InputError(
+                f"resources.gpus_per_worker {of_worker}: expected at most {most}, as many as a node has"
+            )
+        share = of_worker / max(1, spec.gpus)
+        bounds: tuple[tuple[str, float | None, float], ...] = (
+            ("cpus", spec.resources.cpus, max((float(node.cpus) for node in nodes), default=0.0)),
+            ("memory", spec.resources.memory_gb, max((node.memory_gb for node in nodes), default=0.0)),
+        )
+        for name, asked, most in bounds:
+            if nodes and asked is not None and asked * share > most:
+                raise InputError(
+                    f"resources.{name} {asked:g}: a worker's share is {asked * share:g}, expected at most "
+                    f"{most:g}, as much as a node of the Ray cluster has"
+                )
+
+    async def start(self, worker: WorkerStart) -> WorkerState:
+        """Start a worker."""
+        nodes = {node.name: node for node in self.known_nodes}
+        if nodes and worker.node not in nodes:
+            raise StartRefused(
+                f"worker {worker.id}: no node {worker.node}, expected one of {', '.join(nodes)}"
+            )
+        asked = {**asdict(worker), "command": _plain(worker.command), "env": dict(worker.env)}
+        said = await self.gateway.ask("start", START_S, worker=asked)
+        return _worker_of(worker.node, said)
+
+    async def stop(self, worker_id: str, grace_s: float) -> None:
+        """SIGTERM, and SIGKILL after the grace period."""
+        await self.gateway.ask("stop", ORDER_S, worker_id=worker_id, grace_s=grace_s)
+
+    async def signal(self, worker_id: str, signal: int) -> None:
+        """Send a signal to a worker's process group."""
+        await self.gateway.ask("signal", ORDER_S, worker_id=worker_id, signal=int(signal))
+
+    async def log(
+        self, worker_id: str, offset: int = 0, limit: int = 1 << 20, wait_s: float = 0.0
+    ) -> LogPiece:
+        """A piece of a log, from the node that has it."""
+        asked = {"worker_id": worker_id, "offset": offset, "limit": limit, "wait_s": wait_s}
+        said = await self.gateway.ask("log", wait_s + ORDER_S, **asked)
+        return LogPiece(base64.b64decode(said["data"]), said["offset"], said["next"], said["complete"])
+
+    async def forget(self, worker_id: str) -> None:
+        """List an ended worker no more."""
+        await self.gateway.ask("forget", ORDER_S, worker_id=worker_id)
+
+    async def delete_logs(self, job: str) -> None:
+        """Remove what is left of a job's forgotten workers on all nodes."""
+        await self.gateway.ask("delete_logs", ORDER_S, job=job)
+
+    async def close(self) -> None:
+        """Let go of the cluster. Workers go on."""
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        self.tasks = []
+
+
+def _workers_in(said: dict[str, list[dict[str, Any]]], nodes: Sequence[NodeState]) -> list[WorkerState]:
+    """Workers as they are known: of a node that is down, not whether they still run."""
+    up = {node.name for node in nodes if node.up}
+    found = [_worker_of(name, each) for name, workers in said.items() for each in workers]
+    return [one if one.node in up or not one.holds_gpus else replace(one, phase="unknown") for one in found]
+
+
+def _worker_of(node: str, said: dict[str, Any]) -> WorkerState:
+    """A worker as its steward shows it."""
+    known = {name: value for name, value in said.items() if name in WorkerState.__dataclass_fields__}
+    return WorkerState(**{**known, "node": node, "gpus": tuple(said["gpus"])})
+
+
+def _plain(command: tuple[str, ...] | str) -> list[str] | str:
+    return command if isinstance(command, str) else list(command)

@@ -1,0 +1,224 @@
+"""The process that is connected to Ray for a service: `python -m stretto.live.backends.ray.gateway`.
+
+It reads orders and writes answers and what it sees as lines of JSON, through a socket that it inherits; where
+the service ends, so does it. If Ray ends it, the service starts another.
+
+    in   {"id": 7, "do": "stop", "with": {"worker_id": "j.1.0", "grace_s": 30}}
+    out  {"id": 7, "gives": null}   {"id": 7, "fails": "NotNow", "why": "..."}
+         {"hello": true}            {"refused": "why this cluster cannot be used"}
+         {"nodes": [...], "workers": {node: [...]}}   once they have changed, else {} now and then
+"""
+
+import argparse
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+from stretto.live.backends.protocol import BackendUnreachable
+from stretto.live.backends.ray import holding, looking
+from stretto.live.backends.ray.cluster import Cluster, asked, reason_of
+from stretto.live.backends.ray.connecting import connect
+from stretto.live.backends.ray.orders import Orders
+from stretto.model.errors import InputError, StrettoError
+
+LOOK_S = 1.0  # between looks at the whole cluster; chosen
+LOOK_OUTSIDE_S = 2.0  # the same from outside, where each is a task; chosen
+LISTEN_S = 5.0  # that a steward waits for a change
+ROUND_S = 0.1  # the longest until a new steward is listened to
+BEAT_S = 1.0
+THREADS = 48
+
+
+class Gateway:
+    """One connection to Ray, and the socket to the service."""
+
+    def __init__(self, cluster: Cluster, is_client: bool, service: socket.socket) -> None:
+        self.cluster = cluster
+        self.orders = Orders(cluster)
+        self.look_s = LOOK_OUTSIDE_S if is_client else LOOK_S
+        self.look = looking.looker(is_client)
+        self.service = service
+        self.saying = threading.Lock()
+        self.pool = ThreadPoolExecutor(THREADS)
+        self.hired = ThreadPoolExecutor(8)
+        self.hiring: set[str] = set()
+
+    def run(self) -> None:
+        """Serve until the service is gone."""
+        for loop in (self.look_on, self.listen_on, self.tell_on):
+            threading.Thread(target=self.surely, args=(loop,), daemon=True).start()
+        with self.service.makefile("rb") as orders:
+            for line in orders:
+                self.pool.submit(self.obey, json.loads(line))
+
+    def surely(self, loop: Callable[[], None]) -> None:
+        """Run a loop that never ends; if it does, so does this process, and the service starts another."""
+        try:
+            loop()
+        except BaseException as surprise:
+            print(f"{loop.__name__}: {surprise!r}", file=sys.stderr, flush=True)
+        os._exit(1)
+
+    # ── orders ────────────────────────────────────────────────────────────────────────────────────
+
+    def obey(self, order: dict[str, Any]) -> None:
+        """Carry out one order, and answer."""
+        try:
+            gives = getattr(self.orders, order["do"])(**order["with"])
+            said = {"id": order["id"], "gives": gives}
+        except StrettoError as failure:
+            said = {"id": order["id"], "fails": type(failure).__name__, "why": str(failure)}
+        except Exception as surprise:  # of Ray, which has many kinds: what was asked may have happened
+            why = f"{type(surprise).__name__}: {holding.first_line(surprise)}"
+            said = {"id": order["id"], "fails": BackendUnreachable.__name__, "why": why}
+        self.tell()  # first: what an order has changed is known before its answer
+        self.say(said)
+
+    def say(self, value: dict[str, Any]) -> None:
+        """One line to the service."""
+        line = json.dumps(value).encode() + b"\n"
+        with self.saying:
+            try:
+                self.service.sendall(line)
+            except OSError:
+                os._exit(0)
+
+    # ── looking ───────────────────────────────────────────────────────────────────────────────────
+
+    def look_on(self) -> None:
+        """Look at the cluster now and then; have stewards begin, and let go of what nobody needs."""
+        while True:
+            began_s = time.monotonic()
+            try:
+                unneeded = self.cluster.learn(self.look(10.0))
+            except Exception as failure:  # of Ray, as above; silence shows in the age of what was seen
+                print(f"cannot look: {holding.first_line(failure)}", file=sys.stderr, flush=True)
+                unneeded = []
+            for name in unneeded:
+                self.pool.submit(self.let_go, name)
+            for name in self.cluster.to_hire():
+                if name not in self.hiring:
+                    self.hiring.add(name)
+                    self.hired.submit(self.hire, name)
+            time.sleep(max(0.0, self.look_s - (time.monotonic() - began_s)))
+
+    def hire(self, name: str) -> None:
+        """Have a steward begin."""
+        try:
+            self.cluster.steward_of(name)
+        except StrettoError as failure:
+            print(f"node {name}: {failure}", file=sys.stderr, flush=True)
+        except Exception as failure:
+            print(f"node {name}: {holding.first_line(failure)}", file=sys.stderr, flush=True)
+        finally:
+            self.hiring.discard(name)
+            self.cluster.changed.set()
+
+    def let_go(self, worker_id: str) -> None:
+        """Give back what was held for a worker that has ended; seen to again at the next look."""
+        with suppress(Exception):
+            holding.let_go(worker_id, self.cluster.prefix)
+
+    # ── listening ─────────────────────────────────────────────────────────────────────────────────
+
+    def listen_on(self) -> None:
+        """Hear from every steward as soon as something of its workers has changed."""
+        import ray
+
+        waiting: dict[Any, tuple[str, Any]] = {}  # answer that is to come -> node, steward
+        while True:
+            asked_of = {name for name, _ in waiting.values()}
+            for name, place in list(self.cluster.to_hear()):
+                if name not in asked_of:
+                    answer = place.steward.listed.remote(f"{place.instance}:{place.version}", LISTEN_S)
+                    waiting[answer] = (name, place.steward)
+            if not waiting:
+                time.sleep(ROUND_S)
+                continue
+            done, _ = ray.wait(list(waiting), timeout=ROUND_S)
+            for answer in done:
+                self.hear(*waiting.pop(answer), answer)
+
+    def hear(self, name: str, steward: Any, answer: Any) -> None:
+        """Take in what one steward says."""
+        place = self.cluster.places[name]
+        try:
+            ended = self.cluster.take(place, asked(answer))
+        except BackendUnreachable as failure:
+            if place.steward is steward:
+                print(f"node {name}: {failure}", file=sys.stderr, flush=True)
+            self.cluster.lose_steward(place, steward)
+            return
+        for worker_id in ended:
+            self.pool.submit(self.let_go, worker_id)
+
+    # ── telling ───────────────────────────────────────────────────────────────────────────────────
+
+    def tell_on(self) -> None:
+        """Tell the service what has changed, and else that we are there."""
+        while True:
+            changed = self.cluster.changed.wait(BEAT_S)
+            self.tell() if changed else self.tell(always=True)
+
+    told: dict[str, Any] = {}  # noqa: RUF012  (only ever replaced)
+    telling = threading.Lock()
+
+    def tell(self, always: bool = False) -> None:
+        """Say what is seen, unless that was said."""
+        with self.telling:
+            self.cluster.changed.clear()
+            nodes = self.cluster.shown_nodes()
+            with self.cluster.lock:
+                workers = {name: list(place.workers.values()) for name, place in self.cluster.places.items()}
+            seen = {"nodes": nodes, "workers": workers}
+            if seen != self.told:
+                self.told = seen
+                self.say(seen)
+            elif always:
+                self.say({})
+
+
+def main() -> int:
+    """Connect, and serve."""
+    asked_for = options().parse_args()
+    service = socket.socket(fileno=asked_for.socket)
+    service.set_inheritable(False)
+
+    def say(value: dict[str, Any]) -> None:
+        with suppress(OSError):
+            service.sendall(json.dumps(value).encode() + b"\n")
+
+    try:
+        is_client = connect(asked_for.address, f"stretto-{asked_for.service_id}")
+    except InputError as failure:
+        say({"refused": str(failure)})
+        return 2
+    except Exception as failure:
+        say({"refused": reason_of(failure)})
+        return 2
+    cluster = Cluster(asked_for.service_id, asked_for.down_after_s, asked_for.lost_after_s)
+    say({"hello": True})
+    Gateway(cluster, is_client, service).run()
+    os._exit(0)  # threads may be waiting for Ray
+
+
+def options() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m stretto.live.backends.ray.gateway", description=__doc__)
+    parser.add_argument("--address", required=True)
+    parser.add_argument("--service-id", required=True)
+    parser.add_argument("--socket", type=int, required=True, help="file descriptor of the way to the service")
+    parser.add_argument("--down-after-s", type=float, required=True)
+    parser.add_argument("--lost-after-s", type=float, required=True)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

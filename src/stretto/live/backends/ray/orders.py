@@ -1,0 +1,133 @@
+"""What the service may ask of the gateway: the orders of a backend's protocol, carried out by stewards."""
+
+import base64
+from dataclasses import dataclass
+from typing import Any
+
+from stretto.live.backends.protocol import BackendUnreachable, NoSuchWorker, NotNow, StartRefused
+from stretto.live.backends.ray import holding
+from stretto.live.backends.ray.cluster import ANSWER_S, Cluster, asked
+from stretto.model.errors import InputError
+
+NOT_NOW = (423, 507)
+
+
+@dataclass(frozen=True)
+class Orders:
+    """Orders over one cluster; each raises as the protocol says, and may be given again."""
+
+    cluster: Cluster
+
+    def start(self, worker: dict[str, Any]) -> dict[str, Any]:
+        """Hold GPUs for a worker and start it on them, unless it was started before."""
+        name, node = worker["id"], worker["node"]
+        if self.cluster.place(node) is None:
+            raise StartRefused(f"worker {name}: no node {node}, expected one of {self._names()}")
+        place = self.cluster.checked(node)
+        body = {key: worker[key] for key in ("job", "gpus", "command", "env", "cwd", "grace_s")}
+        with self.cluster.begins(name):
+            steward = self.cluster.steward_of(node)
+            known = answered(asked(steward.start.remote(name, body, None)), StartRefused)
+            if known:
+                return self.cluster.take_one(place, known)
+            bundle = holding.bundle_of(
+                len(worker["gpus"]), worker["cpus"], worker["memory_gb"], place.node.address
+            )
+            held = holding.hold(name, self.cluster.prefix, place.node.id, bundle)
+            try:
+                said = answered(asked(steward.start.remote(name, body, held)), StartRefused)
+            except (StartRefused, NotNow):
+                holding.let_go(name, self.cluster.prefix)
+                raise
+            return self.cluster.take_one(place, said)
+
+    def stop(self, worker_id: str, grace_s: float) -> None:
+        """SIGTERM, and SIGKILL after the grace period."""
+        self._order(worker_id, {"stop": grace_s})
+
+    def signal(self, worker_id: str, signal: int) -> None:
+        """A signal to the worker's process group."""
+        self._order(worker_id, {"signal": signal})
+
+    def _order(self, worker_id: str, order: dict[str, Any]) -> None:
+        found = self.cluster.place_of(worker_id)
+        if found is None:
+            self.cluster.check_all_known(worker_id)
+            raise NoSuchWorker(f"no worker {worker_id} on any node")
+        node, place = found
+        if place.dead:  # it has ended with its node
+            return
+        self.cluster.checked(node)
+        said = asked(self.cluster.steward_of(node).order.remote(worker_id, order))
+        self.cluster.take_one(place, answered(said, InputError))
+
+    def log(self, worker_id: str, offset: int, limit: int, wait_s: float) -> dict[str, Any]:
+        """A piece of a log."""
+        found = self.cluster.place_of(worker_id) or self._having_the_log(worker_id)
+        if found is None:
+            self.cluster.check_all_known(worker_id)
+            raise NoSuchWorker(f"no worker {worker_id} on any node")
+        node, place = found
+        if place.dead:
+            raise NoSuchWorker(f"the log of {worker_id} was lost with node {node}")
+        self.cluster.checked(node)
+        steward = self.cluster.steward_of(node)
+        said = answered(
+            asked(steward.log.remote(worker_id, offset, limit, wait_s), wait_s + ANSWER_S), InputError
+        )
+        return {**said, "data": base64.b64encode(said["data"]).decode()}
+
+    def _having_the_log(self, worker_id: str) -> Any:
+        with self.cluster.lock:
+            places = self.cluster.places.items()
+            return next(((name, place) for name, place in places if worker_id in place.forgotten), None)
+
+    def forget(self, worker_id: str) -> None:
+        """List an ended worker no more."""
+        found = self.cluster.place_of(worker_id)
+        if found is None:
+            return
+        node, place = found
+        if place.dead:
+            self.cluster.drop(place, None, worker_id)
+            return
+        self.cluster.checked(node)
+        said = asked(self.cluster.steward_of(node).forget.remote(worker_id))
+        if refused := said.get("refused"):
+            if refused[0] == 409:  # it still runs
+                return
+            if refused[0] != 404:
+                answered(said, InputError)
+        self.cluster.drop(place, None if refused else said, worker_id)
+
+    def delete_logs(self, job: str) -> None:
+        """Remove what is left of a job's forgotten workers on all nodes that have something of it."""
+        with self.cluster.lock:
+            having = [
+                (name, place)
+                for name, place in self.cluster.places.items()
+                if job in place.forgotten.values() and not place.dead
+            ]
+        for node, place in having:
+            self.cluster.checked(node)
+            asked(self.cluster.steward_of(node).delete_logs.remote(job))
+            with self.cluster.lock:
+                place.forgotten = {name: of for name, of in place.forgotten.items() if of != job}
+
+    def _names(self) -> str:
+        with self.cluster.lock:
+            return ", ".join(sorted(self.cluster.places)) or "none"
+
+
+def answered(said: dict[str, Any], refused_as: type[Exception]) -> dict[str, Any]:
+    """The answer of a steward, unless it is a refusal; raises NotNow, NoSuchWorker or `refused_as`."""
+    if "refused" not in said:
+        return said
+    status, why = said["refused"]
+    if status in NOT_NOW:
+        raise NotNow(why)
+    if status == 404:
+        raise NoSuchWorker(why)
+    if status >= 500:
+        raise BackendUnreachable(why)
+    raise refused_as(why)

@@ -1,0 +1,168 @@
+"""The actor that has the workers of one Ray node: one small process a node, there while there is work for it.
+
+It starts, watches and shows workers through the same run directories and keepers as an agent does. Keepers
+are nobody's children and do not notice when it ends; the next steward finds them. They do notice when the
+raylet of the node ends, or the actor that holds their GPUs, and kill their worker at once: Ray may then give
+the GPUs to others.
+
+A steward keeps its node from looking idle to Ray's autoscaler, so one without workers leaves.
+"""
+
+import ctypes
+import os
+import secrets
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from stretto import __version__
+from stretto.live.agent import agent, keeper, runs, server
+from stretto.live.agent.node import Node
+from stretto.live.agent.requests import Refused, start_of, worker_id_of
+from stretto.live.agent.workers import Workers
+
+LOCK_S = 15.0  # for the steward of a raylet that has just ended
+SWEEP_S = 5.0  # for keepers of an earlier raylet to end, before it is asked again
+LONELY_S = 60.0  # without workers and without a caller, after which it leaves; chosen
+FOLDER = "STRETTO_NODE_DIR"  # in the environment of `ray start`: where run directories go
+
+
+class Steward:
+    """The workers of one service on one node. A refusal is answered as {"refused": [status, why]}."""
+
+    def __init__(self, service_id: str, name: str, address: str, gpus: int) -> None:
+        self.raylet = raylet()
+        environ = environment_of(self.raylet.pid)
+        folder = Path(environ.get(FOLDER) or Path(tempfile.gettempdir()) / f"stretto-{os.getuid()}")
+        state = agent.state_folder(folder / service_id / address)
+        until_s = time.monotonic() + LOCK_S
+        while (lock := agent.take(state)) is None:
+            if time.monotonic() > until_s:
+                raise RuntimeError(f"another steward has {state}")
+        self.lock = lock
+        ctypes.CDLL(None).prctl(keeper.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        self.gpus = gpus
+        node = Node(name, "", gpus)
+        self.workers = Workers(state, node, secrets.token_hex(6), apart=True, environ=environ)
+        self.called_s = time.monotonic()
+        threading.Thread(target=self.leave_when_lonely, daemon=True).start()
+
+    def ready(self) -> dict[str, Any]:
+        """Who this is, once nothing runs that an earlier raylet left, or how much of it still does."""
+        until_s = time.monotonic() + SWEEP_S
+        while (left := self.of_earlier_raylets()) and time.monotonic() < until_s:
+            time.sleep(0.02)
+        forgotten = {run.name: str(job_of(run)) for run in runs.every(self.workers.forgotten)}
+        return {**self.listed("", 0.0), "left": left, "forgotten": forgotten, "stretto": __version__}
+
+    def of_earlier_raylets(self) -> list[str]:
+        """Workers that still run although the raylet that they ran under is gone."""
+        own = [self.raylet.pid, self.raylet.ticks]
+        known = list(self.workers.known.values())
+        return [each.run.name for each in known if not each.ended and own not in each.started["guards"]]
+
+    def listed(self, after: str, wait_s: float) -> dict[str, Any]:
+        """All workers, once they differ from a version."""
+        self.called_s = time.monotonic() + wait_s
+        return self.workers.listed(after, wait_s)
+
+    def start(self, worker_id: str, body: dict[str, Any], held: dict[str, Any] | None) -> dict[str, Any]:
+        """Start a worker on GPUs that are held for it.
+
+        Without them, what is shown of one that was started before, and {} for one that was not.
+        """
+        self.called_s = time.monotonic()
+
+        def started() -> dict[str, Any]:
+            name, start = worker_id_of(worker_id), start_of(body, self.gpus)
+            if held is None:
+                known = name in self.workers.known or (self.workers.forgotten / name).exists()
+                return self.workers.start(name, start) if known else self.check_free(name, start["gpus"])
+            found = keeper.process_at(held["pid"])
+            if found is None or found.ticks != held["ticks"]:
+                raise Refused(423, f"what held the GPUs of {name} has ended")
+            shown = {} if held["devices"] is None else {"CUDA_VISIBLE_DEVICES": held["devices"]}
+            guards = [(each.pid, each.ticks) for each in (found, self.raylet)]
+            return self.workers.start(name, start, shown, guards)
+
+        return answer(started)
+
+    def check_free(self, worker_id: str, gpus: list[int]) -> dict[str, Any]:
+        """Refuse who would have to wait for a GPU, before Ray is asked to hold it; else {}."""
+        with self.workers.lock:
+            for index in gpus:
+                if holder := self.workers.holder_of(index):
+                    raise Refused(423, f"GPU {index} is in use by {holder}; {worker_id} must wait")
+        return {}
+
+    def order(self, worker_id: str, order: dict[str, Any]) -> dict[str, Any]:
+        """Hand an order to a worker's keeper."""
+        self.called_s = time.monotonic()
+        return answer(lambda: self.workers.order(worker_id, order))
+
+    def forget(self, worker_id: str) -> dict[str, Any]:
+        """List an ended worker no more."""
+        self.called_s = time.monotonic()
+        return answer(lambda: self.workers.forget(worker_id))
+
+    def delete_logs(self, job: str) -> dict[str, Any]:
+        """Remove what is left of a job's forgotten workers."""
+        self.called_s = time.monotonic()
+        return {"removed": self.workers.delete_logs(job)}
+
+    def log(self, worker_id: str, offset: int, limit: int, wait_s: float) -> dict[str, Any]:
+        """A piece of a log, waiting for one where nothing is there yet."""
+        self.called_s = time.monotonic() + wait_s
+        until_s = time.monotonic() + wait_s
+
+        def piece() -> dict[str, Any]:
+            while True:
+                path, worker = self.workers.log_of(worker_id)
+                complete = worker is None or worker.ended  # before reading: what is read after its end is all
+                start, data, size = server.read_piece(path, offset, min(limit, server.LONGEST_PIECE_BYTES))
+                if data or complete or time.monotonic() >= until_s:
+                    end = start + len(data)
+                    return {"data": data, "offset": start, "next": end, "complete": complete and end >= size}
+                time.sleep(server.LOG_POLL_S)
+
+        return answer(piece)
+
+    def leave_when_lonely(self) -> None:
+        """End this process once nothing needs it."""
+        while True:
+            time.sleep(LONELY_S / 4)
+            with self.workers.lock:
+                going = any(not each.ended for each in self.workers.known.values())
+                if not going and time.monotonic() - self.called_s > LONELY_S:
+                    os._exit(0)
+
+
+def answer(do: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What was done, or why it was not."""
+    try:
+        return do()
+    except Refused as refusal:
+        return {"refused": [refusal.status, refusal.why]}
+
+
+def raylet() -> keeper.Process:
+    """The raylet that this process belongs to."""
+    found = keeper.process_at(int(os.environ.get("RAY_RAYLET_PID") or os.getppid()))
+    if found is None:
+        raise RuntimeError("the raylet has ended")
+    return found
+
+
+def environment_of(pid: int) -> dict[str, str]:
+    """What a process was started with, without what Ray and we put there for our own processes."""
+    pairs = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="surrogateescape").split("\0")
+    found = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+    return {name: value for name, value in found.items() if not name.startswith("RAY_")}
+
+
+def job_of(run: Path) -> str:
+    """Whose worker a run directory was."""
+    return str((runs.read_json(run / "start.json") or {}).get("job", ""))
