@@ -27,6 +27,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 BEAT_S = 0.05
+BATCH = 32
 LOOK_S = 0.1  # between two questions over the channel
 WORKER, RANK = os.environ.get("STRETTO_WORKER_ID", ""), int(os.environ.get("RANK", "0"))
 JOB, NODE = WORKER.split(".", maxsplit=1)[0], os.environ.get("STRETTO_NODE", "")
@@ -120,6 +121,13 @@ class Channel:
         return status
 
 
+def speed_of(workers: list[dict[str, Any]]) -> dict[str, Any]:
+    """What a training that scales well would have measured."""
+    nodes, gpus = len({one["node"] for one in workers}), sum(len(one["gpus"]) for one in workers)
+    point = [nodes, gpus, BATCH, 1, BEAT_S, BEAT_S]
+    return {"points": [point], "init_batch": BATCH, "max_batch": 64 * BATCH, "max_local": BATCH}
+
+
 def train(folder: Path, count: int) -> None:
     """Count in generations: whoever is rank 0 of the latest one counts, and all take part in every one."""
     channel, number, rank, looked_s = Channel(), 0, -1, 0.0
@@ -147,6 +155,8 @@ def train(folder: Path, count: int) -> None:
             channel.say("store", generation=number, address="127.0.0.1:1")
         channel.say("joined", generation=number, step=counted(folder), **({"lost_s": 0.0} if stayed else {}))
         note(folder, "joined", generation=number, rank=rank, of=len(members))
+        if rank == 0:
+            channel.say("report", step=counted(folder), **speed_of(found["workers"]))
     if rank == 0:
         channel.say("report", step=count, finished=True)
 

@@ -105,6 +105,8 @@ def check_log(log: Sequence[Entry]) -> None:
             ended = [body["worker"]] if kind == "WorkerEnded" else [one["id"] for one in body["workers"]]
             for place in (place for name in ended for place in gpus[name]):
                 holder.pop(place, None)
+        elif kind == "NodeDead":  # given up for good: what ran there counts as lost
+            holder = {place: name for place, name in holder.items() if place[0] != body["node"]}
 
 
 def check_runs(agent_state: Path, log: Sequence[Entry]) -> None:
