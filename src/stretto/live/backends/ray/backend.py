@@ -154,11 +154,11 @@ class RayBackend:
             ("cpus", spec.resources.cpus, max((float(node.cpus) for node in nodes), default=0.0)),
             ("memory", spec.resources.memory_gb, max((node.memory_gb for node in nodes), default=0.0)),
         )
-        for name, asked, most in bounds:
-            if nodes and asked is not None and asked * share > most:
+        for name, asked, has in bounds:
+            if nodes and asked is not None and asked * share > has:
                 raise InputError(
                     f"resources.{name} {asked:g}: a worker's share is {asked * share:g}, expected at most "
-                    f"{most:g}, as much as a node of the Ray cluster has"
+                    f"{has:g}, as much as a node of the Ray cluster has"
                 )
 
     async def start(self, worker: WorkerStart) -> WorkerState:
