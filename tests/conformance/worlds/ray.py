@@ -1,0 +1,113 @@
+"""A real Ray cluster with three nodes of two GPU types, only counted; all tests share it."""
+
+import asyncio
+import importlib.util
+import random
+import signal
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.conformance.world import CannotRun, World
+from tests.live.backends.ray.cluster import RayCluster, release, shared
+
+from stretto.live.backends.protocol import Backend, BackendUnreachable
+from stretto.live.backends.ray import RayBackend
+from stretto.live.backends.ray.child import Call, Gateway
+
+LATE_S = 1.0  # the longest that an answer is held back in `slow`
+LOST = 0.3  # the share of answers that get lost there
+
+
+class LosingGateway(Gateway):
+    """A way to a gateway on which answers are late or get lost while the world says so."""
+
+    world: "RayWorld"
+
+    async def ask(self, do: str, within_s: float, /, **arguments: Any) -> Any:
+        """Have it done, and perhaps not hear of it."""
+        answer = await super().ask(do, within_s, **arguments)
+        if self.world.is_slow:
+            await asyncio.sleep(self.world.chance.uniform(0.0, LATE_S))
+            if self.world.chance.random() < LOST:
+                raise BackendUnreachable("the answer was lost")
+        return answer
+
+
+@dataclass
+class RayWorld:
+    """The cluster, and what befalls it."""
+
+    folder: Path
+    cluster: RayCluster
+    name: str = "ray"
+    lacks: Mapping[str, str] = field(default_factory=dict)
+    patience_s: float = 60.0
+    program: Sequence[str] = ("-m", "stretto.cli.app")
+    serve: Sequence[str] = ()
+    is_slow: bool = False
+    chance: random.Random = field(default_factory=lambda: random.Random(0))
+
+    def __post_init__(self) -> None:
+        """Know how a service finds it."""
+        self.serve = ("--backend", "ray", "--address", self.cluster.address)
+
+    async def open(self) -> Backend:
+        """A new connection."""
+        call = Call(self.cluster.address, "conformance", self.folder / "gateway.log", 30.0, 75.0)
+        backend = RayBackend(call)
+        gateway = LosingGateway(call, backend.hear)
+        gateway.world, backend.gateway = self, gateway
+        return await backend.open()
+
+    def nodes(self) -> Sequence[str]:
+        """All three."""
+        return self.cluster.nodes
+
+    async def kill_node(self, name: str) -> None:
+        """SIGKILL to Ray's processes there, to keepers and to workers."""
+        await asyncio.to_thread(self.cluster.kill_node, name)
+
+    async def return_node(self, name: str) -> None:
+        """Another `ray start`."""
+        if name not in self.cluster.sessions:
+            self.cluster.start_node(name)
+            await asyncio.to_thread(self.cluster.joined, name)
+
+    @asynccontextmanager
+    async def unreachable(self) -> AsyncIterator[None]:
+        """Suspend the head, all raylets and all actors."""
+        self.cluster.suspend()
+        try:
+            yield
+        finally:
+            self.cluster.suspend(signal.SIGCONT)
+
+    @asynccontextmanager
+    async def slow(self) -> AsyncIterator[None]:
+        """Answers on the way from the gateway are late, and some are lost."""
+        self.is_slow = True
+        try:
+            yield
+        finally:
+            self.is_slow = False
+
+    async def left(self) -> Sequence[str]:
+        """Keepers, workers, actors that hold GPUs, placement groups."""
+        in_ray: list[str] = await asyncio.to_thread(self.cluster.ask, "left")
+        return [*self.cluster.workers_left(), *in_ray]
+
+    async def close(self) -> None:
+        """End the cluster, unless other tests need it still."""
+        left = [*await self.left()]
+        await asyncio.to_thread(release)
+        assert not left, f"left behind: {left}"
+
+
+def begin(folder: Path) -> World:
+    """A head without GPUs, and three nodes of four."""
+    if importlib.util.find_spec("ray") is None:
+        raise CannotRun("ray is not installed; install stretto[ray]")
+    return RayWorld(folder, shared())
