@@ -148,8 +148,11 @@ def train(folder: Path, count: int) -> None:
         if found["leave"]:
             leave(folder, 143)
         members = [one["id"] for one in found["workers"]]
-        if WORKER not in members:
+        if WORKER not in members and rank >= 0:
             return
+        if WORKER not in members:  # a newcomer's time will come
+            number = int(found["generation"])
+            continue
         stayed, number, rank = rank >= 0, int(found["generation"]), members.index(WORKER)
         if rank == 0:
             channel.say("store", generation=number, address="127.0.0.1:1")

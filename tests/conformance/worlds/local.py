@@ -1,4 +1,4 @@
-"""Three agents of this machine as three nodes, each with a state directory and a port of its own."""
+"""Agents of this machine as three nodes, each with a state directory and a port of its own."""
 
 import asyncio
 import json
@@ -22,13 +22,17 @@ from stretto.live.backends.protocol import Backend
 
 NODES = {"n0": "fast", "n1": "fast", "n2": "slow"}  # and their GPU types
 GPUS = 2
+OWNERS = ("tests", "service")
 DOWN_AFTER_S = 1.0
 PROGRAM = str(Path(__file__).with_name("local_service.py"))
 
 
 @dataclass
 class LocalWorld:
-    """The agents; services and tests reach them through a wire each."""
+    """Two agents for each node, one for tests and one for services: whoever has an agent has it alone.
+
+    They are reached through a wire each.
+    """
 
     folder: Path
     name: str = "local"
@@ -36,60 +40,66 @@ class LocalWorld:
     patience_s: float = 15.0
     program: Sequence[str] = (PROGRAM,)
     serve: Sequence[str] = ()
-    agents: dict[str, OwnAgent] = field(default_factory=dict)
-    wires: dict[str, Proxy] = field(default_factory=dict)
-    pids: dict[str, int] = field(default_factory=dict)
+    agents: dict[tuple[str, str], OwnAgent] = field(default_factory=dict)  # by (node, whose)
+    wires: dict[tuple[str, str], Proxy] = field(default_factory=dict)
+    pids: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def start(self) -> None:
         """Start all agents, and write down for services where they are."""
-        for node, gpu_type in NODES.items():
-            port = a_free_port()
-            self.agents[node] = OwnAgent(node, self.folder / node, GPUS, gpu_type, f"127.0.0.1:{port}")
-            self.wires[node] = Proxy(("127.0.0.1", port))
-            self._start(node)
-        addresses = [[one.node, one.url, one.token] for one in self.remote()]
+        for whose in OWNERS:
+            for node, gpu_type in NODES.items():
+                port = a_free_port()
+                state = self.folder / whose / node
+                self.agents[node, whose] = OwnAgent(node, state, GPUS, gpu_type, f"127.0.0.1:{port}")
+                self.wires[node, whose] = Proxy(("127.0.0.1", port))
+        self._start([*self.agents])
         told = self.folder / "agents.json"
+        addresses = [[one.node, one.url, one.token] for one in self.remote("service")]
         told.write_text(json.dumps(addresses), encoding="utf-8")
         self.program = (PROGRAM, str(told), str(DOWN_AFTER_S))
 
-    def _start(self, node: str) -> None:
-        state = self.agents[node].state
-        (state / "address.json").unlink(missing_ok=True)
-        self.pids[node] = start_agent(self.agents[node])
-        until((state / "address.json").exists, what=f"the agent of {node} listens")
+    def _start(self, those: Sequence[tuple[str, str]]) -> None:
+        for key in those:
+            (self.agents[key].state / "address.json").unlink(missing_ok=True)
+            self.pids[key] = start_agent(self.agents[key])
+        for key in those:
+            until((self.agents[key].state / "address.json").exists, what=f"the agent of {key} listens")
 
-    def remote(self) -> list[RemoteAgent]:
-        """The agents as a service finds them."""
+    def remote(self, whose: str) -> list[RemoteAgent]:
+        """The agents as a backend finds them."""
         return [
-            RemoteAgent(node, f"http://127.0.0.1:{self.wires[node].port}", (own.state / "token").read_text())
-            for node, own in self.agents.items()
+            RemoteAgent(
+                node,
+                f"http://127.0.0.1:{self.wires[node, whose].port}",
+                (self.agents[node, whose].state / "token").read_text(),
+            )
+            for node in NODES
         ]
 
     async def open(self) -> Backend:
         """A new connection."""
-        return await LocalBackend(self.remote(), DOWN_AFTER_S).open()
+        return await LocalBackend(self.remote("tests"), DOWN_AFTER_S).open()
 
     def nodes(self) -> Sequence[str]:
         """All three."""
-        return tuple(self.agents)
+        return tuple(NODES)
 
     async def kill_node(self, name: str) -> None:
-        """SIGKILL to the agent, its keepers, and all that came of workers."""
-        pid, state = self.pids.pop(name, 0), self.agents[name].state
-        if pid:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
+        """SIGKILL to the agents, their keepers, and all that came of workers."""
+        for whose in OWNERS:
+            if pid := self.pids.pop((name, whose), 0):
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
         until_s = time.monotonic() + self.patience_s
-        while left := self._of(state):
+        while left := self._of(name):
             for each in left:
                 keeper.send_to(each, signal.SIGKILL)
             assert time.monotonic() < until_s, f"of {name} there is still {left}"
             await asyncio.sleep(0.02)
 
     async def return_node(self, name: str) -> None:
-        """Start the agent again."""
-        if name not in self.pids:
-            self._start(name)
+        """Start the agents again."""
+        self._start([(name, whose) for whose in OWNERS if (name, whose) not in self.pids])
 
     @asynccontextmanager
     async def unreachable(self) -> AsyncIterator[None]:
@@ -116,21 +126,22 @@ class LocalWorld:
 
     async def left(self) -> Sequence[str]:
         """Keepers, workers, and what came of these."""
-        return [
-            f"process {one.pid} of {node}" for node, own in self.agents.items() for one in self._of(own.state)
-        ]
+        return [f"process {one.pid} of {node}" for node in NODES for one in self._of(node)]
 
-    def _of(self, state: Path) -> list[keeper.Process]:
+    def _of(self, node: str) -> list[keeper.Process]:
         """Processes of workers of one node."""
-        folder, marks = str((state / "runs").resolve()), set()
-        for path in state.glob("*/*/start.json"):
+        states = [self.agents[node, whose].state for whose in OWNERS]
+        folders, marks = [str((state / "runs").resolve()) for state in states], set()
+        for path in (path for state in states for path in state.glob("*/*/start.json")):
             with suppress(OSError, ValueError, KeyError):
                 marks.add(f"{keeper.RUN_MARK}={(runs.read_json(path) or {})['mark']}".encode())
         return [
             each
             for each in keeper.processes()
             if each.pid != os.getpid()
-            and (has_argument(each.pid, folder) or marks & environment_of(each.pid))
+            and (
+                any(has_argument(each.pid, folder) for folder in folders) or marks & environment_of(each.pid)
+            )
         ]
 
     async def close(self) -> None:

@@ -69,10 +69,12 @@ class Link:
         method: str,
         path: str,
         body: dict[str, Any] | None = None,
-        answer_s: float = ANSWER_S,
+        answer_s: float | None = None,
         **query: Any,
     ) -> httpx.Response:
-        """An answer below 500; raises BackendUnreachable."""
+        """An answer below 500; raises BackendUnreachable. Whom we give up soon we do not wait for longer."""
+        if answer_s is None:
+            answer_s = min(ANSWER_S, 2 * self.down_after_s)
         try:
             url, token = self.address()
             answer = await self.client.request(
