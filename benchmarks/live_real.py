@@ -33,7 +33,7 @@ from stretto.demo.own_service import OwnService
 from stretto.live import events as happened
 from stretto.live.ledger import fold
 from stretto.live.priors import limits_of, prior_table
-from stretto.live.records import JobRecord
+from stretto.live.records import JobRecord, Learned
 from stretto.live.replay import decided_again
 from stretto.live.scheduling import scheduler_of
 from stretto.live.state import State
@@ -121,6 +121,7 @@ class Lived:
     size: int = 0  # its workers
     size_before: int = 0
     finished_s: float = nan
+    learned: Learned = field(default_factory=Learned)  # from its reports; a record forgets it at its end
 
 
 def read(store: Store) -> tuple[State, dict[str, Lived]]:
@@ -140,6 +141,7 @@ def read(store: Store) -> tuple[State, dict[str, Lived]]:
         elif isinstance(event, happened.Ended):
             job.ended_s = at_s
         elif isinstance(event, happened.Reported) and "progress_steps" in event.report:
+            job.learned = state.jobs[event.job].learned
             _reported(job, at_s, event.report)
     return state, found
 
@@ -212,17 +214,17 @@ class Said:
     alone_s: float
 
 
-def said_of(record: JobRecord, workers: int) -> Said:
+def said_of(job: Lived, workers: int) -> Said:
     """As last reported: the step, and a pass without synchronisation."""
-    for _, _, gpus, _, passes, grad_s, step_s in record.learned.points:
+    for _, _, gpus, _, passes, grad_s, step_s in job.learned.points:
         if gpus == workers and passes == 1:
             return Said(max(step_s, grad_s), min(step_s, grad_s))
     return Said(nan, nan)
 
 
-def ratios_of(records: Sequence[JobRecord]) -> tuple[float, float]:
+def ratios_of(jobs: Sequence[Lived]) -> tuple[float, float]:
     """Means of a step and of a pass on two workers over those on one, of who said both."""
-    both = [(said_of(record, 1), said_of(record, 2)) for record in records]
+    both = [(said_of(job, 1), said_of(job, 2)) for job in jobs]
     both = [(one, two) for one, two in both if not isnan(one.step_s + two.step_s)]
     if not both:
         return nan, nan
@@ -237,7 +239,7 @@ def truth_of(
     record: JobRecord, job: Lived, epochs: int, cluster: Cluster, ratios: tuple[float, float]
 ) -> MeasuredTruth:
     """What was seen of a job. ratios: two workers over one, for a size on which it was not seen."""
-    one, two = said_of(record, 1), said_of(record, 2)
+    one, two = said_of(job, 1), said_of(job, 2)
     if isnan(two.step_s):
         two = Said(one.step_s * ratios[0], one.alone_s * ratios[1])
     elif isnan(one.step_s):
@@ -246,7 +248,7 @@ def truth_of(
     took_s = sum(did_s for _, did_s in job.did.values())
     slowdown = took_s / sum(steps * steps_s[workers] for workers, (steps, _) in job.did.items())
     waits = [wait_s - steps * steps_s[workers] * slowdown for wait_s, steps, workers in job.starts_s]
-    limits, latest = limits_of(record, cluster), record.learned.latest
+    limits, latest = limits_of(record, cluster), job.learned.latest
     assert limits is not None
     steps = job.last[2]
     return MeasuredTruth(
@@ -284,12 +286,10 @@ def measured_in(
     assert cluster is not None
     scripts = [script for _, script, _, _ in jobs]
     alike = {
-        script: ratios_of(
-            [state.jobs[name] for name, one in zip(names, scripts, strict=True) if one == script]
-        )
+        script: ratios_of([seen[name] for name, one in zip(names, scripts, strict=True) if one == script])
         for script in set(scripts)
     }
-    every = ratios_of([state.jobs[name] for name in names])
+    every = ratios_of([seen[name] for name in names])
     truths = [
         truth_of(
             state.jobs[name], seen[name], epochs, cluster, every if isnan(alike[script][0]) else alike[script]
@@ -402,7 +402,10 @@ def main() -> None:
         "sim": {"restarts of a job": float(np.mean(world.books.starts)) - 1},
         "measured": {
             "start_s": [round(truth.restart_s, 2) for truth in measured.truths],
-            "step_ms": [[round(1e3 * one, 2) for one in truth.steps_s[1:]] for truth in measured.truths],
+            "step_ms": [
+                [None if isnan(one) else round(1e3 * one, 2) for one in truth.steps_s[1:]]
+                for truth in measured.truths
+            ],
             "slowdown": [round(truth.slowdown, 3) for truth in measured.truths],
             "resizes": len(measured.pauses_s),
             "resize_s": round(measured.resize_s, 2),

@@ -9,6 +9,9 @@ from typing import Any
 from stretto.live.jobfile import JobSpec
 from stretto.model import Allocation, Job
 
+SHOWN = frozenset(  # of a training's reports, once it has ended
+    ("step", "epoch", "loss", "metric", "batch", "left_s", "samples", "dataset_samples", "progress_steps")
+)
 TERMINATED, KILLED = 143, 137  # 128 + SIGTERM, 128 + SIGKILL
 
 
@@ -21,7 +24,7 @@ class Life(StrEnum):
     ENDED = "ended"
 
 
-@dataclass
+@dataclass(slots=True)
 class Worker:
     """One process of a job."""
 
@@ -59,7 +62,7 @@ class Batch:
         return (self.total, self.local, self.accumulation)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Members:
     """A generation: who trains together, by rank."""
 
@@ -79,7 +82,7 @@ class Members:
 NOBODY = Members(0, ())
 
 
-@dataclass
+@dataclass(slots=True)
 class Books:
     """What has come together over a job's life. What runs since `held_since_s` comes on top."""
 
@@ -118,7 +121,7 @@ class Books:
         self.largest_held = max(self.largest_held, gpus)
 
 
-@dataclass
+@dataclass(slots=True)
 class Learned:
     """What a job's reports have told so far."""
 
@@ -132,7 +135,7 @@ class Learned:
     profile: str = ""  # what short runs on one GPU of each type told beforehand, see `profiles`
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Prior:
     """What earlier jobs of a model have shown."""
 
@@ -145,7 +148,10 @@ class Prior:
         return max((int(point[2]) for point in self.points), default=0)
 
 
-@dataclass
+NO_PRIOR, NOTHING_LEARNED = Prior(), Learned()  # the same for all who need it; nobody changes them
+
+
+@dataclass(slots=True)
 class JobRecord:
     """One job, from its submission to its end."""
 
@@ -178,11 +184,11 @@ class JobRecord:
     speaks: bool | None = None  # over the channel: it uses the SDK; None: not known yet
     spoiled: int = 0  # newcomers of this attempt that ended before they took part
     status: int | None = None
-    prior: Prior = field(default_factory=Prior)  # of earlier jobs of its model, until it starts
+    prior: Prior = NO_PRIOR  # of earlier jobs of its model, until it starts
     checkpoint: str = ""
     checkpoint_step: int = 0
     books: Books = field(default_factory=Books)
-    learned: Learned = field(default_factory=Learned)
+    learned: Learned = field(default_factory=Learned)  # replaced, never changed, by a report
     reason: str = ""  # why it ended, for programs, where it never ran
     state: str = ""  # the last one, once it has ended
     ended_s: float = nan
@@ -201,6 +207,15 @@ class JobRecord:
     def is_open(self) -> bool:
         """Whether its current attempt is not over."""
         return self.attempt > self.closed
+
+    def end(self, state: str, now_s: float) -> None:
+        """It has come to its last state: nothing is decided of it any more, and only what is shown stays."""
+        self.state, self.ended_s = state, now_s
+        learned = self.learned
+        latest = {key: value for key, value in learned.latest.items() if key in SHOWN}
+        self.learned = Learned(latest, reported_s=learned.reported_s) if latest else NOTHING_LEARNED
+        self.workers, self.furthest, self.prior = {}, {}, NO_PRIOR
+        self.books.on_type_s = {}
 
     def resize(self, min_gpus: int, max_gpus: int) -> None:
         """The owner wants other sizes from now on; what was asked for first is brought into the range."""

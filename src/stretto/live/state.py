@@ -395,9 +395,8 @@ def _ended(state: State, event: happened.Ended, now_s: float) -> None:
     if record is None or record.has_ended:
         return
     state.release(record, now_s)
-    record.state, record.ended_s = event.state, now_s
+    record.end(event.state, now_s)
     record.status, record.why, record.reason = event.status, event.why, event.reason
-    record.workers.clear()
     state.timed.pop(record.id, None)
     state.sized.pop(record.id, None)
     del state.open[bisect_left(state.open, (record.number, record.id))]
