@@ -20,12 +20,14 @@ from stretto.live.backends.protocol import (
     WorkerStart,
     WorkerState,
 )
-from stretto.live.backends.slurm import nodes, slices
+from stretto.live.backends.slurm import slices
 from stretto.live.backends.slurm.asking import Asking
 from stretto.live.backends.slurm.checks import check_job, partition_for
 from stretto.live.backends.slurm.commands import Commands, Refusal, is_for_later
 from stretto.live.backends.slurm.known import Slice, read_notes, slice_at
+from stretto.live.backends.slurm.listing import SlurmNode
 from stretto.live.backends.slurm.looking import Looking
+from stretto.live.backends.slurm.nodes import Holding, gres_of, share_of, type_of
 from stretto.live.backends.slurm.options import SlurmOptions
 from stretto.live.jobfile.spec import JobSpec
 from stretto.model.errors import InputError
@@ -106,11 +108,15 @@ class SlurmBackend:
         elif (self.forgotten / worker.id).exists():
             raise StartRefused(f"worker {worker.id} has ended and was forgotten; ids are not used twice")
         self.looking.require_answers()
-        command = self._submission(worker)
+        node, partition = self._place(worker)
+        others = self.looking.others.get(node.name, Holding())
+        holding = slices.holding_of(worker, share_of(node, len(worker.gpus), others))
         if known is None:
-            known = await self._write_down(worker)
+            known = await self._write_down(worker, holding)
         elif await self._was_submitted(known):
             return known.state
+        gres = gres_of(node, len(worker.gpus)) if worker.gpus else ""
+        command = slices.submission(worker, self.options, self.service, known.run, partition, gres, holding)
         try:
             job_id = await self.asking.submit(command, slices.script_of(known.run, self.keeper))
         except Refusal as refusal:
@@ -121,14 +127,14 @@ class SlurmBackend:
         await self._learn_number(known, job_id)
         return known.state
 
-    def _submission(self, worker: WorkerStart) -> list[str]:
-        """The command for sbatch; raises StartRefused, or NotNow where a GPU is in use."""
+    def _place(self, worker: WorkerStart) -> tuple[SlurmNode, str]:
+        """Its node and partition; raises StartRefused, or NotNow where a GPU is in use."""
         node = self.looking.served.get(worker.node)
         if node is None:
             raise StartRefused(
                 f"worker {worker.id}: no node {worker.node}, expected one of {sorted(self.looking.served)}"
             )
-        total = node.gpus[nodes.type_of(node)]
+        total = node.gpus[type_of(node)]
         if not all(0 <= gpu < total for gpu in worker.gpus) or len(set(worker.gpus)) != len(worker.gpus):
             raise StartRefused(f"worker {worker.id}: gpus must be below {total}, got {list(worker.gpus)}")
         going = [one for one in self.known.values() if not one.ended and one.state.node == worker.node]
@@ -141,15 +147,11 @@ class SlurmBackend:
                 f"worker {worker.id}: node {node.name} is in partition {' '.join(node.partitions)}, "
                 f"expected {worker.slurm.get('partition', '') or ' '.join(self.options.partitions)}"
             )
-        run = self.runs / worker.id
-        count = len(worker.gpus)
-        gres = nodes.gres_of(node, count) if count else ""
-        share = nodes.share_of(node, count, sum(node.used.values()))
-        return slices.submission(worker, self.options, self.service, run, partition, gres, share)
+        return node, partition
 
-    async def _write_down(self, worker: WorkerStart) -> Slice:
+    async def _write_down(self, worker: WorkerStart, holding: Holding) -> Slice:
         try:
-            run = await asyncio.to_thread(slices.prepare, self.runs, worker)
+            run = await asyncio.to_thread(slices.prepare, self.runs, worker, holding)
             known = self.known[worker.id] = await asyncio.to_thread(slice_at, run)
         except OSError as failure:
             raise NotNow(f"worker {worker.id} cannot be written down: {failure}") from failure

@@ -9,6 +9,7 @@ from stretto.live.agent import runs
 from stretto.live.backends.protocol import WorkerState
 from stretto.live.backends.slurm import endings, slices
 from stretto.live.backends.slurm.listing import SlurmJob
+from stretto.live.backends.slurm.nodes import Holding
 
 SETTLE_S = 2.0  # for a file system to show what a keeper wrote last; chosen
 MISSED = 2  # listings in a row that lack a job, until Slurm has forgotten it; chosen
@@ -72,11 +73,11 @@ class Slice:
         return self.job_id != 0 or self.ended
 
     @property
-    def holds(self) -> int:
-        """GPUs that Slurm has given it, or may have."""
+    def holds(self) -> Holding:
+        """What Slurm has given it, or may have."""
         if self.ended or self.job_id == 0 or (self.job is not None and self.job.is_waiting):
-            return 0
-        return len(self.state.gpus)
+            return Holding()
+        return Holding(len(self.state.gpus), self.started["cpus"], self.started["memory_mb"])
 
     def is_about_to_change(self, soon_s: float) -> bool:
         """Whether something is under way that ends by itself within moments."""

@@ -26,6 +26,7 @@ from stretto.live.backends.slurm.known import (
     slice_at,
 )
 from stretto.live.backends.slurm.listing import SlurmJob, SlurmNode, by_comment
+from stretto.live.backends.slurm.nodes import Holding, held_by_others
 from stretto.live.backends.slurm.options import SlurmOptions
 
 TICK_S = 0.3  # between two looks at files alone, which cost Slurm nothing; chosen
@@ -47,6 +48,7 @@ class Looking:
         self.default_partition = ""
         self.served: Mapping[str, SlurmNode] = {}
         self.nodes: list[NodeState] = []
+        self.others: Mapping[str, Holding] = {}  # what other people hold, by node
         self.number = 1
         self.changed = asyncio.Condition()
         self.looking = asyncio.Lock()
@@ -127,8 +129,10 @@ class Looking:
                 raise
             self.silence, self.listed_s = "", now_s
             held = self._held()
+            if found is not None:
+                self.served = {one.name: one for one in found if slurm_nodes.serves(one, self.partitions)}
             changed = await self._take_in(jobs.jobs, jobs.asked_s)
-            changed |= self._take_in_nodes(found, held)
+            changed |= found is not None and self._take_in_nodes(held)
             if changed:
                 await self.tell()
         await self._act(jobs.jobs)
@@ -173,7 +177,7 @@ class Looking:
         if not is_over(one):
             one.over_since_s = None
             node = self.served.get(one.state.node)
-            up = node is None or not node.states & slurm_nodes.SILENT
+            up = node is not None and not node.states & (slurm_nodes.SILENT | slurm_nodes.DEAD)
             one.state = going_state(one, up)
             return
         if one.over_since_s is None:
@@ -181,6 +185,8 @@ class Looking:
         if one.notes.ending is None:
             await asyncio.to_thread(slices.refresh, one.run)
             one.notes = await asyncio.to_thread(read_notes, one.run)
+            if job is not None and chosen_job(one, jobs) != job:
+                return  # it came second: the one that began is looked at next time
             if one.notes.ending is None and one.missed == 0:
                 one.job = await self.asking.job(one.job_id) or one.job
         ending = ending_of(one, now_s)
@@ -209,30 +215,28 @@ class Looking:
 
     # ── nodes ─────────────────────────────────────────────────────────────────────────────────────
 
-    def _held(self) -> dict[str, int]:
-        held: dict[str, int] = {}
+    def _held(self) -> dict[str, Holding]:
+        held: dict[str, Holding] = {}
         for one in self.known.values():
-            held[one.state.node] = held.get(one.state.node, 0) + one.holds
+            held[one.state.node] = held.get(one.state.node, Holding()) + one.holds
         return held
 
-    def _take_in_nodes(self, found: list[SlurmNode] | None, before: Mapping[str, int]) -> bool:
+    def _take_in_nodes(self, before: Mapping[str, Holding]) -> bool:
         """Update all nodes; whether any differs.
 
         before: what ours held before this look: who ended meanwhile may still count in what nodes show.
         """
-        if found is None:
-            return False
-        wanted = {one.name: one for one in found if slurm_nodes.serves(one, self.partitions)}
         held = self._held()
-        states = [
-            slurm_nodes.state_of(one, max(held.get(name, 0), before.get(name, 0)))
-            for name, one in sorted(wanted.items())
-        ]
-        lost = {one.name: one for one in self.nodes if one.name not in wanted}
+        self.others = {
+            name: held_by_others(one, held.get(name, Holding()).or_more(before.get(name, Holding())))
+            for name, one in self.served.items()
+        }
+        states = [slurm_nodes.state_of(one, self.others[name]) for name, one in self.served.items()]
+        lost = {one.name: one for one in self.nodes if one.name not in self.served}
         states += slurm_nodes.down_like(lost, "Slurm lists it no more")
         states.sort(key=lambda one: one.name)
         changed = states != self.nodes
-        self.served, self.nodes = wanted, states
+        self.nodes = states
         return changed
 
     # ── what follows from a look ──────────────────────────────────────────────────────────────────

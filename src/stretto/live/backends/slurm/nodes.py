@@ -19,12 +19,25 @@ SHUT = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
-    """What a slice takes of its node besides GPUs."""
+LEAST_MEMORY = 0.5  # of its part of all, that a slice is to have even where others took more; chosen
 
-    cpus: int
-    memory_mb: int  # 0: Slurm was not told how much the node has
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What somebody has of a node, or is to have."""
+
+    gpus: int = 0
+    cpus: int = 0
+    memory_mb: int = 0  # 0 where Slurm was not told how much the node has
+
+    def __add__(self, other: "Holding") -> "Holding":
+        return Holding(self.gpus + other.gpus, self.cpus + other.cpus, self.memory_mb + other.memory_mb)
+
+    def or_more(self, other: "Holding") -> "Holding":
+        """The larger of each."""
+        return Holding(
+            max(self.gpus, other.gpus), max(self.cpus, other.cpus), max(self.memory_mb, other.memory_mb)
+        )
 
 
 def is_dead(node: SlurmNode) -> bool:
@@ -48,21 +61,14 @@ def serves(node: SlurmNode, partitions: Iterable[str]) -> bool:
     return bool(node.gpus.get(type_of(node))) and bool(set(partitions) & set(node.partitions))
 
 
-def state_of(node: SlurmNode, ours: int) -> NodeState:
-    """A node as the service sees it.
-
-    ours: GPUs that our slices hold there, by a listing of jobs that is no older than that of nodes. A node
-    whose processors are all taken can take nobody new whatever its GPUs: those count as held by others too.
-    """
+def state_of(node: SlurmNode, others: Holding) -> NodeState:
+    """A node as the service sees it."""
     gpu_type = type_of(node)
-    gpus = node.gpus.get(gpu_type, 0)
-    used = min(node.used.get(gpu_type, 0) if len(node.gpus) > 1 else sum(node.used.values()), gpus)
-    full = bool(node.cpus) and node.used_cpus >= node.cpus
     up, words = not node.states & (DEAD | SILENT), _words(node)
     return NodeState(
         name=node.name,
         gpu_type=gpu_type or ANY_TYPE,
-        gpus=gpus,
+        gpus=node.gpus.get(gpu_type, 0),
         cpus=node.cpus,
         memory_gb=round(node.memory_mb / 1024, 1),
         up=up,
@@ -70,22 +76,38 @@ def state_of(node: SlurmNode, ours: int) -> NodeState:
         why="" if up else words,
         dead=is_dead(node),
         shut=_shut(node) if up else "",
-        others=max((gpus if full else used) - ours, 0),
+        others=others.gpus,
     )
 
 
-def share_of(node: SlurmNode, gpus: int, used_gpus: int) -> Share:
-    """What goes with some GPUs of a node: their part of all, or of what is left where others took more.
+def share_of(node: SlurmNode, gpus: int, others: Holding) -> Holding:
+    """What goes with some GPUs of a node: their part of all, or of what other people leave, if that is less.
 
-    used_gpus: of the node, by anybody. Not asking would mean one processor and, on many clusters, all memory.
+    Not asking would mean one processor and, on many clusters, all memory of the node.
     """
     total = max(node.gpus.get(type_of(node), 0), 1)
-    free = max(total - used_gpus, gpus, 1)
-    cpus = min(node.cpus * gpus // total, max(node.cpus - node.used_cpus, 0) * gpus // free)
-    memory_mb = min(
-        node.memory_mb * gpus // total, max(node.memory_mb - node.used_memory_mb, 0) * gpus // free
+    left = max(total - others.gpus, gpus, 1)
+    cpus = min(node.cpus * gpus // total, max(node.cpus - others.cpus, 0) * gpus // left)
+    whole_mb = node.memory_mb * gpus // total
+    left_mb = max(node.memory_mb - others.memory_mb, 0) * gpus // left
+    return Holding(gpus, max(cpus, 1), max(min(whole_mb, left_mb), int(whole_mb * LEAST_MEMORY)))
+
+
+def held_by_others(node: SlurmNode, ours: Holding) -> Holding:
+    """What of a node is in use and not ours.
+
+    ours: by a listing of jobs that is no older than that of nodes. A node whose processors or memory are all
+    taken can take nobody new whatever its GPUs: those count as held by others too.
+    """
+    gpu_type = type_of(node)
+    gpus = node.gpus.get(gpu_type, 0)
+    used = min(node.used.get(gpu_type, 0) if len(node.gpus) > 1 else sum(node.used.values()), gpus)
+    full = 0 < node.cpus <= node.used_cpus or 0 < node.memory_mb <= node.used_memory_mb
+    return Holding(
+        gpus=max((gpus if full else used) - ours.gpus, 0),
+        cpus=max(node.used_cpus - ours.cpus, 0),
+        memory_mb=max(node.used_memory_mb - ours.memory_mb, 0),
     )
-    return Share(max(cpus, 1), memory_mb)
 
 
 def down_like(known: Mapping[str, NodeState], why: str) -> list[NodeState]:

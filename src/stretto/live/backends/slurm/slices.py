@@ -18,13 +18,14 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from math import ceil
 from pathlib import Path
 from typing import Any
 
 from stretto.live.agent import keeper, runs
 from stretto.live.backends.protocol import WorkerStart
 from stretto.live.backends.slurm.commands import option
-from stretto.live.backends.slurm.nodes import Share
+from stretto.live.backends.slurm.nodes import Holding
 from stretto.live.backends.slurm.options import SlurmOptions
 
 NOT_SEEN, TAKEN = 74, 75  # how a slice ends that does not see its directory, or came second
@@ -75,11 +76,9 @@ def submission(
     run: Path,
     partition: str,
     gres: str,
-    share: Share,
+    holding: Holding,
 ) -> list[str]:
     """The command that submits a slice; its script goes to standard input."""
-    cpus = max(int(-(-worker.cpus // 1)), 0) or share.cpus
-    memory_mb = int(worker.memory_gb * 1024) or share.memory_mb
     asked = {"account": options.account, "qos": options.qos, **worker.slurm}
     return [
         "sbatch",
@@ -90,8 +89,8 @@ def submission(
         f"--nodelist={worker.node}",
         "--nodes=1",  # and no --ntasks: launchers in the script would take its variable for the job's size
         *option("gres", gres),
-        f"--cpus-per-task={cpus}",
-        *option("mem", f"{memory_mb}M" if memory_mb else ""),
+        f"--cpus-per-task={holding.cpus}",
+        *option("mem", f"{holding.memory_mb}M" if holding.memory_mb else ""),
         *option("partition", partition),
         *(part for name in ASKED for part in option(name, asked.get(name, ""))),
         f"--signal=B:TERM@{max(int(worker.grace_s) + 1, 1)}",  # before a time limit; with the grace to save
@@ -121,10 +120,17 @@ def place_keeper(folder: Path) -> Path:
     return path
 
 
-def prepare(folder: Path, worker: WorkerStart) -> Path:
+def holding_of(worker: WorkerStart, share: Holding) -> Holding:
+    """What a worker is to have: as it says, else its share."""
+    cpus, memory_mb = ceil(worker.cpus) or share.cpus, ceil(worker.memory_gb * 1024) or share.memory_mb
+    return Holding(len(worker.gpus), cpus, memory_mb)
+
+
+def prepare(folder: Path, worker: WorkerStart, holding: Holding) -> Path:
     """Write a slice down before it is submitted; raises OSError."""
     around = {name: value for name, value in surroundings(os.environ).items() if name not in worker.env}
-    return runs.prepare(folder, worker.id, request_of(worker), around, fifo=False)
+    start = {**request_of(worker), "cpus": holding.cpus, "memory_mb": holding.memory_mb}
+    return runs.prepare(folder, worker.id, start, around, fifo=False)
 
 
 def request_of(worker: WorkerStart) -> dict[str, Any]:
