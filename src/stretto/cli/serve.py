@@ -115,7 +115,8 @@ def serve(
             announced.add_done_callback(
                 lambda _: say(f"whoever asks needs a token; the first admin's is in {state / FIRST_TOKEN}")
             )
-        await serve(config, announced)
+        if others := await serve(config, announced):
+            say(f"{others}; a service with this state directory goes on looking after that")
 
     asyncio.run(run())
 

@@ -37,6 +37,7 @@ from stretto.live.logs import structured_logs
 from stretto.live.replay import Replay
 from stretto.live.scheduling import scheduler_of
 from stretto.live.service import Service
+from stretto.live.standing import going_on
 from stretto.live.state import State
 from stretto.live.store import Store, open_store
 from stretto.model import InputError, View
@@ -120,8 +121,8 @@ class Config:
             raise InputError(f"--pace {self.pace:g}: expected a number above 0 and at most {FASTEST:g}")
 
 
-async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -> None:
-    """Run until a signal or cancellation. Workers and agents go on without us."""
+async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -> str:
+    """Run until a signal or cancellation; who goes on without us, "" where nobody does."""
     world, settings = _of_the_world(config)
     sys.setswitchinterval(TURN_S)
     configured = Configured(
@@ -167,6 +168,7 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
             await _run(service, config.limits, listening, here, announce)
             if not decider.is_deciding:
                 await keeping.stopped(state)
+            return "" if config.emulated else going_on(state)
         finally:
             lead.release()
 

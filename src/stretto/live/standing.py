@@ -11,6 +11,8 @@ from stretto.live.remaining import Basis, remaining_of, share_done
 from stretto.live.state import State
 from stretto.model import Plan, Snapshot, Why
 
+MOST_NAMED = 8  # jobs in one line; chosen
+
 
 class JobState(StrEnum):
     """States of a job."""
@@ -49,6 +51,22 @@ def state_of(state: State, record: JobRecord) -> JobState:
         return JobState.STARTING if record.speaks and not settled else JobState.RUNNING
     in_place = settled and sum(gpus.bit_count() for _, gpus in holding) == wanted.gpus
     return JobState.RUNNING if in_place and len(holding) == len(members.workers) else JobState.RESIZING
+
+
+def going_on(state: State) -> str:
+    """Which jobs have processes, in words; "" where none does."""
+    running = (Life.RUNNING, Life.READY)
+    those = [
+        f"{record.id} ({record.spec.name})"
+        for record in state.open_jobs()
+        if any(worker.life in running for worker in record.alive)
+    ]
+    if not those:
+        return ""
+    if len(those) == 1:
+        return f"job {those[0]} goes on running"
+    more = f" and {len(those) - MOST_NAMED} more" if those[MOST_NAMED:] else ""
+    return f"jobs {', '.join(those[:MOST_NAMED])}{more} go on running"
 
 
 def reason_of(

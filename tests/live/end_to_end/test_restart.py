@@ -3,6 +3,7 @@
 import signal
 from pathlib import Path
 
+from stretto.demo.own_service import until
 from stretto.live.store import open_store
 
 from ..running import Running
@@ -25,5 +26,27 @@ def test_a_restart_begins_at_the_state_that_the_stop_has_kept(tmp_path: Path) ->
             assert client.describe(name)["state"] == "COMPLETED"
             assert client.wait(str(client.submit("run: 'true'")["id"]))["state"] == "COMPLETED"
         assert running.differences()[1] == 0
+    finally:
+        running.end()
+
+
+def test_a_service_says_at_its_end_which_jobs_go_on_running(tmp_path: Path) -> None:
+    running = Running(tmp_path, "--slots", "2", "--gpu-type", "cpu", "--policy", "fifo")
+    try:
+        running.begin()
+        with running.client() as client:
+            done = str(client.submit("{name: short, run: 'true'}")["id"])
+            client.wait(done)
+            name = str(client.submit("{name: long, run: sleep 60}")["id"])
+            until(lambda: client.describe(name)["state"] == "RUNNING", what="the long job runs")
+        assert running.kill(signal.SIGTERM) == 0
+        said = running.last_words().splitlines()[-1]
+        assert said.startswith(f"job {name} (long) goes on running")
+        running.begin()
+        with running.client() as client:
+            client.change(name, "cancel")
+            assert client.wait(name)["state"] == "CANCELLED"
+        assert running.kill(signal.SIGTERM) == 0
+        assert "go on running" not in running.last_words().splitlines()[-1]
     finally:
         running.end()
