@@ -171,3 +171,24 @@ def test_a_start_that_is_still_being_tried_says_why(tmp_path: Path) -> None:
             assert rig.service.described(job)["evidence"] == ""
 
     play(story)
+
+
+def test_a_training_that_was_told_to_leave_a_silent_node_is_not_joined_by_newcomers_elsewhere() -> None:
+    scene = Scene()
+    job = scene.submit("1", elastic=(1, 4))
+    scene.give(_1={"n0": 1})
+    scene.reconcile()
+    scene.ready("1.1.0")
+    scene.reconcile()
+    scene.join("1")
+    scene.silence(0)
+    scene.reconcile()
+    assert job.members.leaves
+    scene.give(_1={"n1": 1})
+    scene.reconcile()
+    assert scene.names("1") == ["1.1.0"], "nobody starts beside who may still train"
+    scene.bury(0)
+    scene.reconcile()
+    scene.give(_1={"n1": 1})
+    scene.reconcile()
+    assert [name for name in scene.names("1") if name.startswith("1.2.")] == ["1.2.0"]

@@ -163,7 +163,9 @@ def _adjust(
 ) -> None:
     """Bring the workers of a running attempt to what is wanted."""
     asked = slots_of(state.wanted(record.id), record.job.gpus_per_worker)
-    if not asked or any(worker.stopped for worker in alive if worker.joined == 0 and _is_first(record)):
+    leaving = not _is_first(record) and record.members.leaves  # who was told to go is not called back
+    stopped = _is_first(record) and any(worker.stopped for worker in alive if worker.joined == 0)
+    if not asked or leaving or stopped:
         _leave(steps, record, alive)
         return
     for worker in alive:  # whoever died meanwhile may have done so between the record and the command
