@@ -23,7 +23,7 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf, isnan, nan
+from math import isnan, nan
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,7 @@ from stretto.sim.world import SimulatedWorld
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 DIGITS, TRANSFORMER = "digits_cnn.py --channels 48 --target 0", "tiny_transformer.py --target 100"
+FEWEST_STEPS = 20  # that tell how long all takes that is not a step; chosen
 SEED, DRAWS, SPEED_ERROR = 0, 50, 0.03  # of steps between runs on an idle machine; measured
 JOBS = (  # (seconds after the first, script, epochs, batch); each takes most of a minute alone
     (0.0, DIGITS, 180, 256),
@@ -171,6 +172,14 @@ def _reported(job: Lived, at_s: float, report: Mapping[str, Any]) -> None:
     job.last = job.joined, at_s, steps
 
 
+@dataclass(frozen=True)
+class Said:
+    """What jobs said of their steps, by workers: NaN where it was said of none."""
+
+    step_s: float
+    alone_s: float  # of a pass without synchronisation
+
+
 @dataclass(frozen=True, eq=False)
 class MeasuredTruth:
     """A training as it was seen; steps of its only batch."""
@@ -178,15 +187,18 @@ class MeasuredTruth:
     limits: TrainingLimits
     epoch_ends: tuple[float, ...]
     restart_s: float
-    steps_s: tuple[float, ...]  # of a step, as the training says, by workers; index 0 is not used
-    alone_s_of: Mapping[int, float]  # of a pass without synchronisation, as it says, by workers
+    said: Mapping[int, Said]  # by workers
+    slowdowns: Mapping[int, float]  # by workers: what passes in all for each second of steps; evaluation, say
     noise: tuple[float, float]
-    slowdown: float  # what passes in all for each second of steps: evaluation, loading, others' starts
+    slowdown: float = 1.0  # is in the steps
 
     def step(self, kind: int, shape: tuple[int, ...], local_batch: int) -> tuple[float, float]:
-        """(seconds of a step, seconds of it spent synchronising)."""
-        workers = sum(shape)
-        return self.steps_s[workers], self.steps_s[workers] - self.alone_s_of[workers]
+        """(seconds of a step with all that belongs to it, of which none is known to be synchronisation)."""
+        return self.step_s(sum(shape)), 0.0
+
+    def step_s(self, workers: int) -> float:
+        """Seconds for each step of a training, whatever passes between steps included."""
+        return self.said[workers].step_s * self.slowdowns[workers]
 
     def grad_stats(self, batch: float, epoch: int) -> tuple[float, float]:
         """As last reported."""
@@ -198,20 +210,23 @@ class MeasuredTruth:
 
     def alone_s(self, kind: int, gpus: int, batch: int) -> tuple[float, ...]:
         """Seconds to the end of each epoch."""
-        return tuple(end * self.steps_s[gpus] * self.slowdown for end in self.epoch_ends)
+        return tuple(end * self.step_s(gpus) for end in self.epoch_ends)
 
     def table(self, batch: int, most_gpus: int) -> MeasuredSpeeds:
         """Steps a second."""
-        per_s = np.array([[0.0, *(1 / one for one in self.steps_s[1 : most_gpus + 1])]])
+        per_s = np.array([[0.0, *(1 / self.said[workers].step_s for workers in range(1, most_gpus + 1))]])
         return MeasuredSpeeds(per_s, per_s)
 
 
-@dataclass(frozen=True)
-class Said:
-    """What jobs said of their steps, by workers: NaN where it was said of none."""
+@dataclass(slots=True)
+class MeasuredRun(TrainingRun):
+    """A training that tells of its steps what the live one told, while more than steps takes time."""
 
-    step_s: float
-    alone_s: float
+    def _observe_and_rate(self, step_s: float, sync_s: float) -> float:
+        assert isinstance(self.truth, MeasuredTruth)
+        said = self.truth.said[self.replicas]
+        TrainingRun._observe_and_rate(self, said.step_s, said.step_s - said.alone_s)
+        return self._rate(step_s, sync_s)
 
 
 def said_of(job: Lived, workers: int) -> Said:
@@ -244,10 +259,19 @@ def truth_of(
         two = Said(one.step_s * ratios[0], one.alone_s * ratios[1])
     elif isnan(one.step_s):
         one = Said(two.step_s / ratios[0], two.alone_s / ratios[1])
-    steps_s = (inf, one.step_s, two.step_s)
-    took_s = sum(did_s for _, did_s in job.did.values())
-    slowdown = took_s / sum(steps * steps_s[workers] for workers, (steps, _) in job.did.items())
-    waits = [wait_s - steps * steps_s[workers] * slowdown for wait_s, steps, workers in job.starts_s]
+    said = {1: one, 2: two}
+    whole_s, steps_s = sum(took_s for _, took_s in job.did.values()), 0.0
+    for workers, (steps, _) in job.did.items():
+        steps_s += steps * said[workers].step_s
+    slowdowns = {
+        workers: took_s / (steps * said[workers].step_s)
+        for workers, (steps, took_s) in job.did.items()
+        if steps >= FEWEST_STEPS
+    }
+    slowdowns = {workers: slowdowns.get(workers, whole_s / steps_s) for workers in said}
+    waits = [
+        wait_s - steps * said[workers].step_s * slowdowns[workers] for wait_s, steps, workers in job.starts_s
+    ]
     limits, latest = limits_of(record, cluster), job.learned.latest
     assert limits is not None
     steps = job.last[2]
@@ -255,10 +279,9 @@ def truth_of(
         limits=limits,
         epoch_ends=tuple(steps * (number + 1) / epochs for number in range(epochs)),
         restart_s=max(statistics.mean(waits), 0.0) + (job.ended_s - job.finished_s) / len(waits),
-        steps_s=steps_s,
-        alone_s_of={1: one.alone_s, 2: two.alone_s},
+        said=said,
+        slowdowns=slowdowns,
         noise=(float(latest.get("grad_sqr", 1.0)), float(latest.get("grad_var", 1.0))),
-        slowdown=slowdown,
     )
 
 
@@ -298,7 +321,7 @@ def measured_in(
     ]
     # Until a resize has happened a job goes on at its old speed: as much is lost as in so long a pause.
     pauses_s = [
-        lost_s + (wait_s - lost_s) * (1 - truth.steps_s[after] / truth.steps_s[before])
+        lost_s + (wait_s - lost_s) * (1 - truth.step_s(after) / truth.step_s(before))
         for truth, name in zip(truths, names, strict=True)
         for wait_s, lost_s, before, after in seen[name].resizes
         if before and after
@@ -315,7 +338,7 @@ def simulated(state: State, names: Sequence[str], measured: Measured) -> Simulat
     requests = Requests([replace(state.jobs[name].job, checkpoints=True) for name in names], cluster)
     tables = [prior_table(state.jobs[name], cluster) for name in names]
     runs = {
-        row: TrainingRun(truth, _as_submitted(truth.limits), truth.limits.init_batch, settings)
+        row: MeasuredRun(truth, _as_submitted(truth.limits), truth.limits.init_batch, settings)
         for row, truth in enumerate(measured.truths)
     }
     recorded = RecordedRuns(np.full(len(names), nan), cluster, tables)
@@ -342,10 +365,12 @@ def spread(state: State, names: Sequence[str], measured: Measured) -> list[float
     for _ in range(DRAWS):
         truths = []
         for one in measured.truths:
-            off = np.exp(chance.normal(0.0, SPEED_ERROR, 3))
-            steps_s = tuple(float(step_s * by) for step_s, by in zip(one.steps_s, off, strict=True))
-            alone = {workers: float(alone_s * off[workers]) for workers, alone_s in one.alone_s_of.items()}
-            truths.append(replace(one, steps_s=steps_s, alone_s_of=alone))
+            off = np.exp(chance.normal(0.0, SPEED_ERROR, len(one.said))).tolist()
+            said = {
+                workers: Said(was.step_s * by, was.alone_s * by)
+                for (workers, was), by in zip(one.said.items(), off, strict=True)
+            }
+            truths.append(replace(one, said=said))
         world = simulated(state, names, replace(measured, truths=truths))
         means.append(statistics.mean(jcts(state, names, world.books.completed_s.tolist())))
     return sorted(means)
@@ -403,10 +428,10 @@ def main() -> None:
         "measured": {
             "start_s": [round(truth.restart_s, 2) for truth in measured.truths],
             "step_ms": [
-                [None if isnan(one) else round(1e3 * one, 2) for one in truth.steps_s[1:]]
+                [None if isnan(one.step_s) else round(1e3 * one.step_s, 2) for one in truth.said.values()]
                 for truth in measured.truths
             ],
-            "slowdown": [round(truth.slowdown, 3) for truth in measured.truths],
+            "slowdown": [[round(one, 3) for one in truth.slowdowns.values()] for truth in measured.truths],
             "resizes": len(measured.pauses_s),
             "resize_s": round(measured.resize_s, 2),
         },
