@@ -23,6 +23,9 @@ def compare(
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds, from --seed on.")] = 1,
     seed: options.Seed = 0,
     workers: options.Workers = 0,
+    ray: Annotated[
+        str, typer.Option(help="Simulate on a Ray cluster: auto, HOST:PORT or ray://HOST:PORT.")
+    ] = "",
     settings: options.Set = [],  # noqa: B006  (typer wants a plain default)
     skip_bad: options.SkipBad = False,
     fairness: options.Fairness = False,
@@ -52,7 +55,7 @@ def compare(
         skip_bad=skip_bad,
         fairness=fairness,
     )
-    results = run_all(specs, workers, show=sys.stderr.isatty())
+    results = run_all(specs, workers, show=sys.stderr.isatty(), ray=ray)
     summaries = [result.summary() for result in results]
     content = comparison(
         title=f"{', '.join(dict.fromkeys(result.policy for result in results))} on "

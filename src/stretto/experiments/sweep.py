@@ -45,9 +45,10 @@ def run_all(
     show: bool = False,
     finished: Finished | None = None,
     say: Say | None = None,
+    ray: str = "",
 ) -> list[Result]:
     """One result for each spec, in their order; everything else is as in `run_each`."""
-    return [done.result for done in run_each(specs, workers, show, finished, say)]
+    return [done.result for done in run_each(specs, workers, show, finished, say, ray)]
 
 
 def run_each(
@@ -56,9 +57,11 @@ def run_each(
     show: bool = False,
     finished: Finished | None = None,
     say: Say | None = None,
+    ray: str = "",
 ) -> list[Done]:
     """What became of each spec, in their order; `workers` 0: one for each core.
 
+    ray: the address of a Ray cluster that runs them, "" = this machine does; those are not kept.
     show: bars on a terminal; say: is given lines about the progress. finished: runs that are there are taken
     from it, others are put there as soon as they end, so that neither an error nor ctrl-C loses them. The
     first error of any run ends all: an InputError as it is, anything else as RunFailed.
@@ -68,7 +71,9 @@ def run_each(
     to_run = [specs[index] for index in rest]
     workers = min(workers or cores(), len(to_run))
     with watching(to_run, len(taken), show, say) as watcher:
-        if workers <= 1:
+        if ray and to_run:
+            ran = _run_on_ray(ray, to_run, watcher)
+        elif workers <= 1:
             ran = [_alone(index, spec, watcher, finished) for index, spec in enumerate(to_run)]
         else:
             ran = _run_beside(to_run, workers, watcher, finished)
@@ -168,6 +173,18 @@ def _run_beside(
                 raise RunFailed("a worker process has died; is there memory for so many at once?") from None
             raise
         return [future.result() for future in futures]
+
+
+def _run_on_ray(address: str, specs: Sequence[RunSpec], watcher: Watcher) -> list[Done]:
+    try:
+        from stretto.experiments.on_ray import run_on_ray
+    except ModuleNotFoundError as missing:
+        raise InputError(f"--ray needs {missing.name}: install stretto[ray]") from None
+    ran = run_on_ray(address, specs, watcher)
+    for one, spec in zip(ran, specs, strict=True):
+        if one.wrong:
+            raise InputError(one.wrong) if one.is_input else RunFailed(f"{spec.words}: {one.wrong}")
+    return [Done(one.result, one.wall_s) for one in ran if one.result is not None]
 
 
 _told: Any = None  # in a worker process: where progress goes

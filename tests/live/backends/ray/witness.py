@@ -26,10 +26,12 @@ def left() -> list[str]:
     return actors + [f"placement group {each['name']}" for each in groups]
 
 
-def stewards() -> list[str]:
-    """Names of all stewards."""
+def stewards(namespace: str) -> list[str]:
+    """Names of the stewards of a service."""
     return sorted(
-        each["name"] for each in list_named_actors(all_namespaces=True) if each["name"].startswith("steward-")
+        each["name"]
+        for each in list_named_actors(all_namespaces=True)
+        if each["namespace"] == namespace and each["name"].startswith("steward-")
     )
 
 

@@ -27,7 +27,6 @@ SETTLED_S = (
     2.0  # that GPUs must have been in use before they count as another's: Ray's own figures lag behind
 )
 STEWARD_THREADS = 32
-GRACEFUL = ("expected termination", "drain", "preempt", "idle")  # in the reason of a death that was announced
 
 
 @dataclass
@@ -44,6 +43,7 @@ class Place:
     forgotten: dict[str, str] = field(default_factory=dict)  # jobs of workers that only have a log, by id
     heard_s: float = 0.0  # when there last was a sign of life
     lost_s: float | None = None  # since when it is dead
+    gone: bool = False  # its machine says that nobody listens where its raylet did
     dead: bool = False  # and nothing of ours runs there any more
     needed_s: float = 0.0  # when its steward was last of use
     wrong: str = ""  # why no steward could begin
@@ -100,17 +100,17 @@ class Cluster:
             return
         if place.node.id != node.id:
             place.steward, place.instance = None, ""
-        place.node, place.heard_s, place.lost_s, place.dead = node, now_s, None, False
+        place.node, place.heard_s, place.lost_s, place.dead, place.gone = node, now_s, None, False, False
 
     def _note_loss(self, place: Place, why: str, now_s: float) -> None:
-        """A raylet has ended; whatever it kept ends with it, at the latest when it has noticed."""
+        """Ray says that a raylet is dead. Its workers are, too, once it has ended for certain.
+
+        It has where its machine says so; else after the time within which it ends itself without a cluster.
+        """
         if place.lost_s is None:
             place.lost_s, place.steward = now_s, None
             place.wrong = why or "Ray says that it is dead"
-        announced = (
-            any(word in place.wrong.lower() for word in GRACEFUL) and "un" + GRACEFUL[0] not in place.wrong
-        )
-        if not place.dead and now_s - place.lost_s >= (1.0 if announced else self.lost_after_s):
+        if not place.dead and now_s - place.lost_s >= (0.0 if place.gone else self.lost_after_s):
             place.dead = True
             for name, worker in place.workers.items():
                 if worker["phase"] != "ended":
@@ -121,6 +121,14 @@ class Cluster:
                         "why": f"node {place.node.name} died",
                     }
                     place.workers[name] = {**worker, **lost}
+
+    def to_probe(self) -> list[Place]:
+        """Nodes of which it would help to know whether their raylet has ended for certain."""
+        with self.lock:
+            places = self.places.values()
+            return [
+                place for place in places if place.lost_s is not None and not place.dead and not place.gone
+            ]
 
     def _settle(self, place: Place, seen: dict[str, Any], now_s: float) -> None:
         """Believe a count of others' GPUs once it has stood for a moment."""

@@ -1,7 +1,9 @@
 """Connecting to Ray, and saying in one line why that cannot be."""
 
+import os
 import re
 import socket
+from contextlib import suppress
 
 from stretto.model.errors import InputError
 
@@ -9,6 +11,10 @@ AUTO = "auto"
 CLIENT = "ray://"
 PLAIN = re.compile(r"(ray://)?(\[[0-9A-Fa-f:]+\]|[^\s:/\[\]]+):([0-9]{1,5})")
 REACH_S = 3.0  # for a connection to be accepted; chosen
+ANSWER_S = 5.0  # for the first bytes of an answer; chosen
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"  # RFC 9113, section 3.4
+SETTINGS = 4  # type of a frame; section 6.5
+NO_SETTINGS = bytes((0, 0, 0, SETTINGS, 0, 0, 0, 0, 0))
 EXPECTED = "expected auto, HOST:PORT or ray://HOST:PORT"
 
 
@@ -21,10 +27,29 @@ def check_address(address: str) -> None:
         raise InputError(f"--address {address}: {EXPECTED}")
     host, port = found[2].strip("[]"), int(found[3])
     try:
-        socket.create_connection((host, port), REACH_S).close()
+        with socket.create_connection((host, port), REACH_S) as connection:
+            is_ray = is_encrypted() or speaks_http2(connection)
     except OSError as failure:
         why = failure.strerror or str(failure)
         raise InputError(f"--address {address}: nothing answers at {host}:{port}: {why}") from None
+    if not is_ray:
+        raise InputError(f"--address {address}: what answers at {host}:{port} is not Ray")
+
+
+def speaks_http2(connection: socket.socket) -> bool:
+    """Whether the other side speaks what Ray does; Ray itself would ask a stranger for two minutes."""
+    connection.settimeout(ANSWER_S)
+    connection.sendall(PREFACE + NO_SETTINGS)
+    answer = b""
+    with suppress(OSError):
+        while len(answer) < len(NO_SETTINGS) and (more := connection.recv(64)):
+            answer += more
+    return len(answer) >= len(NO_SETTINGS) and answer[3] == SETTINGS
+
+
+def is_encrypted() -> bool:
+    """Whether Ray is told to use TLS, so that strangers cannot be told from it this way."""
+    return os.environ.get("RAY_USE_TLS", "0") not in ("", "0")
 
 
 def connect(address: str, namespace: str) -> bool:

@@ -23,7 +23,7 @@ from typing import Any
 
 from stretto.live.backends.protocol import BackendUnreachable
 from stretto.live.backends.ray import holding, looking
-from stretto.live.backends.ray.cluster import Cluster, asked, reason_of
+from stretto.live.backends.ray.cluster import Cluster, Place, asked, reason_of
 from stretto.live.backends.ray.connecting import connect
 from stretto.live.backends.ray.orders import Orders
 from stretto.model.errors import InputError, StrettoError
@@ -33,6 +33,7 @@ LOOK_OUTSIDE_S = 2.0  # the same from outside, where each is a task; chosen
 LISTEN_S = 5.0  # that a steward waits for a change
 ROUND_S = 0.1  # the longest until a new steward is listened to
 BEAT_S = 1.0
+PROBE_S = 3.0
 THREADS = 48
 
 
@@ -101,6 +102,9 @@ class Gateway:
             except Exception as failure:  # of Ray, as above; silence shows in the age of what was seen
                 print(f"cannot look: {holding.first_line(failure)}", file=sys.stderr, flush=True)
                 unneeded = []
+            if self.look_s == LOOK_S:  # from outside, the addresses of nodes may be anybody's
+                for place in self.cluster.to_probe():
+                    self.pool.submit(probe, place)
             for name in unneeded:
                 self.pool.submit(self.let_go, name)
             for name in self.cluster.to_hire():
@@ -183,6 +187,16 @@ class Gateway:
                 self.say(seen)
             elif always:
                 self.say({})
+
+
+def probe(place: Place) -> None:
+    """Find out whether the raylet of a node has ended: then the machine refuses whoever asks for it."""
+    try:
+        socket.create_connection((place.node.address, place.node.port), PROBE_S).close()
+    except ConnectionRefusedError:
+        place.gone = True
+    except OSError:  # silence says nothing
+        return
 
 
 def main() -> int:

@@ -35,6 +35,7 @@ def kept(node: dict[str, Any]) -> dict[str, Any]:
         "id": node["NodeID"],
         "alive": node["Alive"],
         "address": node["NodeManagerAddress"],
+        "port": node["NodeManagerPort"],
         "host": node["NodeManagerHostname"],
         "why": node.get("DeathReasonMessage", ""),
         "resources": dict(node.get("Resources") or {}),

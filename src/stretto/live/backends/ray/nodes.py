@@ -8,7 +8,6 @@ from typing import Any
 from stretto.live.backends.ray.looking import TYPE_LABEL, TYPE_RESOURCE
 
 ANY_TYPE = "gpu"  # of GPUs of which Ray does not say more
-GIVEN_BACK = ("expected", "drain", "preempt", "idle")  # in the reason of a death that was announced
 
 
 @dataclass(frozen=True)
@@ -18,6 +17,7 @@ class RayNode:
     id: str
     name: str
     address: str
+    port: int  # at which the raylet listens
     gpus: int
     gpu_type: str
     cpus: float
@@ -52,6 +52,7 @@ def node_of(each: Mapping[str, Any], name: str, seen: Mapping[str, Any]) -> RayN
         id=each["id"],
         name=name,
         address=each["address"],
+        port=each["port"],
         gpus=int(resources.get("GPU", 0)),
         gpu_type=gpu_type_of(each["labels"], resources),
         cpus=float(resources.get("CPU", 0)),

@@ -8,7 +8,6 @@ the GPUs to others.
 A steward keeps its node from looking idle to Ray's autoscaler, so one without workers leaves.
 """
 
-import ctypes
 import os
 import secrets
 import tempfile
@@ -43,7 +42,6 @@ class Steward:
             if time.monotonic() > until_s:
                 raise RuntimeError(f"another steward has {state}")
         self.lock = lock
-        ctypes.CDLL(None).prctl(keeper.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self.gpus = gpus
         node = Node(name, "", gpus)
         self.workers = Workers(state, node, secrets.token_hex(6), apart=True, environ=environ)

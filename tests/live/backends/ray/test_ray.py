@@ -1,0 +1,243 @@
+"""What is particular to Ray: actors of others, actors that are killed, raylets that end, nodes that drain."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from tests.live.backends.ray.cluster import RayCluster
+
+from stretto.live.agent import keeper
+from stretto.live.backends.protocol import Backend, NodeState, NotNow, WorkerStart, WorkerState
+from stretto.live.backends.ray import RayBackend
+from stretto.live.backends.ray.child import Call
+
+PATIENCE_S = 60.0
+NAMESPACE = "stretto-tests"
+
+
+@asynccontextmanager
+async def opened(cluster: RayCluster, folder: Path, address: str = "") -> AsyncIterator[RayBackend]:
+    """A connection; all workers are gone and forgotten afterwards."""
+    call = Call(address or cluster.address, "tests", folder / "gateway.log", 30.0, 75.0)
+    backend = await RayBackend(call).open()
+    try:
+        yield backend
+        for each in await backend.workers():
+            await backend.stop(each.id, 0.0)
+            await in_phase(backend, each.id, "ended")
+            await backend.forget(each.id)
+            await backend.delete_logs(each.job)
+    finally:
+        await backend.close()
+
+
+async def until(backend: Backend, is_so: Callable[[], Awaitable[bool]]) -> None:
+    """Wait for changes until something is so."""
+    async with asyncio.timeout(PATIENCE_S):
+        number = 0
+        while not await is_so():
+            number = await backend.changes(number, wait_s=0.5)
+
+
+async def in_phase(backend: Backend, name: str, phase: str) -> WorkerState:
+    """A worker, once it is in a phase."""
+
+    async def is_so() -> bool:
+        return any(each.id == name and each.phase == phase for each in await backend.workers())
+
+    await until(backend, is_so)
+    return next(each for each in await backend.workers() if each.id == name)
+
+
+async def node_of(backend: Backend, name: str) -> NodeState:
+    return next(each for each in await backend.nodes() if each.name == name)
+
+
+def a_start(name: str, node: str, gpus: tuple[int, ...] = (0,), command: str = "sleep 600") -> WorkerStart:
+    return WorkerStart(name, name.split(".", maxsplit=1)[0], node, gpus, command, {}, grace_s=5.0)
+
+
+async def nothing_left(cluster: RayCluster) -> None:
+    """Once Ray holds nothing for us any more."""
+    async with asyncio.timeout(PATIENCE_S):
+        while [*cluster.workers_left(), *cluster.ask("left")]:
+            await asyncio.sleep(0.1)
+
+
+def test_a_worker_has_the_devices_that_ray_gave_and_others_are_counted(
+    cluster: RayCluster, tmp_path: Path
+) -> None:
+    node = cluster.nodes[0]
+
+    async def story() -> None:
+        async with opened(cluster, tmp_path) as backend:
+            theirs = await asyncio.to_thread(cluster.ask, "hold", name="theirs", node=node, gpus=2)
+
+            async def counted() -> bool:
+                return (await node_of(backend, node)).others == 2
+
+            await until(backend, counted)
+            await backend.start(a_start("a.1.0", node, (2, 3), "echo $CUDA_VISIBLE_DEVICES; sleep 600"))
+            await in_phase(backend, "a.1.0", "running")
+            devices = (await backend.log("a.1.0", wait_s=20)).data.decode().strip().split(",")
+            assert sorted([*theirs, *map(int, devices)]) == [0, 1, 2, 3]
+            assert (await node_of(backend, node)).others == 2, "our own are not those of others"
+            with pytest.raises(NotNow, match="1 GPU"):
+                await backend.start(a_start("b.1.0", node, (0,)))
+            await asyncio.to_thread(cluster.ask, "let_go", name="theirs")
+            await until(backend, lambda: _none_of_others(backend, node))
+            await backend.start(a_start("b.1.0", node, (0,)))
+            await in_phase(backend, "b.1.0", "running")
+        await nothing_left(cluster)
+
+    asyncio.run(story())
+
+
+async def is_dead(backend: Backend, name: str) -> bool:
+    shown = await node_of(backend, name)
+    return shown.dead and not shown.up
+
+
+async def _none_of_others(backend: Backend, node: str) -> bool:
+    return (await node_of(backend, node)).others == 0
+
+
+def test_who_kills_the_actor_ends_the_worker(cluster: RayCluster, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with opened(cluster, tmp_path) as backend:
+            await backend.start(a_start("a.1.0", cluster.nodes[0]))
+            await in_phase(backend, "a.1.0", "running")
+            await asyncio.to_thread(cluster.ask, "kill", name="a.1.0", namespace=NAMESPACE)
+            ended = await in_phase(backend, "a.1.0", "ended")
+            assert (ended.status, ended.stopped) == (137, False)
+            assert "what kept its GPUs" in ended.why
+        await nothing_left(cluster)
+
+    asyncio.run(story())
+
+
+def test_a_steward_that_is_killed_is_replaced_and_its_workers_go_on(
+    cluster: RayCluster, tmp_path: Path
+) -> None:
+    async def story() -> None:
+        async with opened(cluster, tmp_path) as backend:
+            await backend.start(a_start("a.1.0", cluster.nodes[1]))
+            before = await in_phase(backend, "a.1.0", "running")
+            for name in await asyncio.to_thread(cluster.ask, "stewards", namespace=NAMESPACE):
+                await asyncio.to_thread(cluster.ask, "kill", name=name, namespace=NAMESPACE)
+            await asyncio.sleep(2.0)
+            async with asyncio.timeout(PATIENCE_S):
+                while not await _stopped(backend, "a.1.0"):
+                    await asyncio.sleep(0.2)
+            ended = await in_phase(backend, "a.1.0", "ended")
+            assert (ended.status, ended.stopped, ended.pid) == (143, True, before.pid)
+        await nothing_left(cluster)
+
+    asyncio.run(story())
+
+
+async def _stopped(backend: Backend, name: str) -> bool:
+    from stretto.live.backends.protocol import BackendUnreachable
+
+    try:
+        await backend.stop(name, 5.0)
+    except BackendUnreachable:
+        return False
+    return True
+
+
+def test_a_gateway_that_is_killed_is_replaced_and_its_workers_go_on(
+    cluster: RayCluster, tmp_path: Path
+) -> None:
+    async def story() -> None:
+        async with opened(cluster, tmp_path) as backend:
+            await backend.start(a_start("a.1.0", cluster.nodes[1]))
+            before = await in_phase(backend, "a.1.0", "running")
+            gateway = backend.gateway.process
+            assert gateway is not None
+            gateway.kill()
+            await gateway.wait()
+            assert [each.phase for each in await backend.workers()] == ["running"], "as last seen"
+            async with asyncio.timeout(PATIENCE_S):
+                while not await _stopped(backend, "a.1.0"):
+                    await asyncio.sleep(0.2)
+            assert (await in_phase(backend, "a.1.0", "ended")).pid == before.pid
+        await nothing_left(cluster)
+
+    asyncio.run(story())
+
+
+def test_when_a_raylet_ends_its_workers_are_killed_and_the_node_is_known_to_be_dead(
+    cluster: RayCluster, tmp_path: Path
+) -> None:
+    node = cluster.nodes[2]
+
+    async def story() -> None:
+        async with opened(cluster, tmp_path) as backend:
+            await backend.start(a_start("a.1.0", node, (0,), "trap '' TERM; sleep 600 & wait; wait"))
+            running = await in_phase(backend, "a.1.0", "running")
+            assert running.pid is not None
+            keeper.send_to(cluster.raylet(node), signal.SIGKILL)
+            async with asyncio.timeout(5.0):
+                while keeper.process_at(running.pid) is not None:
+                    await asyncio.sleep(0.02)
+            ended = await in_phase(backend, "a.1.0", "ended")
+            assert (ended.status, ended.stopped) == (137, False)
+            await until(backend, lambda: is_dead(backend, node))
+            await asyncio.to_thread(cluster.kill_node, node)
+            cluster.start_node(node)
+            await asyncio.to_thread(cluster.joined, node)
+
+            async def is_back() -> bool:
+                return (await node_of(backend, node)).up
+
+            await until(backend, is_back)
+            await backend.start(a_start("b.1.0", node, (0, 1, 2, 3), "exit 5"))
+            assert (await in_phase(backend, "b.1.0", "ended")).status == 5
+        await nothing_left(cluster)
+
+    asyncio.run(story())
+
+
+def test_the_service_may_stand_outside_the_cluster(cluster: RayCluster, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with opened(cluster, tmp_path, cluster.client_address) as backend:
+            assert [node.name for node in await backend.nodes() if node.up] == list(cluster.nodes)
+            await backend.start(a_start("a.1.0", cluster.nodes[0], (0, 1), "echo hi; sleep 600"))
+            assert (await backend.log("a.1.0", wait_s=20)).data == b"hi\n"
+            await backend.stop("a.1.0", 5.0)
+            assert (await in_phase(backend, "a.1.0", "ended")).status == 143
+        await nothing_left(cluster)
+
+    asyncio.run(story())
+
+
+def test_nodes_come_and_go_and_one_that_ray_drains_is_shut(cluster: RayCluster, tmp_path: Path) -> None:
+    node = cluster.nodes[2]
+
+    async def story() -> None:
+        async with opened(cluster, tmp_path) as backend:
+            types = {each.name: each.gpu_type for each in await backend.nodes()}
+            assert [types[name] for name in cluster.nodes] == ["a100", "a100", "t4"]
+            assert await asyncio.to_thread(cluster.ask, "drain", node=node)
+
+            async def is_shut() -> bool:
+                shown = await node_of(backend, node)
+                return bool(shown.shut) or not shown.up
+
+            await until(backend, is_shut)
+            await asyncio.to_thread(cluster.kill_node, node)
+            await until(backend, lambda: is_dead(backend, node))
+            cluster.start_node(node)
+            await asyncio.to_thread(cluster.joined, node)
+
+            async def is_open() -> bool:
+                shown = await node_of(backend, node)
+                return shown.up and not shown.shut
+
+            await until(backend, is_open)
+
+    asyncio.run(story())
