@@ -1,0 +1,215 @@
+"""Two hundred jobs through every backend while jobs are cancelled, and workers, nodes and services killed."""
+
+import asyncio
+import os
+import random
+import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conformance.hall import BEAT_S, Hall
+from tests.conformance.world import World
+from tests.live.crash.verdict import check_log
+
+from stretto.live.agent import keeper
+from stretto.live.backends.emulation.truth import DURATION
+from stretto.model import StrettoError
+
+JOBS, OPEN = 200, 10
+BLOWS = {"cancel": 25, "worker": 20, "node": 4, "service": 3}
+EMULATED = {"cancel": 40, "requeue": 20, "service": 3}
+SEED = 7
+
+
+@dataclass
+class Asked:
+    """A job as it was asked for."""
+
+    id: str
+    manner: str
+    count: int
+    status: int = 0
+    cancelled: bool = False
+    killed: bool = False  # one of its workers, by us
+
+
+@dataclass
+class Storm:
+    """Jobs and blows in an order that the seed gives."""
+
+    hall: Hall
+    seed: int
+    asked: dict[str, Asked] = field(default_factory=dict)
+    fell: Counter[str] = field(default_factory=Counter)
+    down: tuple[str, float] = ("", 0.0)  # a node that was killed, and when it returns
+
+    def __post_init__(self) -> None:
+        """Decide when which blow falls."""
+        self.chance = random.Random(self.seed)
+        blows = BLOWS if self.hall.tells else EMULATED
+        self.due = [kind for kind, times in blows.items() for _ in range(times)]
+        self.due += [""] * (JOBS - len(self.due))
+        self.chance.shuffle(self.due)
+
+    def rage(self) -> None:
+        """Submit all jobs, with a blow after each where one is due."""
+        for number, kind in enumerate(self.due):
+            self.submit(number)
+            self.hall.until(lambda: self.open_jobs() < OPEN, "some job ends", 300)
+            if kind:
+                time.sleep(self.chance.uniform(0.0, 0.3))
+                self.fell[kind] += bool(getattr(self, f"_{kind}")())
+        while self.open_jobs():
+            for one in self.asked.values():
+                if one.manner in ("polite", "stubborn") and not one.cancelled:
+                    self._cancel_one(one)
+            time.sleep(0.2)
+        self._return_node(at_once=True)
+
+    def submit(self, number: int) -> None:
+        """One job, with a key: a service that is killed meanwhile takes it once."""
+        manners = ["beat"] * 6 + ["train"] * 2 + ["polite", "stubborn", "fails"]
+        manner, count = self.chance.choice(manners), self.chance.randint(10, 30)
+        gpus = self.chance.choice([1, 1, 2]) if manner == "beat" else 1
+        given: dict[str, Any] = {"grace_period": "1s"}
+        if manner == "train":
+            given["elastic"] = {"min": 1, "max": 3}
+            given["labels"] = {DURATION: f"{count * BEAT_S:g}"}
+        if manner == "fails" and not self.hall.tells:
+            manner = "beat"  # an emulated job cannot
+        if manner == "fails":
+            text = self.hall.job("sleep", 0.2, 3, restart={"max": 0}, **given)
+        else:
+            arguments = {"polite": (0.3,), "stubborn": ()}.get(manner, (count,))
+            text = self.hall.job(manner, *arguments, gpus=gpus, **given)
+
+        def acknowledged() -> str:
+            with self.hall.client() as client:
+                return str(client.submit(text, key=f"job-{number}")["id"])
+
+        name = self.hall.until(acknowledged, f"job {number} is taken")
+        self.asked[name] = Asked(name, manner, count, 3 if manner == "fails" else 0)
+
+    def open_jobs(self) -> int:
+        """How many have not ended; those that end only when cancelled are, now and then."""
+        self._return_node()
+        waiting = [self.asked[one["id"]] for one in self.hall.open() if one["id"] in self.asked]
+        endless = [one for one in waiting if one.manner in ("polite", "stubborn") and not one.cancelled]
+        if len(endless) > 3:
+            self._cancel_one(endless[0])
+        return len(waiting)
+
+    # ── blows: whether they fell ──────────────────────────────────────────────────────────────────
+
+    def _cancel(self) -> bool:
+        names = [one["id"] for one in self.hall.open()]
+        return bool(names) and self._cancel_one(self.asked[self.chance.choice(names)])
+
+    def _cancel_one(self, job: Asked) -> bool:
+        with suppress(StrettoError):  # it has just ended
+            self.hall.change(job.id, "cancel")
+            job.cancelled = True
+        return job.cancelled
+
+    def _requeue(self) -> bool:
+        names = [one["id"] for one in self.hall.open() if one["state"] == "RUNNING"]
+        with suppress(StrettoError):
+            self.hall.change(self.chance.choice(names), "requeue") if names else None
+        return bool(names)
+
+    def _worker(self) -> bool:
+        """SIGKILL to one; no job meets it twice, or it would count as out of memory."""
+        over = {one["worker"] for one in self.hall.notes("ended")}
+        found = [one for one in self.hall.notes("began") if one["worker"] not in over]
+        self.chance.shuffle(found)
+        for one in found:
+            job = self.asked[one["worker"].split(".")[0]]
+            process = keeper.process_at(one["pid"])
+            if process is not None and not job.killed and one["worker"].encode() in environment(one["pid"]):
+                job.killed = True
+                keeper.send_to(process, 9)
+                return True
+        return False
+
+    def _node(self) -> bool:
+        if self.down[0]:
+            return False
+        name = self.chance.choice(list(self.hall.world.nodes()))
+        asyncio.run(self.hall.world.kill_node(name))
+        self.down = (name, time.monotonic() + self.chance.uniform(1.0, 8.0))
+        return True
+
+    def _return_node(self, at_once: bool = False) -> None:
+        name, at_s = self.down
+        if name and (at_once or time.monotonic() > at_s):
+            asyncio.run(self.hall.world.return_node(name))
+            self.down = ("", 0.0)
+            self.hall.until(lambda: self.hall.nodes()[name]["up"], f"{name} is back")
+
+    def _service(self) -> bool:
+        self.hall.running.kill()
+        time.sleep(self.chance.uniform(0.0, 2.0))
+        self.hall.running.begin()
+        return True
+
+    # ── afterwards ────────────────────────────────────────────────────────────────────────────────
+
+    def check(self) -> str:
+        """Nothing lost, nothing twice, nothing left; in words."""
+        hall = self.hall
+        with hall.client() as client:
+            shown = {one["id"]: one for one in client.jobs(everybody=True, ended=True)}
+        assert set(shown) == set(self.asked), "each was taken once"
+        assert len(self.asked) == JOBS
+        for job in self.asked.values():
+            self._check_job(job, shown[job.id]["state"], shown[job.id]["status"])
+        hall.check()
+        hall.until(lambda: not hall.left(), "nothing is left of any worker")
+        check_log(list(hall.running.log_of_all()))
+        decisions, differences = hall.running.differences()
+        assert differences == 0
+        for node in hall.nodes().values():
+            assert (node["up"], node["free"], node["jobs"]) == (True, node["gpus"], {}), node
+        states = Counter(one["state"] for one in shown.values())
+        attempts = sum(one["attempt"] for one in shown.values())
+        return f"{dict(states)}, {attempts} attempts, {decisions} decisions; fell: {dict(self.fell)}"
+
+    def _check_job(self, job: Asked, state: str, status: int | None) -> None:
+        usual = "FAILED" if job.status else "COMPLETED"
+        if job.manner in ("polite", "stubborn"):
+            usual = "CANCELLED"
+        assert state in ({usual, "CANCELLED"} if job.cancelled else {usual}), (job, state, status)
+        if state == "FAILED":
+            assert status == job.status, (job, status)
+        if state == "COMPLETED" and self.hall.tells:
+            assert self.hall.count(job.id) == job.count, job
+
+
+def environment(pid: int) -> bytes:
+    """With what a process was started; empty if it is gone."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    return b""
+
+
+@pytest.mark.long
+def test_two_hundred_jobs_among_random_blows_are_all_done_once_and_nothing_is_left(
+    cluster: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hall = Hall(cluster, tmp_path)
+    hall.running.begin()
+    began_s = time.monotonic()
+    try:
+        storm = Storm(hall, SEED)
+        storm.rage()
+        said = storm.check()
+    finally:
+        with suppress(StrettoError):
+            hall.cancel_all()
+        hall.running.end()
+    with capsys.disabled():
+        print(f"\n{cluster.name}: {said}; {time.monotonic() - began_s:.0f} s, load {os.getloadavg()[0]:.1f}")
