@@ -63,7 +63,7 @@ PARTITIONS = """PartitionName=low Nodes=ALL Default=YES MaxTime=INFINITE State=U
 PartitionName=high Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF
 PartitionName=fast Nodes={fast} MaxTime=INFINITE State=UP PriorityTier=1
 PartitionName=short Nodes=ALL MaxTime=1 State=UP PriorityTier=1
-PartitionName=closed Nodes=ALL MaxTime=INFINITE State=UP AllowAccounts=nobody AllowGroups=nogroup
+PartitionName=closed Nodes=ALL MaxTime=INFINITE State=INACTIVE
 """
 
 
@@ -133,17 +133,17 @@ class SlurmCluster:
     def start_controller(self, *more: str) -> None:
         """Start slurmctld."""
         self.controller = self._spawn(["slurmctld", "-D", *more], "slurmctld")
+        until(lambda: daemon_of(self.controller), lambda: "slurmctld does not start")
 
     def start_node(self, node: str) -> None:
         """Start slurmd of a node."""
         if node not in self.machines:
-            command = [sys.executable, "-I", "-S", MACHINE, "slurmd", "-D", "-N", node]
-            self.machines[node] = self._spawn(command, node)
+            self.machines[node] = self._spawn(["slurmd", "-D", "-N", node], node)
 
     def _spawn(self, command: list[str], name: str) -> "subprocess.Popen[bytes]":
         with (self.root / "log" / name).open("ab") as log:
             return subprocess.Popen(
-                command,
+                [sys.executable, "-I", "-S", MACHINE, *command],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -162,17 +162,18 @@ class SlurmCluster:
         machine = self.machines.get(node)
         if machine is None:
             return []
-        return [each for each in descend(machine.pid) if name_of(each.pid) != "slurmd"]
+        daemon = daemon_of(machine)
+        return [each for each in descend(machine.pid) if each.pid != daemon]
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
         """Within it the controller does not answer."""
-        assert self.controller is not None
-        self.controller.send_signal(signal.SIGSTOP)
+        daemon = daemon_of(self.controller)
+        os.kill(daemon, signal.SIGSTOP)
         try:
             yield
         finally:
-            self.controller.send_signal(signal.SIGCONT)
+            os.kill(daemon, signal.SIGCONT)
 
     def run(self, *command: str, text: str = "") -> str:
         """What a program of Slurm prints."""
@@ -208,15 +209,9 @@ class SlurmCluster:
         for node in list(self.machines):
             self.kill_node(node)
         if self.controller is not None:
-            self.controller.send_signal(signal.SIGCONT)
-            self.controller.send_signal(signal.SIGTERM)
-            try:
-                self.controller.wait(timeout=10)
-            except subprocess.TimeoutExpired:
-                until(
-                    lambda: kill_below(self.controller.pid) if self.controller else True, lambda: "slurmctld"
-                )
-                self.controller.wait(timeout=10)
+            pid = self.controller.pid
+            until(lambda: kill_below(pid), lambda: "slurmctld goes on")
+            self.controller.wait(timeout=PATIENCE_S)
             self.controller = None
         return left
 
@@ -238,12 +233,10 @@ def kill_below(pid: int) -> bool:
     return True
 
 
-def name_of(pid: int) -> str:
-    """What a process is called."""
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return ""
+def daemon_of(machine: "subprocess.Popen[bytes] | None") -> int:
+    """The first process below a machine; 0 before there is one."""
+    below = [each for each in descend(machine.pid) if each.parent == machine.pid] if machine else []
+    return min(below, key=lambda each: each.ticks).pid if below else 0
 
 
 def programs() -> str:

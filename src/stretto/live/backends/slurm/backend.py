@@ -5,6 +5,7 @@ import shutil
 import signal as signals
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from stretto.live.agent import runs
@@ -117,14 +118,17 @@ class SlurmBackend:
             return known.state
         gres = gres_of(node, len(worker.gpus)) if worker.gpus else ""
         command = slices.submission(worker, self.options, self.service, known.run, partition, gres, holding)
+        known.submitting = True
         try:
             job_id = await self.asking.submit(command, slices.script_of(known.run, self.keeper))
+            await self._learn_number(known, job_id)
         except Refusal as refusal:
             if is_for_later(str(refusal)):
                 raise NotNow(f"Slurm does not take worker {worker.id} now: {refusal}") from None
             await self._unwrite(known)
             raise StartRefused(f"Slurm does not take worker {worker.id}: {refusal}") from None
-        await self._learn_number(known, job_id)
+        finally:
+            known.submitting = False
         return known.state
 
     def _place(self, worker: WorkerStart) -> tuple[SlurmNode, str]:
@@ -169,8 +173,9 @@ class SlurmBackend:
             self.known.pop(known.id, None)
 
     async def _learn_number(self, known: Slice, job_id: int) -> None:
-        await asyncio.to_thread(slices.note_job, known.run, job_id)
         known.job_id, known.answered_s = job_id, time.monotonic()
+        with suppress(OSError):  # then its comment tells, as long as Slurm knows it
+            await asyncio.to_thread(slices.note_job, known.run, job_id)
         await self.looking.tell()
         self.looking.hurry()
 

@@ -48,6 +48,7 @@ class Slice:
     started: dict[str, Any]  # start.json
     state: WorkerState
     job_id: int = 0  # 0: it is not known whether Slurm has it
+    submitting: bool = False  # sbatch is under way
     answered_s: float = float("-inf")  # monotonic; when its submission was answered
     job: SlurmJob | None = None  # as last listed
     notes: Notes = field(default_factory=lambda: Notes(None, None, 0, False, 0, None))

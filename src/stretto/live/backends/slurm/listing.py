@@ -223,7 +223,7 @@ def pairs_in(line: str) -> dict[str, str]:
     """`Key=Value` pairs of a line of `scontrol -o`; values may hold spaces."""
     marks = list(PAIR.finditer(line))
     ends = [mark.start() for mark in marks[1:]] + [len(line)]
-    return {mark[1]: line[mark.end() : end].strip() for mark, end in zip(marks, ends, strict=True)}
+    return {mark[1]: line[mark.end() : end].strip() for mark, end in zip(marks, ends, strict=False)}
 
 
 def _whole(text: str) -> int:

@@ -4,6 +4,7 @@ Nothing is concluded from silence: while the controller does not answer, all sta
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -34,6 +35,8 @@ NODES_S = 2.0  # between two looks at nodes while something is about to change; 
 SILENT_PAUSE_S = 1.0  # before a controller that did not answer is asked again; chosen
 AGAIN_S = 3.0  # before a keeper that shows no sign of stopping is told again; chosen
 PRESS_S = 15.0  # after its grace, until Slurm itself is to end a slice; chosen
+
+log = logging.getLogger(__name__)
 
 
 class Looking:
@@ -155,7 +158,10 @@ class Looking:
         for one in list(self.known.values()):
             if not one.ended:
                 before = one.listed, one.state
-                await self._update(one, ours.get(one.id, []), asked_s)
+                try:
+                    await self._update(one, ours.get(one.id, []), asked_s)
+                except (OSError, ValueError) as failure:  # of one: the others must not suffer from it
+                    log.warning("worker %s: %s", one.id, failure)
                 changed |= before != (one.listed, one.state)
         return changed
 
@@ -166,7 +172,7 @@ class Looking:
             one.job, one.missed = job, 0
             if one.job_id != job.id:
                 one.job_id = job.id
-                if not one.notes.submitted:  # the answer to its submission was lost
+                if not one.notes.submitted and not one.submitting:  # the answer was lost
                     await asyncio.to_thread(slices.note_job, one.run, job.id)
         elif one.job_id and asked_s > one.answered_s:
             one.missed += 1
@@ -248,7 +254,7 @@ class Looking:
             if job.is_over or "COMPLETING" in job.states:
                 continue
             one = self.known.get(worker_id) or await self._found(worker_id)
-            if one is None or one.ended or (one.job_id and job.id != one.job_id):
+            if one is None or one.ended or (one.job_id not in (0, job.id) and not one.submitting):
                 await self.asking.cancel(job.id)
         for one in list(self.known.values()):
             if one.ended:
@@ -269,7 +275,7 @@ class Looking:
 
     async def _withdraw_waiting(self, one: Slice) -> None:
         reason = one.job.reason if one.job is not None else ""
-        if await asyncio.to_thread(slices.take, one.run):
+        if not one.submitting and await asyncio.to_thread(slices.take, one.run):
             said = f": {reason}" if reason else ""
             await self.withdraw(one, f"Slurm kept it waiting for {self.options.pending_s:g} s{said}")
 

@@ -1,0 +1,138 @@
+"""Nodes, partitions and other people's jobs of a real Slurm."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from tests.live.backends.slurm.cluster import SlurmCluster
+from tests.live.backends.slurm.stories import a_start, in_phase, node, node_once, opened, worker
+
+from stretto.live.backends.slurm import SlurmOptions, open_slurm
+from stretto.live.backends.slurm.backend import SlurmBackend
+from stretto.live.jobfile.parts import Accelerators, Resources
+from stretto.live.jobfile.spec import JobSpec
+from stretto.model import InputError
+
+
+@pytest.mark.parametrize("json", [True, False], ids=["json", "text"])
+def test_nodes_show_what_they_have_and_what_others_hold(
+    cluster: SlurmCluster, shared: Path, json: bool
+) -> None:
+    async def story() -> None:
+        async with opened(cluster, shared, json=json) as backend:
+            shown = [(one.name, one.gpu_type, one.gpus, one.cpus, one.up) for one in await backend.nodes()]
+            assert shown == [
+                ("a1", "a100", 2, 64, True),
+                ("a2", "a100", 2, 64, True),
+                ("v1", "v100", 2, 64, True),
+            ]
+            await backend.start(a_start("1.1.0", "sleep 60"))
+            await in_phase(backend, "1.1.0", "running")
+            foreign = [
+                "sbatch",
+                "--parsable",
+                "--nodelist=a1",
+                "--gres=gpu:1",
+                "--mem=100",
+                "--wrap",
+                "sleep 60",
+            ]
+            number = cluster.run(*foreign).strip()
+            await node_once(backend, "a1", lambda one: one.others == 1, "shows a GPU of others")
+            assert (await node(backend, "a2")).others == 0
+            cluster.run("scancel", "--signal=KILL", "--full", number)
+            await node_once(backend, "a1", lambda one: one.others == 0, "shows none any more")
+            await backend.stop("1.1.0", 0.0)
+            await in_phase(backend, "1.1.0", "ended")
+            assert {one.others for one in await backend.nodes()} == {0}
+
+    asyncio.run(story())
+
+
+def test_a_node_that_an_admin_drains_is_shut_until_it_is_resumed(cluster: SlurmCluster, shared: Path) -> None:
+    async def story() -> None:
+        async with opened(cluster, shared) as backend:
+            await backend.start(a_start("1.1.0", "sleep 60", node="v1"))
+            await in_phase(backend, "1.1.0", "running")
+            cluster.run("scontrol", "update", "NodeName=v1", "State=DRAIN", "Reason=fan is loud")
+            try:
+                shut = await node_once(backend, "v1", lambda one: one.shut, "is shut")
+                assert (shut.up, shut.shut.startswith("drained in Slurm: fan is loud")) == (True, True)
+                assert (await worker(backend, "1.1.0")).phase == "running"
+            finally:
+                cluster.run("scontrol", "update", "NodeName=v1", "State=RESUME")
+            back = await node_once(backend, "v1", lambda one: not one.shut, "is open again")
+            assert (back.up, back.dead, back.why) == (True, False, "")
+            await backend.stop("1.1.0", 0.0)
+            await in_phase(backend, "1.1.0", "ended")
+
+    asyncio.run(story())
+
+
+def test_only_nodes_of_the_partitions_asked_for_are_served(cluster: SlurmCluster, shared: Path) -> None:
+    async def story() -> None:
+        async with opened(cluster, shared, partitions=("fast",)) as backend:
+            assert [one.name for one in await backend.nodes()] == ["a1", "a2"]
+            await backend.start(a_start("1.1.0", "echo $SLURM_JOB_PARTITION"))
+            await in_phase(backend, "1.1.0", "ended")
+            assert (await backend.log("1.1.0")).data == b"fast\n"
+
+    asyncio.run(story())
+
+
+def a_job(gpu_type: str = "", **slurm: str) -> JobSpec:
+    return JobSpec(run="true", resources=Resources((Accelerators(gpu_type, 1),)), slurm=slurm)
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (a_job("h100"), r"no node has h100, Slurm has a100, v100"),
+        (a_job(partition="nope"), r"partition nope"),
+        (a_job("v100", partition="fast"), r"slurm.partition fast: .* v1; expected one of"),
+        (a_job(partition="closed"), r"partition=closed.*not available"),
+        (a_job(constraint="nope"), r"constraint=nope.*Invalid feature"),
+        (a_job(reservation="nope"), r"reservation=nope.*reservation is invalid"),
+    ],
+)
+def test_a_job_that_slurm_can_never_take_is_refused_in_one_line(
+    cluster: SlurmCluster, shared: Path, spec: JobSpec, words: str
+) -> None:
+    async def story() -> str:
+        async with opened(cluster, shared) as backend:
+            await backend.check(a_job())
+            await backend.check(a_job("a100", partition="fast", constraint="a100"))
+            with pytest.raises(InputError, match=words) as refused:
+                await backend.check(spec)
+            return str(refused.value)
+
+    assert "\n" not in asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"partitions": ("nope",)}, r"--partition nope: expected one of low, high, fast"),
+        ({"partitions": ("closed",)}, r"--partition closed: Slurm takes no job there"),
+        ({"environment": {"SLURM_CONF": "/nowhere/slurm.conf"}}, r"--backend slurm: "),
+        ({"environment": {"PATH": "/nowhere"}}, r"missing sbatch, squeue, scancel, scontrol"),
+    ],
+)
+def test_a_cluster_that_cannot_be_used_is_refused_in_one_line(
+    cluster: SlurmCluster, shared: Path, options: dict[str, object], words: str
+) -> None:
+    with pytest.raises(InputError, match=words) as refused:
+        asyncio.run(_open(cluster, shared, options))
+    assert "\n" not in str(refused.value)
+
+
+def test_a_controller_that_does_not_answer_is_said_to_be_silent(cluster: SlurmCluster, shared: Path) -> None:
+    with cluster.suspended(), pytest.raises(InputError, match="did not answer scontrol within 1 s"):
+        asyncio.run(_open(cluster, shared, {"answer_s": 1.0}))
+
+
+async def _open(cluster: SlurmCluster, shared: Path, options: dict[str, object]) -> None:
+    given = SlurmOptions(**{"environment": cluster.environment, **options})  # type: ignore[arg-type]
+    backend = await open_slurm(given, "s", shared)
+    assert isinstance(backend, SlurmBackend)
+    await backend.close()
