@@ -2,7 +2,10 @@
 
 import shlex
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -45,6 +48,7 @@ def compare(
     from stretto.report import comparison_table, write_report
 
     check_writable(out)
+    connect = to_ray(ray) if ray else None
     specs = specs_of(
         [name.strip() for name in policies.split(",") if name.strip()],
         trace,
@@ -55,7 +59,7 @@ def compare(
         skip_bad=skip_bad,
         fairness=fairness,
     )
-    results = run_all(specs, workers, show=sys.stderr.isatty(), ray=ray)
+    results = run_all(specs, workers, show=sys.stderr.isatty(), ray=connect)
     summaries = [result.summary() for result in results]
     content = comparison(
         title=f"{', '.join(dict.fromkeys(result.policy for result in results))} on "
@@ -78,3 +82,14 @@ def compare(
         return
     show_report(comparison_table(content))
     say(f"report: {report}")
+
+
+def to_ray(address: str) -> Callable[[], object]:
+    """Connects this process to a Ray cluster when it is called; raises InputError where there is none."""
+    from stretto.live.backends.ray.connecting import check_address, connect
+    from stretto.model import InputError
+
+    if find_spec("ray") is None:
+        raise InputError("--ray needs ray: install stretto[ray]")
+    check_address(address, "--ray")
+    return partial(connect, address, "stretto-compare", "--ray")

@@ -6,14 +6,13 @@ words is said before anything is sent. When this process ends, however it does, 
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from stretto.experiments.finished import sources_digest
 from stretto.experiments.progress import Watcher
 from stretto.experiments.spec import RunSpec, set_up
-from stretto.live.backends.ray.connecting import connect, one_line
 from stretto.model import InputError, StrettoError
 from stretto.sim.fairness import with_fairness
 from stretto.sim.result import Result
@@ -21,7 +20,8 @@ from stretto.sim.run import Setup, simulate
 from stretto.traces import Workload
 
 PACKAGE = __name__.partition(".")[0]
-NAMESPACE = "stretto-compare"
+
+Connect = Callable[[], object]  # this process to a Ray cluster; raises InputError
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,10 @@ class Ran:
     is_input: bool = False  # what is wrong is the input
 
 
-def run_on_ray(address: str, specs: Sequence[RunSpec], watcher: Watcher) -> list[Ran]:
+def run_on_ray(connect: Connect, specs: Sequence[RunSpec], watcher: Watcher) -> list[Ran]:
     """What came of each spec, in their order; the first that goes wrong ends all. Raises InputError."""
     prepared = [set_up(spec) for spec in specs]
-    connect(address, NAMESPACE)
+    connect()
     import ray
 
     try:
@@ -90,6 +90,11 @@ def last_error(failure: BaseException) -> str:
     """The last line of a traceback that came as text."""
     lines = [line.strip() for line in str(failure).splitlines() if "Error" in line]
     return lines[-1] if lines else one_line(failure)
+
+
+def one_line(failure: BaseException) -> str:
+    """What Ray says, without its line breaks."""
+    return " ".join(str(failure).split())[:400]
 
 
 def run_there(digest: str, workload: Workload, setup: Setup, fairness: bool) -> Ran:

@@ -16,6 +16,7 @@ from traceback import extract_tb
 from typing import Any
 
 from stretto.experiments.finished import Finished, key_of
+from stretto.experiments.on_ray import Connect, run_on_ray
 from stretto.experiments.packing import Damaged
 from stretto.experiments.progress import Say, Watcher, watching
 from stretto.experiments.spec import RunSpec, run_spec
@@ -45,7 +46,7 @@ def run_all(
     show: bool = False,
     finished: Finished | None = None,
     say: Say | None = None,
-    ray: str = "",
+    ray: Connect | None = None,
 ) -> list[Result]:
     """One result for each spec, in their order; everything else is as in `run_each`."""
     return [done.result for done in run_each(specs, workers, show, finished, say, ray)]
@@ -57,11 +58,11 @@ def run_each(
     show: bool = False,
     finished: Finished | None = None,
     say: Say | None = None,
-    ray: str = "",
+    ray: Connect | None = None,
 ) -> list[Done]:
     """What became of each spec, in their order; `workers` 0: one for each core.
 
-    ray: the address of a Ray cluster that runs them, "" = this machine does; those are not kept.
+    ray: connects this process to a Ray cluster, which runs them instead of this machine; they are not kept.
     show: bars on a terminal; say: is given lines about the progress. finished: runs that are there are taken
     from it, others are put there as soon as they end, so that neither an error nor ctrl-C loses them. The
     first error of any run ends all: an InputError as it is, anything else as RunFailed.
@@ -175,12 +176,8 @@ def _run_beside(
         return [future.result() for future in futures]
 
 
-def _run_on_ray(address: str, specs: Sequence[RunSpec], watcher: Watcher) -> list[Done]:
-    try:
-        from stretto.experiments.on_ray import run_on_ray
-    except ModuleNotFoundError as missing:
-        raise InputError(f"--ray needs {missing.name}: install stretto[ray]") from None
-    ran = run_on_ray(address, specs, watcher)
+def _run_on_ray(connect: Connect, specs: Sequence[RunSpec], watcher: Watcher) -> list[Done]:
+    ran = run_on_ray(connect, specs, watcher)
     for one, spec in zip(ran, specs, strict=True):
         if one.wrong:
             raise InputError(one.wrong) if one.is_input else RunFailed(f"{spec.words}: {one.wrong}")

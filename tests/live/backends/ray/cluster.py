@@ -52,7 +52,7 @@ class RayCluster:
     """The head, its nodes, and who looks at them from outside."""
 
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="sray", dir="/tmp"))  # short: names of sockets are
+        self.folder = Path(tempfile.mkdtemp(prefix="sray"))  # short: names of sockets are
         number = secrets.randbelow(200 * 250)
         self.net = f"127.{20 + number // 250}.{1 + number % 250}"
         self.head = f"{self.net}.2"

@@ -18,22 +18,22 @@ NO_SETTINGS = bytes((0, 0, 0, SETTINGS, 0, 0, 0, 0, 0))
 EXPECTED = "expected auto, HOST:PORT or ray://HOST:PORT"
 
 
-def check_address(address: str) -> None:
+def check_address(address: str, option: str = "--address") -> None:
     """Raise InputError for an address that is none, or at which nothing listens."""
     if address == AUTO:
         return
     found = PLAIN.fullmatch(address)
     if found is None or not 0 < int(found[3]) < 65536:
-        raise InputError(f"--address {address}: {EXPECTED}")
+        raise InputError(f"{option} {address}: {EXPECTED}")
     host, port = found[2].strip("[]"), int(found[3])
     try:
         with socket.create_connection((host, port), REACH_S) as connection:
             is_ray = is_encrypted() or speaks_http2(connection)
     except OSError as failure:
         why = failure.strerror or str(failure)
-        raise InputError(f"--address {address}: nothing answers at {host}:{port}: {why}") from None
+        raise InputError(f"{option} {address}: nothing answers at {host}:{port}: {why}") from None
     if not is_ray:
-        raise InputError(f"--address {address}: what answers at {host}:{port} is not Ray")
+        raise InputError(f"{option} {address}: what answers at {host}:{port} is not Ray")
 
 
 def speaks_http2(connection: socket.socket) -> bool:
@@ -52,11 +52,11 @@ def is_encrypted() -> bool:
     return os.environ.get("RAY_USE_TLS", "0") not in ("", "0")
 
 
-def connect(address: str, namespace: str) -> bool:
+def connect(address: str, namespace: str, option: str = "--address") -> bool:
     """Connect this process to Ray; whether it stands outside the cluster. Raises InputError."""
     import ray
 
-    check_address(address)
+    check_address(address, option)
     quiet = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
     try:
         if address.startswith(CLIENT):
@@ -64,9 +64,9 @@ def connect(address: str, namespace: str) -> bool:
             return True
         ray.init(address, namespace=namespace, **quiet)
     except ConnectionError as failure:
-        raise InputError(f"--address {address}: {one_line(failure)}") from failure
+        raise InputError(f"{option} {address}: {one_line(failure)}") from failure
     except (RuntimeError, ValueError, AssertionError) as failure:
-        raise InputError(f"--address {address}: {one_line(failure)}") from failure
+        raise InputError(f"{option} {address}: {one_line(failure)}") from failure
     return False
 
 
