@@ -27,6 +27,7 @@ PATIENCE_S = 60.0
 LOOK_S = 0.02
 STORE_BYTES = 80 << 20
 TYPES = {3: "A100", 4: "A100", 5: "T4"}  # GPU type by the last number of a node's address
+ANOTHER = "H100"  # of a node that only one test has
 GPUS, CPUS = 4, 8
 SETTINGS = {  # of Ray's; a node that was killed is noticed within five seconds, one that is suspended is not
     "RAY_health_check_initial_delay_ms": "1000",
@@ -83,7 +84,7 @@ class RayCluster:
 
     def start_node(self, node: str, env: dict[str, str] | None = None) -> None:
         """Have a node join."""
-        label = f"ray.io/accelerator-type={TYPES[int(node.rpartition('.')[2])]}"
+        label = f"ray.io/accelerator-type={TYPES.get(int(node.rpartition('.')[2]), ANOTHER)}"
         args = ["--address", self.address, "--num-cpus", str(CPUS), "--num-gpus", str(GPUS)]
         self.start(node, [*args, "--labels", label], env)
 
@@ -165,6 +166,11 @@ class RayCluster:
         for each in keeper.processes():
             if each.session in sessions:
                 keeper.send_to(each, number)
+
+    def suspend_head(self, number: int = signal.SIGSTOP) -> None:
+        """Suspend or continue what Ray knows everything by, and nothing else."""
+        gcs = next(one for one in self.of_node(self.head) if b"/gcs/gcs_server" in command_of(one.pid))
+        keeper.send_to(gcs, number)
 
     def ask(self, do: str, **arguments: Any) -> Any:
         """Have the witness do something in the cluster."""

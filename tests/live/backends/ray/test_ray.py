@@ -10,7 +10,14 @@ import pytest
 from tests.live.backends.ray.cluster import RayCluster
 
 from stretto.live.agent import keeper
-from stretto.live.backends.protocol import Backend, NodeState, NotNow, WorkerStart, WorkerState
+from stretto.live.backends.protocol import (
+    Backend,
+    BackendUnreachable,
+    NodeState,
+    NotNow,
+    WorkerStart,
+    WorkerState,
+)
 from stretto.live.backends.ray import RayBackend
 from stretto.live.backends.ray.child import Call
 
@@ -130,7 +137,7 @@ def test_a_steward_that_is_killed_is_replaced_and_its_workers_go_on(
                 await asyncio.to_thread(cluster.ask, "kill", name=name, namespace=NAMESPACE)
             await asyncio.sleep(2.0)
             async with asyncio.timeout(PATIENCE_S):
-                while not await _stopped(backend, "a.1.0"):
+                while not await obeyed(backend.stop("a.1.0", 5.0)):
                     await asyncio.sleep(0.2)
             ended = await in_phase(backend, "a.1.0", "ended")
             assert (ended.status, ended.stopped, ended.pid) == (143, True, before.pid)
@@ -139,11 +146,10 @@ def test_a_steward_that_is_killed_is_replaced_and_its_workers_go_on(
     asyncio.run(story())
 
 
-async def _stopped(backend: Backend, name: str) -> bool:
-    from stretto.live.backends.protocol import BackendUnreachable
-
+async def obeyed(order: Awaitable[object]) -> bool:
+    """Whether an order was taken; it may be given again."""
     try:
-        await backend.stop(name, 5.0)
+        await order
     except BackendUnreachable:
         return False
     return True
@@ -162,7 +168,7 @@ def test_a_gateway_that_is_killed_is_replaced_and_its_workers_go_on(
             await gateway.wait()
             assert [each.phase for each in await backend.workers()] == ["running"], "as last seen"
             async with asyncio.timeout(PATIENCE_S):
-                while not await _stopped(backend, "a.1.0"):
+                while not await obeyed(backend.stop("a.1.0", 5.0)):
                     await asyncio.sleep(0.2)
             assert (await in_phase(backend, "a.1.0", "ended")).pid == before.pid
         await nothing_left(cluster)
@@ -197,6 +203,34 @@ def test_when_a_raylet_ends_its_workers_are_killed_and_the_node_is_known_to_be_d
             await until(backend, is_back)
             await backend.start(a_start("b.1.0", node, (0, 1, 2, 3), "exit 5"))
             assert (await in_phase(backend, "b.1.0", "ended")).status == 5
+        await nothing_left(cluster)
+
+    asyncio.run(story())
+
+
+def test_without_its_head_what_runs_is_still_stopped_and_nothing_new_begins(
+    cluster: RayCluster, tmp_path: Path
+) -> None:
+    node = cluster.nodes[0]
+
+    async def story() -> None:
+        async with opened(cluster, tmp_path) as backend:
+            await backend.start(a_start("a.1.0", node))
+            await in_phase(backend, "a.1.0", "running")
+            cluster.suspend_head()
+            try:
+                await backend.stop("a.1.0", 5.0)
+                assert (await in_phase(backend, "a.1.0", "ended")).status == 143
+                await asyncio.sleep(6.0)
+                with pytest.raises(BackendUnreachable, match="head has not answered"):
+                    await backend.start(a_start("b.1.0", node))
+                assert (await node_of(backend, node)).up
+            finally:
+                cluster.suspend_head(signal.SIGCONT)
+            async with asyncio.timeout(PATIENCE_S):
+                while not await obeyed(backend.start(a_start("b.1.0", node))):
+                    await asyncio.sleep(0.2)
+            await in_phase(backend, "b.1.0", "running")
         await nothing_left(cluster)
 
     asyncio.run(story())

@@ -5,6 +5,7 @@ import base64
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
 
@@ -30,9 +31,12 @@ async def open_ray(
 ) -> "RayBackend":
     """A backend over the Ray cluster at `auto`, HOST:PORT or ray://HOST:PORT; raises InputError.
 
-    service_id: names what is ours in the cluster. shared: where the gateway's output goes, in gateway.log.
+    service_id: names what is ours in the cluster. shared: where the gateway's output goes.
     """
-    call = Call(address, service_id, shared / "gateway.log", down_after_s, lost_after_s)
+    if find_spec("ray") is None:
+        raise InputError("--backend ray needs ray: install stretto[ray]")
+    log = shared / f"gateway-{service_id}.log"
+    call = Call(address, service_id, log, down_after_s, lost_after_s)
     return await RayBackend(call).open()
 
 

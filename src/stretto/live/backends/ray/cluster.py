@@ -18,6 +18,7 @@ from stretto.live.backends.ray.steward import Steward
 
 ANSWER_S = 10.0  # the longest that a steward may think about what it can do at once; chosen
 HIRE_S = 60.0  # for a process of Ray's to start on a busy node; chosen
+HEAD_S = 5.0  # of silence of Ray's head, after which nothing new is asked of it; chosen
 AGAIN_S = 5.0  # before a node is looked at again where no steward could begin; chosen
 IDLE_S = (
     30.0  # without a running worker, after which we listen to a steward no more, so that it leaves; chosen
@@ -71,6 +72,7 @@ class Cluster:
         self.starting: set[str] = set()  # workers between their placement group and their run directory
         self.orphans: dict[str, float] = {}  # placement groups without a worker, since when
         self.groups: set[str] = set()  # workers for which something is held, as last seen
+        self.seen_s = time.monotonic()  # when Ray's head last answered
         self.changed = threading.Event()
 
     # ── nodes ─────────────────────────────────────────────────────────────────────────────────────
@@ -79,6 +81,7 @@ class Cluster:
         """Take in what Ray says; workers for which something is held that nobody needs."""
         now_s = time.monotonic()
         with self.lock:
+            self.seen_s = now_s
             names = {place.node.id: name for name, place in self.places.items()}
             found = {node.name: node for node in nodes_in(seen, names)}
             for name, node in found.items():
@@ -209,6 +212,12 @@ class Cluster:
             if why := self._why_down(place):
                 raise BackendUnreachable(f"node {name}: {why}")
             return place
+
+    def check_head(self) -> None:
+        """Raise BackendUnreachable while Ray's head is silent: who asks it then waits for a minute."""
+        silent_s = time.monotonic() - self.seen_s
+        if silent_s > HEAD_S:
+            raise BackendUnreachable(f"Ray's head has not answered for {silent_s:.0f} s")
 
     # ── stewards ──────────────────────────────────────────────────────────────────────────────────
 

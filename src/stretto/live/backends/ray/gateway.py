@@ -10,8 +10,10 @@ the service ends, so does it. If Ray ends it, the service starts another.
 """
 
 import argparse
+import faulthandler
 import json
 import os
+import signal
 import socket
 import sys
 import threading
@@ -23,7 +25,7 @@ from typing import Any
 
 from stretto.live.backends.protocol import BackendUnreachable
 from stretto.live.backends.ray import holding, looking
-from stretto.live.backends.ray.cluster import Cluster, Place, asked, reason_of
+from stretto.live.backends.ray.cluster import Cluster, asked, reason_of
 from stretto.live.backends.ray.connecting import connect
 from stretto.live.backends.ray.orders import Orders
 from stretto.model.errors import InputError, StrettoError
@@ -48,8 +50,8 @@ class Gateway:
         self.service = service
         self.saying = threading.Lock()
         self.pool = ThreadPoolExecutor(THREADS)
-        self.hired = ThreadPoolExecutor(8)
-        self.hiring: set[str] = set()
+        self.chores = ThreadPoolExecutor(8)  # apart from orders: without its head, Ray lets these wait
+        self.doing: set[str] = set()  # chores that have not ended, each once
 
     def run(self) -> None:
         """Serve until the service is gone."""
@@ -104,31 +106,48 @@ class Gateway:
                 unneeded = []
             if self.look_s == LOOK_S:  # from outside, the addresses of nodes may be anybody's
                 for place in self.cluster.to_probe():
-                    self.pool.submit(probe, place)
+                    self.begin_chore(self.probe, place.node.name)
             for name in unneeded:
-                self.pool.submit(self.let_go, name)
+                self.begin_chore(self.let_go, name)
             for name in self.cluster.to_hire():
-                if name not in self.hiring:
-                    self.hiring.add(name)
-                    self.hired.submit(self.hire, name)
+                self.begin_chore(self.hire, name)
             time.sleep(max(0.0, self.look_s - (time.monotonic() - began_s)))
 
-    def hire(self, name: str) -> None:
+    def begin_chore(self, do: Callable[[str], None], about: str) -> None:
+        """Do something beside everything else, unless it is being done."""
+        chore = f"{do.__name__} {about}"
+        if chore in self.doing:
+            return
+        self.doing.add(chore)
+
+        def run() -> None:
+            try:
+                do(about)
+            except Exception as failure:  # of Ray, as above; seen to again at the next look
+                print(f"{chore}: {holding.first_line(failure)}", file=sys.stderr, flush=True)
+            finally:
+                self.doing.discard(chore)
+                self.cluster.changed.set()
+
+        self.chores.submit(run)
+
+    def hire(self, node: str) -> None:
         """Have a steward begin."""
-        try:
-            self.cluster.steward_of(name)
-        except StrettoError as failure:
-            print(f"node {name}: {failure}", file=sys.stderr, flush=True)
-        except Exception as failure:
-            print(f"node {name}: {holding.first_line(failure)}", file=sys.stderr, flush=True)
-        finally:
-            self.hiring.discard(name)
-            self.cluster.changed.set()
+        self.cluster.steward_of(node)
 
     def let_go(self, worker_id: str) -> None:
-        """Give back what was held for a worker that has ended; seen to again at the next look."""
-        with suppress(Exception):
-            holding.let_go(worker_id, self.cluster.prefix)
+        """Give back what was held for a worker that has ended."""
+        holding.let_go(worker_id, self.cluster.prefix)
+
+    def probe(self, node: str) -> None:
+        """Find out whether the raylet of a node has ended: then the machine refuses whoever asks for it."""
+        place = self.cluster.places[node]
+        try:
+            socket.create_connection((place.node.address, place.node.port), PROBE_S).close()
+        except ConnectionRefusedError:
+            place.gone = True
+        except OSError:  # silence says nothing
+            return
 
     # ── listening ─────────────────────────────────────────────────────────────────────────────────
 
@@ -161,7 +180,7 @@ class Gateway:
             self.cluster.lose_steward(place, steward)
             return
         for worker_id in ended:
-            self.pool.submit(self.let_go, worker_id)
+            self.begin_chore(self.let_go, worker_id)
 
     # ── telling ───────────────────────────────────────────────────────────────────────────────────
 
@@ -189,19 +208,10 @@ class Gateway:
                 self.say({})
 
 
-def probe(place: Place) -> None:
-    """Find out whether the raylet of a node has ended: then the machine refuses whoever asks for it."""
-    try:
-        socket.create_connection((place.node.address, place.node.port), PROBE_S).close()
-    except ConnectionRefusedError:
-        place.gone = True
-    except OSError:  # silence says nothing
-        return
-
-
 def main() -> int:
     """Connect, and serve."""
     asked_for = options().parse_args()
+    faulthandler.register(signal.SIGUSR1)  # to see what it waits for where Ray hangs
     service = socket.socket(fileno=asked_for.socket)
     service.set_inheritable(False)
 

@@ -30,6 +30,7 @@ class Orders:
             known = answered(asked(steward.start.remote(name, body, None)), StartRefused)
             if known:
                 return self.cluster.take_one(place, known)
+            self.cluster.check_head()
             bundle = holding.bundle_of(
                 len(worker["gpus"]), worker["cpus"], worker["memory_gb"], place.node.address
             )
