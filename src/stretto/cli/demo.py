@@ -25,6 +25,19 @@ def demo(
     slots: Annotated[int, typer.Option(min=4, help="Workers at once.")] = 4,
     quick: Annotated[bool, typer.Option("--quick", help="Shorter trainings.")] = False,
     seeds: Annotated[int, typer.Option(min=1, help="Undisturbed runs to compare with.")] = 1,
+    backend: Annotated[
+        str, typer.Option(help="Where the jobs run: local is this machine, ray and slurm are clusters.")
+    ] = "local",
+    address: Annotated[str, typer.Option(help="Of a Ray cluster: auto, HOST:PORT, or ray://HOST:PORT.")] = "",
+    partition: Annotated[
+        list[str], typer.Option(help="Of Slurm, may be repeated; else its default one.", metavar="NAME")
+    ] = [],  # noqa: B006  (typer wants a plain default)
+    host: Annotated[
+        str, typer.Option(help="An address of this machine that the cluster's nodes reach.")
+    ] = "127.0.0.1",
+    shared: Annotated[
+        Path | None, typer.Option(help="A folder that this machine and all nodes see; so must --examples.")
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Train real jobs that compete for this machine, and show how they are resized.
@@ -40,8 +53,12 @@ def demo(
             __import__(module)
         except ModuleNotFoundError:
             raise InputError(f"the demo needs {module}: install stretto[serve] torch scikit-learn") from None
-    say(f"policy {policy}, {slots} workers; all that is started is ended and removed again")
-    outcomes = play(Play(QUICK if quick else SCENE, examples, PROGRAM, policy, slots, seeds), say)
+    serve = _serve_options(backend, address, partition)
+    where = f"{slots} workers" if not serve else f"on {backend}"
+    say(f"policy {policy}, {where}; all that is started is ended and removed again")
+    entries = QUICK if quick else SCENE
+    play_it = Play(entries, examples, PROGRAM, policy, slots, seeds, serve, host, shared)
+    outcomes = play(play_it, say)
     if as_json:
         show_json({"policy": policy, "jobs": [dataclasses.asdict(one) for one in outcomes]})
     else:
@@ -49,6 +66,21 @@ def demo(
     bad = [one.name for one in outcomes if not one.is_good]
     if bad:
         raise DemoFailed(f"not as it should be: {', '.join(bad)}")
+
+
+def _serve_options(backend: str, address: str, partitions: "Sequence[str]") -> list[str]:
+    """What the service is told of a cluster; nothing for this machine. Raises InputError."""
+    from stretto.model import InputError
+
+    if backend not in ("local", "ray", "slurm"):
+        raise InputError(f"--backend {backend}: expected local, ray or slurm")
+    for name, value, of in (("address", address, "ray"), ("partition", partitions, "slurm")):
+        if value and backend != of:
+            raise InputError(f"--{name} is of a cluster: say --backend {of}")
+    if backend == "local":
+        return []
+    named = [part for partition in partitions for part in ("--partition", partition)]
+    return ["--backend", backend, *(["--address", address] if address else []), *named]
 
 
 def _show(policy: str, outcomes: "Sequence[Outcome]") -> None:

@@ -18,6 +18,8 @@ from stretto.model import StrettoError
 
 PATIENCE_S = 60.0  # for what takes a second on a quiet machine; chosen
 LOOK_S = 0.02
+HERE = "127.0.0.1"
+FIRST_TOKEN = "admin-token"  # as a service that asks for tokens writes it
 
 Found = TypeVar("Found")
 
@@ -51,8 +53,9 @@ class OwnService:
         options: Sequence[str],
         program: Sequence[str],  # what the interpreter runs: the command line of ours
         env: Mapping[str, str] = os.environ,
+        host: str = HERE,  # where workers of other machines reach it: an address of this one
     ) -> None:
-        self.folder, self.state = folder, folder / "state"
+        self.folder, self.state, self.host = folder, folder / "state", host
         self.options, self.program, self.env = tuple(options), program, dict(env)
         self.port = 0
         self.process: subprocess.Popen[bytes] | None = None
@@ -60,7 +63,7 @@ class OwnService:
     @property
     def url(self) -> str:
         """Where it answers."""
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     @property
     def log(self) -> Path:
@@ -73,14 +76,16 @@ class OwnService:
 
     def client(self) -> Client:
         """A new client of it."""
-        return Client(self.url)
+        token = "" if self.host == HERE else (self.state / FIRST_TOKEN).read_text(encoding="ascii").strip()
+        return Client(self.url, token)
 
     def begin(self) -> None:
         """Start it, where it answered before if it has, and wait until it takes jobs. Raises NotInTime."""
         self.folder.mkdir(parents=True, exist_ok=True)
         known = self.log.stat().st_size if self.log.exists() else 0
-        command = [sys.executable, *self.program, "serve", "--state", str(self.state), "--insecure-loopback"]
-        command += ["--listen", f"127.0.0.1:{self.port}", *self.options]
+        command = [sys.executable, *self.program, "serve", "--state", str(self.state)]
+        command += ["--listen", f"{self.host}:{self.port}", *self.options]
+        command += ["--insecure-loopback"] if self.host == HERE else []
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 command,

@@ -4,15 +4,16 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from stretto.client import Client
 from stretto.demo.alone import compare, last_of
 from stretto.demo.outcome import Outcome, outcome_of
-from stretto.demo.own_service import OwnService
+from stretto.demo.own_service import HERE, OwnService, until
 from stretto.demo.scene import Entry, comes, folder_of, job_of, text_of
 from stretto.demo.showing import Screen
 from stretto.live.jobfile.quantities import duration_s
@@ -39,26 +40,34 @@ class Play:
     policy: str = "sia"
     slots: int = 4
     seeds: int = 1  # of the undisturbed runs that each job is compared with
+    serve: Sequence[str] = ()  # what else the service is told: of the cluster it is over; else this machine
+    host: str = HERE  # where workers reach the service
+    shared: Path | None = None  # a folder that all nodes of a cluster see; this one's temporary ones if not
+    before: Callable[[Client], None] = lambda _: None  # the first job comes
+    watch: Callable[[float, Sequence[dict[str, Any]]], None] = lambda *_: None  # at each look: time and jobs
 
 
 def play(how: Play, say: Callable[[str], None] = print) -> list[Outcome]:
     """What became of the jobs, in their order. Whatever happens, nothing that was started stays behind."""
     examples = folder_of(how.examples)
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stretto-demo-")))
+        temporary = tempfile.TemporaryDirectory(prefix="stretto-demo-", dir=how.shared)
+        folder = Path(stack.enter_context(temporary))
         before = signal.signal(signal.SIGTERM, _interrupt)
         stack.callback(signal.signal, signal.SIGTERM, before)
-        options = ["--slots", str(how.slots), "--gpu-type", "cpu", "--policy", how.policy]
+        options = [*(how.serve or ("--slots", str(how.slots), "--gpu-type", "cpu")), "--policy", how.policy]
         for key, value in SETTINGS.get(how.policy, {}).items():
             options += ["--set", f"policy.{key}={value}"]
-        service = OwnService(folder, options, how.program)
+        service = OwnService(folder, options, how.program, host=how.host)
         stack.callback(_uninterrupted, service.end)
         service.begin()
+        stack.callback(_uninterrupted, partial(_leave, service))
         jobs = [job_of(entry, examples, folder / f"seen-{entry.at_s:g}") for entry in how.entries]
         with service.client() as client:
             try:
-                with Screen(how.slots) as screen:
-                    names = _submit_and_watch(client, screen, how.entries, jobs)
+                how.before(client)
+                with Screen(_slots_of(how, client)) as screen:
+                    names = _submit_and_watch(client, screen, how, jobs)
             except StrettoError as failed:
                 raise DemoFailed(f"{failed}; the service said last: {service.last_words()}") from None
             deadlines = [duration_s(job["deadline"]) if "deadline" in job else None for job in jobs]
@@ -76,10 +85,9 @@ def play(how: Play, say: Callable[[str], None] = print) -> list[Outcome]:
         return outcomes
 
 
-def _submit_and_watch(
-    client: Client, screen: Screen, entries: Sequence[Entry], jobs: Sequence[dict[str, Any]]
-) -> list[str]:
+def _submit_and_watch(client: Client, screen: Screen, how: Play, jobs: Sequence[dict[str, Any]]) -> list[str]:
     """Submit each job in its time and show them all until the last has ended; their ids."""
+    entries = how.entries
     began_s = time.monotonic()
     names: list[str] = []
     shown: list[dict[str, Any]] = []
@@ -93,6 +101,7 @@ def _submit_and_watch(
             screen.say(f"{at_s:6.1f} s  {found['name']} is submitted: {_described(jobs[len(names) - 1])}")
         shown = list(client.jobs(everybody=True, ended=True))
         screen.show(at_s, shown)
+        how.watch(at_s, shown)
         if len(names) == len(jobs) and all(one["ended_s"] is not None for one in shown):
             return names
         if at_s > PATIENCE_S:
@@ -100,6 +109,28 @@ def _submit_and_watch(
                 f"after {at_s:.0f} s: " + ", ".join(f"{one['name']} {one['state']}" for one in shown)
             )
         time.sleep(LOOK_S)
+
+
+def _slots_of(how: Play, client: Client) -> int:
+    """How many workers there can be."""
+    if not how.serve:
+        return how.slots
+
+    def gpus() -> int:
+        return sum(int(node["gpus"]) - int(node["others"]) for node in client.nodes() if node["up"])
+
+    return until(gpus, what="the cluster shows its nodes")
+
+
+def _leave(service: OwnService) -> None:
+    """Jobs do not end with the service: cancel those that an interrupt has left behind."""
+    if service.process is None or service.process.poll() is not None:
+        return
+    with service.client() as client:
+        for one in client.jobs(everybody=True):
+            with suppress(StrettoError):
+                client.change(one["id"], "cancel")
+        until(lambda: not list(client.jobs(everybody=True)), what="all jobs of the scene have ended")
 
 
 def _seeds(count: int) -> str:

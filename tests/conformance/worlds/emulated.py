@@ -51,6 +51,7 @@ LACKS = {
     "test_a_job_goes_on_elsewhere_when_its_node_dies_and_the_node_is_used_again": NO_NODE,
     "test_a_cluster_that_is_away_for_a_while_loses_nothing": IN_PROCESS,
     "test_jobs_of_a_slow_cluster_that_loses_answers_run_once_each": IN_PROCESS,
+    "test_four_kinds_of_real_jobs_share_a_cluster_that_loses_a_node": NO_PROCESS,
 }
 
 
