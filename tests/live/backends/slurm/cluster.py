@@ -22,7 +22,8 @@ from stretto.live.agent import keeper
 NEEDED = ("slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol", "sinfo")
 MACHINE = str(Path(__file__).with_name("machine.py"))
 PATIENCE_S = 30.0
-DOWN_AFTER_S = 10  # of silence, until Slurm counts a node as down; it takes up to twice as long
+DOWN_AFTER_S = 6  # of silence, until Slurm counts a node as down; it takes two or three times as long
+ANSWER_S = 10  # of silence, until a daemon counts as not there
 
 CONF = """ClusterName={name}
 SlurmctldHost={host}(127.0.0.1)
@@ -53,6 +54,8 @@ PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 KillWait=5
 InactiveLimit=0
+BatchStartTimeout=1
+MessageTimeout={answer_s}
 MinJobAge={min_job_age_s}
 SlurmctldTimeout=30
 SlurmdTimeout={down_after_s}
@@ -113,6 +116,7 @@ class SlurmCluster:
             root=self.root,
             min_job_age_s=self.min_job_age_s,
             down_after_s=DOWN_AFTER_S,
+            answer_s=ANSWER_S,
         )
         gres = ""
         for (node, (gpu_type, count)), port in zip(self.gpus.items(), ports[1:], strict=True):

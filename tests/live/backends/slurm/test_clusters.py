@@ -34,6 +34,7 @@ def test_nodes_show_what_they_have_and_what_others_hold(
                 "--nodelist=a1",
                 "--gres=gpu:1",
                 "--mem=100",
+                "--output=/dev/null",
                 "--wrap",
                 "sleep 60",
             ]
@@ -114,7 +115,10 @@ def test_a_job_that_slurm_can_never_take_is_refused_in_one_line(
     [
         ({"partitions": ("nope",)}, r"--partition nope: expected one of low, high, fast"),
         ({"partitions": ("closed",)}, r"--partition closed: Slurm takes no job there"),
-        ({"environment": {"SLURM_CONF": "/nowhere/slurm.conf"}}, r"--backend slurm: "),
+        (
+            {"environment": {"SLURM_CONF": "/nowhere/slurm.conf"}, "answer_s": 2.0},
+            r"--backend slurm: Slurm did not answer .* cannot stat file /nowhere/slurm.conf",
+        ),
         ({"environment": {"PATH": "/nowhere"}}, r"missing sbatch, squeue, scancel, scontrol"),
     ],
 )

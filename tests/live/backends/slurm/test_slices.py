@@ -193,7 +193,14 @@ def test_a_submission_of_which_nobody_heard_is_found_and_runs_once(
             assert found.id == "1.1.0"
             await in_phase(backend, "1.1.0", "running")
             known = backend.known["1.1.0"]
-            command = ["sbatch", "--parsable", "--comment=stretto:s:1.1.0", "--gres=gpu:1", "--nodelist=v1"]
+            command = [
+                "sbatch",
+                "--parsable",
+                "--output=/dev/null",
+                "--comment=stretto:s:1.1.0",
+                "--gres=gpu:1",
+                "--nodelist=v1",
+            ]
             from stretto.live.backends.slurm.slices import script_of
 
             with pytest.raises(BackendUnreachable):
@@ -211,7 +218,15 @@ def test_jobs_that_nobody_has_written_down_are_ended_and_those_of_others_never(
 ) -> None:
     async def story() -> None:
         async with opened(cluster, shared) as backend:
-            wrap = ["sbatch", "--parsable", "--gres=gpu:1", "--mem=100", "--wrap", "sleep 600"]
+            wrap = [
+                "sbatch",
+                "--parsable",
+                "--gres=gpu:1",
+                "--mem=100",
+                "--output=/dev/null",
+                "--wrap",
+                "sleep 600",
+            ]
             ours = cluster.run(*wrap, "--comment=stretto:s:99.1.0").strip()
             others = [
                 cluster.run(*wrap, f"--comment={word}").strip() for word in ("stretto:t:99.1.0", "stretto")

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from tempfile import TemporaryFile
 
 from stretto.live.backends.protocol import BackendUnreachable
 from stretto.live.backends.slurm.options import SlurmOptions
@@ -61,33 +62,39 @@ class Commands:
 
     async def run(self, *command: str, text: str = "") -> str:
         """What a program prints. Raises Refusal, or BackendUnreachable where it may have happened or not."""
-        async with self.turns:
-            try:
-                process = await asyncio.create_subprocess_exec(
-                    *command,
-                    stdin=asyncio.subprocess.PIPE,
-                    stdout=asyncio.subprocess.PIPE,
-                    stderr=asyncio.subprocess.PIPE,
-                    env=dict(self.environment),
-                )
-            except OSError as failure:
-                raise BackendUnreachable(f"{command[0]} cannot be run: {failure.strerror}") from failure
-            try:
-                async with asyncio.timeout(self.options.answer_s):
-                    said, complained = await process.communicate(text.encode())
-            except TimeoutError:
-                raise BackendUnreachable(
-                    f"Slurm did not answer {command[0]} within {self.options.answer_s:g} s"
-                ) from None
-            finally:
-                if process.returncode is None:
-                    with suppress(ProcessLookupError):
-                        process.kill()
-                    await process.wait()
+        # Complaints go to a file, so that they are known of a program that never ends, too.
+        with TemporaryFile() as complaints:
+            async with self.turns:
+                try:
+                    process = await asyncio.create_subprocess_exec(
+                        *command,
+                        stdin=asyncio.subprocess.PIPE,
+                        stdout=asyncio.subprocess.PIPE,
+                        stderr=complaints,
+                        env=dict(self.environment),
+                    )
+                except OSError as failure:
+                    raise BackendUnreachable(f"{command[0]} cannot be run: {failure.strerror}") from failure
+                said, in_time = b"", True
+                try:
+                    async with asyncio.timeout(self.options.answer_s):
+                        said, _ = await process.communicate(text.encode())
+                except TimeoutError:
+                    in_time = False
+                finally:
+                    if process.returncode is None:
+                        with suppress(ProcessLookupError):
+                            process.kill()
+                        await process.wait()
+            complaints.seek(0)
+            words = words_of(complaints.read().decode(errors="replace"))
+        if not in_time:
+            why = f"Slurm did not answer {command[0]} within {self.options.answer_s:g} s"
+            raise BackendUnreachable(f"{why}: {words}" if words else why)
         code = process.returncode or 0
         if code == 0:
             return said.decode(errors="replace")
-        words = words_of(complained.decode(errors="replace") or said.decode(errors="replace"))
+        words = words or words_of(said.decode(errors="replace"))
         if code < 0 or is_silence(words) or not words:
             raise BackendUnreachable(f"{command[0]}: {words or f'ended with {code}'}")
         raise Refusal(words)
