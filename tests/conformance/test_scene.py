@@ -1,4 +1,4 @@
-"""Four kinds of real jobs share a cluster, over every backend; a node is killed in the middle, and returns."""
+"""Four kinds of real jobs share a cluster, over every backend; a node is killed amid, and returns."""
 
 import asyncio
 import os

@@ -97,8 +97,8 @@ def sizes_in(events: Sequence[tuple[float, str, Mapping[str, Any]]]) -> list[tup
             alive -= {one["id"] for one in body["workers"]}
         elif kind == "Generation":
             members = tuple(body["workers"])
-        elif kind == "AttemptClosed":
-            members = ()
+        elif kind == "AttemptClosed":  # of workers that were lost with a node nothing else is said
+            members, alive = (), set()
         working = sum(gpus.get(name, 0) for name in (alive & set(members) if members else alive))
         if not found or found[-1][1] != working:
             found.append((at_s, working))
