@@ -275,3 +275,28 @@ def test_nodes_come_and_go_and_one_that_ray_drains_is_shut(cluster: RayCluster, 
             await until(backend, is_open)
 
     asyncio.run(story())
+
+
+@pytest.mark.long  # an idle steward stays for a minute and a half
+def test_stewards_leave_when_nothing_runs_and_begin_again_when_something_is_to(
+    cluster: RayCluster, tmp_path: Path
+) -> None:
+    async def stewards() -> list[str]:
+        return list(await asyncio.to_thread(cluster.ask, "stewards", namespace=NAMESPACE))
+
+    async def story() -> None:
+        async with opened(cluster, tmp_path) as backend:
+            await backend.start(a_start("a.1.0", cluster.nodes[0], command="echo hi"))
+            await in_phase(backend, "a.1.0", "ended")
+            assert await stewards()
+            async with asyncio.timeout(180.0):
+                while await stewards():
+                    await asyncio.sleep(1.0)
+            shown = await backend.nodes()
+            assert [node.name for node in shown if node.up] == list(cluster.nodes)
+            assert (await backend.log("a.1.0")).data == b"hi\n"
+            await backend.start(a_start("b.1.0", cluster.nodes[1]))
+            await in_phase(backend, "b.1.0", "running")
+        await nothing_left(cluster)
+
+    asyncio.run(story())

@@ -18,6 +18,8 @@ from stretto.live.backends.ray.steward import Steward
 
 ANSWER_S = 10.0  # the longest that a steward may think about what it can do at once; chosen
 HIRE_S = 60.0  # for a process of Ray's to start on a busy node; chosen
+NOTICED_S = 0.15  # until Ray counts as free what was given back; measured: a tenth of a second
+FREED_S = 1.0  # the longest to wait for that
 HEAD_S = 5.0  # of silence of Ray's head, after which nothing new is asked of it; chosen
 AGAIN_S = 5.0  # before a node is looked at again where no steward could begin; chosen
 IDLE_S = (
@@ -49,6 +51,8 @@ class Place:
     needed_s: float = 0.0  # when its steward was last of use
     wrong: str = ""  # why no steward could begin
     wrong_s: float = 0.0
+    freeing: set[str] = field(default_factory=set)  # workers whose group is about to go
+    freed_s: float = 0.0  # when the last one went
     others: int = 0
     unsettled: tuple[int, float] = (0, 0.0)  # what `others` may become, and since when
     hiring: threading.Lock = field(default_factory=threading.Lock)
@@ -287,10 +291,25 @@ class Cluster:
             place.floor = place.version
             place.heard_s = time.monotonic()
             self.changed.set()
-            ended = [name for name, each in place.workers.items() if each["phase"] == "ended"]
-            return [
-                name for name in ended if before.get(name, {}).get("phase") != "ended" or name in self.groups
-            ]
+            over = {name for name, each in place.workers.items() if each["phase"] == "ended"}
+            over &= self.groups | {name for name in over if before.get(name, {}).get("phase") != "ended"}
+            place.freeing |= over
+            return sorted(over)
+
+    def freed(self, worker_id: str) -> None:
+        """Take in that nothing is held for a worker any more."""
+        with self.lock:
+            self.groups.discard(worker_id)
+            for place in self.places.values():
+                if worker_id in place.freeing:
+                    place.freeing.discard(worker_id)
+                    place.freed_s = time.monotonic()
+
+    def wait_for_freed(self, place: Place) -> None:
+        """Let Ray notice what was given back: a group that comes too early waits for up to a second."""
+        until_s = time.monotonic() + FREED_S
+        while time.monotonic() < until_s and (place.freeing or time.monotonic() < place.freed_s + NOTICED_S):
+            time.sleep(0.01)
 
     def take_one(self, place: Place, said: dict[str, Any]) -> dict[str, Any]:
         """Take in the answer to an order: what is shown of its worker."""

@@ -138,6 +138,7 @@ class Gateway:
     def let_go(self, worker_id: str) -> None:
         """Give back what was held for a worker that has ended."""
         holding.let_go(worker_id, self.cluster.prefix)
+        self.cluster.freed(worker_id)
 
     def probe(self, node: str) -> None:
         """Find out whether the raylet of a node has ended: then the machine refuses whoever asks for it."""

@@ -31,6 +31,7 @@ class Orders:
             if known:
                 return self.cluster.take_one(place, known)
             self.cluster.check_head()
+            self.cluster.wait_for_freed(place)
             bundle = holding.bundle_of(
                 len(worker["gpus"]), worker["cpus"], worker["memory_gb"], place.node.address
             )
