@@ -395,6 +395,7 @@ def main() -> None:
     parser.add_argument("--log", help="of an earlier run with the same options: compare that, train nothing")
     parser.add_argument("--set", action="append", default=[])
     given = parser.parse_args()
+    before = os.getloadavg()[0]
     with contextlib.ExitStack() as stack:
         path = given.log or lived(Path(stack.enter_context(tempfile.TemporaryDirectory())), given)
         store = stack.enter_context(open_store(path))
@@ -409,6 +410,7 @@ def main() -> None:
     figures = {
         "given": vars(given),
         "cores": os.cpu_count(),
+        "load": {"before": round(before, 1), "after": round(os.getloadavg()[0], 1)},  # 2 of it ours
         "jobs": len(names),
         "mean_jct_s": {"live": round(statistics.mean(live), 2), "sim": round(statistics.mean(sim), 2)},
         "ratio": round(statistics.mean(live) / statistics.mean(sim), 4),
