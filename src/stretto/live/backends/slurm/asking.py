@@ -8,7 +8,9 @@ from stretto.live.backends.slurm import listing
 from stretto.live.backends.slurm.commands import Commands, Refusal
 from stretto.live.backends.slurm.listing import SlurmJob, SlurmNode
 
-TOO_LONG = 8 << 20  # characters of JSON for jobs: where squeue lists everybody's, columns of ours are cheaper
+TOO_LONG = (
+    1 << 20
+)  # characters of JSON for jobs: old versions list everybody's, and columns of ours are cheaper
 GONE = ("invalid job id", "already completing", "already completed", "job has already finished")
 NODES_IN_JSON = (("scontrol", "show", "nodes", "--json"), ("sinfo", "--all", "--json"))
 NODES_IN_TEXT = ("scontrol", "-o", "-d", "show", "nodes")

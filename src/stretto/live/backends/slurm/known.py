@@ -108,11 +108,9 @@ def slice_at(run: Path) -> Slice:
 def chosen_job(known: Slice, jobs: list[SlurmJob]) -> SlurmJob | None:
     """Which of the Slurm jobs that carry its name is the slice: who began, was submitted, or is alive."""
     numbers = {job.id: job for job in jobs}
-    for number in (known.notes.by, known.job_id):
-        if number in numbers:
-            return numbers[number]
-    alive = sorted((job for job in jobs if not job.is_over), key=lambda job: job.id)
-    return alive[0] if alive else max(jobs, key=lambda job: job.id, default=None)
+    if number := known.notes.by or known.job_id:
+        return numbers.get(number)
+    return min((job for job in jobs if not job.is_over), key=lambda job: job.id, default=None)
 
 
 def going_state(known: Slice, node_up: bool) -> WorkerState:

@@ -30,7 +30,8 @@ from stretto.live.backends.slurm.listing import SlurmJob, SlurmNode, by_comment
 from stretto.live.backends.slurm.nodes import Holding, held_by_others
 from stretto.live.backends.slurm.options import SlurmOptions
 
-TICK_S = 0.3  # between two looks at files alone, which cost Slurm nothing; chosen
+TICK_S, SOON_TICK_S = 0.3, 0.1  # between two looks at files alone, which cost Slurm nothing; chosen
+LARGEST_PART = 0.2  # of the time, that looks may take where Slurm is slow to answer; chosen
 NODES_S = 2.0  # between two looks at nodes while something is about to change; chosen
 SILENT_PAUSE_S = 1.0  # before a controller that did not answer is asked again; chosen
 AGAIN_S = 3.0  # before a keeper that shows no sign of stopping is told again; chosen
@@ -58,7 +59,7 @@ class Looking:
         self.wake = asyncio.Event()
         self.silence = ""  # why the controller counts as silent; "" = it answers
         self.nodes_s = float("-inf")  # monotonic; when nodes were last asked for
-        self.listed_s = float("-inf")
+        self.listed_s, self.took_s = float("-inf"), 0.0  # when Slurm was last asked, and for how long
 
     # ── for whoever waits ─────────────────────────────────────────────────────────────────────────
 
@@ -95,8 +96,8 @@ class Looking:
                 wait_s = TICK_S if self.known else self.options.quiet_s
             except BackendUnreachable:
                 wait_s = SILENT_PAUSE_S
-            if self._about_to_change():
-                wait_s = min(wait_s, self.options.soon_s)
+            if self._about_to_change() and not self.silence:
+                wait_s = SOON_TICK_S
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self.wake.wait()
@@ -112,12 +113,12 @@ class Looking:
         async with self.looking:
             hurried = self.wake.is_set()
             self.wake.clear()
-            await self._read_files()
+            news = await self._read_files()
             now_s = time.monotonic()
             soon = self._about_to_change()
-            since_s = now_s - self.listed_s
-            due = hurried or since_s >= (self.options.soon_s * 0.9 if soon else self.options.quiet_s)
-            if due_only and not due and not self.silence:
+            every_s = self.options.soon_s if soon else self.options.quiet_s
+            due = now_s - self.listed_s >= max(every_s * 0.9, self.took_s / LARGEST_PART)
+            if due_only and not (due or news or hurried or self.silence):
                 return
             try:
                 every_s = NODES_S if soon else self.options.quiet_s
@@ -130,7 +131,7 @@ class Looking:
             except BackendUnreachable as silence:
                 self.silence = str(silence)
                 raise
-            self.silence, self.listed_s = "", now_s
+            self.silence, self.listed_s, self.took_s = "", now_s, time.monotonic() - now_s
             held = self._held()
             if found is not None:
                 self.served = {one.name: one for one in found if slurm_nodes.serves(one, self.partitions)}
@@ -142,10 +143,20 @@ class Looking:
 
     # ── files ─────────────────────────────────────────────────────────────────────────────────────
 
-    async def _read_files(self) -> None:
+    async def _read_files(self) -> bool:
+        """What keepers have written; whether one has written how its worker ended."""
         going = [one for one in self.known.values() if not one.ended]
+        ended = began = False
         for one, notes in await asyncio.to_thread(_read_all, going):
+            if one.ended:
+                continue  # meanwhile, and whoever did that has read more
+            ended |= notes.ending is not None and one.notes.ending is None
             one.notes = notes
+            if one.state.phase == "starting" and one.listed and notes.running is not None:
+                one.state, began = going_state(one, True), True
+        if began:
+            await self.tell()
+        return ended
 
     # ── slices ────────────────────────────────────────────────────────────────────────────────────
 
