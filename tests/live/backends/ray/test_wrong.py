@@ -98,6 +98,16 @@ async def shown(backend: RayBackend, name: str) -> NodeState:
     return next((one for one in await backend.nodes() if one.name == name), NodeState(name, "", 0, up=False))
 
 
+def test_that_ray_wants_a_token_is_seen_in_what_the_present_gateway_prints(tmp_path: Path) -> None:
+    log = tmp_path / "gateway.log"
+    log.write_text("of yesterday: Unauthenticated: InvalidAuthToken\n")
+    gateway = a_backend(tmp_path).gateway
+    assert not gateway.is_turned_away()
+    with log.open("a") as file:
+        file.write("Failed to get cluster ID from GCS server: Unauthenticated: RPC error: InvalidAuthToken\n")
+    assert gateway.is_turned_away()
+
+
 def a_backend(folder: Path, *nodes: NodeState) -> RayBackend:
     """One that has seen these nodes, over a cluster that is not there."""
     backend = RayBackend(Call("auto", "tests", folder / "gateway.log", 30.0, 75.0))

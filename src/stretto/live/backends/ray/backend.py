@@ -19,6 +19,7 @@ DOWN_AFTER_S = 30.0  # silence after which a node counts as down; chosen, as of 
 LOST_AFTER_S = 75.0  # Ray ends a raylet that has lost its cluster for 60 s, and workers end with theirs
 ORDER_S = 15.0  # beyond what an order may wait for; chosen
 START_S = 30.0  # of a start; Ray begins a process for it; chosen
+TURNED_AWAY = "Ray wants a token: RAY_AUTH_MODE must be token, and RAY_AUTH_TOKEN the cluster's"
 FIRST_S = 20.0  # for the nodes to be seen at the start; chosen
 
 
@@ -58,11 +59,10 @@ class RayBackend:
         await asyncio.to_thread(check_address, self.call.address)
         self.tasks = [asyncio.create_task(self.gateway.keep()), asyncio.create_task(self.watch())]
         try:
-            await self._until(
-                lambda: self.gateway.connected.is_set() or bool(self.gateway.refused), CONNECT_S
-            )
+            await self._until(self._decided, CONNECT_S)
             if not self.gateway.connected.is_set():
                 why = self.gateway.refused or f"no Ray answers there within {CONNECT_S:g} s"
+                why = TURNED_AWAY if self.gateway.is_turned_away() else why
                 raise InputError(why if "--address" in why else f"--address {self.call.address}: {why}")
             await self._until(self._all_seen, FIRST_S)
             self._check_installed()
@@ -75,6 +75,11 @@ class RayBackend:
         until_s = time.monotonic() + wait_s
         while not is_so() and time.monotonic() < until_s:
             await asyncio.sleep(0.02)
+
+    def _decided(self) -> bool:
+        """Whether it is known if this cluster can be used."""
+        gateway = self.gateway
+        return gateway.connected.is_set() or bool(gateway.refused) or gateway.is_turned_away()
 
     def _all_seen(self) -> bool:
         """Whether every living node has been swept, or why not is known."""
@@ -205,6 +210,7 @@ class RayBackend:
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
+        await self.gateway.end()  # again: this may have been what was cancelled
         self.tasks = []
 
 

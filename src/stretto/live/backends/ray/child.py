@@ -54,6 +54,7 @@ class Gateway:
         self.connected = asyncio.Event()
         self.why = "is being started"
         self.refused = ""  # why the first one could not be used
+        self.log_began = call.log.stat().st_size if call.log.exists() else 0  # where its output begins
         self.last_id = 0
         self.waiting: dict[int, asyncio.Future[Any]] = {}
         self.writer: asyncio.StreamWriter | None = None
@@ -80,6 +81,7 @@ class Gateway:
         ours, theirs = socket.socketpair()
         self.call.log.parent.mkdir(parents=True, exist_ok=True)
         with theirs, self.call.log.open("ab") as log:
+            self.log_began = log.tell()
             self.process = await asyncio.create_subprocess_exec(
                 *self.call.command(theirs.fileno()),
                 pass_fds=(theirs.fileno(),),
@@ -129,6 +131,13 @@ class Gateway:
             raise BackendUnreachable(f"its gateway to Ray ended: {failure}") from failure
         finally:
             self.waiting.pop(number, None)
+
+    def is_turned_away(self) -> bool:
+        """Whether Ray has said that our token is wrong, as it does for long before it gives up."""
+        with suppress(OSError), self.call.log.open("rb") as log:
+            log.seek(self.log_began)
+            return b"unauthenticated" in log.read(1 << 16).lower()
+        return False
 
     async def end(self) -> None:
         """End the present gateway."""

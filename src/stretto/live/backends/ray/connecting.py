@@ -64,7 +64,8 @@ def connect(address: str, namespace: str, option: str = "--address") -> bool:
             return True
         ray.init(address, namespace=namespace, **quiet)
     except ConnectionError as failure:
-        raise InputError(f"{option} {address}: {one_line(failure)}") from failure
+        hint = " (as also where RAY_AUTH_TOKEN is missing or wrong)" if address.startswith(CLIENT) else ""
+        raise InputError(f"{option} {address}: {one_line(failure)}{hint}") from failure
     except (RuntimeError, ValueError, AssertionError) as failure:
         raise InputError(f"{option} {address}: {one_line(failure)}") from failure
     return False
