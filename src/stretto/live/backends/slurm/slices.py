@@ -42,7 +42,7 @@ OWN_NAMES = frozenset(
 )  # fmt: skip
 
 SCRIPT = """#!/bin/sh
-# One worker of a job of Stretto: https://github.com/stretto-scheduler/stretto, docs/slurm.md
+# One worker of a job of Stretto; it becomes the keeper, to which signals of Slurm then go.
 run={run}
 cd "$run" || exit {not_seen}
 mkdir taken 2>/dev/null || {{ echo "this worker has begun or was withdrawn before"; exit {taken}; }}
