@@ -286,7 +286,9 @@ def _name(state: Path) -> str:
     """What the service is called on a shared cluster: drawn once, so that it finds its own again."""
     path = state / NAME
     if not path.exists():
-        path.write_text(random.token_hex(4), encoding="ascii")
+        temporary = path.with_suffix(".new")
+        temporary.write_text(random.token_hex(4), encoding="ascii")
+        temporary.replace(path)
     return path.read_text(encoding="ascii")
 
 
