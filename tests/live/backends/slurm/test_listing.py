@@ -11,12 +11,14 @@ from stretto.live.backends.slurm.listing import SlurmJob, SlurmNode
 OLD_NODE = {
     "name": "a1", "address": "10.0.0.1", "hostname": "a1", "state": "mixed", "state_flags": ["DRAIN"],
     "reason": "fan", "gres": "gpu:a100:8(S:0-1)", "gres_used": "gpu:a100:3(IDX:0-2)", "cpus": 64,
-    "alloc_cpus": 24, "real_memory": 512000, "alloc_memory": 1000, "partitions": ["gpu", "all"],
+    "alloc_cpus": 24, "real_memory": 513000, "alloc_memory": 1000,
+    "tres": "cpu=64,mem=500G,billing=64", "partitions": ["gpu", "all"],
 }  # fmt: skip
-NEW_NODE = {**OLD_NODE, "state": ["MIXED", "DRAIN"], "cpus": 64, "real_memory": 512000}
+NEW_NODE = {**OLD_NODE, "state": ["MIXED", "DRAIN"], "cpus": 64, "real_memory": 513000}
 TEXT_NODE = (
     "NodeName=a1 Arch=x86_64 CPUAlloc=24 CPUTot=64 AvailableFeatures=a100 Gres=gpu:a100:8(S:0-1) "
-    "GresDrain=N/A GresUsed=gpu:a100:3(IDX:0-2) NodeAddr=10.0.0.1 NodeHostName=a1 RealMemory=512000 "
+    "GresDrain=N/A GresUsed=gpu:a100:3(IDX:0-2) NodeAddr=10.0.0.1 NodeHostName=a1 RealMemory=513000 "
+    "CfgTRES=cpu=64,mem=500G,billing=64 "
     "AllocMem=1000 OS=Linux 6.1 #1 SMP State=MIXED+DRAIN Partitions=gpu,all  Reason=fan [root@2026]"
 )
 

@@ -54,6 +54,12 @@ def test_a_slice_takes_its_part_of_the_node_or_of_what_others_leave() -> None:
     assert nodes.share_of(IDLE, 2, Holding(4, 64, 64_000)) == Holding(2, 1, 8_000), "and so it has to wait"
 
 
+def test_memory_that_slurm_was_not_told_of_is_not_asked_for() -> None:
+    untold = replace(IDLE, memory_mb=1, used_memory_mb=1)
+    assert nodes.share_of(untold, 8, Holding()) == Holding(8, 64, 0)
+    assert nodes.held_by_others(untold, Holding()).gpus == 0
+
+
 def test_the_type_is_the_one_that_a_node_has_most_of_as_slurm_calls_it() -> None:
     both = replace(IDLE, gpus={"a100": 4, "v100": 2}, used={"a100": 1, "v100": 2})
     assert nodes.gres_of(both, 2) == "gpu:a100:2"

@@ -1,5 +1,6 @@
 """The questions and orders that Slurm gets, each one command, in whatever way its version can answer."""
 
+import os
 import time
 from dataclasses import dataclass, field
 
@@ -63,7 +64,7 @@ class Asking:
                 found = listing.jobs_in_json(text)
                 if found is not None:
                     self.jobs_in_json = len(text) < TOO_LONG
-                    return Jobs(asked_s, found)
+                    return Jobs(asked_s, [job for job in found if job.user in (None, os.getuid())])
             except Refusal:
                 pass
             self.jobs_in_json = False

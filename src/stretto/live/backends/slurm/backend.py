@@ -85,7 +85,8 @@ class SlurmBackend:
 
     async def check(self, spec: JobSpec) -> None:
         """Raise InputError for a job that this cluster can never take."""
-        await check_job(self.asking, self.options, spec, list(self.looking.served.values()))
+        served = list(self.looking.served.values())
+        await check_job(self.asking, self.options, spec, served, answers=not self.looking.silence)
 
     # ── start ─────────────────────────────────────────────────────────────────────────────────────
 

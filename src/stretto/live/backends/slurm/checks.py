@@ -1,5 +1,6 @@
 """What is wrong with a cluster, its partitions or a job, said in one line before anything depends on it."""
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
 from stretto.live.backends.protocol import BackendUnreachable
@@ -12,6 +13,7 @@ from stretto.live.backends.slurm.slices import ASKED
 from stretto.live.jobfile.spec import JobSpec
 from stretto.model.errors import InputError
 
+CHECK_S = 3.0  # that a submission may take for Slurm's opinion; chosen
 NOT_FREE = ("configuration is not available", "nodes are busy", "required node", "currently not available")
 
 
@@ -75,9 +77,12 @@ async def try_out(asking: Asking, partition: str, asked: Mapping[str, str], gres
 
 
 async def check_job(
-    asking: Asking, options: SlurmOptions, spec: JobSpec, served: Sequence[SlurmNode]
+    asking: Asking, options: SlurmOptions, spec: JobSpec, served: Sequence[SlurmNode], answers: bool = True
 ) -> None:
-    """Raise InputError for a job that this cluster can never take."""
+    """Raise InputError for a job that this cluster can never take.
+
+    answers: whether Slurm itself can be asked; where not, it is when the job is to start.
+    """
     asked = {"account": options.account, "qos": options.qos, **spec.slurm}
     types = {one.gpu_type for one in spec.resources.accelerators if one.gpu_type}
     having = [one for one in served if not types or (nodes.type_of(one) or nodes.ANY_TYPE) in types]
@@ -96,8 +101,11 @@ async def check_job(
                 f"slurm.partition {partition}: it has not all nodes that the job may run on, such as "
                 f"{without[0]}; expected one of {', '.join(there)}"
             )
+    if not answers:
+        return
     try:
-        await try_out(asking, partition, asked)
+        async with asyncio.timeout(CHECK_S):
+            await try_out(asking, partition, asked)
     except Refusal as refusal:
         if _is_not_free(str(refusal)) or is_for_later(str(refusal)):
             return
@@ -105,8 +113,8 @@ async def check_job(
             f"{name}={value}" for name, value in {"partition": partition, **asked}.items() if value
         )
         raise InputError(f"slurm: Slurm does not take a job with {said}: {refusal}") from None
-    except BackendUnreachable:
-        return  # it is asked again when the job is to start
+    except (BackendUnreachable, TimeoutError):
+        return
 
 
 def _is_not_free(words: str) -> bool:

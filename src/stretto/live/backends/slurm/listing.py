@@ -46,6 +46,7 @@ class SlurmJob:
     reason: str  # why it waits, or how it ended
     node: str
     wait_status: int | None = None  # of its script, as wait(2) gives it; None: not asked for
+    user: int | None = None  # whose it is; None: not said
 
     @property
     def is_over(self) -> bool:
@@ -61,6 +62,16 @@ class SlurmJob:
     def word(self) -> str:
         """Its state as Slurm calls it."""
         return " ".join(sorted(self.states)) or "UNKNOWN"
+
+
+def _usable(there: int, tres: object, key: str) -> int:
+    """What jobs may have of a node: less than is there, where Slurm keeps cores or memory for the system.
+
+    tres: such as `cpu=62,mem=503.5G,gres/gpu=8`, in which a bare size is in MB.
+    """
+    sizes = {"": 1.0, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2}
+    matched = re.search(rf"(?:^|,){key}=([\d.]+)([KMGT]?)", tres) if isinstance(tres, str) else None
+    return min(there, int(float(matched[1]) * sizes[matched[2]])) if matched else there
 
 
 def gpus_in(text: str) -> dict[str, int]:
@@ -94,9 +105,9 @@ def nodes_in_json(text: str) -> list[SlurmNode] | None:
             reason=one.get("reason") or "",
             gpus=gpus_in(one.get("gres") or ""),
             used=gpus_in(one.get("gres_used") or ""),
-            cpus=_number(one.get("cpus")),
+            cpus=_usable(_number(one.get("cpus")), one.get("tres"), "cpu"),
             used_cpus=_number(one.get("alloc_cpus")),
-            memory_mb=_number(one.get("real_memory")),
+            memory_mb=_usable(_number(one.get("real_memory")), one.get("tres"), "mem"),
             used_memory_mb=_number(one.get("alloc_memory")),
             partitions=tuple(one.get("partitions") or ()),
         )
@@ -117,6 +128,7 @@ def jobs_in_json(text: str) -> list[SlurmJob] | None:
             reason=_reason(one.get("state_reason"), one.get("state_description")),
             node=one.get("nodes") or "",
             wait_status=_wait_status(one.get("exit_code")),
+            user=_number(one["user_id"]) if "user_id" in one else None,
         )
         for one in found
     ]
@@ -181,9 +193,9 @@ def nodes_in_text(text: str) -> list[SlurmNode]:
                     reason=pairs.get("Reason", ""),
                     gpus=gpus_in(pairs.get("Gres", "")),
                     used=gpus_in(used),
-                    cpus=_whole(pairs.get("CPUTot", "")),
+                    cpus=_usable(_whole(pairs.get("CPUTot", "")), pairs.get("CfgTRES"), "cpu"),
                     used_cpus=_whole(pairs.get("CPUAlloc", "")),
-                    memory_mb=_whole(pairs.get("RealMemory", "")),
+                    memory_mb=_usable(_whole(pairs.get("RealMemory", "")), pairs.get("CfgTRES"), "mem"),
                     used_memory_mb=_whole(pairs.get("AllocMem", "")),
                     partitions=tuple(name for name in pairs.get("Partitions", "").split(",") if name),
                 )

@@ -19,6 +19,7 @@ SHUT = {
 }  # fmt: skip
 
 
+UNTOLD_MB = 1024  # below this, Slurm was not told how much memory a node has: its default is 1 MB
 LEAST_MEMORY = 0.5  # of its part of all, that a slice is to have even where others took more; chosen
 
 
@@ -88,8 +89,9 @@ def share_of(node: SlurmNode, gpus: int, others: Holding) -> Holding:
     total = max(node.gpus.get(type_of(node), 0), 1)
     left = max(total - others.gpus, gpus, 1)
     cpus = min(node.cpus * gpus // total, max(node.cpus - others.cpus, 0) * gpus // left)
-    whole_mb = node.memory_mb * gpus // total
-    left_mb = max(node.memory_mb - others.memory_mb, 0) * gpus // left
+    memory_mb = node.memory_mb if node.memory_mb >= UNTOLD_MB else 0
+    whole_mb = memory_mb * gpus // total
+    left_mb = max(memory_mb - others.memory_mb, 0) * gpus // left
     return Holding(gpus, max(cpus, 1), max(min(whole_mb, left_mb), int(whole_mb * LEAST_MEMORY)))
 
 
@@ -102,7 +104,7 @@ def held_by_others(node: SlurmNode, ours: Holding) -> Holding:
     gpu_type = type_of(node)
     gpus = node.gpus.get(gpu_type, 0)
     used = min(node.used.get(gpu_type, 0) if len(node.gpus) > 1 else sum(node.used.values()), gpus)
-    full = 0 < node.cpus <= node.used_cpus or 0 < node.memory_mb <= node.used_memory_mb
+    full = 0 < node.cpus <= node.used_cpus or UNTOLD_MB <= node.memory_mb <= node.used_memory_mb
     return Holding(
         gpus=max((gpus if full else used) - ours.gpus, 0),
         cpus=max(node.used_cpus - ours.cpus, 0),

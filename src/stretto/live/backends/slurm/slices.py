@@ -28,6 +28,7 @@ from stretto.live.backends.slurm.commands import option
 from stretto.live.backends.slurm.nodes import Holding
 from stretto.live.backends.slurm.options import SlurmOptions
 
+LONGEST_NOTICE_S = 65_535  # that Slurm can give before a time limit
 NOT_SEEN, TAKEN = 74, 75  # how a slice ends that does not see its directory, or came second
 WITHDRAWN = {"status": 143, "signal": 15, "stopped": True}
 ASKED = ("account", "qos", "constraint", "reservation")  # beside the partition
@@ -93,7 +94,7 @@ def submission(
         *option("mem", f"{holding.memory_mb}M" if holding.memory_mb else ""),
         *option("partition", partition),
         *(part for name in ASKED for part in option(name, asked.get(name, ""))),
-        f"--signal=B:TERM@{max(int(worker.grace_s) + 1, 1)}",  # before a time limit; with the grace to save
+        f"--signal=B:TERM@{min(int(worker.grace_s) + 1, LONGEST_NOTICE_S)}",  # before a time limit
         "--open-mode=append",
         f"--output={str(run / 'keeper.log').replace('%', '%%')}",
         f"--chdir={run}",
