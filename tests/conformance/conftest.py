@@ -4,11 +4,11 @@ import asyncio
 import importlib
 import inspect
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conformance.connection import Connection
 from tests.conformance.hall import Hall
 from tests.conformance.stage import Stage
 from tests.conformance.table import Outcomes, table
@@ -16,6 +16,8 @@ from tests.conformance.world import CannotRun, World
 
 FOLDER = Path(__file__).with_name("worlds")
 WORLDS = [name for name in ("local", "emulated", "ray", "slurm") if (FOLDER / f"{name}.py").exists()]
+# What takes half a minute there, and is in the normal run over agents, and over services of these clusters.
+LONG_THERE = {"test_of_a_node_that_dies_nothing_runs_on_and_the_others_go_on": ("ray", "slurm")}
 LONGEST_S = 120.0  # that a test may take which is not long
 OUTCOMES = pytest.StashKey[Outcomes]()
 
@@ -43,10 +45,20 @@ def world(request: pytest.FixtureRequest, cluster: World) -> World:
     return cluster
 
 
+@pytest.fixture(scope="session")
+def connection(cluster: World) -> Iterator[Connection]:
+    """One connection for all tests over a cluster that do not ask for another."""
+    connection = Connection(cluster)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
 @pytest.fixture
-def stage(world: World, tmp_path: Path) -> Stage:
-    """Workers over a connection; open while the test runs."""
-    return Stage(world, tmp_path)
+def stage(world: World, connection: Connection, tmp_path: Path) -> Stage:
+    """Workers over the connection; open while the test runs."""
+    return Stage(connection, tmp_path)
 
 
 @pytest.fixture(scope="session")
@@ -71,21 +83,28 @@ def hall(world: World, only_hall: Hall) -> Iterator[Hall]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a test that is a coroutine in a loop of its own, its stage open meanwhile."""
+    """Run a test that is a coroutine in the loop of its stage's connection, the stage open meanwhile."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     asked = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
 
+    (stage,) = (value for value in asked.values() if isinstance(value, Stage))
+
     async def run() -> None:
-        longest_s = None if pyfuncitem.get_closest_marker("long") else LONGEST_S
-        async with asyncio.timeout(longest_s), AsyncExitStack() as stack:
-            for value in asked.values():
-                if isinstance(value, Stage):
-                    await stack.enter_async_context(value)
+        async with asyncio.timeout(LONGEST_S), stage:
             await pyfuncitem.obj(**asked)
 
-    asyncio.run(run())
+    stage.connection.run(run())
     return True
+
+
+@pytest.hookimpl(tryfirst=True)  # before those that are not asked for are left out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Some tests are long over some clusters."""
+    for item in items:
+        params = getattr(getattr(item, "callspec", None), "params", {})
+        if params.get("cluster") in LONG_THERE.get(getattr(item, "originalname", ""), ()):
+            item.add_marker(pytest.mark.long)
 
 
 # ── the table ─────────────────────────────────────────────────────────────────────────────────────

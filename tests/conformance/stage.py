@@ -11,6 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from tests.conformance.connection import Connection
 from tests.conformance.world import World
 
 from stretto.live.backends.protocol import (
@@ -33,20 +34,26 @@ Found = TypeVar("Found")
 class Stage:
     """A context manager: what is started within is gone afterwards, and nobody found a GPU taken."""
 
-    world: World
+    connection: Connection
     folder: Path
+    world: World = field(init=False)
     backend: Backend = field(init=False)
     started: list[WorkerStart] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        """Over the connection's cluster."""
+        self.world = self.connection.world
+
     async def __aenter__(self) -> Self:
-        self.backend = await self.world.open()
+        self.backend = await self.connection.opened()
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             await self.clear()
         finally:
-            await self.backend.close()
+            if kind is not None:
+                await self.connection.drop()
         if kind is None:
             assert self.notes("violations") == []
             await self.until(self._nothing_left, "nothing is left of any worker")
@@ -77,6 +84,11 @@ class Stage:
     async def _all_ended(self) -> bool:
         ours = {one.id for one in self.started}
         return not [one for one in await self.backend.workers() if one.id in ours and one.holds_gpus]
+
+    async def reconnect(self) -> None:
+        """As a service that ends, and another one that begins."""
+        await self.connection.drop()
+        self.backend = await self.connection.opened()
 
     # ── starting ──────────────────────────────────────────────────────────────────────────────────
 

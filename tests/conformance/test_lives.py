@@ -116,9 +116,9 @@ async def test_the_next_connection_finds_the_workers_and_goes_on_with_them(stage
     goes_on = await stage.run("sleep", 600.0)
     ends = await stage.run("sleep", 1.0, gpus=(1,))
     before = await stage.in_phase(goes_on, "running")
-    await stage.backend.close()
+    await stage.connection.drop()
     await asyncio.sleep(1.2)
-    stage.backend = await stage.world.open()
+    await stage.reconnect()
     after = await stage.in_phase(goes_on, "running")
     assert (after.gpus, after.job, after.status) == (before.gpus, before.job, None)
     assert (await stage.ended(ends)).status == 0, "it ended while nobody looked"

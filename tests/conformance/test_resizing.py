@@ -74,7 +74,7 @@ def test_an_elastic_job_moves_to_another_node_in_place(hall: Hall) -> None:
 
 
 def test_a_job_goes_on_elsewhere_when_its_node_dies_and_the_node_is_used_again(hall: Hall) -> None:
-    job = hall.submit("beat", 40)
+    job = hall.submit("beat", MANY)
     (node,) = hall.until_works(job)["nodes"]
     hall.until(lambda: hall.count(job) > 2, "it counts")
     before = hall.count(job)
@@ -83,9 +83,8 @@ def test_a_job_goes_on_elsewhere_when_its_node_dies_and_the_node_is_used_again(h
         hall.until(lambda: not hall.nodes()[node]["up"], "the node is seen to be down")
         elsewhere = hall.until_works(job, attempt=2)
         assert node not in elsewhere["nodes"]
-        shown = hall.until_state(job, "COMPLETED")
-        assert shown["failures"] == 0, "a lost node is nobody's fault"
-        assert hall.count(job) == 40 > before
+        assert elsewhere["failures"] == 0, "a lost node is nobody's fault"
+        hall.until(lambda: hall.count(job) > before + 2, "it goes on")
     finally:
         asyncio.run(hall.world.return_node(node))
     hall.until(lambda: hall.nodes()[node]["up"] and not hall.nodes()[node]["closed"], "the node is back")

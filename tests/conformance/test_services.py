@@ -12,7 +12,7 @@ SILENCE_S = 2.0
 
 
 def test_a_service_that_is_killed_finds_its_jobs_again_and_starts_none_twice(hall: Hall) -> None:
-    goes_on, ends = hall.submit("train", MANY, elastic={"min": 1, "max": 1}), hall.submit("sleep", 1.5)
+    goes_on, ends = hall.submit("train", MANY, elastic={"min": 1, "max": 1}), hall.submit("sleep", 2.5)
     before = [hall.until_works(job) for job in (goes_on, ends)]
     assert hall.running.kill() == -signal.SIGKILL
     time.sleep(1.5)
