@@ -176,7 +176,7 @@ def test_a_gateway_that_is_killed_is_replaced_and_its_workers_go_on(
     asyncio.run(story())
 
 
-def test_when_a_raylet_ends_its_workers_are_killed_and_the_node_is_known_to_be_dead(
+def test_a_node_that_drains_is_shut_and_when_its_raylet_ends_its_workers_are_killed(
     cluster: RayCluster, tmp_path: Path
 ) -> None:
     node = cluster.nodes[2]
@@ -186,6 +186,12 @@ def test_when_a_raylet_ends_its_workers_are_killed_and_the_node_is_known_to_be_d
             await backend.start(a_start("a.1.0", node, (0,), "trap '' TERM; sleep 600 & wait; wait"))
             running = await in_phase(backend, "a.1.0", "running")
             assert running.pid is not None
+            assert await asyncio.to_thread(cluster.ask, "drain", node=node)
+
+            async def is_shut() -> bool:
+                return bool((await node_of(backend, node)).shut)
+
+            await until(backend, is_shut)
             keeper.send_to(cluster.raylet(node), signal.SIGKILL)
             async with asyncio.timeout(5.0):
                 while keeper.process_at(running.pid) is not None:
@@ -198,7 +204,8 @@ def test_when_a_raylet_ends_its_workers_are_killed_and_the_node_is_known_to_be_d
             await asyncio.to_thread(cluster.joined, node)
 
             async def is_back() -> bool:
-                return (await node_of(backend, node)).up
+                shown = await node_of(backend, node)
+                return shown.up and not shown.shut
 
             await until(backend, is_back)
             await backend.start(a_start("b.1.0", node, (0, 1, 2, 3), "exit 5"))
@@ -236,6 +243,15 @@ def test_without_its_head_what_runs_is_still_stopped_and_nothing_new_begins(
     asyncio.run(story())
 
 
+def test_nodes_have_the_types_that_ray_says(cluster: RayCluster, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with opened(cluster, tmp_path) as backend:
+            types = {each.name: each.gpu_type for each in await backend.nodes()}
+            assert [types[name] for name in cluster.nodes] == ["a100", "a100", "t4"]
+
+    asyncio.run(story())
+
+
 def test_the_service_may_stand_outside_the_cluster(cluster: RayCluster, tmp_path: Path) -> None:
     async def story() -> None:
         async with opened(cluster, tmp_path, cluster.client_address) as backend:
@@ -245,34 +261,6 @@ def test_the_service_may_stand_outside_the_cluster(cluster: RayCluster, tmp_path
             await backend.stop("a.1.0", 5.0)
             assert (await in_phase(backend, "a.1.0", "ended")).status == 143
         await nothing_left(cluster)
-
-    asyncio.run(story())
-
-
-def test_nodes_come_and_go_and_one_that_ray_drains_is_shut(cluster: RayCluster, tmp_path: Path) -> None:
-    node = cluster.nodes[2]
-
-    async def story() -> None:
-        async with opened(cluster, tmp_path) as backend:
-            types = {each.name: each.gpu_type for each in await backend.nodes()}
-            assert [types[name] for name in cluster.nodes] == ["a100", "a100", "t4"]
-            assert await asyncio.to_thread(cluster.ask, "drain", node=node)
-
-            async def is_shut() -> bool:
-                shown = await node_of(backend, node)
-                return bool(shown.shut) or not shown.up
-
-            await until(backend, is_shut)
-            await asyncio.to_thread(cluster.kill_node, node)
-            await until(backend, lambda: is_dead(backend, node))
-            cluster.start_node(node)
-            await asyncio.to_thread(cluster.joined, node)
-
-            async def is_open() -> bool:
-                shown = await node_of(backend, node)
-                return shown.up and not shown.shut
-
-            await until(backend, is_open)
 
     asyncio.run(story())
 

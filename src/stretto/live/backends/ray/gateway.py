@@ -51,6 +51,7 @@ class Gateway:
         self.saying = threading.Lock()
         self.pool = ThreadPoolExecutor(THREADS)
         self.chores = ThreadPoolExecutor(8)  # apart from orders: without its head, Ray lets these wait
+        self.probes = ThreadPoolExecutor(8)  # apart from these: what is dead may let them wait, too
         self.doing: set[str] = set()  # chores that have not ended, each once
 
     def run(self) -> None:
@@ -106,14 +107,16 @@ class Gateway:
                 unneeded = []
             if self.look_s == LOOK_S:  # from outside, the addresses of nodes may be anybody's
                 for place in self.cluster.to_probe():
-                    self.begin_chore(self.probe, place.node.name)
+                    self.begin_chore(self.probe, place.node.name, self.probes)
             for name in unneeded:
                 self.begin_chore(self.let_go, name)
             for name in self.cluster.to_hire():
                 self.begin_chore(self.hire, name)
             time.sleep(max(0.0, self.look_s - (time.monotonic() - began_s)))
 
-    def begin_chore(self, do: Callable[[str], None], about: str) -> None:
+    def begin_chore(
+        self, do: Callable[[str], None], about: str, where: ThreadPoolExecutor | None = None
+    ) -> None:
         """Do something beside everything else, unless it is being done."""
         chore = f"{do.__name__} {about}"
         if chore in self.doing:
@@ -129,7 +132,7 @@ class Gateway:
                 self.doing.discard(chore)
                 self.cluster.changed.set()
 
-        self.chores.submit(run)
+        (where or self.chores).submit(run)
 
     def hire(self, node: str) -> None:
         """Have a steward begin."""
