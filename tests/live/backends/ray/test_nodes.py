@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from stretto.live.backends.ray.holding import GB, bundle_of
-from stretto.live.backends.ray.nodes import RayNode, held_by_others, nodes_in
+from stretto.live.backends.ray.nodes import RayNode, held_by_others, held_by_us, nodes_in
 
 
 def a_node(node_id: str, address: str, host: str = "", **more: Any) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def test_gpus_in_use_that_are_not_ours_are_those_of_others(free: float, ours: fl
         {"name": "stretto-x/k.1.0", "node": "2", "gpus": 4.0},
         {"name": "stretto-y/j.1.0", "node": "1", "gpus": 1.0},
     ]
-    assert held_by_others(node, groups, "stretto-x/") == others
+    assert held_by_others(node, held_by_us(node, groups, "stretto-x/")) == others
 
 
 def test_a_worker_asks_for_what_it_is_to_have_and_never_for_nothing() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from stretto import __version__
 from stretto.live.backends.protocol import BackendUnreachable, NotNow
 from stretto.live.backends.ray import holding
-from stretto.live.backends.ray.nodes import RayNode, held_by_others, nodes_in
+from stretto.live.backends.ray.nodes import RayNode, held_by_others, held_by_us, nodes_in
 from stretto.live.backends.ray.steward import Steward
 
 ANSWER_S = 10.0  # the longest that a steward may think about what it can do at once; chosen
@@ -22,13 +22,10 @@ NOTICED_S = 0.15  # until Ray counts as free what was given back; measured: a te
 FREED_S = 1.0  # the longest to wait for that
 HEAD_S = 5.0  # of silence of Ray's head, after which nothing new is asked of it; chosen
 AGAIN_S = 5.0  # before a node is looked at again where no steward could begin; chosen
-IDLE_S = (
-    30.0  # without a running worker, after which we listen to a steward no more, so that it leaves; chosen
-)
+IDLE_S = 30.0  # without a running worker, after which we listen to a steward no more, and it leaves; chosen
 ORPHAN_S = 20.0  # that a placement group may have no worker, as between the two steps of a start; chosen
-SETTLED_S = (
-    2.0  # that GPUs must have been in use before they count as another's: Ray's own figures lag behind
-)
+SETTLED_S = 4.0  # that GPUs must have been in use before they count as another's: Ray's figures lag; chosen
+FIRST_SETTLED_S = 1.5  # the same for a node that is new to us, on which we hardly held anything just now
 STEWARD_THREADS = 32
 
 
@@ -54,7 +51,8 @@ class Place:
     freeing: set[str] = field(default_factory=set)  # workers whose group is about to go
     freed_s: float = 0.0  # when the last one went
     others: int = 0
-    unsettled: tuple[int, float] = (0, 0.0)  # what `others` may become, and since when
+    unsettled: tuple[int, float, float] = (0, 0.0, 0.0)  # what `others` may become, beside how many of ours,
+    # and since when both have been so
     hiring: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -138,13 +136,15 @@ class Cluster:
             ]
 
     def _settle(self, place: Place, seen: dict[str, Any], now_s: float) -> None:
-        """Believe a count of others' GPUs once it has stood for a moment."""
+        """Believe in more GPUs of others once they have stood for a while in which we changed nothing."""
         if place.lost_s is not None:
             return
-        now = held_by_others(place.node, seen["groups"], self.prefix)
-        if now != place.unsettled[0]:
-            place.unsettled = (now, now_s)
-        if now_s - place.unsettled[1] >= SETTLED_S:
+        ours = held_by_us(place.node, seen["groups"], self.prefix)
+        now = held_by_others(place.node, ours)
+        if (now, ours) != place.unsettled[:2]:
+            is_new = place.unsettled[2] == 0.0
+            place.unsettled = (now, ours, now_s - (SETTLED_S - FIRST_SETTLED_S if is_new else 0.0))
+        if now < place.others or now_s - place.unsettled[2] >= SETTLED_S:
             place.others = now
 
     def _unneeded(self, seen: dict[str, Any], now_s: float) -> list[str]:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 from stretto.live.backends.ray.looking import TYPE_LABEL, TYPE_RESOURCE
@@ -70,8 +71,13 @@ def gpu_type_of(labels: Mapping[str, str], resources: Iterable[str]) -> str:
     return (labels.get(TYPE_LABEL) or (named[0] if named else ANY_TYPE)).lower()
 
 
-def held_by_others(node: RayNode, groups: Iterable[Mapping[str, Any]], prefix: str) -> int:
-    """GPUs in use on a node that no placement group of ours holds; a part of a GPU counts as one."""
-    ours = sum(each["gpus"] for each in groups if each["node"] == node.id and each["name"].startswith(prefix))
+def held_by_us(node: RayNode, groups: Iterable[Mapping[str, Any]], prefix: str) -> float:
+    """GPUs of a node that placement groups of ours hold."""
+    ours = [each for each in groups if each["node"] == node.id and each["name"].startswith(prefix)]
+    return sum(float(each["gpus"]) for each in ours)
+
+
+def held_by_others(node: RayNode, ours: float) -> int:
+    """GPUs in use on a node beside those of ours; a part of a GPU counts as one."""
     used = node.gpus - node.free_gpus - ours
-    return max(0, min(node.gpus, -int(-(used - 1e-6) // 1)))
+    return max(0, min(node.gpus, ceil(used - 1e-6)))
