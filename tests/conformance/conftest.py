@@ -16,8 +16,11 @@ from tests.conformance.world import CannotRun, World
 
 FOLDER = Path(__file__).with_name("worlds")
 WORLDS = [name for name in ("local", "emulated", "ray", "slurm") if (FOLDER / f"{name}.py").exists()]
-# What takes half a minute there, and is in the normal run over agents, and over services of these clusters.
-LONG_THERE = {"test_of_a_node_that_dies_nothing_runs_on_and_the_others_go_on": ("ray", "slurm")}
+# What takes a quarter of a minute or more there. The normal run has it over agents, and over services of all.
+LONG_THERE = {
+    "test_of_a_node_that_dies_nothing_runs_on_and_the_others_go_on": ("ray", "slurm"),
+    "test_while_nobody_answers_orders_are_refused_and_nothing_is_concluded": ("ray", "slurm"),
+}
 LONGEST_S = 120.0  # that a test may take which is not long
 OUTCOMES = pytest.StashKey[Outcomes]()
 
