@@ -44,6 +44,7 @@ def stranger() -> Iterator[int]:
 
 def refusal(address: str, folder: Path) -> str:
     """The line that a service over this address is refused with, at once."""
+    pytest.importorskip("ray", reason="ray is not installed; install stretto[ray]")
     began_s = time.monotonic()
     with pytest.raises(InputError) as refused:
         asyncio.run(open_ray(address, "tests", folder))
