@@ -11,6 +11,7 @@ from tests.live.backends.slurm.cluster import SlurmCluster, until
 from tests.live.backends.slurm.stories import a_start, in_phase, insist, opened, worker
 
 from stretto.live.backends.protocol import BackendUnreachable, NotNow, StartRefused
+from stretto.live.backends.slurm import slices
 
 ONE_JOB = re.compile(r"JobId=(\d+)")
 
@@ -140,6 +141,32 @@ def test_a_slice_that_slurm_keeps_waiting_says_why_and_is_withdrawn(
     asyncio.run(story())
 
 
+def test_a_service_that_died_while_it_withdrew_a_slice_is_followed_by_one_that_does(
+    cluster: SlurmCluster, shared: Path
+) -> None:
+    async def first() -> None:
+        async with opened(cluster, shared) as backend:
+            await backend.start(a_start("1.1.0", "sleep 60", memory_gb=12.0))
+            await in_phase(backend, "1.1.0", "running")
+            await backend.start(a_start("2.1.0", "echo begun", gpus=(1,), memory_gb=12.0))
+            assert slices.take(backend.known["2.1.0"].run)
+
+    async def second() -> None:
+        async with opened(cluster, shared) as backend:
+            assert (await worker(backend, "2.1.0")).phase == "starting"
+            await backend.stop("2.1.0", 5.0)
+            ended = await worker(backend, "2.1.0")
+            assert (ended.phase, ended.status) == ("ended", 143)
+            until(lambda: len(cluster.jobs()) == 1, lambda: f"{cluster.jobs()}")
+        async with opened(cluster, shared) as backend:
+            assert await worker(backend, "2.1.0") == ended
+            await backend.stop("1.1.0", 0.0)
+            await in_phase(backend, "1.1.0", "ended")
+
+    asyncio.run(first())
+    asyncio.run(second())
+
+
 def test_the_next_service_finds_what_ran_what_ended_and_what_was_to_start(
     cluster: SlurmCluster, shared: Path
 ) -> None:
@@ -201,10 +228,8 @@ def test_a_submission_of_which_nobody_heard_is_found_and_runs_once(
                 "--gres=gpu:1",
                 "--nodelist=v1",
             ]
-            from stretto.live.backends.slurm.slices import script_of
-
             with pytest.raises(BackendUnreachable):
-                await backend.asking.submit(command, script_of(known.run, backend.keeper))
+                await backend.asking.submit(command, slices.script_of(known.run, backend.keeper))
             until(lambda: len(cluster.jobs()) == 1, lambda: f"{cluster.jobs()}")
             assert (await backend.log("1.1.0")).data == b"begun\n"
             await backend.stop("1.1.0", 0.0)

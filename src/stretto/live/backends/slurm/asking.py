@@ -12,6 +12,7 @@ from stretto.live.backends.slurm.listing import SlurmJob, SlurmNode
 TOO_LONG = (
     1 << 20
 )  # characters of JSON for jobs: old versions list everybody's, and columns of ours are cheaper
+STRANGE = (AttributeError, KeyError, TypeError, ValueError)  # what reading JSON of an unknown shape raises
 GONE = ("invalid job id", "already completing", "already completed", "job has already finished")
 NODES_IN_JSON = (("scontrol", "show", "nodes", "--json"), ("sinfo", "--all", "--json"))
 NODES_IN_TEXT = ("scontrol", "-o", "-d", "show", "nodes")
@@ -47,8 +48,8 @@ class Asking:
                 found = listing.nodes_in_json(await self.commands.run(*self.ways[0]))
                 if found is not None:
                     return found
-            except Refusal:
-                pass  # no such option in this version
+            except (Refusal, *STRANGE):
+                pass  # no such option in this version, or another shape than any that we know
             self.ways.pop(0)
         try:
             return listing.nodes_in_text(await self.commands.run(*NODES_IN_TEXT))
@@ -65,7 +66,7 @@ class Asking:
                 if found is not None:
                     self.jobs_in_json = len(text) < TOO_LONG
                     return Jobs(asked_s, [job for job in found if job.user in (None, os.getuid())])
-            except Refusal:
+            except (Refusal, *STRANGE):
                 pass
             self.jobs_in_json = False
         try:

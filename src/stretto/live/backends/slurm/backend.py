@@ -187,7 +187,7 @@ class SlurmBackend:
         known = self._slice(worker_id)
         if known.ended:
             return
-        if await asyncio.to_thread(slices.take, known.run):
+        if await self.looking.take(known):
             await self.looking.withdraw(known, "it was stopped before it began")
             return
         await asyncio.to_thread(slices.give_order, known.run, {"stop": grace_s})

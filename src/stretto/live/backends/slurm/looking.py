@@ -96,6 +96,9 @@ class Looking:
                 wait_s = TICK_S if self.known else self.options.quiet_s
             except BackendUnreachable:
                 wait_s = SILENT_PAUSE_S
+            except OSError as failure:  # such as a disk that is full
+                log.warning("%s", failure)
+                wait_s = SILENT_PAUSE_S
             if self._about_to_change() and not self.silence:
                 wait_s = SOON_TICK_S
             with suppress(TimeoutError):
@@ -217,6 +220,16 @@ class Looking:
             await asyncio.to_thread(keeper.write_durably, path, {**ending, "settled": True})
         one.state = ended_state(one, ending)
 
+    async def take(self, one: Slice) -> bool:
+        """Keep a slice from beginning; False where it has begun. Raises OSError.
+
+        One that is taken although Slurm has not begun it was taken by a service that died before it said so.
+        """
+        if await asyncio.to_thread(slices.take, one.run):
+            return True
+        waits = one.job is not None and one.job.is_waiting
+        return waits and one.notes.taken and not one.notes.by
+
     async def withdraw(self, one: Slice, why: str) -> None:
         """End a slice that we took before it began."""
         await asyncio.to_thread(slices.withdraw, one.run, why)
@@ -286,7 +299,7 @@ class Looking:
 
     async def _withdraw_waiting(self, one: Slice) -> None:
         reason = one.job.reason if one.job is not None else ""
-        if not one.submitting and await asyncio.to_thread(slices.take, one.run):
+        if not one.submitting and await self.take(one):
             said = f": {reason}" if reason else ""
             await self.withdraw(one, f"Slurm kept it waiting for {self.options.pending_s:g} s{said}")
 

@@ -173,7 +173,7 @@ def note_job(run: Path, job_id: int) -> None:
 def withdraw(run: Path, why: str) -> None:
     """Write down that a slice which we took ourselves has ended; raises OSError."""
     now_s = time.time()
-    ending = {**WITHDRAWN, "why": why, "started_s": None, "ended_s": now_s, "lasted_s": 0.0}
+    ending = {**WITHDRAWN, "why": why, "started_s": None, "ended_s": now_s, "lasted_s": 0.0, "settled": True}
     keeper.write_durably(run / "ended.json", ending)
 
 
