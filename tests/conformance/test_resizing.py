@@ -21,7 +21,8 @@ def trains_on(hall: Hall, job: str) -> int:
 
 
 def test_an_elastic_job_grows_and_shrinks_and_keeps_its_other_workers(hall: Hall) -> None:
-    job = hall.submit("train", MANY, elastic=ONE_OR_TWO)
+    gpu_type = hall.nodes()[hall.world.nodes()[-1]]["gpu_type"]  # on another, it would have to move
+    job = hall.submit("train", MANY, gpu_type=gpu_type, elastic=ONE_OR_TWO)
     scaled(hall, job, 1)
     scaled(hall, job, 2)
     scaled(hall, job, 1)
