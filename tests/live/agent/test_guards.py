@@ -113,3 +113,19 @@ def test_a_keeper_that_is_apart_is_not_a_child(
     assert found is not None
     assert found.parent != os.getpid()
     assert found.session == found.pid
+
+
+def test_a_directory_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    folder.mkdir()
+    (folder / "runs").mkdir()
+    (folder / "runs").chmod(0o777)
+    with pytest.raises(PermissionError, match="runs must be ours alone"):
+        state_folder(folder)
+    (folder / "runs").chmod(0o700)
+    folder.chmod(0o755)
+    assert state_folder(folder) == folder
+    if os.getuid() == 0:
+        os.chown(folder, 65534, -1)
+        with pytest.raises(PermissionError, match="state must be ours alone"):
+            state_folder(folder)

@@ -61,7 +61,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def mount_small(place: Path, size: str) -> None:
     """A file system in memory; skips where this user may not mount one."""
     place.mkdir(parents=True)
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)]
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", str(place)]
     done = subprocess.run(mount, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         pytest.skip(f"cannot mount a small disk: {done.stderr.strip()}")

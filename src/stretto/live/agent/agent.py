@@ -30,10 +30,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         node = this_node(asked.node, asked.gpus, asked.gpu_type)
         host, port = host_and_port(asked.listen)
-    except ValueError as failure:
+        state = state_folder(asked.state)
+    except (ValueError, OSError) as failure:
         print(failure, file=sys.stderr)
         return 2
-    state = state_folder(asked.state)
     lock = take(state)
     if lock is None:
         print(f"another agent has {state}", file=sys.stderr)
@@ -83,10 +83,21 @@ def host_and_port(text: str) -> tuple[str, int]:
 
 
 def state_folder(path: Path) -> Path:
-    """The agent's own directory, made readable for its user alone."""
+    """The agent's own directory, made readable for its user alone.
+
+    Raises PermissionError where somebody else has made it, or may write there: what lies in it is run as us.
+    """
     for each in (path, path / "runs", path / "forgotten"):
         each.mkdir(mode=0o700, parents=True, exist_ok=True)
+        check_own(each)
     return path.resolve()
+
+
+def check_own(folder: Path) -> None:
+    """Raise PermissionError for a directory that is not ours alone to write to."""
+    found = folder.stat()
+    if found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise PermissionError(f"{folder} must be ours alone to write to; others could have work run as us")
 
 
 def take(state: Path) -> int | None:

@@ -332,8 +332,8 @@ class Cluster:
                     place.forgotten[worker_id] = worker["job"]
             self.changed.set()
 
-    def to_hear(self) -> Iterator[tuple[str, Place]]:
-        """Nodes whose steward is to be listened to; of one that idles we let go, so that it leaves."""
+    def to_hear(self) -> Iterator[tuple[str, Any, str]]:
+        """(node, steward, what was heard last) of those to be listened to; one that idles may leave."""
         now_s = time.monotonic()
         with self.lock:
             for name, place in self.places.items():
@@ -344,7 +344,7 @@ class Cluster:
                 if now_s - place.needed_s > IDLE_S:
                     place.steward = None
                     continue
-                yield name, place
+                yield name, place.steward, f"{place.instance}:{place.version}"
 
     def lose_steward(self, place: Place, steward: Any) -> None:
         """A steward has ended; another begins where one is needed."""

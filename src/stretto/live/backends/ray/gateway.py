@@ -49,6 +49,8 @@ class Gateway:
         self.look = looking.looker(is_client)
         self.service = service
         self.saying = threading.Lock()
+        self.told: dict[str, Any] = {}  # what the service was shown last
+        self.telling = threading.Lock()
         self.pool = ThreadPoolExecutor(THREADS)
         self.chores = ThreadPoolExecutor(8)  # apart from orders: without its head, Ray lets these wait
         self.probes = ThreadPoolExecutor(8)  # apart from these: what is dead may let them wait, too
@@ -162,10 +164,9 @@ class Gateway:
         waiting: dict[Any, tuple[str, Any]] = {}  # answer that is to come -> node, steward
         while True:
             asked_of = {name for name, _ in waiting.values()}
-            for name, place in list(self.cluster.to_hear()):
+            for name, steward, after in list(self.cluster.to_hear()):
                 if name not in asked_of:
-                    answer = place.steward.listed.remote(f"{place.instance}:{place.version}", LISTEN_S)
-                    waiting[answer] = (name, place.steward)
+                    waiting[steward.listed.remote(after, LISTEN_S)] = (name, steward)
             if not waiting:
                 time.sleep(ROUND_S)
                 continue
@@ -193,9 +194,6 @@ class Gateway:
         while True:
             changed = self.cluster.changed.wait(BEAT_S)
             self.tell() if changed else self.tell(always=True)
-
-    told: dict[str, Any] = {}  # noqa: RUF012  (only ever replaced)
-    telling = threading.Lock()
 
     def tell(self, always: bool = False) -> None:
         """Say what is seen, unless that was said."""

@@ -25,7 +25,7 @@ def bundle_of(gpus: int, cpus: float, memory_gb: float, address: str) -> dict[st
 def hold(name: str, prefix: str, node_id: str, bundle: dict[str, float]) -> dict[str, Any]:
     """The devices of a worker, and the process that stands for them, newly reserved or found again.
 
-    {"devices": CUDA_VISIBLE_DEVICES or None, "pid", "ticks"}. Raises NotNow where Ray does not have the
+    {"devices": as in CUDA_VISIBLE_DEVICES, "pid", "ticks"}. Raises NotNow where Ray does not have the
     resources, and then holds nothing; BackendUnreachable where it does not say.
     """
     import ray
@@ -90,9 +90,13 @@ def holder_class() -> type:
             import os
             from pathlib import Path
 
+            import ray
+
+            # Asked of Ray: in the environment they are not where Ray was told to leave that alone.
+            devices = ",".join(str(each) for each in ray.get_gpu_ids())
             stat = Path("/proc/self/stat").read_text(encoding="utf-8")
             return {
-                "devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
+                "devices": devices,
                 "pid": os.getpid(),
                 "ticks": int(stat.rpartition(")")[2].split()[19]),
             }

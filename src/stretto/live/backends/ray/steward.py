@@ -36,6 +36,9 @@ class Steward:
         self.raylet = raylet()
         environ = environment_of(self.raylet.pid)
         folder = Path(environ.get(FOLDER) or Path(tempfile.gettempdir()) / f"stretto-{os.getuid()}")
+        for each in (folder, folder / service_id):  # the first in a place where everybody may make such
+            each.mkdir(mode=0o700, parents=True, exist_ok=True)
+            agent.check_own(each)
         state = agent.state_folder(folder / service_id / address)
         until_s = time.monotonic() + LOCK_S
         while (lock := agent.take(state)) is None:
@@ -82,7 +85,7 @@ class Steward:
             found = keeper.process_at(held["pid"])
             if found is None or found.ticks != held["ticks"]:
                 raise Refused(423, f"what held the GPUs of {name} has ended")
-            shown = {} if held["devices"] is None else {"CUDA_VISIBLE_DEVICES": held["devices"]}
+            shown = {"CUDA_VISIBLE_DEVICES": held["devices"]}
             guards = [(each.pid, each.ticks) for each in (found, self.raylet)]
             return self.workers.start(name, start, shown, guards)
 
