@@ -33,6 +33,7 @@ from stretto.live.backends.slurm.options import SlurmOptions
 from stretto.live.jobfile.spec import JobSpec
 from stretto.model.errors import InputError
 
+SECOND_LOOK_S = 1.0  # after the first, where others hold GPUs; chosen
 LOG_POLL_S = 0.1  # how often a log that is followed is looked at; chosen
 
 
@@ -57,6 +58,9 @@ class SlurmBackend:
         except OSError as failure:
             raise InputError(f"--shared {self.folder}: {failure.strerror or failure}") from None
         await self.looking.look()
+        if any(node.others for node in self.looking.nodes):
+            await asyncio.sleep(SECOND_LOOK_S)  # jobs that have just ended may still be shown there
+            await self.looking.look()
         self.following = asyncio.create_task(self.looking.follow())
         return self
 

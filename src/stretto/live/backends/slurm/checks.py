@@ -52,7 +52,7 @@ async def check_rights(asking: Asking, options: SlurmOptions, partitions: Iterab
         try:
             await try_out(asking, partition, {"account": options.account, "qos": options.qos})
         except Refusal as refusal:
-            if not _is_not_free(str(refusal)):
+            if not _is_not_free(str(refusal)) and not is_for_later(str(refusal)):
                 said = "".join(
                     f" --{name} {value}"
                     for name, value in (("account", options.account), ("qos", options.qos))
@@ -84,8 +84,8 @@ async def check_job(
     answers: whether Slurm itself can be asked; where not, it is when the job is to start.
     """
     asked = {"account": options.account, "qos": options.qos, **spec.slurm}
-    types = {one.gpu_type for one in spec.resources.accelerators if one.gpu_type}
-    having = [one for one in served if not types or (nodes.type_of(one) or nodes.ANY_TYPE) in types]
+    types = {one.gpu_type.lower() for one in spec.resources.accelerators if one.gpu_type}
+    having = [one for one in served if not types or (nodes.type_of(one) or nodes.ANY_TYPE).lower() in types]
     if not having:
         there = sorted({nodes.type_of(one) or nodes.ANY_TYPE for one in served})
         raise InputError(

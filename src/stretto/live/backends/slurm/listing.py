@@ -16,6 +16,12 @@ NOT_OVER = frozenset(
         "POWER_UP_NODE",
     }
 )  # fmt: skip
+OVER = frozenset(
+    {
+        "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE",
+        "OUT_OF_MEMORY", "REVOKED", "LAUNCH_FAILED",
+    }
+)  # fmt: skip
 WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 
 
@@ -51,7 +57,7 @@ class SlurmJob:
     @property
     def is_over(self) -> bool:
         """Whether nothing of it runs any more, nor will."""
-        return bool(self.states) and not self.states & NOT_OVER
+        return bool(self.states & OVER) and not self.states & NOT_OVER
 
     @property
     def is_waiting(self) -> bool:

@@ -53,6 +53,7 @@ class Looking:
         self.served: Mapping[str, SlurmNode] = {}
         self.nodes: list[NodeState] = []
         self.others: Mapping[str, Holding] = {}  # what other people hold, by node
+        self.seen_others: Mapping[str, Holding] = {}  # the same as last seen, be it believed or not
         self.number = 1
         self.changed = asyncio.Condition()
         self.looking = asyncio.Lock()
@@ -257,10 +258,13 @@ class Looking:
         before: what ours held before this look: who ended meanwhile may still count in what nodes show.
         """
         held = self._held()
-        self.others = {
+        found = {
             name: held_by_others(one, held.get(name, Holding()).or_more(before.get(name, Holding())))
             for name, one in self.served.items()
         }
+        # What nodes show in use lags behind the end of jobs: a rise counts once it was seen twice.
+        self.others = {name: one.or_less(self.seen_others.get(name, one)) for name, one in found.items()}
+        self.seen_others = found
         states = [slurm_nodes.state_of(one, self.others[name]) for name, one in self.served.items()]
         lost = {one.name: one for one in self.nodes if one.name not in self.served}
         states += slurm_nodes.down_like(lost, "Slurm lists it no more")

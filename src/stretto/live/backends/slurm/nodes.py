@@ -34,6 +34,12 @@ class Holding:
     def __add__(self, other: "Holding") -> "Holding":
         return Holding(self.gpus + other.gpus, self.cpus + other.cpus, self.memory_mb + other.memory_mb)
 
+    def or_less(self, other: "Holding") -> "Holding":
+        """The smaller of each."""
+        return Holding(
+            min(self.gpus, other.gpus), min(self.cpus, other.cpus), min(self.memory_mb, other.memory_mb)
+        )
+
     def or_more(self, other: "Holding") -> "Holding":
         """The larger of each."""
         return Holding(
