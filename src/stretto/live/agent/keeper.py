@@ -16,6 +16,8 @@ GPUs for this worker any more, and all of it is killed at once. With --apart the
 child, for an agent whose end takes its children with it.
 """
 
+from __future__ import annotations  # nodes of a cluster may have an older Python than we
+
 import ctypes
 import json
 import os
@@ -162,7 +164,7 @@ class Keeper:
         self.guards: list[int] = []  # pidfds, which become readable when their process ends
         self.failure = -1  # read end of the pipe on which the child says why it could not start
         self.was_told = False  # SIGTERM came to the keeper itself
-        self.was_called = False  # SIGUSR1 did
+        self.was_called = True  # SIGUSR1 did; at first whoever gave an order before there was anybody to call
         self.orders_read = 0  # bytes of the file of orders
 
     def keep(self) -> int:
