@@ -18,7 +18,9 @@ FIRST_PORT, PORTS = (
 )  # where rank 0 of scripts without the SDK listens; chosen: below ephemeral ones
 
 # Hugging Face's Trainer reads its token from a file, which the worker's shell writes where the job can.
-KEEP_TOKEN = """mkdir -p "$STRETTO_CHECKPOINT_DIR" 2>/dev/null &&
+# A worker sees its own GPUs only, and scripts take LOCAL_RANK for the index of theirs.
+KEEP_TOKEN = """[ -z "$CUDA_VISIBLE_DEVICES" ] || export LOCAL_RANK=0 LOCAL_WORLD_SIZE=1
+mkdir -p "$STRETTO_CHECKPOINT_DIR" 2>/dev/null &&
 (umask 077; printf %s "$STRETTO_TOKEN" >"$STRETTO_CHECKPOINT_DIR/.token-$STRETTO_JOB_ID") 2>/dev/null
 exec /bin/sh -c "$0"
 """

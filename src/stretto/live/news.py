@@ -13,6 +13,10 @@ VANISHED, UNKNOWN = 137, "its node does not know it"  # of one that is not there
 def about_nodes(state: State, nodes: Sequence[NodeState]) -> list[Event]:
     """Nodes that have come, gone or changed."""
     events: list[Event] = []
+    shown = {node.name for node in nodes}
+    if shown:  # of a cluster that was begun anew, or of another machine
+        gone = (one.name for one in state.nodes if one.up and one.name not in shown)
+        events += [NodeLost(name, "its cluster does not list it") for name in gone]
     for node in nodes:
         index = state.node_index.get(node.name)
         known = None if index is None else state.nodes[index]

@@ -1,5 +1,6 @@
 """The questions and orders that Slurm gets, each one command, in whatever way its version can answer."""
 
+import asyncio
 import os
 import time
 from dataclasses import dataclass, field
@@ -14,8 +15,8 @@ TOO_LONG = (
 )  # characters of JSON for jobs: old versions list everybody's, and columns of ours are cheaper
 STRANGE = (AttributeError, KeyError, TypeError, ValueError)  # what reading JSON of an unknown shape raises
 GONE = ("invalid job id", "already completing", "already completed", "job has already finished")
-NODES_IN_JSON = (("scontrol", "show", "nodes", "--json"), ("sinfo", "--all", "--json"))
-NODES_IN_TEXT = ("scontrol", "-o", "-d", "show", "nodes")
+NODES_IN_JSON = (("scontrol", "-a", "-d", "show", "nodes", "--json"), ("sinfo", "--all", "--json"))
+NODES_IN_TEXT = ("scontrol", "-a", "-o", "-d", "show", "nodes")
 JOBS_IN_JSON = ("squeue", "--me", "--all", "--states=all", "--json")
 JOBS_IN_COLUMNS = ("squeue", "--me", "--all", "--states=all", "--noheader", f"--format={listing.COLUMNS}")
 
@@ -45,7 +46,8 @@ class Asking:
         """All nodes. Raises BackendUnreachable."""
         while self.ways:
             try:
-                found = listing.nodes_in_json(await self.commands.run(*self.ways[0]))
+                text = await self.commands.run(*self.ways[0])
+                found = await asyncio.to_thread(listing.nodes_in_json, text)
                 if found is not None:
                     return found
             except (Refusal, *STRANGE):
@@ -62,12 +64,15 @@ class Asking:
         if self.jobs_in_json:
             try:
                 text = await self.commands.run(*JOBS_IN_JSON)
-                found = listing.jobs_in_json(text)
+                found = await asyncio.to_thread(listing.jobs_in_json, text)
                 if found is not None:
                     self.jobs_in_json = len(text) < TOO_LONG
                     return Jobs(asked_s, [job for job in found if job.user in (None, os.getuid())])
             except (Refusal, *STRANGE):
                 pass
+            except BackendUnreachable:
+                self.jobs_in_json = False  # it may be that everybody's jobs were too many for it
+                raise
             self.jobs_in_json = False
         try:
             text = await self.commands.run(*JOBS_IN_COLUMNS)

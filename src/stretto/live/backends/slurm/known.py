@@ -12,6 +12,7 @@ from stretto.live.backends.slurm.listing import SlurmJob
 from stretto.live.backends.slurm.nodes import Holding
 
 SETTLE_S = 2.0  # for a file system to show what a keeper wrote last; chosen
+SOON_OVER_S = 10.0  # of waiting in Slurm, after which it is looked for less often; chosen
 MISSED = 2  # listings in a row that lack a job, until Slurm has forgotten it; chosen
 
 
@@ -80,13 +81,14 @@ class Slice:
             return Holding()
         return Holding(len(self.state.gpus), self.started["cpus"], self.started["memory_mb"])
 
-    def is_about_to_change(self, soon_s: float) -> bool:
+    def is_about_to_change(self, now_s: float) -> bool:
         """Whether something is under way that ends by itself within moments."""
-        if self.ended:
+        if self.ended or self.state.phase == "unknown":
             return False
-        stopping = self.notes.stop_s is not None
+        waits_long = self.waits_since_s is not None and now_s - self.waits_since_s > SOON_OVER_S
+        starting = self.state.phase == "starting" and not waits_long
         ending = self.notes.ending is not None or self.over_since_s is not None
-        return self.state.phase == "starting" or stopping or ending
+        return starting or self.notes.stop_s is not None or ending
 
 
 def slice_at(run: Path) -> Slice:

@@ -16,6 +16,7 @@ from stretto.live.backends.slurm import nodes as slurm_nodes
 from stretto.live.backends.slurm import slices
 from stretto.live.backends.slurm.asking import Asking
 from stretto.live.backends.slurm.known import (
+    MISSED,
     Notes,
     Slice,
     chosen_job,
@@ -50,6 +51,7 @@ class Looking:
         self.runs = runs
         self.partitions: tuple[str, ...] = options.partitions
         self.default_partition = ""
+        self.all_nodes: Mapping[str, SlurmNode] = {}
         self.served: Mapping[str, SlurmNode] = {}
         self.nodes: list[NodeState] = []
         self.others: Mapping[str, Holding] = {}  # what other people hold, by node
@@ -107,7 +109,8 @@ class Looking:
                     await self.wake.wait()
 
     def _about_to_change(self) -> bool:
-        return any(one.is_about_to_change(self.options.soon_s) for one in self.known.values())
+        now_s = time.monotonic()
+        return any(one.is_about_to_change(now_s) for one in self.known.values())
 
     async def look(self, due_only: bool = False) -> None:
         """Read files, ask Slurm, and take in both. Raises BackendUnreachable.
@@ -138,6 +141,7 @@ class Looking:
             self.silence, self.listed_s, self.took_s = "", now_s, time.monotonic() - now_s
             held = self._held()
             if found is not None:
+                self.all_nodes = {one.name: one for one in found}
                 self.served = {one.name: one for one in found if slurm_nodes.serves(one, self.partitions)}
             changed = await self._take_in(jobs.jobs, jobs.asked_s)
             changed |= found is not None and self._take_in_nodes(held)
@@ -169,12 +173,18 @@ class Looking:
         ours: dict[str, list[SlurmJob]] = {}
         for worker_id, job in by_comment(jobs, slices.comment_of(self.service, "")):
             ours.setdefault(worker_id, []).append(job)
+        numbers = {job.id: job for job in jobs}
         changed = False
         for one in list(self.known.values()):
             if not one.ended:
                 before = one.listed, one.state
+                # By its number too: sites rewrite comments, and so may anybody with `scontrol update`.
+                number = numbers.get(one.notes.by or one.job_id)
+                named = ours.get(one.id, [])
                 try:
-                    await self._update(one, ours.get(one.id, []), asked_s)
+                    await self._update(
+                        one, named if number is None or number in named else [*named, number], asked_s
+                    )
                 except (OSError, ValueError) as failure:  # of one: the others must not suffer from it
                     log.warning("worker %s: %s", one.id, failure)
                 changed |= before != (one.listed, one.state)
@@ -197,9 +207,12 @@ class Looking:
         one.waits_since_s = (one.waits_since_s or now_s) if waiting else None
         if not is_over(one):
             one.over_since_s = None
-            node = self.served.get(one.state.node)
+            node = self.all_nodes.get(one.state.node)
             up = node is not None and not node.states & (slurm_nodes.SILENT | slurm_nodes.DEAD)
             one.state = going_state(one, up)
+            return
+        if one.missed == MISSED and (shown := await self.asking.job(one.job_id)) and not shown.is_over:
+            one.job, one.missed = shown, 0  # listings lack it, and yet it runs
             return
         if one.over_since_s is None:
             one.over_since_s = now_s
@@ -266,8 +279,8 @@ class Looking:
         self.others = {name: one.or_less(self.seen_others.get(name, one)) for name, one in found.items()}
         self.seen_others = found
         states = [slurm_nodes.state_of(one, self.others[name]) for name, one in self.served.items()]
-        lost = {one.name: one for one in self.nodes if one.name not in self.served}
-        states += slurm_nodes.down_like(lost, "Slurm lists it no more")
+        lost = (one for one in self.nodes if one.name not in self.served)
+        states += [slurm_nodes.unserved(one, self.all_nodes.get(one.name)) for one in lost]
         states.sort(key=lambda one: one.name)
         changed = states != self.nodes
         self.nodes = states
@@ -282,7 +295,12 @@ class Looking:
             if job.is_over or "COMPLETING" in job.states:
                 continue
             one = self.known.get(worker_id) or await self._found(worker_id)
-            if one is None or one.ended or (one.job_id not in (0, job.id) and not one.submitting):
+            if one is None or one.ended:
+                await self.asking.cancel(job.id)
+                continue
+            second = one.job_id not in (0, job.id) and not one.submitting
+            # Asked anew: it may have begun just now, and then it is the other one that came second.
+            if second and await asyncio.to_thread(slices.taken_by, one.run) != job.id:
                 await self.asking.cancel(job.id)
         for one in list(self.known.values()):
             if one.ended:

@@ -1,7 +1,7 @@
 """Slurm's nodes as the service sees them: whose GPUs are whose, and who is down, silent or shut."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from stretto.live.backends.protocol import NodeState
 from stretto.live.backends.slurm.listing import SlurmNode
@@ -9,13 +9,15 @@ from stretto.live.backends.slurm.listing import SlurmNode
 ANY_TYPE = "gpu"  # the type of GPUs of which Slurm was told none
 
 # States and flags, in the words of all versions since 22.05.
-DEAD = frozenset({"DOWN", "POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN", "FUTURE"})
-SILENT = frozenset({"NOT_RESPONDING", "NO_RESPOND", "UNKNOWN", "INVALID", "INVALID_REG", "POWERING_UP"})
+DEAD = frozenset({"DOWN", "POWERED_DOWN", "FUTURE"})
+SILENT = frozenset(
+    {"POWERING_DOWN", "NOT_RESPONDING", "NO_RESPOND", "UNKNOWN", "INVALID", "INVALID_REG", "POWERING_UP"}
+)
 SHUT = {
     "DRAIN": "drained", "DRAINED": "drained", "DRAINING": "drained", "FAIL": "failing", "FAILING": "failing",
     "MAINT": "in maintenance", "MAINTENANCE": "in maintenance", "REBOOT": "to be restarted",
     "REBOOT_REQUESTED": "to be restarted", "REBOOT_ISSUED": "to be restarted", "RESERVED": "reserved",
-    "BLOCKED": "blocked",
+    "BLOCKED": "blocked", "POWER_DOWN": "to be powered down", "POWER_DRAIN": "to be powered down",
 }  # fmt: skip
 
 
@@ -118,12 +120,19 @@ def held_by_others(node: SlurmNode, ours: Holding) -> Holding:
     )
 
 
-def down_like(known: Mapping[str, NodeState], why: str) -> list[NodeState]:
-    """Nodes that Slurm does not list any more."""
-    return [
-        NodeState(one.name, one.gpu_type, one.gpus, one.cpus, one.memory_gb, up=False, why=why, dead=True)
-        for one in known.values()
-    ]
+def unserved(known: NodeState, listed: SlurmNode | None) -> NodeState:
+    """A node that was ours to use and is no more: what runs there goes on as long as Slurm has the node."""
+    if listed is None:
+        return replace(known, up=False, dead=True, why="Slurm lists it no more", shut="", others=0)
+    up = not listed.states & (DEAD | SILENT)
+    return replace(
+        known,
+        up=up,
+        dead=is_dead(listed),
+        why="" if up else _words(listed),
+        shut="it has left the partitions that are used" if up else "",
+        others=0,
+    )
 
 
 def _shut(node: SlurmNode) -> str:

@@ -12,7 +12,9 @@ class SlurmOptions:
     account: str = ""
     qos: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)  # over ours, such as SLURM_CONF
-    answer_s: float = 10.0  # the longest that a command may take; chosen: Slurm's own MessageTimeout
+    answer_s: float = (
+        15.0  # the longest that a command may take; chosen: above Slurm's usual MessageTimeout of 10
+    )
     pending_s: float = 60.0  # after which a slice that does not begin is withdrawn; chosen
     soon_s: float = 0.3  # between two looks while something is about to change; chosen
     quiet_s: float = 5.0  # and while nothing is; chosen
