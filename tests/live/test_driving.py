@@ -199,3 +199,19 @@ def test_nobody_waits_for_a_node_that_takes_long_to_forget(tmp_path: Path) -> No
                 task.cancel()
 
     play(story)
+
+
+def test_a_node_that_its_cluster_lists_no_more_is_down_until_it_is_listed_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with a_rig(tmp_path) as rig:
+            known = rig.service.state.nodes[-1]
+            await rig.until(lambda: known.up)
+            listed = rig.backend.known.pop(known.name)
+            await rig.backend.tell()
+            await rig.until(lambda: not known.up)
+            assert known.why == "its cluster does not list it"
+            rig.backend.known[known.name] = listed
+            await rig.backend.tell()
+            await rig.until(lambda: known.up)
+
+    play(story)

@@ -24,6 +24,7 @@ IDLE = SlurmNode("a1", "a1", frozenset({"IDLE"}), "", {"a100": 8}, {"a100": 0}, 
         ("DOWN NOT_RESPONDING", False, True, ""),
         ("DOWN DRAIN", False, True, ""),
         ("IDLE POWERED_DOWN CLOUD", False, True, ""),
+        ("MIXED POWER_DOWN", True, False, "to be powered down in Slurm: fan"),
     ],
 )
 def test_a_node_is_open_shut_silent_or_dead(states: str, up: bool, dead: bool, shut: str) -> None:
@@ -72,3 +73,12 @@ def test_only_nodes_with_gpus_in_our_partitions_are_served() -> None:
     assert nodes.serves(IDLE, ("gpu", "x"))
     assert not nodes.serves(IDLE, ("x",))
     assert not nodes.serves(replace(IDLE, gpus={}), ("gpu",))
+
+
+def test_a_node_that_leaves_the_partitions_is_shut_and_one_that_slurm_lists_no_more_is_dead() -> None:
+    known = nodes.state_of(IDLE, Holding())
+    left = nodes.unserved(known, replace(IDLE, partitions=("other",)))
+    assert (left.up, left.dead, left.shut) == (True, False, "it has left the partitions that are used")
+    down = nodes.unserved(known, replace(IDLE, states=frozenset({"DOWN"})))
+    assert (down.up, down.dead, down.shut) == (False, True, "")
+    assert nodes.unserved(known, None).dead

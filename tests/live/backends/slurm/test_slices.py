@@ -264,3 +264,19 @@ def test_jobs_that_nobody_has_written_down_are_ended_and_those_of_others_never(
             assert {job.split()[0] for job in cluster.jobs()} == set(others)
 
     asyncio.run(story())
+
+
+def test_a_slice_whose_comment_somebody_changes_is_not_lost(cluster: SlurmCluster, shared: Path) -> None:
+    async def story() -> None:
+        async with opened(cluster, shared) as backend:
+            await backend.start(a_start("1.1.0", "sleep 60"))
+            await in_phase(backend, "1.1.0", "running")
+            number = ONE_JOB.findall(cluster.run("scontrol", "show", "job", "--oneliner"))[-1]
+            cluster.run("scontrol", "update", f"JobId={number}", "Comment=of the site")
+            for _ in range(6):
+                await asyncio.sleep(0.4)
+                assert (await worker(backend, "1.1.0")).phase == "running"
+            await backend.stop("1.1.0", 1.0)
+            assert (await in_phase(backend, "1.1.0", "ended")).status in (137, 143)
+
+    asyncio.run(story())
