@@ -15,20 +15,10 @@ from stretto.model.errors import InputError, StrettoError
 NEEDED = ("sbatch", "squeue", "scancel", "scontrol")
 AT_ONCE = 8  # commands under way; chosen: more make Slurm's controller no faster
 
-# Variables that reach sbatch, and with it the slice. What workers see besides goes by a private file.
-KEPT = (
-    "PATH",
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "LANG",
-    "LC_ALL",
-    "TZ",
-    "LD_LIBRARY_PATH",
-    "SLURM_CONF",
-    "SLURM_JWT",
-    "KRB5CCNAME",
-)
+# Variables that reach the slice. What workers see besides goes by a private file.
+EXPORTED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
+# And those that only Slurm's commands see: where Slurm is, and who we are.
+KEPT = (*EXPORTED, "SLURM_CONF", "SLURM_JWT", "KRB5CCNAME")
 
 # What Slurm's programs say when the controller did not answer, or not as itself; in lower case.
 SILENCE = (

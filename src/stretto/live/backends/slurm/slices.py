@@ -24,7 +24,7 @@ from typing import Any
 
 from stretto.live.agent import keeper, runs
 from stretto.live.backends.protocol import WorkerStart
-from stretto.live.backends.slurm.commands import option
+from stretto.live.backends.slurm.commands import EXPORTED, option
 from stretto.live.backends.slurm.nodes import Holding
 from stretto.live.backends.slurm.options import SlurmOptions
 
@@ -84,6 +84,7 @@ def submission(
     return [
         "sbatch",
         "--parsable",
+        f"--export={','.join(EXPORTED)}",
         "--no-requeue",  # who is to run again is decided by one scheduler only
         f"--job-name={worker.name or 'stretto'}:{worker.id}",
         f"--comment={comment_of(service, worker.id)}",
