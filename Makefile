@@ -51,7 +51,7 @@ clean: ## Remove the virtual environment, caches and results
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Stretto needs Python 3.11 or newer: set PYTHON, got $(PYTHON)" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV) \
+	@$(PYTHON) -m venv $(VENV) \
 	  || { rm -rf $(VENV); echo "no virtual environment: is the venv module (python3-venv) installed?" >&2; exit 1; }
 
 $(PACKAGE): pyproject.toml | $(BIN)/python

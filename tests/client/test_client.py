@@ -104,3 +104,11 @@ def test_url_and_token_come_from_the_environment(monkeypatch: pytest.MonkeyPatch
         assert client.http.headers["authorization"] == "Bearer stretto_x"
     with pytest.raises(InputError, match="nowhere"):
         Client("nowhere")
+
+
+def test_a_token_of_the_environment_is_for_whoever_names_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STRETTO_TOKEN", "other")
+    with Client("http://service") as client:
+        assert client.http.headers["authorization"] == "Bearer other"
+    with Client("http://service", None) as client:
+        assert "authorization" not in client.http.headers

@@ -9,12 +9,19 @@ from stretto.cli.printing import say, show_json, show_table
 from stretto.cli.service import Token, Url, service
 from stretto.model import InputError
 
-nodes = typer.Typer(help="Nodes of a running service.", no_args_is_help=True)
-queues = typer.Typer(help="Queues of a running service.", no_args_is_help=True)
+nodes = typer.Typer(help="Nodes of a running service; lists them.", invoke_without_command=True)
+queues = typer.Typer(help="Queues of a running service; lists them.", invoke_without_command=True)
 token = typer.Typer(help="Tokens of a running service.", no_args_is_help=True)
 
 NodeName = Annotated[str, typer.Argument(help="The name of a node.", metavar="NODE")]
 Why = Annotated[str, typer.Option(help="What people are told.")]
+
+
+@nodes.callback()
+def nodes_alone(context: typer.Context) -> None:
+    """Nodes of a running service; without a command, list them."""
+    if context.invoked_subcommand is None:
+        list_nodes()
 
 
 @nodes.command("list")
@@ -79,6 +86,13 @@ def _close(node: str, closed: bool, drained: bool, why: str, url: str, token: st
         show_json(found)
     else:
         typer.echo(f"node {node}: {'drained' if drained else 'cordoned' if closed else 'up'}")
+
+
+@queues.callback()
+def queues_alone(context: typer.Context) -> None:
+    """Queues of a running service; without a command, list them."""
+    if context.invoked_subcommand is None:
+        list_queues()
 
 
 @queues.command("list")

@@ -30,15 +30,16 @@ class Refused(InputError):
 class Client:
     """A connection to a service; a context manager.
 
-    url: else from STRETTO_URL, else of this machine. token: else from STRETTO_TOKEN. What the service says is
-    wrong with a request raises InputError, anything else ServiceError.
+    url: else from STRETTO_URL, else of this machine. token: else from STRETTO_TOKEN, or None for none.
+    What the service says is wrong with a request raises InputError, anything else ServiceError.
     """
 
-    def __init__(self, url: str = "", token: str = "") -> None:
+    def __init__(self, url: str = "", token: str | None = "") -> None:
         self.url = url or os.environ.get("STRETTO_URL") or USUAL_URL
         if not self.url.startswith(("http://", "https://")):
             raise InputError(f"--url {self.url}: expected the address of a service, http://HOST:PORT")
-        token = token or os.environ.get("STRETTO_TOKEN", "")
+        if token is not None:
+            token = token or os.environ.get("STRETTO_TOKEN", "")
         headers = {"authorization": f"Bearer {token}"} if token else {"x-stretto-user": _user()}
         try:
             self.http = httpx.Client(base_url=self.url, headers=headers, timeout=ANSWER_S, trust_env=False)

@@ -76,8 +76,9 @@ class OwnService:
 
     def client(self) -> Client:
         """A new client of it."""
-        token = "" if self.host == HERE else (self.state / FIRST_TOKEN).read_text(encoding="ascii").strip()
-        return Client(self.url, token)
+        if self.host == HERE:
+            return Client(self.url, None)  # whatever STRETTO_TOKEN is for, it is another service
+        return Client(self.url, (self.state / FIRST_TOKEN).read_text(encoding="ascii").strip())
 
     def begin(self) -> None:
         """Start it, where it answered before if it has, and wait until it takes jobs. Raises NotInTime."""

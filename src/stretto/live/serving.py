@@ -251,6 +251,8 @@ async def _backend(config: Config, world: Mapping[str, str], scheduler: Schedule
 
 async def _on_a_cluster(config: Config) -> Backend:
     """A backend of somebody's cluster. Raises InputError where we may not, or cannot, use it."""
+    if config.shared is not None and not config.shared.is_dir():
+        raise InputError(f"--shared {config.shared}: expected a directory that is there, on all nodes")
     shared, name = (config.shared or config.state).absolute(), _name(config.state)
     if config.backend == "ray":
         try:
@@ -266,6 +268,10 @@ async def _on_a_cluster(config: Config) -> Backend:
 async def _warn_of_unreachable(url: str, backend: Backend) -> None:
     """Say it where workers are told an address that only this machine knows."""
     host = urlsplit(url).hostname or ""
+    try:
+        await asyncio.get_running_loop().getaddrinfo(host, None)
+    except OSError as wrong:
+        print(f"--url {url}: {wrong.strerror}: do its workers know {host}?", file=sys.stderr, flush=True)
     if not _is_loopback(host) and host not in ("0.0.0.0", "::"):
         return
     far = [node.name for node in await backend.nodes() if node.address and not _is_loopback(node.address)]

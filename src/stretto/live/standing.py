@@ -9,7 +9,7 @@ from stretto.live.eligible import Reason, names_of, why_not_yet
 from stretto.live.records import JobRecord, Life
 from stretto.live.remaining import Basis, remaining_of, share_done
 from stretto.live.state import State
-from stretto.model import Plan, Snapshot, Why
+from stretto.model import BoolArray, Plan, Snapshot, Why
 
 MOST_NAMED = 8  # jobs in one line; chosen
 
@@ -89,6 +89,9 @@ def reason_of(
     if plan is not None and snapshot is not None:
         row = rows.get(record.job.id) if rows is not None else _row(snapshot, record)
         if row is not None:
+            kinds = snapshot.jobs.allowed_kinds[row]
+            if snapshot.cluster is state.cluster and not snapshot.capacity[kinds].any():
+                return "NODES_CLOSED", _closed_nodes(state, kinds)
             why = plan.why.of(row)
             return why.name if why is not Why.RUNS else "STARTING_SOON", plan.why.evidence.get(row, "")
     return "NOT_CONSIDERED", "no decision has seen it yet"
@@ -99,6 +102,16 @@ def _row(snapshot: Snapshot, record: JobRecord) -> int | None:
         return snapshot.jobs.ids.index(record.job.id)
     except ValueError:
         return None
+
+
+def _closed_nodes(state: State, kinds: BoolArray) -> str:
+    """Nodes of these types with what keeps them from being used."""
+    assert state.cluster is not None
+    there = [node for node, kind in zip(state.nodes, state.cluster.kind.tolist(), strict=True) if kinds[kind]]
+    said = [f"{node.name}: {node.why or ('cordoned' if node.closed else 'down')}" for node in there]
+    return "; ".join(said[:MOST_NAMED]) + (
+        f"; and {len(said) - MOST_NAMED} more" if said[MOST_NAMED:] else ""
+    )
 
 
 def _evidence(record: JobRecord, reason: Reason, now_s: float) -> str:

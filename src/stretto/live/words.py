@@ -16,6 +16,7 @@ WORDS: Mapping[str, str] = {
     "NO_FREE_GPUS": "not enough GPUs that suit it are free",
     "BEHIND_IN_ORDER": "an earlier job waits for GPUs, too",
     "WORTH_LESS": "others make more of the GPUs",
+    "NODES_CLOSED": "every node that suits it is closed or down",
     "FRAGMENTED": "enough GPUs are free, but not side by side",
     "RECOVERING": "a stop or start is under way",
     "NOT_PROFILED": "its profiling run comes first",

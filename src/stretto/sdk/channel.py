@@ -30,7 +30,7 @@ class Channel:
     """Requests of one worker. `post` returns at once; a thread sends, in order, again and again."""
 
     def __init__(self, url: str, token: str, worker: str) -> None:
-        self.worker = worker
+        self.worker, self.url = worker, url
         self._base = f"{url}/api/v1/worker"
         self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         self._waiting: queue.Queue[tuple[str, bytes]] = queue.Queue()

@@ -11,6 +11,7 @@ Keys of a generation's store: `here/ID` a member is connected · `verdict` what 
 """
 
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from stretto.sdk.generation import Generation
 log = logging.getLogger("stretto.sdk")
 
 LONG_POLL_S = 25.0
+SILENCE_S, SAY_AGAIN_S = 5.0, 60.0  # of the service, until it is said and said again; chosen
 STORE_POLL_S = 2.0  # short, since a generation may be replaced while its store is waited for
 LOOK_S = 0.01  # between looks at who is here
 PREPARER_END_S = 5.0
@@ -104,16 +106,20 @@ class Rendezvous:
                 log.debug("could not withdraw from generation %d: %s", meeting.generation.number, gone)
 
     def _listen(self) -> None:
-        pause_s = FIRST_PAUSE_S
+        pause_s, say_s = FIRST_PAUSE_S, time.monotonic() + SILENCE_S
         while not self._closing:
             try:
                 told = self._ask()
-                pause_s = FIRST_PAUSE_S
+                pause_s, say_s = FIRST_PAUSE_S, time.monotonic() + SILENCE_S
             except NoLongerWanted:
                 self.unwanted = True
                 return
             except OSError as failed:
                 log.debug("the service does not answer: %s", failed)
+                if time.monotonic() >= say_s:  # where people look first: the job's own log
+                    say_s = time.monotonic() + SAY_AGAIN_S
+                    said = f"stretto: no service answers at {self._channel.url} ({failed}); trying on"
+                    print(said, file=sys.stderr, flush=True)
                 time.sleep(pause_s)
                 pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
                 continue

@@ -1,5 +1,6 @@
 """The verbs for nodes, queues, usage and tokens, and `top`."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,9 +19,29 @@ def test_a_cordoned_node_takes_nobody_until_it_is_open_again(verbs: Stretto, ser
     )
     job = verbs("submit", "--", "true").out.strip()
     assert verbs("explain", job, "--json").json["gpus"] == 0
+    with service.client() as client:
+        for _ in range(100):  # until a decision has seen it
+            if client.describe(job)["reason"] == "NODES_CLOSED":
+                break
+            time.sleep(0.1)
+        shown = client.describe(job)
+    assert (shown["reason"], shown["evidence"]) == ("NODES_CLOSED", f"{node}: a disk")
     assert verbs("nodes", "uncordon", node).out == f"node {node}: up\n"
     with service.client() as client:
         assert client.wait(job)["state"] == "COMPLETED"
+
+
+def test_nodes_and_queues_alone_are_listed(verbs: Stretto) -> None:
+    assert verbs("nodes").table[0] == verbs("nodes", "list").table[0]
+    assert verbs("queues").status == 0
+
+
+def test_a_job_is_asked_for_by_its_id(verbs: Stretto) -> None:
+    done = verbs("explain", "digits")
+    assert (done.status, done.err) == (
+        2,
+        "stretto: no job 'digits', expected an id as `stretto list` shows it\n",
+    )
 
 
 def test_a_drained_node_is_left_by_who_runs_there(verbs: Stretto, service: OwnService) -> None:

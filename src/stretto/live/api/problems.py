@@ -32,7 +32,9 @@ class Problem(FastapiHttpException):
 
 def not_found(what: str, name: str, refusal: str = "") -> Problem:
     """There is no such thing, or it is somebody else's: nobody learns which."""
-    return Problem(HTTPStatus.NOT_FOUND, f"no {what} {name[:80]!r}", refusal=refusal)
+    is_id = what != "job" or name.replace("_", "").isdecimal()
+    hint = "" if is_id else ", expected an id as `stretto list` shows it"
+    return Problem(HTTPStatus.NOT_FOUND, f"no {what} {name[:80]!r}{hint}", refusal=refusal)
 
 
 def answer(status: int, detail: str, headers: Mapping[str, str] | None = None, request_id: str = "") -> Json:
