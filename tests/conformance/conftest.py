@@ -16,10 +16,16 @@ from tests.conformance.world import CannotRun, World
 
 FOLDER = Path(__file__).with_name("worlds")
 WORLDS = [name for name in ("local", "emulated", "ray", "slurm") if (FOLDER / f"{name}.py").exists()]
-# What takes a quarter of a minute or more there. The normal run has it over agents, and over services of all.
+# What takes a quarter of a minute or more there, as far as the normal run has it over another cluster, or has
+# the same of workers instead of services. `make test-long` has all of it.
 LONG_THERE = {
     "test_of_a_node_that_dies_nothing_runs_on_and_the_others_go_on": ("ray", "slurm"),
     "test_while_nobody_answers_orders_are_refused_and_nothing_is_concluded": ("ray", "slurm"),
+    "test_a_job_goes_on_elsewhere_when_its_node_dies_and_the_node_is_used_again": ("slurm",),
+    "test_a_cluster_that_is_away_for_a_while_loses_nothing": ("ray", "slurm"),
+    "test_jobs_of_a_slow_cluster_that_loses_answers_run_once_each": ("ray", "slurm"),
+    "test_a_service_that_is_killed_just_when_jobs_start_starts_each_once": ("ray", "slurm"),
+    "test_a_drained_node_is_left_and_a_cordoned_one_takes_nobody_new": ("ray",),
 }
 LONGEST_S = 120.0  # that a test may take which is not long
 OUTCOMES = pytest.StashKey[Outcomes]()
