@@ -35,6 +35,7 @@ SETTINGS = {  # of Ray's; a node that was killed is noticed within five seconds,
     "RAY_health_check_failure_threshold": "5",
     "RAY_gcs_rpc_server_reconnect_timeout_s": "300",
     "RAY_USAGE_STATS_ENABLED": "0",
+    "GRPC_ENABLE_FORK_SUPPORT": "0",  # else the head at times fails to let somebody in from outside
 }
 
 Found = TypeVar("Found")

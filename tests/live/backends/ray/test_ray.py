@@ -252,7 +252,6 @@ def test_nodes_have_the_types_that_ray_says(cluster: RayCluster, tmp_path: Path)
     asyncio.run(story())
 
 
-@pytest.mark.long  # Ray takes up to a minute to let somebody in from outside
 def test_the_service_may_stand_outside_the_cluster(cluster: RayCluster, tmp_path: Path) -> None:
     async def story() -> None:
         async with opened(cluster, tmp_path, cluster.client_address) as backend:
