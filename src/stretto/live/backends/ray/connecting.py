@@ -59,16 +59,13 @@ def connect(address: str, namespace: str, option: str = "--address") -> bool:
     check_address(address, option)
     quiet = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
     try:
-        if address.startswith(CLIENT):
-            ray.init(address, namespace=namespace, **quiet)
-            return True
         ray.init(address, namespace=namespace, **quiet)
     except ConnectionError as failure:
         hint = " (as also where RAY_AUTH_TOKEN is missing or wrong)" if address.startswith(CLIENT) else ""
         raise InputError(f"{option} {address}: {one_line(failure)}{hint}") from failure
     except (RuntimeError, ValueError, AssertionError) as failure:
         raise InputError(f"{option} {address}: {one_line(failure)}") from failure
-    return False
+    return address.startswith(CLIENT)
 
 
 def one_line(failure: BaseException) -> str:
