@@ -58,3 +58,8 @@ def job_file(tmp_path: Path) -> Callable[..., Path]:
 def reaches(client: Client, job: str, *states: str) -> None:
     """Wait until a job is in one of these states."""
     until(lambda: client.describe(job)["state"] in states, what=f"job {job} is {' or '.join(states)}")
+
+
+def waits_for(client: Client, job: str, reason: str) -> None:
+    """Wait until a decision has seen a job and left it waiting for this reason."""
+    until(lambda: client.describe(job)["reason"] == reason, what=f"job {job} waits: {reason}")

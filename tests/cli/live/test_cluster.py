@@ -1,13 +1,12 @@
 """The verbs for nodes, queues, usage and tokens, and `top`."""
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from stretto.demo.own_service import OwnService
 
 from ..ran import Stretto
-from .conftest import reaches
+from .conftest import reaches, waits_for
 
 
 def test_a_cordoned_node_takes_nobody_until_it_is_open_again(verbs: Stretto, service: OwnService) -> None:
@@ -20,10 +19,7 @@ def test_a_cordoned_node_takes_nobody_until_it_is_open_again(verbs: Stretto, ser
     job = verbs("submit", "--", "true").out.strip()
     assert verbs("explain", job, "--json").json["gpus"] == 0
     with service.client() as client:
-        for _ in range(100):  # until a decision has seen it
-            if client.describe(job)["reason"] == "NODES_CLOSED":
-                break
-            time.sleep(0.1)
+        waits_for(client, job, "NODES_CLOSED")
         shown = client.describe(job)
     assert (shown["reason"], shown["evidence"]) == ("NODES_CLOSED", f"{node}: a disk")
     assert verbs("nodes", "uncordon", node).out == f"node {node}: up\n"

@@ -8,7 +8,7 @@ import pytest
 from stretto.demo.own_service import OwnService
 
 from ..ran import Stretto
-from .conftest import reaches
+from .conftest import reaches, waits_for
 
 JobFile = Callable[..., Path]
 
@@ -21,7 +21,9 @@ def crowded(verbs: Stretto, service: OwnService, job_file: JobFile) -> tuple[str
     first = verbs("submit", holding).out.strip()
     with service.client() as client:
         reaches(client, first, "RUNNING")
-    return first, verbs("submit", waiting).out.strip()
+        second = verbs("submit", waiting).out.strip()
+        waits_for(client, second, "NO_FREE_GPUS")
+    return first, second
 
 
 def test_a_waiting_job_is_told_who_holds_what_until_when_and_what_would_help(
@@ -46,9 +48,13 @@ def test_a_running_job_is_told_when_it_is_likely_to_end(crowded: tuple[str, str]
     assert "it holds 3 x cpu, ends about" in verbs("explain", crowded[0]).out
 
 
-def test_a_job_that_comes_after_a_failed_one_ends_and_says_why(verbs: Stretto, job_file: JobFile) -> None:
+def test_a_job_that_comes_after_a_failed_one_ends_and_says_why(
+    verbs: Stretto, service: OwnService, job_file: JobFile
+) -> None:
     failed = verbs("submit", "--wait", "--json", "--", "false").json["id"]
     job = verbs("submit", job_file("after", "run: 'true'", f"depends_on: [{failed}]")).out.strip()
+    with service.client() as client:
+        client.wait(job)
     ended = verbs("describe", job, "--json").json
     assert (ended["state"], ended["reason"]) == ("CANCELLED", "DEPENDENCY_FAILED")
     said = f"it has ended: CANCELLED, a job that had to come first ended in the wrong way: after {failed}\n"

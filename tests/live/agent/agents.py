@@ -16,7 +16,7 @@ import httpx
 
 from stretto.live.agent import keeper, runs
 
-PATIENCE_S = 15.0
+PATIENCE_S = 60.0  # for what takes a tenth of a second on a quiet machine
 
 Found = TypeVar("Found")
 

@@ -17,7 +17,7 @@ from stretto.live.agent.agent import state_folder
 from stretto.live.agent.node import Node
 from stretto.live.agent.workers import Workers
 
-STUBBORN = "trap '' TERM; setsid sleep 600 & sleep 600 & wait; wait"
+STUBBORN = "trap '' TERM; echo ready; setsid sleep 600 & sleep 600 & wait; wait"
 
 
 @pytest.fixture
@@ -61,8 +61,13 @@ def started(workers: Workers, guards: list[tuple[int, int]], command: str = STUB
     return workers.known["j.1.0"].view
 
 
+def has_said(workers: Workers, line: str) -> bool:
+    """Whether it has written this line: it has done then what comes before it."""
+    return line in (workers.known["j.1.0"].run / "log").read_text().splitlines()
+
+
 def ended(workers: Workers) -> dict[str, Any]:
-    until(lambda: workers.known["j.1.0"].ended, 10.0, "it has ended")
+    until(lambda: workers.known["j.1.0"].ended, what="it has ended")
     return workers.known["j.1.0"].view
 
 
@@ -88,6 +93,7 @@ def test_a_stop_with_grace_is_cut_short_when_a_guard_goes(
     workers: Workers, guards: list[subprocess.Popen[bytes]]
 ) -> None:
     started(workers, named(guards))
+    until(lambda: has_said(workers, "ready"), what="it ignores SIGTERM")
     workers.order("j.1.0", {"stop": 600.0})
     guards[0].kill()
     shown = ended(workers)

@@ -15,6 +15,7 @@ def test_a_start_that_is_repeated_is_the_same_start(agent: Agent) -> None:
     assert (again.status_code, again.json()["worker"]) == (200, first)
     other = agent.start("j.1.0", "echo twice; sleep 60", gpus=[0], env={"A": "b"})
     assert other.status_code == 409
+    assert agent.log_line("j.1.0") == "once"
     agent.stop("j.1.0", 0)
     ended = agent.ended("j.1.0")
     assert agent.start("j.1.0", "echo once; sleep 60", gpus=[0], env={"A": "b"}).json()["worker"] == ended
@@ -107,7 +108,7 @@ def test_whoever_waits_is_told_of_a_change_and_of_none_before(agent: Agent) -> N
     waiting = threading.Thread(target=wait)
     waiting.start()
     agent.start("j.1.0", ["sleep", "60"])
-    waiting.join(timeout=10)
+    waiting.join(timeout=30)
     assert [each["id"] for each in answers[0]["workers"]] == ["j.1.0"]
 
 
@@ -130,6 +131,7 @@ def test_an_ended_worker_is_forgotten_for_good_and_its_log_is_kept_until_its_job
     agent: Agent,
 ) -> None:
     agent.run("j.1.0", "echo here; sleep 60", job="j")
+    agent.log_line("j.1.0")
     assert agent.ask("DELETE", "/v1/workers/j.1.0").status_code == 409
     agent.stop("j.1.0", 0)
     agent.ended("j.1.0")
