@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -38,12 +38,29 @@ UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 app = typer.Typer(
     name="stretto",
-    help="An elastic scheduler for deep-learning training on shared GPU clusters.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # help that reads the same on a pipe, without the import of its painter
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def stretto(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and leave.", is_eager=True, callback=_say_version),
+    ] = False,
+) -> None:
+    """An elastic scheduler for deep-learning training on shared GPU clusters."""
+
+
 app.command()(simulate.simulate)
 app.command()(compare.compare)
 app.command()(reproduce.reproduce)

@@ -20,7 +20,9 @@ WIDTH_OF_PIPES = 100
 
 
 def demo(
-    examples: Annotated[Path, typer.Option(help="The folder of the examples.")] = Path("examples"),
+    examples: Annotated[
+        Path | None, typer.Option(help="The folder of the examples; else those of Stretto.")
+    ] = None,
     policy: Annotated[str, typer.Option(help="Who gets how many workers: sia, cornucopia, …")] = "sia",
     slots: Annotated[int, typer.Option(min=4, help="Workers at once.")] = 4,
     quick: Annotated[bool, typer.Option("--quick", help="Shorter trainings.")] = False,

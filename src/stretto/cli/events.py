@@ -1,8 +1,10 @@
 """`stretto events`: what has happened, one line each."""
 
 import json
+import sys
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +14,7 @@ from stretto.cli.service import Token, Url, service
 from stretto.live.words import gpus_of
 
 LEFT_OUT = ("seq", "at_s", "unix_s", "kind", "job", "spec", "secret", "report", "actions", "memory", "sha256")
+NAMED = 3  # workers that are named one by one; of more, the first and the last
 
 
 def events(
@@ -27,16 +30,25 @@ def events(
     """What has happened to a job; with --json one object a line."""
     with service(url, token) as client:
         for one in client.events(job, after, follow):
-            typer.echo(json.dumps(one) if as_json else line_of(one, job))
+            if as_json:
+                typer.echo(json.dumps(one))
+                continue
+            cells = cells_of(one, job)
+            typer.echo(aligned(cells) if sys.stdout.isatty() else "\t".join(cells).rstrip("\t"))
 
 
-def line_of(event: Mapping[str, Any], job: str = "") -> str:
-    """An event in a line: number, time, what, and what of it people want to know."""
+def cells_of(event: Mapping[str, Any], job: str = "") -> list[str]:
+    """An event as cells: number, time, what, and what of it people want to know. job: of which all are."""
     unix_s = event.get("unix_s")
     at = time.strftime("%H:%M:%S", time.localtime(unix_s)) if unix_s else f"{event['at_s']:.1f}s"
     whose = "" if job or "job" not in event else f" {event['job']}"
-    said = said_of(event)
-    return f"{event['seq']}\t{at}\t{event['kind']}{whose}" + (f"\t{said}" if said else "")
+    return [str(event["seq"]), at, f"{event['kind']}{whose}", said_of(event)]
+
+
+def aligned(cells: Sequence[str]) -> str:
+    """A line for a terminal, in widths that suit most events: what comes later is not known yet."""
+    number, at, what, said = cells
+    return f"{number:>6}  {at:<8}  {what:<18}  {said}".rstrip()
 
 
 def said_of(event: Mapping[str, Any]) -> str:
@@ -48,7 +60,18 @@ def said_of(event: Mapping[str, Any]) -> str:
             nodes = ", ".join(dict.fromkeys(str(one["node"]) for one in workers))
             return f"attempt {event['attempt']}: start on {gpus_of(gpus)} of {nodes}"
         case "WorkersEnded" if workers:
-            return ", ".join(f"{one['id']} with status {one['status']}" for one in workers)
+            if len(workers) <= NAMED:
+                return ", ".join(f"{one['id']} with status {one['status']}" for one in workers)
+            statuses = Counter(one["status"] for one in workers)
+            ends = ", ".join(
+                f"{count} with status {status}" if len(statuses) > 1 else f"all with status {status}"
+                for status, count in statuses.items()
+            )
+            return f"{_listed([one['id'] for one in workers])}: {ends}"
+        case "WorkersRan" | "WorkersReady" | "WorkersStopped" if workers:
+            return _listed(workers)
+        case "WorkersJoined" if workers:
+            return f"{_listed(workers)} are in generation {event['number']}"
         case "Generation":
             size = f"{len(workers)} workers train together" if workers else "everybody is to save and leave"
             return f"generation {event['number']}: {size}"
@@ -62,12 +85,19 @@ def said_of(event: Mapping[str, Any]) -> str:
     return _pairs({key: value for key, value in event.items() if key not in LEFT_OUT})
 
 
-def _pairs(values: Mapping[str, Any]) -> str:
-    def text(value: object) -> str:
-        if isinstance(value, float):
-            return f"{value:.4g}"
-        return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+def _listed(workers: Sequence[str]) -> str:
+    if len(workers) <= NAMED:
+        return ", ".join(workers)
+    return f"{workers[0]} to {workers[-1]} ({len(workers)})"
 
+
+def _pairs(values: Mapping[str, Any]) -> str:
     return " ".join(
-        f"{key}={text(value)}" for key, value in values.items() if value not in (None, "", [], {})
+        f"{key}={_text(value)}" for key, value in values.items() if value not in (None, "", [], {})
     )
+
+
+def _text(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -48,7 +48,7 @@ def explain(job: JobName, url: Url = "", token: Token = "", as_json: options.Jso
             ]
             for one in found["holders"]
         ]
-        show_table("", header, rows)
+        show_table("", header, rows, tight="name")
     if waits and found["prices"]:
         header = ["type", "free", "of", "price", "pays"]
         rows = [
@@ -125,7 +125,10 @@ def _show_jobs(present: Mapping[str, Any], changed: Mapping[str, Any] | None, no
             start = "runs" if side["runs"] else when_in_table(side["start"], now)
             row += [start, when_in_table(side["end"], now), ago(side["jct_s"])]
         rows.append(row)
-    show_table("", header, rows)
+    if changed is not None and all(row[2] == row[5] for row in rows):  # nobody starts at another time
+        header = header[:5] + header[6:]
+        rows = [row[:5] + row[6:] for row in rows]
+    show_table("", header, rows, tight="name")
 
 
 def _duration(span: Mapping[str, float | None]) -> str:

@@ -37,11 +37,12 @@ def list_jobs(
             return [row_of(one) for one in client.jobs(everybody, ended)]
 
         if not watching:
-            show_table("", *_without(HEADER, rows(), everybody))
+            show_table("", *_without(HEADER, rows(), everybody), tight="name")
             return
 
         def look() -> "Table":
-            return table_of(time.strftime("jobs at %H:%M:%S"), *_without(HEADER, rows(), everybody))
+            shown = _without(HEADER, rows(), everybody)
+            return table_of(time.strftime("jobs at %H:%M:%S"), *shown, tight="name")
 
         watch(look, lambda: ["\t".join(row) for row in rows()])
 

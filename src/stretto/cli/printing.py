@@ -10,22 +10,32 @@ from stretto.experiments.json_text import json_text
 if TYPE_CHECKING:
     from rich.table import Table
 
+BETWEEN, EDGES = 3, 2  # signs that a table has between two columns, and around all
+LEAST_NAME = 13  # signs that a shortened name keeps; chosen: a word and the end that tells it from the next
+
 
 def show_json(value: Mapping[str, Any]) -> None:
     """One JSON object on standard output."""
     print(json_text(value))
 
 
-def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table with a title on a terminal; on a pipe its lines with tabs between the cells."""
+def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], tight: str = "") -> None:
+    """A table with a title on a terminal; on a pipe its lines with tabs between the cells.
+
+    tight: the column whose cells are shortened where a terminal is too narrow for all.
+    """
     if not sys.stdout.isatty():
         _show_plain([header, *rows])
         return
-    _show_rich(table_of(title, header, rows))
+    _show_rich(table_of(title, header, rows, tight))
 
 
-def table_of(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> "Table":
+def table_of(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], tight: str = "") -> "Table":
     """A table for a terminal; "" for no title."""
+    from rich.console import Console
+
+    if tight in header:
+        rows = _tightened(rows, header, header.index(tight), Console().width)
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -42,6 +52,24 @@ def table_of(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -
     for row in rows:
         table.add_row(*map(Text, row))
     return table
+
+
+def shortened(text: str, width: int) -> str:
+    """At most so many characters, the middle left out: both ends tell names of one series apart."""
+    if len(text) <= width:
+        return text
+    end = (width - 1) // 2
+    return text[: width - 1 - end] + "…" + text[len(text) - end :]
+
+
+def _tightened(
+    rows: Sequence[Sequence[str]], header: Sequence[str], column: int, width: int
+) -> list[list[str]]:
+    """The rows with one column's cells as short as the others want it, down to the least."""
+    widths = [max(map(len, cells)) for cells in zip(header, *rows, strict=True)]
+    left = width - sum(widths) + widths[column] - BETWEEN * (len(header) - 1) - EDGES
+    room = max(left, LEAST_NAME)
+    return [[shortened(cell, room) if at == column else cell for at, cell in enumerate(row)] for row in rows]
 
 
 def show_report(table: "Table") -> None:

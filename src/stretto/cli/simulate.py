@@ -123,7 +123,7 @@ def _of_a_service(source: str, address: str) -> tuple[dict[str, Any], list[str]]
     figures = {
         "policy": state.configured.policy,
         "events": state.seq,
-        "jobs": len(state.jobs),
+        "jobs": state.submitted,
         "now_s": state.at_s,
         "decisions": replay.decisions,
     }

@@ -11,7 +11,7 @@ import typer
 from stretto.cli import options
 from stretto.cli.cluster import state_of_node
 from stretto.cli.jobs import row_of, size_of
-from stretto.cli.printing import show_json, show_table
+from stretto.cli.printing import shortened, show_json, show_table
 from stretto.cli.service import Token, Url, service
 from stretto.live.words import reason_in_words
 
@@ -187,7 +187,7 @@ def screen(
         row = [
             Text(letters[name], style=colours[name]),
             Text(name),
-            Text(one["name"][: 20 if wide else 12]),
+            Text(shortened(one["name"], 20 if wide else 13)),
             Text(one["state"]),
             Text(size_of(one)),
             Text(line_of(sizes[name], most, over), style=colours[name]),

@@ -256,7 +256,8 @@ class Client:
         try:
             answer = self.http.request(method, path, **request)
         except httpx.HTTPError as wrong:
-            raise ServiceError(f"no service answers at {self.url}: {wrong}") from None
+            hint = "; --url or STRETTO_URL says where one is" if isinstance(wrong, httpx.ConnectError) else ""
+            raise ServiceError(f"no service answers at {self.url}: {wrong}{hint}") from None
         if answer.is_success:
             found: dict[str, Any] = answer.json() if answer.content else {}
             return found

@@ -35,7 +35,7 @@ class Play:
     """How the scene is to be played."""
 
     entries: Sequence[Entry]
-    examples: Path
+    examples: Path | None  # None: where they are known to be
     program: Sequence[str]  # what the interpreter runs as our command line
     policy: str = "sia"
     slots: int = 4

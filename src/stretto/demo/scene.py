@@ -49,8 +49,15 @@ def comes(entry: Entry, at_s: float, shown: Sequence[dict[str, Any]]) -> bool:
     return at_s >= entry.at_s and (not entry.waits or resized or at_s >= entry.at_s + LONGEST_S)
 
 
-def folder_of(examples: Path) -> Path:
-    """The folder of the examples. Raises InputError where they are not there."""
+def folder_of(examples: Path | None) -> Path:
+    """The folder of the examples, absolute. Raises InputError where they are not there.
+
+    None: those of this directory, of the installed package, or of the source tree that it runs from.
+    """
+    package = Path(__file__).parents[1]
+    known = (Path("examples"), package / "examples", package.parents[1] / "examples")
+    if examples is None:
+        examples = next((folder for folder in known if (folder / SCENE[0].file).is_file()), known[0])
     missing = [entry.file for entry in SCENE if not (examples / entry.file).is_file()]
     if missing:
         raise InputError(

@@ -22,3 +22,7 @@ class LogMoved(StoreError):
 
 class LedByOther(StoreError):
     """Another service holds the lead; the message names it where that is known."""
+
+    def __init__(self, store: object, holder: str) -> None:
+        who = holder or "another service"
+        super().__init__(f"{store}: {who} writes to this store: end that one, or say --state or --store")

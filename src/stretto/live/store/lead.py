@@ -79,7 +79,7 @@ class FileLead(_Released):
         except BlockingIOError:
             holder = os.pread(self.file, 256, 0).decode(errors="replace").strip()
             os.close(self.file)
-            raise LedByOther(f"{path}: {holder or 'another service'} is the writer of this store") from None
+            raise LedByOther(path, holder) from None
         os.ftruncate(self.file, 0)
         os.pwrite(self.file, f"{this_service()}\n".encode(), 0)
 
@@ -160,7 +160,7 @@ class ConnectionLead(_Released):
                 return connection
             rows = connection.execute(HOLDER, {"lock": LEAD_LOCK}).all()
         who = ", ".join(f"{name or 'a service'} at {where or 'a socket'}" for name, where in rows)
-        raise LedByOther(f"{self.engine.url}: {who or 'another service'} is the writer of this store")
+        raise LedByOther(self.engine.url, who)
 
 
 def lead_by_file(path: Path, wait_s: float) -> Lead:

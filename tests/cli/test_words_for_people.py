@@ -1,0 +1,80 @@
+"""What a terminal shows where it is narrow, and events in words."""
+
+from pathlib import Path
+
+import pytest
+from tests.cli.ran import Stretto
+
+from stretto import __version__
+from stretto.cli.events import aligned, cells_of, said_of
+from stretto.cli.printing import shortened, table_of
+from stretto.demo.scene import SCENE, folder_of
+from stretto.model import InputError
+
+
+def shown(header: list[str], rows: list[list[str]], width: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    from rich.console import Console
+
+    monkeypatch.setenv("COLUMNS", str(width))
+    console = Console(width=width, highlight=False)
+    with console.capture() as capture:
+        console.print(table_of("", header, rows, tight="name"))
+    return [line.rstrip() for line in capture.get().splitlines() if line.strip()]
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "said"),
+    [
+        ("short", 9, "short"),
+        ("resnet50-sweep-lr1", 18, "resnet50-sweep-lr1"),
+        ("resnet50-sweep-lr1", 11, "resne…p-lr1"),
+        ("resnet50-sweep-lr1", 10, "resne…-lr1"),
+    ],
+)
+def test_a_name_that_is_too_long_keeps_both_its_ends(text: str, width: int, said: str) -> None:
+    assert shortened(text, width) == said
+
+
+def test_names_give_way_so_that_every_job_has_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    header = ["id", "name", "state", "why"]
+    rows = [
+        [str(index), f"a-name-of-sixty-characters-{'x' * 30}-{index}", "RUNNING", "-"] for index in range(3)
+    ]
+    lines = shown(header, rows, 50, monkeypatch)
+    assert len(lines) == 2 + 3  # header, rule, and a line each
+    assert all(line.split()[1].endswith(f"-{index}") for index, line in enumerate(lines[2:]))
+    assert max(map(len, lines)) <= 50
+    wide = shown(header, rows, 120, monkeypatch)
+    assert [line.split()[1] for line in wide[2:]] == [row[1] for row in rows]
+
+
+def test_many_workers_are_told_of_by_the_first_the_last_and_their_number() -> None:
+    names = [f"7.2.{index}" for index in range(16)]
+    ran = {"seq": 9, "at_s": 3.0, "kind": "WorkersRan", "job": "7", "workers": names}
+    assert said_of(ran) == "7.2.0 to 7.2.15 (16)"
+    assert said_of({**ran, "workers": names[:2]}) == "7.2.0, 7.2.1"
+    ends = [{"id": name, "status": 0} for name in names]
+    assert said_of({"kind": "WorkersEnded", "workers": ends}) == "7.2.0 to 7.2.15 (16): all with status 0"
+    ends[3]["status"] = 137
+    assert (
+        said_of({"kind": "WorkersEnded", "workers": ends})
+        == "7.2.0 to 7.2.15 (16): 15 with status 0, 1 with status 137"
+    )
+
+
+def test_an_event_is_one_line_whoever_reads_it() -> None:
+    event = {"seq": 9, "at_s": 3.0, "kind": "Checkpointed", "job": "7", "step": 40, "path": "x"}
+    assert cells_of(event) == ["9", "3.0s", "Checkpointed 7", "step=40 path=x"]
+    assert cells_of(event, "7")[2] == "Checkpointed"
+    assert aligned(cells_of(event)) == "     9  3.0s      Checkpointed 7      step=40 path=x"
+
+
+def test_both_ways_of_asking_for_the_version(stretto: Stretto) -> None:
+    assert stretto("--version").out == stretto("version").out == f"{__version__}\n"
+
+
+def test_the_examples_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert all((folder_of(None) / entry.file).is_file() for entry in SCENE)
+    with pytest.raises(InputError, match=SCENE[0].file):
+        folder_of(tmp_path)
