@@ -11,6 +11,7 @@ from tests.live.test_deciding import comes_to, deciding
 from stretto.live.events import (
     AttemptClosed,
     Decided,
+    Joined,
     NodeSeen,
     Reported,
     Submitted,
@@ -18,6 +19,7 @@ from stretto.live.events import (
 from stretto.live.jobfile.submission import read_submission
 from stretto.live.observe import Observer
 from stretto.live.reconcile import STARTING_S
+from stretto.live.recovering import WAITED_S
 from stretto.model import Trigger, View
 
 from .scene import Scene
@@ -122,6 +124,77 @@ def test_a_job_that_is_to_shrink_or_to_move_recovers_until_it_has() -> None:
     scene.reconcile()
     scene.join("1")
     assert not is_recovering(scene)
+
+
+def growing() -> Scene:
+    """A job that trains on one GPU, and whose second worker imports what it needs."""
+    scene = training()
+    scene.give(_1={"n0": BOTH})
+    scene.reconcile()
+    assert is_recovering(scene)
+    return scene
+
+
+def test_who_waits_for_an_interactive_job_does_not_wait_for_what_others_import() -> None:
+    scene = growing()
+    scene.submit("2", kind="interactive")
+    assert not is_recovering(scene)
+    scene.give(_1={"n0": FIRST}, _2={"n0": SECOND})
+    scene.reconcile()
+    assert scene.asked_to_stop == {"1.1.1"}  # the newcomer; who trains goes on
+
+
+def test_a_batch_job_that_starts_may_be_stopped_for_an_interactive_one_and_not_the_other_way() -> None:
+    scene = Scene(1, 2)
+    scene.submit("1", elastic=(1, 2))
+    scene.submit("2", kind="interactive")
+    scene.give(_1={"n0": FIRST}, _2={"n0": SECOND})
+    scene.reconcile()
+    assert is_recovering(scene, "1")
+    scene.submit("3", kind="interactive")
+    assert not is_recovering(scene, "1")
+    scene.submit("4", kind="interactive", elastic=(1, 2))
+    scene.give(_1=None, _3={"n0": FIRST}, _2=None, _4={"n0": SECOND})
+    scene.submit("5", kind="interactive")
+    assert is_recovering(scene, "4")
+
+
+def test_while_a_group_is_built_it_is_left_alone_whoever_waits() -> None:
+    scene = growing()
+    scene.submit("2", kind="interactive")
+    scene.ready("1.1.1")
+    scene.reconcile()
+    assert is_recovering(scene)
+    scene.join("1")
+    assert not is_recovering(scene)
+
+
+def test_an_interactive_job_that_nothing_helps_does_not_disturb_others_for_ever() -> None:
+    scene = growing()
+    scene.submit("2", kind="interactive")
+    scene.now_s += WAITED_S - 0.1
+    assert not is_recovering(scene)
+    scene.now_s += 0.1
+    assert is_recovering(scene)
+
+
+@pytest.mark.parametrize("kind", ["batch", "interactive"])
+def test_the_end_of_a_switch_is_a_reason_to_decide_while_an_interactive_job_waits(
+    tmp_path: Path, kind: str
+) -> None:
+    async def story() -> None:
+        async with deciding(tmp_path) as (ledger, made):
+            await ledger.record(NodeSeen("n0", "a100", 1))
+            for name, each in (("1", "batch"), ("2", kind)):
+                spec, _ = read_submission(json.dumps({"run": "x", "kind": each}))
+                await ledger.record(Submitted(name, spec.to_json(), "ada"))
+                await asyncio.sleep(0.5)
+            before = len(made)
+            await ledger.record(Joined("1", "1.1.0", 1))
+            await asyncio.sleep(0.5)
+            assert len(made) - before == (kind == "interactive")
+
+    play(story)
 
 
 @pytest.mark.parametrize("at_once", [None, 1])

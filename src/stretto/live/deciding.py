@@ -6,9 +6,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from stretto.live.clock import Clock
 from stretto.live.decision import answer_to, asked_of, decided
-from stretto.live.events import AttemptClosed, Event, WorkersWanted
+from stretto.live.events import AttemptClosed, Event, Joined, WorkersWanted
 from stretto.live.ledger import Ledger
 from stretto.live.observe import Observer
 from stretto.live.state import State
@@ -44,6 +46,7 @@ class Decider:
     _awaits_round: bool = False
     _decided_s: float = 0.0  # when it was last asked
     _changed: bool = True
+    _interactive_waits: bool = False  # as the last decision left it
 
     def __post_init__(self) -> None:
         """Listen to what happens."""
@@ -57,6 +60,8 @@ class Decider:
         for _, event in told:
             trigger = trigger_of(event)
             if isinstance(event, WorkersWanted) and self._somebody_waits_for(event.job):
+                trigger = Trigger.ARRIVAL
+            if isinstance(event, Joined) and self._interactive_waits:  # others can be made smaller
                 trigger = Trigger.ARRIVAL
             if isinstance(event, AttemptClosed) and not self._makes_room(event.job):
                 trigger = None
@@ -107,6 +112,10 @@ class Decider:
         if self.after is not None:
             self.after(state)
         self.latest, self.latest_snapshot = answer.plan, asked.snapshot
+        jobs = asked.snapshot.jobs
+        self._interactive_waits = any(
+            jobs.ids[row] not in answer.plan.placement for row in np.flatnonzero(jobs.interactive).tolist()
+        )
         self.took_ms = [*self.took_ms[-999:], took_ms]
 
     async def _wait(self) -> None:

@@ -21,7 +21,7 @@ from stretto.live.knowledge import (
 )
 from stretto.live.priors import largest_known_gpus, prior_table
 from stretto.live.records import JobRecord
-from stretto.live.recovering import recovering_until_s
+from stretto.live.recovering import WAITED_S, is_breakable, recovering_until_s
 from stretto.live.state import State
 from stretto.model import (
     BoolArray,
@@ -51,7 +51,7 @@ FLOATS = (
     *("samples", "dataset_samples", "initial_loss", "loss", "metric"),
 )
 INTS = ("held_gpus", "held_nodes", "held_kind", "restarts", "largest_held", "epochs")
-BOOLS = ("is_open", "is_shut", "depends", "profiling")
+BOOLS = ("is_open", "is_shut", "depends", "profiling", "breakable")
 OBJECTS = ("record", "table", "evidence", "history")
 LEAST_ROWS = 64
 DURATIONS = frozenset({View.ORACLE_DURATION, View.ESTIMATED_DURATION})
@@ -142,9 +142,21 @@ class Figures:
             restarts=at["restarts"][rows],
             largest_held_gpus=at["largest_held"][rows],
             epochs=at["epochs"][rows],
-            recovering=now_s < at["recovering_until_s"][rows],
+            recovering=self._recovering(rows, now_s),
             profiled_s=at["profiled_s"][rows] + np.where(at["profiling"][rows], since_s, 0.0),
         )
+
+    def _recovering(self, rows: IntArray, now_s: float) -> BoolArray:
+        """(jobs,) to be left alone: on their way to what they hold, unless somebody waits for an answer."""
+        assert self.requests is not None
+        at = self.at
+        recovering: BoolArray = now_s < at["recovering_until_s"][rows]
+        waits = self.requests.interactive[rows] & (at["held_gpus"][rows] == 0)
+        since_s = np.fmax(self.requests.submitted_s[rows], at["last_stop_s"][rows])
+        since_s = np.fmax(since_s, at["not_before_s"][rows])
+        if (waits & (now_s - since_s < WAITED_S)).any():
+            recovering &= ~at["breakable"][rows]
+        return recovering
 
     def _durations(self, rows: IntArray, now_s: float) -> Durations:
         """On what was asked for: as the owner states it, or as the training says that is left."""
@@ -224,6 +236,7 @@ class Figures:
             at["largest_held"][row] = largest_known_gpus(record)
             at["epochs"][row] = int(latest.get("epoch", 0))
             at["recovering_until_s"][row] = recovering_until_s(record, held)
+            at["breakable"][row] = is_breakable(record)
         if views & DURATIONS:
             told = latest.get("left_s")
             at["stated_s"][row] = stated_s(record)

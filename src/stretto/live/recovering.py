@@ -5,9 +5,10 @@ from math import inf
 from stretto.live.priors import known_points
 from stretto.live.reconcile import STARTING_S, slots_of
 from stretto.live.records import JobRecord
-from stretto.model import Allocation
+from stretto.model import Allocation, Kind
 
 NOT = -inf  # it is not
+WAITED_S = 60.0  # that somebody has waited in front of a screen, and is not served soon; chosen
 
 
 def recovering_until_s(record: JobRecord, wanted: Allocation | None) -> float:
@@ -33,3 +34,18 @@ def recovering_until_s(record: JobRecord, wanted: Allocation | None) -> float:
         return inf
     speaks = record.spec.elastic is not None and record.speaks is not False
     return max(one.began_s for one in those) + STARTING_S if speaks else NOT
+
+
+def is_breakable(record: JobRecord) -> bool:
+    """Whether nothing but the time for a start is lost where a recovering job is made smaller or stopped.
+
+    Newcomers that import are simply ended, and who trains goes on; a start can be made again. Only while a
+    group is being built do its members have to be left alone, which takes a moment. Somebody who waits for
+    an interactive job would else wait for all that others import.
+    """
+    if record.job.kind is Kind.INTERACTIVE:
+        return False
+    members = record.members
+    if not record.is_open or not members.number or members.leaves:
+        return True
+    return all(record.workers[name].joined >= members.number for name in members.workers)
