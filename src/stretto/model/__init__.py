@@ -25,7 +25,7 @@ from stretto.model.memory import Memory, digest
 from stretto.model.observations import NOTHING_OBSERVED, Observations, Point
 from stretto.model.placement import Allocation, Placement, lowest_gpus, no_placement, shift
 from stretto.model.plan import Action, Pinned, Plan, Reasons, Shares, Verb, Why, actions_between
-from stretto.model.policy import ON_CHANGE, Policy, Triggers, every
+from stretto.model.policy import ON_CHANGE, Policy, Triggers, every, on_change
 from stretto.model.snapshot import CapacityNotice, JobTable, Requests, Snapshot, Trigger
 from stretto.model.speeds import Speeds, no_speeds
 
@@ -93,6 +93,7 @@ __all__ = [
     "no_placement",
     "no_speeds",
     "nodes_of",
+    "on_change",
     "powers_and_whole_nodes",
     "shift",
     "virtual_nodes",

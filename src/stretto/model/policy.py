@@ -35,6 +35,13 @@ def every(round_s: float) -> Triggers:
     return Triggers(frozenset({Trigger.ROUND}), round_s)
 
 
+def on_change(round_s: float | None = None) -> Triggers:
+    """Asked whenever jobs or nodes come or go; with a period, at its multiples before which they did."""
+    if round_s is None:
+        return ON_CHANGE
+    return Triggers(frozenset({Trigger.ROUND}), round_s, when_changed=True)
+
+
 class Policy(Protocol):
     """Who gets how many GPUs of which type, and why.
 

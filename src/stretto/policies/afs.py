@@ -7,7 +7,6 @@ from typing import ClassVar
 import numpy as np
 
 from stretto.model import (
-    ON_CHANGE,
     Cluster,
     Configurations,
     FloatArray,
@@ -15,9 +14,9 @@ from stretto.model import (
     Shares,
     Snapshot,
     Speeds,
-    Trigger,
     Triggers,
     View,
+    on_change,
 )
 from stretto.policies.admission import most_gpus_of_one_job
 from stretto.policies.afs_grants import by_gain, by_tournament
@@ -78,9 +77,7 @@ class Afs:
     @property
     def triggers(self) -> Triggers:
         """Whenever jobs or nodes come or go, or at rounds before which something has changed."""
-        if self.round_s is None:
-            return ON_CHANGE
-        return Triggers(frozenset({Trigger.ROUND}), self.round_s, when_changed=True)
+        return on_change(self.round_s)
 
     def configurations(self, cluster: Cluster) -> Configurations:
         """One GPU of each type; the measured tables say the rest."""

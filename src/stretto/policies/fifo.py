@@ -6,15 +6,14 @@ from typing import ClassVar
 import numpy as np
 
 from stretto.model import (
-    ON_CHANGE,
     Cluster,
     Configurations,
     Shares,
     Snapshot,
     Speeds,
-    Trigger,
     Triggers,
     View,
+    on_change,
 )
 from stretto.policies.admission import NO_CONFIGURATIONS, admit_waiting
 
@@ -46,9 +45,7 @@ class FirstInFirstOut:
     @property
     def triggers(self) -> Triggers:
         """Whenever jobs or nodes come or go, or at rounds before which they did."""
-        if self.round_s is None:
-            return ON_CHANGE
-        return Triggers(frozenset({Trigger.ROUND}), self.round_s, when_changed=True)
+        return on_change(self.round_s)
 
     def configurations(self, cluster: Cluster) -> Configurations:
         """None: it looks at no speeds."""

@@ -16,11 +16,11 @@ from stretto.model import (
     Shares,
     Snapshot,
     Speeds,
-    Trigger,
     Triggers,
     View,
     configurations_from,
     counts_within,
+    on_change,
 )
 from stretto.policies.admission import most_gpus_of_one_job
 from stretto.policies.lyra_phases import Demand, launch, pooling, reasons, scale
@@ -74,7 +74,7 @@ class Lyra:
     @property
     def triggers(self) -> Triggers:
         """Rounds, where anything has changed."""
-        return Triggers(frozenset({Trigger.ROUND}), self.round_s, when_changed=True)
+        return on_change(self.round_s)
 
     def configurations(self, cluster: Cluster) -> Configurations:
         """One GPU of each type: no speed is looked at, but a job may get fewer GPUs than it asked for."""

@@ -17,10 +17,10 @@ from stretto.model import (
     Shares,
     Snapshot,
     Speeds,
-    Trigger,
     Triggers,
     View,
     floats,
+    on_change,
 )
 from stretto.policies.admission import NO_CONFIGURATIONS, admit_anew, most_gpus_of_one_job
 from stretto.policies.three_sigma_history import History, distribution, given_elapsed, learned
@@ -101,7 +101,7 @@ class ThreeSigma:
     @property
     def triggers(self) -> Triggers:
         """Every cycle in which anything has changed, and at the next slot while somebody waits."""
-        return Triggers(frozenset({Trigger.ROUND}), self.cycle_s, when_changed=True)
+        return on_change(self.cycle_s)
 
     def configurations(self, cluster: Cluster) -> Configurations:
         """None: it looks at no speeds."""
