@@ -30,7 +30,7 @@ def test_a_script_prints_what_the_page_shows(command: str, expected: str) -> Non
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     assert NUMBER.sub("N", done.stdout) == NUMBER.sub("N", expected)
@@ -52,7 +52,7 @@ def test_a_job_file_is_understood_whole(path: Path) -> None:
 
 def test_a_target_that_is_not_reached_is_a_failure() -> None:
     command = [sys.executable, "digits_cnn.py", "--epochs", "1", "--channels", "4", "--target", "0.99"]
-    done = subprocess.run(command, cwd=EXAMPLES, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, cwd=EXAMPLES, capture_output=True, text=True, check=False, timeout=300)
     assert (done.returncode, done.stdout.count("accuracy")) == (1, 1), done.stderr
 
 

@@ -13,7 +13,7 @@ from tests.sdk import digits
 
 from stretto.testing.conductor import Conductor
 
-PATIENCE_S = 60.0  # for what takes a second on a machine that has nothing else to do
+PATIENCE_S = 120.0  # for what takes a second on a machine that has nothing else to do
 
 
 @dataclass
@@ -69,8 +69,12 @@ class Scene:
     def lines(self, *names: str) -> list[dict[str, Any]]:
         """What these workers wrote, or all of them."""
         files = [file for name in names or ("*",) for file in sorted(self.folder.glob(f"{name}.*.jsonl"))]
-        texts = [line for file in files for line in file.read_text().splitlines(keepends=True)]
-        return [json.loads(line) for line in texts if line.endswith("\n")]
+        return [line for file in files for line in written(file)]
+
+    def lines_of(self, name: str) -> list[dict[str, Any]]:
+        """What the process that is known by this name wrote."""
+        files = self.folder.glob(f"*.{self.workers[name].pid}.jsonl")
+        return [line for file in files for line in written(file)]
 
     def taken(self, epoch: int, up_to_step: int | None = None) -> list[int]:
         """Samples of an epoch that any worker trained on."""
@@ -87,6 +91,11 @@ class Scene:
                 worker.kill()
             worker.join()
             worker.close()
+
+
+def written(file: Path) -> list[dict[str, Any]]:
+    """The lines of a file that are whole."""
+    return [json.loads(line) for line in file.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
 
 @pytest.fixture(scope="session")

@@ -10,9 +10,9 @@ import stretto.sdk
 before = sorted(sys.modules)
 import torch, numpy, torch.utils.data, torch.nn.parallel, torch.distributed.rendezvous
 of_torch = set(sys.modules)
-began_s = time.perf_counter()
+began_s = time.process_time()
 stretto.sdk.elastic
-took_s = time.perf_counter() - began_s
+took_s = time.process_time() - began_s
 print(json.dumps([before, sorted(set(sys.modules) - of_torch), took_s]))
 """
 
@@ -27,4 +27,4 @@ def test_the_sdk_imports_torch_when_it_is_used_and_nothing_else_of_any_weight() 
     assert {name for name in ours if name.startswith("stretto.") and name.count(".") == 1} == {
         "stretto.model"
     }
-    assert took_s < 2.0  # 0.1 s on a machine that has nothing else to do
+    assert took_s < 2.0  # of a processor; 0.1 s on a machine that has nothing else to do

@@ -2,23 +2,19 @@
 
 import os
 import signal
-import socket
 import time
+from functools import partial
 
 import pytest
-from tests.sdk.conftest import Scene
+from tests.live.ports import free_ports
+from tests.sdk.conftest import PATIENCE_S, Scene
 
 SAMPLES = 1797
 
 
-def is_in_second_epoch(scene: Scene) -> bool:
-    return any(line.get("step") == 40 for line in scene.lines("rank0")[-20:])
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+def has_said(scene: Scene, worker: str, **what: int) -> bool:
+    """Whether this process has written a line with that in it."""
+    return any(what.items() <= line.items() for line in scene.lines_of(worker))
 
 
 def test_alone_it_leaves_on_sigterm_and_goes_on_exactly_where_it_was(scene: Scene) -> None:
@@ -27,7 +23,7 @@ def test_alone_it_leaves_on_sigterm_and_goes_on_exactly_where_it_was(scene: Scen
     [calm] = [line for line in scene.lines("rank0") if "done" in line]
     env = {"STRETTO_CHECKPOINT_DIR": str(scene.checkpoint_dir), "RANK": "0"}
     scene.start_with("stopped", env, epochs=4, until=scene.folder / "never")
-    scene.conductor.wait_until(lambda: is_in_second_epoch(scene), 60, "some steps")
+    scene.conductor.wait_until(lambda: has_said(scene, "stopped", step=40), PATIENCE_S, "some steps")
     os.kill(scene.workers["stopped"].pid or 0, signal.SIGTERM)
     assert scene.status("stopped") == 143
     scene.start_with("again", env, epochs=4)
@@ -78,7 +74,7 @@ def test_an_evaluation_that_never_checks_is_left_before_the_grace_ends(scene: Sc
         for name in "ab":
             os.kill(scene.workers[name].pid or 0, signal.SIGTERM)
     assert (scene.status("a"), scene.status("b")) == (143, 143)
-    assert time.monotonic() < began_s + 20
+    assert time.monotonic() < began_s + 50  # and not a minute, which the evaluation takes
     assert [path.name for path in scene.checkpoint_dir.glob("*.pt")] == ["step-000000000029.pt"]
 
 
@@ -88,8 +84,8 @@ def test_leaving_in_an_evaluation_steps_no_schedule_twice(scene: Scene) -> None:
     [calm] = [line for line in scene.lines("rank0") if "done" in line]
     env = {"STRETTO_CHECKPOINT_DIR": str(scene.checkpoint_dir), "RANK": "0"}
     scene.start_with("stopped", env, epochs=4, evaluate_s=60.0)
-    scene.wait_seen("rank0", "evaluating")
-    scene.conductor.wait_until(lambda: scene.lines("rank0")[-1].get("evaluating") == 0, 60, "evaluation")
+    evaluates = partial(has_said, scene, "stopped", evaluating=0)
+    scene.conductor.wait_until(evaluates, PATIENCE_S, "evaluation")
     os.kill(scene.workers["stopped"].pid or 0, signal.SIGTERM)
     assert scene.status("stopped") == 143
     scene.start_with("again", env, epochs=4)
@@ -146,7 +142,8 @@ def test_a_worker_stuck_in_a_step_leaves_before_its_grace_ends(scene: Scene, ste
 
 
 def test_under_torchrun_the_same_script_trains_at_a_fixed_size(scene: Scene) -> None:
-    env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
+    (port,) = free_ports("127.0.0.1", 1)
+    env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
     for rank in ("0", "1"):
         scene.start_with(rank, env | {"RANK": rank, "GLOO_SOCKET_IFNAME": "lo"}, epochs=2)
     assert (scene.status("0"), scene.status("1")) == (0, 0)

@@ -55,7 +55,7 @@ def ended(script: str) -> tuple[int, list[str]]:
         assert process.stdout.readline() == "stuck\n"
         process.send_signal(signal.SIGTERM)
         printed = process.stdout.read().splitlines()
-        return process.wait(30), printed
+        return process.wait(60), printed
 
 
 def test_a_main_thread_inside_a_call_of_c_is_no_excuse() -> None:

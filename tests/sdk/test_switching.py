@@ -1,7 +1,7 @@
 """A training that grows, moves and shrinks while it runs, in real processes over gloo."""
 
 import pytest
-from tests.sdk.conftest import Scene
+from tests.sdk.conftest import PATIENCE_S, Scene
 
 SAMPLES = 1797
 EPOCHS = 8
@@ -40,7 +40,7 @@ def test_a_training_that_grows_moves_and_shrinks_sees_each_sample_once_and_learn
         assert len({(line["checksum"], line["step"], line["world"]) for line in of_generation}) == 1
     lost = {each["generation"]: each["lost_s"] for each in scene.conductor.joined if "lost_s" in each}
     assert lost.keys() == {2, 3, 4, 5}
-    assert all(0 < seconds < 5 for seconds in lost.values())
+    assert all(0 < seconds < PATIENCE_S for seconds in lost.values())
     ended = [line for line in scene.lines("d") if "ended" in line]
     assert ended[-1]["accuracy"] == pytest.approx(calm, abs=0.01)
     report = scene.conductor.reports[-1]
@@ -100,7 +100,7 @@ def test_training_goes_on_while_the_service_is_away_and_switches_once_it_is_back
     scene.wait_ready("b")
     scene.conductor.is_away = True
     before = len(scene.lines("a"))
-    scene.conductor.wait_until(lambda: len(scene.lines("a")) > before + 10, 60, "ten more steps")
+    scene.conductor.wait_until(lambda: len(scene.lines("a")) > before + 10, PATIENCE_S, "ten more steps")
     scene.conductor.is_away = False
     scene.publish("a", "b", source="a")
     go_on.touch()

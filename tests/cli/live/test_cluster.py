@@ -41,7 +41,7 @@ def test_a_job_is_asked_for_by_its_id(verbs: Stretto) -> None:
 
 
 def test_a_drained_node_is_left_by_who_runs_there(verbs: Stretto, service: OwnService) -> None:
-    job = verbs("submit", "--", "sleep", "60").out.strip()
+    job = verbs("submit", "--", "sleep", "600").out.strip()
     node = verbs("nodes", "list", "--json").json["nodes"][0]["name"]
     with service.client() as client:
         reaches(client, job, "RUNNING")
@@ -101,7 +101,7 @@ def test_a_token_opens_the_door_until_it_is_revoked(verbs: Stretto) -> None:
 def test_top_on_a_pipe_shows_nodes_and_jobs_once(
     verbs: Stretto, service: OwnService, job_file: Callable[..., Path]
 ) -> None:
-    path = job_file("wide", "run: sleep 60", "resources: {accelerators: 3}")
+    path = job_file("wide", "run: sleep 600", "resources: {accelerators: 3}")
     job = verbs("submit", path).out.strip()
     with service.client() as client:
         reaches(client, job, "RUNNING")

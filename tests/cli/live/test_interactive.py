@@ -19,7 +19,7 @@ def test_a_session_is_a_shell_that_one_types_into(verbs: Stretto, service: OwnSe
         input=typed,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         env={**os.environ, "STRETTO_URL": service.url, "SHELL": "/bin/sh"},
         check=False,
     )
@@ -29,7 +29,7 @@ def test_a_session_is_a_shell_that_one_types_into(verbs: Stretto, service: OwnSe
 
 
 def test_a_session_without_a_terminal_says_so(verbs: Stretto, service: OwnService) -> None:
-    job = verbs("submit", "--", "sh", "-c", "echo no terminal here; sleep 60").out.strip()
+    job = verbs("submit", "--", "sh", "-c", "echo no terminal here; sleep 600").out.strip()
     with service.client() as client:
         until(lambda: client.describe(job)["attempt"] > 0)
         until(lambda: "".join(client.log(job)))
@@ -42,7 +42,7 @@ def test_a_wrong_key_opens_no_terminal(verbs: Stretto, service: OwnService) -> N
         job = client.submit(submission([], interactive=True, workdir="/"))["id"]
         address, key = where(client, job)
         host, _, port = address.partition(":")
-        with socket.create_connection((host, int(port)), timeout=10) as line:
+        with socket.create_connection((host, int(port)), timeout=30) as line:
             line.sendall(b"0" * len(key) + b"d\x00\x05exit\n")
             assert line.recv(100) == b""
         assert client.describe(job)["ended_s"] is None
@@ -50,6 +50,6 @@ def test_a_wrong_key_opens_no_terminal(verbs: Stretto, service: OwnService) -> N
 
 def test_a_command_that_prints_an_address_hands_it_over(verbs: Stretto) -> None:
     ran = verbs(
-        "submit", "-i", "--", "sh", "-c", "echo serving on http://127.0.0.1:9999/lab?token=x; sleep 60"
+        "submit", "-i", "--", "sh", "-c", "echo serving on http://127.0.0.1:9999/lab?token=x; sleep 600"
     )
     assert (ran.status, ran.out) == (0, "http://127.0.0.1:9999/lab?token=x\n")

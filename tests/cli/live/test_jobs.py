@@ -37,8 +37,8 @@ def test_what_happens_is_said_while_watching(verbs: Stretto) -> None:
 def test_a_list_on_a_pipe_has_a_line_for_every_job(
     verbs: Stretto, service: OwnService, job_file: JobFile
 ) -> None:
-    first = job_file("first", "run: sleep 60", "resources: {accelerators: 3}", "expected_time: 1h")
-    second = job_file("second", "run: sleep 60", "resources: {accelerators: 2}")
+    first = job_file("first", "run: sleep 600", "resources: {accelerators: 3}", "expected_time: 1h")
+    second = job_file("second", "run: sleep 600", "resources: {accelerators: 2}")
     ids = [verbs("submit", path).out.strip() for path in (first, second)]
     with service.client() as client:
         reaches(client, ids[0], "RUNNING")
@@ -58,7 +58,7 @@ def test_a_list_on_a_pipe_has_a_line_for_every_job(
 def test_a_job_is_held_released_scaled_requeued_and_cancelled(
     verbs: Stretto, service: OwnService, job_file: JobFile
 ) -> None:
-    path = job_file("much", "run: sleep 60", "elastic: {min: 1, max: 2}")
+    path = job_file("much", "run: sleep 600", "elastic: {min: 1, max: 2}")
     job = verbs("submit", path).out.strip()
     with service.client() as client:
         reaches(client, job, "RUNNING")
@@ -83,7 +83,7 @@ def test_logs_are_followed_to_the_end_of_the_job(verbs: Stretto) -> None:
 
 
 def test_logs_of_every_attempt_can_be_read(verbs: Stretto, service: OwnService, job_file: JobFile) -> None:
-    run = "run: echo attempt $STRETTO_RESTARTS; [ $STRETTO_RESTARTS = 1 ] || sleep 60"
+    run = "run: echo attempt $STRETTO_RESTARTS; [ $STRETTO_RESTARTS = 1 ] || sleep 600"
     job = verbs("submit", job_file("twice", run)).out.strip()
     with service.client() as client:
         reaches(client, job, "RUNNING")
@@ -137,7 +137,7 @@ def test_no_service_is_one_line_and_status_1(verbs: Stretto) -> None:
 def test_an_array_is_cancelled_by_its_name_and_its_tasks_know_which_they_are(
     verbs: Stretto, service: OwnService, job_file: Callable[..., Path]
 ) -> None:
-    path = job_file("tasks", "run: test $STRETTO_ARRAY_INDEX != 3 && sleep 60", "array: 3-5%2")
+    path = job_file("tasks", "run: test $STRETTO_ARRAY_INDEX != 3 && sleep 600", "array: 3-5%2")
     array = verbs("submit", path).out.strip()
     with service.client() as client:
         assert client.wait(f"{array}_3")["state"] == "FAILED"

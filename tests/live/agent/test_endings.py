@@ -72,14 +72,14 @@ def test_a_second_stop_may_shorten_the_grace_and_not_lengthen_it(agent: Agent) -
 
 
 def test_a_suspended_worker_still_hears_a_stop(agent: Agent) -> None:
-    agent.run("j.1.0", ["sleep", "60"])
+    agent.run("j.1.0", ["sleep", "600"])
     agent.ask("POST", "/v1/workers/j.1.0/signal", {"signal": 19})
     agent.stop("j.1.0", 3600)
     assert agent.ended("j.1.0")["status"] == 143
 
 
 def test_a_signal_reaches_the_whole_process_group(agent: Agent) -> None:
-    agent.run("j.1.0", "trap 'echo heard; exit 5' USR1; echo ready; sleep 60 & wait")
+    agent.run("j.1.0", "trap 'echo heard; exit 5' USR1; echo ready; sleep 600 & wait")
     agent.log_line("j.1.0")
     agent.ask("POST", "/v1/workers/j.1.0/signal", {"signal": 10})
     ending = agent.ended("j.1.0")  # which takes the end of `sleep`, too
@@ -87,7 +87,7 @@ def test_a_signal_reaches_the_whole_process_group(agent: Agent) -> None:
 
 
 def test_a_gpu_is_in_use_until_the_last_daemon_of_its_worker_is_gone(agent: Agent) -> None:
-    agent.run("j.1.0", "setsid sh -c 'echo $$; exec sleep 60' & exit 4", gpus=[1])
+    agent.run("j.1.0", "setsid sh -c 'echo $$; exec sleep 600' & exit 4", gpus=[1])
     daemon = int(agent.log_line("j.1.0"))
     lingering = until(lambda: agent.worker("j.1.0")["status"] is not None and agent.worker("j.1.0"))
     assert (lingering["phase"], lingering["status"]) == ("running", 4)
@@ -101,7 +101,7 @@ def test_a_gpu_is_in_use_until_the_last_daemon_of_its_worker_is_gone(agent: Agen
 
 def test_a_stop_ends_daemons_that_left_the_session_and_do_not_heed_it(agent: Agent) -> None:
     deaf = "setsid sh -c \"trap '' TERM; echo \\$\\$; while :; do sleep 0.05; done\" &"
-    agent.run("j.1.0", f"{deaf} exec sleep 60")
+    agent.run("j.1.0", f"{deaf} exec sleep 600")
     daemon = int(agent.log_line("j.1.0"))
     agent.stop("j.1.0", 0.2)
     ending = agent.ended("j.1.0")
@@ -110,7 +110,7 @@ def test_a_stop_ends_daemons_that_left_the_session_and_do_not_heed_it(agent: Age
 
 
 def test_a_daemon_hears_of_a_stop_once_its_worker_is_gone(agent: Agent) -> None:
-    agent.run("j.1.0", "setsid sh -c 'echo $$; exec sleep 60' & exec sleep 60")
+    agent.run("j.1.0", "setsid sh -c 'echo $$; exec sleep 600' & exec sleep 600")
     agent.log_line("j.1.0")
     agent.stop("j.1.0", 3600)  # which nobody waits for: SIGTERM is enough for either
     assert agent.ended("j.1.0")["status"] == 143

@@ -10,15 +10,15 @@ from .agents import Agent, until
 
 
 def test_a_start_that_is_repeated_is_the_same_start(agent: Agent) -> None:
-    first = agent.run("j.1.0", "echo once; sleep 60", gpus=[0], env={"A": "b"})
-    again = agent.start("j.1.0", "echo once; sleep 60", gpus=[0], env={"A": "b"})
+    first = agent.run("j.1.0", "echo once; sleep 600", gpus=[0], env={"A": "b"})
+    again = agent.start("j.1.0", "echo once; sleep 600", gpus=[0], env={"A": "b"})
     assert (again.status_code, again.json()["worker"]) == (200, first)
-    other = agent.start("j.1.0", "echo twice; sleep 60", gpus=[0], env={"A": "b"})
+    other = agent.start("j.1.0", "echo twice; sleep 600", gpus=[0], env={"A": "b"})
     assert other.status_code == 409
     assert agent.log_line("j.1.0") == "once"
     agent.stop("j.1.0", 0)
     ended = agent.ended("j.1.0")
-    assert agent.start("j.1.0", "echo once; sleep 60", gpus=[0], env={"A": "b"}).json()["worker"] == ended
+    assert agent.start("j.1.0", "echo once; sleep 600", gpus=[0], env={"A": "b"}).json()["worker"] == ended
     assert agent.log("j.1.0") == "once\n"
 
 
@@ -26,7 +26,7 @@ def test_one_of_many_starts_at_once_gets_the_gpu(agent: Agent) -> None:
     statuses: list[int] = []
 
     def ask(number: int) -> None:
-        statuses.append(agent.start(f"j{number}.1.0", ["sleep", "60"], gpus=[2]).status_code)
+        statuses.append(agent.start(f"j{number}.1.0", ["sleep", "600"], gpus=[2]).status_code)
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
     for thread in threads:
@@ -107,7 +107,7 @@ def test_whoever_waits_is_told_of_a_change_and_of_none_before(agent: Agent) -> N
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    agent.start("j.1.0", ["sleep", "60"])
+    agent.start("j.1.0", ["sleep", "600"])
     waiting.join(timeout=30)
     assert [each["id"] for each in answers[0]["workers"]] == ["j.1.0"]
 
@@ -130,7 +130,7 @@ def test_a_log_is_read_in_pieces_and_followed_to_its_end(agent: Agent) -> None:
 def test_an_ended_worker_is_forgotten_for_good_and_its_log_is_kept_until_its_jobs_are_deleted(
     agent: Agent,
 ) -> None:
-    agent.run("j.1.0", "echo here; sleep 60", job="j")
+    agent.run("j.1.0", "echo here; sleep 600", job="j")
     agent.log_line("j.1.0")
     assert agent.ask("DELETE", "/v1/workers/j.1.0").status_code == 409
     agent.stop("j.1.0", 0)
@@ -139,7 +139,7 @@ def test_an_ended_worker_is_forgotten_for_good_and_its_log_is_kept_until_its_job
         assert agent.ask("DELETE", "/v1/workers/j.1.0").status_code == 200
     assert agent.workers() == {}
     assert agent.log("j.1.0") == "here\n"
-    assert agent.start("j.1.0", "echo here; sleep 60", job="j").status_code == 410
+    assert agent.start("j.1.0", "echo here; sleep 600", job="j").status_code == 410
     assert agent.ask("DELETE", "/v1/jobs/other/logs").json() == {"removed": 0}
     assert agent.ask("DELETE", "/v1/jobs/j/logs").json() == {"removed": 1}
     assert agent.ask("GET", "/v1/workers/j.1.0/log").status_code == 404

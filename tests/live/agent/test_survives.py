@@ -14,7 +14,7 @@ from .agents import Agent, is_gone, kill, until
 
 
 def test_workers_do_not_notice_that_their_agent_was_killed(agent: Agent) -> None:
-    before = agent.run("j.1.0", "sleep 60", cwd=str(agent.state))
+    before = agent.run("j.1.0", "sleep 600", cwd=str(agent.state))
     agent.kill()
     agent.begin()
     assert agent.worker("j.1.0") == before
@@ -49,7 +49,7 @@ def test_a_stop_goes_on_without_the_agent_that_was_asked_for_it(agent: Agent) ->
 
 
 def test_a_worker_does_not_outlive_its_keeper(agent: Agent) -> None:
-    worker = agent.run("j.1.0", "setsid sh -c 'echo $$; exec sleep 60' & exec sleep 60", gpus=[0])
+    worker = agent.run("j.1.0", "setsid sh -c 'echo $$; exec sleep 600' & exec sleep 600", gpus=[0])
     daemon = int(agent.log_line("j.1.0"))
     kill(agent.keeper_of("j.1.0"))
     ending = agent.ended("j.1.0")
@@ -61,7 +61,7 @@ def test_a_worker_does_not_outlive_its_keeper(agent: Agent) -> None:
 
 
 def test_what_forgot_its_environment_is_found_by_its_session(agent: Agent) -> None:
-    agent.run("j.1.0", "env -i /bin/sh -c 'echo $$; while :; do /bin/sleep 0.05; done' & exec sleep 60")
+    agent.run("j.1.0", "env -i /bin/sh -c 'echo $$; while :; do /bin/sleep 0.05; done' & exec sleep 600")
     forgetful = int(agent.log_line("j.1.0"))
     kill(agent.keeper_of("j.1.0"))
     assert agent.ended("j.1.0")["status"] == 137
@@ -69,7 +69,7 @@ def test_what_forgot_its_environment_is_found_by_its_session(agent: Agent) -> No
 
 
 def test_the_next_agent_ends_what_a_killed_keeper_left(agent: Agent) -> None:
-    worker = agent.run("j.1.0", "setsid sh -c 'echo $$; exec sleep 60' & exec sleep 60")
+    worker = agent.run("j.1.0", "setsid sh -c 'echo $$; exec sleep 600' & exec sleep 600")
     daemon = int(agent.log_line("j.1.0"))
     agent.kill()
     kill(agent.keeper_of("j.1.0"))
@@ -80,7 +80,7 @@ def test_the_next_agent_ends_what_a_killed_keeper_left(agent: Agent) -> None:
 
 
 def test_a_status_that_was_known_is_kept_when_the_keeper_is_killed_later(agent: Agent) -> None:
-    agent.run("j.1.0", "setsid sleep 60 & exit 5")
+    agent.run("j.1.0", "setsid sleep 600 & exit 5")
     until(lambda: agent.worker("j.1.0")["status"] == 5)
     kill(agent.keeper_of("j.1.0"))
     assert agent.ended("j.1.0")["status"] == 5
@@ -120,7 +120,7 @@ def test_a_process_that_got_the_number_of_ours_is_left_alone(
     agent.kill()
     run = agent.state / "runs" / "j.1.0"
     (run / "ended.json").unlink()
-    with subprocess.Popen(["sleep", "60"], start_new_session=True) as innocent:
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as innocent:
         itself = keeper.process_at(innocent.pid)
         assert itself is not None
         number = {"keeper_pid": innocent.pid, "keeper_ticks": itself.ticks, "pid": innocent.pid}
@@ -150,7 +150,7 @@ def test_a_second_agent_does_not_take_the_same_state_directory(agent: Agent) -> 
 
 
 def test_an_agent_that_is_told_to_end_leaves_its_workers_alone(agent: Agent) -> None:
-    worker = agent.run("j.1.0", ["sleep", "60"])
+    worker = agent.run("j.1.0", ["sleep", "600"])
     assert agent.kill(signal.SIGTERM) == 0
     assert not is_gone(worker["pid"])
     assert agent.begin().worker("j.1.0") == worker
@@ -159,10 +159,10 @@ def test_an_agent_that_is_told_to_end_leaves_its_workers_alone(agent: Agent) -> 
 def test_thirty_workers_and_random_kills_leave_no_process_and_no_doubt(agent: Agent) -> None:
     chance = random.Random(7)
     commands = {  # and how each may end when only stops come in between
-        "exec sleep 60": {143},
-        "setsid sleep 60 & exec sleep 60": {143},
+        "exec sleep 600": {143},
+        "setsid sleep 600 & exec sleep 600": {143},
         "trap '' TERM; while :; do sleep 0.1; done": {137, 143},  # stopped before or after the trap is set
-        "(setsid sleep 60 &) ; sleep 0.3; exit 6": {6, 143},
+        "(setsid sleep 600 &) ; sleep 0.3; exit 6": {6, 143},
         "sleep 0.2; exit 0": {0, 143},
     }
     chosen = {f"j{number}.1.0": chance.choice(list(commands)) for number in range(30)}

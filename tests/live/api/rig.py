@@ -29,7 +29,7 @@ from stretto.live.service import Service
 from stretto.live.state import State
 from stretto.live.store import Store, open_store
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 PEOPLE = {"ada": "user", "bob": "user", "olga": "operator", "root": "admin"}
 NOWHERE = {
     "text": "run: 'true'\nresources: {accelerators: '8'}\nname: waits"
@@ -130,7 +130,7 @@ def play(story: Callable[[], Awaitable[None]]) -> None:
     """Run a story to its end, within bounds."""
 
     async def bounded() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(5 * PATIENCE_S):
             await story()
 
     asyncio.run(bounded())

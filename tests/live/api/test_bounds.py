@@ -107,7 +107,7 @@ def test_a_job_file_of_100_mb_is_refused_before_it_is_read(tmp_path: Path) -> No
                     yield b"x" * MIB
 
             def ask(content: bytes | Iterator[bytes]) -> httpx.Response:
-                return httpx.post(url, content=content, headers=headers, trust_env=False)
+                return httpx.post(url, content=content, headers=headers, trust_env=False, timeout=60)
 
             whole = await asyncio.to_thread(ask, b"x" * 100 * MIB)
             assert (whole.status_code, whole.headers["connection"]) == (413, "close")

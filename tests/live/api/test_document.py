@@ -212,7 +212,7 @@ def test_whatever_the_document_allows_is_answered_as_it_says_and_starts_nothing(
         operation, request = asked
 
         async def ask() -> httpx.Response:
-            async with asyncio.timeout(30), rig.client("" if token else person, token) as client:
+            async with asyncio.timeout(60), rig.client("" if token else person, token) as client:
                 request.headers.update(client.headers)
                 return await client.send(request)
 

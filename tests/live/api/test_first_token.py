@@ -24,7 +24,7 @@ async def answers(config: Config, token: str = "") -> tuple[str, list[int]]:
         found = file.read_text().strip() if file.exists() else ""
         given = {"authorization": f"Bearer {token or found}"} if token or found else {}
         async with httpx.AsyncClient(base_url=announced.result(), headers=given, trust_env=False) as client:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while (await client.get("/readyz")).status_code != 200:
                     await asyncio.sleep(0.02)
             made = (await client.post("/api/v1/jobs", json=SMALL)).status_code

@@ -26,7 +26,7 @@ from stretto.live.backends.protocol import (
 )
 from stretto.model.errors import InputError
 
-PATIENCE_S = 15.0
+PATIENCE_S = 60.0
 ENDS_AFTER_S = 0.7  # an agent that nobody asks
 
 
@@ -102,7 +102,7 @@ def test_a_worker_goes_from_start_to_forgotten(own: OwnAgent) -> None:
             (node,) = await backend.nodes()
             assert (node.name, node.gpus, node.gpu_type, node.up) == ("n1", 2, "t", True)
             assert node.address == "127.0.0.1"
-            started = await backend.start(a_start("j.1.0", "echo hi; sleep 60", (1,)))
+            started = await backend.start(a_start("j.1.0", "echo hi; sleep 600", (1,)))
             assert await backend.workers() == [started]
             running = await in_phase(backend, "j.1.0", "running")
             assert (running.gpus, running.job, running.holds_gpus) == ((1,), "j", True)
@@ -158,18 +158,18 @@ def test_an_agent_that_nobody_needs_ends_and_whoever_needs_one_starts_another(tm
 def test_a_refused_start_says_whether_to_ask_again(own: OwnAgent) -> None:
     async def story() -> None:
         async with opened(own) as backend:
-            first = await backend.start(a_start("j.1.0", "sleep 60", (0,)))
-            assert (await backend.start(a_start("j.1.0", "sleep 60", (0,)))).id == first.id
+            first = await backend.start(a_start("j.1.0", "sleep 600", (0,)))
+            assert (await backend.start(a_start("j.1.0", "sleep 600", (0,)))).id == first.id
             with pytest.raises(StartRefused, match="another request"):
-                await backend.start(a_start("j.1.0", "sleep 61", (0,)))
+                await backend.start(a_start("j.1.0", "sleep 601", (0,)))
             with pytest.raises(NotNow, match=r"j\.1\.0"):
-                await backend.start(a_start("k.1.0", "sleep 60", (0, 1)))
+                await backend.start(a_start("k.1.0", "sleep 600", (0, 1)))
             with pytest.raises(StartRefused, match="gpus"):
-                await backend.start(a_start("k.1.0", "sleep 60", (7,)))
+                await backend.start(a_start("k.1.0", "sleep 600", (7,)))
             with pytest.raises(StartRefused, match="n2"):
-                await backend.start(a_start("k.1.0", "sleep 60", node="n2"))
+                await backend.start(a_start("k.1.0", "sleep 600", node="n2"))
             with pytest.raises(StartRefused, match="worker id"):
-                await backend.start(a_start("../k", "sleep 60"))
+                await backend.start(a_start("../k", "sleep 600"))
             with pytest.raises(NoSuchWorker):
                 await backend.stop("k.1.0", 1.0)
             await backend.signal("j.1.0", signal.SIGKILL)
@@ -183,7 +183,7 @@ def test_a_refused_start_says_whether_to_ask_again(own: OwnAgent) -> None:
 def test_the_next_service_adopts_the_agent_and_its_workers(own: OwnAgent) -> None:
     async def first() -> WorkerState:
         async with opened(own) as backend:
-            await backend.start(a_start("j.1.0", "sleep 60", (0,)))
+            await backend.start(a_start("j.1.0", "sleep 600", (0,)))
             return await in_phase(backend, "j.1.0", "running")
 
     async def second() -> WorkerState:
@@ -199,7 +199,7 @@ def test_the_next_service_adopts_the_agent_and_its_workers(own: OwnAgent) -> Non
 def test_an_agent_that_is_killed_is_started_again_and_nobody_notices(own: OwnAgent) -> None:
     async def story() -> None:
         async with opened(own) as backend:
-            await backend.start(a_start("j.1.0", "sleep 60"))
+            await backend.start(a_start("j.1.0", "sleep 600"))
             await backend.start(a_start("k.1.0", "while [ ! -e ../../go ]; do sleep 0.02; done; exit 3"))
             before = await in_phase(backend, "j.1.0", "running")
             await in_phase(backend, "k.1.0", "running")
@@ -215,7 +215,7 @@ def test_an_agent_that_is_killed_is_started_again_and_nobody_notices(own: OwnAge
 def test_of_a_silent_node_nothing_is_known_until_it_answers_again(own: OwnAgent) -> None:
     async def story() -> None:
         async with opened(own, down_after_s=1.0) as backend:
-            await backend.start(a_start("j.1.0", "sleep 60", (0,)))
+            await backend.start(a_start("j.1.0", "sleep 600", (0,)))
             await backend.start(a_start("k.1.0", "exit 3", (1,)))
             before = await in_phase(backend, "j.1.0", "running")
             await in_phase(backend, "k.1.0", "ended")
@@ -258,11 +258,11 @@ def test_several_nodes_may_have_agents_on_one_machine_and_one_may_be_remote(
 
     async def story() -> None:
         async with opened(other) as backend:
-            await backend.start(a_start("a.1.0", "sleep 60", (0,), "n2"))
+            await backend.start(a_start("a.1.0", "sleep 600", (0,), "n2"))
         url = json.loads((other.state / "address.json").read_text())["url"]
         remote = RemoteAgent("n2", url, (other.state / "token").read_text())
         async with opened(remote, own) as backend:
-            await backend.start(a_start("a.1.1", "sleep 60", (0,), "n1"))
+            await backend.start(a_start("a.1.1", "sleep 600", (0,), "n1"))
             assert [(each.id, each.node) for each in await backend.workers()] == [
                 ("a.1.0", "n2"),
                 ("a.1.1", "n1"),

@@ -16,8 +16,8 @@ from stretto.live.backends.local import LocalBackend
 from stretto.live.events import NodeCordoned
 from stretto.live.records import JobRecord, Life
 
-DOWN_AFTER_S, DEAD_AFTER_S = 1.0, 0.5
-SLEEPS = {"text": "name: sleeps\nrun: echo $$ >>began; exec sleep 60\ngrace_period: 5s\n"}
+DOWN_AFTER_S, DEAD_AFTER_S = 3.0, 0.5
+SLEEPS = {"text": "name: sleeps\nrun: echo $$ >>began; exec sleep 600\ngrace_period: 5s\n"}
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -126,11 +126,19 @@ class Scene:
         return sorted(found, key=lambda name: (int(name.split(".")[1]), self.chance.random()))
 
     def _one_running(self, *manners: str) -> str:
-        """A worker of one of these manners; a job is submitted where none is open."""
+        """A worker of one of these manners; a job is submitted whenever none is open."""
+
+        def running() -> str:
+            found = self._running_workers(*manners)
+            if not found and not self._is_open(manners):  # the last may end before anybody saw it run
+                self.submit(manners[0] if manners else "")
+            return found[0] if found else ""
+
+        return until(running, what=f"a worker of {manners} runs")
+
+    def _is_open(self, manners: Sequence[str]) -> bool:
         by_id = {job.id: job for job in self.asked}
-        if not any(by_id[one["id"]].manner in manners for one in self.open() if manners):
-            self.submit(manners[0] if manners else "")
-        return until(lambda: (self._running_workers(*manners) or [""])[0], what=f"a worker of {manners} runs")
+        return any(not manners or by_id[one["id"]].manner in manners for one in self.open())
 
     # ── blows ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -200,7 +208,7 @@ class Scene:
         if self.chance.random() < 0.3 and (agent := self.running.agent()):
             os.kill(agent, signal.SIGKILL)
         self.running.begin()
-        submitting.join(timeout=60)
+        submitting.join(timeout=120)
         assert not submitting.is_alive()
         again = self.chance.choice([one for one in self.asked if one.id])
         known = again.id

@@ -125,7 +125,7 @@ class Trainings:
         until(lambda: self.shown(job)["attempt"] > attempt, what="it is tried again")
         until(lambda: self.shown(job)["training_gpus"] > 0, what="it trains again")
         filler.unlink()
-        until(lambda: job not in self.open(), 120, "the training ends")
+        until(lambda: job not in self.open(), 300, "the training ends")
         self.fell[f"{kind} while the disk is full"] += 1
 
     def _sizes(self, job: str) -> tuple[int, int]:
@@ -171,7 +171,7 @@ class Trainings:
             assert exact, f"job {job}: {said}"
             assert said == f"{epochs * SAMPLES} samples in {epochs} epochs: each once"
             words.append(said)
-        until(lambda: not self.running.processes() and not self.running.keepers(), 15, "no process is left")
+        until(lambda: not self.running.processes() and not self.running.keepers(), what="no process is left")
         self.running.stop_gently()
         decisions, differences = self.running.differences()
         assert differences == 0

@@ -32,10 +32,10 @@ def check(scene: Scene) -> str:
     assert not violations.exists(), violations.read_text()
     starts = Counter((scene.notes / "starts").read_text().split())
     assert max(starts.values()) == 1, starts.most_common(3)
-    until(lambda: not running.processes() and not running.keepers(), 15, "no process is left")
+    until(lambda: not running.processes() and not running.keepers(), what="no process is left")
     running.stop_gently()
     try:
-        until(lambda: not processes_of(scene.folder), 15)
+        until(lambda: not processes_of(scene.folder))
     except NotInTime:
         raise AssertionError(f"left behind: {processes_of(scene.folder)}") from None
     decisions, differences = running.differences()

@@ -37,7 +37,7 @@ def test_a_service_says_at_its_end_which_jobs_go_on_running(tmp_path: Path) -> N
         with running.client() as client:
             done = str(client.submit("{name: short, run: 'true'}")["id"])
             client.wait(done)
-            name = str(client.submit("{name: long, run: sleep 60}")["id"])
+            name = str(client.submit("{name: long, run: sleep 600}")["id"])
             until(lambda: client.describe(name)["state"] == "RUNNING", what="the long job runs")
         assert running.kill(signal.SIGTERM) == 0
         said = running.last_words().splitlines()[-1]

@@ -25,7 +25,6 @@ SHORT = (
     Entry("interactive.yaml", 6.0),
 )
 NOISE = {"digits": 0.02, "transformer": 0.1}  # of seven digits in 360; of a twentieth of a bit up or down
-LONGEST_WAIT_S = 15.0  # of the session: somebody must end first, on two cores that everybody uses
 
 
 def most_at_once(outcomes: Sequence[Outcome]) -> int:
@@ -51,9 +50,11 @@ def check(outcomes: Sequence[Outcome]) -> None:
         assert one.reached is not None
         assert one.reached == pytest.approx(one.undisturbed, abs=NOISE[name])
     assert len({gpus for _, gpus in by_name["digits"].sizes if gpus}) > 1, "nobody was resized"
-    waited_s = by_name["session"].waited_s
-    assert waited_s is not None
-    assert waited_s < LONGEST_WAIT_S
+    session, training = by_name["session"], by_name["digits"]
+    assert session.waited_s is not None
+    assert training.jct_s is not None
+    begins_s, ends_s = session.came_s + session.waited_s, training.came_s + training.jct_s
+    assert begins_s < ends_s, "room was made for it, it did not have to wait until there was some"
     assert most_at_once(outcomes) <= SLOTS
 
 
@@ -93,11 +94,11 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path, number: int) 
         ) as process,
     ):
         try:
-            until(lambda: b"RUNNING" in output.read_bytes(), 60, "a job runs")
+            until(lambda: b"RUNNING" in output.read_bytes(), 120, "a job runs")
             process.send_signal(number)
-            assert process.wait(timeout=60) == 130
+            assert process.wait(timeout=120) == 130
         finally:
             process.kill()
     mine = f"TMPDIR={folder}".encode()
-    until(lambda: not [one for one in keeper.processes() if mine in environment_of(one.pid)], 10)
+    until(lambda: not [one for one in keeper.processes() if mine in environment_of(one.pid)])
     assert list(folder.iterdir()) == []

@@ -3,12 +3,13 @@
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.live.ports import free_ports
 
 BINARIES = "/usr/lib/postgresql/*/bin"  # where Debian puts them
 RUNS_AS = ("postgres", "nobody")  # whoever of them there is: the server refuses to run as root
@@ -54,7 +55,7 @@ class PostgreSQL:
             str(self.data),
             "-w",
             "-t",
-            "60",
+            "120",
             "-l",
             str(self.folder / "log"),
             "-o",
@@ -91,7 +92,7 @@ class PostgreSQL:
             text=True,
             check=False,
             cwd="/",
-            timeout=120,
+            timeout=180,
         )
         assert done.returncode == 0, f"{program}: {done.stdout or (self.folder / 'log').read_text()}"
 
@@ -119,6 +120,5 @@ def new_server(skip: Callable[[str], None], durable: bool = False) -> PostgreSQL
 
 def free_port() -> int:
     """A port that nobody listens on just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    (port,) = free_ports("127.0.0.1", 1)
+    return port

@@ -46,7 +46,7 @@ def test_a_second_service_is_told_who_leads(source: str, store: Store) -> None:
 def test_a_lead_ends_with_its_process(source: str, store: Store) -> None:
     with another_leader(source) as leader:
         os.kill(leader.pid, signal.SIGKILL)
-        with store.lead(wait_s=10) as lead:
+        with store.lead(wait_s=60) as lead:
             assert lead.holds()
 
 
@@ -88,7 +88,7 @@ def test_a_lead_that_somebody_took_meanwhile_is_lost(server: PostgreSQL, databas
     url = server.url_of(database)
     with open_store(url) as opened, open_store(url) as other, opened.lead() as lead:
         end_other_connections(server)
-        with other.lead(wait_s=10) as others:
+        with other.lead(wait_s=60) as others:
             assert not lead.holds()
             others.release()
         assert lead.holds()

@@ -27,7 +27,7 @@ class Module(LightningModule):
     def training_step(self, batch, index):
         with (folder / "steps").open("a") as file:
             file.write(f"{self.global_step} {self.current_epoch} {int(batch[0][0, 0])}\\n")
-        time.sleep(slow_s)
+        time.sleep(slow_s if self.current_epoch == 0 else 6 * slow_s)  # time enough to be told to leave
         return self.layer(batch[0]).square().mean()
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=1e-5)
@@ -63,7 +63,7 @@ def test_told_to_leave_lightning_saves_ends_with_143_and_goes_on_with_the_next_s
         begin(conductor, "j.1.0", tmp_path, 0.1)
         conductor.wait_until(lambda: len(steps()) >= 20, 120, "some steps of the second epoch")
         conductor.workers["j.1.0"].send_signal(signal.SIGTERM)
-        assert conductor.wait_ended("j.1.0", 60) == 143, (tmp_path / "j.1.0.log").read_text()
+        assert conductor.wait_ended("j.1.0", 120) == 143, (tmp_path / "j.1.0.log").read_text()
         [saved] = conductor.checkpoints
         assert saved["step"] == len(steps())
         assert Path(saved["path"]).exists()

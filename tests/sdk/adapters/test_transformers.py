@@ -1,11 +1,11 @@
 """Hugging Face's Trainer, really: a tiny model made from a configuration, nothing downloaded."""
 
 import signal
-import socket
 import sys
 from pathlib import Path
 
 import pytest
+from tests.live.ports import free_ports
 
 from stretto.testing.conductor import Conductor
 
@@ -30,7 +30,7 @@ class Data(torch.utils.data.Dataset):
 class Slow(TrainerCallback):
     def on_step_end(self, args, state, control, **more):
         (folder / f"step.{os.environ.get('RANK', '0')}").write_text(str(state.global_step))
-        time.sleep(slow_s)
+        time.sleep(slow_s if state.global_step < 8 else 6 * slow_s)  # time enough to be told to leave
 
 config = BertConfig(vocab_size=32, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
     intermediate_size=16)
@@ -67,13 +67,14 @@ def test_told_to_leave_trainer_saves_ends_with_143_and_goes_on_from_there(tmp_pa
     world = 2
     with Conductor() as conductor:
         names = [f"j.1.{rank}" for rank in range(world)]
-        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "GLOO_SOCKET_IFNAME": "lo"}
+        (port,) = free_ports("127.0.0.1", 1)
+        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"}
         for rank, name in enumerate(names):
             of_rank = {"WORLD_SIZE": str(world), "RANK": str(rank), "LOCAL_RANK": str(rank)}
             begin(conductor, name, tmp_path, 0.1, **address, **of_rank)
         conductor.wait_until(lambda: has_reached(tmp_path, 8), 120, "eight steps")
         conductor.workers[names[-1]].send_signal(signal.SIGTERM)  # one is told, all leave
-        ends = [conductor.wait_ended(name, 60) for name in names]
+        ends = [conductor.wait_ended(name, 120) for name in names]
         assert ends == [143] * world, (tmp_path / f"{names[0]}.log").read_text()
         [saved] = conductor.checkpoints
         assert Path(saved["path"]).name == f"checkpoint-{saved['step']}"
@@ -99,9 +100,3 @@ def test_a_checkpoint_that_was_not_finished_is_passed_over(tmp_path: Path) -> No
         if state is not None:
             (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(state)
     assert newest_checkpoint(tmp_path) == str(tmp_path / "checkpoint-9")
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])

@@ -9,7 +9,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,10 +19,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tests.live.ports import free_ports
+
 from stretto.live.agent import keeper
 
 WITNESS = str(Path(__file__).with_name("witness.py"))
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 LOOK_S = 0.02
 STORE_BYTES = 80 << 20
 TYPES = {3: "A100", 4: "A100", 5: "T4"}  # GPU type by the last number of a node's address
@@ -58,7 +59,7 @@ class RayCluster:
         number = secrets.randbelow(200 * 250)
         self.net = f"127.{20 + number // 250}.{1 + number % 250}"
         self.head = f"{self.net}.2"
-        self.port, self.client_port = free_port(self.head), free_port(self.head)
+        self.port, self.client_port = free_ports(self.head, 2)
         self.address = f"{self.head}:{self.port}"
         self.client_address = f"ray://{self.head}:{self.client_port}"
         self.sessions: dict[str, int] = {}  # by address: the session in which the processes of a node are
@@ -206,12 +207,6 @@ class RayCluster:
         for address in [*self.nodes, self.head]:
             self.kill_node(address)
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def free_port(host: str) -> int:
-    """One that nobody listens on now."""
-    with socket.create_server((host, 0)) as found:
-        return int(found.getsockname()[1])
 
 
 def command_of(pid: int) -> bytes:

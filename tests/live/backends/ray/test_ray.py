@@ -21,7 +21,7 @@ from stretto.live.backends.protocol import (
 from stretto.live.backends.ray import RayBackend
 from stretto.live.backends.ray.child import Call
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 NAMESPACE = "stretto-tests"
 
 
@@ -89,7 +89,7 @@ def test_a_worker_has_the_devices_that_ray_gave_and_others_are_counted(
             await until(backend, counted)
             await backend.start(a_start("a.1.0", node, (2, 3), "echo $CUDA_VISIBLE_DEVICES; sleep 600"))
             await in_phase(backend, "a.1.0", "running")
-            devices = (await backend.log("a.1.0", wait_s=20)).data.decode().strip().split(",")
+            devices = (await backend.log("a.1.0", wait_s=60)).data.decode().strip().split(",")
             assert sorted([*theirs, *map(int, devices)]) == [0, 1, 2, 3]
             assert (await node_of(backend, node)).others == 2, "our own are not those of others"
             with pytest.raises(NotNow, match="1 GPU"):
@@ -193,7 +193,7 @@ def test_a_node_that_drains_is_shut_and_when_its_raylet_ends_its_workers_are_kil
 
             await until(backend, is_shut)
             keeper.send_to(cluster.raylet(node), signal.SIGKILL)
-            async with asyncio.timeout(5.0):
+            async with asyncio.timeout(30.0):
                 while keeper.process_at(running.pid) is not None:
                     await asyncio.sleep(0.02)
             ended = await in_phase(backend, "a.1.0", "ended")
@@ -258,7 +258,7 @@ def test_the_service_may_stand_outside_the_cluster(cluster: RayCluster, tmp_path
         async with opened(cluster, tmp_path, cluster.client_address) as backend:
             assert [node.name for node in await backend.nodes() if node.up] == list(cluster.nodes)
             await backend.start(a_start("a.1.0", cluster.nodes[0], (0, 1), "echo hi; sleep 600"))
-            assert (await backend.log("a.1.0", wait_s=20)).data == b"hi\n"
+            assert (await backend.log("a.1.0", wait_s=60)).data == b"hi\n"
             await backend.stop("a.1.0", 5.0)
             assert (await in_phase(backend, "a.1.0", "ended")).status == 143
             await nothing_left(cluster)  # a service that ends before leaves that to the next one

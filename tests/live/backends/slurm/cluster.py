@@ -17,11 +17,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.live.ports import free_ports
+
 from stretto.live.agent import keeper
 
 NEEDED = ("slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol", "sinfo")
 MACHINE = str(Path(__file__).with_name("machine.py"))
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 DOWN_AFTER_S = 6  # of silence, until Slurm counts a node as down; it takes two or three times as long
 ANSWER_S = 10  # of silence, until a daemon counts as not there
 
@@ -106,7 +108,7 @@ class SlurmCluster:
         return self
 
     def _write_files(self) -> None:
-        ports = free_ports(1 + len(self.gpus))
+        ports = free_ports("127.0.0.1", 1 + len(self.gpus))
         host = socket.gethostname().split(".")[0]
         text = CONF.format(
             name=f"test{ports[0]}",
@@ -246,15 +248,6 @@ def daemon_of(machine: "subprocess.Popen[bytes] | None") -> int:
 def programs() -> str:
     """PATH, with where daemons are."""
     return f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now."""
-    found = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(one.getsockname()[1]) for one in found]
-    for one in found:
-        one.close()
-    return ports
 
 
 def until(is_so: Callable[[], object], what: Callable[[], str], patience_s: float = PATIENCE_S) -> None:

@@ -26,7 +26,7 @@ def test_nodes_show_what_they_have_and_what_others_hold(
                 ("a2", "a100", 2, 64, True),
                 ("v1", "v100", 2, 64, True),
             ]
-            await backend.start(a_start("1.1.0", "sleep 60"))
+            await backend.start(a_start("1.1.0", "sleep 600"))
             await in_phase(backend, "1.1.0", "running")
             foreign = [
                 "sbatch",
@@ -36,7 +36,7 @@ def test_nodes_show_what_they_have_and_what_others_hold(
                 "--mem=100",
                 "--output=/dev/null",
                 "--wrap",
-                "sleep 60",
+                "sleep 600",
             ]
             number = cluster.run(*foreign).strip()
             await node_once(backend, "a1", lambda one: one.others == 1, "shows a GPU of others")
@@ -53,7 +53,7 @@ def test_nodes_show_what_they_have_and_what_others_hold(
 def test_a_node_that_an_admin_drains_is_shut_until_it_is_resumed(cluster: SlurmCluster, shared: Path) -> None:
     async def story() -> None:
         async with opened(cluster, shared) as backend:
-            await backend.start(a_start("1.1.0", "sleep 60", node="v1"))
+            await backend.start(a_start("1.1.0", "sleep 600", node="v1"))
             await in_phase(backend, "1.1.0", "running")
             cluster.run("scontrol", "update", "NodeName=v1", "State=DRAIN", "Reason=fan is loud")
             try:

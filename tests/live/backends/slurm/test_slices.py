@@ -22,7 +22,7 @@ def test_a_slice_is_a_job_of_slurm_with_a_name_for_people_and_no_secret(
     async def story() -> None:
         async with opened(cluster, shared) as backend:
             start = a_start(
-                "7.1.0", 'echo "$CUDA_VISIBLE_DEVICES $SLURM_JOB_NAME ${SLURM_NTASKS-}"; sleep 60'
+                "7.1.0", 'echo "$CUDA_VISIBLE_DEVICES $SLURM_JOB_NAME ${SLURM_NTASKS-}"; sleep 600'
             )
             start = replace(start, name="train", gpus=(0, 1), env={"STRETTO_TOKEN": "hidden-token"})
             await backend.start(start)
@@ -31,7 +31,7 @@ def test_a_slice_is_a_job_of_slurm_with_a_name_for_people_and_no_secret(
             assert "JobName=train:7.1.0 " in shown
             assert "GRES=gpu:a100:2(IDX:0-1)" in shown
             assert "Requeue=0" in shown
-            assert (await backend.log("7.1.0", wait_s=5.0)).data == b"0,1 train:7.1.0 \n"
+            assert (await backend.log("7.1.0", wait_s=60.0)).data == b"0,1 train:7.1.0 \n"
             number = ONE_JOB.findall(shown)[-1]
             batch = cluster.run("scontrol", "write", "batch_script", number, "-")
             state = b"".join(
@@ -53,18 +53,18 @@ def test_a_slice_is_a_job_of_slurm_with_a_name_for_people_and_no_secret(
 def test_a_node_gives_its_parts_to_slices_beside_each_other(cluster: SlurmCluster, shared: Path) -> None:
     async def story() -> None:
         async with opened(cluster, shared) as backend:
-            await backend.start(a_start("1.1.0", "sleep 60", gpus=(1,)))
+            await backend.start(a_start("1.1.0", "sleep 600", gpus=(1,)))
             with pytest.raises(NotNow, match=r"GPU 1 of a1 is in use by 1\.1\.0"):
-                await backend.start(a_start("2.1.0", "sleep 60", gpus=(0, 1)))
-            await backend.start(a_start("3.1.0", "sleep 60", gpus=(0,)))
+                await backend.start(a_start("2.1.0", "sleep 600", gpus=(0, 1)))
+            await backend.start(a_start("3.1.0", "sleep 600", gpus=(0,)))
             for name in ("1.1.0", "3.1.0"):
                 await in_phase(backend, name, "running")
             with pytest.raises(StartRefused, match=r"below 2, got \[2\]"):
-                await backend.start(a_start("4.1.0", "sleep 60", gpus=(2,)))
+                await backend.start(a_start("4.1.0", "sleep 600", gpus=(2,)))
             with pytest.raises(StartRefused, match="no node b9"):
-                await backend.start(a_start("4.1.0", "sleep 60", node="b9"))
+                await backend.start(a_start("4.1.0", "sleep 600", node="b9"))
             with pytest.raises(StartRefused, match="another request"):
-                await backend.start(a_start("1.1.0", "sleep 61", gpus=(1,)))
+                await backend.start(a_start("1.1.0", "sleep 601", gpus=(1,)))
             for name in ("1.1.0", "3.1.0"):
                 await backend.stop(name, 0.0)
                 assert (await in_phase(backend, name, "ended")).status in (137, 143)
@@ -75,11 +75,11 @@ def test_a_node_gives_its_parts_to_slices_beside_each_other(cluster: SlurmCluste
 def test_what_slurm_never_takes_is_refused_and_leaves_nothing(cluster: SlurmCluster, shared: Path) -> None:
     async def story() -> None:
         async with opened(cluster, shared) as backend:
-            start = a_start("1.1.0", "sleep 60", slurm={"constraint": "no-such-feature"})
+            start = a_start("1.1.0", "sleep 600", slurm={"constraint": "no-such-feature"})
             with pytest.raises(StartRefused, match="Invalid feature"):
                 await backend.start(start)
             with pytest.raises(StartRefused, match="fast"):
-                await backend.start(a_start("1.1.0", "sleep 60", node="v1", slurm={"partition": "fast"}))
+                await backend.start(a_start("1.1.0", "sleep 600", node="v1", slurm={"partition": "fast"}))
             assert await backend.workers() == []
             assert list((shared / "slurm" / "s" / "runs").iterdir()) == []
 
@@ -93,7 +93,7 @@ def test_who_is_cancelled_by_somebody_else_says_so_and_may_save_first(
         async with opened(cluster, shared) as backend:
             saves = "trap 'echo saved; exit 143' TERM; echo ready; while :; do sleep 0.1; done"
             await backend.start(a_start("1.1.0", saves))
-            assert (await backend.log("1.1.0", wait_s=20.0)).data == b"ready\n"
+            assert (await backend.log("1.1.0", wait_s=60.0)).data == b"ready\n"
             cluster.run("scancel", cluster.jobs()[0].split()[0])
             ended = await in_phase(backend, "1.1.0", "ended")
             assert (ended.status, "CANCELLED" in ended.why) == (143, True)
@@ -121,19 +121,20 @@ def test_a_slice_that_slurm_keeps_waiting_says_why_and_is_withdrawn(
     cluster: SlurmCluster, shared: Path
 ) -> None:
     async def story() -> None:
-        async with opened(cluster, shared, pending_s=3.0) as backend:
-            start = a_start("1.1.0", "sleep 60", memory_gb=12.0)
+        async with opened(cluster, shared) as backend:
+            start = a_start("1.1.0", "sleep 600", memory_gb=12.0)
             await backend.start(start)
             await in_phase(backend, "1.1.0", "running")
-            await backend.start(a_start("2.1.0", "sleep 60", gpus=(1,), memory_gb=12.0))
+            await backend.start(a_start("2.1.0", "sleep 600", gpus=(1,), memory_gb=12.0))
 
             async def says_why() -> bool:
                 return "Resources" in (await worker(backend, "2.1.0")).why
 
             await stories.until(backend, says_why, "2.1.0 says why it waits")
             assert (await worker(backend, "2.1.0")).phase == "starting"
+        async with opened(cluster, shared, pending_s=1.0) as backend:
             ended = await in_phase(backend, "2.1.0", "ended")
-            assert (ended.status, ended.why) == (143, "Slurm kept it waiting for 3 s: Resources")
+            assert (ended.status, ended.why) == (143, "Slurm kept it waiting for 1 s: Resources")
             until(lambda: len(cluster.jobs()) == 1, lambda: f"{cluster.jobs()}")
             await backend.stop("1.1.0", 0.0)
             await in_phase(backend, "1.1.0", "ended")
@@ -146,7 +147,7 @@ def test_a_service_that_died_while_it_withdrew_a_slice_is_followed_by_one_that_d
 ) -> None:
     async def first() -> None:
         async with opened(cluster, shared) as backend:
-            await backend.start(a_start("1.1.0", "sleep 60", memory_gb=12.0))
+            await backend.start(a_start("1.1.0", "sleep 600", memory_gb=12.0))
             await in_phase(backend, "1.1.0", "running")
             await backend.start(a_start("2.1.0", "echo begun", gpus=(1,), memory_gb=12.0))
             assert slices.take(backend.known["2.1.0"].run)
@@ -168,25 +169,29 @@ def test_a_service_that_died_while_it_withdrew_a_slice_is_followed_by_one_that_d
 
 
 def test_the_next_service_finds_what_ran_what_ended_and_what_was_to_start(
-    cluster: SlurmCluster, shared: Path
+    cluster: SlurmCluster, shared: Path, tmp_path: Path
 ) -> None:
+    go = tmp_path / "go"
+
     async def first() -> None:
         async with opened(cluster, shared) as backend:
-            await backend.start(a_start("1.1.0", "sleep 60"))
-            await backend.start(a_start("2.1.0", "sleep 1; exit 3", node="a2"))
+            await backend.start(a_start("1.1.0", "sleep 600"))
+            waits = f"while [ ! -e {go} ]; do sleep 0.1; done; exit 3"
+            await backend.start(a_start("2.1.0", waits, node="a2"))
             for name in ("1.1.0", "2.1.0"):
                 await in_phase(backend, name, "running")
-            await backend.start(a_start("3.1.0", "echo begun; sleep 60", node="v1"))
+            await backend.start(a_start("3.1.0", "echo begun; sleep 600", node="v1"))
 
     async def second() -> None:
+        go.touch()
         until(lambda: len(cluster.jobs()) == 2, lambda: f"{cluster.jobs()}")
         async with opened(cluster, shared) as backend:
             assert (await in_phase(backend, "2.1.0", "ended")).status == 3
             assert (await in_phase(backend, "1.1.0", "running")).pid
             await in_phase(backend, "3.1.0", "running")
-            again = await backend.start(a_start("3.1.0", "echo begun; sleep 60", node="v1"))
+            again = await backend.start(a_start("3.1.0", "echo begun; sleep 600", node="v1"))
             assert again.phase == "running"
-            assert (await backend.log("3.1.0", wait_s=5.0)).data == b"begun\n"
+            assert (await backend.log("3.1.0", wait_s=60.0)).data == b"begun\n"
             for name in ("1.1.0", "3.1.0"):
                 await backend.stop(name, 5.0)
                 assert (await in_phase(backend, name, "ended")).status == 143
@@ -213,7 +218,7 @@ def test_a_submission_of_which_nobody_heard_is_found_and_runs_once(
 
     async def story() -> None:
         async with opened(cluster, shared, environment=environment) as backend:
-            start = a_start("1.1.0", "echo begun; sleep 60")
+            start = a_start("1.1.0", "echo begun; sleep 600")
             with pytest.raises(BackendUnreachable, match="timed out"):
                 await backend.start(start)
             found = await insist(lambda: backend.start(start))
@@ -269,7 +274,7 @@ def test_jobs_that_nobody_has_written_down_are_ended_and_those_of_others_never(
 def test_a_slice_whose_comment_somebody_changes_is_not_lost(cluster: SlurmCluster, shared: Path) -> None:
     async def story() -> None:
         async with opened(cluster, shared) as backend:
-            await backend.start(a_start("1.1.0", "sleep 60"))
+            await backend.start(a_start("1.1.0", "sleep 600"))
             await in_phase(backend, "1.1.0", "running")
             number = ONE_JOB.findall(cluster.run("scontrol", "show", "job", "--oneliner"))[-1]
             cluster.run("scontrol", "update", f"JobId={number}", "Comment=of the site")

@@ -16,9 +16,9 @@ def test_who_is_preempted_by_slurm_may_save_and_is_not_requeued_there(
     async def story() -> None:
         async with opened(cluster, shared) as backend:
             await backend.start(a_start("1.1.0", SAVES, gpus=(0, 1)))
-            assert (await backend.log("1.1.0", wait_s=20.0)).data == b"ready\n"
+            assert (await backend.log("1.1.0", wait_s=60.0)).data == b"ready\n"
             first = ["sbatch", "--parsable", "--partition=high", "--gres=gpu:2", "--nodelist=a1", "--mem=100"]
-            number = cluster.run(*first, "--output=/dev/null", "--wrap", "sleep 60").strip()
+            number = cluster.run(*first, "--output=/dev/null", "--wrap", "sleep 600").strip()
             ended = await in_phase(backend, "1.1.0", "ended")
             assert (ended.status, "PREEMPTED" in ended.why) == (143, True), ended
             assert (await backend.log("1.1.0")).data.endswith(b"saved\n")
@@ -33,7 +33,7 @@ def test_whose_time_is_up_may_save_within_its_grace_before(cluster: SlurmCluster
     async def story() -> None:
         async with opened(cluster, shared, partitions=("short",)) as backend:
             await backend.start(a_start("1.1.0", SAVES, grace_s=20.0))
-            assert (await backend.log("1.1.0", wait_s=20.0)).data == b"ready\n"
+            assert (await backend.log("1.1.0", wait_s=60.0)).data == b"ready\n"
             async with asyncio.timeout(120.0):
                 while (await backend.workers())[0].phase != "ended":
                     await asyncio.sleep(0.5)
