@@ -13,7 +13,7 @@ from stretto.live.clock import Clock
 from stretto.live.events import Began, QueueSet, Reported, Unreserved
 from stretto.live.ledger import Ledger
 from stretto.live.state import State
-from stretto.live.store import LogMoved, Store, StoreError, Unrecorded, open_store
+from stretto.live.store import EndedJob, LogMoved, Store, StoreError, Unrecorded, open_store
 from stretto.model import InputError
 
 
@@ -23,8 +23,10 @@ class Doubtful(Store):
 
     others: tuple[Unrecorded, ...] = ()
 
-    def append(self, events: Sequence[Unrecorded], after: int) -> tuple[int, ...]:
-        super().append(self.others or events, after)
+    def append(
+        self, events: Sequence[Unrecorded], after: int, ended: Sequence[EndedJob] = ()
+    ) -> tuple[int, ...]:
+        super().append(self.others or events, after, ended)
         raise StoreError("the connection was lost")
 
 

@@ -1,5 +1,7 @@
 """GPU time by user and queue, against sums that were done by hand."""
 
+from collections.abc import Callable
+
 import pytest
 from tests.live.scene import Scene
 
@@ -19,12 +21,15 @@ def test_usage_is_gpus_times_hours_by_user_and_queue() -> None:
     scene.give(_1=None, _3={"n0": 0b1})
     scene.tell(happened.Ended("2", "COMPLETED", 0))
     scene.now_s = 9000.0  # job 3: 1 for an hour, and goes on
-    records = list(scene.state.jobs.values())
-    assert usage_of(records, scene.now_s, "user") == [
+    everybody: Callable[[str], bool] = {"ada", "bob"}.__contains__
+    assert usage_of(scene.state, everybody, scene.now_s, "user") == [
         {"user": "ada", "jobs": 2, "gpus": 0, "gpu_hours": pytest.approx(5.5)},
         {"user": "bob", "jobs": 1, "gpus": 1, "gpu_hours": pytest.approx(1.0)},
     ]
-    assert usage_of(records, scene.now_s, "queue") == [
+    assert usage_of(scene.state, "bob".__eq__, scene.now_s, "user") == [
+        {"user": "bob", "jobs": 1, "gpus": 1, "gpu_hours": pytest.approx(1.0)},
+    ]
+    assert usage_of(scene.state, everybody, scene.now_s, "queue") == [
         {"queue": "", "jobs": 2, "gpus": 1, "gpu_hours": pytest.approx(2.5)},
         {"queue": "long", "jobs": 1, "gpus": 0, "gpu_hours": pytest.approx(4.0)},
     ]

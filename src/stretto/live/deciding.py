@@ -74,8 +74,8 @@ class Decider:
 
     def _somebody_waits_for(self, job: str) -> bool:
         """Whether another job may come once this one has started."""
-        relations, record = self.ledger.state.relations, self.ledger.state.jobs[job]
-        return job in relations.waiting or record.array in relations.waiting
+        relations, record = self.ledger.state.relations, self.ledger.state.jobs.get(job)
+        return record is not None and (job in relations.waiting or record.array in relations.waiting)
 
     def _makes_room(self, job: str) -> bool:
         """Whether another task may come once this one's processes are gone.
@@ -83,7 +83,8 @@ class Decider:
         To a policy nothing else is new then: it has taken the GPUs away before, or their loss is told by
         what follows. A simulated job that is stopped pulls no trigger either.
         """
-        return self.ledger.state.jobs[job].at_once is not None
+        record = self.ledger.state.jobs.get(job)
+        return record is not None and record.at_once is not None
 
     async def decide_for_ever(self) -> None:
         """Ask whenever it is time, until cancelled."""

@@ -77,7 +77,7 @@ class Driver:
             due = heapq.heappop(self._later)
             self._planned.discard(due)
             state.touched.add(due[1])
-        touched = state.take_touched()
+        touched = {name for name in state.take_touched() if name in state.jobs}
         if not touched:
             return
         for name in touched:

@@ -4,6 +4,7 @@ from enum import StrEnum
 
 from stretto.live.jobfile import After
 from stretto.live.records import JobRecord
+from stretto.live.relations import settled_fate
 from stretto.live.state import State
 
 
@@ -48,7 +49,9 @@ def dependencies(state: State, record: JobRecord) -> Reason:
     for one, name in zip(record.spec.depends_on, names_of(record), strict=True):
         fate = state.relations.fate(state.jobs, name)
         if fate is None:
-            return Reason.NEVER
+            if name not in record.settled:
+                return Reason.NEVER
+            fate = settled_fate(record.settled[name])
         met = {
             After.STARTED: fate.started,
             After.SUCCEEDED: fate.succeeded,

@@ -179,6 +179,14 @@ class Submitted(Event):
     index: int | None = None  # of the task
     at_once: int | None = None  # so many tasks of the array may run at the same time; None: all
     after: tuple[str, ...] = ()  # ids of the jobs and arrays that `depends_on` names, in its order
+    settled: Mapping[str, bool] = field(default_factory=dict)  # of those that had ended: whether well
+
+
+@dataclass(frozen=True)
+class Retired(Event):
+    """These jobs ended a while ago and leave the state: from here on the table of ended jobs has them."""
+
+    jobs: tuple[str, ...]
 
 
 @dataclass(frozen=True)

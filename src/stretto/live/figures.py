@@ -75,6 +75,7 @@ class Figures:
     def follow(self, state: State) -> None:
         """Look again at every job that has changed."""
         fresh = self.cluster is not state.cluster or self.seen > state.seq or 2 * self.ended > self.count
+        fresh = fresh or self.seen < state.unchanged  # somebody may have ended and left since
         if fresh or not self.at:
             self._begin(state)
         else:

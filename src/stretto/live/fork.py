@@ -128,7 +128,7 @@ def fork_of(
 
 def _not_submitted(spec: JobSpec, user: str, state: State, cluster: Cluster, now_s: float) -> JobRecord:
     job = spec_to_job(spec, NEW, now_s, cluster, user=user, epoch_s=state.unix_s)
-    record = JobRecord(spec, job, user, "", "", len(state.jobs))
+    record = JobRecord(spec, job, user, "", "", state.submitted)
     record.prior = state.models.get(spec.model, record.prior) if spec.model else record.prior
     record.after = resolved(state.relations, state.jobs, spec, user)
     if spec.start_after is not None:

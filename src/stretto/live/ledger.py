@@ -5,9 +5,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from stretto.live.clock import Clock
-from stretto.live.events import Event, body_of, event_of, subject_of
+from stretto.live.events import Event, Retired, body_of, event_of, subject_of
+from stretto.live.retired import rows_of
 from stretto.live.state import State
-from stretto.live.store import LogMoved, Recorded, Store, StoreError, Unrecorded, recorded
+from stretto.live.store import EndedJob, LogMoved, Recorded, Store, StoreError, Unrecorded, recorded
 from stretto.model import InputError
 
 MOST_TOGETHER = 2_000  # events of one transaction; chosen
@@ -71,9 +72,10 @@ class Ledger:
         if not events:
             return
         numbers: Sequence[int] = ()
+        ended = [row for event in events if isinstance(event, Retired) for row in rows_of(self.state, event)]
         while not numbers:
             try:
-                numbers = await asyncio.to_thread(self._append, rows)
+                numbers = await asyncio.to_thread(self._append, rows, ended)
             except LogMoved:
                 raise
             except StoreError:
@@ -86,7 +88,7 @@ class Ledger:
         for listener in self.listeners:
             listener(told)
 
-    def _append(self, rows: Sequence[Unrecorded]) -> Sequence[int]:
+    def _append(self, rows: Sequence[Unrecorded], ended: Sequence[EndedJob]) -> Sequence[int]:
         """Append; if an earlier try reached the log although nobody said so, that one counts.
 
         Raises LogMoved for what somebody else wrote, who led while the store could not be reached.
@@ -98,7 +100,7 @@ class Ledger:
                 raise LogMoved(after, there[-1].seq)
             if there:
                 return tuple(one.seq for one in there)
-        return self.store.append(rows, self.state.seq)
+        return self.store.append(rows, self.state.seq, ended)
 
 
 def _row(event: Event, at_s: float) -> Unrecorded:

@@ -165,6 +165,7 @@ class JobRecord:
     index: int | None = None  # of the task
     at_once: int | None = None  # tasks of the array that may run at the same time; None: all
     after: tuple[str, ...] = ()  # jobs and arrays that come first, by id, as `depends_on` names them
+    settled: Mapping[str, bool] = field(default_factory=dict)  # of these, who had ended before: whether well
     held: bool = False
     not_before_s: float = 0.0
     ending: str = ""  # the state it is to end in: somebody cancelled it, or it ran out of time
@@ -192,6 +193,7 @@ class JobRecord:
     reason: str = ""  # why it ended, for programs, where it never ran
     state: str = ""  # the last one, once it has ended
     ended_s: float = nan
+    logs_deleted_s: float = nan  # when its logs were deleted, of a job that had left the state before
 
     @property
     def id(self) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
+from types import MappingProxyType
 
 from stretto.live.jobfile import JobSpec
 from stretto.live.records import JobRecord
@@ -19,6 +20,7 @@ class ArrayRecord:
     tasks: list[str] = field(default_factory=list)
     open: dict[str, None] = field(default_factory=dict)  # that have not ended
     completed: int = 0
+    retired: int = 0  # tasks that have left the state
 
     # Who may be given GPUs, as found after event `seen`; it holds until the next event, or `until_s`.
     seen: int = -1
@@ -37,13 +39,18 @@ class Fate:
     failed: bool  # one of them
 
 
+def settled_fate(well: bool) -> Fate:
+    """The fate of who had ended, whether well, before anybody named it as coming first."""
+    return Fate(started=True, ended=True, succeeded=well, failed=not well)
+
+
 @dataclass
 class Relations:
     """Kept by the fold."""
 
     arrays: dict[str, ArrayRecord] = field(default_factory=dict)
     newest: dict[tuple[str, str], str] = field(default_factory=dict)  # (user, name) → job or array
-    waiting: dict[str, list[str]] = field(default_factory=dict)  # job or array → who names it as coming first
+    waiting: dict[str, dict[str, None]] = field(default_factory=dict)  # job or array → open jobs that name it
 
     def add(self, record: JobRecord) -> None:
         """A job has been submitted."""
@@ -54,7 +61,7 @@ class Relations:
             array.tasks.append(record.id)
             array.open[record.id] = None
         for name in record.after:
-            self.waiting.setdefault(name, []).append(record.id)
+            self.waiting.setdefault(name, {})[record.id] = None
 
     def end(self, record: JobRecord) -> Iterable[str]:
         """A job has ended; those for whom that may mean something."""
@@ -62,10 +69,33 @@ class Relations:
         if array is not None:
             array.open.pop(record.id, None)
             array.completed += record.state == "COMPLETED"
+        for name in dict.fromkeys(record.after):
+            del self.waiting[name][record.id]
+            if not self.waiting[name]:
+                del self.waiting[name]
         return [*self.waiting.get(record.id, ()), *self.waiting.get(record.array, ())]
 
+    def may_retire(self, record: JobRecord) -> bool:
+        """Whether a job has ended and nobody who is open needs to know how, nor it for its array."""
+        array = self.arrays.get(record.array)
+        if not record.has_ended or record.id in self.waiting:
+            return False
+        return array is None or not (array.open or array.id in self.waiting)
+
+    def retire(self, record: JobRecord) -> None:
+        """A job leaves the state, and with the last of its tasks an array."""
+        array = self.arrays.get(record.array)
+        if array is not None:
+            array.retired += 1
+            if array.retired < len(array.tasks):
+                return
+            del self.arrays[array.id]
+        own = (record.user, record.spec.name)
+        if self.newest.get(own) == (record.array or record.id):
+            del self.newest[own]
+
     def fate(self, jobs: Mapping[str, JobRecord], name: str) -> Fate | None:
-        """What has become of a job or an array; None where there is none."""
+        """What has become of a job or an array; None where there is none, or not any more."""
         record = jobs.get(name)
         if record is not None:
             succeeded = record.state == "COMPLETED"
@@ -116,19 +146,71 @@ class Relations:
         return record.id in array.admitted
 
 
+@dataclass(frozen=True)
+class Named:
+    """What a word means among jobs and arrays that have left the state."""
+
+    name: str  # job or array
+    by_id: bool  # the word is its id; else it is the newest of that name
+    well: bool  # whether all of it has ended well
+
+
+NOTHING_PAST: Mapping[str, Named] = MappingProxyType({})
+
+
+def named(past: Iterable[JobRecord], word: str, user: str) -> Named | None:
+    """What a word means among these jobs of a user, which have left; None for nothing."""
+    mine = [record for record in past if record.user == user]
+    those = [record for record in mine if word in (record.id, record.array)]
+    by_id = bool(those)
+    if not those:
+        newest = max((one for one in mine if one.spec.name == word), key=lambda one: one.number, default=None)
+        own = "" if newest is None else newest.array or newest.id
+        those = [record for record in mine if own in (record.id, record.array)] if own else []
+    if not those:
+        return None
+    name = word if by_id else those[0].array or those[0].id
+    return Named(name, by_id, all(record.state == "COMPLETED" for record in those))
+
+
 def resolved(
-    relations: Relations, jobs: Mapping[str, JobRecord], spec: JobSpec, user: str
+    relations: Relations,
+    jobs: Mapping[str, JobRecord],
+    spec: JobSpec,
+    user: str,
+    past: Mapping[str, Named] = NOTHING_PAST,
 ) -> tuple[str, ...]:
     """The ids of what comes first, in the order of `depends_on`. Raises InputError.
 
-    They exist already, so that nobody can wait for himself, whichever way round.
+    They exist already, so that nobody can wait for himself, whichever way round. past: what the words mean
+    among jobs that have left the state.
     """
     found = []
     for one in spec.depends_on:
-        name = relations.found(jobs, one.job, user)
+        name, left = relations.found(jobs, one.job, user), past.get(one.job)
+        if left is not None and name != one.job and (left.by_id or not name):
+            name = left.name
         if not name:
             raise InputError(
                 f"depends_on: expected the id or name of a job that you have submitted, got {one.job!r}"
             )
         found.append(name)
     return tuple(found)
+
+
+def settled(
+    relations: Relations,
+    jobs: Mapping[str, JobRecord],
+    names: Iterable[str],
+    past: Mapping[str, Named] = NOTHING_PAST,
+) -> dict[str, bool]:
+    """Whether those of these jobs and arrays that have ended did so well."""
+    left = {one.name: one.well for one in past.values()}
+    found = {}
+    for name in names:
+        fate = relations.fate(jobs, name)
+        if fate is None:
+            found[name] = left[name]
+        elif fate.ended:
+            found[name] = fate.succeeded
+    return found

@@ -20,6 +20,7 @@ from stretto.live.records import JobRecord
 from stretto.live.relations import resolved
 from stretto.live.standing import described
 from stretto.live.state import State
+from stretto.live.wishing import WAITS, Wisher
 from stretto.model import InputError, Snapshot
 
 Found = TypeVar("Found")
@@ -35,11 +36,22 @@ class Accepted:
     again: bool = False  # they have been for a while: the key was used before
 
 
-def submissions(name: str, spec: JobSpec, user: str, key: str, after: tuple[str, ...]) -> list[Submitted]:
-    """The events of a submission: one, or one for each task of an array; the key is that of the first."""
+def submissions(
+    name: str,
+    spec: JobSpec,
+    user: str,
+    key: str,
+    after: tuple[str, ...],
+    settled: Mapping[str, bool] = MappingProxyType({}),
+) -> list[Submitted]:
+    """The events of a submission: one, or one for each task of an array; the key is that of the first.
+
+    after: who comes first; settled: whether those of them that have ended did so well.
+    """
+    ends = dict(settled)
     said = replace(spec, array=None).to_json()
     if spec.array is None:
-        return [Submitted(name, said, user, key, after=after)]
+        return [Submitted(name, said, user, key, after=after, settled=ends)]
     first = spec.array.indices[0]
     return [
         Submitted(
@@ -51,6 +63,7 @@ def submissions(name: str, spec: JobSpec, user: str, key: str, after: tuple[str,
             index=index,
             at_once=spec.array.at_once,
             after=after,
+            settled=ends,
         )
         for index in spec.array.indices
     ]
@@ -71,11 +84,13 @@ class Service:
     ending: bool = False
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     _submitting: dict[str, "asyncio.Future[int]"] = field(default_factory=dict)  # by key, on their way
+    _last_id: int = 0  # that this process has given
     _rows: tuple[Snapshot | None, Mapping[str, int]] = (None, MappingProxyType({}))  # of the latest snapshot
 
     def __post_init__(self) -> None:
         """Listen to what happens, for those who wait."""
         self.ledger.listeners.append(self._heard)
+        self.wisher = Wisher(self.ledger, self.backend, self.decider, self.clock)
 
     @property
     def state(self) -> State:
@@ -94,6 +109,7 @@ class Service:
                 group.create_task(self.decider.decide_for_ever())
                 group.create_task(self.driver.bury_for_ever())
                 group.create_task(self._watch_times())
+                group.create_task(self.wisher.wish_for_ever())
 
     async def record(self, *events: Event) -> None:
         """Durable and folded when awaited."""
@@ -169,9 +185,7 @@ class Service:
 
     def _next_id(self) -> str:
         """A number that no job or array has, nor one whose submission is on its way."""
-        self._last_id = max(getattr(self, "_last_id", 0), len(self.state.jobs)) + 1
-        while str(self._last_id) in self.state.jobs or str(self._last_id) in self.state.relations.arrays:
-            self._last_id += 1
+        self._last_id = max(self._last_id, self.state.submitted, self.state.largest_id) + 1
         return str(self._last_id)
 
     def described(self, record: JobRecord) -> dict[str, Any]:
@@ -180,6 +194,8 @@ class Service:
         if snapshot is not None and self._rows[0] is not snapshot:
             self._rows = snapshot, {name: row for row, name in enumerate(snapshot.jobs.ids)}
         found = described(self.state, record, self.clock.now_s(), plan, snapshot, self._rows[1])
+        if found["reason"] and not found["gpus"] and (words := self.wisher.words(record.id)):
+            found["reason"], found["evidence"] = WAITS, words
         if found["state"] == "STARTING":
             found["evidence"] = found["evidence"] or self.driver.orders.troubles.get(record.id, "")
         return found

@@ -15,6 +15,7 @@ from stretto.live.folding import fold_worker_event
 from stretto.live.jobfile import JobSpec
 from stretto.live.jobfile.to_job import spec_to_job
 from stretto.live.learned import with_experience
+from stretto.live.past import Past
 from stretto.live.plans import actions_of
 from stretto.live.records import KILLED, Batch, JobRecord, Life, NodeRecord, Prior, Queue, Token
 from stretto.live.relations import Relations
@@ -35,6 +36,8 @@ from stretto.scheduler.stale import still_apply
 
 Changed = Callable[[str], None]
 
+MOST_MODELS = 10_000  # of which it is kept what their jobs have shown; chosen: some 20 MB at most
+
 
 @dataclass
 class State:
@@ -52,7 +55,12 @@ class State:
     types: dict[str, GpuType] = field(default_factory=dict)  # what is known of types, whether or not seen
     nodes: list[NodeRecord] = field(default_factory=list)
     node_index: dict[str, int] = field(default_factory=dict)
-    jobs: dict[str, JobRecord] = field(default_factory=dict)  # every job, by id
+    jobs: dict[str, JobRecord] = field(default_factory=dict)  # by id and submission; those retired are not
+    submitted: int = 0  # jobs ever, which is the number of the next
+    largest_id: int = 0  # of all ids of jobs and arrays that are numbers
+    ended: dict[str, None] = field(default_factory=dict)  # jobs that have ended, by that, and are still here
+    ends: dict[str, int] = field(default_factory=dict)  # how many jobs have ever ended, by last state
+    past: Past = field(default_factory=Past)
     relations: Relations = field(default_factory=Relations)
     open: list[tuple[int, str]] = field(default_factory=list)  # jobs that have not ended, by number
     by_key: dict[str, str] = field(default_factory=dict)  # job by idempotency key, which starts with the user
@@ -69,6 +77,7 @@ class State:
     dropped: int = 0  # actions that were stale when they came to be folded
     touched: set[str] = field(default_factory=set)  # jobs that changed since somebody last took this
     changed: dict[str, int] = field(default_factory=dict)  # job → the last event that did, latest last
+    unchanged: int = 0  # the last event that changed a job which has left
     _latest_spec: tuple[Mapping[str, Any], JobSpec] | None = None
     _cluster: Cluster | None = None
     _placement: Placement | None = None
@@ -125,7 +134,7 @@ class State:
         self.changed[job] = self.seq
 
     def changed_since(self, seq: int) -> list[JobRecord]:
-        """Jobs that later events than this one have changed."""
+        """Jobs that later events than this one have changed, but for those that have left (`unchanged`)."""
         found = []
         for job in reversed(self.changed):
             if self.changed[job] <= seq:
@@ -152,17 +161,26 @@ class State:
     def _learn(self, record: JobRecord) -> None:
         """What a job has shown is known of its model, and of those of its jobs that have not started."""
         model = record.spec.model
-        before = self.models.get(model, Prior())
+        before = self.models.pop(model, None) or Prior()
         after = self.models[model] = with_experience(before, record.learned)
+        if len(self.models) > MOST_MODELS:
+            del self.models[next(iter(self.models))]  # of which nothing has been heard for longest
         waiting = self.untried.get(model, {})
         if after is before or not waiting:
             return
         for job in list(waiting):
-            if self.jobs[job].attempt or self.jobs[job].has_ended:
-                del waiting[job]
+            if self.jobs[job].attempt:
+                self._tried(self.jobs[job])
             else:
                 self.jobs[job].prior = after
                 self.touch(job)
+
+    def _tried(self, record: JobRecord) -> None:
+        """A job has started, or never will."""
+        waiting = self.untried.get(record.spec.model, {})
+        waiting.pop(record.id, None)
+        if not waiting:
+            self.untried.pop(record.spec.model, None)
 
     # ── nodes ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -320,16 +338,20 @@ def _submitted(state: State, event: happened.Submitted, now_s: float) -> None:
     job = spec_to_job(
         spec, event.job, now_s, state.cluster, user=event.user, weight=weight, epoch_s=state.unix_s
     )
-    number = len(state.jobs)
+    number = state.submitted
     record = JobRecord(spec, job, event.user, event.key, event.secret, number)
     record.array, record.index, record.at_once = event.array, event.index, event.at_once
-    record.after = event.after
+    record.after, record.settled = event.after, event.settled
     if spec.model:
         record.prior = state.models.get(spec.model, record.prior)
         state.untried.setdefault(spec.model, {})[event.job] = None
     if spec.start_after is not None:
         record.not_before_s = spec.start_after.seconds(now_s, state.unix_s)
     state.jobs[event.job] = record
+    state.submitted += 1
+    own = event.array or event.job
+    if own.isascii() and own.isdecimal():
+        state.largest_id = max(state.largest_id, int(own))
     insort(state.open, (number, event.job))
     if spec.max_time_s is not None:
         state.timed[event.job] = None
@@ -399,11 +421,30 @@ def _ended(state: State, event: happened.Ended, now_s: float) -> None:
     record.status, record.why, record.reason = event.status, event.why, event.reason
     state.timed.pop(record.id, None)
     state.sized.pop(record.id, None)
+    state._tried(record)
+    state.ended[record.id] = None
+    state.ends[record.state] = state.ends.get(record.state, 0) + 1
     del state.open[bisect_left(state.open, (record.number, record.id))]
     for name in state.relations.end(record):
         if not state.jobs[name].has_ended:
             state.touch(name)
     _membership_changed(state, record)
+
+
+def _retired(state: State, event: happened.Retired, now_s: float) -> None:
+    """Whether or not jobs have left, all else is folded alike: nothing changes for one that has ended."""
+    for name in event.jobs:
+        record = state.jobs.get(name)
+        if record is None or not state.relations.may_retire(record):
+            continue
+        del state.jobs[name], state.ended[name]
+        state.touched.discard(name)
+        state.unchanged = max(state.unchanged, state.changed.pop(name, 0))
+        key = f"{record.user}\0{record.key}"
+        if state.by_key.get(key) == name:
+            del state.by_key[key]
+        state.relations.retire(record)
+        state.past.take(record)
 
 
 # ── decisions ─────────────────────────────────────────────────────────────────────────────────────
@@ -504,6 +545,7 @@ _FOLDS: Mapping[type[Event], Callable[[State, Any, float], None]] = {
     happened.Requeued: _requeued,
     happened.Cancelled: _cancelled,
     happened.Ended: _ended,
+    happened.Retired: _retired,
     happened.Decided: _decided,
 }
 

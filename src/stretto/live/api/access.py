@@ -52,7 +52,11 @@ class Caller:
 
     def owns(self, record: JobRecord) -> bool:
         """Whether a job is theirs to see and change."""
-        return self.role >= Role.OPERATOR or record.user == self.user
+        return self.sees(record.user)
+
+    def sees(self, user: str) -> bool:
+        """Whether the jobs of a user are theirs to see and change."""
+        return self.role >= Role.OPERATOR or user == self.user
 
     def holds_still(self, service: Service) -> bool:
         """Whether their token has not been revoked."""

@@ -145,8 +145,8 @@ async def set_queue(
 @router.get("/usage", response_model=shapes.Usage, response_model_exclude_none=True)
 async def usage(service: Asked, caller: Who, by: Literal["user", "queue"] = "user") -> Response:
     """GPU-hours and jobs by user or queue; one's own only, for users."""
-    mine = [record for record in service.state.jobs.values() if caller.owns(record)]
-    return Json({"by": by, "usage": usage_of(mine, service.clock.now_s(), by)})
+    usage = usage_of(service.state, caller.sees, service.clock.now_s(), by)
+    return Json({"by": by, "usage": usage})
 
 
 @router.get("/decisions", response_model=shapes.Decisions)

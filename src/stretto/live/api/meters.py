@@ -84,7 +84,9 @@ class Meters:
                     if action["verb"] in RESIZES:
                         self.resizes.labels(action["verb"]).inc()
             elif isinstance(event, happened.WorkersWanted):
-                record = state.jobs[event.job]
+                record = state.jobs.get(event.job)
+                if record is None:
+                    continue
                 if record.attempt != event.attempt or record.next_worker != len(event.workers):
                     continue  # newcomers of an attempt that goes on
                 if event.attempt > 1:
@@ -103,20 +105,15 @@ class Now(Collector):
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        self.ended = Count(record.state for record in service.state.jobs.values() if record.has_ended)
         self.jobs: Count[str] = Count()
         self.jobs_at = -FRESH_S
-        service.ledger.listeners.append(self.heard)
-
-    def heard(self, told: Sequence[tuple[int, Event]]) -> None:
-        """Count ends, so that nobody counts the past again and again."""
-        self.ended.update(event.state for _, event in told if isinstance(event, happened.Ended))
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
         """The gauges."""
         state = self.service.state
         if time.monotonic() - self.jobs_at >= FRESH_S:
-            self.jobs = self.ended + Count(state_of(state, record).value for record in state.open_jobs())
+            going = Count(state_of(state, record).value for record in state.open_jobs())
+            self.jobs = Count(state.ends) + going
             self.jobs_at = time.monotonic()
         jobs = GaugeMetricFamily("stretto_jobs", "Jobs by state.", labels=["state"])
         for one in JobState:

@@ -9,6 +9,7 @@ from types import TracebackType
 
 from sqlalchemy import Connection, Engine, delete, func, insert, select
 
+from stretto.live.store.ended import EndedJob, EndedJobs, written
 from stretto.live.store.engine import SQLITE, address_of, engine_of, patiently
 from stretto.live.store.errors import LogMoved, StoreError
 from stretto.live.store.events import Recorded, Unrecorded
@@ -37,9 +38,17 @@ class Store:
     engine: Engine
     patience_s: float = PATIENCE_S  # how long a lost database is waited for
 
-    def append(self, events: Sequence[Unrecorded], after: int) -> tuple[int, ...]:
+    @property
+    def ended(self) -> EndedJobs:
+        """The jobs that have left the state."""
+        return EndedJobs(self.engine, self.patience_s)
+
+    def append(
+        self, events: Sequence[Unrecorded], after: int, ended: Sequence[EndedJob] = ()
+    ) -> tuple[int, ...]:
         """The numbers of the events, all or none of which are in the log, durably, when this returns.
 
+        ended: rows that are written together with them, or not at all.
         Raises LogMoved, and writes nothing, unless the log ends at `after`. Never writes twice: numbers are
         unique, and where an answer was lost, the rows that are there are recognised by what this call drew.
         After a StoreError of a lost connection the events may or may not be there; read before going on.
@@ -63,6 +72,7 @@ class Store:
             last = _last(connection)
             if last == after:
                 connection.execute(insert(LOG), rows)
+                written(connection, ended)
             elif connection.scalar(select(LOG.c.append).where(LOG.c.seq == after + 1)) != drawn:
                 raise LogMoved(after, last)
 

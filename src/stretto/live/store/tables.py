@@ -23,4 +23,20 @@ STATES = Table(
     Column("state", LargeBinary, nullable=False),
 )
 
+ENDED_JOBS = Table(
+    "stretto_ended_jobs",  # that have left the state; all but the last column follows from the log
+    METADATA,
+    Column("number", BigInteger, primary_key=True, autoincrement=False),  # in the order of submission
+    Column("job", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("queue", Text, nullable=False),
+    Column("array", Text, nullable=False),  # "": it is no task of one
+    Column("key", Text, nullable=False),  # of idempotency; "": none
+    Column("state", Text, nullable=False),
+    Column("ended_s", Double, nullable=False),
+    Column("body", Text, nullable=False),  # what is shown of it, as JSON
+    Column("logs_deleted_s", Double),  # when that was; NULL: not yet
+)
+
 VERSION_TABLE = "stretto_schema"  # of its own, so that another program's migrations may share the database
