@@ -1,5 +1,7 @@
 """Each sample of an epoch once, whoever trains."""
 
+import math
+
 import numpy as np
 import torch
 from hypothesis import given
@@ -28,11 +30,12 @@ def test_any_sequence_of_resizes_sees_each_sample_once(
             if taken == samples:
                 break
             of_ranks = [step_at(taken, order, total, accumulation, rank, world) for rank in range(world)]
-            assert len({step.samples for step in of_ranks}) == 1
+            assert len({(step.samples, len(step.passes)) for step in of_ranks}) == 1
+            local = math.ceil(total / world / accumulation)
             for step in of_ranks:
                 assert 1 <= len(step.passes) <= accumulation
                 for each in step.passes:
-                    assert len(each.indices) > 0
+                    assert 0 < len(each.indices) <= local
                     assert each.is_padding == (each.weight == 0.0)
                     seen += [] if each.is_padding else each.indices.tolist()
             taken += of_ranks[0].samples
@@ -61,6 +64,22 @@ def test_weighted_passes_averaged_over_ranks_are_the_mean_over_the_samples(
         for step in (step_at(0, order, total, accumulation, rank, world) for rank in range(world))
     ]
     assert np.isclose(np.mean(of_ranks), float(value[order[:total]].mean()))
+
+
+@given(world=st.integers(1, 9), local=st.integers(3, 20), samples=st.integers(2, 400))
+def test_what_is_left_of_an_epoch_leaves_nobody_with_a_single_sample(
+    world: int, local: int, samples: int
+) -> None:
+    order, total = order_of(0, samples, 0), world * local
+    for rank in range(world):
+        for step in steps_from(0, order, total, 1, rank, world):
+            assert step.samples == 1 or all(len(each.indices) > 1 for each in step.passes)
+
+
+def test_rank_0_whose_running_averages_count_gets_samples_of_every_step() -> None:
+    for samples in range(1, 33):
+        step = step_at(0, order_of(0, samples, 0), 32, 1, rank=0, world=8)
+        assert not step.passes[0].is_padding
 
 
 def test_epochs_have_different_orders_and_seeds_too() -> None:

@@ -8,6 +8,7 @@ changes nothing but how the rest is divided.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ class Pass:
 
     indices: NDArray[np.int64]  # into the dataset; never empty
     weight: float  # of its mean loss: summed over passes, then averaged over ranks, samples weigh the same
-    is_padding: bool = False  # the rank has no sample left; one goes with weight 0, since peers wait for it
+    is_padding: bool = False  # nothing is left for it; some go again with weight 0, since peers wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +43,26 @@ def step_at(
 ) -> Step:
     """The step that begins after `taken` samples: the next `total` of the order, or what is left of them.
 
-    Shares of ranks differ by at most one sample, and so do the passes of a rank. All ranks have the same
-    number of synchronised passes, which is one, but not always the same number of passes.
+    All ranks have the same number of passes, since layers may make collective calls in each
+    (SyncBatchNorm); only the last pass is synchronised. Shares of ranks differ by at most one sample. A
+    smaller last step is given to fewer ranks rather than one sample to each: normalisation over a batch of
+    one sample is undefined, and PyTorch refuses it.
     """
     size = min(total, len(order) - taken)
-    first, last = size * rank // world, size * (rank + 1) // world
-    if first == last:
-        return Step(size, (Pass(order[taken : taken + 1], 0.0, is_padding=True),))
-    count = min(accumulation, last - first)
+    local = ceil(total / world / accumulation)  # samples in one pass at most
+    least = 2 if local > 2 and 1 < size < total else 1  # in a pass; of 2 at most, 3 could not be divided
+    active = max(1, min(world, size // least))
+    most = ceil(size / active)
+    count = min(accumulation, most) if size == total else ceil(most / local)
+    first, last = (size * min(each, active) // active for each in (rank, rank + 1))
     cuts = [taken + first + (last - first) * place // count for place in range(count + 1)]
+    padding = Pass(order[taken : taken + least], 0.0, is_padding=True)
     return Step(
         size,
-        tuple(Pass(order[begin:end], (end - begin) * world / size) for begin, end in pairwise(cuts)),
+        tuple(
+            Pass(order[begin:end], (end - begin) * world / size) if begin < end else padding
+            for begin, end in pairwise(cuts)
+        ),
     )
 
 
