@@ -27,6 +27,13 @@ def serve(
     address: Annotated[
         str, typer.Option(help="Of a Ray cluster: auto, HOST:PORT, or ray://HOST:PORT from outside.")
     ] = "",
+    grow: Annotated[
+        list[str],
+        typer.Option(
+            help="Of Ray: nodes that its autoscaler may add, as a100:8:4 for four of eight, may be given "
+            "several times; no: never; else as its configuration on the head says."
+        ),
+    ] = [],  # noqa: B006  (typer wants a plain default)
     partition: Annotated[
         list[str], typer.Option(help="Of Slurm: whose nodes are used; may be given several times.")
     ] = [],  # noqa: B006  (typer wants a plain default)
@@ -95,6 +102,7 @@ def serve(
         gpu_type=gpu_type,
         policy=policy,
         settings=parse_settings(settings),
+        grow=tuple(grow),
         seed=seed,
         store=store,
         open_on_loopback=insecure_loopback,

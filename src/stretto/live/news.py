@@ -21,24 +21,30 @@ def about_nodes(state: State, nodes: Sequence[NodeState]) -> list[Event]:
         index = state.node_index.get(node.name)
         known = None if index is None else state.nodes[index]
         if node.up and (known is None or _has_changed(known, node)):
-            events.append(
-                NodeSeen(
-                    node.name,
-                    node.gpu_type,
-                    node.gpus,
-                    node.cpus,
-                    node.memory_gb,
-                    node.address,
-                    node.shut,
-                    node.others,
-                )
-            )
+            events.append(_seen(node))
+        elif known is None and node.comes:  # a place that may be filled: jobs may ask for what it would have
+            events += [_seen(node), NodeLost(node.name, node.why)]
+            events += [NodeDead(node.name, 0.0)] if node.dead else []
         elif not node.up and known is not None:
             if known.up:
                 events.append(NodeLost(node.name, node.why))
             if node.dead and not known.dead:
                 events.append(NodeDead(node.name, 0.0))
     return events
+
+
+def _seen(node: NodeState) -> NodeSeen:
+    """A node as the log keeps it."""
+    return NodeSeen(
+        node.name,
+        node.gpu_type,
+        node.gpus,
+        node.cpus,
+        node.memory_gb,
+        node.address,
+        node.shut,
+        node.others,
+    )
 
 
 def about_workers(

@@ -49,7 +49,13 @@ from stretto.sim.truth.profiles import read_profiles
 DATABASE, KEY, CHECKPOINTS, WORKDIRS, AGENT = "stretto.db", "key", "checkpoints", "workdirs", "agent"
 FIRST_TOKEN = "admin-token"  # of whoever starts the first service of a log; only they can read it
 BACKENDS = ("local", "emulated", "ray", "slurm")
-OPTIONS_OF = {"address": ("ray",), "partitions": ("slurm",), "account": ("slurm",), "qos": ("slurm",)}
+OPTIONS_OF = {
+    "address": ("ray",),
+    "grow": ("ray",),
+    "partitions": ("slurm",),
+    "account": ("slurm",),
+    "qos": ("slurm",),
+}
 NAME = "name"  # of this service on clusters that it shares with others
 LEVELS = ("debug", "info", "warning", "error")
 LEAD_WAIT_S = 10.0  # for a service that is just ending; chosen
@@ -72,6 +78,7 @@ class Config:
     shared: Path | None = None  # a directory that all nodes see; None: the state directory
     address: str = ""  # of a Ray cluster
     partitions: tuple[str, ...] = ()  # of Slurm, whose nodes are used; (): the default one
+    grow: tuple[str, ...] = ()  # nodes that it may add; (): as its autoscaler says
     account: str = ""  # that slices are charged to, where a job names none
     qos: str = ""
     slots: int | None = None  # processes on a machine without GPUs; None: one for each real GPU
@@ -243,14 +250,18 @@ async def _backend(config: Config, world: Mapping[str, str], scheduler: Schedule
         profiles = read_profiles(Path(config.profiles)) if config.profiles else None
         return EmulatedBackend(read_cluster(config.cluster), ledger, settings, profiles).open()
     if config.backend in ("ray", "slurm"):
-        return await _on_a_cluster(config)
+        known = {node.name: node.address for node in ledger.state.nodes}
+        return await _on_a_cluster(config, known)
     node = config.node or socket.gethostname()
     agent = OwnAgent(node, config.state / AGENT, config.slots, config.gpu_type)
     return await LocalBackend([agent]).open()
 
 
-async def _on_a_cluster(config: Config) -> Backend:
-    """A backend of somebody's cluster. Raises InputError where we may not, or cannot, use it."""
+async def _on_a_cluster(config: Config, known: Mapping[str, str]) -> Backend:
+    """A backend of somebody's cluster. Raises InputError where we may not, or cannot, use it.
+
+    known: addresses of nodes, from the service before.
+    """
     if config.shared is not None and not config.shared.is_dir():
         raise InputError(f"--shared {config.shared}: expected a directory that is there, on all nodes")
     shared, name = (config.shared or config.state).absolute(), _name(config.state)
@@ -259,7 +270,7 @@ async def _on_a_cluster(config: Config) -> Backend:
             from stretto.live.backends.ray import open_ray
         except ModuleNotFoundError as missing:
             raise InputError(f"--backend ray needs {missing.name}: install stretto[ray]") from None
-        return await open_ray(config.address or "auto", name, shared)
+        return await open_ray(config.address or "auto", name, shared, grow=config.grow, known=known)
     from stretto.live.backends.slurm import SlurmOptions, open_slurm
 
     return await open_slurm(SlurmOptions(config.partitions, config.account, config.qos), name, shared)

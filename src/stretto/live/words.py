@@ -23,6 +23,7 @@ WORDS: Mapping[str, str] = {
     "TOO_LARGE": "asks for more GPUs than there are",
     "NO_SUCH_TYPE": "no node has a GPU type that it accepts",
     "DECLINED": "the policy refused it for good",
+    "NODES_TO_COME": "nodes that suit it are to come",
     "STARTING_SOON": "it has been given GPUs",
     "NOT_CONSIDERED": "it waits for the next decision",
 }

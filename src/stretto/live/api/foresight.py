@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from dataclasses import replace
 from http import HTTPStatus
 from math import isfinite
 from typing import Annotated, Any
@@ -74,6 +75,7 @@ async def explain(job: str, service: Asked, caller: Who) -> dict[str, Any]:
         decider.latest_snapshot,
         decider.took_ms[-1] if decider.took_ms else 0.0,
     )
+    question = replace(question, shown=service.described(record))
     answer = await asyncio.to_thread(explained, question)
     for holder in answer["holders"]:  # that their GPUs are held may be known to all, what for may not
         record = service.state.jobs.get(holder["id"])

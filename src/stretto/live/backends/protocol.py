@@ -101,6 +101,9 @@ class NodeState:
     dead: bool = False  # down, and the cluster knows for sure that nothing of ours runs there any more
     shut: str = ""  # why nothing new may start there, although it is up; "" = it may
     others: int = 0  # GPUs that work of other people holds, which we know nothing of
+    comes: bool = (
+        False  # the cluster starts it, or another in its place, when it is asked for; else it is dead
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +131,33 @@ class Checks(Protocol):
 
     async def check(self, spec: JobSpec) -> None:
         """Raise InputError for a job that this cluster would never take."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Workers of one job that need nodes of a type that comes and goes."""
+
+    gpu_type: str  # of `NodeState`
+    workers: int
+    gpus: int  # of each, on one node
+    cpus: float = 0.0
+    memory_gb: float = 0.0
+
+
+@runtime_checkable
+class Grows(Protocol):
+    """A backend whose cluster starts nodes when they are asked for, and ends those that idle.
+
+    Such nodes have places in `nodes`, with `comes`, whether or not a machine is there.
+    """
+
+    async def wish(self, wishes: Sequence[Wish]) -> None:
+        """Ask for room for all of these, beside what others hold; whatever was asked before holds no more.
+
+        They include those that run, so that nothing is asked for twice while one begins. () takes everything
+        back: what idles may go. Raises BackendUnreachable.
+        """
         ...
 
 

@@ -3,15 +3,25 @@
 import asyncio
 import base64
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from importlib.util import find_spec
+from math import inf
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
-from stretto.live.backends.protocol import LogPiece, NodeState, StartRefused, WorkerStart, WorkerState
+from stretto.live.backends.protocol import (
+    LogPiece,
+    NodeState,
+    StartRefused,
+    Wish,
+    WorkerStart,
+    WorkerState,
+)
 from stretto.live.backends.ray.child import CONNECT_S, Call, Gateway
 from stretto.live.backends.ray.connecting import check_address
+from stretto.live.backends.ray.growing import NEVER, types_said
 from stretto.live.jobfile import JobSpec
 from stretto.model.errors import InputError
 
@@ -29,23 +39,31 @@ async def open_ray(
     shared: Path,
     down_after_s: float = DOWN_AFTER_S,
     lost_after_s: float = LOST_AFTER_S,
+    grow: Sequence[str] = (),
+    known: Mapping[str, str] = MappingProxyType({}),
 ) -> "RayBackend":
     """A backend over the Ray cluster at `auto`, HOST:PORT or ray://HOST:PORT; raises InputError.
 
-    service_id: names what is ours in the cluster. shared: where the gateway's output goes.
+    service_id: names what is ours in the cluster. shared: where the gateway's output goes. grow: nodes that
+    an autoscaler may add, as TYPE:GPUS:NODES; ("no",) none, and () those of its configuration. known:
+    addresses of nodes by name, from an earlier life of the service.
     """
+    if tuple(grow) != (NEVER,):
+        types_said(grow)
     if find_spec("ray") is None:
         raise InputError("--backend ray needs ray: install stretto[ray]")
     log = shared / f"gateway-{service_id}.log"
-    call = Call(address, service_id, log, down_after_s, lost_after_s)
-    return await RayBackend(call).open()
+    call = Call(address, service_id, log, down_after_s, lost_after_s, tuple(grow))
+    return await RayBackend(call, known).open()
 
 
 class RayBackend:
     """A `Backend` over one Ray cluster."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, known: Mapping[str, str] = MappingProxyType({})) -> None:
         self.call = call
+        self.addresses = dict(known)  # of nodes, by name
+        self.wishes: list[dict[str, Any]] = []
         self.gateway = Gateway(call, self.hear)
         self.known_nodes: tuple[NodeState, ...] = ()
         self.known_workers: tuple[WorkerState, ...] = ()
@@ -56,6 +74,7 @@ class RayBackend:
 
     async def open(self) -> Self:
         """Connect; returns once the nodes are known. Raises InputError for a cluster that cannot be used."""
+        self.gateway.first = lambda: {"known": self.addresses, "wishes": self.wishes}
         await asyncio.to_thread(check_address, self.call.address)
         self.tasks = [asyncio.create_task(self.gateway.keep()), asyncio.create_task(self.watch())]
         try:
@@ -101,6 +120,7 @@ class RayBackend:
         workers = tuple(sorted(_workers_in(said["workers"], nodes), key=lambda each: each.id))
         if (nodes, workers) != (self.known_nodes, self.known_workers):
             self.known_nodes, self.known_workers = nodes, workers
+            self.addresses |= {node.name: node.address for node in nodes if node.up}
             self.tell()
 
     def tell(self) -> None:
@@ -144,7 +164,7 @@ class RayBackend:
 
     async def check(self, spec: JobSpec) -> None:
         """Raise InputError for a job of whose workers none fits on any node of this cluster."""
-        nodes = [node for node in self.known_nodes if node.gpus and not node.dead]
+        nodes = [node for node in self.known_nodes if node.gpus and (node.comes or not node.dead)]
         types = sorted({node.gpu_type for node in nodes})
         wanted = [one.gpu_type for one in spec.resources.accelerators]
         if types and wanted and not any(not each or each.lower() in types for each in wanted):
@@ -160,8 +180,8 @@ class RayBackend:
             )
         share = of_worker / max(1, spec.gpus)
         bounds: tuple[tuple[str, float | None, float], ...] = (
-            ("cpus", spec.resources.cpus, max((float(node.cpus) for node in nodes), default=0.0)),
-            ("memory", spec.resources.memory_gb, max((node.memory_gb for node in nodes), default=0.0)),
+            ("cpus", spec.resources.cpus, _most((node, float(node.cpus)) for node in nodes)),
+            ("memory", spec.resources.memory_gb, _most((node, node.memory_gb) for node in nodes)),
         )
         for name, asked, has in bounds:
             if nodes and asked is not None and asked * share > has:
@@ -184,6 +204,11 @@ class RayBackend:
     async def stop(self, worker_id: str, grace_s: float) -> None:
         """SIGTERM, and SIGKILL after the grace period."""
         await self.gateway.ask("stop", ORDER_S, worker_id=worker_id, grace_s=grace_s)
+
+    async def wish(self, wishes: Sequence[Wish]) -> None:
+        """Ask for room for these."""
+        self.wishes = [asdict(one) for one in wishes]
+        await self.gateway.ask("wish", ORDER_S, wishes=self.wishes)
 
     async def signal(self, worker_id: str, signal: int) -> None:
         """Send a signal to a worker's process group."""
@@ -225,6 +250,11 @@ def _worker_of(node: str, said: dict[str, Any]) -> WorkerState:
     """A worker as its steward shows it."""
     known = {name: value for name, value in said.items() if name in WorkerState.__dataclass_fields__}
     return WorkerState(**{**known, "node": node, "gpus": tuple(said["gpus"])})
+
+
+def _most(has: Iterable[tuple[NodeState, float]]) -> float:
+    """The most that a node has; infinite where it is not known of one that may come."""
+    return max((inf if node.comes and not much else much for node, much in has), default=0.0)
 
 
 def _plain(command: tuple[str, ...] | str) -> list[str] | str:

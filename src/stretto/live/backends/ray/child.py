@@ -34,6 +34,7 @@ class Call:
     log: Path  # what it prints
     down_after_s: float
     lost_after_s: float
+    grow: tuple[str, ...] = ()  # nodes that an autoscaler may add; (): as its configuration says
 
     def command(self, file: int) -> list[str]:
         """Its command line, with the file that leads back to us."""
@@ -41,6 +42,7 @@ class Call:
             *(sys.executable, "-P", "-m", "stretto.live.backends.ray.gateway"),
             *("--address", self.address, "--service-id", self.service_id, "--socket", str(file)),
             *("--down-after-s", str(self.down_after_s), "--lost-after-s", str(self.lost_after_s)),
+            *("--grow", *self.grow),
         ]
 
 
@@ -50,6 +52,7 @@ class Gateway:
     def __init__(self, call: Call, heard: Callable[[dict[str, Any]], None]) -> None:
         self.call = call
         self.heard = heard  # is given what the gateway sees
+        self.first: Callable[[], dict[str, Any]] = dict  # what a new gateway is told at once
         self.heard_s = 0.0  # when it last said anything
         self.connected = asyncio.Event()
         self.why = "is being started"
@@ -91,6 +94,7 @@ class Gateway:
                 start_new_session=True,
             )
         reader, self.writer = await asyncio.open_unix_connection(sock=ours, limit=LONGEST_LINE_BYTES)
+        self.writer.write(json.dumps(self.first()).encode() + b"\n")
         patience_s = CONNECT_S
         while line := await asyncio.wait_for(reader.readline(), patience_s):
             patience_s, self.heard_s = SILENCE_S, time.monotonic()

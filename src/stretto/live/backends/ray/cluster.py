@@ -13,8 +13,9 @@ from typing import Any
 from stretto import __version__
 from stretto.live.backends.protocol import BackendUnreachable, NotNow
 from stretto.live.backends.ray import holding
-from stretto.live.backends.ray.nodes import RayNode, held_by_others, held_by_us, nodes_in
-from stretto.live.backends.ray.steward import Steward
+from stretto.live.backends.ray.nodes import RayNode, held_by_others, held_by_us, node_of, nodes_in
+from stretto.live.backends.ray.places import Places
+from stretto.live.backends.ray.steward import LONELY_S, Steward
 
 ANSWER_S = 10.0  # the longest that a steward may think about what it can do at once; chosen
 HIRE_S = 60.0  # for a process of Ray's to start on a busy node; chosen
@@ -23,10 +24,12 @@ FREED_S = 1.0  # the longest to wait for that
 HEAD_S = 5.0  # of silence of Ray's head, after which nothing new is asked of it; chosen
 AGAIN_S = 5.0  # before a node is looked at again where no steward could begin; chosen
 IDLE_S = 30.0  # without a running worker, after which we listen to a steward no more, and it leaves; chosen
+HURRY_S = 10.0  # the same, and until it leaves, on a node that goes when nobody uses it; chosen
 ORPHAN_S = 20.0  # that a placement group may have no worker, as between the two steps of a start; chosen
 SETTLED_S = 4.0  # that GPUs must have been in use before they count as another's: Ray's figures lag; chosen
 FIRST_SETTLED_S = 1.5  # the same for a node that is new to us, on which we hardly held anything just now
 STEWARD_THREADS = 32
+GONE_S = 60.0  # that a node is dead, with nothing of it left, before it is listed no more; chosen
 
 
 @dataclass
@@ -64,7 +67,11 @@ class Place:
 class Cluster:
     """The nodes by name, and the stewards on them."""
 
-    def __init__(self, service_id: str, down_after_s: float, lost_after_s: float) -> None:
+    def __init__(
+        self, service_id: str, down_after_s: float, lost_after_s: float, coming: Places | None = None
+    ) -> None:
+        self.coming = coming or Places()  # places of nodes that come and go
+        self.wishes: list[dict[str, Any]] = []  # what is to have room beside all that is in use
         self.service_id = service_id
         self.prefix = f"stretto-{service_id}/"  # of the names of our placement groups
         self.down_after_s = down_after_s  # silence after which a node counts as down
@@ -84,19 +91,43 @@ class Cluster:
         now_s = time.monotonic()
         with self.lock:
             self.seen_s = now_s
-            names = {place.node.id: name for name, place in self.places.items()}
-            found = {node.name: node for node in nodes_in(seen, names)}
+            found = {node.name: node for node in nodes_in(seen, self._names(seen))}
             for name, node in found.items():
                 self._learn_node(name, node, now_s)
             for name, place in self.places.items():
                 if name not in found:  # a cluster that was begun anew
                     self._note_loss(place, "Ray does not know it any more", now_s)
                 self._settle(place, seen, now_s)
+            self._let_go_of_dead(now_s)
             self.changed.set()
             return self._unneeded(seen, now_s)
 
+    def _names(self, seen: dict[str, Any]) -> dict[str, str]:
+        """What nodes are called, by id: as before, or by a place of those that come and go."""
+        names = {place.node.id: name for name, place in self.places.items()}
+        if self.coming.types:
+            new = [each for each in seen["nodes"] if each["alive"] and each["id"] not in names]
+            last = {name: (place.node.address, place.dead) for name, place in self.places.items()}
+            names |= self.coming.names_for([node_of(each, "", seen) for each in new], last)
+        return names
+
+    def _let_go_of_dead(self, now_s: float) -> None:
+        """List nodes no more of which nothing is left, not even workers that somebody asks after."""
+        over = [name for name, place in self.places.items() if place.dead and not place.workers]
+        for name in over:
+            if now_s - (self.places[name].lost_s or now_s) > self.lost_after_s + GONE_S:
+                del self.places[name]
+
+    def _is_known(self, name: str, node: RayNode) -> bool:
+        """Whether a dead node is one that anybody asks after; Ray names those of the last days."""
+        if self.coming.known.get(name) == node.address and self.coming.may_still_run(name):
+            return True
+        return name in self.places
+
     def _learn_node(self, name: str, node: RayNode, now_s: float) -> None:
         place = self.places.get(name)
+        if not node.alive and not self._is_known(name, node):
+            return
         if place is None:
             place = self.places[name] = Place(node)
         if not node.alive:
@@ -105,6 +136,7 @@ class Cluster:
             return
         if place.node.id != node.id:
             place.steward, place.instance = None, ""
+            place.others, place.unsettled = 0, (0, 0.0, 0.0)
         place.node, place.heard_s, place.lost_s, place.dead, place.gone = node, now_s, None, False, False
 
     def _note_loss(self, place: Place, why: str, now_s: float) -> None:
@@ -175,7 +207,14 @@ class Cluster:
     def shown_nodes(self) -> list[dict[str, Any]]:
         """Every node as the service is shown it."""
         with self.lock:
-            return [self._shown(name, place) for name, place in sorted(self.places.items())]
+            there = [self._shown(name, place) for name, place in sorted(self.places.items())]
+            return there + self.coming.empty(self.places)
+
+    def used_by_others(self) -> list[tuple[RayNode, int]]:
+        """Nodes that live, and how many GPUs of each are not ours."""
+        with self.lock:
+            living = [place for place in self.places.values() if place.lost_s is None]
+            return [(place.node, place.others) for place in living]
 
     def _shown(self, name: str, place: Place) -> dict[str, Any]:
         node, why = place.node, self._why_down(place)
@@ -191,6 +230,7 @@ class Cluster:
             "dead": place.dead,
             "shut": "Ray drains it" if node.draining and not why else "",
             "others": place.others if not why else 0,
+            "comes": name in self.coming.type_of,
         }
 
     def _why_down(self, place: Place) -> str:
@@ -264,7 +304,8 @@ class Cluster:
             max_concurrency=STEWARD_THREADS,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False),
         )
-        steward = kind.remote(self.service_id, name, node.address, node.gpus)
+        lonely_s = LONELY_S if name not in self.coming.type_of else HURRY_S
+        steward = kind.remote(self.service_id, name, node.address, node.gpus, lonely_s)
         said = asked(steward.ready.remote(), HIRE_S)
         if said["stretto"] != __version__:
             ray.kill(steward)
@@ -341,7 +382,7 @@ class Cluster:
                     continue
                 if place.going or any(each in self.groups for each in place.workers):
                     place.needed_s = now_s
-                if now_s - place.needed_s > IDLE_S:
+                if now_s - place.needed_s > (IDLE_S if name not in self.coming.type_of else HURRY_S):
                     place.steward = None
                     continue
                 yield name, place.steward, f"{place.instance}:{place.version}"

@@ -7,6 +7,9 @@ the service ends, so does it. If Ray ends it, the service starts another.
     out  {"id": 7, "gives": null}   {"id": 7, "fails": "NotNow", "why": "..."}
          {"hello": true}            {"refused": "why this cluster cannot be used"}
          {"nodes": [...], "workers": {node: [...]}}   once they have changed, else {} now and then
+
+The first line that it reads is {"known": {name: address}, "wishes": [...]}: what nodes were called, and what
+the cluster was asked for, in the life of an earlier gateway.
 """
 
 import argparse
@@ -21,13 +24,14 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
+from typing import Any, BinaryIO
 
 from stretto.live.backends.protocol import BackendUnreachable
-from stretto.live.backends.ray import holding, looking
+from stretto.live.backends.ray import growing, holding, looking
 from stretto.live.backends.ray.cluster import Cluster, asked, reason_of
 from stretto.live.backends.ray.connecting import connect
 from stretto.live.backends.ray.orders import Orders
+from stretto.live.backends.ray.places import Places
 from stretto.model.errors import InputError, StrettoError
 
 LOOK_S = 1.0  # between looks at the whole cluster; chosen
@@ -36,18 +40,25 @@ LISTEN_S = 5.0  # that a steward waits for a change
 ROUND_S = 0.1  # the longest until a new steward is listened to
 BEAT_S = 1.0
 PROBE_S = 3.0
+ASK_AGAIN_S = 30.0  # for room that has not come: somebody else may have asked for something since; chosen
 THREADS = 48
 
 
 class Gateway:
     """One connection to Ray, and the socket to the service."""
 
-    def __init__(self, cluster: Cluster, is_client: bool, service: socket.socket) -> None:
+    def __init__(self, cluster: Cluster, is_client: bool, service: socket.socket, lines: BinaryIO) -> None:
         self.cluster = cluster
         self.orders = Orders(cluster)
         self.look_s = LOOK_OUTSIDE_S if is_client else LOOK_S
         self.look = looking.looker(is_client)
-        self.service = service
+        self.service, self.lines = service, lines
+        mark = f"stretto-asked-{cluster.service_id}"
+        self.ask = growing.asker(is_client, mark)
+        self.asked: growing.Asked | None = None  # what the cluster was asked for last
+        if not (cluster.coming.types and growing.has_asked(mark)):
+            self.asked = ([], [])
+        self.asked_s = 0.0
         self.saying = threading.Lock()
         self.told: dict[str, Any] = {}  # what the service was shown last
         self.telling = threading.Lock()
@@ -60,9 +71,8 @@ class Gateway:
         """Serve until the service is gone."""
         for loop in (self.look_on, self.listen_on, self.tell_on):
             threading.Thread(target=self.surely, args=(loop,), daemon=True).start()
-        with self.service.makefile("rb") as orders:
-            for line in orders:
-                self.pool.submit(self.obey, json.loads(line))
+        for line in self.lines:
+            self.pool.submit(self.obey, json.loads(line))
 
     def surely(self, loop: Callable[[], None]) -> None:
         """Run a loop that never ends; if it does, so does this process, and the service starts another."""
@@ -110,6 +120,8 @@ class Gateway:
             if self.look_s == LOOK_S:  # from outside, the addresses of nodes may be anybody's
                 for place in self.cluster.to_probe():
                     self.begin_chore(self.probe, place.node.name, self.probes)
+            if self.cluster.coming.types:
+                self.begin_chore(self.grow, "")
             for name in unneeded:
                 self.begin_chore(self.let_go, name)
             for name in self.cluster.to_hire():
@@ -145,6 +157,16 @@ class Gateway:
         holding.let_go(worker_id, self.cluster.prefix)
         self.cluster.freed(worker_id)
 
+    def grow(self, _: str) -> None:
+        """Ask the cluster for room for what is wished, where that is not what it was asked for last."""
+        with self.cluster.lock:
+            wishes = list(self.cluster.wishes)
+        asked = growing.asked_for(wishes, self.cluster.used_by_others(), self.cluster.coming.types)
+        now_s = time.monotonic()
+        if asked != self.asked or (asked[0] and now_s - self.asked_s > ASK_AGAIN_S):
+            self.ask(asked)
+            self.asked, self.asked_s = asked, now_s
+
     def probe(self, node: str) -> None:
         """Find out whether the raylet of a node has ended: then the machine refuses whoever asks for it."""
         place = self.cluster.places[node]
@@ -176,7 +198,9 @@ class Gateway:
 
     def hear(self, name: str, steward: Any, answer: Any) -> None:
         """Take in what one steward says."""
-        place = self.cluster.places[name]
+        place = self.cluster.place(name)
+        if place is None:
+            return
         try:
             ended = self.cluster.take(place, asked(answer))
         except BackendUnreachable as failure:
@@ -229,10 +253,29 @@ def main() -> int:
     except Exception as failure:
         say({"refused": reason_of(failure)})
         return 2
-    cluster = Cluster(asked_for.service_id, asked_for.down_after_s, asked_for.lost_after_s)
+    lines = service.makefile("rb")
+    first = json.loads(lines.readline() or b"{}")
+    coming = Places(coming_types(asked_for.grow), first.get("known", {}), asked_for.lost_after_s)
+    cluster = Cluster(asked_for.service_id, asked_for.down_after_s, asked_for.lost_after_s, coming)
+    cluster.wishes = first.get("wishes", [])
     say({"hello": True})
-    Gateway(cluster, is_client, service).run()
+    Gateway(cluster, is_client, service, lines).run()
     os._exit(0)  # threads may be waiting for Ray
+
+
+def coming_types(words: list[str]) -> tuple[growing.NodeType, ...]:
+    """Nodes that may come: as people say, else as the autoscaler was told."""
+    if words == [growing.NEVER]:
+        return ()
+    if words:
+        return tuple(growing.types_said(words))
+    try:
+        return tuple(growing.types_in(growing.config_of_autoscaler()))
+    except Exception as failure:  # of Ray, as above, or of a configuration in other words
+        print(
+            f"no configuration of an autoscaler: {holding.first_line(failure)}", file=sys.stderr, flush=True
+        )
+        return ()
 
 
 def options() -> argparse.ArgumentParser:
@@ -243,6 +286,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--socket", type=int, required=True, help="file descriptor of the way to the service")
     parser.add_argument("--down-after-s", type=float, required=True)
     parser.add_argument("--lost-after-s", type=float, required=True)
+    parser.add_argument("--grow", nargs="*", default=[])
     return parser
 
 

@@ -6,6 +6,8 @@ from typing import Any
 ID_LABEL = "ray.io/node-id"
 TYPE_LABEL = "ray.io/accelerator-type"
 TYPE_RESOURCE = "accelerator_type:"
+GROUP_LABEL = "ray.io/node-group"
+HEAD_RESOURCE = "node:__internal_head__"
 OVER = "REMOVED"  # of a placement group that holds nothing any more
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from stretto.live.backends.ray.looking import TYPE_LABEL, TYPE_RESOURCE
+from stretto.live.backends.ray.looking import GROUP_LABEL, HEAD_RESOURCE, TYPE_LABEL, TYPE_RESOURCE
 
 ANY_TYPE = "gpu"  # of GPUs of which Ray does not say more
 
@@ -27,6 +27,8 @@ class RayNode:
     draining: bool = False
     why: str = ""  # it is dead
     free_gpus: float = 0.0
+    group: str = ""  # what its cluster's autoscaler calls its type
+    is_head: bool = False
 
 
 def nodes_in(seen: Mapping[str, Any], names: Mapping[str, str]) -> list[RayNode]:
@@ -62,6 +64,8 @@ def node_of(each: Mapping[str, Any], name: str, seen: Mapping[str, Any]) -> RayN
         draining=each["id"] in seen["draining"],
         why=each["why"],
         free_gpus=seen["free"].get(each["id"], 0.0),
+        group=each["labels"].get(GROUP_LABEL, ""),
+        is_head=HEAD_RESOURCE in resources,
     )
 
 

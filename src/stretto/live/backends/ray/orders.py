@@ -102,6 +102,11 @@ class Orders:
                 answered(said, InputError)
         self.cluster.drop(place, None if refused else said, worker_id)
 
+    def wish(self, wishes: list[dict[str, Any]]) -> None:
+        """Have the cluster asked for room for these, and for no others any more."""
+        with self.cluster.lock:
+            self.cluster.wishes = wishes
+
     def delete_logs(self, job: str) -> None:
         """Remove what is left of a job's forgotten workers on all nodes that have something of it."""
         with self.cluster.lock:

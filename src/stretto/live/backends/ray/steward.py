@@ -32,7 +32,10 @@ FOLDER = "STRETTO_NODE_DIR"  # in the environment of `ray start`: where run dire
 class Steward:
     """The workers of one service on one node. A refusal is answered as {"refused": [status, why]}."""
 
-    def __init__(self, service_id: str, name: str, address: str, gpus: int) -> None:
+    def __init__(
+        self, service_id: str, name: str, address: str, gpus: int, lonely_s: float = LONELY_S
+    ) -> None:
+        self.lonely_s = lonely_s
         self.raylet = raylet()
         environ = environment_of(self.raylet.pid)
         folder = Path(environ.get(FOLDER) or Path(tempfile.gettempdir()) / f"stretto-{os.getuid()}")
@@ -134,10 +137,10 @@ class Steward:
     def leave_when_lonely(self) -> None:
         """End this process once nothing needs it."""
         while True:
-            time.sleep(LONELY_S / 4)
+            time.sleep(self.lonely_s / 4)
             with self.workers.lock:
                 going = any(not each.ended for each in self.workers.known.values())
-                if not going and time.monotonic() - self.called_s > LONELY_S:
+                if not going and time.monotonic() - self.called_s > self.lonely_s:
                     os._exit(0)
 
 
