@@ -3,7 +3,9 @@
 Run as `python -I -S actor.py FOLDER MANNER [ARGUMENT...]`. While it or a child of it lives, it holds a lock
 for each of its GPUs, named by node and device, and one for its place in its job; whoever finds one taken says
 so in FOLDER/violations and leaves with 99. It notes its beginning in FOLDER/began, and its end, where it can,
-in FOLDER/ended: a JSON object a line, with times by a clock that all processes of this machine share.
+in FOLDER/ended: a JSON object a line, with times by a clock that all processes of this machine share. It has
+begun once it heeds, or ignores, what it is to heed or ignore. Whoever sleeps or counts stops once there is
+FOLDER/enough-JOB, and is done.
 
     sleep S [STATUS]  ends by itself after S seconds
     signal N          ends itself by a signal
@@ -84,9 +86,21 @@ def count_one(folder: Path) -> None:
     part.replace(folder / f"count-{JOB}")
 
 
+def is_enough(folder: Path) -> bool:
+    """Whether our job is told that it is done."""
+    return (folder / f"enough-{JOB}").exists()
+
+
+def sleep(folder: Path, seconds: float) -> None:
+    """Wait."""
+    until_s = time.monotonic() + seconds
+    while (left_s := until_s - time.monotonic()) > 0 and not is_enough(folder):
+        time.sleep(min(left_s, BEAT_S))
+
+
 def beat(folder: Path, count: int) -> None:
     """Count up to a number; others than rank 0 only look."""
-    while counted(folder) < count:
+    while counted(folder) < count and not is_enough(folder):
         time.sleep(BEAT_S)
         if RANK == 0:
             count_one(folder)
@@ -181,7 +195,6 @@ def main() -> int:
     for device in devices():
         lock(folder, f"gpu-{NODE}-{device}")
     lock(folder, f"place-{WORKER}")
-    note(folder, "began", node=NODE, devices=devices(), manner=manner)
 
     def save(*_: object) -> None:
         print("asked to end", flush=True)
@@ -194,10 +207,11 @@ def main() -> int:
     elif manner != "stubborn":
         signal.signal(signal.SIGTERM, lambda *_: leave(folder, 143))
     print(f"{manner} begins", flush=True)
+    note(folder, "began", node=NODE, devices=devices(), manner=manner)
     if manner in ("polite", "stubborn"):
         time.sleep(600)
     elif manner == "sleep":
-        time.sleep(number)
+        sleep(folder, number)
     elif manner == "signal":
         signal.signal(int(number), signal.SIG_DFL) if number not in (signal.SIGKILL, signal.SIGSTOP) else None
         os.kill(os.getpid(), int(number))

@@ -27,7 +27,7 @@ LONG_THERE = {
     "test_a_service_that_is_killed_just_when_jobs_start_starts_each_once": ("ray", "slurm"),
     "test_a_drained_node_is_left_and_a_cordoned_one_takes_nobody_new": ("ray",),
 }
-LONGEST_S = 120.0  # that a test may take which is not long
+LONGEST_S = 300.0  # that a test may take which is not long
 OUTCOMES = pytest.StashKey[Outcomes]()
 
 

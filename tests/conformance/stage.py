@@ -178,6 +178,10 @@ class Stage:
         await self.in_phase(worker, "running", "ended")
         return (await self.until(is_so, f"{worker.id} begins"))[0] if self.tells else {}
 
+    def finish(self, worker: WorkerStart) -> None:
+        """An actor that sleeps is done."""
+        (self.folder / f"enough-{worker.job}").touch()
+
     @property
     def tells(self) -> bool:
         """Whether workers are processes, which leave notes."""

@@ -12,20 +12,26 @@ from stretto.live.backends.protocol import NoSuchWorker, StartRefused
 
 async def test_every_node_is_shown_with_its_gpus_and_their_type(stage: Stage) -> None:
     for name in stage.world.nodes():
+
+        async def is_free(name: str = name) -> bool:  # what ran there before may still be counted
+            node = await stage.node(name)
+            return (node.up, node.shut, node.others) == (True, "", 0)
+
+        await stage.until(is_free, f"{name} is up, open and nobody else's")
         node = await stage.node(name)
-        assert (node.up, node.shut, node.others) == (True, "", 0)
         assert node.gpus >= 2
         assert node.gpu_type
 
 
 async def test_a_worker_goes_from_its_start_to_being_forgotten(stage: Stage) -> None:
-    worker = stage.worker("sleep", 1.0, gpus=(1,))
+    worker = stage.worker("sleep", 600.0 if stage.tells else 2.0, gpus=(1,))
     shown = await stage.begin(worker)
     assert (shown.id, shown.node, shown.job, shown.holds_gpus) == (worker.id, worker.node, worker.job, True)
     assert len(shown.gpus) == 1
     assert await stage.shown(worker) is not None, "what we started is listed at once"
     running = await stage.in_phase(worker, "running")
     assert (running.status, running.stopped, running.gpus) == (None, False, shown.gpus)
+    stage.finish(worker)
     ended = await stage.ended(worker)
     assert (ended.status, ended.signal, ended.stopped, ended.holds_gpus) == (0, None, False, False)
     await stage.backend.forget(worker.id)

@@ -4,12 +4,12 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from tests.conformance.world import World
 from tests.conformance.worlds.proxy import Proxy
@@ -23,7 +23,7 @@ from stretto.live.backends.protocol import Backend
 NODES = {"n0": "fast", "n1": "fast", "n2": "slow"}  # and their GPU types
 GPUS = 2
 OWNERS = ("tests", "service")
-DOWN_AFTER_S = 1.0
+DOWN_AFTER_S = 3.0  # more than a busy machine keeps anybody from answering
 PROGRAM = str(Path(__file__).with_name("local_service.py"))
 
 
@@ -31,13 +31,13 @@ PROGRAM = str(Path(__file__).with_name("local_service.py"))
 class LocalWorld:
     """Two agents for each node, one for tests and one for services: whoever has an agent has it alone.
 
-    They are reached through a wire each.
+    They are reached through a wire each, whose other end is where the agent listens since its last start.
     """
 
     folder: Path
     name: str = "local"
     lacks: Mapping[str, str] = field(default_factory=dict)
-    patience_s: float = 15.0
+    patience_s: float = 40.0
     program: Sequence[str] = (PROGRAM,)
     serve: Sequence[str] = ()
     agents: dict[tuple[str, str], OwnAgent] = field(default_factory=dict)  # by (node, whose)
@@ -48,10 +48,8 @@ class LocalWorld:
         """Start all agents, and write down for services where they are."""
         for whose in OWNERS:
             for node, gpu_type in NODES.items():
-                port = a_free_port()
-                state = self.folder / whose / node
-                self.agents[node, whose] = OwnAgent(node, state, GPUS, gpu_type, f"127.0.0.1:{port}")
-                self.wires[node, whose] = Proxy(("127.0.0.1", port))
+                self.agents[node, whose] = OwnAgent(node, self.folder / whose / node, GPUS, gpu_type)
+                self.wires[node, whose] = Proxy()
         self._start([*self.agents])
         told = self.folder / "agents.json"
         addresses = [[one.node, one.url, one.token] for one in self.remote("service")]
@@ -63,7 +61,10 @@ class LocalWorld:
             (self.agents[key].state / "address.json").unlink(missing_ok=True)
             self.pids[key] = start_agent(self.agents[key])
         for key in those:
-            until((self.agents[key].state / "address.json").exists, what=f"the agent of {key} listens")
+            address = self.agents[key].state / "address.json"
+            until(address.exists, what=f"the agent of {key} listens")
+            at = urlsplit(json.loads(address.read_text(encoding="ascii"))["url"])
+            self.wires[key].server = str(at.hostname), int(at.port or 0)
 
     def remote(self, whose: str) -> list[RemoteAgent]:
         """The agents as a backend finds them."""
@@ -152,12 +153,6 @@ class LocalWorld:
         for wire in self.wires.values():
             wire.close()
         assert not left, f"left behind: {left}"
-
-
-def a_free_port() -> int:
-    """One that nobody listens on now."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
 
 
 def begin(folder: Path) -> World:

@@ -13,9 +13,9 @@ LOST = 0.25  # share of answers that never come, their connections cut; what was
 
 @dataclass
 class Proxy:
-    """A port of its own that leads to another."""
+    """A port of its own that leads to another; to none before that is known."""
 
-    server: tuple[str, int]
+    server: tuple[str, int] = ("127.0.0.1", 0)
     slow: bool = False
     chance: Random = field(default_factory=lambda: Random(1))
     listener: socket.socket = field(init=False)
