@@ -89,10 +89,10 @@ def reason_of(
     if plan is not None and snapshot is not None:
         row = rows.get(record.job.id) if rows is not None else _row(snapshot, record)
         if row is not None:
-            kinds = snapshot.jobs.allowed_kinds[row]
-            if snapshot.cluster is state.cluster and not snapshot.capacity[kinds].any():
+            kinds, why = snapshot.jobs.allowed_kinds[row], plan.why.of(row)
+            none_is_open = snapshot.cluster is state.cluster and not snapshot.capacity[kinds].any()
+            if none_is_open and why not in (Why.QUOTA, Why.EXCEEDS_QUOTA):  # open nodes would not help
                 return "NODES_CLOSED", _closed_nodes(state, kinds)
-            why = plan.why.of(row)
             return why.name if why is not Why.RUNS else "STARTING_SOON", plan.why.evidence.get(row, "")
     return "NOT_CONSIDERED", "no decision has seen it yet"
 

@@ -193,5 +193,5 @@ class Wisher:
             return ""
         wish = self.wished.of[job]
         if wish is None:
-            return "all nodes that the cluster may add are asked for, or there"
+            return "there are no more that are not in use, or asked for by others"
         return f"the cluster is asked for {gpus_of(wish.workers * wish.gpus, wish.gpu_type)}"

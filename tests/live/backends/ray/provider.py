@@ -93,7 +93,7 @@ class LoopbackMachines(NodeProvider):  # type: ignore[misc]  # Ray has no types
         threading.Thread(target=self.start, args=(address, command, tags), daemon=True).start()
 
     def start(self, address: str, command: list[str], tags: dict[str, str]) -> None:
-        """One after the other: raylets that begin together on one machine choose the same names for sockets."""
+        """One after the other: raylets of a machine that begin together choose the same names for sockets."""
         mine = {"RAY_CLOUD_INSTANCE_ID": address, "RAY_NODE_TYPE_NAME": tags[TAG_RAY_USER_NODE_TYPE]}
         with self.turn, (self.folder / f"{address}.log").open("wb") as log:
             started = subprocess.Popen(

@@ -161,15 +161,18 @@ def test_nodes_come_for_jobs_that_wait_and_go_when_nobody_needs_them(tmp_path: P
                 wait(lambda: not up(client), "the node goes by itself")
                 assert len(cluster.started()) == 1, "nobody was asked for more than the job needs"
 
-                # Two at once, of which one is too much for one node; the first place is used again.
+                # Two at once, which one node is too small for; places are used again.
                 client.change(held, "cancel")
-                jobs = [client.submit(a_job(each, "sleep 15"))["id"] for each in (2, 1)]
+                jobs = [client.submit(a_job(each, "sleep 600"))["id"] for each in (2, 1)]
                 wait(lambda: up(client) == ["small-1", "small-2"], "two nodes")
-                too_many = client.submit(a_job(2, "true"))["id"]
-                wait(lambda: client.describe(too_many)["state"] == "COMPLETED", "it had its turn")
-                assert {client.describe(each)["state"] for each in jobs} == {"COMPLETED"}
-                assert len(client.nodes()) == MOST, "no machine has left a name behind"
+                wait(lambda: {client.describe(each)["state"] for each in jobs} == {"RUNNING"}, "both run")
+                third = client.submit(a_job(2, "true"))["id"]
+                wait(lambda: "there are no more" in client.describe(third)["evidence"], "a reason")
+                for each in (third, *jobs):
+                    client.change(each, "cancel")
                 wait(lambda: not up(client), "both go")
+                assert len(client.nodes()) == MOST, "no machine has left a name behind"
+                assert len(cluster.started()) == 1 + MOST
         finally:
             service.end()
         assert not cluster.ask("left")
