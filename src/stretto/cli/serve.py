@@ -59,6 +59,12 @@ def serve(
     dead_after: Annotated[
         str, typer.Option(help="Of silence of a node, until its workers count as lost; 0 is never.")
     ] = "5m",
+    keep_ended: Annotated[
+        str, typer.Option(help="Of a job that has ended, in memory; afterwards the store has it.")
+    ] = "1h",
+    keep_logs: Annotated[
+        str, typer.Option(help="Of a job that has ended, what it has written; forever is for ever.")
+    ] = "30d",
     insecure_loopback: Annotated[
         bool, typer.Option("--insecure-loopback", help="Let everybody on this machine in without a token.")
     ] = False,
@@ -81,6 +87,7 @@ def serve(
 
     try:
         from stretto.live.api.limits import Limits
+        from stretto.live.retiring import keep_of
         from stretto.live.serving import FIRST_TOKEN, Config, serve
     except ModuleNotFoundError as missing:
         raise InputError(f"serve needs {missing.name}: install stretto[serve]") from None
@@ -95,6 +102,7 @@ def serve(
         url=url,
         shared=shared,
         address=address,
+        grow=tuple(grow),
         partitions=tuple(partition),
         account=account,
         qos=qos,
@@ -102,7 +110,6 @@ def serve(
         gpu_type=gpu_type,
         policy=policy,
         settings=parse_settings(settings),
-        grow=tuple(grow),
         seed=seed,
         store=store,
         open_on_loopback=insecure_loopback,
@@ -114,6 +121,7 @@ def serve(
         cluster=cluster,
         pace=pace,
         profiles=profiles,
+        keep=keep_of(keep_ended, keep_logs),
     )
 
     async def run() -> None:

@@ -18,7 +18,7 @@ from stretto.live.lens import lens_of
 from stretto.live.observe import Observer
 from stretto.live.priors import RESTART_S, SWITCH_S, known_points, largest_known_gpus, prior_table
 from stretto.live.records import Books, JobRecord
-from stretto.live.relations import resolved
+from stretto.live.relations import NOTHING_PAST, Named, resolved, settled
 from stretto.live.remaining import SPREAD, Basis, Remaining, remaining_of, stated_of
 from stretto.live.scheduling import scheduler_of
 from stretto.live.sharing import Rules, rules_of
@@ -96,11 +96,16 @@ class Fork:
 
 
 def fork_of(
-    state: State, now_s: float, extra: Sequence[Extra] = (), more: tuple[JobSpec, str] | None = None
+    state: State,
+    now_s: float,
+    extra: Sequence[Extra] = (),
+    more: tuple[JobSpec, str] | None = None,
+    past: Mapping[str, Named] = NOTHING_PAST,
 ) -> Fork:
     """Copy what is needed of the state. A node must have been seen.
 
-    more: one more job and its user; its id is NEW. Raises InputError where it can never run.
+    more: one more job and its user; its id is NEW. Raises InputError where it can never run. past: whom it
+    names as coming first among jobs that have left the state.
     """
     assert state.cluster is not None
     cluster = larger(state.cluster, state.types, extra)
@@ -114,7 +119,7 @@ def fork_of(
         else:
             found.append(record)
     if more is not None:
-        found.append(_not_submitted(*more, state, cluster, now_s))
+        found.append(_not_submitted(*more, state, cluster, now_s, past))
     members = [
         _member(record, row, state, now_s)
         for record, row in zip(found, _speeds(found, state, cluster, now_s), strict=True)
@@ -126,11 +131,14 @@ def fork_of(
     return Fork(now_s, cluster, usable, state.configured, state.memory, tuple(members), left_out, said, rules)
 
 
-def _not_submitted(spec: JobSpec, user: str, state: State, cluster: Cluster, now_s: float) -> JobRecord:
+def _not_submitted(
+    spec: JobSpec, user: str, state: State, cluster: Cluster, now_s: float, past: Mapping[str, Named]
+) -> JobRecord:
     job = spec_to_job(spec, NEW, now_s, cluster, user=user, epoch_s=state.unix_s)
     record = JobRecord(spec, job, user, "", "", state.submitted)
     record.prior = state.models.get(spec.model, record.prior) if spec.model else record.prior
-    record.after = resolved(state.relations, state.jobs, spec, user)
+    record.after = resolved(state.relations, state.jobs, spec, user, past)
+    record.settled = settled(state.relations, state.jobs, record.after, past)
     if spec.start_after is not None:
         record.not_before_s = spec.start_after.seconds(now_s, state.unix_s)
     return record

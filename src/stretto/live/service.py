@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from stretto.live.archive import Archive
 from stretto.live.backends.protocol import Backend, Checks
 from stretto.live.clock import Clock
 from stretto.live.deciding import Decider
@@ -17,7 +18,8 @@ from stretto.live.jobfile import Array, JobSpec
 from stretto.live.jobfile.to_job import spec_to_job
 from stretto.live.ledger import Ledger
 from stretto.live.records import JobRecord
-from stretto.live.relations import resolved
+from stretto.live.relations import resolved, settled
+from stretto.live.retiring import Keep, retire_for_ever
 from stretto.live.standing import described
 from stretto.live.state import State
 from stretto.live.wishing import WAITS, Wisher
@@ -82,6 +84,8 @@ class Service:
     open_on_loopback: bool = False
     failed: BaseException | None = None
     ending: bool = False
+    keep: Keep = field(default_factory=Keep)
+    archive: Archive = field(init=False)
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     _submitting: dict[str, "asyncio.Future[int]"] = field(default_factory=dict)  # by key, on their way
     _last_id: int = 0  # that this process has given
@@ -90,6 +94,7 @@ class Service:
     def __post_init__(self) -> None:
         """Listen to what happens, for those who wait."""
         self.ledger.listeners.append(self._heard)
+        self.archive = Archive(self.ledger.state, self.ledger.store.ended)
         self.wisher = Wisher(self.ledger, self.backend, self.decider, self.clock)
 
     @property
@@ -109,6 +114,7 @@ class Service:
                 group.create_task(self.decider.decide_for_ever())
                 group.create_task(self.driver.bury_for_ever())
                 group.create_task(self._watch_times())
+                group.create_task(retire_for_ever(self.ledger, self.clock, self.keep))
                 group.create_task(self.wisher.wish_for_ever())
 
     async def record(self, *events: Event) -> None:
@@ -152,36 +158,42 @@ class Service:
         mark = f"{user}\0{key}"
         if isinstance(self.backend, Checks) and not (key and mark in self.state.by_key):
             await self.backend.check(spec)  # first: from the look at the key on, nobody may come between
-        while key and (writing := self._submitting.get(mark)) is not None and not writing.done():
-            await asyncio.shield(writing)
+        left, before, past = -1, None, {}
+        while left != self.state.past.jobs:  # nobody must have left while the table was looked at
+            left = self.state.past.jobs
+            if key and mark not in self.state.by_key:
+                before = await self.archive.by_key(user, key)
+            past = await self.archive.named(spec, user) if spec.depends_on else {}
+            while key and (writing := self._submitting.get(mark)) is not None and not writing.done():
+                await asyncio.shield(writing)
         if key and mark in self.state.by_key:
-            name = self.state.by_key[mark]
-            if self._spec_of(self.state.jobs[name]) != spec:
-                raise InputError(f"idempotency key {key!r} was used before, for another job: {name}")
-            return Accepted(self._all_of(name), again=True)
+            before = self.state.jobs[self.state.by_key[mark]]
+        if before is not None:
+            return await self._again(before, spec)
         if self.state.cluster is None:
             raise InputError("no node has shown itself yet: nothing can be submitted")
         spec_to_job(spec, "new", self.clock.now_s(), self.state.cluster, user=user, epoch_s=self.state.unix_s)
-        after = resolved(self.state.relations, self.state.jobs, spec, user)
+        after = resolved(self.state.relations, self.state.jobs, spec, user, past)
+        ends = settled(self.state.relations, self.state.jobs, after, past)
         name = self._next_id()
-        writing = asyncio.ensure_future(self.ledger.record(*submissions(name, spec, user, key, after)))
+        events = submissions(name, spec, user, key, after, ends)
+        writing = asyncio.ensure_future(self.ledger.record(*events))
         if key:
             self._submitting[mark] = writing
             writing.add_done_callback(lambda _: self._submitting.pop(mark, None))
         await asyncio.shield(writing)
         return Accepted(self.state.relations.jobs_of(name))
 
-    def _spec_of(self, record: JobRecord) -> JobSpec:
-        """What was submitted, the array and all."""
-        if not record.array:
-            return record.spec
-        tasks = (self.state.jobs[one].index for one in self.state.relations.jobs_of(record.array))
-        indices = tuple(index for index in tasks if index is not None)
-        return replace(record.spec, array=Array(indices, record.at_once))
-
-    def _all_of(self, name: str) -> Sequence[str]:
-        """A job, or every task of its array."""
-        return self.state.relations.jobs_of(self.state.jobs[name].array or name)
+    async def _again(self, before: JobRecord, spec: JobSpec) -> "Accepted":
+        """The jobs that were submitted with the same key, if they were the same. Raises InputError."""
+        tasks = await self.archive.meant(before.array or before.id, before.user)
+        was = before.spec
+        if before.array:
+            indices = tuple(one.index for one in tasks if one.index is not None)
+            was = replace(was, array=Array(indices, before.at_once))
+        if was != spec:
+            raise InputError(f"idempotency key {before.key!r} was used before, for another job: {before.id}")
+        return Accepted([one.id for one in tasks], again=True)
 
     def _next_id(self) -> str:
         """A number that no job or array has, nor one whose submission is on its way."""

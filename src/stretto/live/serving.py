@@ -35,6 +35,7 @@ from stretto.live.keeping import Keeping, begun
 from stretto.live.ledger import Ledger
 from stretto.live.logs import structured_logs
 from stretto.live.replay import Replay
+from stretto.live.retiring import Keep, mend
 from stretto.live.scheduling import scheduler_of
 from stretto.live.service import Service
 from stretto.live.standing import going_on
@@ -77,8 +78,8 @@ class Config:
     url: str = ""  # under which workers reach the service; "" = where it listens
     shared: Path | None = None  # a directory that all nodes see; None: the state directory
     address: str = ""  # of a Ray cluster
-    partitions: tuple[str, ...] = ()  # of Slurm, whose nodes are used; (): the default one
     grow: tuple[str, ...] = ()  # nodes that it may add; (): as its autoscaler says
+    partitions: tuple[str, ...] = ()  # of Slurm, whose nodes are used; (): the default one
     account: str = ""  # that slices are charged to, where a job names none
     qos: str = ""
     slots: int | None = None  # processes on a machine without GPUs; None: one for each real GPU
@@ -97,6 +98,7 @@ class Config:
     cluster: str = ""  # of an emulated backend: a file or a built-in name
     pace: float = 1.0  # of its clock
     profiles: str = ""  # a directory of measured profiles that it follows; "" = none
+    keep: Keep = field(default_factory=Keep)  # what of jobs that have ended
 
     @property
     def emulated(self) -> bool:
@@ -170,6 +172,7 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
                 clock,
                 secrets,
                 config.open_on_loopback,
+                keep=config.keep,
             )
             look_at_the_young()
             await _run(service, config.limits, listening, here, announce)
@@ -225,6 +228,7 @@ def _restored(store: Store, key: bytes, pace: float) -> tuple[State, Clock, int]
     replay.finish()
     for difference in replay.differences:  # what the policy remembers may differ, too
         logger.warning("%s", difference.words)
+    mend(store, state)
     if state.seq == 0:
         return state, Clock(pace=pace), kept
     return state, resumed(state.at_s, state.unix_s, pace), kept

@@ -61,7 +61,7 @@ def _ready(service: Service) -> None:
 @router.get("/jobs/{job}/explain")
 async def explain(job: str, service: Asked, caller: Who) -> dict[str, Any]:
     """Why a job does not run, who holds what it waits for, and what would start it."""
-    record = service.state.jobs.get(job)
+    record = await service.archive.job(job)
     if record is None or not caller.owns(record):
         raise not_found("job", job)
     _ready(service)
@@ -89,7 +89,8 @@ async def dry_run(submission: Submission, service: Asked, caller: Who) -> dict[s
     """Where, when and at what size a job would start. Nothing is submitted."""
     _ready(service)
     spec, warnings = read_submission(submission.text, submission.name)
-    fork = fork_of(service.state, service.clock.now_s(), more=(spec, caller.user))
+    past = await service.archive.named(spec, caller.user)
+    fork = fork_of(service.state, service.clock.now_s(), more=(spec, caller.user), past=past)
     async with _turn():
         outlook = await asyncio.to_thread(_foreseen, fork, DRAWS)
     return {**_would_start(fork, outlook, spec, service.state.unix_s), "warnings": list(warnings)}
@@ -101,15 +102,16 @@ async def whatif(asks: Asks, service: Asked, caller: Who) -> dict[str, Any]:
     _ready(service)
     if ":" in asks.policy:  # a file would be code that runs in the service
         raise InputError(f"policy: expected the name of an installed policy, got {asks.policy!r}")
+    more = (read_submission(asks.job)[0], caller.user) if asks.job else None
+    past = {} if more is None else await service.archive.named(*more)
     state, now_s = service.state, service.clock.now_s()
     present = fork_of(state, now_s)
     forks = [present]
     if asks.policy or asks.settings or asks.nodes or asks.job:
-        more = (read_submission(asks.job)[0], caller.user) if asks.job else None
         extra = [Extra(one.gpu_type, one.gpus, one.count) for one in asks.nodes]
         configured = configured_as(state.configured, asks.policy, asks.settings)
         scheduler_of(configured)  # wrong words are said before anything is simulated
-        other = fork_of(state, now_s, extra, more)
+        other = fork_of(state, now_s, extra, more, past)
         forks.append(other if configured == state.configured else other.under(configured))
     unix_s = state.unix_s
     async with _turn():

@@ -1,7 +1,6 @@
 """Jobs: submitted, shown, changed, followed."""
 
 import asyncio
-from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from itertools import islice
@@ -32,9 +31,9 @@ LONG_TEXT = 1 << 14  # characters; reading a longer one takes up to half a secon
 LAST_STATES = frozenset({"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL"})
 
 
-def job_of(service: Service, caller: Caller, name: str) -> JobRecord:
+async def job_of(service: Service, caller: Caller, name: str) -> JobRecord:
     """A job that the caller may see; raises 404, also for one that belongs to somebody else."""
-    record = service.state.jobs.get(name)
+    record = await service.archive.job(name)
     if record is None:
         raise not_found("job", name)
     if not caller.owns(record):
@@ -87,7 +86,9 @@ async def submit(
         meters.submits.labels("refused").inc()
         raise
     meters.submits.labels("again" if accepted.again else "accepted").inc()
-    job = service.described(service.state.jobs[accepted.names[0]])
+    first = await service.archive.job(accepted.names[0])
+    assert first is not None
+    job = service.described(first)
     return Json(
         {**job, "ids": list(accepted.names), "warnings": list(warnings)},
         status_code=HTTPStatus.OK if accepted.again else HTTPStatus.CREATED,
@@ -104,33 +105,48 @@ async def listed(
     state: Annotated[list[JobState], Query(max_length=16)] = [],  # noqa: B006
     user: Annotated[str | None, Query(max_length=64)] = None,
     queue: Annotated[str | None, Query(max_length=63)] = None,
+    newest: Annotated[bool, Query(description="the latest first")] = False,
     after: Annotated[str, Query(max_length=64, description="the `next` of the page before")] = "",
     limit: Annotated[int, Query(ge=1, le=MOST_JOBS)] = 200,
 ) -> Response:
-    """Jobs by submission; `next` is the cursor of the next page."""
+    """Jobs by submission, or from the latest back; `next` is the cursor of the next page."""
     if everybody or (user is not None and user != caller.user):
         require(caller, Role.OPERATOR, "list jobs of others")
     owner = user if user is not None else None if everybody else caller.user
-    start = -1
+    start: int | None = None
     if after:
-        last = service.state.jobs.get(after)
+        last = await service.archive.job(after)
         if last is None or not caller.owns(last):
             raise Problem(
                 HTTPStatus.UNPROCESSABLE_ENTITY, f"after: expected the `next` of a page, got {after!r}"
             )
         start = last.number
     words = frozenset(state)
-    page: list[JobRecord] = []
-    for record in _behind(service, start, ended or bool(words & LAST_STATES)):
+
+    def fits(record: JobRecord) -> bool:
         if owner is not None and record.user != owner:
-            continue
+            return False
         if queue is not None and record.spec.queue != queue:
-            continue
-        if words and state_of(service.state, record).value not in words:
-            continue
-        page.append(record)
-        if len(page) > limit:
-            break
+            return False
+        return not words or state_of(service.state, record).value in words
+
+    page = list(
+        islice(filter(fits, _behind(service, start, ended or bool(words & LAST_STATES), newest)), limit + 1)
+    )
+    if (ended and not words) or words & LAST_STATES:
+        there = {record.id for record in page}
+        left = await service.archive.left(
+            lambda table: table.page(
+                limit + 1,
+                after=start,
+                newest_first=newest,
+                owner=owner,
+                queue=queue,
+                states=words & LAST_STATES,
+            )
+        )
+        page += [record for record in left if record.id not in there]
+        page.sort(key=lambda record: record.number, reverse=newest)
     shown = []
     for number, record in enumerate(page[:limit], start=1):
         shown.append(service.described(record))
@@ -139,19 +155,23 @@ async def listed(
     return Json({"jobs": shown, "next": shown[-1]["id"] if len(page) > limit else None})
 
 
-def _behind(service: Service, start: int, ended: bool) -> Iterator[JobRecord]:
-    """Jobs with a number above `start`, in order."""
+def _behind(service: Service, start: int | None, ended: bool, newest: bool) -> Iterator[JobRecord]:
+    """Jobs of the state with a number above `start`, in order; or below it, from the newest back."""
     state = service.state
     if ended:
-        return islice(state.jobs.values(), start + 1, None)
-    first = bisect_right(state.open, start, key=lambda one: one[0])
-    return (state.jobs[name] for _, name in islice(state.open, first, None))
+        every = reversed(state.jobs.values()) if newest else iter(state.jobs.values())
+    else:
+        numbers = reversed(state.open) if newest else iter(state.open)
+        every = (state.jobs[name] for _, name in numbers)
+    if start is None:
+        return every
+    return (record for record in every if (record.number < start if newest else record.number > start))
 
 
 @router.get("/{job}", response_model=shapes.Job)
 async def described(job: str, service: Asked, caller: Who) -> Response:
     """One job."""
-    return Json(service.described(job_of(service, caller, job)))
+    return Json(service.described(await job_of(service, caller, job)))
 
 
 @router.get("/{job}/wait", response_model=shapes.Job)
@@ -162,7 +182,7 @@ async def awaited(
     wait_s: Annotated[float, Query(ge=0, le=60, allow_inf_nan=False)] = 30.0,
 ) -> Response:
     """One job, as soon as it has ended or after `wait_s`."""
-    record = job_of(service, caller, job)
+    record = await job_of(service, caller, job)
     await service.wait_for(lambda: True if record.has_ended else None, wait_s)
     return Json(service.described(record))
 
@@ -170,20 +190,18 @@ async def awaited(
 CONFLICT: dict[int | str, dict[str, Any]] = {409: {"description": "The job cannot be changed so any more"}}
 
 
-def jobs_of(service: Service, caller: Caller, word: str) -> list[JobRecord]:
+async def jobs_of(service: Service, caller: Caller, word: str) -> list[JobRecord]:
     """A job, or the tasks of an array: by id, or by the name of the newest of one's own. Raises 404."""
-    relations, jobs = service.state.relations, service.state.jobs
-    name = word if word in jobs or word in relations.arrays else relations.found(jobs, word, caller.user)
-    tasks = relations.jobs_of(name)
-    job_of(service, caller, tasks[0] if name else word)
-    return [jobs[one] for one in tasks]
+    records = await service.archive.meant(word, caller.user)
+    await job_of(service, caller, records[0].id if records else word)
+    return records
 
 
 async def _change(
     request: Request, caller: Caller, word: str, what: str, event: Callable[[str], Event]
 ) -> Response:
     service: Service = request.app.state.service
-    records = jobs_of(service, caller, word)
+    records = await jobs_of(service, caller, word)
     going = [record for record in records if not record.has_ended]
     if not going:
         ended = (
@@ -226,7 +244,7 @@ async def requeue(job: str, request: Request, caller: Who) -> Response:
 @router.post("/{job}/scale", response_model=shapes.Changed, responses=CONFLICT)
 async def scale(job: str, sizes: shapes.Sizes, request: Request, service: Asked, caller: Who) -> Response:
     """Give an elastic job other bounds."""
-    record = job_of(service, caller, job)
+    record = await job_of(service, caller, job)
     if record.spec.elastic is None:
         raise Problem(HTTPStatus.CONFLICT, f"job {job} is not elastic: its size cannot change")
     lowest, highest, each = sizes.min_gpus, sizes.max_gpus, record.spec.resources.gpus_per_worker
@@ -264,12 +282,12 @@ async def events(
     last_event_id: LastId = "",
 ) -> Response:
     """What has happened to a job, as server-sent events; with `follow`, until it has ended."""
-    record = job_of(service, caller, job)
+    record = await job_of(service, caller, job)
     feed = request.app.state.feed
     seen = start_of(after, last_event_id, feed)
     if last_event_id and follow and record.has_ended:
         over = service.state.seq
         if seen >= over or not (await feed.after(seen, job))[1]:
             return Response(status_code=HTTPStatus.NO_CONTENT)
-    texts = happening(service, feed, caller, seen, follow, lambda entry: True, job, lambda: record.has_ended)
+    texts = happening(service, feed, caller, seen, follow, None, job, lambda: record.has_ended)
     return streamed(request, caller, texts)

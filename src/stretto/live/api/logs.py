@@ -50,7 +50,7 @@ async def log(
     wait_s: Annotated[float, Query(ge=0, le=55, allow_inf_nan=False)] = 0.0,
 ) -> Response:
     """Bytes of what one worker has written, as text; `next_offset` is where to read on."""
-    name = _worker_name(job_of(service, caller, job), attempt, rank)
+    name = _worker_name(await job_of(service, caller, job), attempt, rank)
     piece = await _piece(service, name, offset, limit, wait_s)
     data = piece.data
     if not piece.complete or len(data) == limit:
@@ -78,7 +78,7 @@ async def follow(
     last_event_id: LastId = "",
 ) -> Response:
     """What one worker writes, as server-sent events whose ids are offsets, until it has ended."""
-    name = _worker_name(job_of(service, caller, job), attempt, rank)
+    name = _worker_name(await job_of(service, caller, job), attempt, rank)
     begin = int(last_event_id) if last_event_id else offset
     await _piece(service, name, begin, 1, 0.0)  # who is not there is said now, with a status
     return streamed(request, caller, _pieces(service, caller, name, begin))

@@ -1,7 +1,7 @@
 """Server-sent events: what happens as it happens, from where the reader left off."""
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -87,17 +87,19 @@ async def happening(
     caller: Caller,
     seen: int,
     follow: bool,
-    shows: Callable[[Entry], bool],
+    chosen: Callable[[list[Entry]], Awaitable[list[Entry]]] | None,
     subject: str | None = None,
     is_over: Callable[[], bool] = lambda: False,
 ) -> AsyncIterator[str]:
-    """Events behind `seen` as texts; with `follow`, until it is over or the caller's token is revoked."""
+    """Events behind `seen` as texts; with `follow`, until it is over or the caller's token is revoked.
+
+    chosen: those of some events that are shown; None: all.
+    """
     while True:
         over = is_over()
         upto, entries = await feed.after(seen, subject)
-        for entry in entries:
-            if shows(entry):
-                yield text_of(entry, service.state.unix_s)
+        for entry in entries if chosen is None else await chosen(entries):
+            yield text_of(entry, service.state.unix_s)
         seen = upto
         if not caller.holds_still(service):
             return
@@ -134,13 +136,17 @@ async def events(
     feed: Feed = request.app.state.feed
     wanted = frozenset(kind)
 
-    def shows(entry: Entry) -> bool:
-        if wanted and entry.kind not in wanted:
-            return False
-        if caller.role >= Role.OPERATOR or entry.kind in FOR_ALL:
-            return True
-        record = service.state.jobs.get(str(entry.body.get("job", "")))
-        return record is not None and caller.owns(record)
+    async def chosen(entries: list[Entry]) -> list[Entry]:
+        entries = [entry for entry in entries if not wanted or entry.kind in wanted]
+        if caller.role >= Role.OPERATOR:
+            return entries
+        jobs = [str(entry.body.get("job", "")) for entry in entries]
+        owners = await service.archive.owners_of({job for job in jobs if job})
+        return [
+            entry
+            for entry, job in zip(entries, jobs, strict=True)
+            if entry.kind in FOR_ALL or (job in owners and caller.sees(owners[job]))
+        ]
 
     seen = start_of(after, last_event_id, feed)
-    return streamed(request, caller, happening(service, feed, caller, seen, follow, shows))
+    return streamed(request, caller, happening(service, feed, caller, seen, follow, chosen))

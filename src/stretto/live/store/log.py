@@ -163,7 +163,8 @@ class Store:
 def open_store(source: str | Path, *, upgrade: bool = True, patience_s: float = PATIENCE_S) -> Store:
     """The store in a SQLite file, or at a URL of sqlite or postgresql, with its schema brought up to date.
 
-    upgrade: if not, an older schema is refused instead, so that a mere reader leaves a running service alone.
+    upgrade: if not, the schema stays as it is, so that a mere reader leaves a running service alone; an older
+    one has the log as well, and where there is none, that is refused.
     Raises InputError for an address that cannot be one, StoreError for what cannot be opened.
     """
     url = address_of(source)
@@ -182,7 +183,9 @@ def _bring_up(engine: Engine, where: str, upgrade: bool, patience_s: float) -> N
         return
     check_known(version, where)
     if not upgrade:
-        raise StoreError(f"{where}: expected a schema of version {newest_version()}, got {version or 'none'}")
+        if version is None:
+            raise StoreError(f"{where}: expected a schema of version {newest_version()}, got none")
+        return
     patiently(
         engine,
         lambda connection: migrate(connection, where),
