@@ -27,6 +27,7 @@ class Signals:
     """What one rank says, or the largest of what all said. All are >= 0."""
 
     leave: float = 0.0  # 1: somebody was told to stop
+    end: float = 0.0  # 1: for somebody the training is over
     proposal: float = 0.0  # generation * RANKS + rank of who proposes it; 0: none
     checkpoint: float = 0.0  # 1: it is time for one
     step_s: float = 0.0  # an ordinary step

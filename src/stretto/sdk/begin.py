@@ -1,26 +1,31 @@
 """Making a plain training loop elastic."""
 
-from collections.abc import Iterable, Mapping
+import pickle
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset
 
 from stretto.model.errors import InputError
+from stretto.sdk import state
 from stretto.sdk.batch import Bounds
 from stretto.sdk.ending import end_quickly
-from stretto.sdk.environment import read_environment
+from stretto.sdk.environment import Environment, read_environment
 from stretto.sdk.job import ElasticJob, Settings
 from stretto.sdk.learning_rate import rule_named
+from stretto.sdk.loading import checked, count_of
 from stretto.sdk.progress import Progress
 from stretto.sdk.training import Training
 
 
 def elastic(
     model: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
     *,
     data: Dataset[Any],
     batch_size: int,
@@ -36,6 +41,7 @@ def elastic(
 ) -> ElasticJob:
     """The job of this script; blocks until this worker is in a group that trains.
 
+    Of several optimizers all make a step after the same backward pass.
     batch_size is what the learning rate was chosen for; with max_batch_size the batch may grow with the
     number of workers, the learning rate by the rule `lr_scaling` (linear, sqrt, adascale, adamscale, fixed).
     `schedulers`, `scaler` and what is in `also` by name (things with state_dict and load_state_dict) go with
@@ -44,21 +50,21 @@ def elastic(
 
     Raises `InputError` where an argument or a variable of the environment is wrong.
     """
-    count = len(data) if hasattr(data, "__len__") else 0
-    if count < 1:
-        raise InputError(
-            f"data must have a length and at least one sample, got {type(data).__name__} of {count}"
-        )
+    count = count_of(data)
     unknown = sorted(settings.keys() - Settings.__dataclass_fields__.keys())
     if unknown:
         raise InputError(f"elastic() knows no argument {unknown[0]!r}")
     parts = {f"scheduler-{place}": each for place, each in enumerate(schedulers)}
     parts |= {"scaler": scaler} if scaler is not None else {}
     parts |= {f"also-{name}": each for name, each in (also or {}).items()}
-    on = next(iter(model.parameters())).device
+    for name, part in parts.items():
+        check_part(name, part)
+    checked(settings.get("loader", {}))
+    on = device_of(model)
     if on.type == "cuda":
         torch.cuda.set_device(on)  # NCCL talks from the current device of each process
-    training = Training(model, optimizer, parts, Progress(count, seed), on)
+    optimizers = (optimizer,) if isinstance(optimizer, torch.optim.Optimizer) else tuple(optimizer)
+    training = Training(model, optimizers, parts, Progress(count, seed), on)
     bounds = Bounds(batch_size, max_batch_size or batch_size, max_local_batch)
     environment = read_environment()
     if checkpoint_dir is not None:
@@ -70,5 +76,50 @@ def elastic(
         **({"grace_s": environment.grace_s, "checkpoint_s": environment.checkpoint_s} | settings),
     )
     if environment.is_elastic:
+        check_first(environment)
         end_quickly()
     return ElasticJob(training, data, chosen, environment)
+
+
+BEGUN: set[tuple[str, str]] = set()  # workers that this process has been: services and ids
+
+
+def check_first(environment: Environment) -> None:
+    """Raise `InputError` where this process is in a group already, or has been in one of this worker."""
+    if dist.is_initialized():
+        raise InputError(
+            "elastic() must come before any process group, got one: it forms them itself, so leave out"
+            " init_process_group"
+        )
+    worker = environment.url, environment.worker
+    if worker in BEGUN:
+        raise InputError(
+            "elastic() must be called once in a job that may be resized, got a second call: train what"
+            " comes next as a job of its own (depends_on)"
+        )
+    BEGUN.add(worker)
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where the model is; raises `InputError` where it is no plain module with parameters."""
+    if isinstance(model, DistributedDataParallel):
+        raise InputError("model must be the module itself, got it wrapped: leave out DistributedDataParallel")
+    first = next(model.parameters(), None)
+    if first is None:
+        raise InputError(f"model must have parameters, got {type(model).__name__} without any")
+    return first.device
+
+
+def check_part(name: str, part: Any) -> None:
+    """Raise `InputError` where the state of a part cannot go to another worker."""
+    kind, _, called = name.partition("-")
+    shown = f"{kind}[{called!r}]" if kind == "also" else kind
+    if not (hasattr(part, "state_dict") and hasattr(part, "load_state_dict")):
+        raise InputError(
+            f"{shown} must have state_dict and load_state_dict, got {type(part).__name__}: put it into"
+            " something that has, such as a buffer of a module"
+        )
+    try:
+        pickle.dumps(state.take_out(part.state_dict(), []))
+    except Exception as failed:  # a pickler raises whatever it met
+        raise InputError(f"{shown} must have a state that can be pickled, got {failed}") from None

@@ -1,8 +1,14 @@
-"""A worker that has nothing left to do ends at once: somebody waits for its GPUs."""
+"""The end of a worker: what is still to do, and then at once, since somebody waits for its GPUs."""
 
 import atexit
 import gc
+import logging
+import os
+import sys
 import time
+from collections.abc import Callable
+
+log = logging.getLogger("stretto.sdk")
 
 SETTLE_S = 0.05  # chosen: ten times as long as Python lets a thread wait for its lock
 
@@ -23,3 +29,30 @@ def _end() -> None:
     # A thread of gloo lets go of its last work some time after the training has gone on. What it lets go of
     # is Python's, and asking for the interpreter's lock once that is ending aborts the process.
     time.sleep(SETTLE_S)
+
+
+class Aftermath:
+    """What is done at the end of a process whose script left its loops early, well or by an error."""
+
+    def __init__(self, after_error: Callable[[], None], otherwise: Callable[[], None]) -> None:
+        self._after_error, self._otherwise = after_error, otherwise
+        self._error = getattr(sys, "last_value", None)  # of an interactive session, say
+        atexit.register(self._settle)
+
+    def forget(self) -> None:
+        """All is done."""
+        atexit.unregister(self._settle)
+
+    def _settle(self) -> None:
+        error = getattr(sys, "last_value", None)
+        try:
+            if error is not None and error is not self._error:
+                self._after_error()
+            else:
+                self._otherwise()
+        except SystemExit as told:  # what is raised here does not become the status
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(told.code if isinstance(told.code, int) else 1)
+        except Exception as failed:  # of the peers, or of the disk: the script itself was through
+            log.warning("the training did not end together with its peers: %s", failed)

@@ -12,7 +12,14 @@ import torch
 
 from stretto.sdk.beats import LEAST_PERIOD
 from stretto.sdk.noise import Sample, between, differenced
-from stretto.sdk.replica import Replica, average_gradients, flat, gradients_of
+from stretto.sdk.replica import (
+    Replica,
+    average_gradients,
+    gradients_of,
+    has_sparse_gradients,
+    product,
+    sum_of_squares,
+)
 from stretto.sdk.sampler import Step
 from stretto.sdk.speed import WARM_UP_STEPS, Setting, Speed
 
@@ -35,9 +42,10 @@ class Gauge:
         self._began_s = self._aside_s = self._spent_s = self._ended_s = 0.0
         self._window_s = self._window_began_s = 0.0
         self._window_steps = 0
-        self._before: tuple[int, object, float, torch.Tensor] | None = None  # of an earlier measured step
-        self._sum: torch.Tensor | None = None  # gradient of the passes so far
+        self._before: tuple[int, object, float, list[torch.Tensor]] | None = None  # of an earlier step
+        self._sum: dict[int, torch.Tensor] = {}  # gradients of the passes so far, by parameter
         self._sum_of_sqr = 0.0
+        self._is_dense = not has_sparse_gradients(replica.module)  # others are left to DDP, unmeasured
         self.start_window()
 
     def start_window(self) -> None:
@@ -49,10 +57,11 @@ class Gauge:
         """Decide whether it is measured, alike on all ranks; a last step that is smaller is not."""
         place = (self._steps - WARM_UP_STEPS) % self.period
         self._in_a_row = 2 if self._world == 1 and len(step.passes) == 1 else 1
-        self.is_measured = self._steps >= WARM_UP_STEPS and place < self._in_a_row and step.samples == total
+        is_turn = self._steps >= WARM_UP_STEPS and place < self._in_a_row
+        self.is_measured = is_turn and step.samples == total and self._is_dense
         self._steps += 1
         if self.is_measured:
-            self._passes, self._aside_s, self._sum, self._sum_of_sqr = 0, 0.0, None, 0.0
+            self._passes, self._aside_s, self._sum, self._sum_of_sqr = 0, 0.0, {}, 0.0
             self._spent_s = 0.0
             self._began_s = self._now()
 
@@ -83,26 +92,33 @@ class Gauge:
         return Sample(sample.sqr / scale**2, sample.var / scale**2, sample.size)
 
     def _look_at_pass(self, weight: float) -> None:
-        now = flat(gradients_of(self._replica.module))
-        own = now if self._sum is None else now - self._sum
-        self._sum_of_sqr += float(own.dot(own)) / weight**2
-        self._sum = now
+        own: list[torch.Tensor] = []
+        for place, parameter in enumerate(self._replica.module.parameters()):
+            if parameter.grad is not None:
+                before = self._sum.get(place)
+                added = parameter.grad if before is None else parameter.grad - before
+                own.append(torch.linalg.vector_norm(added, dtype=torch.float32).double())
+                self._sum[place] = parameter.grad.detach().clone() if before is None else before
+                self._sum[place].copy_(parameter.grad)
+        self._sum_of_sqr += float(torch.stack(own).square().sum()) / weight**2
 
     def _look_at_step(self, step: Step, scale: float) -> Sample | None:
         if self._world > 1:
             sum_of_sqr, sqr_of_mean = average_gradients(self._replica.module)
+            self._replica.forget_pass()
             return between(sum_of_sqr, sqr_of_mean, self._world, step.samples / self._world)
-        now = flat(gradients_of(self._replica.module))
-        sqr = float(now.dot(now))
+        now = gradients_of(self._replica.module)
+        sqr = float(sum_of_squares(now))
         if len(step.passes) > 1:
+            self._sum = {}
             count = len(step.passes)
             return between(self._sum_of_sqr, sqr, count, step.samples / count)
-        alike = scale, now.shape
-        before, self._before = self._before, (self._steps, alike, sqr, now)
-        if before is None or before[:2] != (self._steps - 1, alike):
+        used = [each.grad is not None for each in self._replica.module.parameters()]
+        before, self._before = self._before, None
+        if before is None or before[:2] != (self._steps - 1, (scale, used)):
+            self._before = self._steps, (scale, used), sqr, [each.detach().clone() for each in now]
             return None
-        self._before = None
-        return differenced(before[2], sqr, float(before[3].dot(now)), step.samples)
+        return differenced(before[2], sqr, product(before[3], now), step.samples)
 
     def end_step(self, is_whole: bool) -> float:
         """When the optimiser's step ended; `is_whole`: it had as many samples as others."""

@@ -17,6 +17,7 @@ from torch.distributed.distributed_c10d import _set_pg_timeout
 
 FORM_TIMEOUT = timedelta(seconds=60)  # chosen: everybody has said a moment ago that it is here
 LINGER_S = 10.0
+HOOKS: list[Any] = []  # sys.excepthook before and after forming: torch adds one for each group, and keeps all
 
 
 def form(store: Store, rank: int, world: int, on_gpu: bool, timeout: timedelta) -> None:
@@ -27,9 +28,11 @@ def form(store: Store, rank: int, world: int, on_gpu: bool, timeout: timedelta) 
     if world == 1:
         return
     backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
+    before = sys.excepthook
     dist.init_process_group(
         backend, store=PrefixStore("group", store), rank=rank, world_size=world, timeout=FORM_TIMEOUT
     )
+    HOOKS[:] = [before, sys.excepthook]
     _set_pg_timeout(timeout)
 
 
@@ -43,6 +46,9 @@ def leave() -> None:
     """Destroy the default group, if there is one."""
     if dist.is_initialized():
         dist.destroy_process_group()
+    if HOOKS and sys.excepthook is HOOKS[1]:
+        sys.excepthook = HOOKS[0]
+    HOOKS.clear()
 
 
 def part(store: Store, occasion: str, world: int, wait: bool) -> None:
@@ -64,6 +70,14 @@ def tell(value: Any, source: int) -> Any:
     if dist.is_initialized():
         dist.broadcast_object_list(box, src=source, device=torch.device("cpu"))
     return box[0]
+
+
+def add_up(values: list[float]) -> list[float]:
+    """Sums over all ranks, on every rank. Over gloo."""
+    sums = torch.tensor(values, dtype=torch.float64)
+    if dist.is_initialized():
+        dist.all_reduce(sums)
+    return [float(each) for each in sums]
 
 
 def gather(value: Any) -> list[Any]:

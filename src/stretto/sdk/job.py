@@ -10,18 +10,21 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
+from stretto.sdk import group
 from stretto.sdk.batch import Batch, Bounds, choose_batch
 from stretto.sdk.beats import Signals
 from stretto.sdk.channel import Channel
+from stretto.sdk.ending import Aftermath
 from stretto.sdk.environment import CHECKPOINT_S, GRACE_S, Environment
 from stretto.sdk.gauge import Gauge
 from stretto.sdk.learning_rate import Rule, fixed
+from stretto.sdk.loading import batches_of
 from stretto.sdk.preemption import Preemption
 from stretto.sdk.replica import Replica
 from stretto.sdk.reporting import Reporter
-from stretto.sdk.sampler import Pass, Passes, Step, order_of, steps_from
+from stretto.sdk.sampler import Pass, Step, order_of, steps_from
 from stretto.sdk.saving import Checkpoints
 from stretto.sdk.speed import Setting, Speed
 from stretto.sdk.training import Training
@@ -52,7 +55,8 @@ class Out(NamedTuple):
 
     step: Step
     own: Pass
-    is_last: bool  # of the step
+    is_first: bool  # of the step
+    is_last: bool  # likewise
 
 
 class ElasticJob:
@@ -65,6 +69,9 @@ class ElasticJob:
         self._speed = Speed()
         self._out: Out | None = None
         self._is_through_backward = False
+        self._is_evaluating = False  # this epoch's batches are through
+        self._is_over = False  # for some rank the training is over
+        self._going: object = None  # the batches() that is under way
         self._last_step_s: float | None = None
         self._epochs: int | None = None
         channel = (
@@ -89,15 +96,23 @@ class ElasticJob:
         self._guard = Rescue(self._world, self._checkpoints, self._preemption)
         self.model.guard = self._guard
         self._settle()
+        self._aftermath = Aftermath(self._save_alone, self._end_late)
 
     # What a script calls in its loop
 
     def epochs(self, count: int) -> Iterator[int]:
-        """The numbers of the epochs that are still to do, of `count` in all."""
+        """The numbers of the epochs that are still to do, of `count` in all.
+
+        A rank that leaves this loop early, and then its script, ends the training for all: the others hear
+        of it when they ask for the batches of the next epoch, get none, and leave the loop with that epoch.
+        """
         self._epochs = count
         progress = self._training.progress
         while progress.epoch < count:
             yield progress.epoch
+            self._is_evaluating = False
+            if self._is_over:
+                break
             progress.end_epoch()
             self._training.release()
             self._is_before_meeting = True
@@ -106,23 +121,48 @@ class ElasticJob:
         self._finish()
 
     def batches(self) -> Iterator[Any]:
-        """What this rank takes of the rest of the epoch, pass by pass; switches happen between steps."""
+        """What this rank takes of the rest of the epoch, pass by pass; switches happen between steps.
+
+        All ranks may leave it early, after the same step: the rest of the epoch is left out.
+        """
         if self._is_before_meeting:
             self._is_before_meeting = False
             with self._guard:
-                self._act_on(self._world.beats.now(self._signals()))
+                agreed = self._world.beats.now(self._signals())
+                self._is_over = bool(agreed.end) and not agreed.leave
+                if not self._is_over:
+                    self._act_on(agreed)
         progress = self._training.progress
         order = order_of(progress.epoch, progress.dataset_samples, progress.seed, self._settings.shuffle)
-        while progress.taken < len(order):
-            yield from self._batches_of_generation(order)
+        self._going = going = object()
+        try:
+            while progress.taken < len(order) and not self._is_over:
+                yield from self._batches_of_generation(order)
+        except GeneratorExit:
+            if self._going is going:  # it is closed late where something else holds it
+                self._end_batches()
+            raise
+        self._end_batches()
+
+    def _end_batches(self) -> None:
         self._training.hold()
-        self._is_before_meeting = True
+        self._is_before_meeting = not self._is_over
+        self._is_evaluating = True
+        self.model.end_pass()
+        if self._out is not None:  # left in the middle of a step
+            self._out = None
+            self._no_gradients()
 
     def backward(self, loss: torch.Tensor) -> None:
         """Backward pass of the mean loss over this batch; the last one of a step averages gradients."""
         out = self._out
         if out is None or self._is_through_backward:
             raise RuntimeError("backward() must be called once for each batch of batches()")
+        if not out.is_first and all(each.grad is None for each in self._training.model.parameters()):
+            raise RuntimeError(
+                "gradients must add up over the passes of a step, got none after an earlier pass: leave"
+                " zero_grad() to step()"
+            )
         scaler = self._settings.scaler
         weighted = loss if out.own.weight == 1.0 else loss * out.own.weight
         with self._guard:
@@ -141,26 +181,34 @@ class ElasticJob:
             raise RuntimeError("step() must follow backward()")
         if not out.is_last:
             return False
-        optimizer, scaler, progress = self._training.optimizer, self._settings.scaler, self._training.progress
+        optimizers, scaler = self._training.optimizers, self._settings.scaler
         if self._settings.max_grad_norm is not None:
             if scaler is not None:
-                scaler.unscale_(optimizer)
+                for optimizer in optimizers:
+                    scaler.unscale_(optimizer)
             torch.nn.utils.clip_grad_norm_(self._training.model.parameters(), self._settings.max_grad_norm)
         factor, gain = self._lr_factor, self._gain
         with self._training.changing:
-            with scaled_rates(optimizer, factor) if factor != 1.0 else AS_IS:
-                if scaler is None:
-                    optimizer.step()
-                else:
-                    scaler.step(optimizer)
-                    scaler.update()
+            for optimizer in optimizers:
+                with scaled_rates(optimizer, factor) if factor != 1.0 else AS_IS:
+                    if scaler is None:
+                        optimizer.step()
+                    else:
+                        scaler.step(optimizer)
+            if scaler is not None:
+                scaler.update()
             self._training.has_stepped()
-            progress.count_step(out.step.samples, gain * out.step.samples / self.batch.total)
-        optimizer.zero_grad(set_to_none=True)
+            gain *= out.step.samples / self.batch.total
+            self._training.progress.count_step(out.step.samples, gain)
+        self._no_gradients()
         self._out = None
         self._steps_here += 1
         self._last_step_s = self._gauge.end_step(out.step.samples == self.batch.total)
         return True
+
+    def _no_gradients(self) -> None:
+        for optimizer in self._training.optimizers:
+            optimizer.zero_grad(set_to_none=True)
 
     def report(self, **metrics: float) -> None:
         """What the evaluation of this epoch found; the first that is no loss is the job's metric."""
@@ -177,6 +225,23 @@ class ElasticJob:
         if self._is_before_meeting and self._world.is_anyone_leaving():
             with self._guard:
                 self._act_on(self._world.beats.now(Signals(leave=1.0)))
+
+    def sum(self, **values: float) -> dict[str, float]:
+        """Over all ranks, what each found in its part of an evaluation; all call it, after `batches`.
+
+        Answers preemption as `check` does.
+        """
+        if not self._is_evaluating:
+            raise RuntimeError("sum() must follow batches() in its epoch, where all workers are together")
+        names = sorted(values)
+        own = [float(values[name]) for name in names]
+        if not self._is_over:  # else nothing was trained, and the others have gone
+            with self._guard:
+                told = Signals(leave=self._world.heard().leave)
+                if self._world.beats.now(told).leave:
+                    self._world.leave(self._checkpoints)
+                own = group.add_up(own)
+        return dict(zip(names, own, strict=True))
 
     # What a script may want to know
 
@@ -236,16 +301,16 @@ class ElasticJob:
         """Until the end of the epoch or the next change."""
         taken = self._training.progress.taken
         plan = (order, self.batch.total, self.batch.accumulation, self.rank, self.world_size)
-        options = {"generator": self._loader_generator(), **self._settings.loader}
         steps, ahead = tee(steps_from(taken, *plan))  # the loader is ahead of the training
-        loader = iter(DataLoader(self._data, batch_sampler=Passes(ahead), **options))
+        loader = batches_of(self._data, ahead, self._settings.loader, self._loader_generator())
         self._gauge.start_window()
         for step in steps:
             self._gauge.begin_step(step, self.batch.total)
             for place, own in enumerate(step.passes):
-                batch = next(loader)
+                with self._guard:
+                    batch = next(loader)
                 is_last = place == len(step.passes) - 1
-                self._out, self._is_through_backward = Out(step, own, is_last), False
+                self._out, self._is_through_backward = Out(step, own, place == 0, is_last), False
                 self.model.begin_pass(is_last and not self._gauge.is_measured)
                 yield batch
                 if not self._is_through_backward:
@@ -285,7 +350,8 @@ class ElasticJob:
         """Leave, switch or save, as agreed; whether the group or the batch changed."""
         if agreed.leave:
             self._world.leave(self._checkpoints)
-        if agreed.generation > self.generation and self._world.switch(agreed, self._last_step_s):
+        switch = self._world.switch
+        if agreed.generation > self.generation and switch(agreed, self._last_step_s, self._checkpoints):
             self._settle()
             return True
         if agreed.checkpoint:
@@ -330,15 +396,28 @@ class ElasticJob:
             self._checkpoints.save_alone()
 
     def _finish(self) -> None:
-        """The training is over on all ranks."""
+        """The training is over, and so it is for all ranks once they meet."""
         with self._guard:
-            agreed = self._world.beats.now(self._signals())
-            if agreed.leave:
+            if not self._is_over and self._world.beats.now(replace(self._signals(), end=1.0)).leave:
                 self._world.leave(self._checkpoints)
-            self._checkpoints.wait()
-            self._world.part("end", wait=True)
+            self._close()
+
+    def _close(self) -> None:
+        self._checkpoints.wait()
+        self._world.part("end", wait=True)
         self._world.close("over")
-        self._is_before_meeting = False
+        self._is_before_meeting = self._is_evaluating = False
+        self._aftermath.forget()
+
+    def _end_late(self) -> None:
+        """The script ends well without having come to the end of `epochs`: what is done there."""
+        if self.rank == 0:
+            self._report()
+        progress = self._training.progress
+        if 0 < progress.taken < progress.dataset_samples:  # after whichever step, as all do that leave there
+            self._close()
+        else:
+            self._finish()
 
 
 @contextmanager

@@ -8,6 +8,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from stretto.sdk.state import pieces
+
 
 class Replica(nn.Module):
     """Calls the model through DDP while a batch is out in training, and directly otherwise.
@@ -50,12 +52,21 @@ class Replica(nn.Module):
         """Its backward pass is through."""
         self.__dict__["is_training_pass"] = False
 
+    def forget_pass(self) -> None:
+        """After passes whose gradients were averaged by hand: DDP shall not remember what they used.
+
+        It would take a parameter that they used for one of the next step, and find no gradient of it.
+        """
+        ddp = self._wrapped()
+        if ddp is not None and self._options.get("find_unused_parameters"):
+            ddp.reducer._reset_state()
+
     def _wrapped(self) -> DistributedDataParallel | None:
         return cast("DistributedDataParallel | None", self.__dict__["_ddp"])
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the model gives."""
-        ddp = self._wrapped() if self.is_training_pass else None
+        ddp = self._wrapped() if self.is_training_pass and torch.is_grad_enabled() else None
         if ddp is not None:
             with self.guard:
                 return ddp(*args, **kwargs)
@@ -67,17 +78,21 @@ def gradients_of(module: nn.Module) -> list[torch.Tensor]:
     return [each.grad for each in module.parameters() if each.grad is not None]
 
 
-def flat(gradients: list[torch.Tensor]) -> torch.Tensor:
-    """One vector of them, a copy in 32 bits."""
-    return torch.cat([each.detach().reshape(-1).float() for each in gradients])
+def product(one: list[torch.Tensor], other: list[torch.Tensor]) -> float:
+    """The inner product of two gradients, tensor by tensor: together they would need memory once more."""
+    parts = [
+        torch.dot(a.detach().reshape(-1).float(), b.detach().reshape(-1).float())
+        for a, b in zip(one, other, strict=True)
+    ]
+    return float(torch.stack([each.double() for each in parts]).sum())
 
 
 @torch.no_grad()
 def average_gradients(module: nn.Module) -> tuple[float, float]:
     """Average the gradients over the default group; Σ|g_i|² over ranks before, |ḡ|² after.
 
-    As DDP does, but by hand and in one piece, so that the gradients of each rank can be looked at before. A
-    parameter that no rank used keeps no gradient.
+    As DDP does, but by hand, so that the gradients of each rank can be looked at before. A parameter that no
+    rank used keeps no gradient.
     """
     parameters = [each for each in module.parameters() if each.requires_grad]
     device = parameters[0].device
@@ -91,12 +106,11 @@ def average_gradients(module: nn.Module) -> tuple[float, float]:
     own[-1] = sum_of_squares(gradients)
     dist.all_reduce(own)
     world = dist.get_world_size()
-    for dtype in sorted({each.dtype for each in gradients}, key=str):
-        alike = [each for each in gradients if each.dtype == dtype]
-        together = torch.cat([each.reshape(-1) for each in alike])
+    for piece in pieces(gradients):
+        together = torch.cat([each.reshape(-1) for each in piece])
         dist.all_reduce(together)
         together /= world
-        for each, part in zip(alike, torch.split(together, [each.numel() for each in alike]), strict=True):
+        for each, part in zip(piece, torch.split(together, [each.numel() for each in piece]), strict=True):
             each.copy_(part.view_as(each))
     *used, sum_of_sqr = own.tolist()
     for parameter, by in zip(parameters, used, strict=True):
@@ -105,7 +119,12 @@ def average_gradients(module: nn.Module) -> tuple[float, float]:
     return sum_of_sqr, float(sum_of_squares(gradients_of(module)))
 
 
+def has_sparse_gradients(module: nn.Module) -> bool:
+    """Whether a layer was made with `sparse=True`, as embeddings can be."""
+    return any(getattr(each, "sparse", False) is True for each in module.modules())
+
+
 def sum_of_squares(tensors: list[torch.Tensor]) -> torch.Tensor:
     """|·|² of all of them together."""
-    norms = torch._foreach_norm(tensors)
+    norms = torch._foreach_norm(tensors, 2, torch.float32)
     return torch.stack([norm.double() for norm in norms]).square().sum()

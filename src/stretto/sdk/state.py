@@ -5,7 +5,8 @@ A state is a tree of dictionaries, lists and plain values with tensors at some l
 """
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from copy import copy
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -54,12 +55,23 @@ def mapped(tree: Any, kind: type, change: Callable[[Any], Any]) -> Any:
     if isinstance(tree, kind):
         return change(tree)
     if isinstance(tree, Mapping):
-        return {key: mapped(each, kind, change) for key, each in tree.items()}
+        changed = {key: mapped(each, kind, change) for key, each in tree.items()}
+        return changed if type(tree) is dict else alike(tree, changed)
     if isinstance(tree, list):
         return [mapped(each, kind, change) for each in tree]
     if type(tree) is tuple:
         return tuple(mapped(each, kind, change) for each in tree)
     return tree
+
+
+def alike(tree: Mapping[Any, Any], content: dict[Any, Any]) -> Mapping[Any, Any]:
+    """The content in a mapping of the same kind, such as the Counter of a MultiStepLR."""
+    if not isinstance(tree, MutableMapping):
+        return content
+    like = copy(tree)
+    for key, each in content.items():
+        like[key] = each
+    return like
 
 
 def holes_in(skeleton: Any) -> list[Hole]:
@@ -112,12 +124,12 @@ def pieces(tensors: list[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
 
 @torch.no_grad()
 def broadcast(piece: list[torch.Tensor], source: int) -> None:
-    """Overwrite these tensors by those of rank `source`."""
+    """Overwrite these tensors by those of rank `source`; as bytes, since not every type can be sent."""
     if len(piece) == 1 and piece[0].is_contiguous():
-        dist.broadcast(piece[0], src=source)
+        dist.broadcast(piece[0].view(-1).view(torch.uint8), src=source)
         return
     flat = torch.cat([tensor.reshape(-1) for tensor in piece])
-    dist.broadcast(flat, src=source)
+    dist.broadcast(flat.view(torch.uint8), src=source)
     if dist.get_rank() != source:
         for tensor, part in zip(piece, torch.split(flat, [each.numel() for each in piece]), strict=True):
             tensor.copy_(part.view_as(tensor))

@@ -10,16 +10,17 @@ from typing import Any
 import torch
 from torch import nn
 
+from stretto.model.errors import InputError
 from stretto.sdk import state
 from stretto.sdk.progress import Progress
 
 
 @dataclass(slots=True)
 class Training:
-    """Model, optimiser, and whatever else has a state."""
+    """Model, optimisers, and whatever else has a state."""
 
     model: nn.Module
-    optimizer: torch.optim.Optimizer
+    optimizers: tuple[torch.optim.Optimizer, ...]
     parts: Mapping[str, Any]  # with state_dict and load_state_dict: schedulers, scaler, the script's own
     progress: Progress
     device: torch.device
@@ -47,17 +48,25 @@ class Training:
         with torch.cuda.stream(stream):
             yield
 
+    def await_device(self) -> None:
+        """Until the GPU has done all that it was given: a group whose calls are under way cannot be left."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
     def model_tree(self) -> dict[str, Any]:
         """The tensors themselves, not copies."""
         return dict(self.model.state_dict())
 
     def other_tree(self) -> dict[str, Any]:
         """Likewise."""
-        optimizer, held = self.optimizer.state_dict(), self._held
+        optimizers, held = [each.state_dict() for each in self.optimizers], self._held
         if held is not None:
-            optimizer = {**optimizer, "param_groups": held["param_groups"]}
+            optimizers = [
+                {**each, "param_groups": groups}
+                for each, groups in zip(optimizers, held["param_groups"], strict=True)
+            ]
         return {
-            "optimizer": optimizer,
+            "optimizers": optimizers,
             "parts": self._parts_tree() if held is None else held["parts"],
             "progress": self.progress.as_dict(),
         }
@@ -72,7 +81,8 @@ class Training:
         Who goes on from it does again what the script does between epochs: schedulers that have stepped
         already would otherwise step twice. Parameters and the optimiser's tensors do not change there.
         """
-        kept = {"param_groups": self.optimizer.state_dict()["param_groups"], "parts": self._parts_tree()}
+        groups = [each.state_dict()["param_groups"] for each in self.optimizers]
+        kept = {"param_groups": groups, "parts": self._parts_tree()}
         tensors: list[torch.Tensor] = []
         skeleton = deepcopy(state.take_out(kept, tensors))
         held = state.put_back(skeleton, [tensor.detach().to("cpu", copy=True) for tensor in tensors])
@@ -92,10 +102,14 @@ class Training:
     def adopt_other(self, tree: Mapping[str, Any]) -> None:
         """All but the model as given; parts that were not there before keep what they have."""
         self.progress.take_over(tree["progress"])
-        self.optimizer.load_state_dict(tree["optimizer"])
-        for name, saved in tree["parts"].items():
+        saved = tree["optimizers"] if "optimizers" in tree else [tree["optimizer"]]  # as it was written once
+        if len(saved) != len(self.optimizers):
+            raise InputError(f"optimizer must be {len(saved)} as before, got {len(self.optimizers)}")
+        for optimizer, state_dict in zip(self.optimizers, saved, strict=True):
+            optimizer.load_state_dict(state_dict)
+        for name, part in tree["parts"].items():
             if name in self.parts:
-                self.parts[name].load_state_dict(saved)
+                self.parts[name].load_state_dict(part)
 
     def send_from(self, source: int, is_newcomer: bool) -> None:
         """The state of rank `source` goes to all newcomers of the default group."""

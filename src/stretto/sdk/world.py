@@ -146,7 +146,7 @@ class World:
             with suppress(RuntimeError):  # its host is gone, and with it those who would look
                 store.set("leaving", "")
 
-    def switch(self, agreed: Signals, last_step_s: float | None) -> bool:
+    def switch(self, agreed: Signals, last_step_s: float | None, checkpoints: Checkpoints) -> bool:
         """Become the agreed generation; False where it cannot come about, and all stay as they are.
 
         Ends the process, with status 0, where it is not a member of the next generation.
@@ -165,8 +165,10 @@ class World:
             progress = self._training.progress  # only rank 0 need have evaluated
             progress.metrics, progress.metric = group.tell((progress.metrics, progress.metric), 0)
         present = {member.id for member in self.here.generation.members}
+        self._training.await_device()
         if rank is None:
             self.part("switch", wait=True)
+            checkpoints.wait()  # one that is being written here is the newest there is
             self.close()
             raise SystemExit(0)
         meeting = self._rendezvous.meeting(told.number)
@@ -206,8 +208,9 @@ class World:
 class Rescue:
     """Where a peer is gone, the last step that ended is saved by rank 0 before the error goes on.
 
-    Parameters are the same on all ranks after each step, so that one survivor is enough. One object is
-    entered again and again, since every step does so several times.
+    Parameters are the same on all ranks after each step, so that one survivor is enough; one that is alone
+    may be about to take in a newcomer that dies. One object is entered again and again, since every step
+    does so several times.
     """
 
     def __init__(self, world: World, checkpoints: Checkpoints, preemption: Preemption) -> None:
@@ -222,7 +225,7 @@ class Rescue:
         """Save, if it was an error."""
         if not isinstance(error, Exception):
             return
-        if self._world.here.rank == 0 and self._world.here.world > 1:
+        if self._world.here.rank == 0:
             with suppress(Exception):  # the first error is the one to show
                 self._checkpoints.save_alone()
         if self._preemption.is_asked:
