@@ -8,12 +8,14 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 from stretto.experiments.finished import sources_digest
 from stretto.experiments.progress import Watcher
 from stretto.experiments.spec import RunSpec, set_up
 from stretto.model import InputError, StrettoError
+from stretto.model.errors import one_line
 from stretto.sim.fairness import with_fairness
 from stretto.sim.result import Result
 from stretto.sim.run import Setup, simulate
@@ -46,13 +48,29 @@ def run_on_ray(connect: Connect, specs: Sequence[RunSpec], watcher: Watcher) -> 
                 ray.cloudpickle.register_pickle_by_value(sys.modules[module])
         task = ray.remote(num_cpus=1)(run_there)
         digest = sources_digest()
+        workloads = put_once([workload for workload, _ in prepared])
         answers = [
             task.remote(digest, workload, setup, spec.fairness)
-            for spec, (workload, setup) in zip(specs, prepared, strict=True)
+            for spec, workload, (_, setup) in zip(specs, workloads, prepared, strict=True)
         ]
         return gathered(answers, watcher)
     finally:
         ray.shutdown()  # ends the tasks that are left
+
+
+def put_once(workloads: Sequence[Workload]) -> list[Any]:
+    """Where each lies in Ray's store, in their order; the same jobs of many runs lie there once."""
+    import ray
+
+    there: dict[bytes, Any] = {}
+    found = []
+    for workload in workloads:
+        as_bytes = ray.cloudpickle.dumps(workload)
+        key = sha256(as_bytes).digest()
+        if key not in there:
+            there[key] = ray.put(workload)
+        found.append(there[key])
+    return found
 
 
 def gathered(answers: list[Any], watcher: Watcher) -> list[Ran]:
@@ -90,11 +108,6 @@ def last_error(failure: BaseException) -> str:
     """The last line of a traceback that came as text."""
     lines = [line.strip() for line in str(failure).splitlines() if "Error" in line]
     return lines[-1] if lines else one_line(failure)
-
-
-def one_line(failure: BaseException) -> str:
-    """What Ray says, without its line breaks."""
-    return " ".join(str(failure).split())[:400]
 
 
 def run_there(digest: str, workload: Workload, setup: Setup, fairness: bool) -> Ran:

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isnan
 
 from stretto.live.backends.protocol import Backend, BackendUnreachable, Grows, NodeState, Wish
 from stretto.live.clock import Clock
@@ -45,6 +46,7 @@ class Wished:
 
     of: Mapping[str, Wish | None] = field(default_factory=dict)
     held: tuple[Wish, ...] = ()  # by those that run, on GPUs of the same types
+    begins: bool = False  # one of them does not run yet: its node must not be taken for idle
 
 
 def wished(state: State, plan: Plan, snapshot: Snapshot, now_s: float, nodes: Sequence[NodeState]) -> Wished:
@@ -79,18 +81,21 @@ def wished(state: State, plan: Plan, snapshot: Snapshot, now_s: float, nodes: Se
             room[kind] -= least
             if queue in left:
                 left[queue] -= least
-    return Wished(found, _held(state, frozenset(room)))
+    held, begins = _held(state, frozenset(room))
+    return Wished(found, held, begins)
 
 
-def _held(state: State, kinds: frozenset[str]) -> tuple[Wish, ...]:
-    """What jobs are to hold of these types."""
-    found = []
+def _held(state: State, kinds: frozenset[str]) -> tuple[tuple[Wish, ...], bool]:
+    """What jobs are to hold of these types, and whether one of them does not run yet."""
+    found, begins = [], False
     for job, held in (state.placement or {}).items():
         kind = state.nodes[held.nodes[0]].gpu_type
         if kind in kinds:
             record = state.jobs[job]
             found.append(_wish(record, kind, max(held.gpus // record.job.gpus_per_worker, 1)))
-    return tuple(found)
+            alive = record.alive
+            begins = begins or not alive or any(isnan(worker.began_s) for worker in alive)
+    return tuple(found), begins
 
 
 def _room(state: State, nodes: Sequence[NodeState]) -> dict[str, int]:
@@ -175,7 +180,8 @@ class Wisher:
         self._since_s = {name: self._since_s.get(name, now_s) for name in self.wished.of}
         sure = {name for name, since_s in self._since_s.items() if now_s - since_s >= SURE_S}
         new = tuple(one for name, one in self.wished.of.items() if one is not None and name in sure)
-        asked = (*self.wished.held, *new) if new else ()
+        is_needed = bool(new) or (bool(self._asked) and self.wished.begins)
+        asked = (*self.wished.held, *new) if is_needed else ()
         if asked == self._asked:
             return
         try:
@@ -185,7 +191,8 @@ class Wisher:
             return
         self._asked = asked
         said = ", ".join(gpus_of(one.workers * one.gpus, one.gpu_type) for one in new)
-        log.info("%s", f"asked the cluster for {said}" if said else "asked the cluster for nothing any more")
+        if said or not asked:
+            log.info("%s", f"asked the cluster for {said or 'nothing any more'}")
 
     def words(self, job: str) -> str:
         """What is said of a job that waits for nodes; "" of others."""

@@ -10,6 +10,8 @@ StrettoError
 └── BackendUnreachable, StartRefused, NoSuchWorker    what a node answers, or does not (live.backends)
 """
 
+LONGEST_LINE = 400  # of what others say, in a message of ours; chosen
+
 
 class StrettoError(Exception):
     """The base of every error that this package raises on purpose."""
@@ -25,3 +27,8 @@ class BadPlan(StrettoError):
 
 class NotDeclared(StrettoError):
     """A policy looked at something that it did not say it needs to know."""
+
+
+def one_line(failure: BaseException) -> str:
+    """What an exception of somebody else's says, without its line breaks."""
+    return " ".join(str(failure).split())[:LONGEST_LINE]

@@ -121,15 +121,7 @@ class LocalBackend:
             raise StartRefused(
                 f"worker {worker.id}: no node {worker.node}, expected one of {list(self.links)}"
             )
-        body = {
-            "job": worker.job,
-            "gpus": list(worker.gpus),
-            "command": worker.command if isinstance(worker.command, str) else list(worker.command),
-            "env": dict(worker.env),
-            "cwd": worker.cwd,
-            "grace_s": worker.grace_s,
-        }
-        answer = await link.ask("PUT", path_of(worker.id), body)
+        answer = await link.ask("PUT", path_of(worker.id), worker.request())
         if answer.status_code != 200:
             raise StartRefused(why_of(answer))
         said = link.said(answer)

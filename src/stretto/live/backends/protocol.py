@@ -13,7 +13,7 @@ number, and its workers find in CUDA_VISIBLE_DEVICES what it gave.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from stretto.live.jobfile import JobSpec
 from stretto.model.errors import StrettoError
@@ -55,6 +55,17 @@ class WorkerStart:
     slurm: Mapping[str, str] = field(
         default_factory=dict
     )  # what the job asks of Slurm: partition, account, …
+
+    def request(self) -> dict[str, Any]:
+        """What whoever runs it is asked for, as JSON values, but for the id."""
+        return {
+            "job": self.job,
+            "gpus": list(self.gpus),
+            "command": self.command if isinstance(self.command, str) else list(self.command),
+            "env": dict(self.env),
+            "cwd": self.cwd,
+            "grace_s": self.grace_s,
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,6 +112,38 @@ async def _none_of_others(backend: Backend, node: str) -> bool:
     return (await node_of(backend, node)).others == 0
 
 
+def test_two_hundred_who_follow_a_log_stop_nothing_and_all_are_told(
+    cluster: RayCluster, tmp_path: Path
+) -> None:
+    many, mark = 200, tmp_path / "go"
+    waits = f"until [ -e {mark} ]; do sleep 0.05; done; echo said; sleep 600"
+
+    async def story() -> None:
+        async with opened(cluster, tmp_path) as backend:
+            await backend.start(a_start("a.1.0", cluster.nodes[0], command=waits))
+            await in_phase(backend, "a.1.0", "running")
+            none = await backend.log("a.1.0", wait_s=0.5)
+            assert (none.data, none.complete) == (b"", False), "who waited long enough is told that, too"
+            followers = [asyncio.create_task(backend.log("a.1.0", wait_s=60.0)) for _ in range(many)]
+            await asyncio.sleep(2.0)
+            async with asyncio.timeout(15):  # of orders that need a steward or two
+                await backend.start(a_start("b.1.0", cluster.nodes[0], (1,)))
+                await in_phase(backend, "b.1.0", "running")
+                await backend.stop("b.1.0", 0.0)
+                await in_phase(backend, "b.1.0", "ended")
+            assert not any(each.done() for each in followers)
+            mark.touch()
+            async with asyncio.timeout(15):
+                assert {(await each).data for each in followers} == {b"said\n"}
+            last = asyncio.create_task(backend.log("a.1.0", offset=5, wait_s=60.0))
+            await backend.stop("a.1.0", 0.0)
+            async with asyncio.timeout(15):
+                assert (await last).complete
+        await nothing_left(cluster)
+
+    asyncio.run(story())
+
+
 def test_who_kills_the_actor_ends_the_worker(cluster: RayCluster, tmp_path: Path) -> None:
     async def story() -> None:
         async with opened(cluster, tmp_path) as backend:

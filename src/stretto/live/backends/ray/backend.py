@@ -197,8 +197,15 @@ class RayBackend:
             raise StartRefused(
                 f"worker {worker.id}: no node {worker.node}, expected one of {', '.join(nodes)}"
             )
-        asked = {**asdict(worker), "command": _plain(worker.command), "env": dict(worker.env)}
-        said = await self.gateway.ask("start", START_S, worker=asked)
+        said = await self.gateway.ask(
+            "start",
+            START_S,
+            worker_id=worker.id,
+            node=worker.node,
+            request=worker.request(),
+            cpus=worker.cpus,
+            memory_gb=worker.memory_gb,
+        )
         return _worker_of(worker.node, said)
 
     async def stop(self, worker_id: str, grace_s: float) -> None:
@@ -255,7 +262,3 @@ def _worker_of(node: str, said: dict[str, Any]) -> WorkerState:
 def _most(has: Iterable[tuple[NodeState, float]]) -> float:
     """The most that a node has; infinite where it is not known of one that may come."""
     return max((inf if node.comes and not much else much for node, much in has), default=0.0)
-
-
-def _plain(command: tuple[str, ...] | str) -> list[str] | str:
-    return command if isinstance(command, str) else list(command)

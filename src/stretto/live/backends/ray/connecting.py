@@ -5,7 +5,7 @@ import re
 import socket
 from contextlib import suppress
 
-from stretto.model.errors import InputError
+from stretto.model.errors import InputError, one_line
 
 AUTO = "auto"
 CLIENT = "ray://"
@@ -66,8 +66,3 @@ def connect(address: str, namespace: str, option: str = "--address") -> bool:
     except (RuntimeError, ValueError, AssertionError) as failure:
         raise InputError(f"{option} {address}: {one_line(failure)}") from failure
     return address.startswith(CLIENT)
-
-
-def one_line(failure: BaseException) -> str:
-    """What Ray says, without its line breaks."""
-    return " ".join(str(failure).split())[:400]

@@ -30,6 +30,7 @@ from stretto.live.backends.protocol import BackendUnreachable
 from stretto.live.backends.ray import growing, holding, looking
 from stretto.live.backends.ray.cluster import Cluster, asked, reason_of
 from stretto.live.backends.ray.connecting import connect
+from stretto.live.backends.ray.followers import Followers
 from stretto.live.backends.ray.orders import Orders
 from stretto.live.backends.ray.places import Places
 from stretto.model.errors import InputError, StrettoError
@@ -66,13 +67,18 @@ class Gateway:
         self.chores = ThreadPoolExecutor(8)  # apart from orders: without its head, Ray lets these wait
         self.probes = ThreadPoolExecutor(8)  # apart from these: what is dead may let them wait, too
         self.doing: set[str] = set()  # chores that have not ended, each once
+        self.followers = Followers(cluster, self.begin)
 
     def run(self) -> None:
         """Serve until the service is gone."""
-        for loop in (self.look_on, self.listen_on, self.tell_on):
+        for loop in (self.look_on, self.listen_on, self.tell_on, self.followers.run):
             threading.Thread(target=self.surely, args=(loop,), daemon=True).start()
         for line in self.lines:
-            self.pool.submit(self.obey, json.loads(line))
+            self.begin(json.loads(line))
+
+    def begin(self, order: dict[str, Any]) -> None:
+        """Carry out an order beside everything else."""
+        self.pool.submit(self.obey, order)
 
     def surely(self, loop: Callable[[], None]) -> None:
         """Run a loop that never ends; if it does, so does this process, and the service starts another."""
@@ -88,6 +94,8 @@ class Gateway:
         """Carry out one order, and answer."""
         try:
             gives = getattr(self.orders, order["do"])(**order["with"])
+            if order["do"] == "log" and self.followers.answer_later(order, gives):
+                return
             said = {"id": order["id"], "gives": gives}
         except StrettoError as failure:
             said = {"id": order["id"], "fails": type(failure).__name__, "why": str(failure)}

@@ -6,7 +6,7 @@ from typing import Any
 
 from stretto.live.backends.protocol import BackendUnreachable, NoSuchWorker, NotNow, StartRefused
 from stretto.live.backends.ray import holding
-from stretto.live.backends.ray.cluster import ANSWER_S, Cluster, asked
+from stretto.live.backends.ray.cluster import Cluster, asked
 from stretto.model.errors import InputError
 
 NOT_NOW = (423, 507)
@@ -18,26 +18,25 @@ class Orders:
 
     cluster: Cluster
 
-    def start(self, worker: dict[str, Any]) -> dict[str, Any]:
+    def start(
+        self, worker_id: str, node: str, request: dict[str, Any], cpus: float, memory_gb: float
+    ) -> dict[str, Any]:
         """Hold GPUs for a worker and start it on them, unless it was started before."""
-        name, node = worker["id"], worker["node"]
+        name = worker_id
         if self.cluster.place(node) is None:
             raise StartRefused(f"worker {name}: no node {node}, expected one of {self._names()}")
         place = self.cluster.checked(node)
-        body = {key: worker[key] for key in ("job", "gpus", "command", "env", "cwd", "grace_s")}
         with self.cluster.begins(name):
             steward = self.cluster.steward_of(node)
-            known = answered(asked(steward.start.remote(name, body, None)), StartRefused)
+            known = answered(asked(steward.start.remote(name, request, None)), StartRefused)
             if known:
                 return self.cluster.take_one(place, known)
             self.cluster.check_head()
             self.cluster.wait_for_freed(place)
-            bundle = holding.bundle_of(
-                len(worker["gpus"]), worker["cpus"], worker["memory_gb"], place.node.address
-            )
+            bundle = holding.bundle_of(len(request["gpus"]), cpus, memory_gb, place.node.address)
             held = holding.hold(name, self.cluster.prefix, place.node.id, bundle)
             try:
-                said = answered(asked(steward.start.remote(name, body, held)), StartRefused)
+                said = answered(asked(steward.start.remote(name, request, held)), StartRefused)
             except (StartRefused, NotNow):
                 holding.let_go(name, self.cluster.prefix)
                 raise
@@ -64,7 +63,7 @@ class Orders:
         self.cluster.take_one(place, answered(said, InputError))
 
     def log(self, worker_id: str, offset: int, limit: int, wait_s: float) -> dict[str, Any]:
-        """A piece of a log."""
+        """What is there of a log; whoever waits for more does so among the gateway's followers."""
         found = self.cluster.place_of(worker_id) or self._having_the_log(worker_id)
         if found is None:
             self.cluster.check_all_known(worker_id)
@@ -74,9 +73,7 @@ class Orders:
             raise NoSuchWorker(f"the log of {worker_id} was lost with node {node}")
         self.cluster.checked(node)
         steward = self.cluster.steward_of(node)
-        said = answered(
-            asked(steward.log.remote(worker_id, offset, limit, wait_s), wait_s + ANSWER_S), InputError
-        )
+        said = answered(asked(steward.log.remote(worker_id, offset, limit)), InputError)
         return {**said, "data": base64.b64encode(said["data"]).decode()}
 
     def _having_the_log(self, worker_id: str) -> Any:

@@ -117,22 +117,36 @@ class Steward:
         self.called_s = time.monotonic()
         return {"removed": self.workers.delete_logs(job)}
 
-    def log(self, worker_id: str, offset: int, limit: int, wait_s: float) -> dict[str, Any]:
-        """A piece of a log, waiting for one where nothing is there yet."""
-        self.called_s = time.monotonic() + wait_s
-        until_s = time.monotonic() + wait_s
+    def log(self, worker_id: str, offset: int, limit: int) -> dict[str, Any]:
+        """What is there of a log."""
+        self.called_s = time.monotonic()
 
         def piece() -> dict[str, Any]:
-            while True:
-                path, worker = self.workers.log_of(worker_id)
-                complete = worker is None or worker.ended  # before reading: what is read after its end is all
-                start, data, size = server.read_piece(path, offset, min(limit, server.LONGEST_PIECE_BYTES))
-                if data or complete or time.monotonic() >= until_s:
-                    end = start + len(data)
-                    return {"data": data, "offset": start, "next": end, "complete": complete and end >= size}
-                time.sleep(server.LOG_POLL_S)
+            path, worker = self.workers.log_of(worker_id)
+            complete = worker is None or worker.ended  # before reading: what is read after its end is all
+            start, data, size = server.read_piece(path, offset, min(limit, server.LONGEST_PIECE_BYTES))
+            end = start + len(data)
+            return {"data": data, "offset": start, "next": end, "complete": complete and end >= size}
 
         return answer(piece)
+
+    def grown(self, offsets: dict[str, int], wait_s: float) -> dict[str, Any]:
+        """Workers whose logs are longer than this, or grow no more, once there are any or time is up."""
+        until_s = time.monotonic() + wait_s
+        while True:
+            self.called_s = time.monotonic()
+            grown = [name for name, offset in offsets.items() if self.has_more(name, offset)]
+            if grown or time.monotonic() >= until_s:
+                return {"grown": grown}
+            time.sleep(server.LOG_POLL_S)
+
+    def has_more(self, worker_id: str, offset: int) -> bool:
+        """Whether whoever reads a log from there is told something new."""
+        try:
+            path, worker = self.workers.log_of(worker_id)
+            return worker is None or worker.ended or path.stat().st_size > offset
+        except (Refused, OSError):
+            return True
 
     def leave_when_lonely(self) -> None:
         """End this process once nothing needs it."""

@@ -137,15 +137,7 @@ def prepare(folder: Path, worker: WorkerStart, holding: Holding) -> Path:
 
 def request_of(worker: WorkerStart) -> dict[str, Any]:
     """What a start asks for, as its directory keeps it."""
-    return {
-        "job": worker.job,
-        "gpus": list(worker.gpus),
-        "command": worker.command if isinstance(worker.command, str) else list(worker.command),
-        "env": dict(worker.env),
-        "cwd": worker.cwd,
-        "grace_s": worker.grace_s,
-        "node": worker.node,
-    }
+    return {**worker.request(), "node": worker.node}
 
 
 def take(run: Path) -> bool:
