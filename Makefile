@@ -24,7 +24,7 @@ demo-sim: $(PACKAGE) ## Compare five policies on a small mixed cluster; the repo
 	$(BIN)/stretto compare --cluster sia-hetero-64 --trace demo --policies sia,pollux,gavel,tiresias,fifo --out out/demo
 
 test: $(DEV) ## Run the tests; ARGS="-k sia -x" narrows them
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/python -m tests.parts $(ARGS)
 
 test-long: $(DEV) ## Run the tests that take minutes: crashes by the hundred, scenes in full
 	$(BIN)/pytest -m long $(ARGS)

@@ -4,12 +4,42 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+from tests import parts
+from tests.parts import pytest_ignore_collect, pytest_terminal_summary
+
+__all__ = ["pytest_ignore_collect", "pytest_terminal_summary"]
+# A machine may be busy: no example is wrong because it took long. Whoever names another profile gets that.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
+
+OVER_RAY = [Path(__file__).parent / name for name in ("live/backends/ray", "experiments/test_on_ray.py")]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """What all of `tests` may be asked for."""
+    parts.pytest_addoption(parser)
     told = "write what each conformance test came to over each cluster to FILE"
     parser.addoption("--conformance-table", metavar="FILE", help=told)
+
+
+@pytest.hookimpl(trylast=True)  # once pytest has put together what shares a fixture
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Only the part that was asked for; what shares the one Ray cluster in a row, so that it starts once."""
+    parts.leave_out_others(config, items)
+    over_ray = [item for item in items if is_over_ray(item)]
+    if over_ray:
+        first = items.index(over_ray[0])
+        others = [item for item in items if not is_over_ray(item)]
+        items[:] = [*others[:first], *over_ray, *others[first:]]
+
+
+def is_over_ray(item: pytest.Item) -> bool:
+    """Whether a test needs the Ray cluster that is shared by all that do."""
+    if "cluster" not in getattr(item, "fixturenames", ()):
+        return False
+    params = getattr(getattr(item, "callspec", None), "params", {})
+    return params.get("cluster") == "ray" or any(item.path.is_relative_to(path) for path in OVER_RAY)
 
 
 @pytest.fixture(scope="session")

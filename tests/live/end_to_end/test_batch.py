@@ -60,7 +60,7 @@ def test_the_batch_that_was_chosen_is_the_one_that_the_training_reports(tmp_path
                 assert all(INIT <= batch <= MOST for batch in chosen)
                 return bool((chosen - {INIT}) & trained)
 
-            until(trained_with_what_was_chosen, what="a chosen batch is reported")
+            until(trained_with_what_was_chosen, 180.0, "a chosen batch is reported")
             client.change(name, "cancel")
             until(lambda: client.describe(name)["state"] == "CANCELLED", what="the job has ended")
         assert running.differences()[1] == 0, "decided again, the same batches come out"

@@ -19,7 +19,7 @@ from stretto.model import InputError
 from .test_neighbours import PICKY, SKY, TRAIN_JOB, pytorch_job
 from .test_stretto_file import EVERYTHING
 
-SOON_S = 5.0  # far above what is needed, far below what a trap would take
+SOON_S = 5.0  # of a processor: far above what is needed, far below what a trap would take
 
 
 def understood_or_refused(text: str) -> None:
@@ -156,10 +156,10 @@ def bomb(levels: int, each: int = 9) -> str:
     ],
 )
 def test_a_trap_is_refused_soon(text: str, said: str) -> None:
-    began_s = time.perf_counter()
+    began_s = time.process_time()
     with pytest.raises(InputError, match=said):
         read_submission(text)
-    assert time.perf_counter() - began_s < SOON_S
+    assert time.process_time() - began_s < SOON_S
 
 
 def test_warnings_are_not_endless() -> None:
@@ -168,10 +168,10 @@ def test_warnings_are_not_endless() -> None:
 
 
 def test_a_long_script_is_read_soon() -> None:
-    began_s = time.perf_counter()
+    began_s = time.process_time()
     spec, _ = read_submission("#!/bin/bash\n" + "\n" * 500_000 + "python x\n" + " " * 500_000)
     assert spec.run.startswith("#!/bin/bash")
-    assert time.perf_counter() - began_s < SOON_S
+    assert time.process_time() - began_s < SOON_S
 
 
 def test_a_hundred_megabytes_are_refused_without_being_read(
@@ -185,10 +185,10 @@ def test_a_hundred_megabytes_are_refused_without_being_read(
     with path.open("wb") as file:
         file.write(b"run: x\n")
         file.truncate(100 << 20)
-    began_s = time.perf_counter()
+    began_s = time.process_time()
     with pytest.raises(InputError, match=f"expected at most {MOST_BYTES} bytes"):
         read_submission(path)
-    assert time.perf_counter() - began_s < SOON_S / 5
+    assert time.process_time() - began_s < SOON_S / 5
     with pytest.raises(InputError, match="bytes"):
         read_submission("run: x # " + "é" * (MOST_BYTES // 2))
 
