@@ -76,7 +76,7 @@ def test_ctrl_c_ends_a_comparison_with_one_line_and_its_workers_with_it(workers:
     try:
         wait_until((tiny / "asked").exists)
         os.killpg(running.pid, signal.SIGINT)
-        out, err = running.communicate(timeout=30)
+        out, err = running.communicate(timeout=120)
     except BaseException:
         os.killpg(running.pid, signal.SIGKILL)
         running.communicate()
@@ -127,12 +127,12 @@ def on_a_terminal(*words: str) -> tuple[int, str]:
             break
         seen += read
     os.close(own)
-    return running.wait(timeout=30), seen.decode()
+    return running.wait(timeout=120), seen.decode()
 
 
 def wait_until(happened) -> None:  # type: ignore[no-untyped-def]
-    """Wait for something, up to half a minute: this machine may be busy."""
-    for _ in range(600):
+    """Wait for something, up to two minutes: this machine may be busy."""
+    for _ in range(2400):
         if happened():
             return
         time.sleep(0.05)

@@ -39,7 +39,7 @@ class Agent:
         self.state = state
         self.gpus = gpus
         self.process: subprocess.Popen[bytes] | None = None
-        self.client = httpx.Client(trust_env=False, timeout=30.0)
+        self.client = httpx.Client(trust_env=False, timeout=PATIENCE_S)
 
     def begin(self) -> "Agent":
         """Start it, and wait until it answers."""

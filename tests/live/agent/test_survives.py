@@ -10,7 +10,7 @@ import pytest
 
 from stretto.live.agent import keeper, runs
 
-from .agents import Agent, is_gone, kill, until
+from .agents import PATIENCE_S, Agent, is_gone, kill, until
 
 
 def test_workers_do_not_notice_that_their_agent_was_killed(agent: Agent) -> None:
@@ -145,7 +145,7 @@ def test_an_ending_that_cannot_be_written_is_held_until_it_can_be(agent: Agent) 
 
 def test_a_second_agent_does_not_take_the_same_state_directory(agent: Agent) -> None:
     command = [sys.executable, "-m", "stretto.live.agent", "--state", str(agent.state), "--gpus", "1"]
-    second = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    second = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert (second.returncode, "another agent" in second.stderr) == (3, True)
 
 
