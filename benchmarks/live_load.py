@@ -48,14 +48,15 @@ class Connection:
     reader: asyncio.StreamReader | None = None
     writer: asyncio.StreamWriter | None = None
 
-    async def ask(self, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
-        """(status, content)."""
+    async def ask(self, method: str, path: str, body: Any = None, key: str = "") -> tuple[int, bytes]:
+        """(status, content); key: of idempotency."""
         if self.writer is None or self.reader is None:
             self.reader, self.writer = await asyncio.open_connection(self.host, self.port)
         content = b"" if body is None else json.dumps(body).encode()
         head = (
             f"{method} {path} HTTP/1.1\r\nhost: {self.host}:{self.port}\r\nx-stretto-user: load\r\n"
-            f"content-type: application/json\r\ncontent-length: {len(content)}\r\n\r\n"
+            f"content-type: application/json\r\ncontent-length: {len(content)}\r\n"
+            f"idempotency-key: {key}\r\n\r\n"
         )
         self.writer.write(head.encode() + content)
         answer = await self.reader.readuntil(b"\r\n\r\n")

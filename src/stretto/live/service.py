@@ -11,6 +11,7 @@ from stretto.live.archive import Archive
 from stretto.live.backends.protocol import Backend, Checks
 from stretto.live.clock import Clock
 from stretto.live.deciding import Decider
+from stretto.live.deleting import Deleting
 from stretto.live.driving import Driver
 from stretto.live.environment import Secrets
 from stretto.live.events import Cancelled, Event, Submitted
@@ -115,6 +116,8 @@ class Service:
                 group.create_task(self.driver.bury_for_ever())
                 group.create_task(self._watch_times())
                 group.create_task(retire_for_ever(self.ledger, self.clock, self.keep))
+                deleting = Deleting(self.ledger.store.ended, self.backend, self.clock, self.keep)
+                group.create_task(deleting.for_ever())
                 group.create_task(self.wisher.wish_for_ever())
 
     async def record(self, *events: Event) -> None:

@@ -136,7 +136,8 @@ class Workers:
 
     def delete_logs(self, job: str) -> int:
         """Remove all that is left of a job's forgotten workers; how many."""
-        gone = [run for run in runs.every(self.forgotten) if started_of(run)["job"] == job]
+        of_job = (run for run in runs.every(self.forgotten) if run.name.startswith(f"{job}."))
+        gone = [run for run in of_job if started_of(run)["job"] == job]
         for run in gone:
             shutil.rmtree(run)
         return len(gone)

@@ -4,7 +4,8 @@ import codecs
 import json
 from collections.abc import AsyncIterator
 from http import HTTPStatus
-from typing import Annotated
+from math import isnan
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
@@ -18,7 +19,7 @@ from stretto.live.api.shapes import LARGEST_NUMBER
 from stretto.live.api.streams import STREAM, LastId, streamed
 from stretto.live.backends import protocol
 from stretto.live.backends.protocol import BackendUnreachable, NoSuchWorker
-from stretto.live.records import JobRecord
+from stretto.live.deleting import age_in_words
 from stretto.live.service import Service
 
 router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
@@ -27,16 +28,27 @@ PIECE_BYTES = 1 << 16
 TICK_S = 15.0  # between two comments on a quiet stream
 MOST_WORKERS = 1 << 20
 
+DELETED: dict[int | str, dict[str, Any]] = {
+    410: {"description": "The log was deleted, a while after the end"}
+}
+
 Rank = Annotated[int, Query(ge=0, lt=MOST_WORKERS, description="which worker, by its index")]
 Attempt = Annotated[int, Query(ge=0, le=MOST_WORKERS, description="which attempt; 0: the latest")]
 
 
-def _worker_name(record: JobRecord, attempt: int, rank: int) -> str:
-    """The id of a worker: made of the job's own id and of numbers, so that it leads nowhere else."""
+async def _worker_name(service: Service, caller: Caller, job: str, attempt: int, rank: int) -> str:
+    """The id of a worker: made of the job's own id and of numbers, so that it leads nowhere else.
+
+    Raises 404 for a job that the caller may not see, 410 where its logs were deleted.
+    """
+    record = await job_of(service, caller, job)
+    if not isnan(record.logs_deleted_s):
+        age = age_in_words(record.logs_deleted_s - record.ended_s)
+        raise Problem(HTTPStatus.GONE, f"the log of job {job} was deleted {age} after its end")
     return f"{record.id}.{attempt or max(record.attempt, 1)}.{rank}"
 
 
-@router.get("/{job}/log", response_model=shapes.LogPiece)
+@router.get("/{job}/log", response_model=shapes.LogPiece, responses=DELETED)
 async def log(
     job: str,
     service: Asked,
@@ -50,7 +62,7 @@ async def log(
     wait_s: Annotated[float, Query(ge=0, le=55, allow_inf_nan=False)] = 0.0,
 ) -> Response:
     """Bytes of what one worker has written, as text; `next_offset` is where to read on."""
-    name = _worker_name(await job_of(service, caller, job), attempt, rank)
+    name = await _worker_name(service, caller, job, attempt, rank)
     piece = await _piece(service, name, offset, limit, wait_s)
     data = piece.data
     if not piece.complete or len(data) == limit:
@@ -66,7 +78,11 @@ async def log(
     )
 
 
-@router.get("/{job}/log/follow", response_class=StreamingResponse, responses={200: {"content": {STREAM: {}}}})
+@router.get(
+    "/{job}/log/follow",
+    response_class=StreamingResponse,
+    responses={200: {"content": {STREAM: {}}}, **DELETED},
+)
 async def follow(
     job: str,
     request: Request,
@@ -78,7 +94,7 @@ async def follow(
     last_event_id: LastId = "",
 ) -> Response:
     """What one worker writes, as server-sent events whose ids are offsets, until it has ended."""
-    name = _worker_name(await job_of(service, caller, job), attempt, rank)
+    name = await _worker_name(service, caller, job, attempt, rank)
     begin = int(last_event_id) if last_event_id else offset
     await _piece(service, name, begin, 1, 0.0)  # who is not there is said now, with a status
     return streamed(request, caller, _pieces(service, caller, name, begin))
