@@ -18,9 +18,7 @@ NAMED = 3  # workers that are named one by one; of more, the first and the last
 
 
 def events(
-    job: Annotated[
-        str, typer.Argument(help="The id of a job; without: of everything.", metavar="[JOB]")
-    ] = "",
+    job: Annotated[str, typer.Argument(help="Its id or name; without: of everything.", metavar="[JOB]")] = "",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it happens.")] = False,
     after: Annotated[int, typer.Option(min=0, help="Only what came after the event of this number.")] = 0,
     url: Url = "",

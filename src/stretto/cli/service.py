@@ -22,7 +22,9 @@ Url = Annotated[
 Token = Annotated[
     str, typer.Option(help="Who asks; not needed on loopback of --insecure-loopback.", envvar="STRETTO_TOKEN")
 ]
-JobName = Annotated[str, typer.Argument(help="The id of a job.", metavar="JOB")]
+JobName = Annotated[
+    str, typer.Argument(help="The id of a job, or the name of your newest one so called.", metavar="JOB")
+]
 
 SOON_S = 90.0  # what comes so soon is said in seconds, not by the clock
 LOOK_S = 1.0  # between two looks of --watch

@@ -84,6 +84,7 @@ class Client:
             found = self._patiently("GET", f"/api/v1/jobs/{_name(job)}/wait", params={"wait_s": 30})
             if found["ended_s"] is not None:
                 return found
+            job = found["id"]  # whoever comes later may have the same name
 
     def change(self, job: str, verb: str, **values: Any) -> dict[str, Any]:
         """cancel, hold, release, requeue, or scale with min_gpus and max_gpus."""
@@ -98,6 +99,7 @@ class Client:
         wanted = attempt
         while True:
             found = self.describe(job)
+            job = found["id"]  # whoever comes later may have the same name
             has_ended, latest = found["ended_s"] is not None, found["attempt"]
             if follow and not has_ended and latest < max(wanted, 1):
                 self.ask("GET", f"/api/v1/jobs/{_name(job)}/wait", params={"wait_s": LOOK_S})

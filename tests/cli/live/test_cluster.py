@@ -32,11 +32,25 @@ def test_nodes_and_queues_alone_are_listed(verbs: Stretto) -> None:
     assert verbs("queues").status == 0
 
 
-def test_a_job_is_asked_for_by_its_id(verbs: Stretto) -> None:
+def test_a_job_is_asked_for_by_its_id_or_by_the_name_of_ones_newest(
+    verbs: Stretto, job_file: Callable[..., Path]
+) -> None:
+    path = job_file("cnn", "run: echo number $STRETTO_JOB_ID")
+    older, newer = (verbs("submit", "--wait", "--json", path).json["id"] for _ in range(2))
+    assert int(older) < int(newer)
+    assert verbs("describe", "cnn", "--json").json["id"] == newer
+    assert verbs("explain", "cnn", "--json").json["id"] == newer
+    assert verbs("logs", "cnn").out == f"number {newer}\n"
+    assert "Ended" in verbs("events", "cnn").out
+    array = job_file("sweep", "run: 'true'", "array: 0-2")
+    assert verbs("submit", array).status == 0
+    many = verbs("describe", "sweep")
+    assert many.status == 2
+    assert "sweep is an array of 3 jobs: expected one of" in many.err
     done = verbs("explain", "digits")
     assert (done.status, done.err) == (
         2,
-        "stretto: no job 'digits', expected an id as `stretto list` shows it\n",
+        "stretto: no job 'digits', expected an id, or the name of a job of yours\n",
     )
 
 

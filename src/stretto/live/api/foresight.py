@@ -12,7 +12,8 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from stretto.live.api.access import Asked, Who
-from stretto.live.api.problems import Problem, not_found
+from stretto.live.api.jobs import job_of
+from stretto.live.api.problems import Problem
 from stretto.live.api.shapes import LARGEST_SUBMISSION, Submission
 from stretto.live.explain import explained, question_of
 from stretto.live.fork import NEW, Extra, Fork, fork_of
@@ -61,9 +62,7 @@ def _ready(service: Service) -> None:
 @router.get("/jobs/{job}/explain")
 async def explain(job: str, service: Asked, caller: Who) -> dict[str, Any]:
     """Why a job does not run, who holds what it waits for, and what would start it."""
-    record = await service.archive.job(job)
-    if record is None or not caller.owns(record):
-        raise not_found("job", job)
+    record = await job_of(service, caller, job)
     _ready(service)
     decider = service.decider
     question = question_of(
@@ -78,8 +77,8 @@ async def explain(job: str, service: Asked, caller: Who) -> dict[str, Any]:
     question = replace(question, shown=service.described(record))
     answer = await asyncio.to_thread(explained, question)
     for holder in answer["holders"]:  # that their GPUs are held may be known to all, what for may not
-        record = service.state.jobs.get(holder["id"])
-        if record is None or not caller.owns(record):
+        holding = service.state.jobs.get(holder["id"])
+        if holding is None or not caller.owns(holding):
             holder |= {"id": "", "name": "", "user": ""}
     return answer
 

@@ -31,14 +31,32 @@ LONG_TEXT = 1 << 14  # characters; reading a longer one takes up to half a secon
 LAST_STATES = frozenset({"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL"})
 
 
-async def job_of(service: Service, caller: Caller, name: str) -> JobRecord:
-    """A job that the caller may see; raises 404, also for one that belongs to somebody else."""
-    record = await service.archive.job(name)
-    if record is None:
-        raise not_found("job", name)
-    if not caller.owns(record):
-        raise not_found("job", name, refusal=f"job of {record.user}")
-    return record
+async def job_of(service: Service, caller: Caller, word: str) -> JobRecord:
+    """A job that the caller may see: by id, or by the name of the newest of the caller's own.
+
+    Raises 404, also for one that belongs to somebody else, and 422 for an array of several.
+    """
+    record = await service.archive.job(word)
+    tasks = [record] if record is not None else await jobs_of(service, caller, word)
+    if len(tasks) > 1:
+        raise Problem(
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            f"{word} is an array of {len(tasks)} jobs: expected one of {tasks[0].id} to {tasks[-1].id}",
+        )
+    return _seen_by(caller, tasks, word)[0]
+
+
+async def jobs_of(service: Service, caller: Caller, word: str) -> list[JobRecord]:
+    """A job, or the tasks of an array: by id, or by the name of the newest of one's own. Raises 404."""
+    return _seen_by(caller, await service.archive.meant(word, caller.user), word)
+
+
+def _seen_by(caller: Caller, records: list[JobRecord], word: str) -> list[JobRecord]:
+    if not records:
+        raise not_found("job", word)
+    if not caller.owns(records[0]):
+        raise not_found("job", word, refusal=f"job of {records[0].user}")
+    return records
 
 
 @router.post(
@@ -190,13 +208,6 @@ async def awaited(
 CONFLICT: dict[int | str, dict[str, Any]] = {409: {"description": "The job cannot be changed so any more"}}
 
 
-async def jobs_of(service: Service, caller: Caller, word: str) -> list[JobRecord]:
-    """A job, or the tasks of an array: by id, or by the name of the newest of one's own. Raises 404."""
-    records = await service.archive.meant(word, caller.user)
-    await job_of(service, caller, records[0].id if records else word)
-    return records
-
-
 async def _change(
     request: Request, caller: Caller, word: str, what: str, event: Callable[[str], Event]
 ) -> Response:
@@ -287,7 +298,7 @@ async def events(
     seen = start_of(after, last_event_id, feed)
     if last_event_id and follow and record.has_ended:
         over = service.state.seq
-        if seen >= over or not (await feed.after(seen, job))[1]:
+        if seen >= over or not (await feed.after(seen, record.id))[1]:
             return Response(status_code=HTTPStatus.NO_CONTENT)
-    texts = happening(service, feed, caller, seen, follow, None, job, lambda: record.has_ended)
+    texts = happening(service, feed, caller, seen, follow, None, record.id, lambda: record.has_ended)
     return streamed(request, caller, texts)

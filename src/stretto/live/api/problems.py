@@ -33,7 +33,7 @@ class Problem(FastapiHttpException):
 def not_found(what: str, name: str, refusal: str = "") -> Problem:
     """There is no such thing, or it is somebody else's: nobody learns which."""
     is_id = what != "job" or name.replace("_", "").isdecimal()
-    hint = "" if is_id else ", expected an id as `stretto list` shows it"
+    hint = "" if is_id else ", expected an id, or the name of a job of yours"
     return Problem(HTTPStatus.NOT_FOUND, f"no {what} {name[:80]!r}{hint}", refusal=refusal)
 
 
