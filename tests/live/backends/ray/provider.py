@@ -106,7 +106,9 @@ class LoopbackMachines(NodeProvider):  # type: ignore[misc]  # Ray has no types
             )
             with self.lock:
                 self.sessions[address] = started.pid
-                (self.folder / STARTED).write_text(json.dumps(self.sessions))
+                part = self.folder / f"{STARTED}.part"  # whoever reads it finds it whole
+                part.write_text(json.dumps(self.sessions))
+                part.replace(self.folder / STARTED)
             started.wait()
 
     def terminate_node(self, node_id: str) -> None:
