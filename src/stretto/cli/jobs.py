@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,7 +22,10 @@ HEADER = ("id", "name", "user", "state", "gpus", "type", "age", "waited", "done"
 
 def list_jobs(
     everybody: Annotated[bool, typer.Option("--all", help="Those of all users.")] = False,
-    ended: Annotated[bool, typer.Option("--ended", help="Also those that have ended.")] = False,
+    ended: Annotated[
+        bool, typer.Option("--ended", help="Also those that have ended; the newest come first.")
+    ] = False,
+    last: Annotated[int, typer.Option(min=1, help="With --ended: so many at most, the newest.")] = 200,
     watching: Annotated[bool, typer.Option("--watch", help="Show again whenever something changes.")] = False,
     url: Url = "",
     token: Token = "",
@@ -29,12 +33,16 @@ def list_jobs(
 ) -> None:
     """List jobs: how old, what they hold of what they ask, how far, until when, and why they wait."""
     with service(url, token) as client:
+
+        def found() -> list[dict[str, Any]]:
+            return list(islice(client.jobs(everybody, ended, newest=ended), last if ended else None))
+
         if as_json:
-            show_json({"jobs": list(client.jobs(everybody, ended))})
+            show_json({"jobs": found()})
             return
 
         def rows() -> list[list[str]]:
-            return [row_of(one) for one in client.jobs(everybody, ended)]
+            return [row_of(one) for one in found()]
 
         if not watching:
             show_table("", *_without(HEADER, rows(), everybody), tight="name")

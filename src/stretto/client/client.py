@@ -64,13 +64,14 @@ class Client:
         headers = {"idempotency-key": key} if key else {}
         return self.ask("POST", "/api/v1/jobs", json={"text": text, "name": where}, headers=headers)
 
-    def jobs(self, everybody: bool = False, ended: bool = False) -> Iterator[dict[str, Any]]:
-        """Jobs by submission, page after page."""
+    def jobs(
+        self, everybody: bool = False, ended: bool = False, newest: bool = False
+    ) -> Iterator[dict[str, Any]]:
+        """Jobs by submission, or the newest first, page after page as they are taken."""
         after: str | None = ""
         while after is not None:
-            page = self.ask(
-                "GET", "/api/v1/jobs", params={"everybody": everybody, "ended": ended, "after": after}
-            )
+            asked = {"everybody": everybody, "ended": ended, "newest": newest, "after": after}
+            page = self.ask("GET", "/api/v1/jobs", params=asked)
             yield from page["jobs"]
             after = page["next"]
 

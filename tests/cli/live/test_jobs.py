@@ -163,3 +163,13 @@ def test_a_job_that_cannot_be_set_up_fails_at_once_for_want_of(
     assert said in found["evidence"]
     if "setup" in lines[-1]:
         assert "setup failed with status 9" in verbs("logs", found["id"]).out
+
+
+def test_list_shows_the_newest_of_those_that_have_ended_first_and_no_more_than_asked(verbs: Stretto) -> None:
+    names = [verbs("submit", "--json", "--", "true").json["id"] for _ in range(3)]
+    for name in names:
+        verbs("cancel", name)
+    rows = verbs("list", "--ended", "--last", "2").table[1:]
+    assert [row[0] for row in rows] == names[:0:-1]
+    shown = verbs("list", "--ended", "--json").json["jobs"]
+    assert [one["id"] for one in shown[:3]] == names[::-1]
