@@ -54,7 +54,15 @@ def main() -> int:
         seed=1 + options.seed,
     )
     seen = Seen(options.seen)
-    accuracy = 0.0
+
+    def accuracy_now() -> float:
+        model.eval()
+        with torch.no_grad():
+            found = float((model(x_test).argmax(1) == y_test).float().mean())
+        model.train()
+        return found
+
+    accuracy = None
     for epoch in job.epochs(options.epochs):
         for images, labels, numbers in job.batches():
             loss = functional.cross_entropy(job.model(images), labels)
@@ -62,13 +70,14 @@ def main() -> int:
             seen.write(job, epoch, numbers)
             job.step()
         scheduler.step()
-        model.eval()
-        with torch.no_grad():
-            accuracy = float((model(x_test).argmax(1) == y_test).float().mean())
-        model.train()
+        accuracy = accuracy_now()
         job.report(accuracy=accuracy)
         if job.rank == 0:
             print(f"epoch {epoch + 1} on {job.world_size}: accuracy {accuracy:.4f}", flush=True)
+    if accuracy is None:  # it was stopped between its last epoch and its end, and nothing is left to do
+        accuracy = accuracy_now()
+        if job.rank == 0:
+            print(f"accuracy {accuracy:.4f}", flush=True)
     return int(accuracy < options.target)
 
 

@@ -85,19 +85,27 @@ def main() -> int:
     def loss_on(network: nn.Module, batch: torch.Tensor) -> torch.Tensor:
         return functional.cross_entropy(network(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
 
-    bits = float("inf")
+    def bits_now() -> float:
+        model.eval()
+        with torch.no_grad():
+            found = float(loss_on(model, held_out)) / 0.6931471805599453  # ln 2
+        model.train()
+        return found
+
+    bits = None
     for epoch in job.epochs(options.epochs):
         for batch, numbers in job.batches():
             job.backward(loss_on(job.model, batch))
             seen.write(job, epoch, numbers)
             job.step()
-        model.eval()
-        with torch.no_grad():
-            bits = float(loss_on(model, held_out)) / 0.6931471805599453  # ln 2
-        model.train()
+        bits = bits_now()
         job.report(bits=bits)
         if job.rank == 0:
             print(f"epoch {epoch + 1} on {job.world_size}: {bits:.3f} bits for each character", flush=True)
+    if bits is None:  # it was stopped between its last epoch and its end, and nothing is left to do
+        bits = bits_now()
+        if job.rank == 0:
+            print(f"{bits:.3f} bits for each character", flush=True)
     return int(bits > options.target)
 
 

@@ -56,6 +56,13 @@ def test_a_target_that_is_not_reached_is_a_failure() -> None:
     assert (done.returncode, done.stdout.count("accuracy")) == (1, 1), done.stderr
 
 
+@pytest.mark.parametrize("script", ["digits_cnn.py --target 0", "tiny_transformer.py --target 99"])
+def test_a_script_that_is_stopped_after_its_last_epoch_has_nothing_left_but_to_say_so(script: str) -> None:
+    command = [sys.executable, *script.split(), "--epochs", "0"]
+    done = subprocess.run(command, cwd=EXAMPLES, capture_output=True, text=True, check=False, timeout=300)
+    assert (done.returncode, len(NUMBER.findall(done.stdout))) == (0, 1), done.stderr
+
+
 def test_samples_that_were_left_out_or_done_twice_are_noticed(tmp_path: Path) -> None:
     def verdict(*lines: str) -> int:
         for folder in ("one", "other"):

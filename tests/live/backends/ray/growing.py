@@ -52,6 +52,7 @@ class GrowingCluster(RayCluster):
         args += ["--num-cpus", "2", "--num-gpus", "0", "--temp-dir", str(self.folder / "r")]
         args += ["--include-dashboard", "false", "--autoscaling-config", str(config)]
         env = {"PYTHONPATH": str(ROOT), "AUTOSCALER_UPDATE_INTERVAL_S": str(UPDATE_S)}
+        env |= {"AUTOSCALER_HEARTBEAT_TIMEOUT_S": "300"}  # on a busy machine a node takes long to begin
         env |= {"RAY_CLOUD_INSTANCE_ID": self.head, "RAY_NODE_TYPE_NAME": "head"}
         env |= {"RAY_enable_autoscaler_v2": str(int(self.v2))}
         self.start(self.head, args, env)
