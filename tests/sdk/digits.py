@@ -1,8 +1,12 @@
 """A training script as people write it, on scikit-learn's digits; a file keeps what it saw."""
 
+import atexit
 import json
 import os
+import pkgutil
+import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +17,7 @@ from torch.nn import functional
 from torch.utils.data import Dataset
 
 import stretto.sdk
+from stretto.sdk.checkpoint import write_checkpoint
 
 SLOW_S = 0.06  # for a step of the first epoch; each epoch takes twice as long as the one before it
 
@@ -30,6 +35,29 @@ class Digits(Dataset[tuple[torch.Tensor, int, int]]):
         return self.images[index], self.labels[index], index
 
 
+class Sometimes(nn.Module):
+    """Uses its layer in every second forward pass only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(10, 10)
+        self.passes = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.passes += self.training
+        return x + self.layer(x) if self.passes % 2 else x
+
+
+def die(*_: object) -> None:
+    os._exit(9)
+
+
+def write_slowly(folder: Path, *content: Any) -> Path:
+    (folder.parent / "writing").touch()
+    time.sleep(4)
+    return write_checkpoint(folder, *content)
+
+
 def train(
     seen: Path,
     epochs: int = 6,
@@ -38,21 +66,42 @@ def train(
     break_at_step: int = -1,
     stuck_at_step: int = -1,
     is_deaf: bool = False,
+    sums: bool = False,
+    is_sometimes: bool = False,
+    stop_after: Mapping[str, int] | None = None,
+    error_at_step: int = -1,
+    patched: Mapping[str, Any] | None = None,
     **arguments: Any,
 ) -> None:
     """Train, and write into the folder `seen`; steps are slow until the file `until` is there.
 
     They become slower and slower, so that the training does not end before that, however busy the machine is.
     Rank 0 alone evaluates, for `evaluate_s`; one that `is_deaf` does not check whether it is to leave.
+    `stop_after`: `epochs` after which rank 0 leaves the loop, or `steps` after which all do.
     """
+    stop_after = stop_after or {}
+    for target, value in (patched or {}).items():
+        home, _, attribute = target.rpartition(".")
+        setattr(pkgutil.resolve_name(home), attribute, value)
     torch.set_num_threads(1)
     torch.manual_seed(1)
     data = Digits()
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Dropout(0.1), nn.Linear(64, 10))
+    if is_sometimes:
+        model.append(Sometimes())
+    odd = nn.Module()  # of types that gloo does not know
+    for kind in (torch.int16, torch.complex64, torch.float8_e5m2):
+        odd.register_buffer(str(kind)[6:], torch.zeros(3).to(kind))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=3, gamma=0.5)
     job = stretto.sdk.elastic(
-        model, optimizer, data=data, schedulers=[scheduler], seed=7, **{"batch_size": 64, **arguments}
+        model,
+        optimizer,
+        data=data,
+        schedulers=[scheduler],
+        seed=7,
+        also={"odd": odd},
+        **{"batch_size": 64, **arguments},
     )
     name = os.environ.get("STRETTO_WORKER_ID", f"rank{job.rank}")
     with (seen / f"{name}.{os.getpid()}.jsonl").open("w", buffering=1) as file:
@@ -77,10 +126,16 @@ def train(
                 if not job.is_padding:
                     write(epoch=epoch, step=job.steps, indices=index.tolist())
                 job.step()
+                if job.steps == error_at_step and job.rank == 0:
+                    raise ValueError("a mistake of the script's own")
+                if job.steps == stop_after.get("steps"):
+                    break
                 if job.steps == break_at_step:
                     os._exit(7)
                 if until is not None and not until.exists():
                     time.sleep(SLOW_S * 2**epoch)
+            if job.steps == stop_after.get("steps"):
+                break
             scheduler.step()
             write(evaluating=epoch)
             model.eval()
@@ -92,17 +147,29 @@ def train(
                 if not is_deaf:
                     job.check()
                 time.sleep(0.005)
+            if sums:
+                write(together=job.sum(workers=1, rank=job.rank), world=job.world_size)
+            if job.rank == 0 and epoch + 1 == stop_after.get("epochs"):
+                break
             job.report(accuracy=float(right.float().mean()))
             write(ended=epoch, accuracy=float(right.float().mean()))
         write(done=True, checksum=checksum(), steps=job.steps, lr=optimizer.param_groups[0]["lr"])
+        write(hook=sys.excepthook is sys.__excepthook__)
 
 
 def run(env: dict[str, str], folder: Path, arguments: dict[str, Any]) -> None:
-    """The script in a process of its own; what it prints goes to a file."""
+    """The script in a process of its own, which ends as an interpreter does; it prints to a file."""
     os.environ.update(env)
+    os.setpgid(0, 0)
     log = os.open(
         folder / f"{env.get('STRETTO_WORKER_ID', env.get('RANK', 'alone'))}.log", os.O_CREAT | os.O_WRONLY
     )
     os.dup2(log, 1)
     os.dup2(log, 2)
-    train(folder, **arguments)
+    try:
+        train(folder, **arguments)
+    except Exception as error:
+        sys.last_value = error
+        raise
+    finally:
+        atexit._run_exitfuncs()

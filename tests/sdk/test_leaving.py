@@ -166,3 +166,50 @@ def test_an_argument_that_is_wrong_is_one_clear_line(scene: Scene, argument: dic
     scene.start_with("alone", {}, **argument)
     assert scene.status("alone") == 1
     assert "InputError" in scene.printed("alone").splitlines()[-1]
+
+
+def test_sigterm_to_all_processes_of_a_worker_spares_those_of_its_loader(scene: Scene) -> None:
+    env = {"STRETTO_CHECKPOINT_DIR": str(scene.checkpoint_dir), "RANK": "0"}
+    loader = {"num_workers": 2, "multiprocessing_context": "fork"}
+    scene.start_with("loading", env, epochs=4, until=scene.folder / "never", loader=loader)
+    scene.wait_seen("rank0", "evaluating")
+    scene.conductor.wait_until(lambda: has_said(scene, "loading", step=32), PATIENCE_S, "further steps")
+    os.killpg(scene.workers["loading"].pid or 0, signal.SIGTERM)
+    assert scene.status("loading") == 143, scene.printed("0")
+    last = [line["step"] for line in scene.lines("rank0") if "indices" in line][-1]
+    assert [path.name for path in scene.checkpoint_dir.glob("*.pt")] == [f"step-{last + 1:012d}.pt"]
+
+
+def test_an_evaluation_that_others_wait_for_to_sum_up_is_left_by_all(scene: Scene) -> None:
+    scene.start("a", "b", epochs=2, evaluate_s=60.0, sums=True)
+    scene.publish("a", "b")
+    scene.wait_seen("a", "evaluating")
+    scene.wait_seen("b", "evaluating")
+    os.kill(scene.workers["b"].pid or 0, signal.SIGTERM)
+    assert (scene.status("a"), scene.status("b")) == (143, 143)
+    assert [each["step"] for each in scene.conductor.checkpoints] == [29]
+
+
+def test_one_rank_that_leaves_the_loop_over_epochs_ends_the_training_for_all(scene: Scene) -> None:
+    scene.start("a", "b", epochs=50, stop_after={"epochs": 2})
+    scene.publish("a", "b")
+    assert (scene.status("a"), scene.status("b")) == (0, 0)
+    assert {line["steps"] for line in scene.lines() if "done" in line} == {2 * 29}
+    assert scene.conductor.reports[-1]["step"] == 2 * 29
+
+
+def test_all_ranks_may_leave_an_epoch_after_the_same_step(scene: Scene) -> None:
+    scene.start("a", "b", epochs=50, stop_after={"steps": 40}, checkpoint_s=0.0)
+    scene.publish("a", "b")
+    assert (scene.status("a"), scene.status("b")) == (0, 0)
+    assert {line["steps"] for line in scene.lines() if "done" in line} == {40}
+    assert scene.conductor.reports[-1]["step"] == 40
+    assert not list(scene.checkpoint_dir.glob("*.unfinished"))
+
+
+def test_an_error_of_the_script_on_rank_0_costs_no_step_that_ended(scene: Scene) -> None:
+    scene.start("a", "b", epochs=4, error_at_step=40)
+    scene.publish("a", "b")
+    assert (scene.status("a"), scene.status("b")) == (1, 1)
+    assert "a mistake of the script's own" in scene.printed("a").splitlines()[-1]
+    assert [path.name for path in scene.checkpoint_dir.glob("*.pt")] == ["step-000000000040.pt"]

@@ -1,6 +1,9 @@
 """A training that grows, moves and shrinks while it runs, in real processes over gloo."""
 
+from datetime import timedelta
+
 import pytest
+from tests.sdk import digits
 from tests.sdk.conftest import PATIENCE_S, Scene
 
 SAMPLES = 1797
@@ -31,6 +34,7 @@ def test_a_training_that_grows_moves_and_shrinks_sees_each_sample_once_and_learn
     go_on.touch()
 
     assert {name: scene.status(name) for name in "abcd"} == dict.fromkeys("abcd", 0)
+    assert {"hook": True} in scene.lines("d")  # torch's, of five groups, are gone with them
     for epoch in range(EPOCHS):
         assert scene.taken(epoch) == list(range(SAMPLES)), f"epoch {epoch}"
     begun = [line for line in scene.lines() if "generation" in line]
@@ -107,3 +111,44 @@ def test_training_goes_on_while_the_service_is_away_and_switches_once_it_is_back
     assert (scene.status("a"), scene.status("b")) == (0, 0)
     for epoch in range(8):
         assert scene.taken(epoch) == list(range(SAMPLES))
+
+
+def test_a_newcomer_that_dies_while_the_group_forms_costs_no_step_that_ended(scene: Scene) -> None:
+    soon = {"stretto.sdk.group.FORM_TIMEOUT": timedelta(seconds=2)}
+    scene.start("a", epochs=8, until=scene.folder / "never", patched=soon)
+    scene.start("b", epochs=8, patched={"stretto.sdk.group.form": digits.die})
+    scene.publish("a")
+    scene.wait_ready("b")
+    scene.conductor.publish(["a", "b"], source="a")
+    assert (scene.status("a"), scene.status("b")) == (1, 9)
+    last = [line["step"] for line in scene.lines("a") if "indices" in line][-1]
+    assert [each["step"] for each in scene.conductor.checkpoints] == [last + 1]
+
+
+def test_a_rank_0_that_goes_completes_the_checkpoint_that_it_writes(scene: Scene) -> None:
+    slow = {"stretto.sdk.saving.write_checkpoint": digits.write_slowly}
+    scene.start("a", "b", epochs=8, until=scene.folder / "never", checkpoint_s=0.0, patched=slow)
+    scene.publish("a", "b")
+    scene.conductor.wait_until((scene.folder / "writing").exists, PATIENCE_S, "a checkpoint")
+    scene.conductor.publish(["b"], source="b")
+    assert scene.status("a") == 0
+    assert "a" in {each["worker"] for each in scene.conductor.checkpoints}
+    scene.workers["b"].kill()
+
+
+def test_parameters_that_only_some_steps_use_are_measured_and_trained(scene: Scene) -> None:
+    options = {"is_sometimes": True, "ddp": {"find_unused_parameters": True}, "report_s": 0.05}
+    scene.start("a", "b", epochs=2, **options)
+    scene.publish("a", "b")
+    assert (scene.status("a"), scene.status("b")) == (0, 0)
+    assert scene.conductor.reports[-1]["grad_sqr"] > 0
+    checksums = {line["checksum"] for line in scene.lines() if "done" in line}
+    assert len(checksums) == 1
+
+
+def test_what_workers_find_in_an_evaluation_is_summed(scene: Scene) -> None:
+    scene.start("a", "b", "c", epochs=3, sums=True)
+    scene.publish("a", "b")
+    assert (scene.status("a"), scene.status("b")) == (0, 0)
+    found = [line["together"] for line in scene.lines() if "together" in line]
+    assert found == [{"rank": 1.0, "workers": 2.0}] * 6

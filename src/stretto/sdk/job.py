@@ -302,7 +302,8 @@ class ElasticJob:
         taken = self._training.progress.taken
         plan = (order, self.batch.total, self.batch.accumulation, self.rank, self.world_size)
         steps, ahead = tee(steps_from(taken, *plan))  # the loader is ahead of the training
-        loader = batches_of(self._data, ahead, self._settings.loader, self._loader_generator())
+        with self._guard:  # where its processes come from may have died of SIGTERM
+            loader = batches_of(self._data, ahead, self._settings.loader, self._loader_generator())
         self._gauge.start_window()
         for step in steps:
             self._gauge.begin_step(step, self.batch.total)

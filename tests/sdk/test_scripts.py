@@ -1,0 +1,184 @@
+"""What scripts bring along and do in their loops, in one process."""
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+import stretto.sdk
+from stretto.model.errors import InputError
+from stretto.sdk import state
+from stretto.testing.conductor import Conductor
+
+DATA = TensorDataset(torch.arange(96.0).reshape(48, 2), torch.arange(48))
+
+
+class Stream(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(5))
+
+    def __len__(self) -> int:
+        return 5
+
+
+class Locked:
+    def state_dict(self) -> dict[str, Any]:
+        return {"lock": threading.Lock()}
+
+    def load_state_dict(self, saved: object) -> None:
+        """Never comes to it."""
+
+
+class Wrapped(DistributedDataParallel):
+    def __init__(self) -> None:
+        nn.Module.__init__(self)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        pytest.param({"data": DataLoader(DATA)}, "got a DataLoader: give its dataset", id="a loader"),
+        pytest.param({"data": Stream()}, "by number, got Stream", id="a stream"),
+        pytest.param({"loader": {"drop_last": True}}, "leave drop_last to elastic", id="not its own"),
+        pytest.param({"also": {"mean": torch.zeros(3)}}, r"\['mean'\] must have state_dict", id="a tensor"),
+        pytest.param({"also": {"it": Locked()}}, r"\['it'\] must have .* pickled", id="lock"),
+        pytest.param({"model": nn.ReLU()}, "must have parameters, got ReLU", id="no parameters"),
+        pytest.param({"model": Wrapped()}, "leave out DistributedDataParallel", id="a wrapped model"),
+    ],
+)  # fmt: skip
+def test_what_cannot_work_is_said_before_anything_begins(arguments: dict[str, Any], message: str) -> None:
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    given: dict[str, Any] = {"model": model, "optimizer": optimizer, "data": DATA, "batch_size": 8}
+    with pytest.raises(InputError, match=message):
+        stretto.sdk.elastic(**(given | arguments))
+
+
+def test_a_second_training_or_a_group_of_the_script_is_refused_where_the_size_may_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with Conductor() as conductor:
+        for name, value in conductor.environment_of("j.1.0").items():
+            monkeypatch.setenv(name, value)
+        conductor.publish(["j.1.0"])
+        job = a_job(nn.Linear(2, 1))
+        assert [len(x) for _ in job.epochs(1) for x, _ in trained(job)] == [8] * 6
+        with pytest.raises(InputError, match="called once"):
+            a_job(nn.Linear(2, 1))
+        monkeypatch.setenv("STRETTO_WORKER_ID", "j.1.1")
+        monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+        monkeypatch.setenv("MASTER_PORT", "0")
+        dist.init_process_group("gloo", rank=0, world_size=1)
+        try:
+            with pytest.raises(InputError, match="leave out init_process_group"):
+                a_job(nn.Linear(2, 1))
+        finally:
+            dist.destroy_process_group()
+
+
+def a_job(model: nn.Module, **arguments: Any) -> stretto.sdk.ElasticJob:
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    given: dict[str, Any] = {"optimizer": optimizer, "data": DATA, "batch_size": 8}
+    return stretto.sdk.elastic(model, **(given | arguments))
+
+
+def trained(job: stretto.sdk.ElasticJob) -> Iterator[Any]:
+    """The batches of an epoch, each trained on."""
+    for x, y in job.batches():
+        job.backward(job.model(x).square().mean())
+        job.step()
+        yield x, y
+
+
+def test_sparse_gradients_are_trained_without_being_measured() -> None:
+    table = nn.EmbeddingBag(48, 3, sparse=True)
+    before = table.weight.detach().clone()
+    job = a_job(table)
+    for _ in job.epochs(2):
+        for _, rows in job.batches():
+            job.backward(job.model(rows.reshape(-1, 1)).sum())
+            job.step()
+    assert job.steps == 12
+    assert not torch.equal(before, table.weight)
+
+
+def test_all_optimizers_step_after_one_backward_pass_and_go_into_checkpoints(tmp_path: Any) -> None:
+    def begin() -> tuple[nn.Module, list[torch.optim.Optimizer], stretto.sdk.ElasticJob]:
+        model = nn.Sequential(nn.Linear(2, 4), nn.Linear(4, 1))
+        optimizers = [
+            torch.optim.SGD(model[0].parameters(), lr=1e-4, momentum=0.9),
+            torch.optim.Adam(model[1].parameters(), lr=1e-4),
+        ]
+        return (
+            model,
+            optimizers,
+            a_job(model, optimizer=optimizers, checkpoint_dir=str(tmp_path), checkpoint_s=0),
+        )
+
+    model, optimizers, job = begin()
+    before = [each.detach().clone() for each in model.parameters()]
+    for _ in job.epochs(1):
+        assert len(list(trained(job))) == 6
+    assert not any(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+    job._checkpoints.save_alone()
+    _, optimizers_too, resumed = begin()
+    assert resumed.steps > 0
+    pairs = zip(optimizers, optimizers_too, strict=True)
+    assert all(
+        each["state"].keys() == other["state"].keys()
+        for each, other in ((a.state_dict(), b.state_dict()) for a, b in pairs)
+    )
+
+
+def test_gradients_that_a_script_sets_to_zero_between_passes_are_missed() -> None:
+    model = nn.Linear(2, 1)
+    job = a_job(model, max_local_batch=4)
+    next(job.epochs(1))
+    batches = job.batches()
+    job.backward(job.model(next(batches)[0]).mean())
+    job.step()
+    model.zero_grad()
+    loss = job.model(next(batches)[0]).mean()
+    with pytest.raises(RuntimeError, match="leave zero_grad"):
+        job.backward(loss)
+
+
+def test_a_loop_left_before_its_step_evaluates_without_the_group_and_goes_on() -> None:
+    job = a_job(nn.Linear(2, 1))
+    for epoch in job.epochs(3):
+        held = job.batches()  # a progress bar would hold it likewise
+        for x, _ in held:
+            loss = job.model(x).mean()
+            if epoch == 1 and job.steps == 8:
+                assert job.model.is_training_pass
+                break
+            job.backward(loss)
+            job.step()
+        del held, x
+        assert not job.model.is_training_pass
+        assert job.sum(of=2.0) == {"of": 2.0}
+    assert job.steps == 6 + 2 + 6
+
+
+def test_a_sum_is_refused_where_newcomers_would_be_alone_with_it() -> None:
+    job = a_job(nn.Linear(2, 1))
+    for _ in job.epochs(1):
+        with pytest.raises(RuntimeError, match="must follow batches"):
+            job.sum(right=1.0)
+        list(trained(job))
+
+
+def test_a_schedule_s_counter_is_one_after_it_has_travelled() -> None:
+    tensors: list[torch.Tensor] = []
+    tree = {"milestones": Counter({3: 1}), "row": [torch.ones(2)]}
+    again = state.put_back(state.take_out(tree, tensors), tensors)
+    assert type(again["milestones"]) is Counter
+    assert again["milestones"] == Counter({3: 1})
+    assert torch.equal(again["row"][0], torch.ones(2))
