@@ -17,7 +17,7 @@ from stretto.live.scheduling import scheduler_of
 from stretto.live.state import State
 from stretto.live.store import open_store
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 @asynccontextmanager
@@ -45,6 +45,13 @@ async def deciding(
 async def comes_to(made: list[Decided], count: int) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while len(made) < count:
+            await asyncio.sleep(0.005)
+
+
+async def has_seen(made: list[Decided], seq: int) -> None:
+    """Wait for a decision that knew this event; several events may have been seen by one."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not made or made[-1].seen < seq:
             await asyncio.sleep(0.005)
 
 

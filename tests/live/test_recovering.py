@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.live.api.rig import play
-from tests.live.test_deciding import comes_to, deciding
+from tests.live.test_deciding import comes_to, deciding, has_seen
 
 from stretto.live.events import (
     AttemptClosed,
@@ -187,10 +187,11 @@ def test_the_end_of_a_switch_is_a_reason_to_decide_while_an_interactive_job_wait
             await ledger.record(NodeSeen("n0", "a100", 1))
             for name, each in (("1", "batch"), ("2", kind)):
                 spec, _ = read_submission(json.dumps({"run": "x", "kind": each}))
-                await ledger.record(Submitted(name, spec.to_json(), "ada"))
-                await asyncio.sleep(0.5)
+                await has_seen(made, await ledger.record(Submitted(name, spec.to_json(), "ada")))
+            await asyncio.sleep(0.5)
             before = len(made)
             await ledger.record(Joined("1", "1.1.0", 1))
+            await comes_to(made, before + (kind == "interactive"))
             await asyncio.sleep(0.5)
             assert len(made) - before == (kind == "interactive")
 
@@ -205,11 +206,12 @@ def test_the_end_of_stopped_processes_is_a_reason_to_decide_only_for_arrays_that
         async with deciding(tmp_path) as (ledger, made):
             await ledger.record(NodeSeen("n0", "a100", 2))
             spec, _ = read_submission(json.dumps({"run": "x"}))
-            await ledger.record(Submitted("1", spec.to_json(), "ada", array="1", at_once=at_once))
-            await comes_to(made, 2)
+            said = ledger.record(Submitted("1", spec.to_json(), "ada", array="1", at_once=at_once))
+            await has_seen(made, await said)
             await asyncio.sleep(0.5)
             before: list[Decided] = list(made)
             await ledger.record(AttemptClosed("1", 1, "left"))
+            await comes_to(made, len(before) + (at_once is not None))
             await asyncio.sleep(0.5)
             assert len(made) - len(before) == (at_once is not None)
 

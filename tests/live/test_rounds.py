@@ -19,7 +19,7 @@ CONFIGURED = Configured("sia", settings={"policy.round_s": str(ROUND_S)})
 
 
 async def until(is_so: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not is_so():
             await asyncio.sleep(0.002)
 

@@ -132,6 +132,9 @@ def test_a_node_that_comes_back_as_another_one_is_noted_once_and_not_used(
                 await rig.backend.tell()
                 await asyncio.sleep(0.02)
             node = rig.service.state.nodes[0]
+            await rig.until(lambda: not node.up)
+            await rig.backend.tell()
+            await asyncio.sleep(0.1)
             assert (len(seen), node.up) == (1, False)
             assert node.why == f"came back with 2 x {gpu_type}, had 4 x a100"
             await rig.until(lambda: f"{job}.1.0" in rig.backend.stopped)
