@@ -24,6 +24,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("again")
     (folder / "cluster.yaml").write_text(CLUSTER)
     options = ["--backend", "emulated", "--cluster", str(folder / "cluster.yaml"), "--pace", "1000"]
+    options += ["--keep-ended", "60s"]  # jobs leave the state while others run
     service = Running(folder, *options, "--policy", "sia", "--set", "sim.resize_s=5")
     try:
         service.begin()
@@ -34,10 +35,18 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             names.append(client.submit(_job(2))["id"])
             until(lambda: all(client.describe(name)["ended_s"] for name in names), what="all jobs end")
             assert {client.describe(name)["state"] for name in names} == {"COMPLETED"}
+            until(lambda: _left(service) == set(names), what="all jobs leave")
+            assert [client.describe(name)["id"] for name in names] == names
+            assert [one["id"] for one in client.jobs(ended=True, newest=True)] == names[::-1]
         assert service.kill(signal.SIGTERM) == 0
         yield folder / "state"
     finally:
         service.end()
+
+
+def _left(service: Running) -> set[str]:
+    """Jobs that have left the state."""
+    return {job for _, _, kind, body in service.log_of_all() if kind == "Retired" for job in body["jobs"]}
 
 
 def _job(gpus: int) -> str:

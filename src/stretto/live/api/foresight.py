@@ -113,18 +113,19 @@ async def whatif(asks: Asks, service: Asked, caller: Who) -> dict[str, Any]:
         other = fork_of(state, now_s, extra, more, past)
         forks.append(other if configured == state.configured else other.under(configured))
     unix_s = state.unix_s
-    async with _turn():
+    mine = {one.job.id for one in present.members if caller.owns(state.jobs[one.job.id])} | {NEW}
+    left_out = {name: why for name, why in present.left_out.items() if caller.owns(state.jobs[name])}
+    async with _turn():  # meanwhile jobs may end, and leave
         answers = [
             as_json(fork, await asyncio.to_thread(_foreseen, fork, asks.draws), unix_s) for fork in forks
         ]
-    everybody = {one.job.id for one in present.members if caller.owns(state.jobs[one.job.id])} | {NEW}
     for answer in answers:  # means are of all jobs; single ones are shown to their owners
-        answer["jobs"] = [one for one in answer["jobs"] if one["id"] in everybody]
+        answer["jobs"] = [one for one in answer["jobs"] if one["id"] in mine]
     return {
         "now": round(now_s + unix_s, 3),
         "present": answers[0],
         "changed": answers[1] if len(answers) > 1 else None,
-        "left_out": {name: why for name, why in present.left_out.items() if caller.owns(state.jobs[name])},
+        "left_out": left_out,
         "assumed": list(forks[-1].assumed),
     }
 
