@@ -73,6 +73,8 @@ def said_of(event: Mapping[str, Any]) -> str:
         case "Generation":
             size = f"{len(workers)} workers train together" if workers else "everybody is to save and leave"
             return f"generation {event['number']}: {size}"
+        case "Retired":
+            return f"{_listed(event['jobs'])}: ended a while ago, and from now on in the database only"
         case "Decided":
             changes = ", ".join(f"{one['verb']} {one['job']}" for one in event.get("actions", ()))
             return f"{changes or 'nothing changes'} ({event['took_ms']:.1f} ms)"
