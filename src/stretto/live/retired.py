@@ -15,6 +15,7 @@ from stretto.live.state import State
 from stretto.live.store import EndedJob
 from stretto.model import Adaptivity, Job, JobId
 
+USUAL = JobSpec("usual").to_json()  # what of a specification need not be written
 JOB = ("submitted_s", "gpus", "min_gpus", "max_gpus", "priority", "weight")
 BOOKS = (
     *("executed_s", "attained_gpu_s", "first_start_s", "last_stop_s", "largest_held", "starts"),
@@ -29,7 +30,7 @@ RECORD = (
 def row_of(record: JobRecord) -> EndedJob:
     """What is kept of a job that has ended."""
     said: dict[str, Any] = {
-        "spec": record.spec.to_json(),
+        "spec": {key: value for key, value in record.spec.to_json().items() if value != USUAL.get(key)},
         "job": {name: getattr(record.job, name) for name in JOB},
         "books": _changed(record.books, BOOKS),
         **_changed(record, RECORD),
