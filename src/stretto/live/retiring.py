@@ -14,7 +14,7 @@ from stretto.live.state import State
 from stretto.live.store import EndedJob, Store
 from stretto.model import InputError
 
-MOST_ENDED = 5_000  # in memory; chosen: some 20 MB
+MOST_ENDED = 2_000  # in memory; chosen: some 8 MB
 LEAST_ENDED_S = 60.0  # chosen: whoever waits for an end hears of it from memory
 AT_ONCE = 100  # jobs that leave together; chosen: writing their rows takes some milliseconds
 CHECK_S, PAUSE_S = 5.0, 0.02  # of wall time between two looks, and while many leave; chosen
