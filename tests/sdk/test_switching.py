@@ -152,3 +152,14 @@ def test_what_workers_find_in_an_evaluation_is_summed(scene: Scene) -> None:
     assert (scene.status("a"), scene.status("b")) == (0, 0)
     found = [line["together"] for line in scene.lines() if "together" in line]
     assert found == [{"rank": 1.0, "workers": 2.0}] * 6
+
+
+def test_a_worker_that_goes_waits_for_nobody_once_the_switch_is_through(scene: Scene) -> None:
+    go_on = scene.folder / "go-on"
+    scene.start("a", "b", epochs=4, until=go_on, patched={"stretto.sdk.group.LINGER_S": 600.0})
+    scene.publish("a", "b")
+    scene.publish("a", source="a")
+    assert scene.status("b") == 0
+    go_on.touch()
+    assert scene.status("a") == 0
+    assert "together with its peers" not in scene.printed("a") + scene.printed("b")

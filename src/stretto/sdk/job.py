@@ -412,6 +412,8 @@ class ElasticJob:
 
     def _end_late(self) -> None:
         """The script ends well without having come to the end of `epochs`: what is done there."""
+        if self._world.is_closed:  # it was told to go
+            return
         if self.rank == 0:
             self._report()
         progress = self._training.progress

@@ -58,6 +58,7 @@ class World:
         self.beats = Beats(1)
         self.switches: list[Switch] = []
         self.is_newcomer = False  # came to others that had begun
+        self.is_closed = False
 
     def join(self, checkpoints: Checkpoints) -> None:
         """Come into the group: the first one of this attempt, or one that trains already."""
@@ -189,6 +190,7 @@ class World:
 
     def close(self, verdict: str = "") -> None:
         """Be in no group any more."""
+        self.is_closed = True
         if self._rendezvous is not None:
             self._rendezvous.withdraw(verdict)
         self._replica.leave_group()
