@@ -70,6 +70,7 @@ def train(
     is_sometimes: bool = False,
     stop_after: Mapping[str, int] | None = None,
     error_at_step: int = -1,
+    thaw_at: int = -1,
     patched: Mapping[str, Any] | None = None,
     **arguments: Any,
 ) -> None:
@@ -87,6 +88,7 @@ def train(
     torch.manual_seed(1)
     data = Digits()
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Dropout(0.1), nn.Linear(64, 10))
+    model[0].requires_grad_(thaw_at < 0)
     if is_sometimes:
         model.append(Sometimes())
     odd = nn.Module()  # of types that gloo does not know
@@ -114,6 +116,8 @@ def train(
 
         generation = -1
         for epoch in job.epochs(epochs):
+            if epoch == thaw_at:
+                model[0].requires_grad_(True)
             for x, y, index in job.batches():
                 if job.generation != generation:
                     generation = job.generation

@@ -163,3 +163,18 @@ def test_a_worker_that_goes_waits_for_nobody_once_the_switch_is_through(scene: S
     go_on.touch()
     assert scene.status("a") == 0
     assert "together with its peers" not in scene.printed("a") + scene.printed("b")
+
+
+def test_layers_that_thaw_on_the_way_are_averaged_and_newcomers_know_of_it(scene: Scene) -> None:
+    go_on = scene.folder / "go-on"
+    scene.start("a", "b", "c", epochs=5, thaw_at=1, until=go_on)
+    scene.publish("a", "b")
+    scene.wait_ready("c")
+    scene.wait_seen("a", "evaluating")
+    scene.conductor.wait_until(
+        lambda: any(line.get("epoch") == 1 for line in scene.lines("a")), PATIENCE_S, "epoch"
+    )
+    scene.publish("a", "b", "c", source="a")
+    go_on.touch()
+    assert {name: scene.status(name) for name in "abc"} == dict.fromkeys("abc", 0)
+    assert len({line["checksum"] for line in scene.lines() if "done" in line}) == 1

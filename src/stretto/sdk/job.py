@@ -132,6 +132,7 @@ class ElasticJob:
                 self._is_over = bool(agreed.end) and not agreed.leave
                 if not self._is_over:
                     self._act_on(agreed)
+                    self.model.follow_freezing()
         progress = self._training.progress
         order = order_of(progress.epoch, progress.dataset_samples, progress.seed, self._settings.shuffle)
         self._going = going = object()

@@ -31,9 +31,15 @@ class Replica(nn.Module):
     def join_group(self) -> None:
         """Wrap for the default group, or for none. Parameters must be the same on all ranks already."""
         self.leave_group()
+        object.__setattr__(self, "_trained", which_are_trained(self.module))
         if dist.is_initialized() and any(each.requires_grad for each in self.module.parameters()):
             wrapped = DistributedDataParallel(self.module, init_sync=False, **self._options)
             object.__setattr__(self, "_ddp", wrapped)
+
+    def follow_freezing(self) -> None:
+        """Wrap anew where layers were frozen or thawed since: DDP averages what was trained before."""
+        if dist.is_initialized() and which_are_trained(self.module) != self.__dict__["_trained"]:
+            self.join_group()
 
     def leave_group(self) -> None:
         """Unwrap; gradients go, since they may be views of what the wrapper owned."""
@@ -71,6 +77,11 @@ class Replica(nn.Module):
             with self.guard:
                 return ddp(*args, **kwargs)
         return self.module(*args, **kwargs)
+
+
+def which_are_trained(module: nn.Module) -> list[bool]:
+    """Of all parameters, those that are not frozen."""
+    return [each.requires_grad for each in module.parameters()]
 
 
 def gradients_of(module: nn.Module) -> list[torch.Tensor]:
