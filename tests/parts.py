@@ -20,19 +20,13 @@ from typing import Any
 import pytest
 
 TESTS = Path(__file__).parent
-# Real processes that must answer in time, or whose times are compared: nobody computes beside them.
+# Clusters of many processes that must see each other in time, and trainings that fill the machine themselves.
 ALONE = (
-    "cli/live",
-    "cli/test_processes.py",
     "conformance",
-    "examples",
     "experiments/test_on_ray.py",
-    "live/agent",
     "live/backends",
     "live/crash",
-    "live/emulated/test_from_log.py",
     "live/end_to_end",
-    "sdk",
 )
 PARTS = ("beside", "alone")
 OPTION, TALLY = "--part", "--tally"

@@ -61,16 +61,16 @@ def test_told_to_leave_lightning_saves_ends_with_143_and_goes_on_with_the_next_s
 
     with Conductor() as conductor:
         begin(conductor, "j.1.0", tmp_path, 0.1)
-        conductor.wait_until(lambda: len(steps()) >= 20, 120, "some steps of the second epoch")
+        conductor.wait_until(lambda: len(steps()) >= 20, 300, "some steps of the second epoch")
         conductor.workers["j.1.0"].send_signal(signal.SIGTERM)
-        assert conductor.wait_ended("j.1.0", 120) == 143, (tmp_path / "j.1.0.log").read_text()
+        assert conductor.wait_ended("j.1.0", 300) == 143, (tmp_path / "j.1.0.log").read_text()
         [saved] = conductor.checkpoints
         assert saved["step"] == len(steps())
         assert Path(saved["path"]).exists()
         assert conductor.reports
 
         begin(conductor, "j.2.0", tmp_path, 0.0)
-        assert conductor.wait_ended("j.2.0", 120) == 0, (tmp_path / "j.2.0.log").read_text()
+        assert conductor.wait_ended("j.2.0", 300) == 0, (tmp_path / "j.2.0.log").read_text()
         assert (tmp_path / "done").read_text() == "48"
         assert [each[:2] for each in steps()] == [(step, step // 16) for step in range(48)]
         assert conductor.reports[-1]["step"] == 48

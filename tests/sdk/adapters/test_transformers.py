@@ -72,9 +72,9 @@ def test_told_to_leave_trainer_saves_ends_with_143_and_goes_on_from_there(tmp_pa
         for rank, name in enumerate(names):
             of_rank = {"WORLD_SIZE": str(world), "RANK": str(rank), "LOCAL_RANK": str(rank)}
             begin(conductor, name, tmp_path, 0.1, **address, **of_rank)
-        conductor.wait_until(lambda: has_reached(tmp_path, 8), 120, "eight steps")
+        conductor.wait_until(lambda: has_reached(tmp_path, 8), 300, "eight steps")
         conductor.workers[names[-1]].send_signal(signal.SIGTERM)  # one is told, all leave
-        ends = [conductor.wait_ended(name, 120) for name in names]
+        ends = [conductor.wait_ended(name, 300) for name in names]
         assert ends == [143] * world, (tmp_path / f"{names[0]}.log").read_text()
         [saved] = conductor.checkpoints
         assert Path(saved["path"]).name == f"checkpoint-{saved['step']}"
@@ -83,7 +83,7 @@ def test_told_to_leave_trainer_saves_ends_with_143_and_goes_on_from_there(tmp_pa
         assert conductor.reports[-1]["in_place"] is False
 
         begin(conductor, "j.2.0", tmp_path, 0.0)
-        assert conductor.wait_ended("j.2.0", 120) == 0, (tmp_path / "j.2.0.log").read_text()
+        assert conductor.wait_ended("j.2.0", 300) == 0, (tmp_path / "j.2.0.log").read_text()
         assert f"checkpoint-{saved['step']}" in (tmp_path / "j.2.0.log").read_text()
         assert (tmp_path / "done").read_text() == "60"
         last = conductor.reports[-1]
