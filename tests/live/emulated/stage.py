@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 from stretto.live import events as happened
 from stretto.live.backends.emulation.backend import EmulatedBackend
@@ -28,6 +29,7 @@ class MemoryLedger:
     clock: Clock
     listeners: list[Callable[[Sequence[tuple[int, Event]]], None]] = field(default_factory=list)
     log: list[tuple[float, Event]] = field(default_factory=list)
+    store: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(ended=None))  # nobody leaves here
 
     def record(self, *events: Event) -> Awaitable[int]:
         told = []

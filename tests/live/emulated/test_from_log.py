@@ -37,6 +37,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             assert {client.describe(name)["state"] for name in names} == {"COMPLETED"}
             until(lambda: _left(service) == set(names), what="all jobs leave")
             assert [client.describe(name)["id"] for name in names] == names
+            assert "".join(client.log(names[0])).startswith(f"emulated worker {names[0]}.")
             assert [one["id"] for one in client.jobs(ended=True, newest=True)] == names[::-1]
         assert service.kill(signal.SIGTERM) == 0
         yield folder / "state"

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite, isnan
 
+from stretto.live.archive import Archive
 from stretto.live.backends.emulation.truth import SAVING, Truths, seconds_of
 from stretto.live.backends.emulation.workers import EmulatedJob, EmulatedWorker
 from stretto.live.backends.protocol import (
@@ -183,7 +184,7 @@ class EmulatedBackend:
         self, worker_id: str, offset: int = 0, limit: int = 1 << 20, wait_s: float = 0.0
     ) -> LogPiece:
         """A few lines, made when they are asked for."""
-        record = self.ledger.state.jobs.get(worker_id.split(".")[0])
+        record = await Archive(self.ledger.state, self.ledger.store.ended).job(worker_id.split(".")[0])
         if record is None:
             raise NoSuchWorker(f"no worker {worker_id}")
         job = self.jobs.get(record.id)
