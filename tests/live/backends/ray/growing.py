@@ -43,6 +43,11 @@ class GrowingCluster(RayCluster):
         self.sessions |= self.started()
         return super().of_node(address)
 
+    def workers_left(self) -> list[str]:
+        """Keepers and workers."""
+        self.sessions |= self.started()
+        return super().workers_left()
+
     def begin(self) -> None:
         """Start the head, with an autoscaler in it."""
         self.folder.joinpath("n").mkdir()

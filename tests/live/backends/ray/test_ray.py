@@ -188,12 +188,21 @@ async def obeyed(order: Awaitable[object]) -> bool:
 
 
 def test_a_gateway_that_is_killed_is_replaced_and_its_workers_go_on(
-    cluster: RayCluster, tmp_path: Path
+    cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    down: list[str] = []
+
     async def story() -> None:
         async with opened(cluster, tmp_path) as backend:
             await backend.start(a_start("a.1.0", cluster.nodes[1]))
             before = await in_phase(backend, "a.1.0", "running")
+            tell = backend.tell
+
+            def noted() -> None:
+                down.extend(f"{node.name}: {node.why}" for node in backend.known_nodes if not node.up)
+                tell()
+
+            monkeypatch.setattr(backend, "tell", noted)
             gateway = backend.gateway.process
             assert gateway is not None
             gateway.kill()
@@ -203,6 +212,7 @@ def test_a_gateway_that_is_killed_is_replaced_and_its_workers_go_on(
                 while not await obeyed(backend.stop("a.1.0", 5.0)):
                     await asyncio.sleep(0.2)
             assert (await in_phase(backend, "a.1.0", "ended")).pid == before.pid
+            assert down == [], "a node that a new gateway has not looked at yet is not lost"
         await nothing_left(cluster)
 
     asyncio.run(story())

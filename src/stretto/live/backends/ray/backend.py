@@ -30,7 +30,8 @@ LOST_AFTER_S = 75.0  # Ray ends a raylet that has lost its cluster for 60 s, and
 ORDER_S = 15.0  # beyond what an order may wait for; chosen
 START_S = 30.0  # of a start; Ray begins a process for it; chosen
 TURNED_AWAY = "Ray wants a token: RAY_AUTH_MODE must be token, and RAY_AUTH_TOKEN the cluster's"
-FIRST_S = 20.0  # for the nodes to be seen at the start; chosen
+FIRST_S = 20.0  # for the nodes to be seen at the start, of the service or of a gateway; chosen
+BEGINNING = ("its steward begins", "not seen yet")  # why a node is down that has only not been looked at
 
 
 async def open_ray(
@@ -69,6 +70,8 @@ class RayBackend:
         self.known_workers: tuple[WorkerState, ...] = ()
         self.number = 1
         self.changed = asyncio.Event()
+        self.hello_s = -inf  # when the present gateway had connected
+        self.not_yet: dict[str, Any] | None = None  # what it said and does not count, since it has just begun
         self.silent = False  # the gateway has said nothing for so long that nodes count as down
         self.tasks: list[asyncio.Task[None]] = []
 
@@ -103,7 +106,7 @@ class RayBackend:
     def _all_seen(self) -> bool:
         """Whether every living node has been swept, or why not is known."""
         nodes = self.known_nodes
-        return bool(nodes) and all(node.up or node.dead or "begins" not in node.why for node in nodes)
+        return bool(nodes) and all(node.up or node.dead or node.why not in BEGINNING for node in nodes)
 
     def _check_installed(self) -> None:
         """Raise InputError where Stretto is on none of the nodes."""
@@ -114,14 +117,27 @@ class RayBackend:
     def hear(self, said: dict[str, Any]) -> None:
         """Take in what the gateway sees."""
         self.silent = False
+        if "hello" in said:
+            self.hello_s = time.monotonic()
         if "nodes" not in said:
             return
         nodes = tuple(NodeState(**each) for each in said["nodes"])
+        self.not_yet = said if self._finds_its_way(nodes) else None
+        if self.not_yet is not None:
+            return
         workers = tuple(sorted(_workers_in(said["workers"], nodes), key=lambda each: each.id))
         if (nodes, workers) != (self.known_nodes, self.known_workers):
             self.known_nodes, self.known_workers = nodes, workers
             self.addresses |= {node.name: node.address for node in nodes if node.up}
             self.tell()
+
+    def _finds_its_way(self, nodes: Sequence[NodeState]) -> bool:
+        """Whether a new gateway has not seen again what the one before saw: then that holds for a while."""
+        if time.monotonic() > self.hello_s + FIRST_S:
+            return False
+        now = {node.name: node for node in nodes}
+        were_up = [now.get(node.name) for node in self.known_nodes if node.up]
+        return any(node is None or node.why in BEGINNING for node in were_up)
 
     def tell(self) -> None:
         """Wake whoever waits for changes."""
@@ -133,6 +149,8 @@ class RayBackend:
         """Notice that the gateway has been gone for too long."""
         while True:
             await asyncio.sleep(min(1.0, self.call.down_after_s / 4))
+            if self.not_yet is not None:
+                self.hear(self.not_yet)
             since_s = time.monotonic() - self.gateway.heard_s
             if self.known_nodes and not self.silent and since_s > self.call.down_after_s:
                 self.silent = True

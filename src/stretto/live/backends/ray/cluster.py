@@ -82,6 +82,7 @@ class Cluster:
         self.orphans: dict[str, float] = {}  # placement groups without a worker, since when
         self.groups: set[str] = set()  # workers for which something is held, as last seen
         self.seen_s = time.monotonic()  # when Ray's head last answered
+        self.has_looked = False
         self.changed = threading.Event()
 
     # ── nodes ─────────────────────────────────────────────────────────────────────────────────────
@@ -90,7 +91,7 @@ class Cluster:
         """Take in what Ray says; workers for which something is held that nobody needs."""
         now_s = time.monotonic()
         with self.lock:
-            self.seen_s = now_s
+            self.seen_s, self.has_looked = now_s, True
             found = {node.name: node for node in nodes_in(seen, self._names(seen))}
             for name, node in found.items():
                 self._learn_node(name, node, now_s)
@@ -207,6 +208,8 @@ class Cluster:
     def shown_nodes(self) -> list[dict[str, Any]]:
         """Every node as the service is shown it."""
         with self.lock:
+            if not self.has_looked:
+                return []
             there = [self._shown(name, place) for name, place in sorted(self.places.items())]
             return there + self.coming.empty(self.places)
 
