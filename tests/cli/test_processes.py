@@ -86,6 +86,22 @@ def test_ctrl_c_ends_a_comparison_with_one_line_and_its_workers_with_it(workers:
     wait_until(lambda: not group_lives(running.pid))
 
 
+def test_ctrl_c_does_not_reach_workers_that_only_begin(tiny: Path) -> None:
+    """Each gets it while it starts; had they heeded it, they would have ended with a traceback each."""
+    (tiny / "sitecustomize.py").write_text(INTERRUPTED_AT_THE_START)
+    words = ("-c", "tiny.yaml", "-t", "four.csv", "--policies", "sjf,fifo", "--out", "out")
+    done = subprocess.run(
+        [*STRETTO, "compare", *words, "--workers", "2"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tiny), os.environ.get("PYTHONPATH", "")])},
+        preexec_fn=heed_interrupts,
+        check=False,
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    assert len((tiny / "interrupted").read_text().splitlines()) == 2
+
+
 def test_on_a_terminal_there_is_a_table_with_a_title(tiny: Path) -> None:
     status, text = on_a_terminal("simulate", "-c", "tiny.yaml", "-t", "four.csv", "-p", "fifo")
     assert status == 0
@@ -147,6 +163,14 @@ def group_lives(group: int) -> bool:
     return True
 
 
+INTERRUPTED_AT_THE_START = """
+import os, signal, sys
+
+if "--multiprocessing-fork" in sys.orig_argv:
+    with open("interrupted", "a") as file:
+        file.write("x\\n")
+    os.kill(os.getpid(), signal.SIGINT)
+"""
 SLOW = '''
 """A policy that takes its time, and says when it is asked."""
 

@@ -161,9 +161,12 @@ def _run_beside(
         ProcessPoolExecutor(workers, mp_context=context, initializer=_listen, initargs=(told,)) as pool,
         _relayed(told, watcher.advance),
     ):
-        futures = [pool.submit(_run_in_worker, index, spec, finished) for index, spec in enumerate(specs)]
-        position = {future: index for index, future in enumerate(futures)}
         try:
+            with _interrupts_wait():  # workers begin here, and are deaf to ctrl-C from their first moment on
+                futures = [
+                    pool.submit(_run_in_worker, index, spec, finished) for index, spec in enumerate(specs)
+                ]
+            position = {future: index for index, future in enumerate(futures)}
             for future in as_completed(futures):
                 watcher.finish(position[future], future.result().wall_s)
         except BaseException as error:
@@ -182,6 +185,16 @@ def _run_on_ray(connect: Connect, specs: Sequence[RunSpec], watcher: Watcher) ->
         if one.wrong:
             raise InputError(one.wrong) if one.is_input else RunFailed(f"{spec.words}: {one.wrong}")
     return [Done(one.result, one.wall_s) for one in ran if one.result is not None]
+
+
+@contextmanager
+def _interrupts_wait() -> Iterator[None]:
+    """Within it SIGINT does not reach this thread, nor ever the processes that it starts."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 _told: Any = None  # in a worker process: where progress goes
