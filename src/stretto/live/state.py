@@ -3,21 +3,20 @@
 from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from math import nan
 from typing import Any
 
 import numpy as np
 
 from stretto.live import events as happened
-from stretto.live.closing import kept_of
 from stretto.live.events import Event, body_of
 from stretto.live.folding import fold_worker_event
+from stretto.live.folding_nodes import node_cordoned, node_dead, node_lost, node_seen, types_seen
 from stretto.live.jobfile import JobSpec
 from stretto.live.jobfile.to_job import spec_to_job
 from stretto.live.learned import with_experience
 from stretto.live.past import Past
 from stretto.live.plans import actions_of
-from stretto.live.records import KILLED, Batch, JobRecord, Life, NodeRecord, Prior, Queue, Token
+from stretto.live.records import Batch, JobRecord, Life, NodeRecord, Prior, Queue, Token
 from stretto.live.relations import Relations
 from stretto.live.reservations import Reservation
 from stretto.model import (
@@ -81,7 +80,7 @@ class State:
     _latest_spec: tuple[Mapping[str, Any], JobSpec] | None = None
     _cluster: Cluster | None = None
     _placement: Placement | None = None
-    _nodes_changed: bool = False  # since the cluster was made
+    nodes_changed: bool = False  # since the cluster was made
     timed: dict[str, None] = field(default_factory=dict)  # open jobs that may run only so long
 
     def apply(self, event: Event, seq: int, at_s: float) -> None:
@@ -113,10 +112,15 @@ class State:
     def placement(self, placement: Placement) -> None:
         self._placement = placement
 
+    @property
+    def knows_all_nodes(self) -> bool:
+        """Whether every node is in the cluster that was made last."""
+        return self._cluster is not None and len(self._cluster.nodes) == len(self.nodes)
+
     def _settle(self) -> None:
         """Nodes come by the thousand: what they make together is made when somebody wants to see it."""
-        if self._nodes_changed:
-            self._nodes_changed = False
+        if self.nodes_changed:
+            self.nodes_changed = False
             self._rebuild_cluster()
 
     def open_jobs(self) -> list[JobRecord]:
@@ -196,132 +200,12 @@ class State:
         held = dict(self._placement.items()) if self._placement is not None else {}
         self._placement = no_placement(self._cluster).changed(held)
 
-    def _capacity_changed(self) -> None:
-        self.version += 1
-
     def release(self, record: JobRecord, now_s: float) -> None:
         """A job is to hold nothing any more."""
         if self.placement is not None and record.job.id in self.placement:
             self.placement = self.placement.changed({record.job.id: None})
             record.books.hold(0, now_s)
         self.touch(record.id)
-
-
-def _types_seen(state: State, event: happened.TypesSeen, now_s: float) -> None:
-    for one in event.types:
-        known = dict(one)
-        known["aliases"] = tuple(known.get("aliases", ()))
-        state.types[str(one["name"])] = GpuType(**known)
-    state._nodes_changed = bool(state.nodes)
-
-
-def _node_seen(state: State, event: happened.NodeSeen, now_s: float) -> None:
-    index = state.node_index.get(event.node)
-    if index is None:
-        state.node_index[event.node] = len(state.nodes)
-        state.nodes.append(NodeRecord(event.node, event.gpu_type, event.gpus))
-        index = len(state.nodes) - 1
-    node = state.nodes[index]
-    node.cpus, node.memory_gb, node.address = event.cpus, event.memory_gb, event.address
-    was_closed, node.shut, node.others = node.closed, event.shut, event.others
-    node.up, node.lost_why, node.silent_s, node.dead, node.other = True, "", nan, False, None
-    # A node that comes back with GPUs of another type, or with fewer, is another one under the same name:
-    # indices of GPUs would mean two things. Of one that comes back with more, the new ones are not used.
-    if event.gpu_type != node.gpu_type or event.gpus < node.gpus:
-        node.up, node.other = False, (event.gpus, event.gpu_type)
-        node.lost_why = f"came back with {event.gpus} x {event.gpu_type}, had {node.gpus} x {node.gpu_type}"
-        _vacate(state, index, now_s)
-    else:
-        if state._cluster is None or len(state._cluster.nodes) != len(state.nodes):
-            state._nodes_changed = True
-        if node.closed and not was_closed:
-            _close(state, index, now_s)
-        _give_way(state, index, now_s)
-    state._capacity_changed()
-
-
-def _give_way(state: State, index: int, now_s: float) -> None:
-    """Who was to start on GPUs that others hold by now waits again, the latest first."""
-    node = state.nodes[index]
-    if not node.others or state.placement is None:
-        return
-    held = {job: one for job, one in state.placement.items() if index in one.nodes}
-    masks = {job: one.masks[one.nodes.index(index)] for job, one in held.items()}
-    too_many = sum(mask.bit_count() for mask in masks.values()) - (node.gpus - node.others)
-    for record in sorted((state.jobs[job] for job in held), key=lambda one: -one.number):
-        begun = (one.mask for one in record.alive if one.node == index and one.began_s == one.began_s)
-        mask = masks[record.job.id]
-        if too_many > 0 and mask & ~sum(begun):
-            too_many -= mask.bit_count()
-            record.why = f"others hold GPUs of node {node.name}"
-            state.release(record, now_s)
-
-
-def _node_lost(state: State, event: happened.NodeLost, now_s: float) -> None:
-    index = state.node_index.get(event.node)
-    if index is None:
-        return
-    node = state.nodes[index]
-    if node.up:
-        node.silent_s = now_s
-    node.up, node.lost_why = False, event.why
-    _vacate(state, index, now_s)
-    state._capacity_changed()
-
-
-def _node_dead(state: State, event: happened.NodeDead, now_s: float) -> None:
-    """What ran there is over for whoever waits for it. Of a node that is back meanwhile this is not true."""
-    index = state.node_index.get(event.node)
-    if index is None or state.nodes[index].up or state.nodes[index].dead:
-        return
-    state.nodes[index].dead = True
-    for record in state.open_jobs():
-        for worker in record.alive:
-            if worker.node == index:
-                worker.life, worker.status, worker.orphaned = Life.ENDED, KILLED, event.node
-                state.touch(record.id)
-
-
-def _node_cordoned(state: State, event: happened.NodeCordoned, now_s: float) -> None:
-    index = state.node_index.get(event.node)
-    if index is None:
-        return
-    node = state.nodes[index]
-    node.cordoned, node.drained, node.cordon_why = event.closed, event.closed and event.drain, event.why
-    if node.drained:
-        _vacate(state, index, now_s)
-    elif node.cordoned:
-        _close(state, index, now_s)
-    state._capacity_changed()
-
-
-def _close(state: State, index: int, now_s: float) -> None:
-    """Whoever trains on a node stays; whoever was to come there does not."""
-    placement = state.placement
-    for job in [job for job, held in (placement or {}).items() if index in held.nodes]:
-        record = state.jobs[job]
-        assert state.placement is not None
-        kept = kept_of(record, state.placement, index)
-        if kept is None:
-            record.why = f"node {state.nodes[index].name} takes nobody new"
-            state.release(record, now_s)
-        elif kept is not state.placement[job]:
-            state.placement = state.placement.changed({job: kept})
-            record.books.hold(kept.gpus, now_s, kept.profiling, kept.kind)
-            state.touch(record.id)
-
-
-def _vacate(state: State, index: int, now_s: float) -> None:
-    """Whoever is to hold GPUs of a node waits again; the reconciler ends what still runs."""
-    for job, allocation in list((state.placement or {}).items()):
-        if index in allocation.nodes:
-            record = state.jobs[job]
-            if not state.nodes[index].up:
-                for worker in record.workers.values():
-                    if worker.node == index and worker.life is not Life.ENDED:
-                        worker.orphaned = state.nodes[index].name
-            record.why = f"node {state.nodes[index].name} {'drained' if state.nodes[index].up else 'lost'}"
-            state.release(record, now_s)
 
 
 # ── jobs ──────────────────────────────────────────────────────────────────────────────────────────
@@ -528,11 +412,11 @@ def _token_revoked(state: State, event: happened.TokenRevoked, now_s: float) -> 
 _FOLDS: Mapping[type[Event], Callable[[State, Any, float], None]] = {
     happened.Began: _began,
     happened.Configured: _configured,
-    happened.TypesSeen: _types_seen,
-    happened.NodeSeen: _node_seen,
-    happened.NodeLost: _node_lost,
-    happened.NodeDead: _node_dead,
-    happened.NodeCordoned: _node_cordoned,
+    happened.TypesSeen: types_seen,
+    happened.NodeSeen: node_seen,
+    happened.NodeLost: node_lost,
+    happened.NodeDead: node_dead,
+    happened.NodeCordoned: node_cordoned,
     happened.QueueSet: _queue_set,
     happened.Reserved: _reserved,
     happened.Unreserved: _unreserved,
