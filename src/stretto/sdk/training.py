@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from stretto.model.errors import InputError
-from stretto.sdk import group, state
+from stretto.sdk import state
 from stretto.sdk.progress import Progress
 
 
@@ -114,10 +114,10 @@ class Training:
     def send_from(self, source: int, is_newcomer: bool) -> None:
         """The state of rank `source` goes to all newcomers of the default group."""
         model = state.spread(self.model_tree(), source, self.device)
-        other = state.spread(self.other_tree(), source, self.device)
-        trained = group.tell([each.requires_grad for each in self.model.parameters()], source)
+        trained = [each.requires_grad for each in self.model.parameters()]
+        other = state.spread({**self.other_tree(), "trained": trained}, source, self.device)
         if is_newcomer:
-            for parameter, is_trained in zip(self.model.parameters(), trained, strict=True):
+            for parameter, is_trained in zip(self.model.parameters(), other["trained"], strict=True):
                 parameter.requires_grad_(is_trained)
             self.adopt_model(model)
             self.adopt_other(other)
