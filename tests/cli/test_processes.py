@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.interrupts import heed_interrupts
 
 STRETTO = (sys.executable, "-m", "stretto.cli.app")
 SLOW_TO_IMPORT = (
@@ -54,11 +55,6 @@ def test_a_pipe_that_closes_early_is_no_event(unbuffered: str) -> None:
     )
     os.close(writing)
     assert (done.returncode, done.stderr) == (1, "")
-
-
-def heed_interrupts() -> None:
-    """As from a terminal: who starts the tests in the background has interrupts ignored, also by children."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests.cli.ran import CLUSTER, TRACE
+from tests.interrupts import heed_interrupts
 from tests.live.backends.ray.cluster import RayCluster, command_of, release, shared
 
 COMPARE = (sys.executable, "-m", "stretto.cli.app", "compare", "--json", "--out", "out", "-c", "tiny.yaml")
@@ -73,10 +74,6 @@ def began(folder: Path, *words: str) -> subprocess.Popen[str]:
         start_new_session=True,
         preexec_fn=heed_interrupts,
     )
-
-
-def heed_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def runs_of(folder: Path, *words: str) -> Any:

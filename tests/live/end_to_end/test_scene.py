@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.interrupts import heed_interrupts
 
 from stretto.demo.outcome import Outcome
 from stretto.demo.own_service import environment_of, until
@@ -91,6 +92,7 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path, number: int) 
             stdout=out,
             stderr=out,
             env={**os.environ, "TMPDIR": str(folder)},
+            preexec_fn=heed_interrupts,
         ) as process,
     ):
         try:
