@@ -2,7 +2,9 @@
 
 import multiprocessing
 import os
+import threading
 from collections.abc import Sequence
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,16 @@ def test_nothing_to_run_gives_nothing() -> None:
 def test_no_process_is_left_behind_after_an_error() -> None:
     with pytest.raises(InputError, match="no trace file"):
         run_all([*SPECS, RunSpec("sia-homo-64", "nowhere", "fifo")], 2)
+    assert [child for child in multiprocessing.active_children() if child.is_alive()] == []
+
+
+def test_an_error_waits_for_processes_that_end_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminate = BaseProcess.terminate
+    monkeypatch.setattr(
+        BaseProcess, "terminate", lambda worker: threading.Timer(0.5, terminate, [worker]).start()
+    )
+    with pytest.raises(InputError, match="no trace file"):
+        run_all([RunSpec("sia-homo-64", "nowhere", "fifo"), *SPECS * 4], 2)
     assert [child for child in multiprocessing.active_children() if child.is_alive()] == []
 
 

@@ -170,9 +170,9 @@ def _run_beside(
             for future in as_completed(futures):
                 watcher.finish(position[future], future.result().wall_s)
         except BaseException as error:
-            pool.shutdown(wait=False, cancel_futures=True)
             for worker in set(multiprocessing.active_children()) - before:
                 worker.terminate()  # what still runs has become useless, and may run for hours
+            pool.shutdown(cancel_futures=True)  # returns when all of them are gone
             if isinstance(error, BrokenProcessPool):
                 raise RunFailed("a worker process has died; is there memory for so many at once?") from None
             raise
