@@ -5,9 +5,10 @@ epoch of one, two of the other, one of the first (ABBA), again and again, so tha
 does hits both alike. The ratio is taken within each such group of four; the median of the ratios is the
 figure, and its 95 % interval comes from the bootstrap. Processor time is compared likewise: other programs
 disturb it less. Workers are driven over the channel as a service drives them, reports included. Plain PyTorch
-is DistributedDataParallel for two workers, and the bare model for one.
+is DistributedDataParallel for two workers, and the bare model for one. With --control plain PyTorch, with
+another model, takes the SDK's place: how far from 1 the method itself comes out on this machine.
 
-    OMP_NUM_THREADS=1 python benchmarks/sdk_overhead.py [--groups 15] [--sizes 256,1024] [--json FILE]
+    OMP_NUM_THREADS=1 python benchmarks/sdk_overhead.py [--groups 15] [--sizes 256,1024] [--control]
 """
 
 import argparse
@@ -53,7 +54,16 @@ class Row:
     used_high: float
 
 
-def run(env: dict[str, str], width: int, groups: int, to: Path, is_profiled: bool) -> None:
+@dataclass(frozen=True)
+class How:
+    """What is run, beside the size."""
+
+    groups: int
+    is_profiled: bool = False
+    is_control: bool = False  # plain PyTorch in both places
+
+
+def run(env: dict[str, str], width: int, how: How, to: Path) -> None:
     """One worker; rank 0 writes the ratios."""
     os.environ.update(env)
     import torch
@@ -92,11 +102,14 @@ def run(env: dict[str, str], width: int, groups: int, to: Path, is_profiled: boo
     data = dataset_of(steps)
     mine = a_model()
     job = stretto.sdk.elastic(mine, optimizer_of(mine), data=data, batch_size=BATCH, report_s=5.0)
-    bare = a_model()
-    plain: nn.Module = DistributedDataParallel(bare) if job.world_size > 1 else bare
-    optimizer = optimizer_of(bare)
 
-    def plain_epoch(epoch: int) -> None:
+    def a_plain_one() -> tuple[nn.Module, torch.optim.Optimizer]:
+        bare = a_model()
+        return DistributedDataParallel(bare) if job.world_size > 1 else bare, optimizer_of(bare)
+
+    first, second = a_plain_one(), a_plain_one()
+
+    def plain_epoch(epoch: int, plain: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         steps = steps_from(0, order_of(epoch, len(data), 0), BATCH, 1, job.rank, job.world_size)
         for x, y in DataLoader(data, batch_sampler=Passes(steps)):
             functional.cross_entropy(plain(x), y).backward()  # type: ignore[no-untyped-call]
@@ -114,14 +127,16 @@ def run(env: dict[str, str], width: int, groups: int, to: Path, is_profiled: boo
         """Wall and processor time of one epoch."""
         began_s, used_s = time.perf_counter(), time.process_time()
         if not is_own:
-            plain_epoch(epoch)
-        elif is_profiled and job.rank == 0:
+            plain_epoch(epoch, *first)
+        elif how.is_control:
+            plain_epoch(epoch, *second)
+        elif how.is_profiled and job.rank == 0:
             profile.runcall(own_epoch)
         else:
             own_epoch()
         return time.perf_counter() - began_s, time.process_time() - used_s
 
-    epochs = job.epochs(WARM + 2 * groups)
+    epochs = job.epochs(WARM + 2 * how.groups)
     for epoch in range(WARM):
         next(epochs)
         timed(epoch, is_own=True)
@@ -133,11 +148,11 @@ def run(env: dict[str, str], width: int, groups: int, to: Path, is_profiled: boo
         took = [*took, pair] if is_first else [*took[:-1], took[-1] + pair]
     if job.rank == 0:
         to.write_text(json.dumps(took))
-        if is_profiled:
+        if how.is_profiled:
             pstats.Stats(profile).sort_stats("tottime").print_stats(30)
 
 
-def measured(workers: int, width: int, groups: int, steps: int, is_profiled: bool) -> FloatArray:
+def measured(workers: int, width: int, how: How, steps: int) -> FloatArray:
     """Seconds that rank 0 of a run found: (groups, epochs of a group, wall and processor)."""
     context = multiprocessing.get_context("spawn")
     names = [f"{JOB}.1.{index}" for index in range(workers)]
@@ -147,7 +162,7 @@ def measured(workers: int, width: int, groups: int, steps: int, is_profiled: boo
         for name in names:
             env = conductor.environment_of(name) | {"STRETTO_BENCH_STEPS": str(steps)}
             env |= {"OMP_NUM_THREADS": "1"}
-            processes.append(context.Process(target=run, args=(env, width, groups, to, is_profiled)))
+            processes.append(context.Process(target=run, args=(env, width, how, to)))
             processes[-1].start()
         conductor.publish(names)
         for process in processes:
@@ -158,19 +173,19 @@ def measured(workers: int, width: int, groups: int, steps: int, is_profiled: boo
         return np.array(found)
 
 
-def rows(widths: list[int], worlds: list[int], groups: int, is_profiled: bool) -> Iterator[Row]:
+def rows(widths: list[int], worlds: list[int], how: How) -> Iterator[Row]:
     """All sizes, on so many workers each."""
     for workers in worlds:
         for width in widths:
-            quick = measured(workers, width, 2, 20, False)
+            quick = measured(workers, width, How(2), 20)
             steps = max(20, round(BLOCK_S / (float(np.median(quick[:, 0, 0])) / 20)))
-            took = measured(workers, width, groups, steps, is_profiled)
+            took = measured(workers, width, how, steps)
             ratios = (took[:, 1] + took[:, 2]) / (took[:, 0] + took[:, 3])  # (groups, 2)
             draws = np.random.default_rng(0).integers(len(ratios), size=(2000, len(ratios)))
             low, high = np.quantile(np.median(ratios[draws], axis=1), (0.025, 0.975), axis=0).tolist()
             step_s = float(np.median(took[:, 0, 0])) / steps
             wall, used = np.median(ratios, axis=0).tolist()
-            yield Row(workers, width, steps, groups, step_s, wall, low[0], high[0], used, low[1], high[1])
+            yield Row(workers, width, steps, how.groups, step_s, wall, low[0], high[0], used, low[1], high[1])
 
 
 def main() -> None:
@@ -179,16 +194,17 @@ def main() -> None:
     parser.add_argument("--sizes", default=",".join(map(str, WIDTHS)), help="widths of the hidden layers")
     parser.add_argument("--workers", default="1,2")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--control", action="store_true", help="plain PyTorch in the SDK's place")
     parser.add_argument("--profile", action="store_true", help="show where the SDK's epochs go")
     asked = parser.parse_args()
     print(f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
-    print(f"{'workers':>7} {'width':>6} {'plain step':>11}   SDK / plain, 95 %      processor time, 95 %")
+    what = "plain" if asked.control else "SDK"
+    print(f"{'workers':>7} {'width':>6} {'plain step':>11}   {what} / plain, 95 %      processor time, 95 %")
     all_rows = []
     for row in rows(
         [int(width) for width in asked.sizes.split(",")],
         [int(count) for count in asked.workers.split(",")],
-        asked.groups,
-        asked.profile,
+        How(asked.groups, asked.profile, asked.control),
     ):
         print(
             f"{row.workers:>7} {row.width:>6} {row.step_s * 1e3:>8.2f} ms"
