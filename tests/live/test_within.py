@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.live.play import DUE, Deciding
 
+from stretto.live import events as happened
 from stretto.live.bounds import Desk, make_room
 from stretto.live.decision import asked_of
 from stretto.model import Why
@@ -112,6 +113,18 @@ def test_only_permitted_sizes_are_given(policy: str) -> None:
         assert {live.gpus("1"), live.gpus("2")} <= {0, 1, 3, 6}
         given_once = max(given_once, live.gpus("1"), live.gpus("2"))
     assert given_once
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_job_that_may_have_none_of_its_sizes_waits_and_keeps_nobody_else_from_running(policy: str) -> None:
+    live = Deciding(policy)
+    live.submit("1", "", 1, elastic={"min_gpus": 1, "max_gpus": 4, "sizes": [1, 4]})
+    live.scene.tell(happened.Scaled("1", 2, 3))
+    live.submit("2", "", 1)
+    plans = [live.decide().plan for _ in range(ENOUGH)]
+    assert (live.gpus("1"), live.gpus("2")) == (0, 1)
+    assert all(plan.why.of(0) is Why.TOO_LARGE for plan in plans)
+    assert plans[0].why.evidence[0] == "its sizes are 1, 4, none from 2 to 3"
 
 
 def test_what_happens_while_a_decision_is_made_does_not_change_its_rules() -> None:

@@ -168,6 +168,8 @@ def test_every_verb_changes_what_it_says(tmp_path: Path) -> None:
             422,
             id="half a worker",
         ),
+        pytest.param("run: 'true'\nelastic: {sizes: [1, 4]}", (2, 3), 422, id="none of its sizes"),
+        pytest.param("run: 'true'\nelastic: {min: 1, max: 4}", (999, 1000), 422, id="more than there are"),
     ],
 )
 def test_sizes_that_cannot_be_are_refused(
@@ -179,6 +181,16 @@ def test_sizes_that_cannot_be_are_refused(
             body = {"min_gpus": sizes[0], "max_gpus": sizes[1]}
             answer = await ada.post(f"/api/v1/jobs/{job}/scale", json=body)
             assert answer.status_code == status, answer.text
+
+    play(story)
+
+
+def test_other_bounds_are_narrowed_to_sizes_that_the_job_may_have(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with a_rig(tmp_path, decides=False) as rig, rig.client("ada") as ada:
+            job = await rig.submit("ada", text="run: 'true'\nelastic: {sizes: [1, 2, 4, 6]}")
+            answer = await ada.post(f"/api/v1/jobs/{job}/scale", json={"min_gpus": 3, "max_gpus": 5})
+            assert (answer.json()["gpus_min"], answer.json()["gpus_max"]) == (4, 4)
 
     play(story)
 

@@ -19,6 +19,7 @@ from stretto.live.api.streams import STREAM, After, LastId, happening, start_of,
 from stretto.live.api.writing import durably
 from stretto.live.events import Cancelled, Event, Held, Prioritised, Requeued, Scaled
 from stretto.live.jobfile.submission import read_submission
+from stretto.live.jobfile.to_job import scaled_bounds
 from stretto.live.records import JobRecord
 from stretto.live.service import Service
 from stretto.live.standing import JobState, state_of
@@ -269,6 +270,8 @@ async def scale(job: str, sizes: shapes.Sizes, request: Request, service: Asked,
             HTTPStatus.UNPROCESSABLE_ENTITY,
             f"sizes must be whole workers of {each} GPUs, got {lowest} and {highest}",
         )
+    if (cluster := service.state.cluster) is not None:
+        lowest, highest = scaled_bounds(record.spec, lowest, highest, cluster, record.job.gpu_types)
     return await _change(request, caller, job, "scale", lambda name: Scaled(name, lowest, highest))
 
 

@@ -33,7 +33,7 @@ def cut(desk: Desk, placement: Placement) -> Placement:
         row, held = desk.row_of.get(JobId(name)), placement.get(JobId(name))
         if row is None or held is None or held.profiling:
             continue
-        size = desk.rules.permitted(name, held.gpus)
+        size = desk.allowed(row, held.gpus)
         if size != held.gpus:
             placement = _cut_one(desk, placement, row, size)
     for bound in desk.bounds:

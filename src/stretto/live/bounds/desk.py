@@ -36,7 +36,11 @@ class Desk:
         self.counts = Counts(self.row_of)
         for row, job in enumerate(self.of):
             if job.id in self.rules.sizes:
-                self.most[row] = self.rules.permitted(job.id, int(self.most[row]))
+                self.most[row] = self.allowed(row, int(self.most[row]))
+                if not self.most[row]:  # its owner has asked for bounds between which none of them lies
+                    sizes = ", ".join(map(str, self.rules.sizes[job.id]))
+                    words = f"its sizes are {sizes}, none from {job.min_gpus} to {job.max_gpus}"
+                    self.why[row] = (Why.TOO_LARGE, words)
             if job.id in self.rules.profiles:
                 self._profile(row, job, self.rules.profiles[job.id])
 

@@ -82,6 +82,27 @@ def permitted_gpus(spec: JobSpec, gpus: int) -> int:
     return size if size >= fewest else 0
 
 
+def scaled_bounds(
+    spec: JobSpec, fewest: int, most: int, cluster: Cluster, gpu_types: Sequence[str] = ()
+) -> tuple[int, int]:
+    """Bounds that the owner of an elastic job asks for later, as `elastic.sizes` lets it have them.
+
+    gpu_types: that the job may run on; empty = any. Raises InputError, with the reason, where it could never
+    run again.
+    """
+    if spec.elastic is not None and spec.elastic.sizes:
+        sizes = [size for size in spec.elastic.sizes if fewest <= size <= most]
+        if not sizes:
+            all_sizes = ", ".join(map(str, spec.elastic.sizes))
+            raise InputError(f"expected a range with one of the sizes {all_sizes}, got {fewest} to {most}")
+        fewest, most = sizes[0], sizes[-1]
+    kinds = [kind for kind, name in enumerate(cluster.type_names) if not gpu_types or name in gpu_types]
+    reasons = [_never(spec, fewest, cluster, kind) for kind in kinds]
+    if all(reasons):
+        raise InputError(f"job {spec.name} could never run on cluster {cluster.name}: {'; '.join(reasons)}")
+    return fewest, most
+
+
 def _range(spec: JobSpec) -> tuple[int, int]:
     """Fewest and most GPUs in whole workers; most is 0 where there is no limit."""
     if spec.elastic is None:
