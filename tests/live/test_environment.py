@@ -1,5 +1,7 @@
 """What a worker finds in its environment."""
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,17 @@ def test_a_training_saves_as_often_as_its_job_asks(
     scene.reconcile()
     start = start_of(scene.state, record, record.workers["1.1.0"], SECRETS)
     assert read_environment(start.env).checkpoint_s == expected_s
+
+
+def test_a_script_is_run_by_the_shell_for_which_it_was_written() -> None:
+    scene = Scene()
+    record = scene.submit("1", run="#!/bin/bash -e\nset -o pipefail\n[[ $0 == *.1.0 ]] || echo 'in bash'\n")
+    scene.give(_1={"n0": 1})
+    scene.reconcile()
+    start = start_of(scene.state, record, record.workers["1.1.0"], SECRETS)
+    env = {"PATH": os.defpath, **start.env, "STRETTO_CHECKPOINT_DIR": "/dev/null/none"}
+    done = subprocess.run(start.command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "in bash\n", "")
 
 
 def test_two_services_of_one_machine_tell_their_jobs_different_ports() -> None:

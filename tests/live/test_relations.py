@@ -132,6 +132,12 @@ def test_an_array_is_one_job_for_each_index_which_its_workers_find_in_their_envi
     env = start_of(scene.state, job, job.workers["7_5.1.0"], secrets).env
     told = {key: value for key, value in env.items() if key.startswith("STRETTO_ARRAY")}
     assert told == {"STRETTO_ARRAY_ID": "7", "STRETTO_ARRAY_INDEX": "5", "STRETTO_ARRAY_COUNT": "4"}
+    told = {key: value for key, value in env.items() if key.startswith("SLURM_ARRAY")}
+    assert told == {
+        "SLURM_ARRAY_JOB_ID": "7",
+        "SLURM_ARRAY_TASK_ID": "5",
+        "SLURM_ARRAY_TASK_COUNT": "4",
+    }
     assert env["STRETTO_JOB_ID"] == "7_5"
     shown = described(scene.state, job, 0.0)
     assert (shown["array"], shown["index"], shown["name"]) == ("7", 5, "sweep")

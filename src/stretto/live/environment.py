@@ -9,6 +9,7 @@ from shlex import quote
 
 from stretto.live.backends.protocol import WorkerStart
 from stretto.live.jobfile import JobSpec
+from stretto.live.jobfile.slurm_script import shell_of
 from stretto.live.records import JobRecord, Worker
 from stretto.live.state import State
 
@@ -22,7 +23,7 @@ FIRST_PORT, PORTS = (
 KEEP_TOKEN = """[ -z "$CUDA_VISIBLE_DEVICES" ] || export LOCAL_RANK=0 LOCAL_WORLD_SIZE=1
 mkdir -p "$STRETTO_CHECKPOINT_DIR" 2>/dev/null &&
 (umask 077; printf %s "$STRETTO_TOKEN" >"$STRETTO_CHECKPOINT_DIR/.token-$STRETTO_JOB_ID") 2>/dev/null
-exec /bin/sh -c "$0"
+exec "$@" -c "$0"
 """
 
 
@@ -100,7 +101,7 @@ def start_of(state: State, record: JobRecord, worker: Worker, secrets: Secrets) 
         job=record.id,
         node=state.nodes[worker.node].name,
         gpus=worker.gpus,
-        command=("/bin/sh", "-c", KEEP_TOKEN, _script(record, worker)),
+        command=("/bin/sh", "-c", KEEP_TOKEN, _script(record, worker), *shell_of(spec.run)),
         env=env,
         cwd=str(secrets.workdirs / spec.workdir) if spec.workdir else "",
         grace_s=spec.grace_period_s,
@@ -118,13 +119,17 @@ def _checkpoints_of(spec: JobSpec) -> dict[str, str]:
 
 
 def _task_of(state: State, record: JobRecord) -> dict[str, str]:
-    """Which task of an array this is."""
+    """Which task of an array this is, in our words and in those of scripts that were made for sbatch."""
     if record.index is None:
         return {}
+    index, count = str(record.index), str(len(state.relations.jobs_of(record.array)))
     return {
         "STRETTO_ARRAY_ID": record.array,
-        "STRETTO_ARRAY_INDEX": str(record.index),
-        "STRETTO_ARRAY_COUNT": str(len(state.relations.jobs_of(record.array))),
+        "STRETTO_ARRAY_INDEX": index,
+        "STRETTO_ARRAY_COUNT": count,
+        "SLURM_ARRAY_JOB_ID": record.array,
+        "SLURM_ARRAY_TASK_ID": index,
+        "SLURM_ARRAY_TASK_COUNT": count,
     }
 
 

@@ -5,7 +5,9 @@ from math import isfinite
 
 from stretto.model import InputError
 
-NAME = re.compile(r"[A-Za-z0-9._-]{1,63}")
+LONGEST_NAME = 63
+NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{LONGEST_NAME}}}")
+NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 LABEL = re.compile(r"[A-Za-z0-9._/-]{1,128}")  # keys as on Kubernetes: a prefix may stand before the name
 ENVIRONMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 RESERVED = "STRETTO_"  # environment variables that workers get from us

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Mapping
 from datetime import datetime
 
-from stretto.live.jobfile.checks import shown
+from stretto.live.jobfile.checks import LONGEST_NAME, NAME, NOT_IN_NAMES, plain, shown
 from stretto.live.jobfile.parts import Accelerators, After, Array, Dependency, Resources, Restart, When
 from stretto.live.jobfile.quantities import array, memory_gb, whole
 from stretto.live.jobfile.spec import OF_SLURM, JobSpec
@@ -57,14 +57,17 @@ UNDERSTOOD = {
         "begin",
         "signal",
         "chdir",
+        "export",
     ),
     *("cpus-per-task", "cpus-per-gpu", "mem", "mem-per-gpu", "mem-per-cpu"),
     *OF_SLURM,
 }
 
-SHELLS = re.compile(r"#!\s*(?:/usr/bin/env\s+(?:-S\s+)?)?(?:\S*/)?(?:ba|da|z|k)?sh\b")
+SHELLS = re.compile(
+    r"#!\s*(?:/usr/bin/env\s+(?:-S\s+)?)?(?P<shell>(?:\S*/)?(?:ba|da|z|k)?sh)(?P<options>[^\S\n][^\n]*)?(?:\n|$)"
+)
 LAUNCHER = re.compile(r"^[ \t]*(?:exec[ \t]+)?(srun|mpirun|mpiexec)\b", re.MULTILINE)
-VARIABLE = re.compile(r"\bSLURM_\w+")
+VARIABLE = re.compile(r"\bSLURM_(?!ARRAY_(?:JOB_ID|TASK_ID|TASK_COUNT)\b)\w+")  # what is set everywhere
 TIME = re.compile(r"(?:(?P<days>\d{1,6})-)?(?P<a>\d{1,9})(?::(?P<b>\d{1,9}))?(?::(?P<c>\d{1,9}))?", re.ASCII)
 SIGNAL = re.compile(r"(?:(?:R|B|RB|BR):)?(?:SIG)?(?P<name>[A-Z0-9+-]+)(?:@(?P<before>\d{1,9}))?", re.ASCII)
 NOW = re.compile(r"now(?:\+(?P<count>\d{1,9})(?P<unit>seconds?|minutes?|hours?|days?|weeks?)?)?", re.ASCII)
@@ -97,13 +100,14 @@ def spec_of_script(text: str, where: str, default_name: str) -> tuple[JobSpec, t
     for launcher in sorted({found[1] for found in LAUNCHER.finditer(text)}):
         warnings.append(f"{launcher}: Stretto starts the script once for each worker itself")
     if names := sorted(set(VARIABLE.findall(text))):
-        warnings.append(f"{', '.join(names[:5])}: variables of Slurm are not set")
+        warnings.append(f"{', '.join(names[:5])}: set only where the service runs on Slurm")
     try:
         spec = JobSpec(
             run=text,
-            name=options.get("job-name", default_name),
+            name=_name(options, default_name, warnings),
             queue=options.get("partition", "").split(",")[0],
             workdir=options.get("chdir", ""),
+            envs=_exported(options, warnings),
             resources=resources,
             preemptible="requeue" in options,  # it need not be able to go on, unless it says so
             grace_period_s=grace_s,
@@ -118,6 +122,12 @@ def spec_of_script(text: str, where: str, default_name: str) -> tuple[JobSpec, t
         text = str(error)
         raise InputError(text if text.startswith(where) else f"{where}: {text}") from None
     return spec, tuple(warnings)
+
+
+def shell_of(text: str) -> tuple[str, ...]:
+    """What a text is for, in words: the shell of its first line with its options, else /bin/sh."""
+    found = SHELLS.match(text)
+    return (found["shell"], *(found["options"] or "").split()) if found else ("/bin/sh",)
 
 
 def _options(text: str, where: str) -> tuple[dict[str, str], list[str]]:
@@ -165,6 +175,24 @@ def _pairs(words: list[str], where: str) -> list[tuple[str, str]]:
             raise InputError(f"{where}: --{name} must have a value, got none")
         found.append((name, value))
     return found
+
+
+def _name(options: Mapping[str, str], default_name: str, warnings: list[str]) -> str:
+    """Its name, without what Slurm allows in one and we do not, such as spaces."""
+    asked = options.get("job-name", default_name)
+    if NAME.fullmatch(asked):
+        return asked
+    name = NOT_IN_NAMES.sub("-", asked).strip("-")[:LONGEST_NAME] or default_name
+    warnings.append(f"--job-name={plain(asked)}: it is called {name}")
+    return name
+
+
+def _exported(options: Mapping[str, str], warnings: list[str]) -> dict[str, str]:
+    """Variables that `--export` sets; who else's are passed on is not for a script to say here."""
+    pairs = [part.partition("=") for part in options.get("export", "").split(",") if part]
+    if others := [name for name, equals, _ in pairs if not equals]:
+        warnings.append(f"--export={','.join(others)} means nothing here: a job finds what the service has")
+    return {name: value for name, equals, value in pairs if equals}
 
 
 def _resources(options: Mapping[str, str], where: str, warnings: list[str]) -> Resources:
