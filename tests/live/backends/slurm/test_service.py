@@ -21,7 +21,8 @@ SCRIPT = """#!/bin/bash
 #SBATCH --time=10
 #SBATCH --output=%x-%j.out
 echo "partition $SLURM_JOB_PARTITION devices $CUDA_VISIBLE_DEVICES cpus $SLURM_CPUS_ON_NODE"
-srun sh -c 'echo "a step on $SLURMD_NODENAME"'
+export MINE=kept
+srun sh -c 'echo "a step on $SLURMD_NODENAME of $STRETTO_WORKER_ID with what was $MINE"'
 while :; do sleep 0.1; done
 """
 
@@ -51,6 +52,7 @@ def test_a_script_of_sbatch_is_submitted_unchanged_and_runs_as_a_slice(
         assert line.split()[2] == f"from-sbatch:{job}.1.0"
         until(lambda: client.describe(job)["state"] == "RUNNING", lambda: f"{client.describe(job)}")
         until(lambda: "a step on a" in "".join(client.log(job)), lambda: "".join(client.log(job)))
+        assert f" of {job}.1.0 with what was kept\n" in "".join(client.log(job))
         assert "partition fast devices 0,1 cpus 2\n" in "".join(client.log(job))
         client.change(job, "cancel")
         until(lambda: client.describe(job)["state"] == "CANCELLED", lambda: f"{client.describe(job)}")

@@ -48,6 +48,7 @@ run={run}
 cd "$run" || exit {not_seen}
 mkdir taken 2>/dev/null || {{ echo "this worker has begun or was withdrawn before"; exit {taken}; }}
 echo "$SLURM_JOB_ID" >taken/by
+unset SLURM_EXPORT_ENV  # else srun keeps from its steps all that is not in our --export
 python={python}
 [ -x "$python" ] || python=python3
 exec "$python" -I -S {keeper} "$run" </dev/null
