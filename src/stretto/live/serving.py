@@ -48,6 +48,7 @@ from stretto.sim.settings import Batches, SimSettings
 from stretto.sim.truth.profiles import read_profiles
 
 DATABASE, KEY, CHECKPOINTS, WORKDIRS, AGENT = "stretto.db", "key", "checkpoints", "workdirs", "agent"
+KEY_BYTES = 32
 FIRST_TOKEN = "admin-token"  # of whoever starts the first service of a log; only they can read it
 BACKENDS = ("local", "emulated", "ray", "slurm")
 OPTIONS_OF = {
@@ -138,7 +139,7 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
         config.policy, "", settings, config.seed, cluster=config.cluster, backend=config.backend
     )
     scheduler = scheduler_of(configured)  # what is wrong with the words is said before anything is made
-    config.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _make_usable(config)
     listening = _listen(config.host, config.port)
     here = f"http://{config.host}:{listening.getsockname()[1]}"
     url = config.url.rstrip("/") or here
@@ -238,6 +239,19 @@ def _unix_of(clock: Clock) -> float:
     return time.time() - clock.now_s()
 
 
+def _make_usable(config: Config) -> None:
+    """The state directory is there, and its log can be written. Raises InputError."""
+    try:
+        config.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as wrong:
+        raise InputError(f"--state {config.state}: expected a directory: {wrong.strerror}") from None
+    if config.log is not None:
+        try:
+            config.log.open("ab").close()
+        except OSError as wrong:
+            raise InputError(f"--log-file {config.log}: cannot be written: {wrong.strerror}") from None
+
+
 def _of_the_world(config: Config) -> tuple[dict[str, str], dict[str, str]]:
     """Settings of the emulated world, and all others."""
     settings = dict(config.settings)
@@ -314,14 +328,27 @@ def _name(state: Path) -> str:
 
 
 def _key(state: Path) -> bytes:
-    """The key that tokens of workers are made of: drawn once, readable by the owner only."""
+    """The key that tokens of workers are made of: drawn once, readable by the owner only.
+
+    Raises InputError for one that cannot be read, or that a full disk or a slip has cut: with an empty one
+    everybody could make tokens.
+    """
     path = state / KEY
-    if not path.exists():
-        temporary = path.with_suffix(".new")
-        temporary.touch(mode=0o600)
-        temporary.write_bytes(random.token_bytes(32))
-        temporary.replace(path)
-    return path.read_bytes()
+    try:
+        if not path.exists():
+            temporary = path.with_suffix(".new")
+            temporary.touch(mode=0o600)
+            temporary.write_bytes(random.token_bytes(KEY_BYTES))
+            temporary.replace(path)
+        key = path.read_bytes()
+    except OSError as wrong:
+        raise InputError(f"{path}: cannot be used: {wrong.strerror}") from None
+    if len(key) < KEY_BYTES:
+        raise InputError(
+            f"{path}: expected {KEY_BYTES} bytes, got {len(key)}: put its backup there, or remove it, after "
+            "which workers that run now are not let in any more"
+        )
+    return key
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from tests.live.api.rig import SMALL, play
 
 from stretto.live.serving import FIRST_TOKEN, Config, serve
+from stretto.model import InputError
 
 
 async def answers(config: Config, token: str = "") -> tuple[str, list[int]]:
@@ -61,3 +63,19 @@ def test_an_open_door_has_no_first_token(tmp_path: Path) -> None:
         assert await answers(config) == ("", [201, 200])
 
     play(story)
+
+
+@pytest.mark.parametrize("key", [b"", b"half of a ke"])
+def test_a_key_that_was_cut_opens_no_service(tmp_path: Path, key: bytes) -> None:
+    (tmp_path / "key").write_bytes(key)
+    with pytest.raises(InputError, match=f"key: expected 32 bytes, got {len(key)}"):
+        asyncio.run(serve(Config(tmp_path, port=0, backend="emulated", cluster="gpu8-256")))
+
+
+def test_a_state_directory_or_log_that_cannot_be_written_is_said_in_a_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    usual = {"port": 0, "backend": "emulated", "cluster": "gpu8-256"}
+    with pytest.raises(InputError, match=r"--state .*file: expected a directory"):
+        asyncio.run(serve(Config(tmp_path / "file", **usual)))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"--log-file .*: cannot be written: Is a directory"):
+        asyncio.run(serve(Config(tmp_path / "state", log_file=str(tmp_path), **usual)))  # type: ignore[arg-type]

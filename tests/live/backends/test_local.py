@@ -18,6 +18,7 @@ from stretto.live.backends.local import LocalBackend
 from stretto.live.backends.protocol import (
     Backend,
     BackendUnreachable,
+    NodeState,
     NoSuchWorker,
     NotNow,
     StartRefused,
@@ -282,21 +283,42 @@ def test_an_agent_of_another_shape_is_not_taken_for_the_one_asked_for(own: OwnAg
             pass
 
     asyncio.run(open_and_close(own))
-    with pytest.raises(InputError, match="gpus 2, expected 3"):
+    with pytest.raises(InputError, match=r"gpus 2, expected 3; end it first, as process [1-9]"):
         asyncio.run(open_and_close(OwnAgent("n1", own.state, gpus=3, gpu_type="t")))
     with pytest.raises(InputError, match="node must be 'n9', got 'n1'"):
         asyncio.run(open_and_close(OwnAgent("n9", own.state, gpus=2, gpu_type="t")))
 
 
-def test_an_agent_that_cannot_start_says_why(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with opened(OwnAgent("n1", tmp_path / "n1", gpus=None), down_after_s=2.0) as backend:
-            (node,) = await backend.nodes()
-            assert (node.up, "--gpus" in node.why) == (False, True)
+def test_a_first_agent_that_finds_no_gpu_says_at_once_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
 
-    if list(Path("/dev").glob("nvidia[0-9]*")):
-        pytest.skip("this machine has GPUs, so that an agent can start")
-    asyncio.run(story())
+    async def story() -> None:
+        async with opened(OwnAgent("n1", tmp_path / "n1", gpus=None), down_after_s=PATIENCE_S):
+            pass
+
+    with pytest.raises(InputError, match="--slots"):
+        asyncio.run(story())
+
+
+def test_a_node_whose_gpus_have_gone_since_is_down_and_says_why(
+    own: OwnAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+    async def node_of(agent: OwnAgent) -> NodeState:
+        async with opened(agent, down_after_s=2.0) as backend:
+            return (await backend.nodes())[0]
+
+    assert asyncio.run(node_of(own)).up
+    end(own)
+    end_s = time.monotonic() + PATIENCE_S
+    while link.is_taken(own.state):
+        assert time.monotonic() < end_s
+        time.sleep(0.02)
+    node = asyncio.run(node_of(OwnAgent("n1", own.state, gpus=None)))
+    assert (node.up, "found no GPU" in node.why) == (False, True)
 
 
 def test_a_fresh_token_is_for_its_owner_alone(own: OwnAgent) -> None:

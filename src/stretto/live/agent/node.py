@@ -34,7 +34,10 @@ def this_node(name: str, gpus: int | None, gpu_type: str) -> Node:
     if gpus is None:
         devices, found_type = real_gpus(os.environ)
         if not devices:
-            raise ValueError("found no GPU through nvidia-ml-py; give --gpus for processes without one")
+            raise ValueError(
+                "found no GPU through nvidia-ml-py: on a machine without one, serve takes --slots N (and an "
+                "agent --gpus N) for N workers at once"
+            )
         gpus, gpu_type = len(devices), gpu_type or found_type
     return Node(
         name=name,

@@ -18,6 +18,7 @@ from stretto.model.errors import InputError
 
 ANSWER_S = 10.0  # the longest that an agent may think about what it can do at once; chosen
 END_AFTER_S = 600.0  # of an agent of our own that nobody needs; chosen: longer than a service is down
+REFUSED_STATUS = 2  # of an agent that cannot start as it was asked to
 RELAUNCH_S = 1.0  # between attempts to start an agent of our own; chosen
 
 
@@ -107,6 +108,13 @@ class Link:
         except (OSError, ValueError) as failure:
             raise BackendUnreachable(f"node {self.agent.node}: its agent has no address yet") from failure
 
+    def pid(self) -> int:
+        """The process of an agent of our own; 0: unknown."""
+        assert isinstance(self.agent, OwnAgent)
+        with suppress(OSError, ValueError, KeyError):
+            return int(json.loads((self.agent.state / "address.json").read_text(encoding="utf-8"))["pid"])
+        return 0
+
     async def listen(self) -> bool:
         """Wait for the next listing; whether anything changed. Raises BackendUnreachable, or InputError."""
         wait_s = min(20.0, self.down_after_s / 2) if self.node.up else 0.0
@@ -141,7 +149,7 @@ class Link:
                 if want and said[name] != want:
                     raise InputError(
                         f"the agent of {asked.node} that runs in {asked.state} has {name} {said[name]!r}, "
-                        f"expected {want!r}; end it first"
+                        f"expected {want!r}; end it first, as process {self.pid()}: its workers go on"
                     )
         return NodeState(
             name=said["name"],
@@ -197,12 +205,20 @@ class Link:
         return [replace(each, phase="unknown") if each.holds_gpus else each for each in self.workers.values()]
 
     def launch(self) -> None:
-        """Start an agent of our own if none has its state directory."""
+        """Start an agent of our own if none has its state directory.
+
+        Raises InputError where none has ever come up there, and it says that it cannot as it was asked to.
+        """
         if self.child:
+            ended = 0
             with suppress(ChildProcessError):
-                if os.waitpid(self.child, os.WNOHANG)[0] == 0:
+                pid, ended = os.waitpid(self.child, os.WNOHANG)
+                if pid == 0:
                     return  # still coming up, or ending
             self.child = 0
+            refused = os.waitstatus_to_exitcode(ended) == REFUSED_STATUS
+            if refused and isinstance(self.agent, OwnAgent) and not self.pid():
+                raise InputError(last_words(self.agent))
         due = time.monotonic() - self.launched_s > RELAUNCH_S
         if isinstance(self.agent, OwnAgent) and due and not is_taken(self.agent.state):
             self.launched_s = time.monotonic()

@@ -79,6 +79,10 @@ class LocalBackend:
                 why = f"what answers is no agent of ours: {failure!r}"
             try:
                 link.launch()
+            except InputError as failure:
+                if not self.opened:
+                    raise
+                why = str(failure)
             except OSError as failure:
                 why = f"its agent cannot be started: {failure}"
             if link.note_silence(why):
