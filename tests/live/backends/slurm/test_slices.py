@@ -142,6 +142,30 @@ def test_a_slice_that_slurm_keeps_waiting_says_why_and_is_withdrawn(
     asyncio.run(story())
 
 
+def test_a_slice_for_which_an_admin_has_closed_its_partition_waits_and_is_then_placed_anew(
+    cluster: SlurmCluster, shared: Path
+) -> None:
+    async def story() -> None:
+        async with opened(cluster, shared, pending_s=1.0) as backend:
+            start = a_start("1.1.0", "sleep 600")
+            cluster.run("scontrol", "update", "PartitionName=low", "State=INACTIVE")
+            try:
+                with pytest.raises(NotNow, match="partition not available"):
+                    await backend.start(start)
+                assert await backend.workers() == []
+                ended = await insist(lambda: backend.start(start))
+            finally:
+                cluster.run("scontrol", "update", "PartitionName=low", "State=UP")
+            assert (ended.phase, ended.status, ended.stopped) == ("ended", 143, True)
+            assert ended.why.startswith("Slurm did not take it for 1 s: Required partition not available")
+            await backend.start(a_start("1.2.0", "sleep 600"))
+            await in_phase(backend, "1.2.0", "running")
+            await backend.stop("1.2.0", 0.0)
+            await in_phase(backend, "1.2.0", "ended")
+
+    asyncio.run(story())
+
+
 def test_a_service_that_died_while_it_withdrew_a_slice_is_followed_by_one_that_does(
     cluster: SlurmCluster, shared: Path
 ) -> None:

@@ -24,7 +24,7 @@ from stretto.live.backends.protocol import (
 from stretto.live.backends.slurm import slices
 from stretto.live.backends.slurm.asking import Asking
 from stretto.live.backends.slurm.checks import check_job, partition_for
-from stretto.live.backends.slurm.commands import Commands, Refusal, is_for_later
+from stretto.live.backends.slurm.commands import Commands, Refusal, is_closed, is_for_later
 from stretto.live.backends.slurm.known import Slice, read_notes, slice_at
 from stretto.live.backends.slurm.listing import SlurmNode
 from stretto.live.backends.slurm.looking import Looking
@@ -128,8 +128,9 @@ class SlurmBackend:
             job_id = await self.asking.submit(command, slices.script_of(known.run, self.keeper))
             await self._learn_number(known, job_id)
         except Refusal as refusal:
-            if is_for_later(str(refusal)):
-                raise NotNow(f"Slurm does not take worker {worker.id} now: {refusal}") from None
+            if is_for_later(str(refusal)) or is_closed(str(refusal)):
+                await self._refused_for_now(known, str(refusal))
+                return known.state
             await self._unwrite(known)
             raise StartRefused(f"Slurm does not take worker {worker.id}: {refusal}") from None
         finally:
@@ -176,6 +177,15 @@ class SlurmBackend:
         if await asyncio.to_thread(slices.take, known.run):
             await asyncio.to_thread(shutil.rmtree, known.run, ignore_errors=True)
             self.known.pop(known.id, None)
+
+    async def _refused_for_now(self, known: Slice, why: str) -> None:
+        """Raise NotNow, and not for ever: its GPUs may be of use to jobs that Slurm does take."""
+        now_s = time.monotonic()
+        known.refused_since_s = known.refused_since_s or now_s
+        if now_s - known.refused_since_s < self.options.pending_s or not await self.looking.take(known):
+            raise NotNow(f"Slurm does not take worker {known.id} now: {why}")
+        said = f"Slurm did not take it for {self.options.pending_s:g} s: {why}"
+        await self.looking.withdraw(known, said)
 
     async def _learn_number(self, known: Slice, job_id: int) -> None:
         known.job_id, known.answered_s = job_id, time.monotonic()

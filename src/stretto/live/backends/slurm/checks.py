@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from stretto.live.backends.protocol import BackendUnreachable
 from stretto.live.backends.slurm import nodes
 from stretto.live.backends.slurm.asking import Asking
-from stretto.live.backends.slurm.commands import Refusal, is_for_later, option
+from stretto.live.backends.slurm.commands import Refusal, is_closed, is_for_later, option
 from stretto.live.backends.slurm.listing import SlurmNode, pairs_in
 from stretto.live.backends.slurm.options import SlurmOptions
 from stretto.live.backends.slurm.slices import ASKED
@@ -108,6 +108,8 @@ async def check_job(
             await try_out(asking, partition, asked)
     except Refusal as refusal:
         if _is_not_free(str(refusal)) or is_for_later(str(refusal)):
+            return
+        if is_closed(str(refusal)) and not spec.slurm:  # what is closed is the service's: all wait for it
             return
         said = ", ".join(
             f"{name}={value}" for name, value in {"partition": partition, **asked}.items() if value

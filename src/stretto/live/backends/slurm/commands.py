@@ -38,6 +38,8 @@ SILENCE = (
 )
 # What it says of a job that it would take at another time.
 LATER = ("violates accounting/qos policy", "submit limit", "job size, and/or time limits", "limit exceeded")
+# And what it says of one that it took when it was asked first: an admin has closed something for a while.
+CLOSED = ("partition not available", "reservation not usable now", "i/o error writing script")
 
 
 class Refusal(StrettoError):
@@ -123,6 +125,11 @@ def is_silence(words: str) -> bool:
 def is_for_later(words: str) -> bool:
     """Whether Slurm refused because of what holds now, such as a limit of jobs at a time."""
     return any(sign in words.lower() for sign in LATER)
+
+
+def is_closed(words: str) -> bool:
+    """Whether Slurm refused because of what an admin may open again."""
+    return any(sign in words.lower() for sign in CLOSED)
 
 
 def require(commands: Commands) -> None:

@@ -54,6 +54,7 @@ class Slice:
     job: SlurmJob | None = None  # as last listed
     notes: Notes = field(default_factory=lambda: Notes(None, None, 0, False, 0, None))
     waits_since_s: float | None = None  # monotonic; since when Slurm has been seen to keep it waiting
+    refused_since_s: float | None = None  # monotonic; since when Slurm has not taken it for the time being
     over_since_s: float | None = None  # monotonic; since when it is over and no keeper said how
     missed: int = 0  # listings in a row without it
     told_s: float = float("-inf")  # monotonic; when the keeper was last sent a signal to stop
