@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -52,6 +53,32 @@ def test_a_problem_becomes_an_error_with_its_detail(
 def test_a_name_cannot_leave_its_place_in_the_path() -> None:
     with Client("http://service") as client, pytest.raises(InputError, match=r"\.\./tokens"):
         client.describe("../tokens")
+
+
+def test_a_job_file_is_sent_with_its_name_and_where_it_was_submitted(
+    client_of: Callable[[Answer], Client], tmp_path: Path
+) -> None:
+    sent = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        sent.append(json.loads(request.content))
+        return httpx.Response(201, json={})
+
+    file = tmp_path / "train.yaml"
+    file.write_text("run: x\n...\n")
+    client = client_of(answer)
+    client.submit(file, workdir="/here")
+    client.dry_run("run: y")
+    assert sent == [
+        {"text": "run: x\n...\n", "name": str(file), "workdir": "/here"},
+        {"text": "run: y", "name": "job file"},
+    ]
+    file.write_bytes(b" " * (1 << 20) + b"x")
+    with pytest.raises(InputError, match=f"train.yaml: expected a job file of at most {1 << 20} bytes"):
+        client.submit(file)
+    file.write_bytes(b"run: \xff")
+    with pytest.raises(InputError, match=r"train.yaml: expected UTF-8 text: .* at byte 5"):
+        client.submit(file)
 
 
 def test_jobs_come_page_after_page(client_of: Callable[[Answer], Client]) -> None:

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import shutil
 import sys
 import time
 from collections.abc import Mapping
@@ -56,7 +57,8 @@ def submit(
     as_json: options.Json = False,
 ) -> None:
     """Submit a job."""
-    workdir = str(Path(workdir or Path.cwd()).absolute())
+    here = Path(workdir or Path.cwd()).absolute()
+    workdir = str(here.resolve() if ".." in here.parts else here)
     said = {
         "--gpus": gpus,
         "--type": gpu_type,
@@ -125,6 +127,8 @@ def submission(
         for option, value in given.items():
             raise InputError(f"{option} {value}: is for commands; expected it in {job[0]}")
         return Path(job[0])
+    if len(job) == 1 and Path(job[0]).is_dir() and shutil.which(job[0]) is None:
+        raise InputError(f"{job[0]}: expected a job file, or -- and a command, got a directory")
     gpus, gpu_type = given.get("--gpus", 1), given.get("--type", "")
     entries: dict[str, Any] = {
         "name": given.get("--name", _name_of(job)),
@@ -144,7 +148,7 @@ def submission(
 def _is_file(word: str) -> bool:
     """Whether a word is a job file; one that is missed by its name is said to be missing later."""
     return not re.search(r"\s", word) and (
-        Path(word).is_file() or word.endswith((".yaml", ".yml", ".sh", ".sbatch"))
+        Path(word).is_file() or word.endswith((".yaml", ".yml", ".json", ".sh", ".sbatch"))
     )
 
 

@@ -10,12 +10,12 @@ from typing import Any, Self
 
 import httpx
 
-from stretto.client.here import run_in
 from stretto.model.errors import InputError, StrettoError
 
 USUAL_URL = "http://127.0.0.1:8700"
 ANSWER_S = 70.0  # longer than any wait that we ask for
 LOOK_S = 0.5  # between two looks whether an attempt has begun; chosen
+MOST_BYTES, LONGEST_NAME = 1 << 20, 255  # of a job file, which is written by hand; as the service has it
 MOST_TRIES = 8  # to take up a stream that broke off, about half a minute
 
 
@@ -60,9 +60,8 @@ class Client:
         key: of idempotency; the same key gives the same job again. workdir: where a job runs whose file does
         not say it; "": where the service thinks best.
         """
-        text, where = _text(job, workdir)
         headers = {"idempotency-key": key} if key else {}
-        return self.ask("POST", "/api/v1/jobs", json={"text": text, "name": where}, headers=headers)
+        return self.ask("POST", "/api/v1/jobs", json=_submission(job, workdir), headers=headers)
 
     def jobs(
         self, everybody: bool = False, ended: bool = False, newest: bool = False
@@ -177,8 +176,7 @@ class Client:
 
     def dry_run(self, job: Path | str, workdir: str = "") -> dict[str, Any]:
         """Where, when and at what size a job would start; nothing is submitted."""
-        text, where = _text(job, workdir)
-        return self.ask("POST", "/api/v1/jobs/dry-run", json={"text": text, "name": where})
+        return self.ask("POST", "/api/v1/jobs/dry-run", json=_submission(job, workdir))
 
     def whatif(self, **asks: Any) -> dict[str, Any]:
         """What would become of the open jobs, as it is and with another policy, more nodes or a job more.
@@ -288,16 +286,21 @@ def _name(given: str) -> str:
     return given
 
 
-def _text(job: Path | str, workdir: str) -> tuple[str, str]:
-    """The text of a job file, and what messages call it."""
-    text, where = job, "job file"
-    if isinstance(job, Path):
-        where = str(job)
-        try:
-            text = job.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as wrong:
-            raise InputError(f"{job}: cannot be read: {wrong}") from None
-    return run_in(str(text), workdir) if workdir else str(text), where
+def _submission(job: Path | str, workdir: str) -> dict[str, str]:
+    """The text of a job file, its name, and where it runs if it does not say so itself."""
+    said = {"workdir": workdir} if workdir else {}
+    if not isinstance(job, Path):
+        return {"text": job, "name": "job file", **said}
+    try:
+        with job.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise InputError(f"{job}: expected a job file of at most {MOST_BYTES} bytes")
+        return {"text": content.decode(), "name": str(job)[-LONGEST_NAME:], **said}
+    except OSError as wrong:
+        raise InputError(f"{job}: cannot be read: {wrong.strerror}") from None
+    except UnicodeDecodeError as wrong:
+        raise InputError(f"{job}: expected UTF-8 text: {wrong.reason} at byte {wrong.start}") from None
 
 
 def _user() -> str:

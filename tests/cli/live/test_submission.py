@@ -58,6 +58,11 @@ def test_a_file_is_not_contradicted_by_options(tmp_path: Path, option: str, valu
     assert submission([str(file)], False, "/here", {option: None}) == file
 
 
+def test_a_directory_is_no_command(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="expected a job file, or -- and a command, got a directory"):
+        submission([str(tmp_path)], False, "/here")
+
+
 @pytest.mark.parametrize(
     ("text", "preemptible"),
     [

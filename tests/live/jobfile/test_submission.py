@@ -193,6 +193,13 @@ def test_a_hundred_megabytes_are_refused_without_being_read(
         read_submission("run: x # " + "é" * (MOST_BYTES // 2))
 
 
+HERE = "/data/ada's train"
+POD = (
+    "kind: PyTorchJob\nspec: {pytorchReplicaSpecs: {Worker: {replicas: 1, template: {spec: {containers: "
+    "[{name: pytorch, command: [x]}]}}}}}"
+)
+
+
 def test_a_file_as_large_as_may_be_is_read(tmp_path: Path) -> None:
     path = tmp_path / "train.job.yaml"
     path.write_text("run: x\n#".ljust(MOST_BYTES, "#"))
@@ -206,6 +213,32 @@ def test_a_file_as_large_as_may_be_is_read(tmp_path: Path) -> None:
 def test_a_job_without_a_name_is_called_after_its_file(tmp_path: Path, name: str, job: str) -> None:
     (tmp_path / name).write_text("run: x")
     assert read_submission(tmp_path / name)[0].name == job
+    assert read_submission("run: x", name)[0].name == job
+    assert read_submission("run: x", f"there/{name}")[0].name == job
+
+
+@pytest.mark.parametrize(
+    ("text", "workdir"),
+    [
+        pytest.param("run: python train.py\n", HERE, id="our file"),
+        pytest.param("run: |\n  python train.py\n  true", HERE, id="a command of several lines at the end"),
+        pytest.param("  run: x\n  name: y\n", HERE, id="a file that begins further right"),
+        pytest.param("---\nrun: x\n...\n", HERE, id="a document with its end"),
+        pytest.param('{"run": "true"}', HERE, id="one line of JSON"),
+        pytest.param("run: 'true'\nworkdir: /there\n", "/there", id="a file that says where"),
+        pytest.param("'run': x\n'workdir': /there\n", "/there", id="with its keys in quotes"),
+        pytest.param("#!/bin/sh\n#SBATCH --gres=gpu:1\npython train.py\n", HERE, id="a batch script"),
+        pytest.param("# mine\n#SBATCH --gres=gpu:1\ntrue\n", HERE, id="a script without an interpreter"),
+        pytest.param("#!/bin/sh\n#SBATCH -D /there\ntrue\n", "/there", id="a script that says where"),
+        pytest.param("workdir: .\nresources: {accelerators: A100}\nnum_nodes: 1\nrun: x", HERE, id="a task"),
+        pytest.param("apiVersion: kubeflow.org/v1\n" + POD, "", id="a manifest of Kubernetes"),
+    ],
+)
+def test_a_job_that_does_not_say_where_runs_where_it_was_submitted(text: str, workdir: str) -> None:
+    spec, _ = read_submission(text, workdir=HERE)
+    assert spec.workdir == workdir
+    if text.startswith("#"):
+        assert spec.run == text, "what is run is the script as it was written"
 
 
 def test_marks_of_other_editors_do_no_harm() -> None:

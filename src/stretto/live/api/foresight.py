@@ -87,7 +87,7 @@ async def explain(job: str, service: Asked, caller: Who) -> dict[str, Any]:
 async def dry_run(submission: Submission, service: Asked, caller: Who) -> dict[str, Any]:
     """Where, when and at what size a job would start. Nothing is submitted."""
     _ready(service)
-    spec, warnings = read_submission(submission.text, submission.name)
+    spec, warnings = read_submission(submission.text, submission.name, submission.workdir)
     past = await service.archive.named(spec, caller.user)
     fork = fork_of(service.state, service.clock.now_s(), more=(spec, caller.user), past=past)
     async with _turn():

@@ -94,12 +94,13 @@ async def submit(
             f"at most {buckets.per_s:g} submissions a second of one user",
             {"retry-after": str(ceil(wait_s))},
         )
+    given = submission.text, submission.name, submission.workdir
     try:
         if len(submission.text) > LONG_TEXT:
             async with request.app.state.reading:
-                spec, warnings = await asyncio.to_thread(read_submission, submission.text, submission.name)
+                spec, warnings = await asyncio.to_thread(read_submission, *given)
         else:
-            spec, warnings = read_submission(submission.text, submission.name)
+            spec, warnings = read_submission(*given)
         accepted = await durably(request, service.submit(spec, caller.user, idempotency_key))
     except Exception:
         meters.submits.labels("refused").inc()

@@ -35,7 +35,8 @@ class Submission(Asking):
     """A job file, or one that a neighbouring system would take."""
 
     text: Annotated[str, Field(max_length=LARGEST_SUBMISSION)]
-    name: Annotated[str, Field(max_length=255)] = "job file"  # what messages call it
+    name: Annotated[str, Field(max_length=255)] = "job file"  # its file's: of messages, and of its job
+    workdir: Annotated[str, Field(max_length=4096)] = ""  # where it runs, if it does not say so itself
 
 
 class Sizes(Asking):

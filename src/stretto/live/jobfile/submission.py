@@ -3,7 +3,8 @@
 import os
 import re
 import stat
-from pathlib import Path
+from dataclasses import replace
+from pathlib import Path, PurePath
 
 from stretto.live.jobfile.checks import NAME, plain
 from stretto.live.jobfile.entry import Entry
@@ -24,32 +25,35 @@ SCRIPT = re.compile(
 )  # SBATCH before anything but comments
 
 
-def read_submission(source: Path | str, where: str = "job file") -> tuple[JobSpec, tuple[str, ...]]:
+def read_submission(
+    source: Path | str, where: str = "job file", workdir: str = ""
+) -> tuple[JobSpec, tuple[str, ...]]:
     """The job in a file (a Path) or a text (a str), and what of it means nothing here.
 
     A job file of ours, a batch script with `#SBATCH` lines, a task of SkyPilot, or a TrainJob or PyTorchJob
-    of Kubeflow, told apart by what is in it. where: what messages call a text. Raises InputError.
+    of Kubeflow, told apart by what is in it. where: what messages call a text, and the name of its file, if
+    it has one. workdir: where it runs if it does not say so itself; manifests of Kubernetes never run there.
+    Raises InputError.
     """
-    default_name = "job"
     if isinstance(source, Path):
         where = plain(str(source), LONGEST_MESSAGE)
-        stem = source.name.split(".")[0]
-        default_name = stem if NAME.fullmatch(stem) else default_name
         text = _text_of(source)
     else:
         text = source
         if len(text) > MOST_BYTES or len(text.encode(errors="replace")) > MOST_BYTES:
             raise InputError(f"{where}: expected at most {MOST_BYTES} bytes")
-    spec, warnings = _read(text, where, default_name)
+    stem = PurePath(source if isinstance(source, Path) else where).name.split(".")[0]
+    spec, warnings = _read(text, where, stem if NAME.fullmatch(stem) else "job", workdir)
     told = [plain(warning, LONGEST_MESSAGE) for warning in warnings[:MOST_WARNINGS]]
     more = len(warnings) - len(told)
     return spec, (*told, *([f"and {more} more of that kind"] if more else []))
 
 
-def _read(text: str, where: str, default_name: str) -> tuple[JobSpec, tuple[str, ...]]:
+def _read(text: str, where: str, default_name: str, workdir: str) -> tuple[JobSpec, tuple[str, ...]]:
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     if SCRIPT.match(text):
-        return spec_of_script(text, where, default_name)
+        spec, warnings = spec_of_script(text, where, default_name)
+        return _in(spec, workdir), warnings
     tree = read_tree(text, where)
     if not isinstance(tree, Section):
         raise InputError(f"{where}: expected keys and values, got {kind_of(tree)}")
@@ -57,8 +61,13 @@ def _read(text: str, where: str, default_name: str) -> tuple[JobSpec, tuple[str,
     if is_kubernetes(tree):
         return spec_of_manifest(entry, default_name)
     if is_skypilot(tree):
-        return spec_of_task(entry, default_name)
-    return spec_of(entry, default_name), ()
+        spec, warnings = spec_of_task(entry, default_name)
+        return _in(spec, workdir), warnings
+    return _in(spec_of(entry, default_name), workdir), ()
+
+
+def _in(spec: JobSpec, workdir: str) -> JobSpec:
+    return replace(spec, workdir=workdir) if workdir and not spec.workdir else spec
 
 
 def _text_of(path: Path) -> str:
