@@ -57,6 +57,18 @@ def test_a_pipe_that_closes_early_is_no_event(unbuffered: str) -> None:
     assert (done.returncode, done.stderr) == (1, "")
 
 
+def test_a_terminal_that_has_few_signs_is_shown_what_it_can_show() -> None:
+    done = subprocess.run(
+        [*STRETTO, "clusters", "list"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "6 ? 4 t4" in done.stdout
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_ctrl_c_ends_a_comparison_with_one_line_and_its_workers_with_it(workers: int, tiny: Path) -> None:
     (tiny / "slow.py").write_text(SLOW)

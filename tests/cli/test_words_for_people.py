@@ -8,6 +8,8 @@ from tests.cli.ran import Stretto
 from stretto import __version__
 from stretto.cli.events import aligned, cells_of, said_of
 from stretto.cli.printing import shortened, table_of
+from stretto.cli.service import again_and_again
+from stretto.client import ServiceError
 from stretto.demo.scene import SCENE, folder_of
 from stretto.model import InputError
 
@@ -78,3 +80,19 @@ def test_the_examples_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytes
     assert all((folder_of(None) / entry.file).is_file() for entry in SCENE)
     with pytest.raises(InputError, match=SCENE[0].file):
         folder_of(tmp_path)
+
+
+def test_what_is_shown_stays_while_the_service_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stretto.cli.service.time.sleep", lambda seconds: None)
+    answers: list[int | ServiceError] = [1, ServiceError("away"), ServiceError("away"), 2]
+
+    def look() -> int:
+        answer = answers.pop(0) if answers else ServiceError("gone")
+        if isinstance(answer, ServiceError):
+            raise answer
+        return answer
+
+    shown = again_and_again(look)
+    assert [next(shown), next(shown)] == [1, 2]
+    with pytest.raises(ServiceError, match="gone"):
+        next(shown)

@@ -1,6 +1,7 @@
 """What the client makes of answers, and of a service that goes away, without one."""
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -53,6 +54,57 @@ def test_a_problem_becomes_an_error_with_its_detail(
 def test_a_name_cannot_leave_its_place_in_the_path() -> None:
     with Client("http://service") as client, pytest.raises(InputError, match=r"\.\./tokens"):
         client.describe("../tokens")
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a?b", "a\udcff"])
+def test_what_can_be_no_name_is_refused_in_a_line(name: str) -> None:
+    with Client("http://service") as client, pytest.raises(InputError, match="expected "):
+        client.describe(name)
+
+
+def test_a_name_is_one_part_of_the_path_whatever_is_in_it(client_of: Callable[[Answer], Client]) -> None:
+    asked = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.raw_path)
+        return httpx.Response(200, json={})
+
+    client_of(answer).describe("%2e%2e größer")
+    assert asked == [b"/api/v1/jobs/%252e%252e%20gr%C3%B6%C3%9Fer"]
+
+
+def test_what_no_header_can_hold_is_refused_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="--token: expected letters") as error:
+        Client("http://service", "ключ")
+    assert "ключ" not in str(error.value)
+    with Client("http://service") as client, pytest.raises(InputError, match="--key must be"):
+        client.submit("run: x", "ключ")
+    monkeypatch.setenv("USER", "юлия")
+    with Client("http://service", None) as client:
+        assert client.http.headers["x-stretto-user"] == f"uid-{os.getuid()}"
+
+
+def test_who_follows_a_log_is_told_its_rest_after_a_restart_of_the_service(
+    client_of: Callable[[Answer], Client],
+) -> None:
+    away = [True, True]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        path, attempt = request.url.path, 1 if len(away) else 2
+        if path.endswith("/log"):
+            text = "one" if request.url.params["attempt"] == "1" else "two"
+            rest = text[int(request.url.params["offset"]) :]
+            return httpx.Response(200, json={"text": rest, "next_offset": 3, "complete": True})
+        if not path.endswith("/wait") and told and away:
+            away.pop()
+            raise httpx.ConnectError("refused")
+        ended = 1.0 if attempt == 2 else None
+        return httpx.Response(200, json={"id": "7", "attempt": attempt, "ended_s": ended})
+
+    told: list[str] = []
+    for piece in client_of(answer).log("mine", follow=True):
+        told = [*told, piece]
+    assert told == ["one", "two"]
 
 
 def test_a_job_file_is_sent_with_its_name_and_where_it_was_submitted(

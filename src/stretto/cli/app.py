@@ -1,5 +1,6 @@
 """The command `stretto`: every command by name, and the one place where errors become exit statuses."""
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -100,6 +101,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
     Wrong input and failures are one line on standard error; what is a bug of ours is a traceback.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(
+                errors="replace"
+            )  # of what jobs print or are called, a terminal shows what it can
     sys.exit(status_of(sys.argv[1:] if arguments is None else arguments))
 
 

@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -28,6 +28,9 @@ JobName = Annotated[
 
 SOON_S = 90.0  # what comes so soon is said in seconds, not by the clock
 LOOK_S = 1.0  # between two looks of --watch
+MOST_SILENT = 30  # looks without an answer; chosen: longer than a restart
+
+Found = TypeVar("Found")
 
 
 @contextmanager
@@ -85,19 +88,38 @@ def when_in_table(span: Mapping[str, float | None], now: float) -> str:
 
 
 def watch(look: Callable[[], "RenderableType"], plain: Callable[[], list[str]]) -> None:
-    """Show again and again until interrupted: in place on a terminal, else lines whenever they change."""
+    """Show again and again until interrupted: in place on a terminal, else lines whenever they change.
+
+    What was shown stays while the service is away for a while.
+    """
     if sys.stdout.isatty():
         from rich.console import Console
         from rich.live import Live
 
         with Live(look(), console=Console(highlight=False), auto_refresh=False) as live:
-            while True:
-                time.sleep(LOOK_S)
-                live.update(look(), refresh=True)
+            for shown in again_and_again(look):
+                live.update(shown, refresh=True)
     before: list[str] = []
-    while True:
-        lines = plain()
+    for lines in again_and_again(plain):
         if lines != before:
             print("\n".join(lines), flush=True)
             before = lines
-        time.sleep(LOOK_S)
+
+
+def again_and_again(look: Callable[[], Found], every_s: float = LOOK_S) -> Iterator[Found]:
+    """What is found, again and again; a service that does not answer is asked again for a while."""
+    from stretto.client import ServiceError
+
+    yield look()
+    silent = 0
+    while True:
+        time.sleep(every_s)
+        try:
+            found = look()
+        except ServiceError:
+            silent += 1
+            if silent > MOST_SILENT:
+                raise
+            continue
+        silent = 0
+        yield found

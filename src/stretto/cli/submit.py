@@ -142,7 +142,13 @@ def submission(
     for option, key in (("--queue", "queue"), ("--priority", "priority"), ("--max-time", "max_time")):
         if option in given:
             entries[key] = given[option]
-    return json.dumps(entries)
+    return in_yaml(entries)
+
+
+def in_yaml(entries: dict[str, Any]) -> str:
+    """Entries as YAML, where a character beyond U+FFFF has one escape, and not two as in JSON."""
+    text = json.dumps(entries, ensure_ascii=False)
+    return re.sub(r"[^\x20-\x7e]", lambda found: f"\\U{ord(found[0]):08x}", text)
 
 
 def _is_file(word: str) -> bool:
@@ -197,7 +203,7 @@ def _watched(client: "Client", found: dict[str, Any]) -> dict[str, Any]:
         if found["ended_s"] is not None:
             return found
         time.sleep(LOOK_S)
-        found = client.describe(found["id"])
+        found = client.describe(found["id"], patiently=True)
 
 
 def _show_dry_run(found: dict[str, Any], as_json: bool) -> None:

@@ -12,7 +12,7 @@ from stretto.cli import options
 from stretto.cli.cluster import state_of_node
 from stretto.cli.jobs import row_of, size_of
 from stretto.cli.printing import shortened, show_json, show_table
-from stretto.cli.service import Token, Url, service
+from stretto.cli.service import Token, Url, again_and_again, service
 from stretto.live.words import reason_in_words
 
 if TYPE_CHECKING:
@@ -130,9 +130,8 @@ def _live(client: "Client", every: float) -> None:
         return screen(nodes, jobs, letters, sizes, console.width, console.height)
 
     with Live(look(), console=console, auto_refresh=False, screen=True) as live:
-        while True:
-            time.sleep(every)
-            live.update(look(), refresh=True)
+        for shown in again_and_again(look, every):
+            live.update(shown, refresh=True)
 
 
 def screen(

@@ -2,11 +2,13 @@
 
 import json
 import os
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import quote
 
 import httpx
 
@@ -16,6 +18,7 @@ USUAL_URL = "http://127.0.0.1:8700"
 ANSWER_S = 70.0  # longer than any wait that we ask for
 LOOK_S = 0.5  # between two looks whether an attempt has begun; chosen
 MOST_BYTES, LONGEST_NAME = 1 << 20, 255  # of a job file, which is written by hand; as the service has it
+PLAIN = re.compile(r"[\x21-\x7e]*")  # what a header can hold as it is
 MOST_TRIES = 8  # to take up a stream that broke off, about half a minute
 
 
@@ -40,6 +43,8 @@ class Client:
             raise InputError(f"--url {self.url}: expected the address of a service, http://HOST:PORT")
         if token is not None:
             token = token or os.environ.get("STRETTO_TOKEN", "")
+            if not PLAIN.fullmatch(token):  # which is not shown: it may be one but for a slip
+                raise InputError("--token: expected letters, digits and signs of ASCII, got something else")
         headers = {"authorization": f"Bearer {token}"} if token else {"x-stretto-user": _user()}
         try:
             self.http = httpx.Client(base_url=self.url, headers=headers, timeout=ANSWER_S, trust_env=False)
@@ -60,6 +65,8 @@ class Client:
         key: of idempotency; the same key gives the same job again. workdir: where a job runs whose file does
         not say it; "": where the service thinks best.
         """
+        if not PLAIN.fullmatch(key):
+            raise InputError(f"--key must be letters, digits and signs of ASCII, got {key!r}")
         headers = {"idempotency-key": key} if key else {}
         return self.ask("POST", "/api/v1/jobs", json=_submission(job, workdir), headers=headers)
 
@@ -74,9 +81,10 @@ class Client:
             yield from page["jobs"]
             after = page["next"]
 
-    def describe(self, job: str) -> dict[str, Any]:
-        """One job."""
-        return self.ask("GET", f"/api/v1/jobs/{_name(job)}")
+    def describe(self, job: str, patiently: bool = False) -> dict[str, Any]:
+        """One job. patiently: a service that is away for a while is waited for."""
+        ask = self._patiently if patiently else self.ask
+        return ask("GET", f"/api/v1/jobs/{_name(job)}")
 
     def wait(self, job: str) -> dict[str, Any]:
         """One job, once it has ended. A service that is away for a while is waited for."""
@@ -96,13 +104,13 @@ class Client:
         With `follow` until it has ended; where no attempt is named, through all attempts that come, from the
         present one on, until the job has ended, and from its start where that is still to come.
         """
-        wanted = attempt
+        wanted, known = attempt, False
         while True:
-            found = self.describe(job)
-            job = found["id"]  # whoever comes later may have the same name
+            found = self.describe(job, patiently=known)
+            job, known = found["id"], True  # whoever comes later may have the same name
             has_ended, latest = found["ended_s"] is not None, found["attempt"]
             if follow and not has_ended and latest < max(wanted, 1):
-                self.ask("GET", f"/api/v1/jobs/{_name(job)}/wait", params={"wait_s": LOOK_S})
+                self._until_changed(job)
                 continue
             try:
                 yield from self._log_of_worker(job, rank, wanted or latest, follow)
@@ -112,10 +120,14 @@ class Client:
             if attempt or not follow or has_ended:
                 return
             wanted = max(wanted, latest) + 1
-            while (found := self.describe(job))["attempt"] < wanted:
+            while (found := self.describe(job, patiently=True))["attempt"] < wanted:
                 if found["ended_s"] is not None:
                     return
-                self.ask("GET", f"/api/v1/jobs/{_name(job)}/wait", params={"wait_s": LOOK_S})
+                self._until_changed(job)
+
+    def _until_changed(self, job: str) -> None:
+        """Wait a little, and no longer than until it has ended."""
+        self._patiently("GET", f"/api/v1/jobs/{_name(job)}/wait", params={"wait_s": LOOK_S})
 
     def _log_of_worker(self, job: str, rank: int, attempt: int, follow: bool) -> Iterator[str]:
         offset = 0
@@ -280,10 +292,13 @@ def _error_of(answer: httpx.Response) -> StrettoError:
 
 
 def _name(given: str) -> str:
-    """A name that is to be a part of a path."""
-    if not given or "/" in given or "?" in given or "#" in given:
+    """A name as a part of a path. Raises InputError for what can be none, or would lead elsewhere."""
+    if given in ("", ".", "..") or "/" in given or "?" in given or "#" in given:
         raise InputError(f"expected the id of a job or the name of a node, got {given!r}")
-    return given
+    try:
+        return quote(given, safe="")
+    except UnicodeEncodeError:
+        raise InputError(f"expected a name in UTF-8, got {given!r}") from None
 
 
 def _submission(job: Path | str, workdir: str) -> dict[str, str]:
@@ -304,4 +319,6 @@ def _submission(job: Path | str, workdir: str) -> dict[str, str]:
 
 
 def _user() -> str:
-    return os.environ.get("USER") or os.environ.get("LOGNAME") or "me"
+    """Who asks where no token says it: the name at the machine's login, if a header can hold it."""
+    name = os.environ.get("USER") or os.environ.get("LOGNAME") or "me"
+    return name if PLAIN.fullmatch(name) else f"uid-{os.getuid()}"

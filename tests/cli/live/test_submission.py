@@ -1,6 +1,7 @@
 """What `stretto submit` makes of its words, without a service."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,14 @@ def test_a_file_is_not_contradicted_by_options(tmp_path: Path, option: str, valu
     with pytest.raises(InputError, match=rf"^{option} {value}: is for commands; expected it in .*job.yaml$"):
         submission([str(file)], False, "/here", {option: value})
     assert submission([str(file)], False, "/here", {option: None}) == file
+
+
+def test_a_command_reaches_its_shell_whatever_signs_are_in_it() -> None:
+    word = "größer 🎻 \x7f \x85 \\ud83c \u2028 \t \n ' \" $x"
+    text = submission(["echo", word], False, "/größer 🎻")
+    assert isinstance(text, str)
+    spec, _ = read_submission(text)
+    assert (shlex.split(spec.run), spec.workdir) == (["echo", word], "/größer 🎻")
 
 
 def test_a_directory_is_no_command(tmp_path: Path) -> None:

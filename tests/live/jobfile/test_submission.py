@@ -1,5 +1,6 @@
 """Whatever is thrown at it, a submission is a job or one line; and soon."""
 
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -239,6 +240,11 @@ def test_a_job_that_does_not_say_where_runs_where_it_was_submitted(text: str, wo
     assert spec.workdir == workdir
     if text.startswith("#"):
         assert spec.run == text, "what is run is the script as it was written"
+
+
+@pytest.mark.parametrize("run", ["echo 🎻🎻", "echo \\ud83c\\udfbb", "echo \\\\🎻", "é"])
+def test_json_may_write_every_character_as_its_writers_do(run: str) -> None:
+    assert read_submission(json.dumps({"run": run}))[0].run == run
 
 
 def test_marks_of_other_editors_do_no_harm() -> None:

@@ -24,6 +24,9 @@ SCRIPT = re.compile(
     r"#!|#SBATCH\b|(?:[^\S\n]*(?:#[^\n]*)?\n)*#SBATCH\b"
 )  # SBATCH before anything but comments
 
+# JSON is YAML but for this: a character beyond U+FFFF has two escapes. Before them is no odd backslash.
+PAIR = re.compile(r"(?<!\\)((?:\\\\)*)\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})", re.IGNORECASE)
+
 
 def read_submission(
     source: Path | str, where: str = "job file", workdir: str = ""
@@ -54,6 +57,8 @@ def _read(text: str, where: str, default_name: str, workdir: str) -> tuple[JobSp
     if SCRIPT.match(text):
         spec, warnings = spec_of_script(text, where, default_name)
         return _in(spec, workdir), warnings
+    if text.startswith("{"):
+        text = PAIR.sub(_one_escape, text)
     tree = read_tree(text, where)
     if not isinstance(tree, Section):
         raise InputError(f"{where}: expected keys and values, got {kind_of(tree)}")
@@ -64,6 +69,11 @@ def _read(text: str, where: str, default_name: str, workdir: str) -> tuple[JobSp
         spec, warnings = spec_of_task(entry, default_name)
         return _in(spec, workdir), warnings
     return _in(spec_of(entry, default_name), workdir), ()
+
+
+def _one_escape(pair: re.Match[str]) -> str:
+    high, low = int(pair[2], 16), int(pair[3], 16)
+    return f"{pair[1]}\\U{0x10000 + (high - 0xD800 << 10) + (low - 0xDC00):08x}"
 
 
 def _in(spec: JobSpec, workdir: str) -> JobSpec:
