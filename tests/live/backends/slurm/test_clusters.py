@@ -1,12 +1,14 @@
 """Nodes, partitions and other people's jobs of a real Slurm."""
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
 from tests.live.backends.slurm.cluster import SlurmCluster
 from tests.live.backends.slurm.stories import a_start, in_phase, node, node_once, opened, worker
 
+from stretto.live.backends.protocol import BackendUnreachable
 from stretto.live.backends.slurm import SlurmOptions, open_slurm
 from stretto.live.backends.slurm.backend import SlurmBackend
 from stretto.live.jobfile.parts import Accelerators, Resources
@@ -133,6 +135,40 @@ def test_a_cluster_that_cannot_be_used_is_refused_in_one_line(
 def test_a_controller_that_does_not_answer_is_said_to_be_silent(cluster: SlurmCluster, shared: Path) -> None:
     with cluster.suspended(), pytest.raises(InputError, match="did not answer scontrol within 1 s"):
         asyncio.run(_open(cluster, shared, {"answer_s": 1.0}))
+
+
+def test_of_a_controller_that_refuses_to_talk_nothing_is_concluded(
+    cluster: SlurmCluster, shared: Path, tmp_path: Path
+) -> None:
+    """Its programs then print an empty list, and leave with status 0."""
+    away, programs = tmp_path / "away", tmp_path / "bin"
+    programs.mkdir()
+    for name, key in (("sinfo", "nodes"), ("squeue", "jobs")):
+        failed = json.dumps({"errors": [{"error": "Unspecified error", "errno": -1}], key: []})
+        (programs / name).write_text(
+            f"#!/bin/sh\n[ -e {away} ] || exec /usr/bin/{name} \"$@\"\necho '{failed}'\n"
+        )
+        (programs / name).chmod(0o755)
+    environment = {**cluster.environment, "PATH": f"{programs}:/usr/bin:/bin"}
+
+    async def story() -> None:
+        async with opened(cluster, shared, environment=environment) as backend:
+            await backend.start(a_start("1.1.0", "sleep 600"))
+            before, nodes = await in_phase(backend, "1.1.0", "running"), await backend.nodes()
+            away.touch()
+            for _ in range(3):
+                with pytest.raises(BackendUnreachable, match="Unspecified error"):
+                    await backend.looking.look()
+            assert (await backend.nodes(), await backend.workers()) == (nodes, [before])
+            with pytest.raises(BackendUnreachable):
+                await backend.start(a_start("2.1.0", "true", node="v1"))
+            away.unlink()
+            await backend.looking.look()
+            assert await backend.workers() == [before]
+            await backend.stop("1.1.0", 0.0)
+            await in_phase(backend, "1.1.0", "ended")
+
+    asyncio.run(story())
 
 
 async def _open(cluster: SlurmCluster, shared: Path, options: dict[str, object]) -> None:

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from stretto.live.backends.protocol import BackendUnreachable
 from stretto.live.backends.slurm import listing
 from stretto.live.backends.slurm.commands import is_for_later, is_silence, words_of
 from stretto.live.backends.slurm.listing import SlurmJob, SlurmNode
@@ -83,6 +84,17 @@ def test_what_is_no_listing_is_not_taken_for_an_empty_one() -> None:
     for text in ("", "{}", '{"jobs": [{"id": 3}]}'):
         assert listing.jobs_in_json(text) is None
     assert listing.jobs_in_json('{"jobs": []}') == []
+
+
+def test_a_listing_that_failed_is_silence_although_it_is_well_formed_and_empty() -> None:
+    failed = {"errors": [{"description": "Failed while looking", "error": "Unspecified error"}]}
+    with pytest.raises(BackendUnreachable, match=r"its jobs: Failed while looking; Unspecified error$"):
+        listing.jobs_in_json(json.dumps({**failed, "jobs": []}))
+    with pytest.raises(BackendUnreachable, match="its nodes: Failed while looking"):
+        listing.nodes_in_json(json.dumps({**failed, "nodes": []}))
+    assert listing.nodes_in_json('{"nodes": [], "errors": []}') is None  # no cluster is without nodes
+    with pytest.raises(BackendUnreachable, match="it does not say why"):
+        listing.jobs_in_json('{"errors": [7], "jobs": []}')
 
 
 def test_jobs_in_columns_keep_comments_and_reasons_apart() -> None:

@@ -267,6 +267,38 @@ def test_a_submission_of_which_nobody_heard_is_found_and_runs_once(
     asyncio.run(story())
 
 
+def test_a_slice_that_was_never_submitted_keeps_no_gpu_from_others(
+    cluster: SlurmCluster, shared: Path, tmp_path: Path
+) -> None:
+    """Its node was given up while Slurm did not answer, and so nobody ever asks for it again."""
+    away, programs = tmp_path / "away", tmp_path / "bin"
+    programs.mkdir()
+    sbatch = programs / "sbatch"
+    sbatch.write_text(
+        f'#!/bin/sh\n[ -e {away} ] || exec /usr/bin/sbatch "$@"\n'
+        'echo "sbatch: error: Unable to contact slurm controller (connect failure)" >&2; exit 1\n'
+    )
+    sbatch.chmod(0o755)
+    environment = {**cluster.environment, "PATH": f"{programs}:/usr/bin:/bin"}
+
+    async def story() -> None:
+        async with opened(cluster, shared, environment=environment) as backend:
+            away.touch()
+            with pytest.raises(BackendUnreachable, match="connect failure"):
+                await backend.start(a_start("1.1.0", "echo never"))
+            away.unlink()
+        async with opened(cluster, shared, environment=environment) as backend:
+            await backend.start(a_start("2.1.0", "sleep 600"))
+            await in_phase(backend, "2.1.0", "running")
+            ended = await worker(backend, "1.1.0")
+            assert (ended.phase, ended.status) == ("ended", 143)
+            assert (await backend.start(a_start("1.1.0", "echo never"))).phase == "ended"
+            await backend.stop("2.1.0", 0.0)
+            await in_phase(backend, "2.1.0", "ended")
+
+    asyncio.run(story())
+
+
 def test_jobs_that_nobody_has_written_down_are_ended_and_those_of_others_never(
     cluster: SlurmCluster, shared: Path
 ) -> None:

@@ -114,6 +114,7 @@ class SlurmBackend:
         elif (self.forgotten / worker.id).exists():
             raise StartRefused(f"worker {worker.id} has ended and was forgotten; ids are not used twice")
         self.looking.require_answers()
+        await self._make_way(worker)
         node, partition = self._place(worker)
         others = self.looking.others.get(node.name, Holding())
         holding = slices.holding_of(worker, share_of(node, len(worker.gpus), others))
@@ -136,6 +137,17 @@ class SlurmBackend:
         finally:
             known.submitting = False
         return known.state
+
+    async def _make_way(self, worker: WorkerStart) -> None:
+        """Withdraw slices of which Slurm never said that it has them, where their GPUs are another's now.
+
+        Such are left where a node was given up while Slurm did not answer: nobody asks for them any more.
+        """
+        for one in list(self.known.values()):
+            in_way = one.state.node == worker.node and bool(set(one.state.gpus) & set(worker.gpus))
+            idle = not one.listed and not one.submitting and one.id not in self.starting
+            if in_way and idle and await self.looking.take(one):
+                await self.looking.withdraw(one, "it was not submitted before its GPUs were another's")
 
     def _place(self, worker: WorkerStart) -> tuple[SlurmNode, str]:
         """Its node and partition; raises StartRefused, or NotNow where a GPU is in use."""

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stretto.live.backends.protocol import BackendUnreachable
+
 GRES = re.compile(r"gpu(?::(?P<type>[^:=(,]+))?[:=](?P<count>\d+)(?:\([^)]*\))?")
 BARE_COUNT = re.compile(r"gpu:(?P<count>\d+)(?:\([^)]*\))?")
 PAIR = re.compile(r"(?:^|\s)([A-Za-z][\w/:]*)=")
@@ -99,9 +101,12 @@ def gpus_in(text: str) -> dict[str, int]:
 
 
 def nodes_in_json(text: str) -> list[SlurmNode] | None:
-    """Nodes of `sinfo --json` in 22.05, or `scontrol show nodes --json`; None for other shapes."""
+    """Nodes of `sinfo --json` in 22.05, or `scontrol show nodes --json`; None for other shapes.
+
+    Raises BackendUnreachable where it says that it could not ask.
+    """
     found = _objects(text, "nodes")
-    if found is None or not all(isinstance(one.get("name"), str) and "state" in one for one in found):
+    if not found or not all(isinstance(one.get("name"), str) and "state" in one for one in found):
         return None
     return [
         SlurmNode(
@@ -122,7 +127,7 @@ def nodes_in_json(text: str) -> list[SlurmNode] | None:
 
 
 def jobs_in_json(text: str) -> list[SlurmJob] | None:
-    """Jobs of `squeue --json`; None where it shows something else."""
+    """Jobs of `squeue --json`; None where it shows something else. Raises BackendUnreachable likewise."""
     found = _objects(text, "jobs")
     if found is None or not all("job_id" in one and "job_state" in one for one in found):
         return None
@@ -148,7 +153,17 @@ def _objects(text: str, key: str) -> list[dict[str, Any]] | None:
     found = said.get(key) if isinstance(said, dict) else None
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
         return None
+    # A controller that cannot be reached: an empty list, status 0, and only here that it is no answer.
+    if not found and said.get("errors"):
+        raise BackendUnreachable(f"Slurm does not show its {key}: {_errors(said['errors'])}")
     return found
+
+
+def _errors(errors: object) -> str:
+    """The words of what went wrong, in whatever shape a version gives them."""
+    each = [one for one in errors if isinstance(one, dict)] if isinstance(errors, list) else []
+    words = [str(one.get(name)) for one in each for name in ("description", "error") if one.get(name)]
+    return "; ".join(dict.fromkeys(words))[:400] or "it does not say why"
 
 
 def _states(state: object, flags: object) -> frozenset[str]:
