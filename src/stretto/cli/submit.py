@@ -82,17 +82,16 @@ def submit(
             say(one_line(found))
             _say_address(client, found["id"])
             found = client.describe(found["id"])
-        elif watch:
-            found = _watched(client, found)
-        elif wait:
-            ended = [client.wait(one) for one in found["ids"]]
-            found = next((one for one in ended if one["state"] != "COMPLETED"), ended[-1])
+        else:
+            if not as_json:
+                typer.echo(found["array"] or found["id"])
+                sys.stdout.flush()  # whoever waits may be interrupted, and knows then what goes on
+            if watch or wait:
+                found = _awaited(client, found, watch)
     if as_json:
         show_json(found)
-    elif not interactive:
-        typer.echo(found["array"] or found["id"])
-        if not watch:
-            say(one_line(found))
+    elif not interactive and not watch:
+        say(one_line(found))
     if found["ended_s"] is not None or wait or watch:
         leave_with(found)
 
@@ -190,6 +189,19 @@ def _say_address(client: "Client", job: str) -> None:
             say(f"job {job} runs there; stretto logs -f {job} follows it, stretto cancel {job} ends it")
             return
         sys.stderr.write(piece)
+
+
+def _awaited(client: "Client", found: dict[str, Any], watch: bool) -> dict[str, Any]:
+    """The job once it has ended; of an array, the first task that has not ended well, else the last one."""
+    try:
+        if watch:
+            return _watched(client, found)
+        ended = [client.wait(one) for one in found["ids"]]
+    except KeyboardInterrupt:
+        name = found["array"] or found["id"]
+        say(f"job {name} goes on; stretto cancel {name} ends it")
+        raise
+    return next((one for one in ended if one["state"] != "COMPLETED"), ended[-1])
 
 
 def _watched(client: "Client", found: dict[str, Any]) -> dict[str, Any]:

@@ -195,7 +195,8 @@ async def _run(
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    hung_up = [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN else []  # by nohup
+    for number in (signal.SIGTERM, signal.SIGINT, *hung_up):
         with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):
             loop.add_signal_handler(number, stop.set)
     running = asyncio.create_task(service.run())

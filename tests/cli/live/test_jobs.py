@@ -1,9 +1,13 @@
 """The verbs for jobs, spoken with a real service."""
 
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.interrupts import heed_interrupts
 
 from stretto.demo.own_service import OwnService, until
 
@@ -24,6 +28,26 @@ JobFile = Callable[..., Path]
 def test_who_waits_leaves_with_the_status_of(script: str, status: int, state: str, verbs: Stretto) -> None:
     ran = verbs("submit", "--wait", "--json", "--", "sh", "-c", script)
     assert (ran.status, ran.json["state"]) == (status, state)
+
+
+@pytest.mark.parametrize("how", ["--wait", "--watch"])
+def test_who_is_interrupted_while_waiting_knows_what_goes_on(
+    how: str, verbs: Stretto, service: OwnService
+) -> None:
+    command = [sys.executable, "-m", "stretto.cli.app", "submit", how, "--", "sleep", "600"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, stdout=pipe, stderr=pipe, text=True, preexec_fn=heed_interrupts
+    ) as waiting:
+        assert waiting.stdout is not None
+        job = waiting.stdout.readline().strip()
+        with service.client() as client:
+            reaches(client, job, "RUNNING")
+            waiting.send_signal(signal.SIGINT)
+            _, said = waiting.communicate(timeout=60)
+            assert waiting.returncode == 130
+            assert f"job {job} goes on; stretto cancel {job} ends it\n" in said
+            assert client.describe(job)["state"] == "RUNNING"
 
 
 def test_what_happens_is_said_while_watching(verbs: Stretto) -> None:

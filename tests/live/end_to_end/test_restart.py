@@ -3,20 +3,25 @@
 import signal
 from pathlib import Path
 
+import pytest
+
 from stretto.demo.own_service import until
 from stretto.live.store import open_store
 
 from ..running import Running
 
 
-def test_a_restart_begins_at_the_state_that_the_stop_has_kept(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_restart_begins_at_the_state_that_the_stop_has_kept(tmp_path: Path, number: int) -> None:
+    if signal.getsignal(number) is signal.SIG_IGN:
+        pytest.skip("these tests were started so that their processes ignore this signal")
     running = Running(tmp_path, "--slots", "1", "--gpu-type", "cpu", "--policy", "tiresias")
     try:
         running.begin()
         with running.client() as client:
             name = str(client.submit("run: 'true'")["id"])
             assert client.wait(name)["state"] == "COMPLETED"
-        assert running.kill(signal.SIGTERM) == 0
+        assert running.kill(number) == 0
         with open_store(running.store) as store:
             kept = store.newest_state()
             assert kept is not None
