@@ -10,7 +10,12 @@ from tests.live.backends.slurm.stories import a_start, in_phase, node, node_once
 
 from stretto.live.backends.protocol import BackendUnreachable
 from stretto.live.backends.slurm import SlurmOptions, open_slurm
+from stretto.live.backends.slurm.asking import Asking
 from stretto.live.backends.slurm.backend import SlurmBackend
+from stretto.live.backends.slurm.commands import Commands
+from stretto.live.backends.slurm.listing import SlurmNode
+from stretto.live.backends.slurm.looking import PATIENT_S, Looking
+from stretto.live.backends.slurm.nodes import Holding, state_of
 from stretto.live.jobfile.parts import Accelerators, Resources
 from stretto.live.jobfile.spec import JobSpec
 from stretto.model import InputError
@@ -169,6 +174,27 @@ def test_of_a_controller_that_refuses_to_talk_nothing_is_concluded(
             await in_phase(backend, "1.1.0", "ended")
 
     asyncio.run(story())
+
+
+def test_a_node_is_as_it_was_while_a_controller_that_was_restarted_waits_for_it(tmp_path: Path) -> None:
+    def seen(*states: str) -> SlurmNode:
+        return SlurmNode("a1", "", frozenset(states), "", {"a100": 2}, {}, 8, 0, 16_000, 0, ("low",))
+
+    options = SlurmOptions()
+    looking = Looking(Asking(Commands(options)), options, "s", {}, tmp_path)
+
+    def is_up(now_s: float, *states: str) -> bool:
+        looking.all_nodes = {one.name: one for one in looking._with_patience([seen(*states)], now_s)}
+        return state_of(looking.all_nodes["a1"], Holding()).up
+
+    assert not is_up(0.0, "UNKNOWN", "NO_RESPOND")  # which was never seen otherwise
+    assert is_up(1.0, "IDLE")
+    assert is_up(100.0, "UNKNOWN", "NO_RESPOND")
+    assert is_up(100.0 + PATIENT_S - 1.0, "MIXED", "NO_RESPOND")
+    assert not is_up(100.0 + PATIENT_S, "MIXED", "NO_RESPOND")
+    assert is_up(300.0, "MIXED")
+    assert is_up(400.0, "MIXED", "NO_RESPOND")  # counted anew
+    assert not is_up(401.0, "DOWN", "NO_RESPOND")  # Slurm has given it up
 
 
 async def _open(cluster: SlurmCluster, shared: Path, options: dict[str, object]) -> None:

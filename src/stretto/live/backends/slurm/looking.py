@@ -36,6 +36,7 @@ LARGEST_PART = 0.2  # of the time, that looks may take where Slurm is slow to an
 NODES_S = 2.0  # between two looks at nodes while something is about to change; chosen
 SILENT_PAUSE_S = 1.0  # before a controller that did not answer is asked again; chosen
 AGAIN_S = 3.0  # before a keeper that shows no sign of stopping is told again; chosen
+PATIENT_S = 60.0  # with a node that does not answer Slurm, while Slurm goes on using it; chosen
 PRESS_S = 15.0  # after its grace, until Slurm itself is to end a slice; chosen
 
 log = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ class Looking:
         self.all_nodes: Mapping[str, SlurmNode] = {}
         self.served: Mapping[str, SlurmNode] = {}
         self.nodes: list[NodeState] = []
+        self.silent_since_s: dict[str, float] = {}  # monotonic; by node that does not answer Slurm
         self.others: Mapping[str, Holding] = {}  # what other people hold, by node
         self.seen_others: Mapping[str, Holding] = {}  # the same as last seen, be it believed or not
         self.number = 1
@@ -141,6 +143,7 @@ class Looking:
             self.silence, self.listed_s, self.took_s = "", now_s, time.monotonic() - now_s
             held = self._held()
             if found is not None:
+                found = self._with_patience(found, now_s)
                 self.all_nodes = {one.name: one for one in found}
                 self.served = {one.name: one for one in found if slurm_nodes.serves(one, self.partitions)}
             changed = await self._take_in(jobs.jobs, jobs.asked_s)
@@ -264,6 +267,23 @@ class Looking:
         for one in self.known.values():
             held[one.state.node] = held.get(one.state.node, Holding()) + one.holds
         return held
+
+    def _with_patience(self, found: list[SlurmNode], now_s: float) -> list[SlurmNode]:
+        """Nodes, of which those that have not answered Slurm for a while only are as they were before.
+
+        A controller that was restarted knows nothing of any node until it has registered anew, and so it is
+        with a daemon that is restarted: jobs of Slurm go on, and so must ours.
+        """
+        silent = {one.name for one in found if slurm_nodes.is_silent(one)}
+        self.silent_since_s = {name: self.silent_since_s.get(name, now_s) for name in silent}
+        return [
+            before
+            if one.name in silent
+            and (before := self.all_nodes.get(one.name)) is not None
+            and now_s - self.silent_since_s[one.name] < PATIENT_S
+            else one
+            for one in found
+        ]
 
     def _take_in_nodes(self, before: Mapping[str, Holding]) -> bool:
         """Update all nodes; whether any differs.

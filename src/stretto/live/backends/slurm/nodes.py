@@ -54,6 +54,11 @@ def is_dead(node: SlurmNode) -> bool:
     return bool(node.states & DEAD)
 
 
+def is_silent(node: SlurmNode) -> bool:
+    """Whether Slurm does not know how a node is, and has not given it up."""
+    return bool(node.states & SILENT) and not is_dead(node)
+
+
 def type_of(node: SlurmNode) -> str:
     """The type of which a node has most GPUs, as Slurm calls it; "" for none."""
     return max(sorted(node.gpus), key=lambda one: node.gpus[one], default="")
