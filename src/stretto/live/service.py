@@ -18,6 +18,7 @@ from stretto.live.events import Cancelled, Event, Submitted
 from stretto.live.jobfile import Array, JobSpec
 from stretto.live.jobfile.to_job import spec_to_job
 from stretto.live.ledger import Ledger
+from stretto.live.notifying import Notifier
 from stretto.live.records import JobRecord
 from stretto.live.relations import resolved, settled
 from stretto.live.retiring import Keep, retire_for_ever
@@ -97,6 +98,7 @@ class Service:
         self.ledger.listeners.append(self._heard)
         self.archive = Archive(self.ledger.state, self.ledger.store.ended)
         self.wisher = Wisher(self.ledger, self.backend, self.decider, self.clock)
+        self.notifier = Notifier(self.ledger)
 
     @property
     def state(self) -> State:
@@ -119,6 +121,7 @@ class Service:
                 deleting = Deleting(self.ledger.store.ended, self.backend, self.clock, self.keep)
                 group.create_task(deleting.for_ever())
                 group.create_task(self.wisher.wish_for_ever())
+                group.create_task(self.notifier.notify_for_ever())
 
     async def record(self, *events: Event) -> None:
         """Durable and folded when awaited."""
