@@ -98,7 +98,8 @@ def test_who_does_not_answer_well_is_told_again_and_led_nowhere(tmp_path: Path, 
 def test_an_address_where_nobody_is_holds_up_nobody(tmp_path: Path) -> None:
     async def story() -> None:
         async with listening() as listener, telling(tmp_path) as rig:
-            text = f"run: x\nnotify: ['http://127.0.0.1:1/', 'http://[', 'http://127.0.0.1:65536', '{listener.url}/ends']"
+            nobody = "'http://127.0.0.1:1/', 'http://[', 'http://127.0.0.1:65536'"
+            text = f"run: x\nnotify: [{nobody}, '{listener.url}/ends']"
             assert len(read_submission(text)[0].notify) == 4
             job = await rig.submit("ada", text=text)
             await rig.until(lambda: rig.backend.started)
