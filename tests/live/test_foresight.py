@@ -93,6 +93,19 @@ def test_nodes_that_take_no_jobs_take_none_in_a_fork(scene: Scene) -> None:
     assert fate.first.nodes == (0,)
 
 
+@pytest.mark.parametrize("kept", [{"gpu_type": "a100", "gpus": 4}, {"nodes": ("n1",)}])
+def test_what_is_reserved_is_free_for_who_waits_once_that_is_over(kept: dict[str, Any]) -> None:
+    scene = Scene(nodes=2, gpus=4)
+    scene.submit("held", 4, expected_time_s=7200.0)
+    scene.give(_held={"n0": 15})
+    scene.reconcile()
+    scene.tell(happened.Reserved("talk", 0.0, 900.0, user="bob", **kept))
+    scene.submit("waits", 4, expected_time_s=900.0)
+    scene.now_s = 600.0
+    fates = play(fork_of(scene.state, scene.now_s)).fates
+    assert fates["waits"].start_s == 900.0
+
+
 def test_one_job_more_is_foreseen_and_not_there(scene: Scene) -> None:
     spec = JobSpec(run="true", expected_time_s=60.0)
     before = scene.state.seq, len(scene.state.jobs)

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from stretto.live.records import Queue
@@ -34,6 +34,11 @@ class Rules:
     def are_void(self) -> bool:
         """Whether nothing is ruled."""
         return not (self.queues or self.sizes or self.reservations or self.profiles or self.others)
+
+    def at(self, now_s: float) -> "Rules":
+        """The rules as they stand a while later, when some reservations are over."""
+        left = tuple(one for one in self.reservations if one.until_s > now_s)
+        return self if len(left) == len(self.reservations) else replace(self, reservations=left)
 
     def next_change_s(self, now_s: float) -> float:
         """When the clock alone makes a decision necessary; infinite where it never does."""

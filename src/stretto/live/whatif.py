@@ -105,7 +105,8 @@ def _decided(world: SimulatedWorld, scheduler: Scheduler, rules: Rules) -> Plan:
         rows = ints([row for row, name in enumerate(snapshot.jobs.ids) if name not in rules.staying])
         jobs = some_of(snapshot.jobs, rows, {}, snapshot.placement)
         snapshot = replace(snapshot, jobs=jobs)
-    plan = decide_within(snapshot, scheduler, replace(rules, others={}))  # the world is without them
+    rules = replace(rules.at(snapshot.now_s), others={})  # the world is without what others hold
+    plan = decide_within(snapshot, scheduler, rules)
     return replace(plan, actions=tuple(one for one in plan.actions if one.job not in rules.staying))
 
 
