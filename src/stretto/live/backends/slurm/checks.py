@@ -114,7 +114,8 @@ async def check_job(
         said = ", ".join(
             f"{name}={value}" for name, value in {"partition": partition, **asked}.items() if value
         )
-        raise InputError(f"slurm: Slurm does not take a job with {said}: {refusal}") from None
+        kind = f"a job with {said}" if said else "such a job"
+        raise InputError(f"slurm: Slurm does not take {kind}: {refusal}") from None
     except (BackendUnreachable, TimeoutError):
         return
 
