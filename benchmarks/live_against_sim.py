@@ -23,7 +23,7 @@ from stretto.client import Client
 from stretto.clusters import read_cluster
 from stretto.experiments.spec import RunSpec, parse_settings, set_up
 from stretto.live.backends.emulation.workload import job_file
-from stretto.live.replay import decided_again
+from stretto.live.decide.replay import decided_again
 from stretto.live.store import open_store
 from stretto.model import Cluster
 from stretto.sim.result import Result

@@ -30,13 +30,13 @@ from typing import Any
 import numpy as np
 
 from stretto.demo.own_service import OwnService
-from stretto.live import events as happened
-from stretto.live.ledger import fold
-from stretto.live.priors import limits_of, prior_table
-from stretto.live.records import JobRecord, Learned
-from stretto.live.replay import decided_again
-from stretto.live.scheduling import scheduler_of
-from stretto.live.state import State
+from stretto.live.decide.priors import limits_of, prior_table
+from stretto.live.decide.replay import decided_again
+from stretto.live.decide.scheduling import scheduler_of
+from stretto.live.history.ledger import fold
+from stretto.live.state import events as happened
+from stretto.live.state.records import JobRecord, Learned
+from stretto.live.state.state import State
 from stretto.live.store import Store, open_store
 from stretto.model import Cluster, MeasuredSpeeds, Requests, TrainingLimits, Trigger, Triggers
 from stretto.scheduler.round import decide

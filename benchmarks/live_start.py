@@ -14,15 +14,16 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from stretto.live import events as happened
-from stretto.live.decision import answer_to, asked_of, decided
-from stretto.live.events import Event, body_of, subject_of
+from stretto.live.decide.decision import answer_to, asked_of, decided
+from stretto.live.decide.observe import Observer
+from stretto.live.decide.replay import Replay
+from stretto.live.decide.scheduling import scheduler_of
 from stretto.live.jobfile import JobSpec
 from stretto.live.keeping import begun, keep_from_log
-from stretto.live.observe import Observer
-from stretto.live.replay import Replay
-from stretto.live.scheduling import scheduler_of
-from stretto.live.state import State
+from stretto.live.state import events as happened
+from stretto.live.state.events import Event, body_of, subject_of
+from stretto.live.state.folding import apply
+from stretto.live.state.state import State
 from stretto.live.store import Store, Unrecorded, open_store
 from stretto.model import Trigger, digest
 
@@ -40,7 +41,7 @@ def life(policy: str) -> Iterator[tuple[float, Event]]:
     observer = Observer(scheduler.policy.views)
 
     def told(event: Event) -> tuple[float, Event]:
-        state.apply(event, state.seq + 1, now_s)
+        apply(state, event, state.seq + 1, now_s)
         return now_s, event
 
     yield told(happened.Began(1.7e9))

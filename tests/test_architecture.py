@@ -40,6 +40,30 @@ MAY_IMPORT["experiments"] = {*MAY_IMPORT} - {"testing", "live", "sdk", "demo"}
 MAY_IMPORT["cli"] = {*MAY_IMPORT} - {"testing"}
 MAY_IMPORT["__main__"] = {"cli"}
 
+# The same within the service, from the ground up.
+LIVE = PACKAGE / "live"
+MAY_IMPORT_IN_LIVE: dict[str, set[str]] = {
+    "agent": set(),
+    "jobfile": set(),
+    "store": set(),
+    "state": {"jobfile"},
+    "bounds": {"state"},
+    "history": {"jobfile", "state", "store"},
+    "backends": {"agent", "jobfile", "state", "history"},
+    "act": {"jobfile", "state", "history", "backends"},
+    "decide": {"jobfile", "store", "state", "bounds", "history", "backends", "act"},
+    "foresight": {"jobfile", "state", "bounds", "decide"},
+    "collecting": set(),
+    "logs": set(),
+    "terminal": set(),
+    "notifying": {"jobfile", "state", "history"},
+    "deleting": {"store", "history", "backends"},
+    "keeping": {"store", "state", "history", "decide"},
+}
+MAY_IMPORT_IN_LIVE["service"] = {*MAY_IMPORT_IN_LIVE} - {"agent", "foresight", "keeping"}
+MAY_IMPORT_IN_LIVE["api"] = {*MAY_IMPORT_IN_LIVE} - {"agent", "keeping"}
+MAY_IMPORT_IN_LIVE["serving"] = {*MAY_IMPORT_IN_LIVE} - {"agent"}
+
 PARTS = sorted(
     {path.parent.name for path in PACKAGE.glob("*/*.py")}
     | {path.stem for path in PACKAGE.glob("*.py") if path.stem != "__init__"}
@@ -85,6 +109,13 @@ def parts_imported_by(path: Path) -> set[str]:
     return {name[1] for name in names if name[0] == "stretto" and len(name) > 1 and name[1] in PARTS}
 
 
+def imports_in_live(part: str) -> set[str]:
+    """Other parts of the service that one imports."""
+    paths = [*(LIVE / part).rglob("*.py"), *LIVE.glob(f"{part}.py")]
+    names = [name.split(".") for path in paths for name in imported_by(path)]
+    return {name[2] for name in names if name[:2] == ["stretto", "live"] and len(name) > 2} - {part}
+
+
 def imports_of(part: str) -> dict[str, set[str]]:
     """Other parts that a part imports, each with the files that do."""
     found: dict[str, set[str]] = {}
@@ -98,6 +129,16 @@ def imports_of(part: str) -> dict[str, set[str]]:
 def test_a_part_imports_only_what_its_place_allows(part: str) -> None:
     assert part in MAY_IMPORT, f"say in MAY_IMPORT what {part} may import"
     assert {other: files for other, files in imports_of(part).items() if other not in MAY_IMPORT[part]} == {}
+
+
+def test_the_parts_of_the_service_import_one_way_too() -> None:
+    parts = {path.parent.name for path in LIVE.glob("*/*.py")} | {path.stem for path in LIVE.glob("*.py")}
+    found = {part: imports_in_live(part) for part in parts - {"__init__"}}
+    assert found["state"] == {"jobfile"}  # the walk sees them
+    assert {part: found[part] - MAY_IMPORT_IN_LIVE.get(part, set()) for part in found} == {
+        part: set() for part in MAY_IMPORT_IN_LIVE
+    }
+    tuple(TopologicalSorter(MAY_IMPORT_IN_LIVE).static_order())
 
 
 def test_the_package_itself_imports_none_of_its_parts() -> None:

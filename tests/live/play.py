@@ -2,12 +2,12 @@
 
 from tests.live.scene import Scene
 
-from stretto.live import events as happened
-from stretto.live.decision import Answer, answer_to, asked_of, decided
-from stretto.live.events import Configured
+from stretto.live.decide.decision import Answer, answer_to, asked_of, decided
+from stretto.live.decide.observe import Observer
+from stretto.live.decide.scheduling import scheduler_of
 from stretto.live.jobfile import JobSpec
-from stretto.live.observe import Observer
-from stretto.live.scheduling import scheduler_of
+from stretto.live.state import events as happened
+from stretto.live.state.events import Configured
 from stretto.model import Trigger
 from stretto.scheduler.round import Scheduler
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from stretto.demo.own_service import OwnService, until
-from stretto.live.replay import Replay
-from stretto.live.state import State
+from stretto.live.decide.replay import Replay
+from stretto.live.state.state import State
 from stretto.live.store import open_store
 
 PROGRAM = ("-m", "stretto.cli.app")

@@ -2,14 +2,15 @@
 
 from dataclasses import dataclass, field
 
-from stretto.live import events as happened
-from stretto.live.events import Event
+from stretto.live.act.reconcile import Start, Stop, next_steps
 from stretto.live.jobfile import JobSpec
-from stretto.live.plans import actions_json
-from stretto.live.reconcile import Start, Stop, next_steps
-from stretto.live.records import JobRecord, Life, Worker
-from stretto.live.standing import state_of
-from stretto.live.state import State
+from stretto.live.state import events as happened
+from stretto.live.state.events import Event
+from stretto.live.state.folding import apply
+from stretto.live.state.plans import actions_json
+from stretto.live.state.records import JobRecord, Life, Worker
+from stretto.live.state.standing import state_of
+from stretto.live.state.state import State
 from stretto.model import Allocation, JobId, actions_between
 
 
@@ -34,7 +35,7 @@ class Scene:
     def tell(self, *events: Event) -> None:
         for event in events:
             self.log.append(event)
-            self.state.apply(event, self.state.seq + 1, self.now_s)
+            apply(self.state, event, self.state.seq + 1, self.now_s)
 
     def submit(
         self, name: str, gpus: int = 1, elastic: tuple[int, int] | None = None, **more: object

@@ -15,10 +15,10 @@ from stretto.live import deleting as deletings
 from stretto.live.backends.link import OwnAgent
 from stretto.live.backends.local import LocalBackend
 from stretto.live.backends.protocol import BackendUnreachable
-from stretto.live.clock import Clock
 from stretto.live.deleting import Deleting, age_in_words
-from stretto.live.events import Retired
-from stretto.live.retiring import DAY_S, Keep
+from stretto.live.history.clock import Clock
+from stretto.live.history.retiring import DAY_S, Keep
+from stretto.live.state.events import Retired
 
 KEEP = Keep(logs_s=14 * DAY_S)
 

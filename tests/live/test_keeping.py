@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from tests.live.play import Deciding, spec_of
 
 import stretto
-from stretto.live import events as happened
 from stretto.live import keeping
-from stretto.live.events import Event, body_of, subject_of
+from stretto.live.decide.replay import Replay
 from stretto.live.keeping import begun, keep, keep_beside, opened, sealed
-from stretto.live.replay import Replay
-from stretto.live.state import State
+from stretto.live.state import events as happened
+from stretto.live.state.events import Event, body_of, subject_of
+from stretto.live.state.state import State
 from stretto.live.store import Recorded, Store, Unrecorded, open_store
 
 KEY = b"k" * 32

@@ -11,7 +11,7 @@ import typer
 
 from stretto.cli import options
 from stretto.cli.service import Token, Url, service
-from stretto.live.words import gpus_of
+from stretto.live.state.words import gpus_of
 
 LEFT_OUT = ("seq", "at_s", "unix_s", "kind", "job", "spec", "secret", "report", "actions", "memory", "sha256")
 NAMED = 3  # workers that are named one by one; of more, the first and the last

@@ -9,7 +9,7 @@ import typer
 from stretto.cli import options
 from stretto.cli.printing import say, show_json, show_table
 from stretto.cli.service import JobName, Token, Url, ago, clock_of, service, when_in_table, when_of
-from stretto.live.words import gpus_of, headline
+from stretto.live.state.words import gpus_of, headline
 from stretto.model import InputError
 
 

@@ -11,7 +11,7 @@ import typer
 from stretto.cli import options
 from stretto.cli.printing import show_json, show_table, table_of
 from stretto.cli.service import JobName, Token, Url, ago, clock_of, one_line, service, watch
-from stretto.live.words import reason_in_words
+from stretto.live.state.words import reason_in_words
 
 if TYPE_CHECKING:
     from rich.table import Table

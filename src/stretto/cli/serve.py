@@ -87,7 +87,7 @@ def serve(
 
     try:
         from stretto.live.api.limits import Limits
-        from stretto.live.retiring import keep_of
+        from stretto.live.history.retiring import keep_of
         from stretto.live.serving import FIRST_TOKEN, Config, serve
     except ModuleNotFoundError as missing:
         raise InputError(f"serve needs {missing.name}: install stretto[serve]") from None

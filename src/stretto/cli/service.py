@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from stretto.live.words import reason_in_words, span_in_words
+from stretto.live.state.words import reason_in_words, span_in_words
 from stretto.model import InputError
 
 if TYPE_CHECKING:

@@ -112,7 +112,7 @@ def _of_a_service(source: str, address: str) -> tuple[dict[str, Any], list[str]]
     from stretto.model import InputError
 
     try:
-        from stretto.live.replay import decided_again
+        from stretto.live.decide.replay import decided_again
         from stretto.live.store import open_store
     except ModuleNotFoundError as missing:
         raise InputError(f"--from-log {source}: {missing.name} is needed: install stretto[serve]") from None

@@ -15,7 +15,7 @@ import typer
 from stretto.cli import options
 from stretto.cli.printing import say, show_json
 from stretto.cli.service import JobName, Token, Url, one_line, service, when_of
-from stretto.live.words import gpus_of
+from stretto.live.state.words import gpus_of
 from stretto.model import InputError
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from math import isinf
 
 from stretto.live.backends.protocol import Backend, BackendUnreachable
-from stretto.live.clock import Clock
-from stretto.live.retiring import Keep
+from stretto.live.history.clock import Clock
+from stretto.live.history.retiring import Keep
 from stretto.live.store import EndedJobs, StoreError
 
 AT_ONCE = 20  # jobs that are looked up together

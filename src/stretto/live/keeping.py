@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 
 import stretto
-from stretto.live.ledger import fold
-from stretto.live.scheduling import scheduler_of
-from stretto.live.state import State
+from stretto.live.decide.scheduling import scheduler_of
+from stretto.live.history.ledger import fold
+from stretto.live.state.state import State
 from stretto.live.store import Store, StoreError, open_store
 from stretto.model import Memory
 

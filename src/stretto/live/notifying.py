@@ -12,10 +12,10 @@ from typing import Any
 
 import httpx
 
-from stretto.live.events import AttemptClosed, Ended, Event, WorkersRan
+from stretto.live.history.ledger import Ledger
 from stretto.live.jobfile.parts import Moment
-from stretto.live.ledger import Ledger
-from stretto.live.records import JobRecord
+from stretto.live.state.events import AttemptClosed, Ended, Event, WorkersRan
+from stretto.live.state.records import JobRecord
 
 PAUSES_S = (1.0, 15.0)  # before it is tried again; chosen
 ANSWER_S = 10.0

@@ -7,24 +7,24 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from stretto.live.archive import Archive
+from stretto.live.act.driving import Driver
+from stretto.live.act.environment import Secrets
 from stretto.live.backends.protocol import Backend, Checks
-from stretto.live.clock import Clock
-from stretto.live.deciding import Decider
+from stretto.live.decide.deciding import Decider
+from stretto.live.decide.wishing import WAITS, Wisher
 from stretto.live.deleting import Deleting
-from stretto.live.driving import Driver
-from stretto.live.environment import Secrets
-from stretto.live.events import Cancelled, Event, Submitted
+from stretto.live.history.archive import Archive
+from stretto.live.history.clock import Clock
+from stretto.live.history.ledger import Ledger
+from stretto.live.history.retiring import Keep, retire_for_ever
 from stretto.live.jobfile import Array, JobSpec
 from stretto.live.jobfile.to_job import spec_to_job
-from stretto.live.ledger import Ledger
 from stretto.live.notifying import Notifier
-from stretto.live.records import JobRecord
-from stretto.live.relations import resolved, settled
-from stretto.live.retiring import Keep, retire_for_ever
-from stretto.live.standing import described
-from stretto.live.state import State
-from stretto.live.wishing import WAITS, Wisher
+from stretto.live.state.events import Cancelled, Event, Submitted
+from stretto.live.state.records import JobRecord
+from stretto.live.state.relations import resolved, settled
+from stretto.live.state.standing import described
+from stretto.live.state.state import State
 from stretto.model import InputError, Snapshot
 
 Found = TypeVar("Found")

@@ -17,6 +17,8 @@ from urllib.parse import urlsplit
 import uvicorn
 
 from stretto.clusters import read_cluster
+from stretto.live.act.driving import DEAD_AFTER_S, Driver
+from stretto.live.act.environment import Secrets
 from stretto.live.api.app import app_of
 from stretto.live.api.limits import Limits
 from stretto.live.api.server import config_of
@@ -25,21 +27,19 @@ from stretto.live.backends.emulation.backend import EmulatedBackend
 from stretto.live.backends.link import OwnAgent
 from stretto.live.backends.local import LocalBackend
 from stretto.live.backends.protocol import Backend
-from stretto.live.clock import Clock, resumed
 from stretto.live.collecting import look_at_all_for_ever, look_at_the_young
-from stretto.live.deciding import Decider
-from stretto.live.driving import DEAD_AFTER_S, Driver
-from stretto.live.environment import Secrets
-from stretto.live.events import Began, Configured, Event
+from stretto.live.decide.deciding import Decider
+from stretto.live.decide.replay import Replay
+from stretto.live.decide.scheduling import scheduler_of
+from stretto.live.history.clock import Clock, resumed
+from stretto.live.history.ledger import Ledger
+from stretto.live.history.retiring import Keep, mend
 from stretto.live.keeping import Keeping, begun
-from stretto.live.ledger import Ledger
 from stretto.live.logs import structured_logs
-from stretto.live.replay import Replay
-from stretto.live.retiring import Keep, mend
-from stretto.live.scheduling import scheduler_of
 from stretto.live.service import Service
-from stretto.live.standing import going_on
-from stretto.live.state import State
+from stretto.live.state.events import Began, Configured, Event
+from stretto.live.state.standing import going_on
+from stretto.live.state.state import State
 from stretto.live.store import Store, open_store
 from stretto.model import InputError, View
 from stretto.scheduler.round import Scheduler

@@ -4,10 +4,10 @@ import inspect
 import re
 from pathlib import Path
 
-from stretto.live import environment
-from stretto.live.eligible import Reason
+from stretto.live.act import environment
 from stretto.live.jobfile import stretto_file
-from stretto.live.words import NEVER, WORDS, reason_in_words
+from stretto.live.state.eligible import Reason
+from stretto.live.state.words import NEVER, WORDS, reason_in_words
 from stretto.model import Why
 
 DOCS = Path(__file__).parents[3] / "docs"

@@ -13,15 +13,16 @@ from tests.conformance.world import World
 from tests.live.emulated.stage import MemoryLedger
 
 from stretto.clusters import write_cluster
-from stretto.live import events as happened
 from stretto.live.backends.emulation.backend import EmulatedBackend
 from stretto.live.backends.emulation.truth import DURATION, SAVING
 from stretto.live.backends.protocol import Backend, StartRefused, WorkerStart, WorkerState
-from stretto.live.clock import Clock
-from stretto.live.events import Event
+from stretto.live.history.clock import Clock
 from stretto.live.jobfile.submission import read_submission
-from stretto.live.records import Life
-from stretto.live.state import State
+from stretto.live.state import events as happened
+from stretto.live.state.events import Event
+from stretto.live.state.folding import apply
+from stretto.live.state.records import Life
+from stretto.live.state.state import State
 from stretto.model import Cluster, GpuType, cluster_of
 from stretto.sim.settings import SimSettings
 
@@ -123,7 +124,7 @@ class EmulatedWorld:
         """A new emulated backend that takes up what the log says."""
         state = State()
         for number, (at_s, event) in enumerate(self.log, start=1):
-            state.apply(event, number, at_s)
+            apply(state, event, number, at_s)
         ledger = MemoryLedger(state, self.clock, log=self.log)
         if not self.log:
             ledger.record(happened.Began(1e9), happened.Configured("fifo"))

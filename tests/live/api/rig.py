@@ -13,20 +13,20 @@ import uvicorn
 from fastapi import FastAPI
 from tests.live.fake_backend import FakeBackend
 
+from stretto.live.act.driving import Driver
+from stretto.live.act.environment import Secrets
 from stretto.live.api.access import digest_of
 from stretto.live.api.app import app_of
 from stretto.live.api.limits import Limits
 from stretto.live.api.server import config_of
 from stretto.live.backends.protocol import Backend
-from stretto.live.clock import Clock
-from stretto.live.deciding import Decider
-from stretto.live.driving import Driver
-from stretto.live.environment import Secrets
-from stretto.live.events import Began, Configured, TokenMade
-from stretto.live.ledger import Ledger
-from stretto.live.scheduling import scheduler_of
+from stretto.live.decide.deciding import Decider
+from stretto.live.decide.scheduling import scheduler_of
+from stretto.live.history.clock import Clock
+from stretto.live.history.ledger import Ledger
 from stretto.live.service import Service
-from stretto.live.state import State
+from stretto.live.state.events import Began, Configured, TokenMade
+from stretto.live.state.state import State
 from stretto.live.store import Store, open_store
 
 PATIENCE_S = 60.0

@@ -9,7 +9,7 @@ from tests.live.api.rig import SMALL, Rig, a_rig, play, token_of
 
 from stretto.live.api import shapes
 from stretto.live.api.limits import Limits
-from stretto.live.events import Audited
+from stretto.live.state.events import Audited
 
 # Every route with what a request for it needs, and the least role that may ask it of others' things.
 ROUTES: list[tuple[str, str, Any, str]] = [

@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 from tests.live.api.rig import NOWHERE, Rig, a_rig, play
 
-from stretto.live.events import Retired
-from stretto.live.retiring import make_anew, mend
+from stretto.live.history.retiring import make_anew, mend
+from stretto.live.state.events import Retired
 
 ARRAY = {"text": "run: 'true'\nname: sweep\narray: '0-2'\nresources: {accelerators: '8'}"}
 

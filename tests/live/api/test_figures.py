@@ -13,7 +13,7 @@ from tests.live.api.rig import SMALL, a_rig, play, token_of
 from stretto.live.api import shapes
 from stretto.live.api.limits import Buckets
 from stretto.live.logs import structured_logs
-from stretto.live.state import State
+from stretto.live.state.state import State
 
 
 def figures(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:

@@ -7,8 +7,8 @@ import pytest
 from tests.live.api.rig import NOWHERE, SMALL, a_rig, play
 
 from stretto.live.api import shapes
-from stretto.live.events import Submitted
 from stretto.live.jobfile import JobSpec
+from stretto.live.state.events import Submitted
 
 
 def test_a_job_is_submitted_described_and_ends(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.live.api.rig import Rig, a_rig, play
 
+from stretto.live.act.environment import start_of
 from stretto.live.api.kubeflow import numbers_of, report_of
-from stretto.live.environment import start_of
 
 
 def said(**metrics: object) -> dict[str, Any]:

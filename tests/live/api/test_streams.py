@@ -10,7 +10,7 @@ import httpx
 from tests.live.api.rig import Rig, a_rig, play, token_of
 
 from stretto.live.api.limits import Limits
-from stretto.live.events import Prioritised
+from stretto.live.state.events import Prioritised
 
 
 async def events_in(answer: httpx.Response) -> AsyncIterator[tuple[str, str, dict[str, Any]]]:

@@ -13,8 +13,8 @@ from tests.live.backends.test_local import end, pid_of
 
 from stretto.live.backends.link import OwnAgent
 from stretto.live.backends.local import LocalBackend
-from stretto.live.events import NodeCordoned
-from stretto.live.records import JobRecord, Life
+from stretto.live.state.events import NodeCordoned
+from stretto.live.state.records import JobRecord, Life
 
 DOWN_AFTER_S, DEAD_AFTER_S = 3.0, 0.5
 SLEEPS = {"text": "name: sleeps\nrun: echo $$ >>began; exec sleep 600\ngrace_period: 5s\n"}

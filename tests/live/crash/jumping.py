@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 
 from stretto.cli.app import main
-from stretto.live import clock, serving
+from stretto.live import serving
+from stretto.live.history import clock
 
 CLOCKS = Path(os.environ["CLOCKS"])
 

@@ -4,13 +4,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
-from stretto.live import events as happened
 from stretto.live.backends.emulation.backend import EmulatedBackend
 from stretto.live.backends.protocol import WorkerStart, WorkerState
-from stretto.live.clock import Clock
-from stretto.live.events import Event
+from stretto.live.history.clock import Clock
 from stretto.live.jobfile.submission import read_submission
-from stretto.live.state import State
+from stretto.live.state import events as happened
+from stretto.live.state.events import Event
+from stretto.live.state.folding import apply
+from stretto.live.state.state import State
 from stretto.model import GpuType, cluster_of
 from stretto.sim.settings import SimSettings
 
@@ -35,7 +36,7 @@ class MemoryLedger:
         told = []
         for event in events:
             self.log.append((self.clock.now_s(), event))
-            self.state.apply(event, self.state.seq + 1, self.clock.now_s())
+            apply(self.state, event, self.state.seq + 1, self.clock.now_s())
             told.append((self.state.seq, event))
         for listener in self.listeners:
             listener(told)
@@ -54,7 +55,7 @@ class Stage:
         if log:
             for at_s, event in log:
                 self.now_s = at_s
-                self.ledger.state.apply(event, self.ledger.state.seq + 1, at_s)
+                apply(self.ledger.state, event, self.ledger.state.seq + 1, at_s)
         else:
             self.ledger.record(happened.Began(1e9), happened.Configured("fifo"))
         self.backend = EmulatedBackend(CLUSTER, self.ledger, settings)  # type: ignore[arg-type]

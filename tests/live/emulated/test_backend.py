@@ -3,10 +3,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from stretto.live import events as happened
 from stretto.live.backends.emulation.truth import Truths
 from stretto.live.backends.protocol import NoSuchWorker
-from stretto.live.priors import limits_of
+from stretto.live.decide.priors import limits_of
+from stretto.live.state import events as happened
 from stretto.model import InputError
 from stretto.sim.settings import SimSettings
 

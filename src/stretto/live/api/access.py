@@ -13,8 +13,8 @@ from fastapi import Depends, Request
 from starlette.datastructures import Headers
 
 from stretto.live.api.problems import Problem
-from stretto.live.records import JobRecord, Token
 from stretto.live.service import Service
+from stretto.live.state.records import JobRecord, Token
 
 OPEN = frozenset({"/healthz", "/readyz", "/version"})  # probes have no tokens
 CHANNEL = "/api/v1/worker/"  # opened by the tokens of jobs, and by nothing else

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 from stretto.live.api.access import Caller
 from stretto.live.api.limits import Buckets
-from stretto.live.events import Audited
-from stretto.live.ledger import Ledger
+from stretto.live.history.ledger import Ledger
+from stretto.live.state.events import Audited
 
 REFUSALS_PER_S, REFUSALS_AT_ONCE = 0.1, 20  # of one caller; chosen: who asks for ever must not fill the log
 

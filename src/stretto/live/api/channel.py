@@ -9,10 +9,10 @@ from pydantic import BaseModel, Field
 
 from stretto.live.api.access import Asked
 from stretto.live.api.problems import Problem
-from stretto.live.events import Checkpointed, Joined, Reported, StoreOpened, WorkerReady
-from stretto.live.records import JobRecord, Life, Worker
-from stretto.live.reports import checked_report
 from stretto.live.service import Service
+from stretto.live.state.events import Checkpointed, Joined, Reported, StoreOpened, WorkerReady
+from stretto.live.state.records import JobRecord, Life, Worker
+from stretto.live.state.reports import checked_report
 
 UNWANTED: dict[int | str, dict[str, Any]] = {
     410: {"description": "The job wants no such worker any more: it is to end"}

@@ -12,10 +12,10 @@ from stretto.live.api.audit import did
 from stretto.live.api.planned import Planned
 from stretto.live.api.problems import not_found
 from stretto.live.api.writing import durably
-from stretto.live.events import NodeCordoned, QueueSet
-from stretto.live.records import Queue
 from stretto.live.service import Service
-from stretto.live.usage import usage_of
+from stretto.live.state.events import NodeCordoned, QueueSet
+from stretto.live.state.records import Queue
+from stretto.live.state.usage import usage_of
 
 router = APIRouter(prefix="/api/v1", tags=["cluster"])
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from stretto.live.events import Event, body_of, subject_of
-from stretto.live.ledger import Ledger
+from stretto.live.history.ledger import Ledger
+from stretto.live.state.events import Event, body_of, subject_of
 
 KEPT = 4_096  # events; chosen: some minutes of a busy service, a few MiB
 READ_AT_ONCE = 500

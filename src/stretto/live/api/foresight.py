@@ -15,13 +15,13 @@ from stretto.live.api.access import Asked, Who
 from stretto.live.api.jobs import job_of
 from stretto.live.api.problems import Problem
 from stretto.live.api.shapes import LARGEST_SUBMISSION, Submission
-from stretto.live.explain import explained, question_of
-from stretto.live.fork import NEW, Extra, Fork, fork_of
+from stretto.live.decide.scheduling import scheduler_of
+from stretto.live.foresight.explain import explained, question_of
+from stretto.live.foresight.fork import NEW, Extra, Fork, fork_of
+from stretto.live.foresight.whatif import DRAWS, Outlook, as_json, configured_as, outlook_of, span_json
 from stretto.live.jobfile import JobSpec
 from stretto.live.jobfile.submission import read_submission
-from stretto.live.scheduling import scheduler_of
 from stretto.live.service import Service
-from stretto.live.whatif import DRAWS, Outlook, as_json, configured_as, outlook_of, span_json
 from stretto.model import InputError
 
 router = APIRouter(prefix="/api/v1", tags=["foresight"])

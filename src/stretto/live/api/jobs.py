@@ -17,12 +17,12 @@ from stretto.live.api.audit import did
 from stretto.live.api.problems import Problem, not_found
 from stretto.live.api.streams import STREAM, After, LastId, happening, start_of, streamed
 from stretto.live.api.writing import durably
-from stretto.live.events import Cancelled, Event, Held, Prioritised, Requeued, Scaled
 from stretto.live.jobfile.submission import read_submission
 from stretto.live.jobfile.to_job import scaled_bounds
-from stretto.live.records import JobRecord
 from stretto.live.service import Service
-from stretto.live.standing import JobState, state_of
+from stretto.live.state.events import Cancelled, Event, Held, Prioritised, Requeued, Scaled
+from stretto.live.state.records import JobRecord
+from stretto.live.state.standing import JobState, state_of
 
 router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
 

@@ -14,8 +14,8 @@ from pydantic import BaseModel, Field
 
 from stretto.live.api.access import Asked
 from stretto.live.api.channel import UNWANTED, speaker_of
-from stretto.live.events import Reported
-from stretto.live.reports import MOST_COUNTED, checked_report
+from stretto.live.state.events import Reported
+from stretto.live.state.reports import MOST_COUNTED, checked_report
 
 router = APIRouter(prefix="/api/v1/worker", tags=["worker"], responses=UNWANTED)
 

@@ -17,11 +17,11 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-from stretto.live import events as happened
-from stretto.live.events import Event
 from stretto.live.service import Service
-from stretto.live.standing import JobState, state_of
-from stretto.live.state import State
+from stretto.live.state import events as happened
+from stretto.live.state.events import Event
+from stretto.live.state.standing import JobState, state_of
+from stretto.live.state.state import State
 
 WAIT_BUCKETS_S = (1, 5, 15, 60, 300, 900, 3_600, 14_400, 43_200, 86_400, 604_800)
 DECISION_BUCKETS_S = (0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from stretto.live.events import Decided, Event
 from stretto.live.service import Service
+from stretto.live.state.events import Decided, Event
 
 KEPT = 200
 

@@ -11,9 +11,9 @@ from stretto.live.api.answers import Json
 from stretto.live.api.audit import did
 from stretto.live.api.problems import not_found
 from stretto.live.api.writing import durably
-from stretto.live.events import Reserved, Unreserved, body_of
-from stretto.live.reservations import Reservation, check_reservation
 from stretto.live.service import Service
+from stretto.live.state.events import Reserved, Unreserved, body_of
+from stretto.live.state.reservations import Reservation, check_reservation
 from stretto.model import InputError
 
 router = APIRouter(prefix="/api/v1", tags=["cluster"])

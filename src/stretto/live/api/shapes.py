@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from stretto.live.standing import JobState
+from stretto.live.state.standing import JobState
 
 LARGEST_SUBMISSION = 1 << 20  # characters; a file has its scripts beside it, not in it
 LARGEST_NUMBER = 2**53  # that every reader of JSON keeps exactly

@@ -15,7 +15,7 @@ from stretto.live.api.answers import Json
 from stretto.live.api.audit import did
 from stretto.live.api.problems import Problem, not_found
 from stretto.live.api.writing import durably
-from stretto.live.events import TokenMade, TokenRevoked
+from stretto.live.state.events import TokenMade, TokenRevoked
 
 router = APIRouter(prefix="/api/v1/tokens", tags=["tokens"])
 

@@ -1,4 +1,4 @@
-"""The bounds of one decision: what jobs may have at most, what is given back, what is cut off a plan."""
+"""What holds whatever the policy is? What jobs have at most, what is given back, what is cut off a plan."""
 
 from stretto.live.bounds.cutting import cut, tighten
 from stretto.live.bounds.desk import Desk

@@ -7,8 +7,8 @@ import numpy as np
 
 from stretto.live.bounds.counts import ANY, Bound, Counts
 from stretto.live.bounds.keeping import kept_of
-from stretto.live.reservations import Reservation
-from stretto.live.sharing import Rules
+from stretto.live.bounds.sharing import Rules
+from stretto.live.state.reservations import Reservation
 from stretto.model import Allocation, BoolArray, IntArray, Job, Placement, Snapshot, Why
 
 

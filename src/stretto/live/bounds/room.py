@@ -10,7 +10,7 @@ import numpy as np
 from stretto.live.bounds.counts import ANY, Bound
 from stretto.live.bounds.desk import Desk
 from stretto.live.bounds.showing import open_nodes
-from stretto.live.reservations import Reservation
+from stretto.live.state.reservations import Reservation
 from stretto.model import IntArray, Job, Why
 
 MOST_CLAIMS = 256  # jobs for which GPUs are taken back in one decision; chosen

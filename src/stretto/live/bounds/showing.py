@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from stretto.live.bounds.desk import Desk
-from stretto.live.rows import some_of
+from stretto.live.bounds.rows import some_of
 from stretto.model import BoolArray, Job, Placement, Snapshot
 
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite, isnan
 
-from stretto.live.archive import Archive
 from stretto.live.backends.emulation.truth import SAVING, Truths, seconds_of
 from stretto.live.backends.emulation.workers import EmulatedJob, EmulatedWorker
 from stretto.live.backends.protocol import (
@@ -24,7 +23,9 @@ from stretto.live.backends.protocol import (
     WorkerStart,
     WorkerState,
 )
-from stretto.live.events import (
+from stretto.live.history.archive import Archive
+from stretto.live.history.ledger import Ledger
+from stretto.live.state.events import (
     Checkpointed,
     Ended,
     Event,
@@ -35,8 +36,7 @@ from stretto.live.events import (
     WorkersJoined,
     WorkersReady,
 )
-from stretto.live.ledger import Ledger
-from stretto.live.records import JobRecord, Life
+from stretto.live.state.records import JobRecord, Life
 from stretto.model import Cluster, InputError
 from stretto.sim.settings import SimSettings
 from stretto.sim.truth.profiles import ProfileLibrary

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from stretto.live.records import JobRecord
+from stretto.live.state.records import JobRecord
 from stretto.model import (
     Adaptivity,
     Cluster,

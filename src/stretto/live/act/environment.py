@@ -1,0 +1,144 @@
+"""What a worker finds in its environment, and the command that it runs (docs: jobs)."""
+
+import hashlib
+import hmac
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+
+from stretto.live.backends.protocol import WorkerStart
+from stretto.live.jobfile import JobSpec
+from stretto.live.jobfile.slurm_script import shell_of
+from stretto.live.state.records import JobRecord, Worker
+from stretto.live.state.state import State
+
+FIRST_PORT, PORTS = (
+    20_000,
+    12_000,
+)  # where rank 0 of scripts without the SDK listens; chosen: below ephemeral ones
+
+# Hugging Face's Trainer reads its token from a file, which the worker's shell writes where the job can.
+# A worker sees its own GPUs only, and scripts take LOCAL_RANK for the index of theirs.
+KEEP_TOKEN = """[ -z "$CUDA_VISIBLE_DEVICES" ] || export LOCAL_RANK=0 LOCAL_WORLD_SIZE=1
+mkdir -p "$STRETTO_CHECKPOINT_DIR" 2>/dev/null &&
+(umask 077; printf %s "$STRETTO_TOKEN" >"$STRETTO_CHECKPOINT_DIR/.token-$STRETTO_JOB_ID") 2>/dev/null
+exec "$@" -c "$0"
+"""
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """What the service tells workers so that they can find it, and the key that their tokens are made of."""
+
+    url: str
+    key: bytes
+    checkpoints: Path
+    workdirs: Path
+
+    def token(self, job: str) -> str:
+        """The token that opens the channel of one job's workers, which it names; it is nowhere kept."""
+        return f"{job}.{hmac.new(self.key, f'worker:{job}'.encode(), hashlib.sha256).hexdigest()}"
+
+    def port(self, attempt: str) -> int:
+        """Where rank 0 of an attempt is to listen: hardly ever where that of another service's does."""
+        return FIRST_PORT + zlib.crc32(self.key + attempt.encode()) % PORTS
+
+    def job_of(self, token: str) -> str:
+        """The job whose channel a token opens; "" for what is no such token."""
+        job = token.partition(".")[0]
+        return job if hmac.compare_digest(token.encode(), self.token(job).encode()) else ""
+
+
+def start_of(state: State, record: JobRecord, worker: Worker, secrets: Secrets) -> WorkerStart:
+    """The worker as the backend is to start it."""
+    spec = record.spec
+    peers = [one for one in record.workers.values() if one.joined or one.id == worker.id] or [worker]
+    if record.members.number == 0:
+        peers = list(record.workers.values())
+    rank = next((index for index, one in enumerate(peers) if one.id == worker.id), 0)
+    on_node = [one for one in peers if one.node == worker.node]
+    local = next((index for index, one in enumerate(on_node) if one.id == worker.id), 0)
+    nodes = list(dict.fromkeys(one.node for one in peers))
+    attempt = record.attempt
+    named = Path(spec.checkpoint.dir) if spec.checkpoint and spec.checkpoint.dir else Path(record.id)
+    checkpoints = secrets.checkpoints / named
+    env = {
+        "KUBEFLOW_TRAINER_SERVER_URL": f"{secrets.url}/api/v1/worker/kubeflow/{worker.id}",
+        "KUBEFLOW_TRAINER_SERVER_TOKEN": str(checkpoints / f".token-{record.id}"),
+        **spec.envs,
+        "RANK": str(rank),
+        "LOCAL_RANK": str(local),
+        "WORLD_SIZE": str(len(peers)),
+        "LOCAL_WORLD_SIZE": str(len(on_node)),
+        "GROUP_RANK": str(nodes.index(worker.node)),
+        "GROUP_WORLD_SIZE": str(len(nodes)),
+        "ROLE_RANK": str(rank),
+        "ROLE_WORLD_SIZE": str(len(peers)),
+        "MASTER_ADDR": state.nodes[peers[0].node].address or "127.0.0.1",
+        "MASTER_PORT": str(secrets.port(f"{record.id}.{attempt}")),
+        "TORCHELASTIC_RUN_ID": record.id,
+        "TORCHELASTIC_RESTART_COUNT": str(max(attempt - 1, 0)),
+        "TORCHELASTIC_MAX_RESTARTS": str(spec.restart.max),
+        "STRETTO_JOB_ID": record.id,
+        "STRETTO_JOB_NAME": spec.name,
+        "STRETTO_WORKER_ID": worker.id,
+        "STRETTO_GENERATION": str(record.members.number + 1),
+        "STRETTO_URL": secrets.url,
+        "STRETTO_TOKEN": secrets.token(record.id),
+        "STRETTO_CHECKPOINT_DIR": str(checkpoints),
+        "STRETTO_GPU_TYPE": state.nodes[worker.node].gpu_type,
+        "STRETTO_NODE": state.nodes[worker.node].name,
+        "STRETTO_NODE_ADDRESS": state.nodes[worker.node].address or "127.0.0.1",
+        "STRETTO_RESTARTS": str(max(attempt - 1, 0)),
+        "STRETTO_GRACE_S": f"{spec.grace_period_s:g}",
+        **_checkpoints_of(spec),
+        **_task_of(state, record),
+        "PYTHONUNBUFFERED": "1",
+    }
+    return WorkerStart(
+        id=worker.id,
+        job=record.id,
+        node=state.nodes[worker.node].name,
+        gpus=worker.gpus,
+        command=("/bin/sh", "-c", KEEP_TOKEN, _script(record, worker), *shell_of(spec.run)),
+        env=env,
+        cwd=str(secrets.workdirs / spec.workdir) if spec.workdir else "",
+        grace_s=spec.grace_period_s,
+        name=spec.name,
+        cpus=(spec.resources.cpus or 0.0) / spec.gpus * len(worker.gpus),
+        memory_gb=(spec.resources.memory_gb or 0.0) / spec.gpus * len(worker.gpus),
+        slurm=spec.slurm,
+    )
+
+
+def _checkpoints_of(spec: JobSpec) -> dict[str, str]:
+    """How often a job is to save its state, where its file says so."""
+    every_s = spec.checkpoint.every_s if spec.checkpoint else None
+    return {} if every_s is None else {"STRETTO_CHECKPOINT_S": f"{every_s:g}"}
+
+
+def _task_of(state: State, record: JobRecord) -> dict[str, str]:
+    """Which task of an array this is, in our words and in those of scripts that were made for sbatch."""
+    if record.index is None:
+        return {}
+    index, count = str(record.index), str(len(state.relations.jobs_of(record.array)))
+    return {
+        "STRETTO_ARRAY_ID": record.array,
+        "STRETTO_ARRAY_INDEX": index,
+        "STRETTO_ARRAY_COUNT": count,
+        "SLURM_ARRAY_JOB_ID": record.array,
+        "SLURM_ARRAY_TASK_ID": index,
+        "SLURM_ARRAY_TASK_COUNT": count,
+    }
+
+
+def _script(record: JobRecord, worker: Worker) -> str:
+    """What the shell runs: the setup, once on every node of an attempt, then the command."""
+    run = record.spec.run
+    if not record.spec.setup:
+        return run
+    mark = f"${{TMPDIR:-/tmp}}/stretto-setup-{quote(record.id)}.{record.attempt}"
+    once = f"[ -e {mark}.done ] || {{ {record.spec.setup}\n}} && touch {mark}.done"
+    said = 'echo "stretto: setup failed with status $status" >&2'
+    return f"(flock 9; {once}) 9>{mark} || {{ status=$?; {said}; exit $status; }}\n{run}"

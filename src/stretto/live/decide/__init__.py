@@ -1,0 +1,1 @@
+"""What is known of the jobs, when is the policy asked, and what was decided?"""

@@ -1,0 +1,1 @@
+"""Why does a job wait, and what would become of it if things were otherwise?"""

@@ -1,0 +1,115 @@
+"""The one writer: events become durable, then they are folded, in one order; then whoever asked is told."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+from stretto.live.history.clock import Clock
+from stretto.live.history.retired import rows_of
+from stretto.live.state.events import Event, Retired, body_of, event_of, subject_of
+from stretto.live.state.folding import apply
+from stretto.live.state.state import State
+from stretto.live.store import EndedJob, LogMoved, Recorded, Store, StoreError, Unrecorded, recorded
+from stretto.model import InputError
+
+MOST_TOGETHER = 2_000  # events of one transaction; chosen
+AGAIN_S = 1.0  # between attempts while the store does not answer; chosen
+
+Listener = Callable[[Sequence[tuple[int, Event]]], None]
+
+
+@dataclass
+class Ledger:
+    """Appends to the store what it is given, many givers at once, and keeps the state in step.
+
+    What waits together is written together: a transaction costs a flush of the disk, not each event.
+    """
+
+    store: Store
+    state: State
+    clock: Clock
+    healthy: bool = True  # the store answered last time
+    listeners: list[Listener] = field(default_factory=list)
+    _waiting: list[tuple[Sequence[Event], "asyncio.Future[int]"]] = field(default_factory=list)
+    _there: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def record(self, *events: Event) -> Awaitable[int]:
+        """Durable and folded once awaited; the number of the last. Events keep the order of the calls."""
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._waiting.append((events, future))
+        self._there.set()
+        return future
+
+    async def write_for_ever(self) -> None:
+        """Write what is given until cancelled. Raises LogMoved where somebody else writes to the log."""
+        while True:
+            await self._there.wait()
+            await self.write_waiting()
+
+    async def write_waiting(self) -> None:
+        """Write everything that waits now."""
+        while self._waiting:
+            at_s = self.clock.now_s()
+            told: list[asyncio.Future[int]] = []
+            events: list[Event] = []
+            rows: list[Unrecorded] = []
+            while self._waiting and len(events) < MOST_TOGETHER:
+                given, future = self._waiting.pop(0)
+                try:
+                    rows += [_row(event, at_s) for event in given]
+                except InputError as wrong:  # whoever gave it is told; others are not kept from writing
+                    if not future.done():
+                        future.set_exception(wrong)
+                    continue
+                events += given
+                told.append(future)
+            await self._write(events, rows, at_s)
+            for future in told:
+                if not future.done():
+                    future.set_result(self.state.seq)
+        self._there.clear()
+
+    async def _write(self, events: Sequence[Event], rows: Sequence[Unrecorded], at_s: float) -> None:
+        if not events:
+            return
+        numbers: Sequence[int] = ()
+        ended = [row for event in events if isinstance(event, Retired) for row in rows_of(self.state, event)]
+        while not numbers:
+            try:
+                numbers = await asyncio.to_thread(self._append, rows, ended)
+            except LogMoved:
+                raise
+            except StoreError:
+                self.healthy = False
+                await asyncio.sleep(AGAIN_S)
+        self.healthy = True
+        for number, event in zip(numbers, events, strict=True):
+            apply(self.state, event, number, at_s)
+        told = list(zip(numbers, events, strict=True))
+        for listener in self.listeners:
+            listener(told)
+
+    def _append(self, rows: Sequence[Unrecorded], ended: Sequence[EndedJob]) -> Sequence[int]:
+        """Append; if an earlier try reached the log although nobody said so, that one counts.
+
+        Raises LogMoved for what somebody else wrote, who led while the store could not be reached.
+        """
+        if not self.healthy:
+            after = self.state.seq
+            there = tuple(self.store.read(after))
+            if there and there != recorded(rows, after):
+                raise LogMoved(after, there[-1].seq)
+            if there:
+                return tuple(one.seq for one in there)
+        return self.store.append(rows, self.state.seq, ended)
+
+
+def _row(event: Event, at_s: float) -> Unrecorded:
+    return Unrecorded(at_s, type(event).__name__, subject_of(event), body_of(event))
+
+
+def fold(state: State, one: Recorded) -> Event:
+    """Fold one event of the log."""
+    event = event_of(one.kind, one.body)
+    apply(state, event, one.seq, one.at_s)
+    return event

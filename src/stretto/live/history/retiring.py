@@ -1,0 +1,111 @@
+"""How long is what is known of a job kept? In memory for a while after its end, in the store for ever."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from math import inf, isnan
+
+from stretto.live.history.clock import Clock
+from stretto.live.history.ledger import Ledger
+from stretto.live.history.retired import rows_of
+from stretto.live.jobfile.quantities import duration_s
+from stretto.live.state.events import Event, Retired, event_of
+from stretto.live.state.folding import apply
+from stretto.live.state.state import State
+from stretto.live.store import EndedJob, Store
+from stretto.model import InputError
+
+MOST_ENDED = 2_000  # in memory; chosen: some 8 MB
+LEAST_ENDED_S = 60.0  # chosen: whoever waits for an end hears of it from memory
+AT_ONCE = 100  # jobs that leave together; chosen: writing their rows takes some milliseconds
+CHECK_S, PAUSE_S = 5.0, 0.02  # of wall time between two looks, and while many leave; chosen
+TABLE_AT_ONCE = 1_000  # rows written together where the table is made anew
+DAY_S = 86_400.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Keep:
+    """For how long after its end what of a job is kept."""
+
+    ended_s: float = 3600.0  # it itself in memory
+    most_ended: int = MOST_ENDED  # so many of those that ended last
+    logs_s: float = 30 * DAY_S  # what its workers have written; infinite: for ever
+
+    def __post_init__(self) -> None:
+        """Check the times. A job leaves before its logs do: the store remembers whose are gone."""
+        for name, value, least_s in (
+            ("keep-ended", self.ended_s, LEAST_ENDED_S),
+            ("keep-logs", self.logs_s, LEAST_ENDED_S),
+        ):
+            if isnan(value) or value < least_s:
+                raise InputError(f"--{name}: expected at least {least_s:g} s, got {value:g}")
+        object.__setattr__(self, "ended_s", min(self.ended_s, self.logs_s))
+
+
+def due(state: State, keep: Keep, now_s: float) -> list[str]:
+    """Some jobs that may leave, the first to have ended first: too old, or too many have ended since."""
+    too_many = len(state.ended) - keep.most_ended
+
+    found: list[str] = []
+    for place, name in enumerate(state.ended):
+        record = state.jobs[name]
+        if (place >= too_many and record.ended_s > now_s - keep.ended_s) or len(found) == AT_ONCE:
+            break
+        # Who is touched has not been looked at since: something may follow from the end.
+        if name not in state.touched and state.relations.may_retire(record):
+            found.append(name)
+    return found
+
+
+async def retire_for_ever(ledger: Ledger, clock: Clock, keep: Keep) -> None:
+    """Let jobs leave whose time has come, until cancelled."""
+    while True:
+        names = due(ledger.state, keep, clock.now_s())
+        if names:
+            await ledger.record(Retired(tuple(names)))
+        every_s = min(CHECK_S, clock.wall_s(keep.ended_s) / 10)
+        await asyncio.sleep(PAUSE_S if len(names) == AT_ONCE else max(every_s, PAUSE_S))
+
+
+def mend(store: Store, state: State) -> None:
+    """Have the table hold exactly the jobs that have left, where somebody has changed it or lost it."""
+    if store.ended.count() == state.past.jobs:
+        return
+    store.ended.drop(list(state.ended))  # rows of jobs that were needed after all when they were to leave
+    there = store.ended.count()
+    if there != state.past.jobs:
+        log.warning("of %d ended jobs the table has %d: it is made anew", state.past.jobs, there)
+        make_anew(store, state.seq)
+
+
+def make_anew(store: Store, up_to: int) -> None:
+    """Write the table of ended jobs from the log, up to an event; not whose logs were deleted."""
+    table, state = store.ended, State()
+    table.clear()
+    rows: dict[str, EndedJob] = {}
+    for one in store.read(limit=up_to):
+        event: Event = event_of(one.kind, one.body)
+        leaving = {row.job: row for row in rows_of(state, event)} if isinstance(event, Retired) else {}
+        apply(state, event, one.seq, one.at_s)
+        rows |= {name: row for name, row in leaving.items() if name not in state.jobs}
+        if len(rows) >= TABLE_AT_ONCE:
+            table.add(list(rows.values()))
+            rows = {}
+    table.add(list(rows.values()))
+
+
+def keep_of(ended: str, logs: str) -> Keep:
+    """From the words of a command line: durations, or `forever` for logs. Raises InputError."""
+    return Keep(
+        ended_s=_seconds("--keep-ended", ended),
+        logs_s=inf if logs == "forever" else _seconds("--keep-logs", logs, " or forever"),
+    )
+
+
+def _seconds(option: str, said: str, more: str = "") -> float:
+    try:
+        return duration_s(said)
+    except ValueError:
+        raise InputError(f"{option} {said}: expected a duration like 1h or 14d{more}") from None

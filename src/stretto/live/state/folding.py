@@ -1,0 +1,140 @@
+"""From events to the state. No clock, no I/O: the same events give the same state."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from stretto.live.state import events as happened
+from stretto.live.state.events import Event, body_of
+from stretto.live.state.jobs import (
+    job_cancelled,
+    job_ended,
+    job_held,
+    job_prioritised,
+    job_requeued,
+    job_retired,
+    job_scaled,
+    job_submitted,
+)
+from stretto.live.state.nodes import node_cordoned, node_dead, node_lost, node_seen, types_seen
+from stretto.live.state.plans import actions_of
+from stretto.live.state.records import Batch, Queue, Token
+from stretto.live.state.reservations import Reservation
+from stretto.live.state.state import State
+from stretto.live.state.workers import fold_worker_event
+from stretto.model import Action
+from stretto.scheduler.stale import still_apply
+
+
+def apply(state: State, event: Event, seq: int, at_s: float) -> None:
+    """The event of number `seq` happened at `at_s`: the state is what follows from it."""
+    state.seq, state.at_s = seq, max(at_s, state.at_s)
+    change = _CHANGES.get(type(event))
+    if change is not None:
+        change(state, event, state.at_s)
+        return
+    record = state.jobs.get(str(getattr(event, "job", "")))
+    if record is not None and fold_worker_event(record, event, state.at_s, state.cluster):
+        state.touch(record.id)
+        if isinstance(event, happened.Reported) and record.spec.model and record.learned.points:
+            state.learn(record)
+
+
+def _decided(state: State, event: happened.Decided, now_s: float) -> None:
+    assert state.cluster is not None
+    assert state.placement is not None
+    usable = state.usable()
+
+    def why_stale(action: Action) -> str:
+        record = state.jobs.get(action.job)
+        if record is None or record.has_ended:
+            return "the job has ended"
+        if record.ending or record.held:
+            return "the job is to end or wait"
+        if state.wanted(action.job) != action.before:
+            return "its GPUs have changed since"
+        if action.after is not None and not usable[list(action.after.nodes)].all():
+            return "a node has gone"
+        return ""
+
+    dropped: set[str] = set()
+
+    def drop(action: Action, reason: str) -> None:
+        state.dropped += 1
+        dropped.add(action.job)
+
+    actions = still_apply(state.placement, actions_of(event.actions, state.cluster), why_stale, drop)
+    if actions:
+        state.placement = state.placement.changed({action.job: action.after for action in actions})
+    for action in actions:
+        record = state.jobs[action.job]
+        after = action.after
+        if after is None:
+            record.books.hold(0, now_s)
+        else:
+            record.books.hold(after.gpus, now_s, after.profiling, after.kind)
+        state.touch(record.id)
+    for job, batch in event.batches.items():  # each is for the GPUs that the plan gave
+        if job in state.jobs and not state.jobs[job].has_ended and job not in dropped:
+            state.jobs[job].batch = Batch(*batch)
+            state.touch(job)
+    state.wake_s, state.prices = event.wake_s, event.prices
+    state.decisions += 1
+
+
+def _began(state: State, event: happened.Began, now_s: float) -> None:
+    state.unix_s = event.unix_s
+
+
+def _configured(state: State, event: happened.Configured, now_s: float) -> None:
+    state.configured, state.memory = event, None
+
+
+def _queue_set(state: State, event: happened.QueueSet, now_s: float) -> None:
+    state.queues[event.name] = Queue(event.name, event.quota_gpus, event.borrow_gpus, event.weight)
+    for record in state.open_jobs():
+        if record.spec.queue == event.name and record.job.weight != event.weight:
+            record.job = replace(record.job, weight=event.weight)
+            state.touch(record.id)
+
+
+def _reserved(state: State, event: happened.Reserved, now_s: float) -> None:
+    state.reservations = {name: one for name, one in state.reservations.items() if one.until_s > now_s}
+    state.reservations[event.name] = Reservation(**body_of(event))
+
+
+def _unreserved(state: State, event: happened.Unreserved, now_s: float) -> None:
+    state.reservations.pop(event.name, None)
+
+
+def _token_made(state: State, event: happened.TokenMade, now_s: float) -> None:
+    state.tokens[event.sha256] = Token(event.name, event.user, event.role, event.sha256)
+
+
+def _token_revoked(state: State, event: happened.TokenRevoked, now_s: float) -> None:
+    state.tokens = {digest: token for digest, token in state.tokens.items() if token.name != event.name}
+
+
+_CHANGES: Mapping[type[Event], Callable[[State, Any, float], None]] = {
+    happened.Began: _began,
+    happened.Configured: _configured,
+    happened.TypesSeen: types_seen,
+    happened.NodeSeen: node_seen,
+    happened.NodeLost: node_lost,
+    happened.NodeDead: node_dead,
+    happened.NodeCordoned: node_cordoned,
+    happened.QueueSet: _queue_set,
+    happened.Reserved: _reserved,
+    happened.Unreserved: _unreserved,
+    happened.TokenMade: _token_made,
+    happened.TokenRevoked: _token_revoked,
+    happened.Submitted: job_submitted,
+    happened.Held: job_held,
+    happened.Scaled: job_scaled,
+    happened.Prioritised: job_prioritised,
+    happened.Requeued: job_requeued,
+    happened.Cancelled: job_cancelled,
+    happened.Ended: job_ended,
+    happened.Retired: job_retired,
+    happened.Decided: _decided,
+}

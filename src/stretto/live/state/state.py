@@ -1,0 +1,194 @@
+"""Where everything stands: what folding the log gives. No clock, no I/O."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from stretto.live.jobfile import JobSpec
+from stretto.live.state import events as happened
+from stretto.live.state.learned import with_experience
+from stretto.live.state.past import Past
+from stretto.live.state.records import JobRecord, Life, NodeRecord, Prior, Queue, Token
+from stretto.live.state.relations import Relations
+from stretto.live.state.reservations import Reservation
+from stretto.model import (
+    Allocation,
+    Cluster,
+    GpuType,
+    JobId,
+    Memory,
+    Node,
+    NodeId,
+    Placement,
+    no_placement,
+)
+
+MOST_MODELS = 10_000  # of which it is kept what their jobs have shown; chosen: some 20 MB at most
+
+
+@dataclass
+class State:
+    """Everything that the log says, folded, which only `folding.apply` changes.
+
+    Beside it: `memory`, which whoever decides brings, `wake_s` until it has come, and `touched`, a list of
+    errands of whoever reconciles.
+    """
+
+    seq: int = 0  # of the last event
+    at_s: float = 0.0  # its time
+    unix_s: float = 0.0  # when the clock was zero
+    version: int = 0  # counts changes of membership and capacity, as snapshots do
+    configured: happened.Configured = field(default_factory=lambda: happened.Configured("fifo"))
+    types: dict[str, GpuType] = field(default_factory=dict)  # what is known of types, whether or not seen
+    nodes: list[NodeRecord] = field(default_factory=list)
+    node_index: dict[str, int] = field(default_factory=dict)
+    jobs: dict[str, JobRecord] = field(default_factory=dict)  # by id and submission; those retired are not
+    submitted: int = 0  # jobs ever, which is the number of the next
+    largest_id: int = 0  # of all ids of jobs and arrays that are numbers
+    ended: dict[str, None] = field(default_factory=dict)  # jobs that have ended, by that, and are still here
+    ends: dict[str, int] = field(default_factory=dict)  # how many jobs have ever ended, by last state
+    past: Past = field(default_factory=Past)
+    relations: Relations = field(default_factory=Relations)
+    open: list[tuple[int, str]] = field(default_factory=list)  # jobs that have not ended, by number
+    by_key: dict[str, str] = field(default_factory=dict)  # job by idempotency key, which starts with the user
+    models: dict[str, Prior] = field(default_factory=dict)  # what jobs have shown, by model
+    untried: dict[str, dict[str, None]] = field(default_factory=dict)  # jobs that never started, by model
+    queues: dict[str, Queue] = field(default_factory=dict)
+    reservations: dict[str, Reservation] = field(default_factory=dict)  # by name
+    sized: dict[str, tuple[int, ...]] = field(default_factory=dict)  # sizes that an open job may have
+    tokens: dict[str, Token] = field(default_factory=dict)  # by digest
+    memory: Memory = None  # the policy's; not in the log: whoever folds a decision brings it
+    wake_s: float | None = None
+    prices: tuple[float, ...] | None = None
+    decisions: int = 0
+    dropped: int = 0  # actions that were stale when they came to be folded
+    touched: set[str] = field(default_factory=set)  # jobs that changed since somebody last took this
+    changed: dict[str, int] = field(default_factory=dict)  # job → the last event that did, latest last
+    unchanged: int = 0  # the last event that changed a job which has left
+    latest_spec: tuple[Mapping[str, Any], JobSpec] | None = None
+    _cluster: Cluster | None = None
+    _placement: Placement | None = None
+    nodes_changed: bool = False  # since the cluster was made
+    timed: dict[str, None] = field(default_factory=dict)  # open jobs that may run only so long
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """The nodes as a cluster; None: no node has been seen."""
+        self._settle()
+        return self._cluster
+
+    @property
+    def placement(self) -> Placement | None:
+        """What jobs are wanted to hold."""
+        self._settle()
+        return self._placement
+
+    @placement.setter
+    def placement(self, placement: Placement) -> None:
+        self._placement = placement
+
+    @property
+    def knows_all_nodes(self) -> bool:
+        """Whether every node is in the cluster that was made last."""
+        return self._cluster is not None and len(self._cluster.nodes) == len(self.nodes)
+
+    def _settle(self) -> None:
+        """Nodes come by the thousand: what they make together is made when somebody wants to see it."""
+        if self.nodes_changed:
+            self.nodes_changed = False
+            self._rebuild_cluster()
+
+    def open_jobs(self) -> list[JobRecord]:
+        """Jobs that have not ended, by submission."""
+        return [self.jobs[name] for _, name in self.open]
+
+    def wanted(self, job: str) -> Allocation | None:
+        """What a job is to hold."""
+        return None if self.placement is None else self.placement.get(JobId(job))
+
+    def touch(self, job: str) -> None:
+        """Note that a job has changed."""
+        self.touched.add(job)
+        self.changed.pop(job, None)
+        self.changed[job] = self.seq
+
+    def changed_since(self, seq: int) -> list[JobRecord]:
+        """Jobs that later events than this one have changed, but for those that have left (`unchanged`)."""
+        found = []
+        for job in reversed(self.changed):
+            if self.changed[job] <= seq:
+                break
+            found.append(self.jobs[job])
+        return found
+
+    def take_touched(self) -> set[str]:
+        """Jobs that changed since this was last asked."""
+        touched, self.touched = self.touched, set()
+        return touched
+
+    def usable(self) -> "np.ndarray[Any, np.dtype[np.bool_]]":
+        """(nodes,) may hold jobs."""
+        return np.array([node.up and not node.closed for node in self.nodes], dtype=np.bool_)
+
+    def staying(self) -> list[JobId]:
+        """Jobs that hold GPUs of a closed node: they stay as they are, and no policy is asked about them."""
+        closed = {index for index, node in enumerate(self.nodes) if node.closed}
+        if not closed:
+            return []
+        return [job for job, held in (self.placement or {}).items() if not closed.isdisjoint(held.nodes)]
+
+    def learn(self, record: JobRecord) -> None:
+        """What a job has shown is known of its model, and of those of its jobs that have not started."""
+        model = record.spec.model
+        before = self.models.pop(model, None) or Prior()
+        after = self.models[model] = with_experience(before, record.learned)
+        if len(self.models) > MOST_MODELS:
+            del self.models[next(iter(self.models))]  # of which nothing has been heard for longest
+        waiting = self.untried.get(model, {})
+        if after is before or not waiting:
+            return
+        for job in list(waiting):
+            if self.jobs[job].attempt:
+                self.tried(self.jobs[job])
+            else:
+                self.jobs[job].prior = after
+                self.touch(job)
+
+    def tried(self, record: JobRecord) -> None:
+        """A job has started, or never will."""
+        waiting = self.untried.get(record.spec.model, {})
+        waiting.pop(record.id, None)
+        if not waiting:
+            self.untried.pop(record.spec.model, None)
+
+    # ── nodes ─────────────────────────────────────────────────────────────────────────────────────
+
+    def _rebuild_cluster(self) -> None:
+        """Nodes keep their places; types come in the order of their first node."""
+        names = list(dict.fromkeys(node.gpu_type for node in self.nodes))
+        types = tuple(self.types.get(name, GpuType(name)) for name in names)
+        nodes = tuple(
+            Node(NodeId(node.name), node.gpu_type, node.gpus, node.cpus, node.memory_gb)
+            for node in self.nodes
+        )
+        self._cluster = Cluster("live", types, nodes)
+        held = dict(self._placement.items()) if self._placement is not None else {}
+        self._placement = no_placement(self._cluster).changed(held)
+
+    def release(self, record: JobRecord, now_s: float) -> None:
+        """A job is to hold nothing any more."""
+        if self.placement is not None and record.job.id in self.placement:
+            self.placement = self.placement.changed({record.job.id: None})
+            record.books.hold(0, now_s)
+        self.touch(record.id)
+
+
+def workers_alive(state: State) -> int:
+    """Workers of which processes may exist."""
+    return sum(
+        worker.life is not Life.ENDED
+        for _, name in state.open
+        for worker in state.jobs[name].workers.values()
+    )

@@ -1,0 +1,147 @@
+"""What events of workers and generations change in the record of their job."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import isnan
+from typing import Any
+
+from stretto.live.state import events as happened
+from stretto.live.state.events import Event
+from stretto.live.state.learned import with_report
+from stretto.live.state.records import KILLED, NOBODY, Batch, JobRecord, Life, Members, Worker, orphaned_by
+from stretto.model import Cluster
+
+LISTENED_S = 60.0  # who ran so long and said nothing does not speak; chosen: an import takes up to 15 s
+
+
+def fold_worker_event(record: JobRecord, event: Event, now_s: float, cluster: Cluster | None) -> bool:
+    """Fold one; whether the record may have changed. Of ended jobs nothing changes."""
+    if record.has_ended:
+        return False
+    match event:
+        case happened.WorkersWanted():
+            _wanted(record, event, cluster)
+        case happened.WorkersRan():
+            for name in event.workers:
+                worker = record.workers.get(name)
+                if worker is not None and isnan(worker.began_s):
+                    worker.began_s = now_s
+                    if worker.life is Life.WANTED:
+                        worker.life = Life.RUNNING
+        case happened.WorkerReady():
+            _ready(record, event.worker)
+        case happened.WorkersReady():
+            for name in event.workers:
+                _ready(record, name)
+        case happened.WorkerStopped():
+            _stopped(record, event.worker, now_s)
+        case happened.WorkersStopped():
+            for name in event.workers:
+                _stopped(record, name, now_s)
+        case happened.WorkerEnded():
+            _ended(record, event.worker, event.status, event.why)
+        case happened.WorkersEnded():
+            for one in event.workers:
+                _ended(record, one["id"], one["status"], one.get("why", ""))
+        case happened.AttemptClosed():
+            _closed(record, event, now_s)
+        case happened.Generation():
+            if event.attempt == record.attempt and event.number > record.members.number:
+                batch = Batch(*event.batch) if event.batch else None
+                record.members = Members(event.number, event.workers, event.source, "", now_s, batch)
+        case happened.StoreOpened():
+            if event.number == record.members.number:
+                record.members = replace(record.members, store=event.address)
+        case happened.Joined():
+            _joined(record, event.worker, event.number, event.lost_s)
+        case happened.WorkersJoined():
+            for name in event.workers:
+                _joined(record, name, event.number, event.lost_s)
+        case happened.Reported():
+            record.learned = with_report(record.learned, event.report, _kind_of(record), now_s)
+            if event.report.get("in_place") is False:
+                record.speaks = False
+            _note_progress(record, event.report)
+        case happened.Checkpointed():
+            record.got_further = True
+            record.checkpoint, record.checkpoint_step = event.path, event.step
+        case _:
+            return False
+    return True
+
+
+def _wanted(record: JobRecord, event: happened.WorkersWanted, cluster: Cluster | None) -> None:
+    if event.attempt > record.attempt:  # the first of a new attempt: nothing of the last one is left
+        record.attempt, record.workers, record.next_worker = event.attempt, {}, 0
+        record.members, record.port, record.status = NOBODY, event.port, None
+        record.why, record.spoiled = "", 0
+    assert cluster is not None
+    for one in event.workers:
+        node = cluster.node_index[one["node"]]
+        record.workers[one["id"]] = Worker(
+            one["id"], record.id, event.attempt, node, int(one["mask"]), int(cluster.kind[node])
+        )
+        record.next_worker += 1
+
+
+def _closed(record: JobRecord, event: happened.AttemptClosed, now_s: float) -> None:
+    if event.attempt <= record.closed:
+        return
+    if record.speaks is None and any(
+        now_s >= worker.began_s + LISTENED_S for worker in record.workers.values()
+    ):
+        record.speaks = False
+    record.closed, record.status, record.members = event.attempt, event.status, NOBODY
+    record.failures += event.outcome == "failed"
+    record.losses += event.outcome == "lost"
+    if event.status == KILLED and event.outcome != "done" and not orphaned_by(record):
+        record.fruitless = 0 if record.got_further else record.fruitless + 1
+        record.got_further = False
+
+
+def _note_progress(record: JobRecord, report: Mapping[str, Any]) -> None:
+    for key in ("step", "epoch"):
+        reached = report.get(key)
+        if isinstance(reached, int | float) and reached > record.furthest.get(key, 0):
+            record.furthest[key], record.got_further = reached, True
+
+
+def _ready(record: JobRecord, name: str) -> None:
+    worker = record.workers.get(name)
+    if worker is not None and worker.life in (Life.WANTED, Life.RUNNING):
+        worker.life, record.speaks = Life.READY, True
+
+
+def _stopped(record: JobRecord, name: str, now_s: float) -> None:
+    worker = record.workers.get(name)
+    if worker is not None and not worker.stopped:
+        worker.stopped, worker.asked_s = True, now_s
+
+
+def _ended(record: JobRecord, name: str, status: int, why: str) -> None:
+    worker = record.workers.get(name)
+    if worker is None or worker.life is Life.ENDED:
+        return
+    record.spoiled += worker.joined == 0 and record.members.number > 0 and not worker.stopped
+    worker.life, worker.status, worker.why = Life.ENDED, status, why
+    if why:
+        record.why = why
+
+
+def _joined(record: JobRecord, name: str, number: int, lost_s: float) -> None:
+    worker = record.workers.get(name)
+    if worker is None or number <= worker.joined:
+        return
+    first = worker.joined == 0
+    worker.joined = number
+    if number > 1 and not first and name == record.members.source:
+        record.books.switches += 1
+        record.books.lost_s += 0.0 if isnan(lost_s) else lost_s
+
+
+def _kind_of(record: JobRecord) -> int:
+    """The GPU type on which rank 0 reports."""
+    for name in record.members.workers:
+        if name in record.workers:
+            return record.workers[name].kind
+    return next((worker.kind for worker in record.alive), 0)

@@ -1,0 +1,87 @@
+"""What is given is durable and folded once that is said, whatever the store does meanwhile."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tests.live.api.rig import play
+
+from stretto.live.history import ledger as ledgers
+from stretto.live.history.clock import Clock
+from stretto.live.history.ledger import Ledger
+from stretto.live.state.events import Began, QueueSet, Reported, Unreserved
+from stretto.live.state.state import State
+from stretto.live.store import EndedJob, LogMoved, Store, StoreError, Unrecorded, open_store
+from stretto.model import InputError
+
+
+@dataclass(frozen=True)
+class Doubtful(Store):
+    """Fails once; before that, somebody has written: whoever asked, or somebody else."""
+
+    others: tuple[Unrecorded, ...] = ()
+
+    def append(
+        self, events: Sequence[Unrecorded], after: int, ended: Sequence[EndedJob] = ()
+    ) -> tuple[int, ...]:
+        super().append(self.others or events, after, ended)
+        raise StoreError("the connection was lost")
+
+
+def doubtful(path: Path, *others: Unrecorded) -> Doubtful:
+    with open_store(path / "log.db") as store:
+        return Doubtful(store.engine, store.patience_s, others)
+
+
+def test_what_reached_the_log_although_nobody_said_so_is_not_written_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledgers, "AGAIN_S", 0.01)
+
+    async def story() -> None:
+        ledger = Ledger(doubtful(tmp_path), State(), Clock())
+        said = ledger.record(Began(1.7e9), QueueSet("a", 4))
+        await ledger.write_waiting()
+        assert await said == ledger.state.seq == ledger.store.last() == 2
+        assert ledger.healthy
+
+    play(story)
+
+
+def test_what_another_service_wrote_meanwhile_is_not_taken_for_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledgers, "AGAIN_S", 0.01)
+
+    async def story() -> None:
+        foreign = Unrecorded(0.0, "Unreserved", "x", {"name": "x"})
+        ledger = Ledger(doubtful(tmp_path, foreign), State(), Clock())
+        said = asyncio.ensure_future(ledger.record(Began(1.7e9)))
+        with pytest.raises(LogMoved):
+            await ledger.write_waiting()
+        assert not said.done()
+        assert ledger.state.seq == 0
+
+    play(story)
+
+
+def test_an_event_that_cannot_be_stored_is_refused_and_keeps_nobody_else_from_writing(tmp_path: Path) -> None:
+    async def story() -> None:
+        with open_store(tmp_path / "log.db") as store:
+            ledger = Ledger(store, State(), Clock())
+            writing = asyncio.create_task(ledger.write_for_ever())
+            given = [
+                ledger.record(Began(1.7e9)),
+                ledger.record(QueueSet("a", 1), Reported("1", {"loss": float("nan")})),
+                ledger.record(Unreserved("x\n")),
+                ledger.record(QueueSet("b", 1)),
+            ]
+            found = await asyncio.gather(*given, return_exceptions=True)
+            assert [type(one) for one in found] == [int, InputError, InputError, int]
+            assert list(ledger.state.queues) == ["b"]
+            assert store.last() == ledger.state.seq == 2
+            writing.cancel()
+
+    play(story)
