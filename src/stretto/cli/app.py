@@ -101,11 +101,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
     Wrong input and failures are one line on standard error; what is a bug of ours is a traceback.
     """
-    for stream in (sys.stdout, sys.stderr):
+    for stream in (sys.stdout, sys.stderr):  # a terminal shows what it can of what jobs print or are called
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(
-                errors="replace"
-            )  # of what jobs print or are called, a terminal shows what it can
+            stream.reconfigure(errors="replace")
     sys.exit(status_of(sys.argv[1:] if arguments is None else arguments))
 
 

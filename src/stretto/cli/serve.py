@@ -6,10 +6,20 @@ from typing import Annotated
 import typer
 
 from stretto.cli import options
+from stretto.cli.config_file import take_config
 from stretto.cli.printing import say
 
 
 def serve(
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="A file of these options by name, in YAML; the command line counts before it.",
+            metavar="FILE",
+            callback=take_config,
+            is_eager=True,
+        ),
+    ] = None,
     state: Annotated[Path, typer.Option(help="Where the log, keys and checkpoints are kept.")] = Path(
         "stretto-state"
     ),
@@ -94,7 +104,7 @@ def serve(
     host, _, port = listen.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
         raise InputError(f"--listen {listen}: expected ADDRESS:PORT")
-    config = Config(
+    configured = Config(
         state=state.absolute(),
         host=host.strip("[]"),
         port=int(port),
@@ -131,7 +141,7 @@ def serve(
             announced.add_done_callback(
                 lambda _: say(f"whoever asks needs a token; the first admin's is in {state / FIRST_TOKEN}")
             )
-        if others := await serve(config, announced):
+        if others := await serve(configured, announced):
             say(f"{others}; a service with this state directory goes on looking after that")
 
     asyncio.run(run())

@@ -170,8 +170,8 @@ def test_warnings_are_not_endless() -> None:
 
 def test_a_long_script_is_read_soon() -> None:
     began_s = time.process_time()
-    spec, _ = read_submission("#!/bin/bash\n" + "\n" * 500_000 + "python x\n" + " " * 500_000)
-    assert spec.run.startswith("#!/bin/bash")
+    with pytest.raises(InputError, match="run, with setup: expected at most"):
+        read_submission("#!/bin/bash\n" + "\n" * 500_000 + "python x\n" + " " * 500_000)
     assert time.process_time() - began_s < SOON_S
 
 
@@ -279,3 +279,17 @@ def test_without_the_fast_parser_the_same_is_read(monkeypatch: pytest.MonkeyPatc
     for wrong in (bomb(12), "run: x\nenvs: " + "[" * 500, "x: *y", "a: b: c"):
         with pytest.raises(InputError):
             read_submission(wrong)
+
+
+@pytest.mark.parametrize("key", ["run", "setup", "envs.A"])
+def test_what_no_process_can_be_started_with_is_refused_when_it_is_submitted(key: str) -> None:
+    long = "x" * 120_001
+    texts = {
+        "run": f"run: {long}",
+        "setup": f"run: a\nsetup: {long}",
+        "envs.A": f"run: a\nenvs: {{A: {long}}}",
+    }
+    with pytest.raises(
+        InputError, match=f"{key.split()[0]}.*at most 120000 bytes, got 12000[12]: keep it in a file"
+    ):
+        read_submission(texts[key])

@@ -19,6 +19,9 @@ from stretto.model import InputError
 MOST_WARNINGS = 100
 LONGEST_MESSAGE = 400
 MOST_BYTES = 1 << 20  # a job file is written by hand; data belongs elsewhere
+MOST_BYTES_OF_ONE = (
+    120_000  # of a command, or a variable: Linux starts nothing with a text of 128 KiB or more
+)
 
 SCRIPT = re.compile(
     r"#!|#SBATCH\b|(?:[^\S\n]*(?:#[^\n]*)?\n)*#SBATCH\b"
@@ -47,6 +50,7 @@ def read_submission(
             raise InputError(f"{where}: expected at most {MOST_BYTES} bytes")
     stem = PurePath(source if isinstance(source, Path) else where).name.split(".")[0]
     spec, warnings = _read(text, where, stem if NAME.fullmatch(stem) else "job", workdir)
+    _check_lengths(spec, where)
     told = [plain(warning, LONGEST_MESSAGE) for warning in warnings[:MOST_WARNINGS]]
     more = len(warnings) - len(told)
     return spec, (*told, *([f"and {more} more of that kind"] if more else []))
@@ -69,6 +73,19 @@ def _read(text: str, where: str, default_name: str, workdir: str) -> tuple[JobSp
         spec, warnings = spec_of_task(entry, default_name)
         return _in(spec, workdir), warnings
     return _in(spec_of(entry, default_name), workdir), ()
+
+
+def _check_lengths(spec: JobSpec, where: str) -> None:
+    """Here and not in the specification, since a log may have longer ones that were taken once."""
+    texts = {
+        "run, with setup": spec.run + spec.setup,
+        **{f"envs.{key}": one for key, one in spec.envs.items()},
+    }
+    for name, text in texts.items():
+        if (count := len(text.encode(errors="replace"))) > MOST_BYTES_OF_ONE:
+            raise InputError(
+                f"{where}: {name}: expected at most {MOST_BYTES_OF_ONE} bytes, got {count}: keep it in a file"
+            )
 
 
 def _one_escape(pair: re.Match[str]) -> str:
