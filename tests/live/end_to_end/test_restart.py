@@ -4,6 +4,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from tests.interrupts import heeding
 
 from stretto.demo.own_service import until
 from stretto.live.store import open_store
@@ -13,11 +14,10 @@ from ..running import Running
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_restart_begins_at_the_state_that_the_stop_has_kept(tmp_path: Path, number: int) -> None:
-    if signal.getsignal(number) is signal.SIG_IGN:
-        pytest.skip("these tests were started so that their processes ignore this signal")
     running = Running(tmp_path, "--slots", "1", "--gpu-type", "cpu", "--policy", "tiresias")
     try:
-        running.begin()
+        with heeding(number):
+            running.begin()
         with running.client() as client:
             name = str(client.submit("run: 'true'")["id"])
             assert client.wait(name)["state"] == "COMPLETED"
