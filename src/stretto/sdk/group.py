@@ -17,6 +17,7 @@ from torch.distributed.distributed_c10d import _set_pg_timeout
 
 FORM_TIMEOUT = timedelta(seconds=60)  # chosen: everybody has said a moment ago that it is here
 LINGER_S = 10.0
+LET_GO_S = 0.002  # chosen: with a quarter of it 670 of 670 groups were left, without it about 200 of 201
 HOOKS: list[Any] = []  # sys.excepthook before and after forming: torch adds one for each group, and keeps all
 
 
@@ -43,8 +44,14 @@ def use_loopback(address: str) -> None:
 
 
 def leave() -> None:
-    """Destroy the default group, if there is one."""
+    """Destroy the default group, if there is one.
+
+    After a collective call gloo's thread lets go of the tensor, for which it takes Python's lock while it
+    holds one of the group's. Whoever destroys the group holds Python's and takes the group's: were that at
+    the same moment, both would wait for ever. So the thread is left to it first.
+    """
     if dist.is_initialized():
+        time.sleep(LET_GO_S)
         dist.destroy_process_group()
     if HOOKS and sys.excepthook is HOOKS[1]:
         sys.excepthook = HOOKS[0]
