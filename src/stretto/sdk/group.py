@@ -48,7 +48,7 @@ def leave() -> None:
 
     After a collective call gloo's thread lets go of the tensor, for which it takes Python's lock while it
     holds one of the group's. Whoever destroys the group holds Python's and takes the group's: were that at
-    the same moment, both would wait for ever. So the thread is left to it first.
+    the same moment, both would wait for ever (PyTorch's issue 56297). So the thread is left to it first.
     """
     if dist.is_initialized():
         time.sleep(LET_GO_S)
