@@ -19,9 +19,8 @@ from stretto.model import InputError
 MOST_WARNINGS = 100
 LONGEST_MESSAGE = 400
 MOST_BYTES = 1 << 20  # a job file is written by hand; data belongs elsewhere
-MOST_BYTES_OF_ONE = (
-    120_000  # of a command, or a variable: Linux starts nothing with a text of 128 KiB or more
-)
+# Of a command, or of a variable: Linux starts nothing with a text of 128 KiB or more.
+MOST_BYTES_OF_ONE = 120_000
 
 SCRIPT = re.compile(
     r"#!|#SBATCH\b|(?:[^\S\n]*(?:#[^\n]*)?\n)*#SBATCH\b"
