@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from stretto.solve import Assignment, Limits, NoSolution, assign, assign_by_prices, assign_exactly
@@ -103,8 +103,27 @@ def test_branch_and_bound_finds_what_looking_at_every_choice_finds(problem: Inst
     assert found.value == pytest.approx(best, abs=SOLVER)
 
 
+# Where the loss of the choice known and the loss of the alternative that it uses differ by rounding.
+AT_THE_EDGE = Instance(
+    np.array(
+        [
+            [0.672413, -0.144849, 0.800309],
+            [1.798232, 1.616516, 0.044789],
+            [1.798232, 1.616516, 0.044789],
+            [1.993394, 1.633436, 2.72299],
+        ]
+    ),
+    np.array([[True, False, True]] * 3 + [[True, True, True]]),
+    np.array([3, 0, 0]),
+    np.zeros(3, dtype=np.int64),
+    np.array([3]),
+    np.full(4, -1),
+)
+
+
 @pytest.mark.parametrize("method", METHODS)
 @given(problem=problems(), limits=st.sampled_from([Limits(), STINGY]))
+@example(problem=AT_THE_EDGE, limits=STINGY)
 def test_value_and_bound_enclose_the_best_value(method: Method, problem: Instance, limits: Limits) -> None:
     best = max((worth(problem, column) for column in every_choice(problem)), default=None)
     assume(best is not None)

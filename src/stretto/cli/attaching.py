@@ -7,7 +7,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from stretto.cli.printing import say
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 LEAVE = b"\x1d"  # ctrl-], as in telnet
 END_OF_INPUT = b"\x04"  # ctrl-D
+MOST_UNSENT = 1 << 16  # bytes that are typed ahead of the line; chosen
 
 
 class Unattached(StrettoError):
@@ -37,12 +38,10 @@ def attach(client: "Client", job: str) -> bool:
             "on the machine where the job runs"
         ) from None
     with line:
-        line.settimeout(None)
-        line.sendall(key.encode())
         if sys.stdin.isatty():
             say(f"attached to job {job}; ctrl-] leaves it running")
         with _raw_keys():
-            return _join(line)
+            return _join(line, key.encode())
 
 
 def where(client: "Client", job: str) -> tuple[str, str]:
@@ -66,32 +65,56 @@ def where(client: "Client", job: str) -> tuple[str, str]:
         time.sleep(0.1)
 
 
-def _join(line: socket.socket) -> bool:
+def _join(line: socket.socket, key: bytes) -> bool:
     keys, screen = sys.stdin.fileno(), sys.stdout.fileno()
     size: tuple[int, int] | None = None
-    watched: list[int] = [line.fileno(), keys]
+    unsent, ended = bytearray(key), False
+    line.setblocking(False)  # with both ends waiting for the other to take something, neither would
     while True:
         if sys.stdin.isatty() and size != (now := tuple(shutil.get_terminal_size())):
             size = (now[0], now[1])
-            _send(line, b"w", SIZE.pack(now[1], now[0]))
-        readable, _, _ = select.select(watched, [], [], 0.5)
+            unsent += _frame(b"w", SIZE.pack(now[1], now[0]))
+        hearing = [line.fileno()] if ended or len(unsent) >= MOST_UNSENT else [line.fileno(), keys]
+        readable, writable, _ = select.select(hearing, [line] if unsent else [], [], 0.5)
         if line.fileno() in readable:
-            said = line.recv(1 << 14)
+            said = _receive(line)
             if not said:
                 return True
-            os.write(screen, said)
+            _show(screen, said)
+        if writable:
+            _send(line, unsent)
         if keys in readable:
             typed = os.read(keys, 1 << 12)
             if LEAVE in typed and sys.stdin.isatty():
                 return False
-            if not typed:
-                watched.remove(keys)
-            _send(line, b"d", typed or END_OF_INPUT)
+            ended = not typed
+            unsent += _frame(b"d", typed or END_OF_INPUT)
 
 
-def _send(line: socket.socket, letter: bytes, content: bytes) -> None:
-    with suppress(OSError):  # it has gone; what it said last is still to be read
-        line.sendall(FRAME.pack(letter, len(content)) + content)
+def _frame(letter: bytes, content: bytes) -> bytes:
+    return FRAME.pack(letter, len(content)) + content
+
+
+def _receive(line: socket.socket) -> bytes:
+    """What has come; nothing once the shell has ended, however its end of the line was closed."""
+    try:
+        return line.recv(1 << 14)
+    except OSError:
+        return b""
+
+
+def _send(line: socket.socket, unsent: bytearray) -> None:
+    try:
+        del unsent[: line.send(unsent)]
+    except BlockingIOError:
+        pass
+    except OSError:  # it has gone; what it said last is still to be read
+        unsent.clear()
+
+
+def _show(screen: int, said: bytes) -> None:
+    while said:
+        said = said[os.write(screen, said) :]
 
 
 @contextmanager

@@ -19,13 +19,72 @@ import socket
 import struct
 import sys
 import termios
+import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 
-KEPT = 1 << 16  # bytes that a new visitor is shown of what was before; chosen
+KEPT = 1 << 16  # bytes that a new visitor is shown of what was before, and that wait on either way; chosen
 ANNOUNCED = "terminal at "  # followed by ADDRESS:PORT and the key
 FRAME = struct.Struct("!cH")
 SIZE = struct.Struct("!HH")
 KEY_BYTES = 32  # as hexadecimal digits
+PATIENCE_S = 2.0  # with a visitor who takes nothing of what is there for him; chosen
+REPLACED = b"\r\n[attached elsewhere]\r\n"
+
+
+@dataclass
+class Visitor:
+    """Whoever is attached, or asks to be, or has just been shown out."""
+
+    line: socket.socket
+    typed: bytearray = field(default_factory=bytearray)  # the key, then frames, as far as they are here
+    unsent: bytearray = field(default_factory=bytearray)
+    welcome: bool = False  # has shown the key
+    heard_s: float = field(default_factory=time.monotonic)  # when something was last taken, or nothing waited
+
+    def __post_init__(self) -> None:
+        self.line.setblocking(False)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether nothing has gone to the visitor for too long."""
+        return time.monotonic() > self.heard_s + PATIENCE_S
+
+    def tell(self, said: bytes) -> None:
+        """Leave something to be sent."""
+        if not self.unsent:
+            self.heard_s = time.monotonic()
+        self.unsent += said
+
+    def send(self) -> bool:
+        """As much as the line takes now; False if nobody is there."""
+        try:
+            sent = self.line.send(self.unsent)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        del self.unsent[:sent]
+        self.heard_s = time.monotonic()
+        return True
+
+    def receive(self) -> bytes:
+        """What has come; nothing if nobody is there."""
+        try:
+            return self.line.recv(1 << 14)
+        except OSError:
+            return b""
+
+    def finish(self) -> None:
+        """Say that nothing more comes.
+
+        A line on which something unread has arrived must not be closed at once: the visitor would be told of
+        an error, and lose what is on its way to him.
+        """
+        self.typed.clear()
+        self.heard_s = time.monotonic()
+        with suppress(OSError):
+            self.line.shutdown(socket.SHUT_WR)
 
 
 @dataclass
@@ -37,96 +96,142 @@ class Terminal:
     door: socket.socket
     key: bytes
     shown: bytearray = field(default_factory=bytearray)
-    visitor: socket.socket | None = None
-    typed: bytearray = field(default_factory=bytearray)
-    welcome: bool = False  # the visitor has shown the key
+    unread: bytearray = field(default_factory=bytearray)  # typed, and not yet taken by the terminal
+    visitor: Visitor | None = None
+    leaving: list[Visitor] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        os.set_blocking(self.screen, False)
 
     def serve(self) -> int:
         """Until the shell has ended; its status, as shells report it."""
-        while True:
-            watched: list[socket.socket | int] = [self.screen, self.door]
-            watched += [self.visitor] if self.visitor is not None else []
-            readable, _, _ = select.select(watched, [], [], 1.0)
-            if self.door in readable:
-                self._admit()
-            if self.visitor is not None and self.visitor in readable:
-                self._listen()
-            if self.screen in readable and not self._show():
-                break
+        while self._turn(1.0):
             ended, status = os.waitpid(self.shell, os.WNOHANG)
             if ended:
-                while select.select([self.screen], [], [], 0)[0] and self._show():
-                    pass
-                self._part()
-                return _status(status)
-        _, status = os.waitpid(self.shell, 0)
-        self._part()
+                self._show_the_rest()
+                break
+        else:
+            _, status = os.waitpid(self.shell, 0)
+        self._see_off()
         return _status(status)
+
+    def _turn(self, within_s: float) -> bool:
+        """Wait for something, and pass it on; False once the shell has let go of its terminal."""
+        visitor = self.visitor
+        behind = visitor is not None and len(visitor.unsent) >= KEPT
+        reading: list[int] = [self.door.fileno()] + [one.line.fileno() for one in self.leaving]
+        writing: list[int] = []
+        if not behind:
+            reading.append(self.screen)
+        if self.unread:
+            writing.append(self.screen)
+        if visitor is not None:
+            if len(self.unread) < KEPT:
+                reading.append(visitor.line.fileno())
+            if visitor.unsent:
+                writing.append(visitor.line.fileno())
+        readable, writable, _ = select.select(reading, writing, [], within_s)
+        if visitor is not None and (
+            (visitor.line.fileno() in writable and not visitor.send())
+            or (visitor.unsent and visitor.is_lost)
+            or (visitor.line.fileno() in readable and not self._listen(visitor))
+        ):
+            self._part()
+        self._watch_leaving(readable)
+        if self.screen in writable:
+            self._type()
+        if self.door.fileno() in readable:
+            self._admit()
+        return self.screen not in readable or self._show()
 
     def _admit(self) -> None:
         """The newest visitor takes the place of the one before."""
-        visitor, _ = self.door.accept()
+        line, _ = self.door.accept()
+        if self.visitor is not None and self.visitor.welcome:
+            self.visitor.tell(REPLACED)
+            self.visitor.send()
         self._part()
-        visitor.settimeout(2.0)
-        self.visitor, self.typed, self.welcome = visitor, bytearray(), False
+        self.visitor = Visitor(line)
 
     def _part(self) -> None:
         if self.visitor is not None:
-            self.visitor.close()
+            self.visitor.finish()
+            self.leaving.append(self.visitor)
         self.visitor = None
 
-    def _listen(self) -> None:
-        assert self.visitor is not None
-        try:
-            said = self.visitor.recv(1 << 14)
-        except OSError:
-            said = b""
-        if not said:
-            self._part()
-            return
-        self.typed += said
-        if not self.welcome:
-            if len(self.typed) < len(self.key):
-                return
-            if not hmac.compare_digest(bytes(self.typed[: len(self.key)]), self.key):
-                self._part()
-                return
-            del self.typed[: len(self.key)]
-            self.welcome = True
-            self._send(bytes(self.shown))
-        self._take_frames()
+    def _watch_leaving(self, readable: list[int]) -> None:
+        """Close the lines whose other end is closed, or does not close in time."""
+        for one in list(self.leaving):
+            if one.is_lost or (one.line.fileno() in readable and not one.receive()):
+                one.line.close()
+                self.leaving.remove(one)
 
-    def _take_frames(self) -> None:
-        while len(self.typed) >= FRAME.size:
-            letter, length = FRAME.unpack_from(self.typed)
-            if len(self.typed) < FRAME.size + length:
+    def _listen(self, visitor: Visitor) -> bool:
+        """Take what a visitor says; False if he has gone, or has no key."""
+        said = visitor.receive()
+        visitor.typed += said
+        if not visitor.welcome:
+            if len(visitor.typed) < len(self.key):
+                return bool(said)
+            if not hmac.compare_digest(bytes(visitor.typed[: len(self.key)]), self.key):
+                return False
+            del visitor.typed[: len(self.key)]
+            visitor.welcome = True
+            visitor.tell(bytes(self.shown))
+        self._take_frames(visitor.typed)
+        return bool(said)
+
+    def _take_frames(self, typed: bytearray) -> None:
+        while len(typed) >= FRAME.size:
+            letter, length = FRAME.unpack_from(typed)
+            if len(typed) < FRAME.size + length:
                 return
-            content = bytes(self.typed[FRAME.size : FRAME.size + length])
-            del self.typed[: FRAME.size + length]
+            content = bytes(typed[FRAME.size : FRAME.size + length])
+            del typed[: FRAME.size + length]
             if letter == b"d":
-                os.write(self.screen, content)
+                self.unread += content
             elif letter == b"w" and length == SIZE.size:
                 rows, columns = SIZE.unpack(content)
                 fcntl.ioctl(self.screen, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def _type(self) -> None:
+        try:
+            del self.unread[: os.write(self.screen, self.unread)]
+        except BlockingIOError:
+            pass
+        except OSError:  # nobody has the terminal any more
+            self.unread.clear()
 
     def _show(self) -> bool:
         """Pass on what the shell writes; False once it has let go of its terminal."""
         try:
             said = os.read(self.screen, 1 << 14)
+        except BlockingIOError:
+            return True
         except OSError:
             return False
         self.shown += said
         del self.shown[:-KEPT]
-        if self.welcome:
-            self._send(said)
+        if self.visitor is not None and self.visitor.welcome:
+            self.visitor.tell(said)
         return bool(said)
 
-    def _send(self, said: bytes) -> None:
-        try:
-            if self.visitor is not None and said:
-                self.visitor.sendall(said)
-        except OSError:
-            self._part()
+    def _show_the_rest(self) -> None:
+        """What the shell wrote last; what children of it write that go on is not waited for."""
+        by_s = time.monotonic() + PATIENCE_S
+        while time.monotonic() < by_s and select.select([self.screen], [], [], 0)[0] and self._show():
+            pass
+
+    def _see_off(self) -> None:
+        """All that is to be said reaches the visitor, unless he does not take it."""
+        visitor = self.visitor
+        while visitor is not None and visitor.unsent and not visitor.is_lost:
+            if select.select([], [visitor.line], [], 0.1)[1] and not visitor.send():
+                break
+        self._part()
+        while self.leaving:
+            readable, _, _ = select.select([one.line.fileno() for one in self.leaving], [], [], 0.1)
+            self._watch_leaving(readable)
 
 
 def _status(status: int) -> int:
@@ -149,7 +254,8 @@ def main(arguments: list[str]) -> int:
     with socket.create_server(("127.0.0.1", 0)) as door:
 
         def leave(number: int, frame: object) -> None:
-            os.kill(shell, signal.SIGHUP)  # what shells expect when their terminal goes
+            with suppress(ProcessLookupError):
+                os.kill(shell, signal.SIGHUP)  # what shells expect when their terminal goes
 
         signal.signal(signal.SIGTERM, leave)
         port = door.getsockname()[1]

@@ -172,13 +172,15 @@ def _branched(
     `alike`: only where most rows have equals. Then there are few classes, which is as hard for the lattice as
     it is easy for branching.
     """
-    undecided = int(np.searchsorted(near.loss, found.loss, side="right"))
-    if near.beyond <= found.loss:
+    rounded = found.loss + ROUNDING * priced.bound  # what `found` itself uses must not fall outside
+    undecided = int(np.searchsorted(near.loss, rounded, side="right"))
+    if near.beyond <= rounded:
         return None
     if undecided == 0:  # every other choice uses an alternative, and loses more
         return replace(found, floor=found.loss), 0
-    rows = np.unique(near.row[:undecided])
-    core = _core(program, near, rows, undecided)
+    strays = np.flatnonzero(found.pick != near.base)
+    rows = np.unique(np.concatenate((near.row[:undecided], strays)))
+    core = _core(program, near, rows, undecided, found.pick)
     classes = classes_of(core)
     if classes.column.size > limits.branch_cells or (alike and 2 * len(classes.members) > rows.size):
         return None
@@ -191,8 +193,10 @@ def _branched(
     return replace(found, pick=pick, loss=loss, floor=floor), outcome.nodes
 
 
-def _core(program: Program, near: Alternatives, rows: IntArray, count: int) -> Program:
-    """The program of `rows`, their bases and the nearest `count` alternatives, beside the others' bases.
+def _core(program: Program, near: Alternatives, rows: IntArray, count: int, pick: IntArray) -> Program:
+    """The program of `rows`: their bases, their nearest `count` alternatives and what they have in `pick`.
+
+    All other rows keep their bases, as they do in `pick`.
 
     Without preferences: branching would not see them, and equal rows are alike without.
     """
@@ -201,6 +205,7 @@ def _core(program: Program, near: Alternatives, rows: IntArray, count: int) -> P
     useful = np.zeros(program.worth.shape, dtype=np.bool_)
     useful[near.row[:count], near.column[:count]] = True
     useful[rows, near.base[rows]] = True
+    useful[rows, pick[rows]] = True
     useful[:, 0] = True
     worth = np.where(useful[rows], program.plain[rows], -np.inf)
     units = program.units[rows] if program.units.shape[0] > 1 else program.units
