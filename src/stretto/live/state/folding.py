@@ -46,8 +46,7 @@ def _decided(state: State, event: happened.Decided, now_s: float) -> None:
     usable = state.usable()
 
     def why_stale(action: Action) -> str:
-        record = state.jobs.get(action.job)
-        if record is None or record.has_ended:
+        if (record := state.open_job(action.job)) is None:
             return "the job has ended"
         if record.ending or record.held:
             return "the job is to end or wait"
@@ -75,8 +74,8 @@ def _decided(state: State, event: happened.Decided, now_s: float) -> None:
             record.books.hold(after.gpus, now_s, after.profiling, after.kind)
         state.touch(record.id)
     for job, batch in event.batches.items():  # each is for the GPUs that the plan gave
-        if job in state.jobs and not state.jobs[job].has_ended and job not in dropped:
-            state.jobs[job].batch = Batch(*batch)
+        if (changed := state.open_job(job)) is not None and job not in dropped:
+            changed.batch = Batch(*batch)
             state.touch(job)
     state.wake_s, state.prices = event.wake_s, event.prices
     state.decisions += 1

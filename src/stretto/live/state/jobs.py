@@ -54,8 +54,7 @@ def _membership_changed(state: State, record: JobRecord) -> None:
 
 def job_held(state: State, event: happened.Held, now_s: float) -> None:
     """It is to wait, or may go on."""
-    record = state.jobs.get(event.job)
-    if record is None or record.has_ended:
+    if (record := state.open_job(event.job)) is None:
         return
     record.held = event.held
     if event.held:
@@ -65,8 +64,7 @@ def job_held(state: State, event: happened.Held, now_s: float) -> None:
 
 def job_scaled(state: State, event: happened.Scaled, now_s: float) -> None:
     """Its permitted sizes have changed."""
-    record = state.jobs.get(event.job)
-    if record is None or record.has_ended:
+    if (record := state.open_job(event.job)) is None:
         return
     record.resize(event.min_gpus, event.max_gpus)
     _membership_changed(state, record)
@@ -74,8 +72,7 @@ def job_scaled(state: State, event: happened.Scaled, now_s: float) -> None:
 
 def job_prioritised(state: State, event: happened.Prioritised, now_s: float) -> None:
     """Its priority has."""
-    record = state.jobs.get(event.job)
-    if record is None or record.has_ended:
+    if (record := state.open_job(event.job)) is None:
         return
     record.job = replace(record.job, priority=event.priority)
     _membership_changed(state, record)
@@ -83,8 +80,7 @@ def job_prioritised(state: State, event: happened.Prioritised, now_s: float) -> 
 
 def job_requeued(state: State, event: happened.Requeued, now_s: float) -> None:
     """It waits again, for a while at least."""
-    record = state.jobs.get(event.job)
-    if record is None or record.has_ended:
+    if (record := state.open_job(event.job)) is None:
         return
     record.not_before_s, record.why = event.not_before_s, event.why
     state.release(record, now_s)
@@ -93,8 +89,7 @@ def job_requeued(state: State, event: happened.Requeued, now_s: float) -> None:
 
 def job_cancelled(state: State, event: happened.Cancelled, now_s: float) -> None:
     """It is to end as somebody, or a limit, has it."""
-    record = state.jobs.get(event.job)
-    if record is None or record.has_ended or record.ending:
+    if (record := state.open_job(event.job)) is None or record.ending:
         return
     record.ending, record.why = event.state, event.why
     state.release(record, now_s)
@@ -103,8 +98,7 @@ def job_cancelled(state: State, event: happened.Cancelled, now_s: float) -> None
 
 def job_ended(state: State, event: happened.Ended, now_s: float) -> None:
     """Nothing of it runs any more, and nothing will."""
-    record = state.jobs.get(event.job)
-    if record is None or record.has_ended:
+    if (record := state.open_job(event.job)) is None:
         return
     state.release(record, now_s)
     record.end(event.state, now_s)

@@ -104,6 +104,11 @@ class State:
         """Jobs that have not ended, by submission."""
         return [self.jobs[name] for _, name in self.open]
 
+    def open_job(self, name: str) -> JobRecord | None:
+        """A job that has not ended, if there is such a one."""
+        record = self.jobs.get(name)
+        return None if record is None or record.has_ended else record
+
     def wanted(self, job: str) -> Allocation | None:
         """What a job is to hold."""
         return None if self.placement is None else self.placement.get(JobId(job))
