@@ -1,5 +1,7 @@
 """What an agent refuses, and that asking again changes nothing."""
 
+import json
+import socket
 import stat
 import threading
 from typing import Any
@@ -93,7 +95,24 @@ def test_what_is_not_there_is_not_found(agent: Agent) -> None:
 
 
 def test_a_body_that_is_too_long_is_refused(agent: Agent) -> None:
-    assert agent.start("j.1.0", "x" * (1 << 20)).status_code == 413
+    answer = agent.start("j.1.0", "x" * (1 << 20))
+    assert (answer.status_code, answer.headers["Connection"]) == (413, "close")
+    assert agent.workers() == {}
+
+
+def test_who_still_sends_what_was_refused_is_told_so_and_sees_no_error(agent: Agent) -> None:
+    host, _, port = json.loads((agent.state / "address.json").read_text())["url"][7:].partition(":")
+    head = f"PUT /v1/workers/j.1.0 HTTP/1.1\r\nHost: n1\r\nContent-Length: {1 << 21}\r\n\r\n".encode()
+    with socket.create_connection((host, int(port)), timeout=60) as line:
+        line.sendall(head + b"x")
+        answer = line.recv(1 << 16)
+        for _ in range(4):
+            line.sendall(b"x" * 1000)
+        line.shutdown(socket.SHUT_WR)
+        while piece := line.recv(1 << 16):
+            answer += piece
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert answer.endswith(b"}")
 
 
 def test_whoever_waits_is_told_of_a_change_and_of_none_before(agent: Agent) -> None:

@@ -15,13 +15,15 @@ Refusals are {"why"} with 400 (request), 401 (token), 404, 409 (id taken, or sti
 
 import hmac
 import json
+import socket
 import socketserver
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,7 @@ LONGEST_PIECE_BYTES = 4 << 20
 LONGEST_WAIT_S = 60.0
 LOG_POLL_S = 0.05  # how often a log that is followed is looked at
 IDLE_S = 120.0  # after which a silent connection is closed
+LINGER_S = 2.0  # for what is still on its way of a request that was refused; chosen
 
 
 class Server(ThreadingHTTPServer):
@@ -101,6 +104,8 @@ class Handler(BaseHTTPRequestHandler):
                 self.route(body)
         except Refused as refusal:
             self.reply(refusal.status, {"why": refusal.why})
+            if refusal.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+                self.let_go()
         except OSError as failure:
             if isinstance(failure, ConnectionError | TimeoutError):
                 raise
@@ -172,6 +177,20 @@ class Handler(BaseHTTPRequestHandler):
             raise Refused(400, f"the body must be a JSON object, got {type(body).__name__}")
         return body
 
+    def let_go(self) -> None:
+        """Say that nothing more comes, and drop what does of a body that is not read.
+
+        A line that is closed while something unread lies on it is an error for whoever is still sending, and
+        may cost him the answer.
+        """
+        until = time.monotonic() + LINGER_S
+        self.wfile.flush()
+        with suppress(OSError):
+            self.connection.shutdown(socket.SHUT_WR)
+            self.connection.settimeout(LINGER_S)
+            while self.connection.recv(1 << 16) and time.monotonic() < until:
+                pass
+
     def check_token(self) -> None:
         """Refuse who does not know the token."""
         given = self.headers.get("Authorization", "")
@@ -188,6 +207,8 @@ class Handler(BaseHTTPRequestHandler):
         for name, value in head.items():
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(data)))
+        if self.close_connection:  # or the next request would be sent where nobody reads any more
+            self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(data)
 
