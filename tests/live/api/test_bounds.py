@@ -180,6 +180,34 @@ def test_what_is_no_request_gets_a_problem_too(tmp_path: Path, said: bytes) -> N
     play(story)
 
 
+@pytest.mark.parametrize(
+    ("said", "answered"),
+    [
+        pytest.param(b"GET / HTTP/1.1\r\nlong: " + b"a" * 40_000, b"HTTP/1.1 400 ", id="headers"),
+        pytest.param(request_of(b"{", "long", 8 * MIB), b"HTTP/1.1 413 ", id="a body"),
+    ],
+)
+def test_who_still_sends_what_was_refused_is_told_so_and_sees_no_error(
+    tmp_path: Path, said: bytes, answered: bytes
+) -> None:
+    async def story() -> None:
+        async with a_rig(tmp_path) as rig, rig.listening() as (host, port):
+            reader, writer = await asyncio.open_connection(host, port)
+            writer.write(said)
+            answer = await reader.readuntil(b"}")
+            for _ in range(4):
+                writer.write(b"a" * 1000)
+                await writer.drain()
+                await asyncio.sleep(0.01)  # an error of the line would be seen by the next drain
+            writer.write_eof()
+            assert await reader.read() == b""
+            writer.close()
+            assert answer.startswith(answered)
+            assert not rig.service.state.jobs
+
+    play(story)
+
+
 def test_a_body_that_does_not_come_is_not_waited_for(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_rig(tmp_path, limits=Limits(body_s=0.2)) as rig, rig.listening() as (host, port):

@@ -1,6 +1,7 @@
 """What goes around each request: its name, who asks, how much they may send, what is noted of it."""
 
 import asyncio
+import contextlib
 import logging
 import re
 import secrets
@@ -28,6 +29,10 @@ LOG = logging.getLogger("stretto.api")
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 WAITING = ("/wait", "/events", "/log", "/log/follow", "/generation")  # ends of routes that wait on purpose
 READING = frozenset({"GET", "HEAD"})
+UNREAD = frozenset(
+    {HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.REQUEST_TIMEOUT}
+)  # bodies, at least in part
+LINGER_S, LINGER_BYTES = 1.0, 8 << 20  # for what is still on its way of these; chosen
 ALWAYS = {"x-content-type-options": "nosniff", "cache-control": "no-store"}
 
 
@@ -60,8 +65,12 @@ class Gate:
                 answer["x-request-id"] = state["request_id"]
                 for name, value in ALWAYS.items():
                     answer.setdefault(name, value)
-                if status in (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.REQUEST_TIMEOUT):
-                    answer["connection"] = "close"  # what is still on its way is never read
+                if status in UNREAD:
+                    answer["connection"] = "close"  # what is still on its way is no request
+            elif status in UNREAD:  # whoever still sends has the whole answer before the line is closed
+                await send({**message, "more_body": True})
+                await _drop(receive)
+                message = {"type": "http.response.body"}
             await send(message)
 
         async def refuse(problem: Problem) -> None:
@@ -146,3 +155,12 @@ class Gate:
             if "worker_job" in scope["state"]:
                 said["job"] = scope["state"]["worker_job"]
             LOG.log(level, "request", extra=said)
+
+
+async def _drop(receive: Receive) -> None:
+    """Read what is still sent of a body that nobody wants, within bounds."""
+    read = 0
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LINGER_S):
+            while read < LINGER_BYTES and (message := await receive()).get("more_body", False):
+                read += len(message.get("body", b""))

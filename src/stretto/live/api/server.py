@@ -13,13 +13,25 @@ from stretto.live.api.problems import MEDIA_TYPE
 
 IDLE_S = 30  # after which an unused connection is closed; chosen: longer than a client pauses between waits
 ENDING_S = 2  # for requests that are under way when the service ends; workers and clients ask again
+LINGER_S = 2.0  # for what is still on its way of bytes that were refused; chosen
 
 
 class Protocol(H11Protocol):
     """HTTP/1.1, whose own refusals are problems like all others."""
 
+    has_refused = False
+
+    def data_received(self, data: bytes) -> None:
+        """Read on, unless what came was refused: the rest of that is dropped."""
+        if not self.has_refused:
+            super().data_received(data)
+
     def send_400_response(self, msg: str) -> None:
-        """Say that the bytes are no request, or one with too large headers, and hang up."""
+        """Say that the bytes are no request, or one with too large headers, and hang up.
+
+        Not at once: a line that is closed while something unread lies on it is an error for whoever is still
+        sending, and may cost him the answer.
+        """
         said = {
             "type": "about:blank",
             "title": HTTPStatus.BAD_REQUEST.phrase,
@@ -38,7 +50,9 @@ class Protocol(H11Protocol):
             h11.EndOfMessage(),
         ):
             self.transport.write(self.conn.send(event))
-        self.transport.close()
+        self.has_refused = True
+        self.transport.write_eof()
+        self.loop.call_later(LINGER_S, self.transport.close)
 
 
 def config_of(app: FastAPI) -> uvicorn.Config:
