@@ -3,7 +3,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stretto.model import InputError, Shares, Snapshot, Trigger, digest, no_speeds
@@ -140,6 +140,18 @@ def test_the_index_is_its_definition(samples: list[int], attained: int, horizon:
     spent = sum(min(service - attained, horizon) for service in longer)
     found = gittins_index_within(np.array(samples, float), np.array([float(attained)]), np.array([horizon]))
     assert found == pytest.approx([finish / spent if longer else 0.0])
+
+
+# The distance to a sample and back again may end a rounding error before it.
+@given(
+    samples=st.lists(st.integers(1, 1_000_000), min_size=1, max_size=6), attained=st.integers(0, 1_000_000)
+)
+@example(samples=[365_110], attained=105_495)
+def test_the_best_horizon_is_where_a_sample_ends(samples: list[int], attained: int) -> None:
+    services, had = np.array(samples) / 100, attained / 100
+    left = services[services > had] - had
+    best = max(((left <= end).sum() / np.minimum(left, end).sum() for end in left), default=0.0)
+    assert gittins_index(services, np.array([had])) == pytest.approx([best], rel=1e-6)
 
 
 def test_gittins_prefers_the_likelier_to_finish_within_the_queue() -> None:

@@ -53,6 +53,15 @@ def test_the_value_is_the_best_of_all_or_within_its_bound(
         assert found.bound == pytest.approx(best, abs=1e-5)
 
 
+@pytest.mark.parametrize("scale", [1e-200, 1e-9, 1.0, 1e12, 1e200])
+def test_the_unit_of_values_does_not_change_what_is_best(scale: float) -> None:
+    rows, limits = sparse.csr_array(np.array([[3.0, 4.0, 2.0]])), np.array([6.0])
+    found = most_valuable(np.array([3.5, 4.6, 2.2]) * scale, rows, limits, np.ones(3), most_nodes=100)
+    assert found is not None
+    assert found.x.tolist() == [0, 1, 1]
+    assert (found.value / scale, found.bound / scale) == pytest.approx((6.8, 6.8))
+
+
 def test_whole_values_round_the_bound_down() -> None:
     """The relaxation is worth 14.5, so 14 is proved best without a search."""
     found = most_valuable(

@@ -27,6 +27,14 @@ def test_no_whole_numbers_within_the_limits_are_worth_more(
     assert found.bound == pytest.approx(found.value)
 
 
+@pytest.mark.parametrize("scale", [1e-300, 1e-9, 1.0, 1e9, 1e300])
+def test_the_unit_of_gains_does_not_change_the_optimum(scale: float) -> None:
+    found = maximise_whole(np.array([5.0, 4.0]) * scale, np.array([[6, 5]]), [11.5], [9, 9], nodes=100)
+    assert found is not None
+    assert (found.x.tolist(), found.proven) == ([1, 1], True)
+    assert (found.value / scale, found.bound / scale) == pytest.approx((9, 9))
+
+
 def test_what_nothing_satisfies_has_no_solution() -> None:
     assert maximise_whole([1.0], np.array([[1.0]]), [-1.0], [5.0], nodes=10) is None
 

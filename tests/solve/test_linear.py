@@ -40,6 +40,14 @@ def test_it_agrees_with_scipy_on_dense_and_sparse_matrices(seed: int, variables:
     assert maximise(gain, sparse.csc_array(matrix), limits, bounds=(0, 2)).value == dense.value
 
 
+@pytest.mark.parametrize("scale", [1e-300, 1e-12, 1e-8, 1e-5, 1.0, 1e7, 1e9, 1e20, 1e300])
+def test_the_unit_of_gains_does_not_change_the_optimum(scale: float) -> None:
+    found = maximise(np.array([3, 2]) * scale, [[1, 1], [1, 3]], [4, 6], bounds=(0, [3, np.inf]))
+    assert found.x == pytest.approx([3, 1])
+    assert found.value / scale == pytest.approx(11)
+    assert found.duals / scale == pytest.approx([0, 2 / 3])
+
+
 def test_limits_that_contradict_each_other_have_no_solution() -> None:
     with pytest.raises(NoSolution, match="1 variables and 2 rows"):
         maximise([1], [[1], [-1]], [1, -2])

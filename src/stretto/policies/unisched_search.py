@@ -12,7 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from stretto.model import BoolArray, FloatArray
-from stretto.solve.linear import quiet_highs
+from stretto.solve.linear import quiet_highs, unit_of
 
 _ROWWISE = int(highspy.MatrixFormat.kRowwise)
 _MAXIMISE = int(highspy.ObjSense.kMaximize)
@@ -38,6 +38,15 @@ def most_valuable(
     rows and limits: not negative, so that x = 0 is a solution and less of a solution is one too. upper:
     whole. At most `most_nodes` nodes of branch and bound.
     """
+    unit = unit_of(value)
+    found = _most_valuable(value / unit, rows, limits, upper, most_nodes)
+    return found and Found(found.x, found.value * unit, found.bound * unit)
+
+
+def _most_valuable(
+    value: FloatArray, rows: sparse.csr_array, limits: FloatArray, upper: FloatArray, most_nodes: int
+) -> Found | None:
+    """The same for values of a usual size."""
     relaxed = _relaxed(value, rows, limits, upper)
     if relaxed is None:
         return None
@@ -94,14 +103,15 @@ def solve_whole(
     highs.setOptionValue("mip_max_nodes", most_nodes)
     highs.setOptionValue("mip_rel_gap", 0.0)
     highs.setOptionValue("mip_abs_gap", CLOSE)
-    _load(highs, value, rows, limits, upper, whole=True)
+    unit = unit_of(value)
+    _load(highs, value / unit, rows, limits, upper, whole=True)
     highs.run()
     info = highs.getInfo()
     if info.primal_solution_status != int(highspy.SolutionStatus.kSolutionStatusFeasible):
         return None
     x = np.rint(np.array(highs.getSolution().col_value, dtype=np.float64))
     got = float(value @ x)
-    return Found(x, got, max(got, float(info.mip_dual_bound)))
+    return Found(x, got, max(got, float(info.mip_dual_bound) * unit))
 
 
 def _relaxed(

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from stretto.solve.arrays import IntArray
-from stretto.solve.linear import Matrix, quiet_highs
+from stretto.solve.linear import Matrix, quiet_highs, unit_of
 
 _ROWWISE = int(highspy.MatrixFormat.kRowwise)
 _MINIMISE = int(highspy.ObjSense.kMinimize)
@@ -48,6 +48,7 @@ def maximise_whole(
         raise ValueError(f"A_ub must be {(limit.size, gain.size)}, one column per variable, got {rows.shape}")
     if not gain.size:
         return None if (limit < 0).any() else IntegerSolution(np.zeros(0, dtype=np.int64), 0.0, 0.0, True)
+    unit = unit_of(gain)
     highs = quiet_highs()
     highs.passModel(
         gain.size,
@@ -56,7 +57,7 @@ def maximise_whole(
         _ROWWISE,
         _MINIMISE,
         0.0,
-        -gain,
+        -gain / unit,
         np.zeros(gain.size),
         most,
         np.full(limit.size, -np.inf),
@@ -75,4 +76,4 @@ def maximise_whole(
     x = np.rint(np.array(highs.getSolution().col_value)).astype(np.int64)
     value = float(gain @ x)
     proven = highs.getModelStatus() == highspy.HighsModelStatus.kOptimal
-    return IntegerSolution(x, value, max(-float(info.mip_dual_bound), value), proven)
+    return IntegerSolution(x, value, max(-float(info.mip_dual_bound) * unit, value), proven)

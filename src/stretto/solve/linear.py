@@ -14,6 +14,7 @@ from stretto.solve.errors import NoSolution
 Matrix = ArrayLike | sparse.sparray | sparse.spmatrix
 _ROWWISE = int(highspy.MatrixFormat.kRowwise)
 _MINIMISE = int(highspy.ObjSense.kMinimize)
+USUAL_GAIN = (1e-3, 1e6)  # largest gain that HiGHS is given as it is: its tolerances are absolute; measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ def maximise(
     if variables == 0:
         return _nothing_to_choose(limit, target)
 
+    unit = unit_of(gain)
     highs = quiet_highs()
     highs.passModel(
         variables,
@@ -56,7 +58,7 @@ def maximise(
         _ROWWISE,
         _MINIMISE,
         0.0,
-        -gain,
+        -gain / unit,
         lower,
         upper,
         np.concatenate((np.full(limit.size, -np.inf), target)),
@@ -73,7 +75,18 @@ def maximise(
         raise NoSolution(f"linear programme of {size}: {highs.modelStatusToString(status)}")
     solution = highs.getSolution()
     x = np.array(solution.col_value, dtype=np.float64)
-    return LpSolution(x, float(gain @ x), -np.array(solution.row_dual, dtype=np.float64))
+    return LpSolution(x, float(gain @ x), -unit * np.array(solution.row_dual, dtype=np.float64))
+
+
+def unit_of(gain: FloatArray) -> float:
+    """What to count gains in so that the largest is neither lost to HiGHS's tolerances nor too much for it.
+
+    A power of two, so that nothing is rounded; 1 where gains are of a usual size.
+    """
+    largest = float(np.abs(gain).max(initial=0.0))
+    if largest == 0.0 or USUAL_GAIN[0] <= largest <= USUAL_GAIN[1] or not np.isfinite(largest):
+        return 1.0
+    return 2.0 ** (int(np.frexp(largest)[1]) - 1)
 
 
 def quiet_highs() -> highspy.Highs:
