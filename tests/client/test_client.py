@@ -156,7 +156,9 @@ def test_who_waits_waits_also_for_the_service(client_of: Callable[[Answer], Clie
     assert len(asked) == 4
 
 
-def test_a_broken_stream_of_events_goes_on_where_it_was(client_of: Callable[[Answer], Client]) -> None:
+def test_a_stream_of_events_that_breaks_or_ends_goes_on_where_it_was_until_nothing_follows(
+    client_of: Callable[[Answer], Client],
+) -> None:
     def text(*numbers: int) -> bytes:
         return "".join(
             f"id: {one}\nevent: Held\ndata: {json.dumps({'kind': 'Held'})}\n\n" for one in numbers
@@ -169,10 +171,16 @@ def test_a_broken_stream_of_events_goes_on_where_it_was(client_of: Callable[[Ans
     def answer(request: httpx.Request) -> httpx.Response:
         if request.url.params["after"] == "0":
             return httpx.Response(200, content=broken())
-        assert request.url.params["after"] == "2"
-        return httpx.Response(200, content=text(3))
+        if request.url.params["follow"] == "true":
+            assert request.url.params["after"] == request.headers["last-event-id"]
+        if request.url.params["after"] == "2":
+            return httpx.Response(200, content=text(3))  # and the service ends
+        if request.url.params["after"] == "3":
+            return httpx.Response(200, content=text(4))  # and so does the job
+        return httpx.Response(204)
 
-    assert [one["seq"] for one in client_of(answer).events("7", follow=True)] == [1, 2, 3]
+    assert [one["seq"] for one in client_of(answer).events("7", follow=True)] == [1, 2, 3, 4]
+    assert [one["seq"] for one in client_of(answer).events("7", after=2)] == [3]
 
 
 def test_url_and_token_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ ANSWER_S = 70.0  # longer than any wait that we ask for
 LOOK_S = 0.5  # between two looks whether an attempt has begun; chosen
 MOST_BYTES, LONGEST_NAME = 1 << 20, 255  # of a job file, which is written by hand; as the service has it
 PLAIN = re.compile(r"[\x21-\x7e]*")  # what a header can hold as it is
+STREAM_AGAIN_S = 0.1  # before a stream that has ended is asked for again; chosen
 MOST_TRIES = 8  # to take up a stream that broke off, about half a minute
 
 
@@ -28,6 +29,10 @@ class ServiceError(StrettoError):
 
 class Refused(InputError):
     """The token is none, or its role does not allow what was asked."""
+
+
+class _NothingFollows(Exception):
+    """What is followed is over."""
 
 
 class Client:
@@ -153,7 +158,7 @@ class Client:
         """What has happened to a job, or to everything; with `follow` also what will.
 
         Each has `seq`, `at_s`, `kind` and what its kind says. after: the last `seq` that is known. A stream
-        that breaks off is taken up again.
+        that breaks off is taken up again, and so is one that a service ends because it ends itself.
         """
         path = f"/api/v1/jobs/{_name(job)}/events" if job else "/api/v1/events"
         tries = 0
@@ -161,7 +166,12 @@ class Client:
             try:
                 for one in self._stream(path, after, follow):
                     after, tries = int(one["seq"]), 0
+                    path = f"/api/v1/jobs/{one['job']}/events" if job and "job" in one else path
                     yield one
+                if not follow:
+                    return
+                time.sleep(STREAM_AGAIN_S)
+            except _NothingFollows:
                 return
             except httpx.TransportError as broken:
                 tries += 1
@@ -171,7 +181,12 @@ class Client:
 
     def _stream(self, path: str, after: int, follow: bool) -> Iterator[dict[str, Any]]:
         params = {"after": after, "follow": follow}
-        with self.http.stream("GET", path, params=params) as answer:
+        headers = (
+            {"last-event-id": str(after)} if follow and after > 0 else {}
+        )  # who says it learns of the end
+        with self.http.stream("GET", path, params=params, headers=headers) as answer:
+            if answer.status_code == httpx.codes.NO_CONTENT:
+                raise _NothingFollows
             if not answer.is_success:
                 answer.read()
                 raise _error_of(answer)
