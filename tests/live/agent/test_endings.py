@@ -1,6 +1,7 @@
 """A worker's end is known as it was, and its GPUs are free only when nothing of it is left."""
 
 import time
+from shlex import quote
 from typing import Any
 
 import pytest
@@ -114,3 +115,16 @@ def test_a_daemon_hears_of_a_stop_once_its_worker_is_gone(agent: Agent) -> None:
     agent.log_line("j.1.0")
     agent.stop("j.1.0", 3600)  # which nobody waits for: SIGTERM is enough for either
     assert agent.ended("j.1.0")["status"] == 143
+
+
+def test_what_a_training_under_a_shell_has_started_hears_of_a_stop_once_the_training_is_gone(
+    agent: Agent,
+) -> None:
+    loader = "setsid sh -c 'trap \"echo told; exit\" TERM; echo ready; while :; do sleep 0.05; done'"
+    training = f'trap "sleep 0.4; echo saved; exit 143" TERM; {loader} & while :; do sleep 0.05; done'
+    agent.run("j.1.0", f"sh -c {quote(training)}; echo never")
+    agent.log_line("j.1.0")
+    agent.stop("j.1.0", 3600)
+    assert agent.ended("j.1.0")["status"] == 143
+    said = [word for word in agent.log("j.1.0").split() if word != "Terminated"]  # of a shell about `sleep`
+    assert said == ["ready", "saved", "told"]

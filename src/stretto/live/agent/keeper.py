@@ -310,11 +310,15 @@ class Keeper:
         return descendants({os.getpid()}, list(processes()))
 
     def tell(self, rest: list[Process]) -> None:
-        """SIGTERM to what outlives the command, except to what got it with the command's group."""
-        in_group = {(each.pid, each.ticks) for each in rest if each.group == self.pid}
-        told_in_group = in_group if self.notes["stopping"] else set()
+        """SIGTERM to what outlives the command, except to what got it with the command's group.
+
+        Nor to what these have started, such as processes of a data loader: where the command was a shell, a
+        training that it ran may still be on its way to a place where it can end.
+        """
+        in_group = {each.pid for each in rest if each.group == self.pid} if self.notes["stopping"] else set()
+        spared = in_group | {each.pid for each in descendants(in_group, rest)}
         for each in rest:
-            if (each.pid, each.ticks) not in self.told | told_in_group:
+            if each.pid not in spared and (each.pid, each.ticks) not in self.told:
                 self.told.add((each.pid, each.ticks))
                 send_to(each, signal.SIGTERM)
                 send_to(each, signal.SIGCONT)
