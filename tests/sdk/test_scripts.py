@@ -109,6 +109,19 @@ def test_sparse_gradients_are_trained_without_being_measured() -> None:
     assert not torch.equal(before, table.weight)
 
 
+@pytest.mark.parametrize("kind", [torch.float64, torch.complex64], ids=str)
+@pytest.mark.parametrize("passes", [1, 2])
+def test_models_of_any_kind_of_number_are_measured(kind: torch.dtype, passes: int) -> None:
+    model = nn.Linear(2, 1, dtype=kind)
+    job = a_job(model, max_local_batch=8 // passes)
+    for _ in job.epochs(8):
+        for x, _ in job.batches():
+            job.backward(job.model(x.to(kind)).abs().square().mean())
+            job.step()
+    assert job.steps == 48
+    assert job._training.progress.noise.var > 0
+
+
 def test_all_optimizers_step_after_one_backward_pass_and_go_into_checkpoints(tmp_path: Any) -> None:
     def begin() -> tuple[nn.Module, list[torch.optim.Optimizer], stretto.sdk.ElasticJob]:
         model = nn.Sequential(nn.Linear(2, 4), nn.Linear(4, 1))

@@ -134,6 +134,11 @@ def test_a_point_is_told_once_it_is_measured_well() -> None:
     assert speed.points() == [[1, 2, 32, 2, pytest.approx(0.01), pytest.approx(0.1)]]
 
 
+def test_a_script_in_a_shell_that_speaks_with_the_service_trains_alone() -> None:
+    found = read_environment({"STRETTO_URL": "http://s:1", "STRETTO_TOKEN": "t", "WORLD_SIZE": "2"})
+    assert (found.is_elastic, found.token, found.world) == (False, "", 2)
+
+
 def test_the_environment_says_whom_to_listen_to() -> None:
     env = {
         "STRETTO_URL": "http://s:1/",
@@ -144,8 +149,6 @@ def test_the_environment_says_whom_to_listen_to() -> None:
     found = read_environment(env)
     assert (found.url, found.worker, found.world) == ("http://s:1", "j.1.0", 1)
     assert read_environment({"RANK": "1", "WORLD_SIZE": "4"}).world == 4
-    with pytest.raises(InputError, match="STRETTO_WORKER_ID"):
-        read_environment({"STRETTO_URL": "http://s:1"})
     assert read_environment({"STRETTO_GRACE_S": "7.5"}).grace_s == 7.5
     with pytest.raises(InputError, match="STRETTO_GRACE_S must be a number of seconds, got 'soon'"):
         read_environment({"STRETTO_GRACE_S": "soon"})

@@ -34,14 +34,17 @@ class Environment:
 
 
 def read_environment(env: Mapping[str, str] = os.environ) -> Environment:
-    """From the variables; raises `InputError` where one that is needed is missing or no number."""
-    url = env.get("STRETTO_URL", "").rstrip("/")
-    if url and not env.get("STRETTO_WORKER_ID"):
-        raise InputError("STRETTO_WORKER_ID must name this worker where STRETTO_URL is set, got none")
+    """From the variables; raises `InputError` where one is no number.
+
+    A shell in which somebody speaks with the service has its URL and token, too: without the id of a worker
+    a script there runs alone.
+    """
+    worker = env.get("STRETTO_WORKER_ID", "")
+    url = env.get("STRETTO_URL", "").rstrip("/") if worker else ""
     return Environment(
         url=url,
-        token=env.get("STRETTO_TOKEN", ""),
-        worker=env.get("STRETTO_WORKER_ID", ""),
+        token=env.get("STRETTO_TOKEN", "") if worker else "",
+        worker=worker,
         checkpoint_dir=env.get("STRETTO_CHECKPOINT_DIR", ""),
         rank=0 if url else number(env, "RANK", 0),
         world=1 if url else number(env, "WORLD_SIZE", 1),

@@ -97,10 +97,10 @@ class Gauge:
             if parameter.grad is not None:
                 before = self._sum.get(place)
                 added = parameter.grad if before is None else parameter.grad - before
-                own.append(torch.linalg.vector_norm(added, dtype=torch.float32).double())
+                own.append(sum_of_squares([added]))
                 self._sum[place] = parameter.grad.detach().clone() if before is None else before
                 self._sum[place].copy_(parameter.grad)
-        self._sum_of_sqr += float(torch.stack(own).square().sum()) / weight**2
+        self._sum_of_sqr += float(torch.stack(own).sum()) / weight**2
 
     def _look_at_step(self, step: Step, scale: float) -> Sample | None:
         if self._world > 1:

@@ -93,7 +93,7 @@ def product(one: list[torch.Tensor], other: list[torch.Tensor]) -> float:
     """The inner product of two gradients, tensor by tensor: together they would need memory once more."""
     parts = [
         torch.dot(a.detach().reshape(-1).float(), b.detach().reshape(-1).float())
-        for a, b in zip(one, other, strict=True)
+        for a, b in zip(real(one), real(other), strict=True)
     ]
     return float(torch.stack([each.double() for each in parts]).sum())
 
@@ -137,5 +137,12 @@ def has_sparse_gradients(module: nn.Module) -> bool:
 
 def sum_of_squares(tensors: list[torch.Tensor]) -> torch.Tensor:
     """|·|² of all of them together."""
-    norms = torch._foreach_norm(tensors, 2, torch.float32)
+    parts = real(tensors)
+    is_double = any(each.dtype is torch.float64 for each in parts)  # which is not narrowed
+    norms = torch._foreach_norm(parts, 2, torch.float64 if is_double else torch.float32)
     return torch.stack([norm.double() for norm in norms]).square().sum()
+
+
+def real(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The same numbers, those of complex ones as two each."""
+    return [torch.view_as_real(each) if each.is_complex() else each for each in tensors]
