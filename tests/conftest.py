@@ -11,6 +11,7 @@ from tests.parts import pytest_ignore_collect, pytest_terminal_summary
 __all__ = ["pytest_ignore_collect", "pytest_terminal_summary"]
 # A machine may be busy: no example is wrong because it took long. Whoever names another profile gets that.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("thorough", settings.get_profile("patient"), max_examples=2_000)
 settings.load_profile("patient")
 
 OVER_RAY = [Path(__file__).parent / name for name in ("live/backends/ray", "experiments/test_on_ray.py")]
