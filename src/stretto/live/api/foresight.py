@@ -5,6 +5,7 @@ import time
 from dataclasses import replace
 from http import HTTPStatus
 from math import isfinite
+from statistics import median_low
 from typing import Annotated, Any
 from weakref import WeakKeyDictionary
 
@@ -28,6 +29,7 @@ router = APIRouter(prefix="/api/v1", tags=["foresight"])
 
 MOST_DRAWS = 64
 LONGEST_S = 30.0  # of wall time for one answer; chosen
+RECENT = 9  # decisions that say how long one takes: any single one may have waited for its turn; chosen
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
 
@@ -72,7 +74,7 @@ async def explain(job: str, service: Asked, caller: Who) -> dict[str, Any]:
         decider.scheduler,
         decider.latest,
         decider.latest_snapshot,
-        decider.took_ms[-1] if decider.took_ms else 0.0,
+        median_low(decider.took_ms[-RECENT:]) if decider.took_ms else 0.0,
     )
     question = replace(question, shown=service.described(record))
     answer = await asyncio.to_thread(explained, question)
