@@ -1,8 +1,9 @@
 """What is given is durable and folded once that is said, whatever the store does meanwhile."""
 
 import asyncio
+import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -83,5 +84,39 @@ def test_an_event_that_cannot_be_stored_is_refused_and_keeps_nobody_else_from_wr
             assert list(ledger.state.queues) == ["b"]
             assert store.last() == ledger.state.seq == 2
             writing.cancel()
+
+    play(story)
+
+
+@dataclass(frozen=True)
+class Slow(Store):
+    """Writes once it is let."""
+
+    asked: threading.Event = field(default_factory=threading.Event)
+    let: threading.Event = field(default_factory=threading.Event)
+
+    def append(
+        self, events: Sequence[Unrecorded], after: int, ended: Sequence[EndedJob] = ()
+    ) -> tuple[int, ...]:
+        self.asked.set()
+        assert self.let.wait(60)
+        return super().append(events, after, ended)
+
+
+def test_whoever_is_stopped_while_writing_stops_once_it_is_written(tmp_path: Path) -> None:
+    async def story() -> None:
+        with open_store(tmp_path / "log.db") as store:
+            slow = Slow(store.engine)
+            ledger = Ledger(slow, State(), Clock())
+            ledger.record(Began(1.7e9))
+            writing = asyncio.create_task(ledger.write_for_ever())
+            await asyncio.to_thread(slow.asked.wait, 60)
+            writing.cancel()
+            await asyncio.wait({writing}, timeout=0.1)
+            assert not writing.done()
+            slow.let.set()
+            with pytest.raises(asyncio.CancelledError):
+                await writing
+            assert store.last() == 1
 
     play(story)

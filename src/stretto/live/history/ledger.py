@@ -1,8 +1,9 @@
 """The one writer: events become durable, then they are folded, in one order; then whoever asked is told."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from stretto.live.history.clock import Clock
 from stretto.live.history.retired import rows_of
@@ -15,6 +16,7 @@ from stretto.model import InputError
 MOST_TOGETHER = 2_000  # events of one transaction; chosen
 AGAIN_S = 1.0  # between attempts while the store does not answer; chosen
 
+Done = TypeVar("Done")
 Listener = Callable[[Sequence[tuple[int, Event]]], None]
 
 
@@ -76,7 +78,7 @@ class Ledger:
         ended = [row for event in events if isinstance(event, Retired) for row in rows_of(self.state, event)]
         while not numbers:
             try:
-                numbers = await asyncio.to_thread(self._append, rows, ended)
+                numbers = await _to_its_end(asyncio.to_thread(self._append, rows, ended))
             except LogMoved:
                 raise
             except StoreError:
@@ -102,6 +104,20 @@ class Ledger:
             if there:
                 return tuple(one.seq for one in there)
         return self.store.append(rows, self.state.seq, ended)
+
+
+async def _to_its_end(doing: Coroutine[Any, Any, Done]) -> Done:
+    """What comes of it. Who is cancelled waits for it all the same, and is cancelled then.
+
+    A thread cannot be called back: what it still wrote after we have given up the lead would be somebody
+    else's log.
+    """
+    task = asyncio.ensure_future(doing)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.gather(task, return_exceptions=True)
+        raise
 
 
 def _row(event: Event, at_s: float) -> Unrecorded:
