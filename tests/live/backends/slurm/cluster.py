@@ -69,6 +69,7 @@ PartitionName=high Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=10 PreemptMo
 PartitionName=fast Nodes={fast} MaxTime=INFINITE State=UP PriorityTier=1
 PartitionName=short Nodes=ALL MaxTime=1 State=UP PriorityTier=1
 PartitionName=closed Nodes=ALL MaxTime=INFINITE State=INACTIVE
+PartitionName=forbidden Nodes=ALL MaxTime=INFINITE State=UP AllowGroups=nogroup DisableRootJobs=YES
 """
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.live.backends.slurm.cluster import SlurmCluster
 from tests.live.backends.slurm.stories import a_start, in_phase, node, node_once, opened, worker
 
-from stretto.live.backends.protocol import BackendUnreachable
+from stretto.live.backends.protocol import BackendUnreachable, NotNow
 from stretto.live.backends.slurm import SlurmOptions, open_slurm
 from stretto.live.backends.slurm.asking import Asking
 from stretto.live.backends.slurm.backend import SlurmBackend
@@ -121,7 +121,10 @@ def test_a_job_that_slurm_can_never_take_is_refused_in_one_line(
     ("options", "words"),
     [
         ({"partitions": ("nope",)}, r"--partition nope: expected one of low, high, fast"),
-        ({"partitions": ("closed",)}, r"--partition closed: Slurm takes no job there"),
+        (
+            {"partitions": ("forbidden",)},
+            r"--partition forbidden: Slurm takes no job there: (Invalid user id|User's group)",
+        ),
         (
             {"environment": {"SLURM_CONF": "/nowhere/slurm.conf"}, "answer_s": 2.0},
             r"--backend slurm: Slurm did not answer .* cannot stat file /nowhere/slurm.conf",
@@ -135,6 +138,31 @@ def test_a_cluster_that_cannot_be_used_is_refused_in_one_line(
     with pytest.raises(InputError, match=words) as refused:
         asyncio.run(_open(cluster, shared, options))
     assert "\n" not in str(refused.value)
+
+
+def test_a_service_that_restarts_while_its_partition_is_closed_finds_its_slices(
+    cluster: SlurmCluster, shared: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def first() -> None:
+        async with opened(cluster, shared) as backend:
+            await backend.start(a_start("1.1.0", "sleep 600"))
+            await in_phase(backend, "1.1.0", "running")
+
+    async def second() -> None:
+        async with opened(cluster, shared) as backend:
+            assert (await worker(backend, "1.1.0")).phase == "running"
+            with pytest.raises(NotNow, match="partition not available"):
+                await backend.start(a_start("2.1.0", "true", node="v1"))
+            await backend.stop("1.1.0", 0.0)
+            await in_phase(backend, "1.1.0", "ended")
+
+    asyncio.run(first())
+    cluster.run("scontrol", "update", "PartitionName=low", "State=INACTIVE")
+    try:
+        asyncio.run(second())
+    finally:
+        cluster.run("scontrol", "update", "PartitionName=low", "State=UP")
+    assert "--partition low: Slurm takes no job there for now" in caplog.text
 
 
 def test_a_controller_that_does_not_answer_is_said_to_be_silent(cluster: SlurmCluster, shared: Path) -> None:

@@ -1,6 +1,7 @@
 """What is wrong with a cluster, its partitions or a job, said in one line before anything depends on it."""
 
 import asyncio
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 
 from stretto.live.backends.protocol import BackendUnreachable
@@ -12,6 +13,8 @@ from stretto.live.backends.slurm.options import SlurmOptions
 from stretto.live.backends.slurm.slices import ASKED
 from stretto.live.jobfile.spec import JobSpec
 from stretto.model.errors import InputError
+
+log = logging.getLogger(__name__)
 
 CHECK_S = 3.0  # that a submission may take for Slurm's opinion; chosen
 NOT_FREE = ("configuration is not available", "nodes are busy", "required node", "currently not available")
@@ -47,12 +50,14 @@ async def check_partitions(asking: Asking, options: SlurmOptions) -> tuple[tuple
 
 
 async def check_rights(asking: Asking, options: SlurmOptions, partitions: Iterable[str]) -> None:
-    """Raise InputError where this user may not submit."""
+    """Raise InputError where this user may not submit; what is closed for a while is only said to be."""
     for partition in partitions:
         try:
             await try_out(asking, partition, {"account": options.account, "qos": options.qos})
         except Refusal as refusal:
-            if not _is_not_free(str(refusal)) and not is_for_later(str(refusal)):
+            if is_closed(str(refusal)):  # jobs of this service may run there already, and others can wait
+                log.warning("--partition %s: Slurm takes no job there for now: %s", partition, refusal)
+            elif not _is_not_free(str(refusal)) and not is_for_later(str(refusal)):
                 said = "".join(
                     f" --{name} {value}"
                     for name, value in (("account", options.account), ("qos", options.qos))
