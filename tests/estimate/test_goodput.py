@@ -117,6 +117,15 @@ def test_only_wanted_cells_are_searched() -> None:
     assert (some.local_batch == np.where(wanted, every.local_batch, 0)).all()
 
 
+@pytest.mark.parametrize("gpus", [1, 2, 8])
+def test_room_without_end_on_a_gpu_is_as_good_as_enough_of_it(gpus: int) -> None:
+    enough, endless = (
+        best_batch(MODEL, NOISE, BatchLimits(8, 4_096, 1, most), 1, gpus) for most in (4_096, 2**52)
+    )
+    assert endless == enough
+    assert endless.goodput > 0
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     init=st.integers(1, 500), times=st.integers(1, 64), min_local=st.integers(1, 50),

@@ -179,7 +179,7 @@ def _splits(
     share = (least / gpus) * np.exp(np.log(max_batch / least) * _SPACING)
     alone = np.flatnonzero(gpus[:, 0] == 1)
     if accumulates:
-        passes = np.ceil(share / max_local - ROUNDING)
+        passes = np.maximum(np.ceil(share / max_local - ROUNDING), 1.0)
         passes[alone] = np.maximum(passes[alone], 1 + (share[alone] > init_batch[alone] + ROUNDING))
     else:
         passes = np.ones_like(share)

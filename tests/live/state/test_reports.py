@@ -13,7 +13,7 @@ from stretto.live.decide.priors import observations_of
 from stretto.live.decide.scheduling import scheduler_of
 from stretto.live.state.events import Configured, Reported
 from stretto.live.state.reports import LARGEST_REPORT, checked_report
-from stretto.model import InputError, Trigger, View
+from stretto.model import InputError, Point, Trigger, View
 from stretto.scheduler.round import decide
 
 GOOD: dict[str, Any] = {
@@ -98,3 +98,21 @@ def test_what_a_step_took_becomes_what_its_last_pass_took(
     scene.tell(Reported("1", checked_report({**GOOD, "points": [[1, 1, 64, passes, grad_s, step_s]]})))
     (observed,) = observations_of(record, types=1)
     assert [(point.grad_s, point.step_s) for point in observed.points] == [pytest.approx(expected)]
+
+
+@pytest.mark.parametrize("pass_s", [5e-324, 1e-300, 1e-12, 1e12])
+def test_a_time_that_nobody_can_have_measured_is_not_believed(pass_s: float) -> None:
+    said = {
+        **GOOD,
+        "points": [
+            [1, 1, 64, 1, pass_s, pass_s],
+            [1, 2, 32, 1, pass_s, 2 * pass_s],
+            [1, 1, 32, 1, 0.01, 0.01],
+        ],
+    }
+    scene = Scene(1)
+    record = scene.submit("1", elastic=(1, 4))
+    scene.tell(Reported("1", checked_report(said)))
+    (seen,) = observations_of(record, types=1)
+    assert seen.points == (Point(1, 1, 32, 0.01, 0.01),)
+    observed(said)

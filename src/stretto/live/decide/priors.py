@@ -1,7 +1,7 @@
 """How fast a live job may be, before and after it was measured."""
 
 from functools import lru_cache
-from math import inf, nan
+from math import nan
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from stretto.model import (
 SCALING = 0.9  # of each doubling of GPUs, while nothing is measured; chosen
 RESTART_S = 30.0  # from being given GPUs to the first step, while nothing is measured; chosen
 SWITCH_S = 1.0  # the same for a job that can change its size in place, as its workers have shown; chosen
+MEASURABLE_S = (1e-9, 1e9)  # of a pass; chosen: a fit to what lies beyond would be one of rounding errors
 REACH_GPUS = 64  # of a job whose largest batch is not known; chosen
 
 
@@ -82,7 +83,7 @@ def singles(points: Points, types: int, replica: int) -> tuple[float, ...]:
     """
     rates: list[dict[int, float]] = [{} for _ in range(types)]
     for kind, _, gpus, local, _, grad_s, _ in points:
-        if 0 <= kind < types and gpus == replica and 0 < grad_s < inf:
+        if 0 <= kind < types and gpus == replica and _is_measurable(grad_s):
             rates[int(kind)][int(local)] = local / grad_s
     measured = [set(one) for one in rates if one]
     common = max(set.intersection(*measured), default=0) if measured else 0
@@ -141,9 +142,14 @@ def _observations(points: tuple[tuple[float, ...], ...], types: int) -> tuple[Ob
     found = [NOTHING_OBSERVED] * types
     for kind, nodes, gpus, local, passes, grad_s, passes_s in points:
         step_s = passes_s - max(passes - 1, 0) * grad_s  # of the one pass that synchronises
-        if 0 <= kind < types and 0 < grad_s < inf and 0 < step_s < inf and gpus >= nodes >= 1 <= local:
+        measured = _is_measurable(grad_s) and _is_measurable(step_s)
+        if 0 <= kind < types and measured and gpus >= nodes >= 1 <= local:
             # Each is a mean of its own: where there is nothing to synchronise, chance says which is larger.
             found[int(kind)] = found[int(kind)].with_point(
                 Point(int(nodes), int(gpus), int(local), float(min(grad_s, step_s)), float(step_s))
             )
     return tuple(found)
+
+
+def _is_measurable(pass_s: float) -> bool:
+    return MEASURABLE_S[0] <= pass_s <= MEASURABLE_S[1]
