@@ -21,7 +21,8 @@ def test_a_restart_begins_at_the_state_that_the_stop_has_kept(tmp_path: Path, nu
         with running.client() as client:
             name = str(client.submit("run: 'true'")["id"])
             assert client.wait(name)["state"] == "COMPLETED"
-        assert running.kill(number) == 0
+            until(lambda: list(client.events())[-1]["kind"] == "Decided", what="its end is decided about")
+        assert running.kill(number) == 0  # while a decision is made, no state is kept
         with open_store(running.store) as store:
             kept = store.newest_state()
             assert kept is not None
