@@ -75,6 +75,10 @@ def serve(
     keep_logs: Annotated[
         str, typer.Option(help="Of a job that has ended, what it has written; forever is for ever.")
     ] = "30d",
+    keep_checkpoints: Annotated[
+        str,
+        typer.Option(help="Of a completed or cancelled job, its checkpoints where its file names no place."),
+    ] = "forever",
     insecure_loopback: Annotated[
         bool, typer.Option("--insecure-loopback", help="Let everybody on this machine in without a token.")
     ] = False,
@@ -131,7 +135,7 @@ def serve(
         cluster=cluster,
         pace=pace,
         profiles=profiles,
-        keep=keep_of(keep_ended, keep_logs),
+        keep=keep_of(keep_ended, keep_logs, keep_checkpoints),
     )
 
     async def run() -> None:

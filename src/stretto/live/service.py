@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from stretto.live.act.driving import Driver
 from stretto.live.act.environment import Secrets
 from stretto.live.backends.protocol import Backend, Checks
+from stretto.live.clearing import Clearing
 from stretto.live.decide.deciding import Decider
 from stretto.live.decide.wishing import WAITS, Wisher
 from stretto.live.deleting import Deleting
@@ -120,6 +121,8 @@ class Service:
                 group.create_task(retire_for_ever(self.ledger, self.clock, self.keep))
                 deleting = Deleting(self.ledger.store.ended, self.backend, self.clock, self.keep)
                 group.create_task(deleting.for_ever())
+                clearing = Clearing(self.state, self.ledger.store.ended, self.secrets, self.clock, self.keep)
+                group.create_task(clearing.for_ever())
                 group.create_task(self.wisher.wish_for_ever())
                 group.create_task(self.notifier.notify_for_ever())
 

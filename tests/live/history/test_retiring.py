@@ -90,17 +90,23 @@ def test_a_service_lets_them_leave_by_itself(tmp_path: Path, monkeypatch: pytest
 def test_times_to_keep_are_read_from_words() -> None:
     assert keep_of("2h", "14d") == Keep(7200.0, logs_s=14 * 86_400.0)
     assert keep_of("2h", "forever").logs_s == inf
+    assert keep_of("2h", "14d").checkpoints_s == inf
+    assert keep_of("2h", "forever", "60d") == Keep(7200.0, logs_s=inf, checkpoints_s=60 * 86_400.0)
 
 
 @pytest.mark.parametrize(
-    ("ended", "logs", "said"),
+    ("ended", "logs", "checkpoints", "said"),
     [
-        ("long", "14d", r"--keep-ended long: expected a duration like 1h or 14d$"),
-        ("1h", "7", r"--keep-logs 7: expected a duration like 1h or 14d or forever$"),
-        ("1s", "14d", r"--keep-ended: expected at least 60 s, got 1$"),
-        ("1h", "0s", r"--keep-logs: expected at least 60 s, got 0$"),
+        ("long", "14d", "30d", r"--keep-ended long: expected a duration like 1h or 14d$"),
+        ("1h", "7", "30d", r"--keep-logs 7: expected a duration like 1h or 14d or forever$"),
+        ("1s", "14d", "30d", r"--keep-ended: expected at least 60 s, got 1$"),
+        ("1h", "0s", "30d", r"--keep-logs: expected at least 60 s, got 0$"),
+        ("1h", "14d", "7", r"--keep-checkpoints 7: expected a duration like 1h or 14d or forever$"),
+        ("1h", "14d", "1s", r"--keep-checkpoints: expected at least 60 s, got 1$"),
     ],
 )
-def test_times_to_keep_that_mean_nothing_are_refused(ended: str, logs: str, said: str) -> None:
+def test_times_to_keep_that_mean_nothing_are_refused(
+    ended: str, logs: str, checkpoints: str, said: str
+) -> None:
     with pytest.raises(InputError, match=said):
-        keep_of(ended, logs)
+        keep_of(ended, logs, checkpoints)

@@ -18,11 +18,13 @@ FIRST_PORT, PORTS = (
     12_000,
 )  # where rank 0 of scripts without the SDK listens; chosen: below ephemeral ones
 
+TOKEN = ".token-"  # and the job: in a checkpoint directory, the token of a job that has run there
+
 # Hugging Face's Trainer reads its token from a file, which the worker's shell writes where the job can.
 # A worker sees its own GPUs only, and scripts take LOCAL_RANK for the index of theirs.
-KEEP_TOKEN = """[ -z "$CUDA_VISIBLE_DEVICES" ] || export LOCAL_RANK=0 LOCAL_WORLD_SIZE=1
+KEEP_TOKEN = f"""[ -z "$CUDA_VISIBLE_DEVICES" ] || export LOCAL_RANK=0 LOCAL_WORLD_SIZE=1
 mkdir -p "$STRETTO_CHECKPOINT_DIR" 2>/dev/null &&
-(umask 077; printf %s "$STRETTO_TOKEN" >"$STRETTO_CHECKPOINT_DIR/.token-$STRETTO_JOB_ID") 2>/dev/null
+(umask 077; printf %s "$STRETTO_TOKEN" >"$STRETTO_CHECKPOINT_DIR/{TOKEN}$STRETTO_JOB_ID") 2>/dev/null
 exec "$@" -c "$0"
 """
 
@@ -65,7 +67,7 @@ def start_of(state: State, record: JobRecord, worker: Worker, secrets: Secrets) 
     checkpoints = secrets.checkpoints / named
     env = {
         "KUBEFLOW_TRAINER_SERVER_URL": f"{secrets.url}/api/v1/worker/kubeflow/{worker.id}",
-        "KUBEFLOW_TRAINER_SERVER_TOKEN": str(checkpoints / f".token-{record.id}"),
+        "KUBEFLOW_TRAINER_SERVER_TOKEN": str(checkpoints / f"{TOKEN}{record.id}"),
         **spec.envs,
         "RANK": str(rank),
         "LOCAL_RANK": str(local),

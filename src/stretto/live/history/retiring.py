@@ -21,6 +21,7 @@ AT_ONCE = 100  # jobs that leave together; chosen: writing their rows takes some
 CHECK_S, PAUSE_S = 5.0, 0.02  # of wall time between two looks, and while many leave; chosen
 TABLE_AT_ONCE = 1_000  # rows written together where the table is made anew
 DAY_S = 86_400.0
+FOREVER = "forever"
 
 log = logging.getLogger(__name__)
 
@@ -32,16 +33,18 @@ class Keep:
     ended_s: float = 3600.0  # it itself in memory
     most_ended: int = MOST_ENDED  # so many of those that ended last
     logs_s: float = 30 * DAY_S  # what its workers have written; infinite: for ever
+    checkpoints_s: float = inf  # its checkpoints, where the service chose their place; likewise
 
     def __post_init__(self) -> None:
-        """Check the times. A job leaves before its logs do: the store remembers whose are gone."""
+        """Check the times. A job leaves before its files do: whose they were is asked in the store."""
         for name, value, least_s in (
             ("keep-ended", self.ended_s, LEAST_ENDED_S),
             ("keep-logs", self.logs_s, LEAST_ENDED_S),
+            ("keep-checkpoints", self.checkpoints_s, LEAST_ENDED_S),
         ):
             if isnan(value) or value < least_s:
                 raise InputError(f"--{name}: expected at least {least_s:g} s, got {value:g}")
-        object.__setattr__(self, "ended_s", min(self.ended_s, self.logs_s))
+        object.__setattr__(self, "ended_s", min(self.ended_s, self.logs_s, self.checkpoints_s))
 
 
 def due(state: State, keep: Keep, now_s: float) -> list[str]:
@@ -96,12 +99,17 @@ def make_anew(store: Store, up_to: int) -> None:
     table.add(list(rows.values()))
 
 
-def keep_of(ended: str, logs: str) -> Keep:
-    """From the words of a command line: durations, or `forever` for logs. Raises InputError."""
+def keep_of(ended: str, logs: str, checkpoints: str = FOREVER) -> Keep:
+    """From the words of a command line: durations, or `forever` for files. Raises InputError."""
     return Keep(
         ended_s=_seconds("--keep-ended", ended),
-        logs_s=inf if logs == "forever" else _seconds("--keep-logs", logs, " or forever"),
+        logs_s=_seconds_or_ever("--keep-logs", logs),
+        checkpoints_s=_seconds_or_ever("--keep-checkpoints", checkpoints),
     )
+
+
+def _seconds_or_ever(option: str, said: str) -> float:
+    return inf if said == FOREVER else _seconds(option, said, f" or {FOREVER}")
 
 
 def _seconds(option: str, said: str, more: str = "") -> float:
