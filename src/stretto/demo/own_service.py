@@ -149,8 +149,7 @@ class OwnService:
 
     def keepers(self) -> list[int]:
         """Processes that keep a worker here."""
-        folder = str((self.agent_state / "runs").resolve())
-        return [each.pid for each in keeper.processes() if has_argument(each.pid, folder)]
+        return started_with(self.agent_state / "runs")
 
     def end(self) -> None:
         """End everything that runs here, each by its own process id. Raises NotInTime."""
@@ -161,14 +160,19 @@ class OwnService:
                 self.kill()
 
         def is_quiet() -> bool:
-            agent = self.agent()
-            left = [*([agent] if agent else []), *self.keepers(), *self.processes()]
+            left = [*started_with(self.agent_state), *self.processes()]  # also an agent that only comes up
             for pid in left:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             return not left
 
         until(is_quiet, what="all that the service started has ended")
+
+
+def started_with(folder: Path) -> list[int]:
+    """Processes of which an argument is this folder, or something in it."""
+    name = str(folder.resolve())
+    return [each.pid for each in keeper.processes() if has_argument(each.pid, name)]
 
 
 def has_argument(pid: int, prefix: str) -> bool:
