@@ -53,10 +53,10 @@ def where(client: "Client", job: str) -> tuple[str, str]:
             raise InputError(f"job {job} has ended: {found['state']}")
         if found["attempt"]:
             text = "".join(client.log(job))
-            for line in text.splitlines():
-                if line.startswith(ANNOUNCED):
+            for line in text.splitlines(keepends=True):
+                if line.startswith(ANNOUNCED) and line.endswith("\n"):  # else its rest is yet to come
                     address, _, key = line.removeprefix(ANNOUNCED).partition(" ")
-                    return address, key
+                    return address, key.strip()
             if text.strip() and found["kind"] != "interactive":
                 raise InputError(f"job {job} has no terminal: it was not submitted with --interactive")
         if found["state"] != told:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FAILED = 1
 LOOK_S = 0.2
-ADDRESS = re.compile(r"https?://\S+")
+ADDRESS = re.compile(r"https?://\S+(?=\s)")  # whole: its rest may be yet to come
 
 
 def submit(
@@ -182,13 +182,16 @@ def _session(client: "Client", found: dict[str, Any]) -> dict[str, Any]:
 
 def _say_address(client: "Client", job: str) -> None:
     """Wait for the first address that the command prints, and pass it on."""
+    said = ""  # of the line that is being written
     for piece in client.log(job, follow=True):
-        address = ADDRESS.search(piece)
+        said += piece
+        address = ADDRESS.search(said)
         if address:
             typer.echo(address[0])
             say(f"job {job} runs there; stretto logs -f {job} follows it, stretto cancel {job} ends it")
             return
         sys.stderr.write(piece)
+        said = said[said.rfind("\n") + 1 :]
 
 
 def _awaited(client: "Client", found: dict[str, Any], watch: bool) -> dict[str, Any]:

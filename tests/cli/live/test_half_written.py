@@ -1,0 +1,35 @@
+"""What a job is just writing is read once it is whole."""
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+
+from stretto.cli.attaching import where
+from stretto.cli.submit import _say_address
+from stretto.client import Client
+from stretto.live.terminal import ANNOUNCED
+
+
+class Writing:
+    """Stands in for a client: the log of a running job, as it is at one look and at the next."""
+
+    def __init__(self, *pieces: str) -> None:
+        self.pieces, self.looks = pieces, 0
+
+    def describe(self, job: str) -> dict[str, Any]:
+        return {"ended_s": None, "attempt": 1, "kind": "interactive", "state": "RUNNING", "reason": ""}
+
+    def log(self, job: str, follow: bool = False) -> Iterator[str]:
+        self.looks += 1
+        yield from self.pieces if follow else self.pieces[: self.looks]
+
+
+def test_a_terminal_is_where_the_whole_line_says() -> None:
+    client = Writing("a warning\n", f"{ANNOUNCED}127.0.0.1:40", "123 ab", "cd\n")
+    assert where(cast("Client", client), "1") == ("127.0.0.1:40123", "abcd")
+
+
+def test_an_address_is_handed_over_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    _say_address(cast("Client", Writing("starts\nat http://127.0.0", ".1:99", "99/lab?a=b\nand so on\n")), "1")
+    assert capsys.readouterr().out == "http://127.0.0.1:9999/lab?a=b\n"
