@@ -31,5 +31,7 @@ def test_a_terminal_is_where_the_whole_line_says() -> None:
 
 
 def test_an_address_is_handed_over_whole(capsys: pytest.CaptureFixture[str]) -> None:
-    _say_address(cast("Client", Writing("starts\nat http://127.0.0", ".1:99", "99/lab?a=b\nand so on\n")), "1")
+    _say_address(
+        cast("Client", Writing("starts\nat http://127.0.0", ".1:99", "99/lab?a=b\nand so on\n")), "1"
+    )
     assert capsys.readouterr().out == "http://127.0.0.1:9999/lab?a=b\n"
