@@ -21,7 +21,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, BinaryIO
@@ -73,8 +73,8 @@ class Gateway:
         """Serve until the service is gone."""
         for loop in (self.look_on, self.listen_on, self.tell_on, self.followers.run):
             threading.Thread(target=self.surely, args=(loop,), daemon=True).start()
-        for line in self.lines:
-            self.begin(json.loads(line))
+        for order in orders_in(self.lines):
+            self.begin(order)
 
     def begin(self, order: dict[str, Any]) -> None:
         """Carry out an order beside everything else."""
@@ -240,6 +240,14 @@ class Gateway:
                 self.say(seen)
             elif always:
                 self.say({})
+
+
+def orders_in(lines: BinaryIO) -> Iterator[dict[str, Any]]:
+    """Orders as they come, until the service is gone, whatever it had not read, or not written to its end."""
+    with suppress(OSError):
+        for line in lines:
+            if line.endswith(b"\n"):
+                yield json.loads(line)
 
 
 def main() -> int:
