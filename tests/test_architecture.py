@@ -58,6 +58,7 @@ MAY_IMPORT_IN_LIVE: dict[str, set[str]] = {
     "terminal": set(),
     "notifying": {"jobfile", "state", "history"},
     "deleting": {"store", "history", "backends"},
+    "clearing": {"act", "store", "state", "history"},
     "keeping": {"store", "state", "history", "decide"},
 }
 MAY_IMPORT_IN_LIVE["service"] = {*MAY_IMPORT_IN_LIVE} - {"agent", "foresight", "keeping"}
