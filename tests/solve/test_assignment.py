@@ -211,6 +211,13 @@ def test_the_scale_of_values_does_not_matter(scale: float) -> None:
     assert (scaled.proof, scaled.gap) == ("exact", 0.0)
 
 
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("largest", [1.7e308, 5e-324])
+def test_values_may_be_as_large_or_small_as_numbers_are(method: Method, largest: float) -> None:
+    found = method([[largest], [largest / 2], [0.0]], np.full((3, 1), True), [2], [0], [3])
+    assert (found.column.tolist(), found.value) == ([0, -1, -1], largest)
+
+
 def test_equal_values_go_to_fewer_units() -> None:
     found = assign([[2.0, 2.0, 2.0]], [[True, True, True]], [4, 1, 2], [0, 0, 0], [8])
     assert found.column.tolist() == [1]

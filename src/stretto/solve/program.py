@@ -10,6 +10,7 @@ from stretto.solve.arrays import BoolArray, FloatArray, IntArray
 from stretto.solve.errors import NoSolution
 
 Proof = Literal["unconstrained", "exact", "relaxed"]
+MOST_EXPONENT = 1023  # of a power of two that is a number
 EQUAL = 1e-8  # chosen: totals that agree to this part of the largest value count as equal
 
 
@@ -140,7 +141,7 @@ def read(
     largest = float(table.max(initial=0.0))
     if not np.isfinite(largest):
         raise ValueError("value must be a number or -inf wherever a column is allowed, got NaN or inf")
-    unit = 2.0 ** int(np.frexp(largest)[1])
+    unit = 2.0 ** min(int(np.frexp(largest)[1]), MOST_EXPONENT)
     table /= unit
     plain = table if prefer is None else table.copy()
     tie = _prefer(table, prefer)
