@@ -39,6 +39,7 @@ def submit(
     queue: Annotated[str, typer.Option(help="Whose bounds count for a command or session.")] = "",
     priority: Annotated[int | None, typer.Option(help="Of a command or session; larger is sooner.")] = None,
     max_time: Annotated[str, typer.Option(help="When a command or session is ended, like 4h.")] = "",
+    hold: Annotated[bool, typer.Option("--hold", help="A command waits until it is released.")] = False,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait for its end, and leave with its exit status.")
     ] = False,
@@ -66,6 +67,7 @@ def submit(
         "--queue": queue,
         "--priority": priority,
         "--max-time": max_time,
+        "--hold": hold or None,
     }
     wanted = submission(job or [], interactive, workdir, said)
     with service(url, token) as client:
@@ -124,7 +126,8 @@ def submission(
         raise InputError("expected a job file, -- and a command, or --interactive")
     if not interactive and len(job) == 1 and _is_file(job[0]):
         for option, value in given.items():
-            raise InputError(f"{option} {value}: is for commands; expected it in {job[0]}")
+            shown = option if value is True else f"{option} {value}"
+            raise InputError(f"{shown}: is for commands; expected it in {job[0]}")
         return Path(job[0])
     if len(job) == 1 and Path(job[0]).is_dir() and shutil.which(job[0]) is None:
         raise InputError(f"{job[0]}: expected a job file, or -- and a command, got a directory")
@@ -138,7 +141,8 @@ def submission(
     if interactive:  # one process with all the GPUs: a shell to attach to, or what was given
         entries |= {"kind": "interactive", "preemptible": False}
         entries["resources"]["gpus_per_worker"] = gpus
-    for option, key in (("--queue", "queue"), ("--priority", "priority"), ("--max-time", "max_time")):
+    for key in ("queue", "priority", "max_time", "hold"):
+        option = f"--{key.replace('_', '-')}"
         if option in given:
             entries[key] = given[option]
     return in_yaml(entries)

@@ -81,6 +81,8 @@ def test_a_dry_run_submits_nothing_and_says_where_and_when(
     assert late["start"]["middle"] > late["now"] + 300  # first come, first served
     assert (late["gpus"], late["gpu_type"]) == (1, "cpu")
     assert "small would start about" in verbs("submit", "--dry-run", small).out
+    held = job_file("held", "run: x", "hold: yes")
+    assert "assumed: held is released at once\n" in verbs("submit", "--dry-run", held).err
     assert [one["id"] for one in verbs("list", "--json").json["jobs"]] == [one["id"] for one in before]
 
 

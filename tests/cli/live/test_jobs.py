@@ -100,6 +100,22 @@ def test_a_job_is_held_released_scaled_requeued_and_cancelled(
     assert "CANCELLED" in again.err
 
 
+def test_a_job_that_is_submitted_held_waits_for_its_release(verbs: Stretto, service: OwnService) -> None:
+    job = verbs("submit", "--hold", "--", "true").out.strip()
+    after = verbs("submit", "--", "true").out.strip()
+    with service.client() as client:
+        assert client.wait(after)["state"] == "COMPLETED"
+        assert [client.describe(job)[key] for key in ("state", "reason", "attempt")] == ["PENDING", "HELD", 0]
+        assert "released" in verbs("explain", job).out
+        verbs("release", job)
+        assert client.wait(job)["state"] == "COMPLETED"
+
+
+def test_holding_a_job_file_is_its_own_affair(verbs: Stretto, job_file: JobFile) -> None:
+    ran = verbs("submit", "--hold", path := job_file("free", "run: true"))
+    assert (ran.status, ran.err) == (2, f"stretto: --hold: is for commands; expected it in {path}\n")
+
+
 def test_logs_are_followed_to_the_end_of_the_job(verbs: Stretto) -> None:
     job = verbs("submit", "--", "sh", "-c", "echo one; sleep 0.3; echo two").out.strip()
     assert verbs("logs", "-f", job).out == "one\ntwo\n"

@@ -117,6 +117,7 @@ def specs(draw: st.DrawFn) -> JobSpec:
         stop=draw(maybe(STOPS)),
         checkpoint=draw(maybe(st.builds(Checkpoint, st.sampled_from(["", "ckpt"]), maybe(SECONDS)))),
         preemptible=draw(st.booleans()),
+        hold=draw(st.booleans()),
         grace_period_s=draw(st.floats(0.0, 1e5)),
         max_time_s=draw(maybe(SECONDS)),
         start_after=draw(maybe(WHENS)),

@@ -76,6 +76,8 @@ def test_a_batch_script_asks_for(headers: list[str], resources: Resources) -> No
         ("--no-requeue", "preemptible", False),
         ("--array=1-5:2%2", "array", Array((1, 3, 5), 2)),
         ("--array=4", "array", Array((4,))),
+        ("--hold", "hold", True),
+        ("-H", "hold", True),
         ("--begin=now+2hours", "start_after", When(after_s=7_200.0)),
         ("--begin=now+90", "start_after", When(after_s=90.0)),
         ("--begin=2030-01-31T18:00:00+01:00", "start_after", When(at_unix_s=1_896_109_200.0)),
@@ -105,7 +107,7 @@ def test_a_header_means(header: str, field: str, value: Any) -> None:
     ("text", "warning"),
     [
         (script("-G1", "--mail-type=ALL"), "line 3: --mail-type means nothing here"),
-        (script("-G1", "--mail-user me@x.y", "--qos high -H"), "line 4: --hold means nothing here"),
+        (script("-G1", "--mail-user me@x.y", "--qos high -O"), "line 4: --overcommit means nothing here"),
         (script("-G1", "--exclusive"), "line 3: --exclusive means nothing here"),
         (script("-G1", "-o out.%j"), "output and error: Stretto keeps what a job prints itself"),
         (script("-G1", "--gres=gpu:1,nvme:1"), "--gres=nvme:1 means nothing here"),
@@ -301,6 +303,11 @@ def test_a_train_job_asks_for_its_nodes() -> None:
     )
 
 
+def test_a_train_job_may_wait_until_it_is_released() -> None:
+    spec, _ = read_submission(TRAIN_JOB.replace("spec:\n", "spec:\n  suspend: true\n", 1))
+    assert spec.hold
+
+
 def pytorch_job(master: str = "", worker: str = "", more: str = "") -> str:
     return textwrap.dedent(
         f"""
@@ -345,6 +352,7 @@ PICKY = (
             {"max_time_s": 3_600.0, "restart": Restart(2)},
             id="limits",
         ),
+        pytest.param(pytorch_job(POD, more="runPolicy: {suspend: true}"), {"hold": True}, id="suspended"),
         pytest.param(
             pytorch_job("{containers: [{name: p, command: [x]}]}"), {"resources": asks("", 1)}, id="no GPUs"
         ),
@@ -356,10 +364,10 @@ def test_a_pytorch_job_means(text: str, expected: Mapping[str, Any]) -> None:
 
 
 def test_what_of_a_pytorch_job_means_nothing_is_said() -> None:
-    _, warnings = read_submission(pytorch_job(PICKY, more="runPolicy: {suspend: true}"))
+    _, warnings = read_submission(pytorch_job(PICKY, more="runPolicy: {schedulingPolicy: {}}"))
     assert warnings == (
         "spec.pytorchReplicaSpecs.Master.template.spec.volumes: means nothing here",
-        "spec.runPolicy.suspend: means nothing here",
+        "spec.runPolicy.schedulingPolicy: means nothing here",
     )
 
 

@@ -147,6 +147,7 @@ def test_accelerators_are_read(said: str, meant: list[tuple[str, int]]) -> None:
         pytest.param("name: 123", "name", "123", id="digits are a name"),
         pytest.param("name: on", "name", "on", id="a word is a name"),
         pytest.param("preemptible: False", "preemptible", False, id="false"),
+        pytest.param("hold: yes", "hold", True, id="held"),
         pytest.param("resources: {memory: 64}", "resources", Resources(memory_gb=64.0), id="gigabytes"),
         pytest.param("resources: {memory: 500MB}", "resources", Resources(memory_gb=0.5), id="megabytes"),
         pytest.param("<<: {queue: q}", "queue", "q", id="merged keys"),

@@ -125,6 +125,8 @@ def fork_of(
         for record, row in zip(found, _speeds(found, state, cluster, now_s), strict=True)
     ]
     said = _assumptions(members, sum(not known_points(one) for one in found))
+    if more is not None and more[0].hold:
+        said = (f"{more[0].name} is released at once", *said)
     rules = rules_of(state, now_s)
     if more is not None and more[0].elastic is not None and more[0].elastic.sizes:
         rules = replace(rules, sizes={**rules.sizes, NEW: more[0].elastic.sizes})

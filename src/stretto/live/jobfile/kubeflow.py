@@ -9,9 +9,9 @@ from typing import TypeVar
 from stretto.live.jobfile.checks import LABEL, shown
 from stretto.live.jobfile.entry import Entry
 from stretto.live.jobfile.parts import Accelerators, Elastic, Resources, Restart
-from stretto.live.jobfile.quantities import memory_gb, number, whole
+from stretto.live.jobfile.quantities import memory_gb, number, truth, whole
 from stretto.live.jobfile.spec import JobSpec
-from stretto.live.jobfile.stretto_file import WHOLE, located
+from stretto.live.jobfile.stretto_file import TRUTH, WHOLE, located
 from stretto.live.jobfile.tree import Section, Tree, as_mapping
 from stretto.model import InputError
 
@@ -71,13 +71,14 @@ def _train_job(entry: Entry, body: Entry, default_name: str, warnings: list[str]
             f"{body.at('trainer')}: missing spec.trainer.command; what a runtime would run is not known here"
         )
     known = ("image", "command", "args", "env", "numNodes", "numProcPerNode", "resourcesPerNode")
-    _ignored(body, ("trainer", "runtimeRef"), warnings)
+    _ignored(body, ("trainer", "runtimeRef", "suspend"), warnings)
     _ignored(trainer, known, warnings)
     _ignored_value(body, "runtimeRef", warnings)
     _ignored_value(trainer, "image", warnings)
     replicas = _replicas(trainer, "numNodes")
     process = _process(trainer, trainer.entry("resourcesPerNode"), warnings)
-    return _job(entry, process, replicas, default_name, warnings, gpu_type="")
+    hold = body.read("suspend", truth, TRUTH, False)
+    return _job(entry, process, replicas, default_name, warnings, gpu_type="", hold=hold)
 
 
 def _pytorch_job(entry: Entry, body: Entry, default_name: str, warnings: list[str]) -> JobSpec:
@@ -114,6 +115,7 @@ def _pytorch_job(entry: Entry, body: Entry, default_name: str, warnings: list[st
         )
     if any(one.envs != first.envs for one, _ in processes):
         warnings.append("env: that of the master is taken for all")
+    run_policy = body.entry("runPolicy")
     return _job(
         entry,
         first,
@@ -121,8 +123,9 @@ def _pytorch_job(entry: Entry, body: Entry, default_name: str, warnings: list[st
         default_name,
         warnings,
         gpu_type=gpu_type,
+        hold=run_policy is not None and run_policy.read("suspend", truth, TRUTH, False),
         grace_s=grace_s,
-        run_policy=body.entry("runPolicy"),
+        run_policy=run_policy,
         elastic_policy=body.entry("elasticPolicy"),
     )
 
@@ -135,6 +138,7 @@ def _job(
     warnings: list[str],
     *,
     gpu_type: str,
+    hold: bool,
     grace_s: float = 30.0,
     run_policy: Entry | None = None,
     elastic_policy: Entry | None = None,
@@ -155,7 +159,7 @@ def _job(
         restarts = elastic_policy.read("maxRestarts", whole, WHOLE, 0)
     max_time_s = None
     if run_policy is not None:
-        _ignored(run_policy, ("activeDeadlineSeconds", "backoffLimit"), warnings)
+        _ignored(run_policy, ("activeDeadlineSeconds", "backoffLimit", "suspend"), warnings)
         max_time_s = run_policy.read("activeDeadlineSeconds", number, "a number", None)
         restarts = run_policy.read("backoffLimit", whole, WHOLE, restarts)
     return JobSpec(
@@ -175,6 +179,7 @@ def _job(
         preemptible=elastic is not None,
         grace_period_s=grace_s,
         max_time_s=max_time_s,
+        hold=hold,
         restart=Restart(restarts),
     )
 

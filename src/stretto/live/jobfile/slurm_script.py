@@ -52,6 +52,7 @@ UNDERSTOOD = {
         "error",
         "requeue",
         "no-requeue",
+        "hold",
         "array",
         "dependency",
         "begin",
@@ -112,6 +113,7 @@ def spec_of_script(text: str, where: str, default_name: str) -> tuple[JobSpec, t
             preemptible="requeue" in options,  # it need not be able to go on, unless it says so
             grace_period_s=grace_s,
             max_time_s=_time_s(options["time"], where) if "time" in options else None,
+            hold="hold" in options,
             start_after=None if begin is None else _begin(begin, where, warnings),
             array=_array(options["array"], where) if "array" in options else None,
             depends_on=_dependencies(options.get("dependency", ""), where, warnings),

@@ -66,6 +66,7 @@ class JobSpec:
     preemptible: bool = False
     grace_period_s: float = 30.0  # between asking to stop and killing; chosen: as on Kubernetes
     max_time_s: float | None = None  # of running, restarts included
+    hold: bool = False  # it waits until somebody releases it
     start_after: When | None = None
     array: Array | None = None
     depends_on: tuple[Dependency, ...] = ()

@@ -49,7 +49,7 @@ KEYS = (
         "elastic",
     ),
     *("batch", "deadline", "rewards", "stop", "checkpoint", "preemptible", "grace_period", "max_time"),
-    *("start_after", "array", "depends_on", "restart", "notify", "model", "expected_time", "slurm"),
+    *("hold", "start_after", "array", "depends_on", "restart", "notify", "model", "expected_time", "slurm"),
 )
 RESOURCES = ("accelerators", "gpus_per_worker", "cpus", "memory")
 ELASTIC = ("min", "max", "sizes")
@@ -98,6 +98,7 @@ def spec_of(entry: Entry, default_name: str) -> JobSpec:
             preemptible=entry.read("preemptible", truth, TRUTH, goes_on),
             grace_period_s=entry.read("grace_period", duration_s, DURATION, 30.0),
             max_time_s=entry.read("max_time", duration_s, DURATION, None),
+            hold=entry.read("hold", truth, TRUTH, False),
             start_after=entry.read("start_after", when, WHEN, None),
             array=_array(entry),
             depends_on=_dependencies(entry),

@@ -29,6 +29,7 @@ def job_submitted(state: State, event: happened.Submitted, now_s: float) -> None
     if spec.model:
         record.prior = state.models.get(spec.model, record.prior)
         state.untried.setdefault(spec.model, {})[event.job] = None
+    record.held = spec.hold
     if spec.start_after is not None:
         record.not_before_s = spec.start_after.seconds(now_s, state.unix_s)
     state.jobs[event.job] = record
