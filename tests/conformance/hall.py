@@ -174,7 +174,7 @@ class Hall:
             text = (self.notes_folder / name).read_text(encoding="utf-8")
         except FileNotFoundError:
             return []
-        return [json.loads(line) for line in text.splitlines()]
+        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
     def began(self, job: str, attempt: int = 0) -> list[dict[str, Any]]:
         """Beginnings of workers of a job."""

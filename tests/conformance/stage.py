@@ -197,7 +197,7 @@ class Stage:
             text = (self.folder / name).read_text(encoding="utf-8")
         except FileNotFoundError:
             return []
-        return [json.loads(line) for line in text.splitlines()]
+        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
     async def node(self, name: str) -> NodeState:
         """A node as it is shown."""
