@@ -86,3 +86,14 @@ def test_what_a_job_does_not_report_counts_as_the_mean_of_the_others() -> None:
     regression = fitted(points)
     silent = np.full((1, 5), np.nan)
     assert regression.beta(silent)[0] == pytest.approx(max(regression.intercept, 1.0))
+
+
+@pytest.mark.parametrize(("initial_loss", "loss"), [(0.0, 1.5), (0.0, 0.0), (1e-308, 1e308), (-1e308, 1e308)])
+def test_one_job_of_odd_losses_spoils_what_is_learned_of_nobody(initial_loss: float, loss: float) -> None:
+    done, same = 100.0 * floats(np.arange(1, 11)), np.ones(10)
+    odd = features_of(100.0 * same, initial_loss * same, done, loss * same, same)
+    points = with_job(NO_POINTS, a_log(20), 2_000.0, np.random.default_rng(6))
+    regression = fitted(with_job(points, odd, 1_000.0, np.random.default_rng(7)))
+    to_come = regression.beta(a_log(20))
+    assert to_come[0] > to_come[-1] + 5
+    assert np.isfinite(regression.beta(odd)).all()

@@ -20,6 +20,7 @@ from stretto.model import FloatArray
 FEATURES = 5
 EPOCHS_TO_GO = 10.0  # β before the first job has ended; chosen
 MOST_POINTS = 1_000  # chosen; the paper: a limited number, sampled uniformly from the logs of ended jobs
+LARGEST = 1e100  # chosen: a report beyond it counts as none, or squares would not be numbers
 RIDGE = 1e-2  # on A, for each point; chosen: with one job in the books A would follow its noise
 
 
@@ -63,9 +64,14 @@ def features_of(
     loss: FloatArray,
     metric: FloatArray,
 ) -> FloatArray:
-    """(jobs, FEATURES) of columns; NaN what is not reported. Before the first epoch nothing is gained."""
-    gained = np.where(samples < dataset_samples, 0.0, 1.0 - loss / initial_loss)
-    return np.stack([dataset_samples, initial_loss, samples, gained, metric], axis=1)
+    """(jobs, FEATURES) of columns; NaN what is not reported. Before the first epoch nothing is gained.
+
+    Of a loss that was 0 at first nothing can be gained: its part counts as not reported.
+    """
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        gained = np.where(samples < dataset_samples, 0.0, 1.0 - loss / initial_loss)
+    features = np.stack([dataset_samples, initial_loss, samples, gained, metric], axis=1)
+    return np.where(np.abs(features) <= LARGEST, features, np.nan)
 
 
 def with_job(
