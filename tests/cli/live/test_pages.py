@@ -7,7 +7,7 @@ from pathlib import Path
 from stretto.live.act import environment
 from stretto.live.jobfile import stretto_file
 from stretto.live.state.eligible import Reason
-from stretto.live.state.words import NEVER, WORDS, reason_in_words
+from stretto.live.state.words import NEVER, WORDS, headline, reason_in_words
 from stretto.model import Why
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -39,4 +39,13 @@ def test_every_reason_has_words() -> None:
     codes = {reason.value for reason in Reason} | {why.name for why in Why}
     assert codes - set(WORDS) == {"", "RUNS"}
     assert {why.name for why in Why if why < 0} <= NEVER
+    waits = {
+        "gpus": 2,
+        "gpu_type": "t4",
+        "ended": False,
+        "basis": "",
+        "reason": "SWITCHING",
+        "evidence": "why",
+    }
+    assert headline(waits, "").endswith(f"; {WORDS['SWITCHING']}: why")
     assert reason_in_words("QUOTA", "team has 4") == "its queue holds as many GPUs as it may: team has 4"

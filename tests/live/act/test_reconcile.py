@@ -2,6 +2,7 @@ import pytest
 from tests.live.scene import Scene
 
 from stretto.live.state import events as happened
+from stretto.live.state.standing import described
 
 
 def test_workers_start_on_the_gpus_that_were_decided() -> None:
@@ -180,6 +181,27 @@ def test_a_job_grows_in_place_once_its_newcomers_are_ready() -> None:
     assert scene.standing("1") == "RESIZING"
     scene.join("1")
     assert scene.standing("1") == "RUNNING"
+
+
+def test_a_job_whose_workers_evaluate_says_what_its_resize_waits_for() -> None:
+    def shown() -> dict[str, str]:
+        found = described(scene.state, scene.state.jobs["1"], scene.now_s)
+        return {key: found[key] for key in ("state", "reason", "evidence")}
+
+    scene = Scene()
+    elastic_job(scene)
+    scene.give(_1={"n0": 0b11})
+    scene.reconcile()
+    scene.ready("1.1.1")
+    scene.reconcile()
+    scene.tell(happened.Joined("1", "1.1.1", 2))
+    scene.now_s += 4.0
+    assert shown() == {"state": "RESIZING", "reason": "", "evidence": ""}
+    scene.now_s += 41.0
+    late = "1 of 2 workers have not for 45 s"
+    assert shown() == {"state": "RESIZING", "reason": "SWITCHING", "evidence": late}
+    scene.join("1")
+    assert shown() == {"state": "RUNNING", "reason": "", "evidence": ""}
 
 
 def test_a_job_shrinks_in_place_and_those_who_leave_end_by_themselves() -> None:

@@ -12,6 +12,7 @@ from stretto.live.state.state import State
 from stretto.model import BoolArray, Plan, Snapshot, Why
 
 MOST_NAMED = 8  # jobs in one line; chosen
+LONG_S = 5.0  # for a switch, which takes a step and some milliseconds; chosen
 
 
 class JobState(StrEnum):
@@ -79,8 +80,12 @@ def reason_of(
 ) -> tuple[str, str]:
     """(machine-readable reason, evidence in words) for which a job does not run; ("", "") where it does.
 
+    Of one that runs, what keeps it from changing its size, once that takes long.
+
     rows: of jobs in the snapshot, where the caller asks for many and has them.
     """
+    if state_of(state, record) is JobState.RESIZING and (late := _who_is_late(record, now_s)):
+        return "SWITCHING", late
     if record.has_ended or state.wanted(record.id) is not None:
         return record.reason, record.why
     first = why_not_yet(state, record, now_s)
@@ -95,6 +100,15 @@ def reason_of(
                 return "NODES_CLOSED", _closed_nodes(state, kinds)
             return why.name if why is not Why.RUNS else "STARTING_SOON", plan.why.evidence.get(row, "")
     return "NOT_CONSIDERED", "no decision has seen it yet"
+
+
+def _who_is_late(record: JobRecord, now_s: float) -> str:
+    """How many workers were told of another size and go on as before; "" while that is no longer than usual."""
+    members = record.members
+    late = sum(record.workers[name].joined < members.number for name in members.workers)
+    waited_s = now_s - members.at_s
+    of = f"{late} of {len(members.workers)} workers have not for {waited_s:.0f} s"
+    return of if late and waited_s >= LONG_S else ""
 
 
 def _row(snapshot: Snapshot, record: JobRecord) -> int | None:

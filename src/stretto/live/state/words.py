@@ -24,6 +24,7 @@ WORDS: Mapping[str, str] = {
     "NO_SUCH_TYPE": "no node has a GPU type that it accepts",
     "DECLINED": "the policy refused it for good",
     "NODES_TO_COME": "nodes that suit it are to come",
+    "SWITCHING": "its size changes once its workers are through with a step or an evaluation",
     "STARTING_SOON": "it has been given GPUs",
     "NOT_CONSIDERED": "it waits for the next decision",
 }
@@ -59,6 +60,8 @@ def headline(found: Mapping[str, Any], when: str) -> str:
         return f"it has ended: {found['state']}" + (f", {why}" if why else "")
     if found["gpus"]:
         runs = f"it holds {gpus_of(found['gpus'], found['gpu_type'])}"
+        if found["reason"] == "SWITCHING":
+            return f"{runs}; {reason_in_words(found['reason'], found['evidence'])}"
         if found["basis"] == "assumed":
             return f"{runs}; nobody has said how long it takes"
         return f"{runs}, ends {when}" if when else runs
