@@ -83,6 +83,18 @@ def test_a_second_training_or_a_group_of_the_script_is_refused_where_the_size_ma
             dist.destroy_process_group()
 
 
+def test_processes_of_a_torchrun_within_a_worker_are_not_taken_for_that_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with Conductor() as conductor:
+        for name, value in conductor.environment_of("j.1.0").items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("STRETTO_JOB_ID", "j")
+        monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")  # as torchrun says; the service says the job
+        with pytest.raises(InputError, match="leave torchrun out"):
+            a_job(nn.Linear(2, 1))
+
+
 def a_job(model: nn.Module, **arguments: Any) -> stretto.sdk.ElasticJob:
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
     given: dict[str, Any] = {"optimizer": optimizer, "data": DATA, "batch_size": 8}

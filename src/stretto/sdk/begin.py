@@ -1,5 +1,6 @@
 """Making a plain training loop elastic."""
 
+import os
 import pickle
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -77,6 +78,7 @@ def elastic(
     )
     if environment.is_elastic:
         check_first(environment)
+        check_launcher()
         end_quickly()
     return ElasticJob(training, data, chosen, environment)
 
@@ -98,6 +100,16 @@ def check_first(environment: Environment) -> None:
             " comes next as a job of its own (depends_on)"
         )
     BEGUN.add(worker)
+
+
+def check_launcher(env: Mapping[str, str] = os.environ) -> None:
+    """Raise `InputError` in a process of torchrun's: all that it starts would be the same worker."""
+    ours, found = env.get("STRETTO_JOB_ID"), env.get("TORCHELASTIC_RUN_ID")
+    if ours and found and ours != found:
+        raise InputError(
+            "elastic() must be called by what the job runs, got a process of torchrun: leave torchrun out,"
+            " since each GPU has a worker, or unset STRETTO_WORKER_ID to train in its group at a fixed size"
+        )
 
 
 def device_of(model: nn.Module) -> torch.device:

@@ -103,7 +103,7 @@ def reason_of(
 
 
 def _who_is_late(record: JobRecord, now_s: float) -> str:
-    """How many workers were told of another size and go on as before; "" while that is no longer than usual."""
+    """How many workers were told of another size and go on as before; "" for no longer than is usual."""
     members = record.members
     late = sum(record.workers[name].joined < members.number for name in members.workers)
     waited_s = now_s - members.at_s
