@@ -7,7 +7,7 @@ from tests.conformance.hall import Hall
 from tests.live.crash.verdict import check_log
 
 MANY = 100_000
-SILENCE_S = 2.0
+SILENCE_S = 2.0  # and no node is lost
 
 
 def test_a_service_that_is_killed_finds_its_jobs_again_and_starts_none_twice(hall: Hall) -> None:
