@@ -68,6 +68,8 @@ def fair_on_one_type(
         most *= 2
     while most - least > RATIO_TOLERANCE * most:
         ratio = (least + most) / 2
+        if ratio <= least:  # no number lies between: of jobs new and done the ratio is 0
+            break
         if (gpus * _asked(ratio, alone_s, age_s, isolated_s)).sum() <= capacity:
             most = ratio
         else:
