@@ -91,7 +91,8 @@ def test_on_one_type_the_bisection_agrees_with_the_linear_programmes(seed: int) 
 def test_a_job_that_is_new_and_has_nothing_left_to_do_does_not_keep_the_search_for_ever() -> None:
     nothing = np.zeros(1)
     fraction, ratio = fair_on_one_type(nothing, np.array([7]), 2, nothing, np.array([634.0]))
-    assert (fraction.tolist(), ratio) == ([2 / 7], pytest.approx(0.0))
+    assert fraction.tolist() == [2 / 7]
+    assert ratio == pytest.approx(0.0)
 
 
 def test_on_several_types_it_is_gavels_programme() -> None:
