@@ -3,6 +3,11 @@
 import subprocess
 import sys
 
+import pytest
+from torch._C._distributed_c10d import HashStore
+
+from stretto.sdk import group
+
 # Two threads meet in a moment of some microseconds. It comes about once in 200 groups where Python's lock is
 # not handed on by itself, and where something outlives the group that holds it, as DDP does in a cycle.
 PROGRAM = """
@@ -25,3 +30,10 @@ for number in range(500):
 def test_nobody_waits_for_ever_when_a_group_is_left_after_its_last_call() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], timeout=180, check=False, capture_output=True)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_whoever_parts_learns_whether_all_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group, "LINGER_S", 0.05)
+    store = HashStore()
+    assert not group.part(store, "end", 2, wait=True)
+    assert group.part(store, "end", 2, wait=True)

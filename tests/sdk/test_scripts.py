@@ -83,6 +83,17 @@ def test_a_second_training_or_a_group_of_the_script_is_refused_where_the_size_ma
             dist.destroy_process_group()
 
 
+def test_a_rank_that_ends_in_the_middle_of_an_epoch_without_the_others_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = a_job(nn.Linear(2, 1))
+    next(job.epochs(2))
+    next(trained(job))
+    monkeypatch.setattr(job._world, "part", lambda occasion, wait: False)
+    job._end_late()
+    assert caplog.messages == ["rank 0 ended after step 1, and others have not: all must after the same step"]
+
+
 def test_processes_of_a_torchrun_within_a_worker_are_not_taken_for_that_worker(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -58,8 +58,8 @@ def leave() -> None:
     HOOKS.clear()
 
 
-def part(store: Store, occasion: str, world: int, wait: bool) -> None:
-    """Say that this rank is through with the group, and wait until all are.
+def part(store: Store, occasion: str, world: int, wait: bool) -> bool:
+    """Say that this rank is through with the group, and wait until all are; whether they were in time.
 
     A process that ends while a peer still reads what it sent can reset the connection under it.
     """
@@ -69,6 +69,8 @@ def part(store: Store, occasion: str, world: int, wait: bool) -> None:
         while wait and through < world and time.monotonic() < until_s:
             time.sleep(0.005)
             through = store.add(f"through/{occasion}", 0)
+        return through >= world
+    return True
 
 
 def tell(value: Any, source: int) -> Any:

@@ -1,5 +1,6 @@
 """The elastic job: a plain training loop, whatever happens to the workers."""
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -31,6 +32,8 @@ from stretto.sdk.training import Training
 from stretto.sdk.world import Rescue, Switch, World
 
 AS_IS = nullcontext()
+
+log = logging.getLogger("stretto.sdk")
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,7 +409,11 @@ class ElasticJob:
 
     def _close(self) -> None:
         self._checkpoints.wait()
-        self._world.part("end", wait=True)
+        if not self._world.part("end", wait=True):
+            log.warning(
+                "rank %d ended after step %d, and others have not: all must after the same step",
+                *(self.rank, self.steps),
+            )
         self._world.close("over")
         self._is_before_meeting = self._is_evaluating = False
         self._aftermath.forget()

@@ -183,10 +183,11 @@ class World:
         self._ready(last_step_s)
         return True
 
-    def part(self, occasion: str, wait: bool) -> None:
-        """Be through with the group; `wait` until all are."""
-        if self.here.store is not None and self.here.world > 1:
-            group.part(self.here.store, f"{occasion}/{self.here.generation.number}", self.here.world, wait)
+    def part(self, occasion: str, wait: bool) -> bool:
+        """Be through with the group; `wait` until all are; whether they were in time."""
+        if self.here.store is None or self.here.world == 1:
+            return True
+        return group.part(self.here.store, f"{occasion}/{self.here.generation.number}", self.here.world, wait)
 
     def close(self, verdict: str = "") -> None:
         """Be in no group any more."""

@@ -2,12 +2,21 @@
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from stretto.sdk.adapters.loop import LoopCallback
 from stretto.testing.conductor import Conductor
+
+
+@pytest.fixture(autouse=True)
+def no_warning_only_once() -> Iterator[None]:
+    torch.set_warn_always(True)
+    yield
+    torch.set_warn_always(False)
 
 
 def test_it_reports_and_computes_what_is_left_from_its_own_steps() -> None:
@@ -16,7 +25,7 @@ def test_it_reports_and_computes_what_is_left_from_its_own_steps() -> None:
         callback = LoopCallback(total_steps=1000, local_batch=8, dataset_samples=80, report_s=0.0, env=env)
         for step in range(901, 941):  # resumed at 900
             callback.tell(epoch=step // 10)
-            callback.on_step(step, loss=0.5)
+            callback.on_step(step, loss=torch.tensor(0.5, requires_grad=True))
         callback.close(940, loss=0.25)
         conductor.wait_until(lambda: bool(conductor.reports), 20, "a report")
         last = conductor.reports[-1]

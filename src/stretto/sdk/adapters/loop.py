@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from types import FrameType
 from typing import Any, NoReturn
 
+import torch
 import torch.distributed as dist
 
 from stretto.sdk.beats import Beats, Signals
@@ -144,7 +145,10 @@ class LoopCallback:
             return
         now_s, before = time.monotonic(), self._reported
         self._reported = now_s, step
-        content = {"step": step, "loss": None if loss is None else float(loss), **self._said}
+        value = (
+            loss.detach() if isinstance(loss, torch.Tensor) else loss
+        )  # else PyTorch warns in the job's log
+        content = {"step": step, "loss": None if value is None else float(value), **self._said}
         if before is not None and self.total_steps and step > before[1]:
             content["left_s"] = max(0, self.total_steps - step) * (now_s - before[0]) / (step - before[1])
         if self.local_batch:
