@@ -278,6 +278,32 @@ def test_a_job_that_no_type_can_hold_is_told_so() -> None:
     assert shares.why.of(0) is Why.TOO_LARGE
 
 
+@pytest.mark.parametrize(
+    ("preemptible", "reason"),
+    [(True, Why.WORTH_LESS), (False, Why.NO_FREE_GPUS)],
+    ids=["by worth", "for room"],
+)
+def test_who_waits_for_gpus_that_nobody_could_be_made_to_leave_is_told_so(
+    preemptible: bool, reason: Why
+) -> None:
+    cluster = cluster_of("one node", (A, 1, 4))
+    jobs = [
+        a_job("runs", gpus=4, preemptible=preemptible),
+        a_job("waits", gpus=2, adaptivity=Adaptivity.RIGID),
+    ]
+    shares = allocate(
+        Sia(),
+        cluster,
+        jobs,
+        [[1, 2, 4], [np.nan, 1, np.nan]],
+        held={"runs": grant(0, n0=4)},
+        progress=grown(2, restarts=[200, 0]),  # r = 0.4: it would rather be stopped than made smaller
+        requested_per_s=np.ones((2, 1)),
+    )
+    assert shares.gpus.tolist() == [4, 0]
+    assert shares.why.of(1) is reason
+
+
 def test_prices_and_a_certified_gap_come_with_the_shares() -> None:
     jobs = [a_job(str(number)) for number in range(6)]
     shares = allocate(Sia(), TABLE_1, jobs, GOODPUT * 3)

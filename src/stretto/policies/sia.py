@@ -112,6 +112,7 @@ class Sia:
         goodput, valid = self._goodput(snapshot.jobs, speeds, menu)
         held = menu.held(snapshot.jobs)
         worth = self._worth(snapshot, goodput, valid, held, menu)
+        suits = valid.copy()
         forced, capacity = self._forced(snapshot, held, valid, worth, menu)
         with span("solve"):
             chosen = assign(
@@ -123,7 +124,8 @@ class Sia:
                 forced=forced,
                 prefer=_prefer(held, valid, menu.kind),
             )
-        return menu.shares(snapshot, chosen.column, chosen.prices, chosen.gap)
+        lacks_room = menu.lacks_room(suits, forced, capacity)
+        return menu.shares(snapshot, chosen.column, lacks_room, chosen.prices, chosen.gap)
 
     def pays(self, snapshot: Snapshot, speeds: Speeds) -> FloatArray:
         """(jobs, types) the most that a job could pay for one GPU of a type, NaN where it cannot run there.

@@ -143,7 +143,20 @@ class Menu:
                 capacity[np.flatnonzero(self.pools.kind == held.kind)[0]] += away
         return capacity
 
-    def shares(self, snapshot: Snapshot, column: IntArray, prices: FloatArray, gap: float) -> Shares:
+    def lacks_room(self, suits: BoolArray, forced: IntArray, capacity: IntArray) -> BoolArray:
+        """(jobs,) for whom no column that suits has enough GPUs beside those that others must get.
+
+        suits: (jobs, columns); forced: (jobs,) column or -1; capacity: (pools,) GPUs.
+        """
+        rows = np.flatnonzero(forced >= 0)
+        left = capacity.copy()
+        np.subtract.at(left, self.pool[forced[rows]], self.gpus[rows, forced[rows]])
+        has_room = (suits & (self.gpus <= left[self.pool])).any(axis=1)
+        return np.asarray(suits.any(axis=1) & ~has_room)
+
+    def shares(
+        self, snapshot: Snapshot, column: IntArray, lacks_room: BoolArray, prices: FloatArray, gap: float
+    ) -> Shares:
         """What the chosen columns mean."""
         served = column >= 0
         at = np.maximum(column, 0)
@@ -152,7 +165,8 @@ class Menu:
         enough = self.gpus >= np.where(self.fixed, self.request, snapshot.jobs.min_gpus)[:, None]
         fits = enough & (self.gpus <= snapshot.cluster.capacity[self.kind])
         possible = (fits & self.acceptable & snapshot.jobs.allowed_kinds[:, self.kind]).any(axis=1)
-        waits = np.where(possible, Why.WORTH_LESS, Why.TOO_LARGE)
+        waits = np.where(lacks_room, Why.NO_FREE_GPUS, Why.WORTH_LESS)
+        waits = np.where(possible, waits, Why.TOO_LARGE)
         by_type = np.zeros(len(snapshot.capacity))
         np.maximum.at(by_type, self.pools.kind, prices)
         return Shares(
