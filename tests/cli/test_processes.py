@@ -1,5 +1,6 @@
 """What only a process of its own shows: start-up, pipes that close, ctrl-C, terminals."""
 
+import contextlib
 import os
 import pty
 import re
@@ -92,6 +93,20 @@ def test_ctrl_c_ends_a_comparison_with_one_line_and_its_workers_with_it(workers:
     assert (running.returncode, out, err) == (130, "", "stretto: interrupted\n")
     assert not (tiny / "out").exists()
     wait_until(lambda: not group_lives(running.pid))
+
+
+def test_workers_of_a_comparison_that_is_killed_do_not_stay_behind(tiny: Path) -> None:
+    (tiny / "slow.py").write_text(SLOW)
+    words = ("-c", "tiny.yaml", "-t", "four.csv", "--policies", "slow.py:Slow,fifo", "--out", "out")
+    running = subprocess.Popen([*STRETTO, "compare", *words, "--workers", "2"], start_new_session=True)
+    try:
+        wait_until((tiny / "asked").exists)
+        running.kill()
+        running.wait(timeout=120)
+        wait_until(lambda: not group_lives(running.pid))
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGKILL)
 
 
 def test_ctrl_c_does_not_reach_workers_that_only_begin(tiny: Path) -> None:

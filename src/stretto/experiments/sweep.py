@@ -206,6 +206,15 @@ def _listen(told: Any) -> None:
     _told = told
     told.cancel_join_thread()  # progress that nobody reads any more must not keep a worker from ending
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ctrl-C reaches the parent too, which ends its workers
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+
+
+def _leave_with_parent() -> None:
+    """A worker whose parent was killed would simulate on for nobody, and then wait for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _run_in_worker(index: int, spec: RunSpec, finished: Finished | None) -> Done:
