@@ -22,6 +22,7 @@ from stretto.model import StrettoError
 LAST_LINES = 12  # of what a job has printed that did not complete
 LOOK_S = 0.2  # between two looks at the jobs
 PATIENCE_S = 600.0  # for all jobs of a scene; chosen: five times what they take on two slow cores
+ENDS = (signal.SIGTERM, signal.SIGHUP)  # mean the same as ctrl-C: what runs here is in sessions of its own
 # Trainings of a minute want rounds of seconds, and nobody is to wait for a second worker of somebody else.
 SETTINGS = {"sia": {"round_s": "5", "wait_penalty": "2"}}
 
@@ -53,8 +54,9 @@ def play(how: Play, say: Callable[[str], None] = print) -> list[Outcome]:
     with ExitStack() as stack:
         temporary = tempfile.TemporaryDirectory(prefix="stretto-demo-", dir=how.shared)
         folder = Path(stack.enter_context(temporary))
-        before = signal.signal(signal.SIGTERM, _interrupt)
-        stack.callback(signal.signal, signal.SIGTERM, before)
+        for number in ENDS:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` has it
+                stack.callback(signal.signal, number, signal.signal(number, _interrupt))
         options = [*(how.serve or ("--slots", str(how.slots), "--gpu-type", "cpu")), "--policy", how.policy]
         for key, value in SETTINGS.get(how.policy, {}).items():
             options += ["--set", f"policy.{key}={value}"]
@@ -163,9 +165,10 @@ def _interrupt(number: int, frame: object) -> None:
 
 def _uninterrupted(end: Callable[[], None]) -> None:
     """Interrupts have been heard: they must not keep us from cleaning up."""
-    before = [signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)]
+    numbers = (signal.SIGINT, *ENDS)
+    before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
     try:
         end()
     finally:
-        for number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
+        for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)

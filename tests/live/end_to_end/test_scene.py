@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.interrupts import heed_interrupts
+from tests.interrupts import heed_interrupts, heeding
 
 from stretto.demo.outcome import Outcome
 from stretto.demo.own_service import environment_of, until
@@ -80,13 +80,14 @@ def test_four_kinds_of_real_jobs_share_the_workers(policy: str, entries: Sequenc
     assert [one.name for one in outcomes if not one.is_good] == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path, number: int) -> None:
     output = tmp_path / "output"
     folder = tmp_path / "temporary"
     folder.mkdir()
     with (
         output.open("wb") as out,
+        heeding(signal.SIGHUP),
         subprocess.Popen(
             [sys.executable, *PROGRAM, "demo", "--quick", "--examples", str(EXAMPLES)],
             stdout=out,
