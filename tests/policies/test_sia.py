@@ -212,6 +212,17 @@ def test_a_rigid_job_gets_what_it_asked_for_on_its_best_type_or_waits() -> None:
     assert sorted(given(shares, cluster)) == [(0, "-"), (6, "A"), (6, "B")]
 
 
+def test_an_elastic_job_none_of_whose_sizes_is_a_configuration_gets_what_it_asked_for() -> None:
+    cluster = cluster_of("one node", (A, 1, 8))
+    jobs = [a_job("1", gpus=3, min_gpus=3, max_gpus=3), a_job("2", gpus=6, min_gpus=5, max_gpus=7)]
+    speeds, seen = [[1.0, 2.0, 4.0, 8.0]] * 2, np.array([[1]] * 2)
+    for some in (jobs[:1], jobs[1:]):
+        shares = allocate(
+            *(Sia(), cluster, some, speeds[:1]), observed_gpus=seen[:1], requested_per_s=np.array([[1.0]])
+        )
+        assert shares.gpus.tolist() == [some[0].gpus]
+
+
 def test_hybrid_parallel_jobs_run_on_whole_replicas() -> None:
     """A replica is 2 GPUs of A and 4 of B (section 3.4); estimates are NaN for anything else."""
     cluster = cluster_of("mixed", (A, 1, 8), (B, 2, 8))

@@ -67,7 +67,7 @@ class Menu:
     configuration: IntArray  # (columns,) index, -1: exactly what was asked for
     gpus: IntArray  # (jobs, columns)
     goodput: FloatArray  # (jobs, columns) as estimated, NaN where a job cannot run
-    fixed: BoolArray  # (jobs,) rigid, not preemptible or reserved: only what it asked for will do
+    fixed: BoolArray  # (jobs,) rigid, not preemptible, reserved or without a choice: only what it asked for
     insists: BoolArray  # (jobs,) not preemptible or reserved: must be served once it is let in
     request: IntArray  # (jobs,) GPUs asked for, reserved, or held by a job that may not be stopped
     reserved: IntArray  # (jobs,) type of the GPUs kept for a job, -1 none
@@ -80,7 +80,7 @@ class Menu:
         jobs, pools, offered = snapshot.jobs, Pools.of(snapshot), speeds.configurations
         request, reserved, nodes = _requests(jobs, snapshot.cluster)
         insists = ~jobs.preemptible | (reserved >= 0)
-        fixed = jobs.rigid | insists
+        fixed = jobs.rigid | insists | ~_have_a_choice(jobs, offered)
         configuration, pool = _columns(offered, pools, with_requests=bool(fixed.any()))
         kind, by_request = pools.kind[pool], configuration < 0
         types = len(snapshot.capacity)
@@ -194,6 +194,12 @@ def _columns(offered: Configurations, pools: Pools, with_requests: bool) -> tupl
         configuration += [-1] * len(pools.kind)
         pool += range(len(pools.kind))
     return np.array(configuration, dtype=np.int64), np.array(pool, dtype=np.int64)
+
+
+def _have_a_choice(jobs: JobTable, offered: Configurations) -> BoolArray:
+    """(jobs,) those of whose sizes some is a configuration: exactly three GPUs are none of section 3.3."""
+    sizes = (offered.gpus >= jobs.min_gpus[:, None]) & (offered.gpus <= jobs.max_gpus[:, None])
+    return np.asarray((sizes & jobs.allowed_kinds[:, offered.kind]).any(axis=1))
 
 
 def _requests(jobs: JobTable, cluster: Cluster) -> tuple[IntArray, IntArray, IntArray]:
