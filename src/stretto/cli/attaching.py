@@ -6,8 +6,8 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from stretto.cli.printing import say
@@ -67,6 +67,7 @@ def where(client: "Client", job: str) -> tuple[str, str]:
 
 def _join(line: socket.socket, key: bytes) -> bool:
     keys, screen = sys.stdin.fileno(), sys.stdout.fileno()
+    at_terminal = sys.stdin.isatty()  # now: of one that is gone this is not true any more
     size: tuple[int, int] | None = None
     unsent, ended = bytearray(key), False
     line.setblocking(False)  # with both ends waiting for the other to take something, neither would
@@ -84,8 +85,10 @@ def _join(line: socket.socket, key: bytes) -> bool:
         if writable:
             _send(line, unsent)
         if keys in readable:
-            typed = os.read(keys, 1 << 12)
-            if LEAVE in typed and sys.stdin.isatty():
+            typed = _typed(keys)
+            if at_terminal and (
+                LEAVE in typed or not typed
+            ):  # what ends here is the user's window, not the job
                 return False
             ended = not typed
             unsent += _frame(b"d", typed or END_OF_INPUT)
@@ -93,6 +96,14 @@ def _join(line: socket.socket, key: bytes) -> bool:
 
 def _frame(letter: bytes, content: bytes) -> bytes:
     return FRAME.pack(letter, len(content)) + content
+
+
+def _typed(keys: int) -> bytes:
+    """What was typed; nothing once nobody is left who could."""
+    try:
+        return os.read(keys, 1 << 12)
+    except OSError:  # the terminal was closed
+        return b""
 
 
 def _receive(line: socket.socket) -> bytes:
@@ -127,9 +138,9 @@ def _raw_keys() -> Iterator[None]:
     import tty
 
     before = termios.tcgetattr(sys.stdin)
-    restore: Callable[[], None] = lambda: termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)  # noqa: E731
     try:
         tty.setraw(sys.stdin)
         yield
     finally:
-        restore()
+        with suppress(termios.error):  # the terminal was closed
+            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

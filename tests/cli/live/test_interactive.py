@@ -1,6 +1,7 @@
 """A session on GPUs: submitted, attached to, left with its status."""
 
 import os
+import pty
 import socket
 import subprocess
 import sys
@@ -26,6 +27,27 @@ def test_a_session_is_a_shell_that_one_types_into(verbs: Stretto, service: OwnSe
     assert ran.returncode == 7, ran.stderr
     assert "42-answers" in ran.stdout
     assert "shell" in ran.stdout
+
+
+def test_a_window_that_is_closed_leaves_the_session_running(verbs: Stretto, service: OwnService) -> None:
+    own, its = pty.openpty()
+    command = [sys.executable, "-m", "stretto.cli.app", "submit", "--interactive"]
+    env = {**os.environ, "STRETTO_URL": service.url, "SHELL": "/bin/sh"}
+    with subprocess.Popen(
+        command, stdin=its, stdout=its, stderr=its, env=env, start_new_session=True
+    ) as attached:
+        os.close(its)
+        said = b""
+        while b"attached to job" not in said:
+            said += os.read(own, 4096)
+        os.write(own, b"echo $((6*7))-answers\n")
+        while b"42-answers" not in said:
+            said += os.read(own, 4096)
+        os.close(own)
+        attached.wait(60)
+    with service.client() as client:
+        (session,) = client.jobs()
+        assert session["kind"] == "interactive"
 
 
 def test_a_session_without_a_terminal_says_so(verbs: Stretto, service: OwnService) -> None:
