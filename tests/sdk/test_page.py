@@ -16,8 +16,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import stretto.sdk
 from stretto.sdk.begin import elastic
-from stretto.sdk.job import ElasticJob, Settings
+from stretto.sdk.job import ElasticJob
 from stretto.sdk.learning_rate import RULES
+from stretto.sdk.settings import Settings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sdk.md").read_text(encoding="utf-8")
 PROSE = re.sub(r"^```.*?^```$", "", PAGE, flags=re.M | re.S)

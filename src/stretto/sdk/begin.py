@@ -17,10 +17,11 @@ from stretto.sdk import state
 from stretto.sdk.batch import Bounds
 from stretto.sdk.ending import end_quickly
 from stretto.sdk.environment import Environment, read_environment
-from stretto.sdk.job import ElasticJob, Settings
+from stretto.sdk.job import ElasticJob
 from stretto.sdk.learning_rate import rule_named
 from stretto.sdk.loading import checked, count_of
 from stretto.sdk.progress import Progress
+from stretto.sdk.settings import Settings
 from stretto.sdk.training import Training
 
 

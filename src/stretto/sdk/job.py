@@ -1,9 +1,8 @@
 """The elastic job: a plain training loop, whatever happens to the workers."""
 
 import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from itertools import tee
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,44 +12,25 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
-from stretto.sdk import group
-from stretto.sdk.batch import Batch, Bounds, choose_batch
+from stretto.sdk import group, optimising
+from stretto.sdk.batch import Batch, choose_batch
 from stretto.sdk.beats import Signals
 from stretto.sdk.channel import Channel
 from stretto.sdk.ending import Aftermath
-from stretto.sdk.environment import CHECKPOINT_S, GRACE_S, Environment
+from stretto.sdk.environment import Environment
 from stretto.sdk.gauge import Gauge
-from stretto.sdk.learning_rate import Rule, fixed
 from stretto.sdk.loading import batches_of
 from stretto.sdk.preemption import Preemption
 from stretto.sdk.replica import Replica
 from stretto.sdk.reporting import Reporter
 from stretto.sdk.sampler import Pass, Step, order_of, steps_from
 from stretto.sdk.saving import Checkpoints
+from stretto.sdk.settings import Settings
 from stretto.sdk.speed import Setting, Speed
 from stretto.sdk.training import Training
 from stretto.sdk.world import Rescue, Switch, World
 
-AS_IS = nullcontext()
-
 log = logging.getLogger("stretto.sdk")
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What a script may choose."""
-
-    bounds: Bounds
-    rule: Rule = fixed
-    shuffle: bool = True
-    scaler: Any = None  # torch.amp.GradScaler
-    loader: Mapping[str, Any] = field(default_factory=dict)  # further arguments of the DataLoader
-    ddp: Mapping[str, Any] = field(default_factory=dict)  # further arguments of DistributedDataParallel
-    max_grad_norm: float | None = None
-    grace_s: float = GRACE_S  # between SIGTERM and SIGKILL
-    timeout_s: float = 1800.0  # of a collective call: ranks may be so far apart
-    report_s: float = 30.0
-    checkpoint_s: float = CHECKPOINT_S  # between two checkpoints
 
 
 class Out(NamedTuple):
@@ -155,7 +135,7 @@ class ElasticJob:
         self.model.end_pass()
         if self._out is not None:  # left in the middle of a step
             self._out = None
-            self._no_gradients()
+            optimising.forget_gradients(self._training)
 
     def backward(self, loss: torch.Tensor) -> None:
         """Backward pass of the mean loss over this batch; the last one of a step averages gradients."""
@@ -185,34 +165,18 @@ class ElasticJob:
             raise RuntimeError("step() must follow backward()")
         if not out.is_last:
             return False
-        optimizers, scaler = self._training.optimizers, self._settings.scaler
-        if self._settings.max_grad_norm is not None:
-            if scaler is not None:
-                for optimizer in optimizers:
-                    scaler.unscale_(optimizer)
-            torch.nn.utils.clip_grad_norm_(self._training.model.parameters(), self._settings.max_grad_norm)
+        optimising.clip(self._training, self._settings)
         factor, gain = self._lr_factor, self._gain
         with self._training.changing:
-            for optimizer in optimizers:
-                with scaled_rates(optimizer, factor) if factor != 1.0 else AS_IS:
-                    if scaler is None:
-                        optimizer.step()
-                    else:
-                        scaler.step(optimizer)
-            if scaler is not None:
-                scaler.update()
+            optimising.step(self._training, self._settings.scaler, factor)
             self._training.has_stepped()
             gain *= out.step.samples / self.batch.total
             self._training.progress.count_step(out.step.samples, gain)
-        self._no_gradients()
+        optimising.forget_gradients(self._training)
         self._out = None
         self._steps_here += 1
         self._last_step_s = self._gauge.end_step(out.step.samples == self.batch.total)
         return True
-
-    def _no_gradients(self) -> None:
-        for optimizer in self._training.optimizers:
-            optimizer.zero_grad(set_to_none=True)
 
     def report(self, **metrics: float) -> None:
         """What the evaluation of this epoch found; the first that is no loss is the job's metric."""
@@ -429,14 +393,3 @@ class ElasticJob:
             self._close()
         else:
             self._finish()
-
-
-@contextmanager
-def scaled_rates(optimizer: torch.optim.Optimizer, factor: float) -> Iterator[None]:
-    """Learning rates times `factor`, for one step only: schedulers see their own."""
-    rates = [each["lr"] for each in optimizer.param_groups]
-    for each in optimizer.param_groups:
-        each["lr"] = each["lr"] * factor
-    yield
-    for each, rate in zip(optimizer.param_groups, rates, strict=True):
-        each["lr"] = rate
