@@ -17,7 +17,7 @@ OVERHEAD_MIN = 0.5  # minutes of a checkpoint and a resumption on one GPU, once 
 ROUNDING_S = 1e-6  # chosen: a remaining time this little beyond a lease does not take another
 LATEST_S = 1e12  # chosen: stands for a deadline that there is not
 PROVEN_GAP = 1e-4  # chosen: relative; rewards are whole numbers, and few
-HOLD_BACK = 1e-3  # chosen: what a planned GPU of the current lease costs, beside rewards of 1 and more
+HOLD_BACK = 1e-3  # chosen: of 1, or of the least reward below; what all GPUs of the current lease cost
 
 
 def safe_s(remaining_s: FloatArray, gpus: IntArray, lease_s: float) -> FloatArray:
@@ -145,7 +145,8 @@ def choose_deadlines(
     )
     gain = np.zeros(variables)
     gain[s] = reward[row, step]
-    gain[x[:, 0]] = -HOLD_BACK * gpus / max(int(gpus.sum()), 1)
+    hold_back = HOLD_BACK * float(reward[row, step].min(initial=1.0))
+    gain[x[:, 0]] = -hold_back * gpus / max(int(gpus.sum()), 1)
     found = maximise_whole(
         gain,
         sparse.vstack((in_time, at_most_one, within)),
