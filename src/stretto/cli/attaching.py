@@ -45,14 +45,21 @@ def attach(client: "Client", job: str) -> bool:
 
 
 def where(client: "Client", job: str) -> tuple[str, str]:
-    """The address and the key that a job has written into its log. Waits for the job to start."""
+    """The address and the key that a job has written into its log.
+
+    Waits for the job to start, also over a restart of the service.
+    """
+    from stretto.client import ServiceError
+
     told = ""
     while True:
-        found = client.describe(job)
+        found = client.describe(job, patiently=bool(told))
         if found["ended_s"] is not None:
             raise InputError(f"job {job} has ended: {found['state']}")
         if found["attempt"]:
-            text = "".join(client.log(job))
+            text = ""
+            with suppress(ServiceError):  # it is looked for again
+                text = "".join(client.log(job))
             for line in text.splitlines(keepends=True):
                 if line.startswith(ANNOUNCED) and line.endswith("\n"):  # else its rest is yet to come
                     address, _, key = line.removeprefix(ANNOUNCED).partition(" ")

@@ -1,4 +1,4 @@
-"""What a job is just writing is read once it is whole."""
+"""What a job is just writing is read once it is whole, and once somebody answers."""
 
 from collections.abc import Iterator
 from typing import Any, cast
@@ -7,26 +7,40 @@ import pytest
 
 from stretto.cli.attaching import where
 from stretto.cli.submit import _say_address
-from stretto.client import Client
+from stretto.client import Client, ServiceError
 from stretto.live.terminal import ANNOUNCED
 
 
 class Writing:
-    """Stands in for a client: the log of a running job, as it is at one look and at the next."""
+    """Stands in for a client: the log of a running job, as it is at one look and at the next.
 
-    def __init__(self, *pieces: str) -> None:
-        self.pieces, self.looks = pieces, 0
+    goes: after the first answer, the service is away whenever nobody waits for it.
+    """
 
-    def describe(self, job: str) -> dict[str, Any]:
+    def __init__(self, *pieces: str, goes: bool = False) -> None:
+        self.pieces, self.looks, self.goes = pieces, 0, goes
+        self.asked = 0
+
+    def describe(self, job: str, patiently: bool = False) -> dict[str, Any]:
+        self.asked += 1
+        if self.goes and self.asked > 1 and not patiently:
+            raise ServiceError("no service answers")
         return {"ended_s": None, "attempt": 1, "kind": "interactive", "state": "RUNNING", "reason": ""}
 
     def log(self, job: str, follow: bool = False) -> Iterator[str]:
         self.looks += 1
+        if self.goes and self.looks % 2:
+            raise ServiceError("no service answers")
         yield from self.pieces if follow else self.pieces[: self.looks]
 
 
 def test_a_terminal_is_where_the_whole_line_says() -> None:
     client = Writing("a warning\n", f"{ANNOUNCED}127.0.0.1:40", "123 ab", "cd\n")
+    assert where(cast("Client", client), "1") == ("127.0.0.1:40123", "abcd")
+
+
+def test_whoever_waits_for_a_terminal_waits_also_for_the_service() -> None:
+    client = Writing(f"{ANNOUNCED}127.0.0.1:40123 abcd\n", goes=True)
     assert where(cast("Client", client), "1") == ("127.0.0.1:40123", "abcd")
 
 
