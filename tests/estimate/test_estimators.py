@@ -142,6 +142,22 @@ def test_w_s5_elsewhere_it_is_multiplied_by_the_ratio_on_one_gpu() -> None:
     )
 
 
+@pytest.mark.parametrize("tried", [0, 1])
+def test_the_batch_that_is_chosen_is_the_one_whose_speed_is_believed(tried: int) -> None:
+    observed = [NOTHING_OBSERVED, NOTHING_OBSERVED]
+    observed[tried] = seen_on(tried, *SEVERAL)
+    snapshot = a_snapshot(a_job("a"), cluster=CLUSTER, known_evidence=[evidence(*observed)])
+    estimator = OnlineGoodput()
+    per_s = estimator.estimate(snapshot, COLUMNS).per_s[0]
+    held = [
+        (0, int(kind), int(nodes), int(gpus))
+        for kind, nodes, gpus in zip(COLUMNS.kind, COLUMNS.nodes, COLUMNS.gpus, strict=True)
+    ]
+    goodput = np.array([choice.goodput for choice in estimator.batches(snapshot, COLUMNS, held)])
+    ratio = np.array(SINGLE_PER_S)[COLUMNS.kind] / SINGLE_PER_S[tried]
+    assert per_s == pytest.approx(ratio * goodput / LIMITS.init_batch)
+
+
 def test_a_job_seen_on_one_gpu_only_scales_perfectly_at_each_batch() -> None:
     row = estimate(OnlineGoodput(), evidence(seen_on(0, *ALONE))).per_s[0]
     observed = seen_on(0, *ALONE)

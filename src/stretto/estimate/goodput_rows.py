@@ -163,6 +163,9 @@ def _chosen(frame: Frame, asked: Sequence[Held]) -> list[BatchChoice]:
     kind = np.array([one.kind for one in asked])[:, None]
     source = believed.source[rows, kind]
     replicas = np.array([one.gpus for one in asked])[:, None] // _by_type(limits, "replica_gpus")[rows, kind]
+    gpus_there = replicas * _by_type(limits, "replica_gpus")[rows, source]
+    nodes_there = -(-gpus_there // np.array(frame.gpus_per_node)[source])
+    nodes = np.array([one.nodes for one in asked])[:, None]
     params = believed.params[rows, source]
     perfect = believed.perfect[rows, kind]
     best = best_batches(
@@ -172,7 +175,7 @@ def _chosen(frame: Frame, asked: Sequence[Held]) -> list[BatchChoice]:
             np.array([one.grad_var for one in questions])[:, None],
         ),
         _bounds(questions, source, replicas),
-        np.array([one.nodes for one in asked])[:, None],
+        np.where(source == kind, nodes, nodes_there),
         np.maximum(replicas, 1),
     )
     return [
