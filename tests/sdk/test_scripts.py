@@ -14,10 +14,17 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import stretto.sdk
 from stretto.model.errors import InputError
-from stretto.sdk import state
+from stretto.sdk import sigterm, state
 from stretto.testing.conductor import Conductor
 
 DATA = TensorDataset(torch.arange(96.0).reshape(48, 2), torch.arange(48))
+
+
+@pytest.fixture(autouse=True)
+def sigterm_means_what_it_did() -> Iterator[None]:
+    yield  # trainings that were begun here and did not end would hear of it in later tests
+    for each in [*sigterm.OURS]:
+        each.give_back()
 
 
 class Stream(IterableDataset[int]):
