@@ -93,9 +93,7 @@ def _join(line: socket.socket, key: bytes) -> bool:
             _send(line, unsent)
         if keys in readable:
             typed = _typed(keys)
-            if at_terminal and (
-                LEAVE in typed or not typed
-            ):  # what ends here is the user's window, not the job
+            if at_terminal and (LEAVE in typed or not typed):  # the user's window ends, and not the job
                 return False
             ended = not typed
             unsent += _frame(b"d", typed or END_OF_INPUT)

@@ -101,6 +101,13 @@ def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
+def orders_in(text: bytes) -> Iterator[dict[str, Any]]:
+    """Orders, one JSON object a line; a line that a full disk has cut is none."""
+    for line in text.splitlines():
+        with suppress(ValueError):
+            yield json.loads(line)
+
+
 def write_durably(path: Path, value: dict[str, Any]) -> None:
     """Replace a file by a JSON object, whole or not at all, even if the power fails.
 
@@ -247,8 +254,7 @@ class Keeper:
     def obey(self, text: bytes) -> bool:
         """Do what is asked for, one JSON object a line; whether a stop was."""
         stops = False
-        for line in text.splitlines():
-            order = json.loads(line)
+        for order in orders_in(text):
             if "stop" in order:
                 stops = True
                 self.ask_to_stop(float(order["stop"]))

@@ -1,6 +1,7 @@
 """Workers as jobs of a real Slurm: what Slurm sees of them, and what becomes of them there."""
 
 import asyncio
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from tests.live.backends.slurm import stories
 from tests.live.backends.slurm.cluster import SlurmCluster, until
 from tests.live.backends.slurm.stories import a_start, in_phase, insist, opened, worker
 
+from stretto.live.agent import keeper
 from stretto.live.backends.protocol import BackendUnreachable, NotNow, StartRefused
 from stretto.live.backends.slurm import slices
 
@@ -341,3 +343,18 @@ def test_a_slice_whose_comment_somebody_changes_is_not_lost(cluster: SlurmCluste
             assert (await in_phase(backend, "1.1.0", "ended")).status in (137, 143)
 
     asyncio.run(story())
+
+
+def test_an_order_that_a_full_disk_cut_is_an_error_and_spoils_none_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+    slices.give_order(tmp_path, {"signal": 10})
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", lambda file, line: write(file, line[:9]))
+        with pytest.raises(OSError, match="No space left"):
+            slices.give_order(tmp_path, {"stop": 60.0})
+    slices.give_order(tmp_path, {"stop": 30.0})
+    told = (tmp_path / keeper.ORDERS).read_bytes()
+    assert list(keeper.orders_in(told)) == [{"signal": 10}, {"stop": 30.0}]
+    assert slices.stop_of(tmp_path) == 30.0

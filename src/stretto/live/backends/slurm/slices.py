@@ -10,6 +10,7 @@ runs/WORKER/start.json    what was asked for, with its secrets; readable by the 
             keeper.log     what Slurm and the keeper themselves had to say
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -175,7 +176,9 @@ def give_order(run: Path, order: dict[str, Any]) -> None:
     """Write an order down for the keeper, which looks for it at the next signal; raises OSError."""
     file = os.open(run / keeper.ORDERS, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        os.write(file, json.dumps(order).encode() + b"\n")
+        line = b"\n" + json.dumps(order).encode() + b"\n"  # the one before may have been cut
+        if os.write(file, line) < len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(run / keeper.ORDERS))
         os.fsync(file)
     finally:
         os.close(file)
@@ -184,7 +187,7 @@ def give_order(run: Path, order: dict[str, Any]) -> None:
 def stop_of(run: Path) -> float | None:
     """The shortest grace of all stops that were asked for; None for none."""
     with suppress(OSError):
-        orders = [json.loads(line) for line in (run / keeper.ORDERS).read_text().splitlines()]
+        orders = keeper.orders_in((run / keeper.ORDERS).read_bytes())
         return min((float(order["stop"]) for order in orders if "stop" in order), default=None)
     return None
 
