@@ -223,6 +223,16 @@ def test_an_elastic_job_none_of_whose_sizes_is_a_configuration_gets_what_it_aske
         assert shares.gpus.tolist() == [some[0].gpus]
 
 
+@pytest.mark.parametrize(("fewest", "most", "starts_on"), [(3, 4, 4), (3, 8, 4), (5, 8, 8), (2, 8, 2)])
+def test_a_job_starts_on_the_smallest_configuration_that_is_not_below_its_minimum(
+    fewest: int, most: int, starts_on: int
+) -> None:
+    cluster = cluster_of("one node", (A, 1, 8))
+    job = a_job("1", gpus=fewest, min_gpus=fewest, max_gpus=most)
+    shares = allocate(Sia(), cluster, [job], [[1.0, 2.0, 4.0, 8.0]], observed_gpus=np.array([[0]]))
+    assert shares.gpus.tolist() == [starts_on]
+
+
 def test_hybrid_parallel_jobs_run_on_whole_replicas() -> None:
     """A replica is 2 GPUs of A and 4 of B (section 3.4); estimates are NaN for anything else."""
     cluster = cluster_of("mixed", (A, 1, 8), (B, 2, 8))

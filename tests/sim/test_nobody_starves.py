@@ -28,7 +28,7 @@ def workloads(draw: st.DrawFn) -> Workload:
     """A few jobs of all sorts, each of which fits one node."""
     jobs, truths = [], []
     for number in range(draw(st.integers(1, 7))):
-        gpus = draw(st.sampled_from([1, 1, 2, 4]))
+        gpus = draw(st.sampled_from([1, 1, 2, 3, 4]))
         at_s = float(draw(st.integers(0, 900)))
         adaptivity = draw(st.sampled_from([Adaptivity.RIGID, Adaptivity.STRONG_SCALING]))
         deadline_s = at_s + draw(st.integers(60, 5_000))
@@ -37,7 +37,8 @@ def workloads(draw: st.DrawFn) -> Workload:
                 JobId(f"j{number}"),
                 at_s,
                 gpus,
-                max_gpus=min(2 * gpus, 4),
+                min_gpus=draw(st.sampled_from([1, gpus])),
+                max_gpus=draw(st.sampled_from([gpus, min(2 * gpus, 4)])),
                 adaptivity=adaptivity,
                 kind=draw(st.sampled_from(Kind)),
                 rewards=(Reward(deadline_s, 100.0),) if draw(st.booleans()) else (),

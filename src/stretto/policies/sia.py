@@ -149,8 +149,8 @@ class Sia:
         seen = np.minimum(speeds.observed_gpus, jobs.progress.largest_held_gpus[:, None])
         largest = self.growth * (seen[:, menu.kind] // menu.replica).max(axis=1, initial=0)
         largest = np.minimum(largest, speeds.reach_gpus // menu.replica.max(axis=1, initial=1))
-        least = np.maximum(-(-jobs.min_gpus[:, None] // menu.replica), 1)
         elastic = (menu.gpus >= jobs.min_gpus[:, None]) & (menu.gpus <= jobs.max_gpus[:, None])
+        least = _fewest(replicas, elastic & (part == 0), menu.kind)
         elastic &= replicas <= np.maximum(largest[:, None], least)
         valid &= elastic | menu.fixed[:, None]
         valid |= menu.is_reserved  # kept for it, whatever is known of its speed
@@ -218,6 +218,20 @@ class Sia:
                 valid[row, forced[row]] = True
                 left[menu.pool[forced[row]]] -= menu.gpus[row, forced[row]]
         return forced, capacity
+
+
+def _fewest(replicas: IntArray, suits: BoolArray, kind: IntArray) -> IntArray:
+    """(jobs, columns) replicas of the smallest column of the same type that suits a job, 0 where none does.
+
+    A job starts there: on its minimum, or the next configuration where that is none.
+    """
+    none = np.iinfo(np.int64).max
+    sizes = np.where(suits, replicas, none)
+    fewest = np.empty_like(sizes)
+    for each in np.unique(kind):
+        columns = kind == each
+        fewest[:, columns] = sizes[:, columns].min(axis=1, keepdims=True)
+    return np.where(fewest == none, 0, fewest)
 
 
 def _prefer(held: BoolArray, valid: BoolArray, kind: IntArray) -> FloatArray:
