@@ -25,6 +25,7 @@ from stretto.model import (
 )
 from stretto.place import AsPinned
 from stretto.policies.pollux import Normalisation, Pollux, fitness, realloc_factor
+from stretto.policies.pollux_nodes import idle_of_one_type, virtual_nodes_of
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, some_progress, speeds_of
 
 Speed = Callable[[int, int], float]  # (nodes, gpus) -> goodput
@@ -404,6 +405,21 @@ def test_a_second_round_is_never_worse_than_keeping_what_the_first_one_chose() -
     again, second = a_round(*jobs, cluster=cluster, curves=curves, held=held, memory=first.memory)
     kept, chosen = (chosen_fitness(again, shares, curves, Pollux()) for shares in (first, second))
     assert chosen >= kept
+
+
+@pytest.mark.parametrize(
+    ("free", "kinds", "gpus", "expected"),
+    [
+        pytest.param([4, 4, 4], [True, True], 2, [2, 0, 0], id="the faster type"),
+        pytest.param([1, 4, 2], [True, True], 2, [0, 0, 2], id="the fullest node with room"),
+        pytest.param([4, 4, 4], [False, True], 6, [0, 4, 2], id="several nodes of one type"),
+        pytest.param([4, 2, 1], [False, True], 4, [0, 0, 0], id="no type has as many"),
+    ],
+)
+def test_idle_gpus_of_one_type(free: list[int], kinds: list[bool], gpus: int, expected: list[int]) -> None:
+    cluster = cluster_of("two", (GpuType("fast", speed=2.0), 1, 4), (GpuType("slow"), 2, 4))
+    shown = virtual_nodes_of(cluster, np.ones(3, dtype=np.bool_))
+    assert idle_of_one_type(shown, np.array(free), np.array(kinds), gpus).tolist() == expected
 
 
 def test_nobody_there_is_no_error() -> None:

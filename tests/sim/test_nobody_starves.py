@@ -3,7 +3,7 @@
 from math import ceil
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from stretto.model import Adaptivity, Cluster, GpuType, Job, JobId, Kind, Reward, cluster_of
@@ -63,9 +63,22 @@ def bound_s(workload: Workload, cluster: Cluster) -> float:
     )
 
 
+# Pollux, which does not see types, gave the second job GPUs of both, round after round.
+ON_TWO_TYPES = Workload(
+    "drawn",
+    [
+        Job(JobId("j2"), 152.0, 4, max_gpus=4, adaptivity=Adaptivity.STRONG_SCALING),
+        Job(JobId("j0"), 339.0, 4, min_gpus=4, max_gpus=4, rewards=(Reward(974.0, 100.0),)),
+        Job(JobId("j1"), 743.0, 1, max_gpus=1, rewards=(Reward(3_471.0, 100.0),)),
+    ],
+    [Truth(duration_s=1_755.0), Truth(duration_s=1_349.0), Truth(duration_s=470.0)],
+)
+
+
 @pytest.mark.parametrize("name", POLICIES)
 @settings(max_examples=6, deadline=None)
 @given(workload=workloads(), cluster=st.sampled_from(CLUSTERS))
+@example(workload=ON_TWO_TYPES, cluster=CLUSTERS[1])
 def test_whoever_can_run_is_done_in_time(name: str, workload: Workload, cluster: Cluster) -> None:
     result = simulate(workload, Setup(cluster, load_policy(name), SimSettings(restart_s=RESTART_S)))
     assert result.done.all()

@@ -29,6 +29,7 @@ from stretto.model import (
 from stretto.policies.admission import most_gpus_of_one_job
 from stretto.policies.pollux_nodes import (
     VirtualNodes,
+    idle_of_one_type,
     of_one_type,
     pin_as_held,
     pin_of,
@@ -76,8 +77,10 @@ class Pollux:
     would never start. A discounted speed-up is not below that of waiting, which p < 0 could not bear. A
     mutation changes up to two entries of a matrix, not one of each row as in the paper: for the same number
     of matrices the harmonic mean comes within 4 % of a bound instead of 27 % (20 jobs on 16 nodes,
-    benchmarks/pollux.py). New jobs enter the population with their least GPUs where some are idle. Jobs with
-    a minimum above 1 are redrawn whole.
+    benchmarks/pollux.py). A job of several GPUs at least whose row is of several types, of which none is
+    enough, gets its least GPUs of one type where these are idle: the same row would win in every round, and
+    the job would wait for ever. New jobs enter the population with their least GPUs where some are idle. Jobs
+    with a minimum above 1 are redrawn whole.
     """
 
     name: ClassVar[str] = "pollux"
@@ -159,6 +162,8 @@ class Pollux:
         split = np.zeros(len(rows), dtype=np.bool_)
         for row in plays.tolist():
             rows[row], split[row] = _made_real(shown, rows[row], believed.possible[row])
+        for row in np.flatnonzero(split).tolist():
+            rows[row] = self._instead(shown, rows, row, believed)
         return _shares(
             snapshot,
             shown,
@@ -167,6 +172,16 @@ class Pollux:
             _why(snapshot, rows, split, believed),
             PolluxMemory(rounds + 1, shown.place, snapshot.jobs.ids, rows, bred, found.population),
         )
+
+    def _instead(self, shown: VirtualNodes, rows: IntArray, row: int, believed: "_Believed") -> IntArray:
+        """(virtual,) a job's least GPUs of one type that are idle, where its own were of too many types."""
+        free, kinds, least = shown.gpus - rows.sum(axis=0), believed.runs[row], int(believed.least[row])
+        found = idle_of_one_type(shown, free, kinds, least)
+        if np.count_nonzero(found) > 1 and self.avoid_interference:
+            spread = rows[np.count_nonzero(rows, axis=1) > 1]
+            found = idle_of_one_type(shown, np.where(spread.any(axis=0), 0, free), kinds, least)
+        usable = believed.possible[row, int(np.count_nonzero(found) > 1), least]
+        return shrunk_to(found, int(usable))
 
     def _believe(self, snapshot: Snapshot, speeds: Speeds, held: IntArray) -> "_Believed":
         """Speed-ups by count, and how many GPUs each job may get."""
