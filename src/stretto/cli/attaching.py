@@ -144,7 +144,7 @@ def _raw_keys() -> Iterator[None]:
 
     before = termios.tcgetattr(sys.stdin)
     try:
-        tty.setraw(sys.stdin)
+        tty.setraw(sys.stdin, termios.TCSADRAIN)  # keeping what has been typed ahead
         yield
     finally:
         with suppress(termios.error):  # the terminal was closed

@@ -2,6 +2,7 @@
 
 import os
 import pty
+import select
 import socket
 import subprocess
 import sys
@@ -29,6 +30,14 @@ def test_a_session_is_a_shell_that_one_types_into(verbs: Stretto, service: OwnSe
     assert "shell" in ran.stdout
 
 
+def shown_until(screen: int, wanted: bytes) -> None:
+    """Read what a terminal shows until something is among it."""
+    shown = b""
+    while wanted not in shown:
+        assert select.select([screen], [], [], 60.0)[0], f"expected {wanted!r}, got {shown!r}"
+        shown += os.read(screen, 4096)
+
+
 def test_a_window_that_is_closed_leaves_the_session_running(verbs: Stretto, service: OwnService) -> None:
     own, its = pty.openpty()
     command = [sys.executable, "-m", "stretto.cli.app", "submit", "--interactive"]
@@ -36,15 +45,14 @@ def test_a_window_that_is_closed_leaves_the_session_running(verbs: Stretto, serv
     with subprocess.Popen(
         command, stdin=its, stdout=its, stderr=its, env=env, start_new_session=True
     ) as attached:
-        os.close(its)
-        said = b""
-        while b"attached to job" not in said:
-            said += os.read(own, 4096)
-        os.write(own, b"echo $((6*7))-answers\n")
-        while b"42-answers" not in said:
-            said += os.read(own, 4096)
-        os.close(own)
-        attached.wait(60)
+        try:
+            os.close(its)
+            os.write(own, b"echo $((6*7))-answers\n")  # ahead of the session
+            shown_until(own, b"42-answers")
+            os.close(own)
+            attached.wait(60)
+        finally:
+            attached.kill()
     with service.client() as client:
         (session,) = client.jobs()
         assert session["kind"] == "interactive"
