@@ -58,6 +58,18 @@ def test_sizes_are_those_of_who_trains_together_not_of_who_only_imports() -> Non
     assert sizes_in(events) == [(0.0, 0), (2.0, 1), (9.0, 2), (11.0, 0)]
 
 
+def test_who_has_joined_works_whether_or_not_a_look_at_its_process_came_in_time() -> None:
+    wanted = [{"id": name, "mask": mask} for name, mask in (("1.1.0", 1), ("1.1.1", 2))]
+    events: list[tuple[float, str, dict[str, Any]]] = [
+        (1.0, "WorkersWanted", {"workers": wanted}),
+        (2.0, "WorkersRan", {"workers": ["1.1.0"]}),
+        (9.0, "Generation", {"workers": ["1.1.0", "1.1.1"]}),
+        (9.5, "Joined", {"worker": "1.1.1"}),
+        (10.0, "Generation", {"workers": ["1.1.0"]}),
+    ]
+    assert sizes_in(events) == [(1.0, 0), (2.0, 1), (9.5, 2), (10.0, 1)]
+
+
 def test_a_job_that_did_not_complete_has_the_last_word() -> None:
     job = outcome("job", 0.0, 8.0, [])
     job.state, job.last_words = "FAILED", ["Traceback", "ValueError"]

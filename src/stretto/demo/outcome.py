@@ -91,6 +91,8 @@ def sizes_in(events: Sequence[tuple[float, str, Mapping[str, Any]]]) -> list[tup
             gpus |= {one["id"]: int(one["mask"]).bit_count() for one in body["workers"]}
         elif kind == "WorkersRan":
             alive |= set(body["workers"])
+        elif kind == "Joined":  # which may be known before a look at its process says so
+            alive.add(body["worker"])
         elif kind == "WorkerEnded":
             alive.discard(body["worker"])
         elif kind == "WorkersEnded":
