@@ -9,6 +9,7 @@ from unittest.mock import patch
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.live.api.rig import SMALL, a_rig, play, token_of
+from tests.live.fake_backend import FakeBackend
 
 from stretto.live.api import shapes
 from stretto.live.api.limits import Buckets
@@ -76,6 +77,23 @@ def test_a_service_is_ready_once_it_knows_a_node_and_while_its_store_answers(tmp
             assert (await anybody.get("/healthz")).status_code == 200
 
     play(story)
+
+
+def test_a_probe_of_a_service_that_is_not_ready_is_no_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        async with a_rig(tmp_path, backend=FakeBackend(nodes_count=0)) as rig, rig.client() as anybody:
+            with caplog.at_level(logging.DEBUG, "stretto.api"):
+                assert (await anybody.get("/readyz")).status_code == 503
+                assert (await anybody.get("/healthz")).status_code == 200
+
+    play(story)
+    requests = [record for record in caplog.records if record.message == "request"]
+    assert {vars(record)["path"]: record.levelno for record in requests} == {
+        "/readyz": logging.DEBUG,
+        "/healthz": logging.DEBUG,
+    }
 
 
 def test_decisions_show_their_times_and_to_operators_their_actions(tmp_path: Path) -> None:

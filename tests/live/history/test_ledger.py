@@ -103,6 +103,29 @@ class Slow(Store):
         return super().append(events, after, ended)
 
 
+def test_a_write_that_takes_long_is_late_until_it_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledgers, "LATE_S", 0.05)
+
+    async def story() -> None:
+        with open_store(tmp_path / "log.db") as store:
+            slow = Slow(store.engine)
+            ledger = Ledger(slow, State(), Clock())
+            assert ledger.keeps_up
+            ledger.record(Began(1.7e9))
+            writing = asyncio.create_task(ledger.write_waiting())
+            await asyncio.to_thread(slow.asked.wait, 60)
+            async with asyncio.timeout(60):
+                while ledger.keeps_up:
+                    await asyncio.sleep(0.01)
+            slow.let.set()
+            await writing
+            assert ledger.keeps_up
+
+    play(story)
+
+
 def test_whoever_is_stopped_while_writing_stops_once_it_is_written(tmp_path: Path) -> None:
     async def story() -> None:
         with open_store(tmp_path / "log.db") as store:

@@ -141,7 +141,8 @@ class Gate:
             self.meters.refused.labels(str(status)).inc()
         level = logging.DEBUG if scope["method"] in READING and status < 400 else logging.INFO
         if status >= 500:
-            level = logging.ERROR
+            not_ready = scope["path"] in OPEN and status == HTTPStatus.SERVICE_UNAVAILABLE
+            level = logging.DEBUG if not_ready else logging.ERROR  # that is what a probe asks for
         if LOG.isEnabledFor(level):
             said = {
                 "request_id": scope["state"]["request_id"],

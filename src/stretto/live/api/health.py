@@ -25,7 +25,7 @@ async def healthz() -> Response:
 @router.get("/readyz", response_model=shapes.Ready)
 async def readyz(service: Asked) -> Response:
     """The store can be written and a node is there; 503 otherwise."""
-    if not service.ledger.healthy:
+    if not service.ledger.keeps_up:
         raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "the store does not answer", RETRY_SOON)
     if service.state.cluster is None:
         raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "no node has shown itself yet", RETRY_SOON)

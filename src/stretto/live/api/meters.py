@@ -123,7 +123,7 @@ class Now(Collector):
         for (gpu_type, word), count in sorted(gpus_by_state(state).items()):
             gpus.add_metric([gpu_type, word], count)
         yield gpus
-        up = float(self.service.ledger.healthy)
+        up = float(self.service.ledger.keeps_up)
         yield GaugeMetricFamily("stretto_store_up", "1 while the store takes what is written.", value=up)
         yield GaugeMetricFamily("stretto_log_events", "The number of the last event.", value=state.seq)
         nodes = GaugeMetricFamily("stretto_nodes", "Nodes by state.", labels=["state"])

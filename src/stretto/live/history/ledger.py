@@ -1,6 +1,8 @@
 """The one writer: events become durable, then they are folded, in one order; then whoever asked is told."""
 
 import asyncio
+import logging
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -15,9 +17,12 @@ from stretto.model import InputError
 
 MOST_TOGETHER = 2_000  # events of one transaction; chosen
 AGAIN_S = 1.0  # between attempts while the store does not answer; chosen
+LATE_S = 3.0  # after which a write counts as late; chosen: a busy disk takes a tenth of that
 
 Done = TypeVar("Done")
 Listener = Callable[[Sequence[tuple[int, Event]]], None]
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -34,6 +39,13 @@ class Ledger:
     listeners: list[Listener] = field(default_factory=list)
     _waiting: list[tuple[Sequence[Event], "asyncio.Future[int]"]] = field(default_factory=list)
     _there: asyncio.Event = field(default_factory=asyncio.Event)
+    _writing_since: float | None = None  # monotonic; None while nothing is being written
+
+    @property
+    def keeps_up(self) -> bool:
+        """Whether what is given now will be durable soon: the store answers, and no write is late."""
+        since = self._writing_since
+        return self.healthy and (since is None or time.monotonic() - since < LATE_S)
 
     def record(self, *events: Event) -> Awaitable[int]:
         """Durable and folded once awaited; the number of the last. Events keep the order of the calls."""
@@ -75,16 +87,19 @@ class Ledger:
         if not events:
             return
         numbers: Sequence[int] = ()
+        self._writing_since = time.monotonic()
         ended = [row for event in events if isinstance(event, Retired) for row in rows_of(self.state, event)]
         while not numbers:
             try:
                 numbers = await _to_its_end(asyncio.to_thread(self._append, rows, ended))
             except LogMoved:
                 raise
-            except StoreError:
+            except StoreError as wrong:
+                if self.healthy:
+                    log.warning("the store does not answer, it is asked again: %s", wrong)
                 self.healthy = False
                 await asyncio.sleep(AGAIN_S)
-        self.healthy = True
+        self.healthy, self._writing_since = True, None
         for number, event in zip(numbers, events, strict=True):
             apply(self.state, event, number, at_s)
         told = list(zip(numbers, events, strict=True))
