@@ -103,13 +103,14 @@ def list_queues(url: Url = "", token: Token = "", as_json: options.Json = False)
     if as_json:
         show_json({"queues": found})
         return
-    header = ["queue", "quota", "borrows", "weight", "held", "jobs"]
+    header = ["queue", "quota", "borrows", "weight", "users", "held", "jobs"]
     rows = [
         [
             one["name"] or "(none)",
             "-" if one["quota_gpus"] is None else str(one["quota_gpus"]),
             str(one["borrow_gpus"]),
             f"{one['weight']:g}",
+            _users_of(one),
             str(one.get("held_gpus", "-")),
             str(one.get("jobs", "-")),
         ]
@@ -121,23 +122,47 @@ def list_queues(url: Url = "", token: Token = "", as_json: options.Json = False)
 @queues.command("set")
 def set_queue(
     name: Annotated[str, typer.Argument(help="The name of a queue.", metavar="QUEUE")],
-    quota: Annotated[str, typer.Option(help="GPUs that its jobs may hold together, or none.")] = "none",
-    borrow: Annotated[int, typer.Option(min=0, help="GPUs beyond that while others leave them idle.")] = 0,
-    weight: Annotated[float, typer.Option(min=0.001, help="Of its jobs, where a policy weighs.")] = 1.0,
+    quota: Annotated[str | None, typer.Option(help="GPUs that its jobs may hold together, or none.")] = None,
+    borrow: Annotated[
+        int | None, typer.Option(min=0, help="GPUs beyond that while others leave them idle.")
+    ] = None,
+    weight: Annotated[
+        float | None, typer.Option(min=0.001, help="Of its jobs, where a policy weighs.")
+    ] = None,
+    user: Annotated[
+        list[str] | None, typer.Option(help="Who may use it; may be repeated. Else who might before.")
+    ] = None,
+    everybody: Annotated[bool, typer.Option("--everybody", help="Let everybody use it.")] = False,
     url: Url = "",
     token: Token = "",
     as_json: options.Json = False,
 ) -> None:
-    """Give a queue bounds, all of them at once."""
-    if quota != "none" and not quota.isdecimal():
+    """Give a queue bounds, and say who may use it; what is not said stays as it is."""
+    if quota not in (None, "none") and not quota.isdecimal():
         raise InputError(f"--quota {quota}: expected a number of GPUs or none")
-    bounds = {"quota_gpus": None if quota == "none" else int(quota), "borrow_gpus": borrow, "weight": weight}
+    if everybody and user:
+        raise InputError(f"--everybody: excludes --user {user[0]}")
+    bounds: dict[str, Any] = {"borrow_gpus": borrow, "weight": weight, "users": user}
+    bounds = {key: value for key, value in bounds.items() if value is not None}
+    if quota is not None:
+        bounds["quota_gpus"] = None if quota == "none" else int(quota)
+    if everybody:
+        bounds["users"] = None
     with service(url, token) as client:
         found = client.set_queue(name, **bounds)
     if as_json:
         show_json(found)
     else:
-        typer.echo(f"queue {name}: quota {quota}, borrows {borrow}, weight {weight:g}")
+        quota = "none" if found["quota_gpus"] is None else found["quota_gpus"]
+        typer.echo(
+            f"queue {name}: quota {quota}, borrows {found['borrow_gpus']}, "
+            f"weight {found['weight']:g}, for {_users_of(found)}"
+        )
+
+
+def _users_of(queue: dict[str, Any]) -> str:
+    users = queue.get("users")
+    return "everybody" if users is None else ", ".join(users) or "nobody"
 
 
 def usage(

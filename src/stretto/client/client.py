@@ -219,7 +219,10 @@ class Client:
         return found
 
     def set_queue(self, name: str, **bounds: Any) -> dict[str, Any]:
-        """Give a queue bounds: `quota_gpus` (None: none), `borrow_gpus`, `weight`."""
+        """Give a queue bounds: `quota_gpus` (None: none), `borrow_gpus`, `weight`, `users` (None: everybody).
+
+        What is not given stays as it is.
+        """
         return self.ask("PUT", f"/api/v1/queues/{_name(name)}", json=bounds)
 
     def reservations(self) -> list[dict[str, Any]]:

@@ -21,6 +21,7 @@ from stretto.live.history.retiring import Keep, retire_for_ever
 from stretto.live.jobfile import Array, JobSpec
 from stretto.live.jobfile.to_job import spec_to_job
 from stretto.live.notifying import Notifier
+from stretto.live.state.admission import admitted
 from stretto.live.state.events import Cancelled, Event, Submitted
 from stretto.live.state.records import JobRecord
 from stretto.live.state.relations import resolved, settled
@@ -158,8 +159,8 @@ class Service:
 
     # ── jobs ──────────────────────────────────────────────────────────────────────────────────────
 
-    async def submit(self, spec: JobSpec, user: str, key: str = "") -> "Accepted":
-        """The jobs that are ours now, one, or those of an array. Raises InputError.
+    async def submit(self, spec: JobSpec, user: str, key: str = "", is_operator: bool = False) -> "Accepted":
+        """The jobs that are ours now, one, or those of an array. Raises InputError, also as NotPermitted.
 
         A key that its owner has used before gives the jobs of that time, and is refused for another job. Who
         asks may go away meanwhile: what was begun is finished, and the key stays taken until it is.
@@ -179,6 +180,7 @@ class Service:
             before = self.state.jobs[self.state.by_key[mark]]
         if before is not None:
             return await self._again(before, spec)
+        spec = admitted(self.state, spec, user, is_operator)
         if self.state.cluster is None:
             raise InputError("no node has shown itself yet: nothing can be submitted")
         spec_to_job(spec, "new", self.clock.now_s(), self.state.cluster, user=user, epoch_s=self.state.unix_s)
@@ -200,7 +202,7 @@ class Service:
         if before.array:
             indices = tuple(one.index for one in tasks if one.index is not None)
             was = replace(was, array=Array(indices, before.at_once))
-        if was != spec:
+        if was != (spec if spec.queue else replace(spec, queue=was.queue)):
             raise InputError(f"idempotency key {before.key!r} was used before, for another job: {before.id}")
         return Accepted([one.id for one in tasks], again=True)
 

@@ -24,7 +24,7 @@ ROUTES: list[tuple[str, str, Any, str]] = [
     ("GET", "/api/v1/jobs/{job}/events", None, "owner"),
     ("POST", "/api/v1/jobs/{job}/hold", None, "owner"),
     ("POST", "/api/v1/jobs/{job}/release", None, "owner"),
-    ("POST", "/api/v1/jobs/{job}/priority", {"priority": 1}, "owner"),
+    ("POST", "/api/v1/jobs/{job}/priority", {"priority": -1}, "owner"),
     ("POST", "/api/v1/jobs/{job}/scale", {"min_gpus": 1, "max_gpus": 2}, "owner"),
     ("POST", "/api/v1/jobs/{job}/requeue", None, "owner"),
     ("GET", "/api/v1/events", None, "user"),

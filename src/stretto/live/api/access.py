@@ -50,13 +50,18 @@ class Caller:
         """How the audit calls them."""
         return self.user or "somebody on this machine"
 
+    @property
+    def is_operator(self) -> bool:
+        """Whether they may change everybody's jobs."""
+        return self.role >= Role.OPERATOR
+
     def owns(self, record: JobRecord) -> bool:
         """Whether a job is theirs to see and change."""
         return self.sees(record.user)
 
     def sees(self, user: str) -> bool:
         """Whether the jobs of a user are theirs to see and change."""
-        return self.role >= Role.OPERATOR or user == self.user
+        return self.is_operator or user == self.user
 
     def holds_still(self, service: Service) -> bool:
         """Whether their token has not been revoked."""

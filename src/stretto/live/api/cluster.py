@@ -1,5 +1,6 @@
 """Nodes, queues, usage and decisions."""
 
+from dataclasses import asdict, replace
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
@@ -14,7 +15,7 @@ from stretto.live.api.problems import not_found
 from stretto.live.api.writing import durably
 from stretto.live.service import Service
 from stretto.live.state.events import NodeCordoned, QueueSet
-from stretto.live.state.records import Queue
+from stretto.live.state.records import DEFAULT_QUEUE, Queue
 from stretto.live.state.usage import usage_of
 
 router = APIRouter(prefix="/api/v1", tags=["cluster"])
@@ -111,6 +112,8 @@ def queues_json(service: Service) -> list[dict[str, Any]]:
                 "quota_gpus": queue.quota_gpus,
                 "borrow_gpus": queue.borrow_gpus,
                 "weight": queue.weight,
+                "users": None if queue.users is None else list(queue.users),
+                "is_default": queue.is_default,
                 "jobs": 0,
                 "waiting": 0,
                 "held_gpus": 0,
@@ -120,7 +123,7 @@ def queues_json(service: Service) -> list[dict[str, Any]]:
     for name in state.queues:
         row(name)
     for record in state.open_jobs():
-        one = row(record.spec.queue)
+        one = row(record.queue)
         one["jobs"] += 1
         one["waiting"] += not record.books.held_gpus
         one["held_gpus"] += record.books.held_gpus
@@ -135,10 +138,18 @@ async def set_queue(
     service: Asked,
     caller: Who,
 ) -> Response:
-    """A queue has these bounds from now on."""
+    """A queue has these bounds from now on. With the first one the default queue is there, too."""
     require(caller, Role.ADMIN, "set a queue")
-    event = QueueSet(queue, bounds.quota_gpus, bounds.borrow_gpus, bounds.weight)
-    await durably(request, service.record(event, did(caller, "set", f"queue {queue}")))
+    said = bounds.model_dump(exclude_unset=True)
+    if said.get("users") is not None:
+        said["users"] = tuple(dict.fromkeys(said["users"]))
+    known = service.state.queues
+    events = [
+        QueueSet(**asdict(replace(known.get(queue, Queue(queue)), **said, is_default=queue == DEFAULT_QUEUE)))
+    ]
+    if queue != DEFAULT_QUEUE and DEFAULT_QUEUE not in known:
+        events.append(QueueSet(DEFAULT_QUEUE, is_default=True))
+    await durably(request, service.record(*events, did(caller, "set", f"queue {queue}")))
     return Json(next(one for one in queues_json(service) if one["name"] == queue))
 
 

@@ -23,6 +23,7 @@ from stretto.live.foresight.whatif import DRAWS, Outlook, as_json, configured_as
 from stretto.live.jobfile import JobSpec
 from stretto.live.jobfile.submission import read_submission
 from stretto.live.service import Service
+from stretto.live.state.admission import admitted
 from stretto.model import InputError
 
 router = APIRouter(prefix="/api/v1", tags=["foresight"])
@@ -90,6 +91,7 @@ async def dry_run(submission: Submission, service: Asked, caller: Who) -> dict[s
     """Where, when and at what size a job would start. Nothing is submitted."""
     _ready(service)
     spec, warnings = read_submission(submission.text, submission.name, submission.workdir)
+    spec = admitted(service.state, spec, caller.user, caller.is_operator)
     past = await service.archive.named(spec, caller.user)
     fork = fork_of(service.state, service.clock.now_s(), more=(spec, caller.user), past=past)
     async with _turn():
@@ -103,7 +105,10 @@ async def whatif(asks: Asks, service: Asked, caller: Who) -> dict[str, Any]:
     _ready(service)
     if ":" in asks.policy:  # a file would be code that runs in the service
         raise InputError(f"policy: expected the name of an installed policy, got {asks.policy!r}")
-    more = (read_submission(asks.job)[0], caller.user) if asks.job else None
+    more = None
+    if asks.job:
+        spec = read_submission(asks.job)[0]
+        more = admitted(service.state, spec, caller.user, caller.is_operator), caller.user
     past = {} if more is None else await service.archive.named(*more)
     state, now_s = service.state, service.clock.now_s()
     present = fork_of(state, now_s)

@@ -20,6 +20,7 @@ from stretto.live.api.writing import durably
 from stretto.live.jobfile.submission import read_submission
 from stretto.live.jobfile.to_job import scaled_bounds
 from stretto.live.service import Service
+from stretto.live.state.admission import check_new_priority
 from stretto.live.state.events import Cancelled, Event, Held, Prioritised, Requeued, Scaled
 from stretto.live.state.records import JobRecord
 from stretto.live.state.standing import JobState, state_of
@@ -101,7 +102,9 @@ async def submit(
                 spec, warnings = await asyncio.to_thread(read_submission, *given)
         else:
             spec, warnings = read_submission(*given)
-        accepted = await durably(request, service.submit(spec, caller.user, idempotency_key))
+        accepted = await durably(
+            request, service.submit(spec, caller.user, idempotency_key, caller.is_operator)
+        )
     except Exception:
         meters.submits.labels("refused").inc()
         raise
@@ -146,7 +149,7 @@ async def listed(
     def fits(record: JobRecord) -> bool:
         if owner is not None and record.user != owner:
             return False
-        if queue is not None and record.spec.queue != queue:
+        if queue is not None and record.queue != queue:
             return False
         return not words or state_of(service.state, record).value in words
 
@@ -277,8 +280,11 @@ async def scale(job: str, sizes: shapes.Sizes, request: Request, service: Asked,
 
 
 @router.post("/{job}/priority", response_model=shapes.Changed, responses=CONFLICT)
-async def prioritise(job: str, asked: shapes.Priority, request: Request, caller: Who) -> Response:
-    """Let a job come sooner or later; larger is sooner."""
+async def prioritise(
+    job: str, asked: shapes.Priority, request: Request, service: Asked, caller: Who
+) -> Response:
+    """Let a job come sooner or later; larger is sooner. Above 0 is for operators."""
+    check_new_priority(await jobs_of(service, caller, job), asked.priority, caller.is_operator)
     return await _change(request, caller, job, "priority", lambda name: Prioritised(name, asked.priority))
 
 

@@ -10,6 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from stretto.live.api.answers import Json
+from stretto.live.state.admission import NotPermitted
 from stretto.live.store import StoreError
 from stretto.model import InputError
 
@@ -71,6 +72,11 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(InputError)
     async def wrong_input(request: Request, error: InputError) -> Json:
         return answer_to(request, HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
+
+    @app.exception_handler(NotPermitted)
+    async def not_permitted(request: Request, error: NotPermitted) -> Json:
+        request.app.state.audit.refused(request.state.caller, error.what, request.url.path)
+        return answer_to(request, HTTPStatus.FORBIDDEN, str(error))
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Json:

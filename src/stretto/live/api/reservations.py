@@ -12,6 +12,7 @@ from stretto.live.api.audit import did
 from stretto.live.api.problems import not_found
 from stretto.live.api.writing import durably
 from stretto.live.service import Service
+from stretto.live.state.admission import check_queue
 from stretto.live.state.events import Reserved, Unreserved, body_of
 from stretto.live.state.reservations import Reservation, check_reservation
 from stretto.model import InputError
@@ -62,6 +63,8 @@ async def reserve(
     one = Reservation(
         name, from_s, until_s, asked.gpu_type, asked.gpus, tuple(asked.nodes), asked.user, asked.queue
     )
+    if asked.queue:
+        check_queue(state, asked.queue)
     there = {known: other for known, other in state.reservations.items() if other.until_s > now_s}
     check_reservation(one, state.cluster, there)
     event = Reserved(**{key: getattr(one, key) for key in body_of(Reserved("", 0.0, 0.0))})

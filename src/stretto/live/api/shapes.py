@@ -59,11 +59,12 @@ class Because(Asking):
 
 
 class Bounds(Asking):
-    """The bounds of a queue; no quota is no bound."""
+    """The bounds of a queue; no quota is no bound. What is not said stays as it is."""
 
     quota_gpus: Annotated[int, Field(ge=0, le=MOST_GPUS)] | None = None
     borrow_gpus: Annotated[int, Field(ge=0, le=MOST_GPUS)] = 0
     weight: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = 1.0
+    users: Annotated[list[UserName], Field(max_length=1000)] | None = None  # who may use it; null: everybody
 
 
 class ReservationAsked(Asking):
@@ -198,6 +199,8 @@ class Queue(Shown):
     quota_gpus: int | None
     borrow_gpus: int
     weight: float
+    users: list[str] | None  # who may use it; null: everybody
+    is_default: bool  # of jobs that name no queue
     jobs: int  # that have not ended
     waiting: int
     held_gpus: int

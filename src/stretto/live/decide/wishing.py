@@ -72,7 +72,7 @@ def wished(state: State, plan: Plan, snapshot: Snapshot, now_s: float, nodes: Se
             continue
         each = record.job.gpus_per_worker
         least = -(-max(record.job.min_gpus, 1) // each) * each
-        queue = record.spec.queue
+        queue = record.queue
         if queue in left and left[queue] < least:
             continue
         kind = next((one for one in kinds if room[one] >= least), "")
@@ -119,7 +119,7 @@ def _left_in_queues(state: State) -> dict[str, int]:
         if one.quota_gpus is not None
     }
     for job, held in (state.placement or {}).items():
-        queue = state.jobs[job].spec.queue
+        queue = state.jobs[job].queue
         if queue in left:
             left[queue] -= held.gpus
     return left

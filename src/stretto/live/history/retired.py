@@ -44,7 +44,7 @@ def row_of(record: JobRecord) -> EndedJob:
         job=record.id,
         owner=record.user,
         name=record.spec.name,
-        queue=record.spec.queue,
+        queue=record.queue,
         array=record.array,
         key=record.key,
         state=record.state,

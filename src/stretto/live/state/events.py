@@ -137,6 +137,8 @@ class QueueSet(Event):
     quota_gpus: int | None = None  # None: unbounded
     borrow_gpus: int = 0  # beyond the quota while others leave GPUs idle
     weight: float = 1.0
+    users: tuple[str, ...] | None = None  # who may use it; None: everybody
+    is_default: bool = False  # of jobs that name no queue
 
 
 @dataclass(frozen=True)

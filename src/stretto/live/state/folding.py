@@ -15,6 +15,7 @@ from stretto.live.state.jobs import (
     job_retired,
     job_scaled,
     job_submitted,
+    queue_of,
 )
 from stretto.live.state.nodes import node_cordoned, node_dead, node_lost, node_seen, types_seen
 from stretto.live.state.plans import actions_of
@@ -90,10 +91,12 @@ def _configured(state: State, event: happened.Configured, now_s: float) -> None:
 
 
 def _queue_set(state: State, event: happened.QueueSet, now_s: float) -> None:
-    state.queues[event.name] = Queue(event.name, event.quota_gpus, event.borrow_gpus, event.weight)
+    state.queues[event.name] = Queue(**body_of(event))
     for record in state.open_jobs():
-        if record.spec.queue == event.name and record.job.weight != event.weight:
-            record.job = replace(record.job, weight=event.weight)
+        name = queue_of(state, record.spec.queue, record.user)
+        weight = event.weight if name == event.name else record.job.weight
+        if (name, weight) != (record.queue, record.job.weight):
+            record.job = replace(record.job, queue=name, weight=weight)
             state.touch(record.id)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from stretto.live.jobfile import JobSpec
 from stretto.live.jobfile.to_job import spec_to_job
 from stretto.live.state import events as happened
-from stretto.live.state.records import JobRecord
+from stretto.live.state.records import DEFAULT_QUEUE, JobRecord
 from stretto.live.state.state import State
 
 
@@ -18,10 +18,12 @@ def job_submitted(state: State, event: happened.Submitted, now_s: float) -> None
         state.latest_spec = event.spec, JobSpec.from_json(dict(event.spec))
     spec = state.latest_spec[1]
     assert state.cluster is not None
-    weight = state.queues[spec.queue].weight if spec.queue in state.queues else 1.0
+    queue = queue_of(state, spec.queue, event.user)
+    weight = state.queues[queue].weight if queue in state.queues else 1.0
     job = spec_to_job(
         spec, event.job, now_s, state.cluster, user=event.user, weight=weight, epoch_s=state.unix_s
     )
+    job = job if job.queue == queue else replace(job, queue=queue)
     number = state.submitted
     record = JobRecord(spec, job, event.user, event.key, event.secret, number)
     record.array, record.index, record.at_once = event.array, event.index, event.at_once
@@ -46,6 +48,15 @@ def job_submitted(state: State, event: happened.Submitted, now_s: float) -> None
     if event.key:
         state.by_key[f"{event.user}\0{event.key}"] = event.job
     _membership_changed(state, record)
+
+
+def queue_of(state: State, name: str, user: str) -> str:
+    """The queue of a job that asks for this one: the default queue where it may not be there."""
+    queue = state.queues.get(name)
+    if queue is not None:
+        return name if queue.serves(user) else DEFAULT_QUEUE
+    default = state.queues.get(DEFAULT_QUEUE)
+    return DEFAULT_QUEUE if default is not None and default.is_default else name
 
 
 def _membership_changed(state: State, record: JobRecord) -> None:

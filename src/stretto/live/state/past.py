@@ -25,7 +25,7 @@ class Past:
     def take(self, record: JobRecord) -> None:
         """A job that has ended leaves."""
         self.jobs += 1
-        used = self.used.setdefault((record.user, record.spec.queue), Used())
+        used = self.used.setdefault((record.user, record.queue), Used())
         used.jobs += 1
         used.gpu_ticks += gpu_ticks(record.books.attained_gpu_s)
 

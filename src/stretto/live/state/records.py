@@ -12,6 +12,7 @@ from stretto.model import Allocation, Job
 SHOWN = frozenset(  # of a training's reports, once it has ended
     ("step", "epoch", "loss", "metric", "batch", "left_s", "samples", "dataset_samples", "progress_steps")
 )
+DEFAULT_QUEUE = "default"  # of jobs that name none
 TERMINATED, KILLED = 143, 137  # 128 + SIGTERM, 128 + SIGKILL
 
 
@@ -201,6 +202,11 @@ class JobRecord:
         return self.job.id
 
     @property
+    def queue(self) -> str:
+        """Where it waits: what its file names, or the default queue."""
+        return self.job.queue
+
+    @property
     def has_ended(self) -> bool:
         """Whether it has come to its last state."""
         return bool(self.state)
@@ -280,6 +286,12 @@ class Queue:
     quota_gpus: int | None = None
     borrow_gpus: int = 0
     weight: float = 1.0
+    users: tuple[str, ...] | None = None  # who may use it; None: everybody
+    is_default: bool = False  # of jobs that name no queue
+
+    def serves(self, user: str) -> bool:
+        """Whether a user's jobs may be in it."""
+        return self.users is None or user in self.users
 
 
 @dataclass

@@ -156,7 +156,7 @@ def described(
         "array": record.array,
         "index": record.index,
         "user": record.user,
-        "queue": record.spec.queue,
+        "queue": record.queue,
         "kind": record.spec.kind.value,
         "priority": record.job.priority,
         "state": state_of(state, record).value,

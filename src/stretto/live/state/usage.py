@@ -27,7 +27,7 @@ def usage_of(state: State, shows: Callable[[str], bool], now_s: float, by: str) 
     for record in state.jobs.values():
         books = record.books
         ticks = gpu_ticks(attained_gpu_s(record, max(now_s, books.held_since_s)))
-        add(record.user, record.spec.queue, 1, books.held_gpus, ticks)
+        add(record.user, record.queue, 1, books.held_gpus, ticks)
     return [
         {by: name, "jobs": jobs, "gpus": gpus, "gpu_hours": ticks / TICKS_PER_HOUR}
         for name, (jobs, gpus, ticks) in sorted(found.items())

@@ -1,0 +1,61 @@
+"""Who may submit what: queues have users, and a priority above 0 is for operators."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from stretto.live.jobfile import JobSpec
+from stretto.live.state.records import DEFAULT_QUEUE, JobRecord
+from stretto.live.state.state import State
+from stretto.model import InputError
+
+LARGEST_OWN_PRIORITY = 0  # that users may give their jobs
+
+
+class NotPermitted(InputError):
+    """Somebody asks for what only others may have. what: for the audit."""
+
+    def __init__(self, said: str, what: str) -> None:
+        super().__init__(said)
+        self.what = what
+
+
+def admitted(state: State, spec: JobSpec, user: str, is_operator: bool) -> JobSpec:
+    """The job as it enters: in a queue that its owner may use, with a priority that they may give.
+
+    Raises NotPermitted, and InputError for a queue that there is not.
+    """
+    check_priority([LARGEST_OWN_PRIORITY], spec.priority, is_operator)
+    if not has_closed_queues(state):
+        return spec
+    name = spec.queue or DEFAULT_QUEUE
+    check_queue(state, name, [queue.name for queue in state.queues.values() if queue.serves(user)])
+    queue = state.queues.get(name)
+    if queue is not None and not queue.serves(user):
+        users = " and ".join(queue.users or ()) or "nobody"
+        raise NotPermitted(
+            f"queue {name} is for {users}, not for {user or 'you'}", "submit to a queue of others"
+        )
+    return replace(spec, queue=name)
+
+
+def has_closed_queues(state: State) -> bool:
+    """Whether jobs may name only queues that an operator has set: as soon as one has been."""
+    return bool(state.queues) or any(one.queue for one in state.reservations.values())
+
+
+def check_queue(state: State, name: str, shown: Iterable[str] | None = None) -> None:
+    """Raise InputError for a queue that has not been set. shown: those that the message names."""
+    if name != DEFAULT_QUEUE and name not in state.queues:
+        known = sorted({DEFAULT_QUEUE, *(state.queues if shown is None else shown)})
+        raise InputError(f"queue: expected one of {', '.join(known)}, got {name!r}")
+
+
+def check_new_priority(records: Iterable[JobRecord], priority: int, is_operator: bool) -> None:
+    """Raise NotPermitted where some of these jobs would come sooner than their owner may have them come."""
+    check_priority([record.job.priority for record in records], priority, is_operator)
+
+
+def check_priority(before: Iterable[int], priority: int, is_operator: bool) -> None:
+    """Raise NotPermitted for what is above 0 and above what an operator has given before."""
+    if not is_operator and priority > max(LARGEST_OWN_PRIORITY, min(before, default=LARGEST_OWN_PRIORITY)):
+        raise NotPermitted(f"priority {priority}: above 0 needs the role operator", "raise a priority")
