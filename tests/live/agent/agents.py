@@ -127,8 +127,8 @@ class Agent:
             self.ask("DELETE", f"/v1/workers/{name}")
         assert self.marked() == []
         until(lambda: not self.keepers())
-        for name in ("runs", "forgotten"):
-            for run in (self.state / name).iterdir():
+        for name in ("runs", "forgotten", "setups"):
+            for run in (self.state / name).glob("*"):
                 shutil.rmtree(run)
         (self.state / "go").unlink(missing_ok=True)
 

@@ -13,7 +13,7 @@ import pytest
 
 from stretto.demo.own_service import until
 from stretto.live.agent import keeper, runs
-from stretto.live.agent.agent import state_folder
+from stretto.live.agent.agent import check_own, state_folder
 from stretto.live.agent.node import Node
 from stretto.live.agent.workers import Workers
 
@@ -135,3 +135,12 @@ def test_a_directory_that_others_may_write_to_is_refused(tmp_path: Path) -> None
         os.chown(folder, 65534, -1)
         with pytest.raises(PermissionError, match="state must be ours alone"):
             state_folder(folder)
+
+
+def test_a_link_is_refused_where_everybody_may_make_one(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir(mode=0o700)
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "real")
+    check_own(link)
+    with pytest.raises(PermissionError, match="link must be a directory"):
+        check_own(link, follow=False)

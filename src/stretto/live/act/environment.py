@@ -28,6 +28,15 @@ mkdir -p "$STRETTO_CHECKPOINT_DIR" 2>/dev/null &&
 exec "$@" -c "$0"
 """
 
+SETUP_DIR = "STRETTO_SETUP_DIR"  # in a worker's environment: its attempt's own directory, as its backend gives
+
+# What a setup leaves running must not hold the lock, for which other workers of the node wait.
+SETUP = """stretto_setup="${{{marks}:-$STRETTO_CHECKPOINT_DIR}}"/setup-{mark}
+(flock 9; [ -e "$stretto_setup.done" ] || {{ {setup}
+}} 9>&- && touch "$stretto_setup.done") 9>>"$stretto_setup" || {{
+status=$?; echo "stretto: setup failed with status $status" >&2; exit $status; }}
+"""
+
 
 @dataclass(frozen=True)
 class Secrets:
@@ -136,11 +145,13 @@ def _task_of(state: State, record: JobRecord) -> dict[str, str]:
 
 
 def _script(record: JobRecord, worker: Worker) -> str:
-    """What the shell runs: the setup, once on every node of an attempt, then the command."""
-    run = record.spec.run
-    if not record.spec.setup:
-        return run
-    mark = f"${{TMPDIR:-/tmp}}/stretto-setup-{quote(record.id)}.{record.attempt}"
-    once = f"[ -e {mark}.done ] || {{ {record.spec.setup}\n}} && touch {mark}.done"
-    said = 'echo "stretto: setup failed with status $status" >&2'
-    return f"(flock 9; {once}) 9>{mark} || {{ status=$?; {said}; exit $status; }}\n{run}"
+    """What the shell runs: the setup, once on every node of an attempt, then the command.
+
+    The mark of a setup that is done lies where only this attempt can have put it. An agent older than the
+    service names no such directory; the job's own is the next best place.
+    """
+    spec = record.spec
+    if not spec.setup:
+        return spec.run
+    mark = f"{record.id}.{record.attempt}.{worker.node}"  # all nodes of a cluster may see one directory
+    return SETUP.format(marks=SETUP_DIR, mark=quote(mark), setup=spec.setup) + spec.run

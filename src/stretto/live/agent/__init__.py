@@ -11,5 +11,6 @@ may die at any moment:
                /ended.json                  how it ended; there once no process is left
                /log                         its standard output and error
                /keeper.log                  what the keeper has to say, if it fails
+    DIR/setups/JOB.ATTEMPT/                 where the workers of an attempt note that its setup is done
     DIR/forgotten/ID/                       the same, no longer listed, until the logs of the job are deleted
 """

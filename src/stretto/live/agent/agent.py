@@ -7,6 +7,7 @@ import os
 import secrets
 import signal
 import socket
+import stat
 import sys
 import threading
 import time
@@ -93,9 +94,14 @@ def state_folder(path: Path) -> Path:
     return path.resolve()
 
 
-def check_own(folder: Path) -> None:
-    """Raise PermissionError for a directory that is not ours alone to write to."""
-    found = folder.stat()
+def check_own(folder: Path, follow: bool = True) -> None:
+    """Raise PermissionError for a directory that is not ours alone to write to.
+
+    follow: whether it may be a link, which elsewhere than among our own files others may have made.
+    """
+    found = folder.stat(follow_symlinks=follow)
+    if not stat.S_ISDIR(found.st_mode):
+        raise PermissionError(f"{folder} must be a directory; others could have work run as us")
     if found.st_uid != os.getuid() or found.st_mode & 0o022:
         raise PermissionError(f"{folder} must be ours alone to write to; others could have work run as us")
 

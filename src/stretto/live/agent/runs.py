@@ -16,6 +16,8 @@ from stretto.live.agent import keeper
 
 KEEPER = str(Path(keeper.__file__))
 APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+SETUPS = "setups"  # beside the runs: a directory for each attempt, where its workers note that setup is done
+SETUP_DIR = "STRETTO_SETUP_DIR"
 NOT_YET = ".new-"  # begins the name of a directory that is not complete; no worker's id begins so
 
 
@@ -27,7 +29,10 @@ def prepare(
     fifo: whether orders come through a FIFO, and not through a file.
     """
     mark = secrets.token_hex(16)
-    env = {**start["env"], **gpu_env, "STRETTO_WORKER_ID": worker_id, keeper.RUN_MARK: mark}
+    setups = setups_of(runs.parent, worker_id)
+    setups.mkdir(mode=0o700, parents=True, exist_ok=True)
+    own = {"STRETTO_WORKER_ID": worker_id, SETUP_DIR: str(setups), keeper.RUN_MARK: mark}
+    env = {**start["env"], **gpu_env, **own}
     made = runs / (NOT_YET + worker_id)
     shutil.rmtree(made, ignore_errors=True)
     made.mkdir(mode=0o700)
@@ -153,6 +158,18 @@ def lost_ending(run: Path, notes: dict[str, Any] | None) -> dict[str, Any]:
     why = "the machine was restarted" if rebooted else f"its keeper was killed. {last_words(run)}"
     exit_ = notes["exit"] or {**keeper.KILLED, "stopped": notes["stopping"], "why": why.strip()}
     return {**exit_, "started_s": notes["started_s"], "ended_s": time.time(), "lasted_s": None}
+
+
+def setups_of(state: Path, worker_id: str) -> Path:
+    """Where the workers of one attempt on this node note that their setup is done."""
+    attempt, dot, _ = worker_id.rpartition(".")
+    return state / SETUPS / (attempt if dot else worker_id)
+
+
+def delete(run: Path) -> None:
+    """Remove a run's directory, and what its attempt has noted."""
+    shutil.rmtree(run)
+    shutil.rmtree(setups_of(run.parents[1], run.name), ignore_errors=True)
 
 
 def every(folder: Path) -> Iterator[Path]:

@@ -2,7 +2,6 @@
 
 import os
 import select
-import shutil
 import signal
 import sys
 import threading
@@ -139,7 +138,7 @@ class Workers:
         of_job = (run for run in runs.every(self.forgotten) if run.name.startswith(f"{job}."))
         gone = [run for run in of_job if started_of(run)["job"] == job]
         for run in gone:
-            shutil.rmtree(run)
+            runs.delete(run)
         return len(gone)
 
     def log_of(self, worker_id: str) -> tuple[Path, Worker | None]:

@@ -41,7 +41,7 @@ class Steward:
         folder = Path(environ.get(FOLDER) or Path(tempfile.gettempdir()) / f"stretto-{os.getuid()}")
         for each in (folder, folder / service_id):  # the first in a place where everybody may make such
             each.mkdir(mode=0o700, parents=True, exist_ok=True)
-            agent.check_own(each)
+            agent.check_own(each, follow=bool(environ.get(FOLDER)))
         state = agent.state_folder(folder / service_id / address)
         until_s = time.monotonic() + LOCK_S
         while (lock := agent.take(state)) is None:

@@ -281,7 +281,7 @@ class SlurmBackend:
     def _delete_logs(self, job: str) -> None:
         for run in runs.every(self.forgotten):
             if run.name.startswith(job) and (runs.read_json(run / "start.json") or {}).get("job") == job:
-                shutil.rmtree(run)
+                runs.delete(run)
 
     async def close(self) -> None:
         """Look no more. Slices go on."""
