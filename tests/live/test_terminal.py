@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from stretto.live.terminal import ANNOUNCED, FRAME, KEPT, REPLACED
+from stretto.live.terminal import ANNOUNCED, FRAME, KEPT, KEY_BYTES, MOST_STRANGERS, REPLACED
 
-Opened = tuple[subprocess.Popen[str], Callable[[], socket.socket]]
+Opened = tuple[subprocess.Popen[str], Callable[..., socket.socket]]
 Open = Callable[[str], Opened]
 
 
@@ -31,10 +31,10 @@ def terminal() -> Iterator[Open]:
             assert process.stdout is not None
             address, key = process.stdout.readline().removeprefix(ANNOUNCED).split()
 
-            def attach() -> socket.socket:
+            def attach(shown: str = key) -> socket.socket:
                 host, _, port = address.partition(":")
                 visitor = ending.enter_context(socket.create_connection((host, int(port)), timeout=60))
-                visitor.sendall(key.encode())
+                visitor.sendall(shown.encode())
                 return visitor
 
             return process, attach
@@ -106,6 +106,31 @@ def test_the_newest_visitor_takes_the_place_of_the_one_before(terminal: Open) ->
     said_until(second, b"hello")
     second.sendall(typed(b"this\n"))
     assert b"got-this" in to_the_end(second)
+    assert shell.wait(60) == 4
+
+
+@pytest.mark.parametrize("shown", ["", "0" * KEY_BYTES, "0" * 2 * KEY_BYTES])
+def test_who_has_not_shown_the_key_does_not_disturb_who_has(terminal: Open, shown: str) -> None:
+    shell, attach = terminal("echo hello; read word; echo got-$word; exit 4")
+    user = attach()
+    said_until(user, b"hello")
+    strangers = [attach(shown) for _ in range(3)]
+    user.sendall(typed(b"this\n"))
+    told = to_the_end(user)
+    assert b"got-this" in told
+    assert REPLACED not in told
+    assert [stranger.recv(1) for stranger in strangers] == [b""] * 3
+    assert shell.wait(60) == 4
+
+
+def test_strangers_who_hold_the_door_do_not_keep_the_user_out(terminal: Open) -> None:
+    shell, attach = terminal("echo hello; read word; echo got-$word; exit 4")
+    strangers = [attach("") for _ in range(2 * MOST_STRANGERS)]
+    user = attach()
+    said_until(user, b"hello")
+    strangers.append(attach(""))
+    user.sendall(typed(b"this\n"))
+    assert b"got-this" in to_the_end(user)
     assert shell.wait(60) == 4
 
 

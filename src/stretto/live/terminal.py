@@ -29,17 +29,19 @@ FRAME = struct.Struct("!cH")
 SIZE = struct.Struct("!HH")
 KEY_BYTES = 32  # as hexadecimal digits
 PATIENCE_S = 2.0  # with a visitor who takes nothing of what is there for him; chosen
+KEY_WAIT_S = 10.0  # for the key of a new connection, which a visitor sends at once; chosen
+MOST_STRANGERS = 64  # connections that have not shown the key; beyond that the oldest is closed; chosen
 REPLACED = b"\r\n[attached elsewhere]\r\n"
 
 
 @dataclass
 class Visitor:
-    """Whoever is attached, or asks to be, or has just been shown out."""
+    """A connection: of the attached visitor, of a stranger who has not shown the key, or one that closes."""
 
     line: socket.socket
     typed: bytearray = field(default_factory=bytearray)  # the key, then frames, as far as they are here
     unsent: bytearray = field(default_factory=bytearray)
-    welcome: bool = False  # has shown the key
+    came_s: float = field(default_factory=time.monotonic)
     heard_s: float = field(default_factory=time.monotonic)  # when something was last taken, or nothing waited
 
     def __post_init__(self) -> None:
@@ -97,7 +99,8 @@ class Terminal:
     key: bytes
     shown: bytearray = field(default_factory=bytearray)
     unread: bytearray = field(default_factory=bytearray)  # typed, and not yet taken by the terminal
-    visitor: Visitor | None = None
+    visitor: Visitor | None = None  # has shown the key
+    strangers: list[Visitor] = field(default_factory=list)  # have not, oldest first
     leaving: list[Visitor] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -119,7 +122,8 @@ class Terminal:
         """Wait for something, and pass it on; False once the shell has let go of its terminal."""
         visitor = self.visitor
         behind = visitor is not None and len(visitor.unsent) >= KEPT
-        reading: list[int] = [self.door.fileno()] + [one.line.fileno() for one in self.leaving]
+        waiting = [*self.strangers, *self.leaving]
+        reading: list[int] = [self.door.fileno()] + [one.line.fileno() for one in waiting]
         writing: list[int] = []
         if not behind:
             reading.append(self.screen)
@@ -138,20 +142,51 @@ class Terminal:
         ):
             self._part()
         self._watch_leaving(readable)
+        self._check_strangers(readable)
         if self.screen in writable:
             self._type()
         if self.door.fileno() in readable:
-            self._admit()
+            self._accept()
         return self.screen not in readable or self._show()
 
-    def _admit(self) -> None:
-        """The newest visitor takes the place of the one before."""
+    def _accept(self) -> None:
+        """Let a stranger wait for the check of its key; the attached visitor notices nothing."""
         line, _ = self.door.accept()
-        if self.visitor is not None and self.visitor.welcome:
+        self.strangers.append(Visitor(line))
+        if len(self.strangers) > MOST_STRANGERS:
+            self._turn_away(self.strangers[0])
+
+    def _check_strangers(self, readable: list[int]) -> None:
+        """Admit who shows the key; turn away who shows another one, leaves, or takes too long."""
+        for stranger in list(self.strangers):
+            if stranger.line.fileno() in readable:
+                said = stranger.receive()
+                stranger.typed += said
+                if len(stranger.typed) < len(self.key):
+                    if not said:
+                        self._turn_away(stranger)
+                elif hmac.compare_digest(bytes(stranger.typed[: len(self.key)]), self.key):
+                    self._admit(stranger)
+                else:
+                    self._turn_away(stranger)
+            elif time.monotonic() > stranger.came_s + KEY_WAIT_S:
+                self._turn_away(stranger)
+
+    def _turn_away(self, stranger: Visitor) -> None:
+        self.strangers.remove(stranger)
+        stranger.line.close()
+
+    def _admit(self, stranger: Visitor) -> None:
+        """Who has shown the key takes the place of the visitor before."""
+        if self.visitor is not None:
             self.visitor.tell(REPLACED)
             self.visitor.send()
         self._part()
-        self.visitor = Visitor(line)
+        self.strangers.remove(stranger)
+        self.visitor = stranger
+        del stranger.typed[: len(self.key)]
+        stranger.tell(bytes(self.shown))
+        self._take_frames(stranger.typed)
 
     def _part(self) -> None:
         if self.visitor is not None:
@@ -167,17 +202,9 @@ class Terminal:
                 self.leaving.remove(one)
 
     def _listen(self, visitor: Visitor) -> bool:
-        """Take what a visitor says; False if he has gone, or has no key."""
+        """Take what a visitor says; False if he has gone."""
         said = visitor.receive()
         visitor.typed += said
-        if not visitor.welcome:
-            if len(visitor.typed) < len(self.key):
-                return bool(said)
-            if not hmac.compare_digest(bytes(visitor.typed[: len(self.key)]), self.key):
-                return False
-            del visitor.typed[: len(self.key)]
-            visitor.welcome = True
-            visitor.tell(bytes(self.shown))
         self._take_frames(visitor.typed)
         return bool(said)
 
@@ -212,7 +239,7 @@ class Terminal:
             return False
         self.shown += said
         del self.shown[:-KEPT]
-        if self.visitor is not None and self.visitor.welcome:
+        if self.visitor is not None:
             self.visitor.tell(said)
         return bool(said)
 
@@ -224,6 +251,8 @@ class Terminal:
 
     def _see_off(self) -> None:
         """All that is to be said reaches the visitor, unless he does not take it."""
+        for stranger in list(self.strangers):
+            self._turn_away(stranger)
         visitor = self.visitor
         while visitor is not None and visitor.unsent and not visitor.is_lost:
             if select.select([], [visitor.line], [], 0.1)[1] and not visitor.send():
