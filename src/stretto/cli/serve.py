@@ -62,6 +62,18 @@ def serve(
     store: Annotated[
         str, typer.Option(help="URL of a database; else a SQLite file in the state directory.")
     ] = "",
+    store_file: Annotated[
+        Path | None,
+        typer.Option(help="A file with that URL, which is then in no list of processes.", metavar="FILE"),
+    ] = None,
+    pass_env: Annotated[
+        list[str],
+        typer.Option(
+            help="A variable of the service's environment that jobs find too, or several with * and ?; may "
+            "be given several times.",
+            metavar="NAME",
+        ),
+    ] = [],  # noqa: B006  (typer wants a plain default)
     rounds_only: Annotated[
         bool,
         typer.Option("--rounds-only", help="Let a policy of rounds wait for them, whoever comes or goes."),
@@ -125,7 +137,8 @@ def serve(
         policy=policy,
         settings=parse_settings(settings),
         seed=seed,
-        store=store,
+        store=_store_url(store, store_file),
+        pass_env=tuple(pass_env),
         open_on_loopback=insecure_loopback,
         limits=Limits(submits_per_s=submit_rate, submit_burst=submit_burst),
         log_file=log_file,
@@ -149,6 +162,24 @@ def serve(
             say(f"{others}; a service with this state directory goes on looking after that")
 
     asyncio.run(run())
+
+
+def _store_url(url: str, file: Path | None) -> str:
+    """The URL of the store, from the option or from the only line of a file."""
+    from stretto.model import InputError
+
+    if file is None:
+        return url
+    if url:
+        raise InputError("--store-file: expected instead of --store, not beside it")
+    try:
+        lines = file.read_text(encoding="utf-8").split()
+    except (OSError, UnicodeDecodeError) as wrong:
+        why = wrong.strerror if isinstance(wrong, OSError) else "it is no text"
+        raise InputError(f"--store-file {file}: cannot be read: {why}") from None
+    if len(lines) != 1:
+        raise InputError(f"--store-file {file}: expected one line, the URL of a database, got {len(lines)}")
+    return lines[0]
 
 
 def _seconds_of(dead_after: str) -> float:

@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
+import os
+import re
 import secrets as random
 import signal
 import socket
@@ -57,7 +59,9 @@ OPTIONS_OF = {
     "partitions": ("slurm",),
     "account": ("slurm",),
     "qos": ("slurm",),
+    "pass_env": ("local", "slurm"),
 }
+VARIABLE = re.compile(r"[A-Za-z_*?][A-Za-z0-9_*?]*")
 NAME = "name"  # of this service on clusters that it shares with others
 LEVELS = ("debug", "info", "warning", "error")
 LEAD_WAIT_S = 10.0  # for a service that is just ending; chosen
@@ -89,6 +93,7 @@ class Config:
     policy: str = "sia"
     settings: Mapping[str, str] = field(default_factory=dict)
     seed: int = 0
+    pass_env: tuple[str, ...] = ()  # names and patterns of our environment that jobs find beside the usual
     store: str = ""  # a URL; "" = a file in the state directory
     open_on_loopback: bool = False
     limits: Limits = field(default_factory=Limits)
@@ -119,8 +124,13 @@ class Config:
             raise InputError(f"--backend {self.backend}: expected one of {', '.join(BACKENDS)}")
         for option, backends in OPTIONS_OF.items():
             if getattr(self, option) and self.backend not in backends:
-                said = f"--{option.removesuffix('s') if option == 'partitions' else option}"
+                said = f"--{option.removesuffix('s') if option == 'partitions' else option.replace('_', '-')}"
                 raise InputError(f"{said}: means something with --backend {' or '.join(backends)} only")
+        for name in self.pass_env:
+            if not VARIABLE.fullmatch(name):
+                raise InputError(
+                    f"--pass-env {name}: expected the name of a variable, or a pattern with * and ?"
+                )
         if self.emulated and not self.cluster:
             raise InputError("--backend emulated: missing --cluster, a file or a built-in name")
         if not self.emulated and (self.cluster or self.profiles or self.pace != 1.0):
@@ -246,11 +256,27 @@ def _make_usable(config: Config) -> None:
         config.state.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as wrong:
         raise InputError(f"--state {config.state}: expected a directory: {wrong.strerror}") from None
+    check_own(config.state)
     if config.log is not None:
         try:
             config.log.open("ab").close()
         except OSError as wrong:
             raise InputError(f"--log-file {config.log}: cannot be written: {wrong.strerror}") from None
+
+
+def check_own(folder: Path) -> None:
+    """Raise InputError for a state directory that others may write to: they could run jobs as its owner."""
+    found = folder.stat()
+    if found.st_uid != os.geteuid():
+        raise InputError(
+            f"--state {folder}: expected a directory of user {os.geteuid()}, who starts the service, "
+            f"got one of user {found.st_uid}"
+        )
+    if found.st_mode & 0o022:
+        raise InputError(
+            f"--state {folder}: expected a directory that only its owner may write to, such as mode 700, "
+            f"got mode {found.st_mode & 0o7777:o}"
+        )
 
 
 def _of_the_world(config: Config) -> tuple[dict[str, str], dict[str, str]]:
@@ -272,7 +298,7 @@ async def _backend(config: Config, world: Mapping[str, str], scheduler: Schedule
         known = {node.name: node.address for node in ledger.state.nodes}
         return await _on_a_cluster(config, known)
     node = config.node or socket.gethostname()
-    agent = OwnAgent(node, config.state / AGENT, config.slots, config.gpu_type)
+    agent = OwnAgent(node, config.state / AGENT, config.slots, config.gpu_type, pass_env=config.pass_env)
     return await LocalBackend([agent]).open()
 
 
@@ -292,7 +318,8 @@ async def _on_a_cluster(config: Config, known: Mapping[str, str]) -> Backend:
         return await open_ray(config.address or "auto", name, shared, grow=config.grow, known=known)
     from stretto.live.backends.slurm import SlurmOptions, open_slurm
 
-    return await open_slurm(SlurmOptions(config.partitions, config.account, config.qos), name, shared)
+    options = SlurmOptions(config.partitions, config.account, config.qos, pass_env=config.pass_env)
+    return await open_slurm(options, name, shared)
 
 
 async def _warn_of_unreachable(url: str, backend: Backend) -> None:

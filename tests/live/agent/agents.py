@@ -41,11 +41,11 @@ class Agent:
         self.process: subprocess.Popen[bytes] | None = None
         self.client = httpx.Client(trust_env=False, timeout=PATIENCE_S)
 
-    def begin(self) -> "Agent":
+    def begin(self, *options: str) -> "Agent":
         """Start it, and wait until it answers."""
         (self.state / "address.json").unlink(missing_ok=True)
         command = [sys.executable, "-m", "stretto.live.agent", "--state", str(self.state), "--node", "n1"]
-        command += ["--gpus", str(self.gpus), "--gpu-type", "t"]
+        command += ["--gpus", str(self.gpus), "--gpu-type", "t", *options]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
         until((self.state / "address.json").exists)
         return self

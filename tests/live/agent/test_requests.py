@@ -169,12 +169,12 @@ def test_a_worker_sees_its_environment_and_nothing_of_the_agents_own_settings(
 ) -> None:
     agent.kill()
     monkeypatch.setenv("STRETTO_SECRET", "of the service")
-    monkeypatch.setenv("FROM_OUTSIDE", "yes")
+    monkeypatch.setenv("LC_FROM_OUTSIDE", "yes")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     agent.begin()
     agent.start("j.1.0", "env", env={"MINE": "1"}, gpus=[1])
     agent.ended("j.1.0")
     seen = dict(line.split("=", 1) for line in agent.log("j.1.0").splitlines() if "=" in line)
-    assert (seen["MINE"], seen["FROM_OUTSIDE"], seen["STRETTO_WORKER_ID"]) == ("1", "yes", "j.1.0")
+    assert (seen["MINE"], seen["LC_FROM_OUTSIDE"], seen["STRETTO_WORKER_ID"]) == ("1", "yes", "j.1.0")
     assert "STRETTO_SECRET" not in seen
     assert "CUDA_VISIBLE_DEVICES" not in seen

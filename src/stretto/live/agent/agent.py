@@ -13,10 +13,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
 from stretto.live.agent import keeper
+from stretto.live.agent.inherited import inherited
 from stretto.live.agent.node import this_node
 from stretto.live.agent.server import Server
 from stretto.live.agent.workers import Workers
@@ -29,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run an agent; its exit status."""
     asked = options().parse_args(arguments)
     try:
-        node = this_node(asked.node, asked.gpus, asked.gpu_type)
+        node = replace(this_node(asked.node, asked.gpus, asked.gpu_type), pass_env=tuple(asked.pass_env))
         host, port = host_and_port(asked.listen)
         state = state_folder(asked.state)
     except (ValueError, OSError) as failure:
@@ -42,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Orphans of keepers that were killed come to us, so that none stays behind as a zombie.
     ctypes.CDLL(None).prctl(keeper.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     instance = secrets.token_hex(6)
-    workers = Workers(state, node, instance)
+    workers = Workers(state, node, instance, environ=inherited(os.environ, asked.pass_env))
     with Server((host, port), workers, token_in(state)) as server:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, ending(server))
@@ -66,6 +68,13 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--node", default=socket.gethostname(), help="name of this machine")
     parser.add_argument("--gpus", type=int, help="places for workers where no real GPU is meant")
     parser.add_argument("--gpu-type", default="", help="type of the GPUs; default: as the driver names it")
+    parser.add_argument(
+        "--pass-env",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a variable of ours, or several with * and ?, that workers find too; may be repeated",
+    )
     parser.add_argument(
         "--end-after-s",
         type=float,

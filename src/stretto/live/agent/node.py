@@ -18,6 +18,7 @@ class Node:
     cpus: int = 0
     memory_gb: float = 0.0
     boot_id: str = ""
+    pass_env: tuple[str, ...] = ()  # names and patterns of its environment that workers find beside the usual
 
     def environment(self, gpus: list[int]) -> dict[str, str]:
         """Variables that show a worker its GPUs and no others."""

@@ -13,6 +13,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
+from stretto.live.agent.inherited import inherited
 from stretto.live.backends.protocol import BackendUnreachable, NodeState, NotNow, WorkerState
 from stretto.model.errors import InputError
 
@@ -32,6 +33,7 @@ class OwnAgent:
     gpu_type: str = ""
     listen: str = "127.0.0.1:0"
     end_after_s: float = END_AFTER_S  # once nobody asks and no worker lives; 0: never
+    pass_env: tuple[str, ...] = ()  # names and patterns of our environment that workers find beside the usual
 
 
 @dataclass(frozen=True)
@@ -145,8 +147,13 @@ class Link:
                 f"agent at {self.address()[0]}: node must be {asked.node!r}, got {said['name']!r}"
             )
         if isinstance(asked, OwnAgent):
-            for name, want in (("gpus", asked.gpus), ("gpu_type", asked.gpu_type)):
-                if want and said[name] != want:
+            expected: dict[str, Any] = {
+                "gpus": asked.gpus or said["gpus"],
+                "gpu_type": asked.gpu_type or said["gpu_type"],
+                "pass_env": list(asked.pass_env),
+            }
+            for name, want in expected.items():
+                if said.get(name, want) != want:  # an agent of an older version may not know of it
                     raise InputError(
                         f"the agent of {asked.node} that runs in {asked.state} has {name} {said[name]!r}, "
                         f"expected {want!r}; end it first, as process {self.pid()}: its workers go on"
@@ -265,13 +272,14 @@ def start_agent(agent: OwnAgent) -> int:
     command = [sys.executable, "-P", "-m", "stretto.live.agent", "--state", str(agent.state.resolve())]
     command += ["--node", agent.node, "--listen", agent.listen, "--gpu-type", agent.gpu_type]
     command += ["--end-after-s", str(agent.end_after_s)]
+    command += [f"--pass-env={name}" for name in agent.pass_env]
     if agent.gpus is not None:
         command += ["--gpus", str(agent.gpus)]
     append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     return os.posix_spawn(
         sys.executable,
         command,
-        {name: value for name, value in os.environ.items() if not name.startswith("STRETTO_")},
+        inherited(os.environ, agent.pass_env),
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_OPEN, 1, str(agent.state / "agent.log"), append, 0o600),

@@ -173,7 +173,7 @@ class SlurmBackend:
 
     async def _write_down(self, worker: WorkerStart, holding: Holding) -> Slice:
         try:
-            run = await asyncio.to_thread(slices.prepare, self.runs, worker, holding)
+            run = await asyncio.to_thread(slices.prepare, self.runs, worker, holding, self.options.pass_env)
             known = self.known[worker.id] = await asyncio.to_thread(slice_at, run)
         except OSError as failure:
             raise NotNow(f"worker {worker.id} cannot be written down: {failure}") from failure

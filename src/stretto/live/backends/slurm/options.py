@@ -11,6 +11,7 @@ class SlurmOptions:
     partitions: tuple[str, ...] = ()  # whose nodes are used; (): those of the default one
     account: str = ""
     qos: str = ""
+    pass_env: tuple[str, ...] = ()  # names and patterns of our environment that workers find beside the usual
     environment: Mapping[str, str] = field(default_factory=dict)  # over ours, such as SLURM_CONF
     answer_s: float = (
         15.0  # the longest that a command may take; chosen: above Slurm's usual MessageTimeout of 10

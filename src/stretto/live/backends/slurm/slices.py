@@ -17,13 +17,14 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from math import ceil
 from pathlib import Path
 from typing import Any
 
 from stretto.live.agent import keeper, runs
+from stretto.live.agent.inherited import inherited
 from stretto.live.backends.protocol import WorkerStart
 from stretto.live.backends.slurm.commands import EXPORTED, option
 from stretto.live.backends.slurm.nodes import Holding
@@ -104,11 +105,11 @@ def submission(
     ]
 
 
-def surroundings(environment: Mapping[str, str]) -> dict[str, str]:
-    """What of our environment a worker gets: as sbatch would pass it on, but by a private file."""
+def surroundings(environment: Mapping[str, str], also: Sequence[str] = ()) -> dict[str, str]:
+    """What of our environment a worker inherits, by a private file; `also` as `inherited` takes it."""
     return {
         name: value
-        for name, value in environment.items()
+        for name, value in inherited(environment, also).items()
         if name not in OWN_NAMES and not name.startswith(OWN)
     }
 
@@ -130,9 +131,10 @@ def holding_of(worker: WorkerStart, share: Holding) -> Holding:
     return Holding(len(worker.gpus), cpus, memory_mb)
 
 
-def prepare(folder: Path, worker: WorkerStart, holding: Holding) -> Path:
+def prepare(folder: Path, worker: WorkerStart, holding: Holding, pass_env: Sequence[str] = ()) -> Path:
     """Write a slice down before it is submitted; raises OSError."""
-    around = {name: value for name, value in surroundings(os.environ).items() if name not in worker.env}
+    inherits = surroundings(os.environ, pass_env)
+    around = {name: value for name, value in inherits.items() if name not in worker.env}
     start = {**request_of(worker), "cpus": holding.cpus, "memory_mb": holding.memory_mb}
     return runs.prepare(folder, worker.id, start, around, fifo=False)
 

@@ -1,0 +1,84 @@
+"""What `stretto serve` reads before it begins: who may see what it knows."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stretto.cli.app import status_of
+
+URL = "postgresql+psycopg://ada:secret@db/stretto"
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """How services would have been started."""
+    configured: list[Any] = []
+
+    async def serve(config: Any, announced: Any) -> str:
+        configured.append(config)
+        return ""
+
+    monkeypatch.setattr("stretto.live.serving.serve", serve)
+    return configured
+
+
+def test_the_url_of_the_store_may_come_from_a_file(tmp_path: Path, started: list[Any]) -> None:
+    file = tmp_path / "url"
+    file.write_text(f"{URL}\n")
+    assert status_of(["serve", "--store-file", str(file)]) == 0
+    assert started[0].store == URL
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "said"),
+    [
+        pytest.param(b"", (), "expected one line, the URL of a database, got 0", id="empty"),
+        pytest.param(b"a\nb\n", (), "expected one line, the URL of a database, got 2", id="two lines"),
+        pytest.param(b"\xff\xfe", (), "cannot be read: it is no text", id="no text"),
+        pytest.param(None, (), "cannot be read: No such file or directory", id="not there"),
+        pytest.param(b"a", ("--store", "b"), "expected instead of --store, not beside it", id="twice"),
+    ],
+)
+def test_a_file_without_one_url_is_refused_in_a_line(
+    tmp_path: Path,
+    started: list[Any],
+    capsys: pytest.CaptureFixture[str],
+    content: bytes | None,
+    options: tuple[str, ...],
+    said: str,
+) -> None:
+    file = tmp_path / "url"
+    if content is not None:
+        file.write_bytes(content)
+    assert status_of(["serve", "--store-file", str(file), *options]) == 2
+    printed = capsys.readouterr().err
+    assert said in printed
+    assert printed.count("\n") == 1
+    assert started == []
+
+
+def test_names_that_jobs_are_to_inherit_reach_the_service(started: list[Any]) -> None:
+    assert status_of(["serve", "--pass-env", "WANDB_*", "--pass-env", "DATASETS"]) == 0
+    assert started[0].pass_env == ("WANDB_*", "DATASETS")
+
+
+@pytest.mark.parametrize("name", ["A=1", "1A", "A B", "", "A,B"])
+def test_what_is_no_name_of_a_variable_is_refused_in_a_line(
+    started: list[Any], capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    assert status_of(["serve", "--pass-env", name]) == 2
+    assert f"--pass-env {name}: expected the name of a variable" in capsys.readouterr().err
+    assert started == []
+
+
+def test_a_service_does_not_begin_in_a_directory_that_everybody_may_write_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    state.chmod(0o777)
+    emulated = ["--backend", "emulated", "--cluster", "gpu8-256", "--policy", "fifo"]
+    assert status_of(["serve", "--state", str(state), "--listen", "127.0.0.1:0", *emulated]) == 2
+    assert "only its owner may write to, such as mode 700, got mode 777" in capsys.readouterr().err
+    assert list(state.iterdir()) == []
