@@ -222,5 +222,9 @@ def readable_files() -> Iterator[Path]:
     tops = [ROOT / top for top in ("src", "tests", "benchmarks", "docs", "examples", ".ci")]
     inside = (path for top in tops for path in top.rglob("*") if "__pycache__" not in path.parts)
     for path in sorted([*inside, *ROOT.glob("*")]):
-        if path.name != ".git" and path.is_file() and path.suffix not in {".png", ".gz", ".parquet", ".pyc", ".npz"}:
+        if (
+            path.name != ".git"
+            and path.is_file()
+            and path.suffix not in {".png", ".gz", ".parquet", ".pyc", ".npz"}
+        ):
             yield path

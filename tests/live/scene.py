@@ -25,6 +25,7 @@ class Scene:
     running: dict[str, Worker] = field(default_factory=dict)  # what the pretended backend runs, by id
     asked_to_stop: set[str] = field(default_factory=set)
     log: list[Event] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)  # at which each of these happened
     silent: set[int] = field(default_factory=set)  # nodes that do not answer; what runs there goes on unseen
 
     def __post_init__(self) -> None:
@@ -35,6 +36,7 @@ class Scene:
     def tell(self, *events: Event) -> None:
         for event in events:
             self.log.append(event)
+            self.times.append(self.now_s)
             apply(self.state, event, self.state.seq + 1, self.now_s)
 
     def submit(
@@ -45,8 +47,9 @@ class Scene:
         spec["resources"] = {"accelerators": accelerators}
         if elastic is not None:
             spec["elastic"] = {"min_gpus": elastic[0], "max_gpus": elastic[1]}
+        user = str(more.pop("user", "ada"))
         spec |= more
-        self.tell(happened.Submitted(name, JobSpec.from_json(spec).to_json(), "ada"))
+        self.tell(happened.Submitted(name, JobSpec.from_json(spec).to_json(), user))
         return self.state.jobs[name]
 
     def give(self, **wanted: dict[str, int] | None) -> None:

@@ -23,6 +23,7 @@ from stretto.cli import (
     reproduce,
     reserve,
     serve,
+    shares,
     simulate,
     submit,
     top,
@@ -80,6 +81,7 @@ app.add_typer(cluster.nodes, name="nodes")
 app.add_typer(cluster.queues, name="queues")
 app.add_typer(reserve.app, name="reserve")
 app.command()(cluster.usage)
+app.add_typer(shares.app, name="shares")
 app.command()(foresight.whatif)
 app.add_typer(cluster.token, name="token")
 app.add_typer(clusters.app, name="clusters")

@@ -225,6 +225,14 @@ class Client:
         """
         return self.ask("PUT", f"/api/v1/queues/{_name(name)}", json=bounds)
 
+    def shares(self) -> dict[str, Any]:
+        """Queues and users as a tree: what they are entitled to, hold and have had."""
+        return self.ask("GET", "/api/v1/shares")
+
+    def set_user_shares(self, user: str, shares: float) -> dict[str, Any]:
+        """Give a user shares, beside the other users of each queue."""
+        return self.ask("PUT", f"/api/v1/shares/users/{_name(user)}", json={"shares": shares})
+
     def reservations(self) -> list[dict[str, Any]]:
         """GPUs that are kept for somebody, as long as they are."""
         found: list[dict[str, Any]] = self.ask("GET", "/api/v1/reservations")["reservations"]

@@ -28,11 +28,15 @@ from stretto.model.plan import Action, Pinned, Plan, Reasons, Shares, Verb, Why,
 from stretto.model.policy import ON_CHANGE, Policy, Triggers, every, on_change
 from stretto.model.snapshot import CapacityNotice, JobTable, Requests, Snapshot, Trigger
 from stretto.model.speeds import Speeds, no_speeds
+from stretto.model.usage import HALF_LIFE_S, PARTS_OF_A_GPU, Account, UsageLedger, rate_of
 
 __all__ = [
+    "HALF_LIFE_S",
     "NOTHING_OBSERVED",
     "ON_CHANGE",
+    "PARTS_OF_A_GPU",
     "UNLIMITED_GPUS",
+    "Account",
     "Action",
     "Adaptivity",
     "Allocation",
@@ -77,6 +81,7 @@ __all__ = [
     "TrainingLimits",
     "Trigger",
     "Triggers",
+    "UsageLedger",
     "Verb",
     "View",
     "Why",
@@ -95,6 +100,7 @@ __all__ = [
     "nodes_of",
     "on_change",
     "powers_and_whole_nodes",
+    "rate_of",
     "shift",
     "virtual_nodes",
 ]

@@ -38,6 +38,8 @@ ROUTES: list[tuple[str, str, Any, str]] = [
     ("PUT", "/api/v1/reservations/r", {"end": 4e9, "gpu_type": "a100", "gpus": 1, "user": "bob"}, "operator"),
     ("DELETE", "/api/v1/reservations/r", None, "operator"),
     ("GET", "/api/v1/usage", None, "user"),
+    ("GET", "/api/v1/shares", None, "user"),
+    ("PUT", "/api/v1/shares/users/ada", {"shares": 2}, "admin"),
     ("GET", "/api/v1/decisions", None, "user"),
     ("POST", "/api/v1/whatif", {}, "user"),
     ("GET", "/api/v1/tokens", None, "admin"),
@@ -84,7 +86,13 @@ def test_the_table_of_routes_is_complete(tmp_path: Path) -> None:
         async with a_rig(tmp_path) as rig:
             listed = {(method, path.partition("?")[0]) for method, path, _, _ in ROUTES}
             listed = {
-                (method, path.replace("n1", "{node}").replace("/long", "/{queue}")) for method, path in listed
+                (
+                    method,
+                    path.replace("n1", "{node}")
+                    .replace("/long", "/{queue}")
+                    .replace("users/ada", "users/{user}"),
+                )
+                for method, path in listed
             }
             listed = {(method, path.replace("tokens/new", "tokens/{name}")) for method, path in listed}
             listed = {

@@ -15,6 +15,7 @@ from stretto.live.api import (
     logs,
     problems,
     reservations,
+    shares,
     streams,
     tokens,
 )
@@ -57,7 +58,10 @@ def app_of(service: Service, limits: Limits | None = None) -> FastAPI:
     app.state.reading = asyncio.Semaphore(READ_TOGETHER)
     app.state.under_way = set()
     problems.install(app)
-    for part in (foresight, jobs, logs, streams, cluster, reservations, tokens, channel, kubeflow, health):
+    for part in (
+        *(foresight, jobs, logs, streams, cluster, reservations, shares, tokens),
+        *(channel, kubeflow, health),
+    ):
         app.include_router(part.router)
     describe(app)
     app.add_middleware(Gate, service=service, limits=limits, meters=app.state.meters)

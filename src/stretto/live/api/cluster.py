@@ -114,6 +114,7 @@ def queues_json(service: Service) -> list[dict[str, Any]]:
                 "weight": queue.weight,
                 "users": None if queue.users is None else list(queue.users),
                 "is_default": queue.is_default,
+                "shares": queue.shares,
                 "jobs": 0,
                 "waiting": 0,
                 "held_gpus": 0,

@@ -11,7 +11,9 @@ LARGEST_NUMBER = 2**53  # that every reader of JSON keeps exactly
 MOST_GPUS = 1 << 20
 
 Line = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
-UserName = Annotated[str, Field(pattern=r"^[\x21-\x7e]([\x20-\x7e]{0,62}[\x21-\x7e])?$")]
+USER_NAME = r"^[\x21-\x7e]([\x20-\x7e]{0,62}[\x21-\x7e])?$"
+UserName = Annotated[str, Field(pattern=USER_NAME)]
+ShareCount = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,63}$")]
 Count = Annotated[int, Field(ge=0, le=LARGEST_NUMBER)]
 
@@ -65,6 +67,13 @@ class Bounds(Asking):
     borrow_gpus: Annotated[int, Field(ge=0, le=MOST_GPUS)] = 0
     weight: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = 1.0
     users: Annotated[list[UserName], Field(max_length=1000)] | None = None  # who may use it; null: everybody
+    shares: ShareCount = 1.0  # beside those of other queues
+
+
+class UserShares(Asking):
+    """Shares of a user, beside the other users of each queue."""
+
+    shares: ShareCount
 
 
 class ReservationAsked(Asking):
@@ -201,6 +210,7 @@ class Queue(Shown):
     weight: float
     users: list[str] | None  # who may use it; null: everybody
     is_default: bool  # of jobs that name no queue
+    shares: float
     jobs: int  # that have not ended
     waiting: int
     held_gpus: int
@@ -246,6 +256,30 @@ class Usage(Shown):
 
     by: Literal["user", "queue"]
     usage: list[UsageRow]
+
+
+class ShareRow(Shown):
+    """A queue or a user in the tree of shares."""
+
+    name: str
+    kind: Literal["queue", "user"]
+    queues: list[str]  # that it is in, the outermost first
+    shares: float  # beside those of its siblings
+    entitled: float  # part of everything, from 0 to 1
+    entitled_gpus: float  # of those on nodes that are up
+    quota_gpus: int | None
+    held_gpus: int  # now
+    usage_gpu_hours: float  # decayed, in GPUs of speed 1
+    borrowed_gpus: float  # held beyond the quota, or beyond what it is entitled to where there is none
+    factor: float  # 2^(-usage/share) among its siblings: 1 for who has had nothing
+
+
+class Shares(Shown):
+    """Who is entitled to what: each row is followed by those below it."""
+
+    orders_jobs: bool  # whether it says who comes first
+    half_life_s: float  # of usage
+    shares: list[ShareRow]
 
 
 class TokenShown(Shown):

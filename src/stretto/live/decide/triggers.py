@@ -20,6 +20,7 @@ _TRIGGERS: Mapping[type[Event], Trigger] = {
     happened.NodeCordoned: Trigger.CAPACITY,
     happened.TypesSeen: Trigger.CAPACITY,
     happened.QueueSet: Trigger.CAPACITY,
+    happened.UserSharesSet: Trigger.CAPACITY,
     happened.Reserved: Trigger.CAPACITY,
     happened.Unreserved: Trigger.CAPACITY,
 }

@@ -39,6 +39,7 @@ class Configured(Event):
     seed: int = 0
     cluster: str = ""
     backend: str = ""
+    fair_share_half_life_s: float = 0.0  # of usage; 0: usage orders nobody
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,17 @@ class QueueSet(Event):
     weight: float = 1.0
     users: tuple[str, ...] | None = None  # who may use it; None: everybody
     is_default: bool = False  # of jobs that name no queue
+    shares: float = 1.0  # beside those of its siblings
+    parent: str = ""  # the queue that it is a part of
+
+
+@dataclass(frozen=True)
+class UserSharesSet(Event):
+    """A user has so many shares from now on, beside the other users of each queue."""
+
+    subject: ClassVar[str] = "user"
+    user: str
+    shares: float
 
 
 @dataclass(frozen=True)

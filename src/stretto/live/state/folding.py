@@ -1,7 +1,6 @@
 """From events to the state. No clock, no I/O: the same events give the same state."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from stretto.live.state import events as happened
@@ -23,7 +22,7 @@ from stretto.live.state.records import Batch, Queue, Token
 from stretto.live.state.reservations import Reservation
 from stretto.live.state.state import State
 from stretto.live.state.workers import fold_worker_event
-from stretto.model import Action
+from stretto.model import HALF_LIFE_S, Action
 from stretto.scheduler.stale import still_apply
 
 
@@ -68,11 +67,7 @@ def _decided(state: State, event: happened.Decided, now_s: float) -> None:
         state.placement = state.placement.changed({action.job: action.after for action in actions})
     for action in actions:
         record = state.jobs[action.job]
-        after = action.after
-        if after is None:
-            record.books.hold(0, now_s)
-        else:
-            record.books.hold(after.gpus, now_s, after.profiling, after.kind)
+        state.hold(record, action.after, now_s)
         state.touch(record.id)
     for job, batch in event.batches.items():  # each is for the GPUs that the plan gave
         if (changed := state.open_job(job)) is not None and job not in dropped:
@@ -88,6 +83,11 @@ def _began(state: State, event: happened.Began, now_s: float) -> None:
 
 def _configured(state: State, event: happened.Configured, now_s: float) -> None:
     state.configured, state.memory = event, None
+    state.usage.live_by(event.fair_share_half_life_s or HALF_LIFE_S, now_s)
+
+
+def _user_shares_set(state: State, event: happened.UserSharesSet, now_s: float) -> None:
+    state.user_shares[event.user] = event.shares
 
 
 def _queue_set(state: State, event: happened.QueueSet, now_s: float) -> None:
@@ -96,8 +96,7 @@ def _queue_set(state: State, event: happened.QueueSet, now_s: float) -> None:
         name = queue_of(state, record.spec.queue, record.user)
         weight = event.weight if name == event.name else record.job.weight
         if (name, weight) != (record.queue, record.job.weight):
-            record.job = replace(record.job, queue=name, weight=weight)
-            state.touch(record.id)
+            state.move_to_queue(record, name, weight, now_s)
 
 
 def _reserved(state: State, event: happened.Reserved, now_s: float) -> None:
@@ -126,6 +125,7 @@ _CHANGES: Mapping[type[Event], Callable[[State, Any, float], None]] = {
     happened.NodeDead: node_dead,
     happened.NodeCordoned: node_cordoned,
     happened.QueueSet: _queue_set,
+    happened.UserSharesSet: _user_shares_set,
     happened.Reserved: _reserved,
     happened.Unreserved: _unreserved,
     happened.TokenMade: _token_made,

@@ -113,7 +113,7 @@ def _close(state: State, index: int, now_s: float) -> None:
             state.release(record, now_s)
         elif kept is not state.placement[job]:
             state.placement = state.placement.changed({job: kept})
-            record.books.hold(kept.gpus, now_s, kept.profiling, kept.kind)
+            state.hold(record, kept, now_s)
             state.touch(record.id)
 
 

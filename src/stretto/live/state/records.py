@@ -7,7 +7,7 @@ from math import inf, nan
 from typing import Any
 
 from stretto.live.jobfile import JobSpec
-from stretto.model import Allocation, Job
+from stretto.model import Account, Allocation, Job
 
 SHOWN = frozenset(  # of a training's reports, once it has ended
     ("step", "epoch", "loss", "metric", "batch", "left_s", "samples", "dataset_samples", "progress_steps")
@@ -102,6 +102,7 @@ class Books:
     profiled_s: float = 0.0  # of `executed_s`, in profiling runs
     profiling: bool = False  # whether what is held now is held for such a run
     kind: int = -1  # GPU type of what is held now
+    rate: int = 0  # at which its account is charged for that, see `rate_of`
 
     def hold(self, gpus: int, now_s: float, profiling: bool = False, kind: int = -1) -> None:
         """From now on the job holds so many GPUs, of this type."""
@@ -119,6 +120,7 @@ class Books:
             self.last_stop_s = now_s
         self.held_gpus, self.held_since_s = gpus, now_s if gpus else nan
         self.profiling, self.kind = profiling and gpus > 0, kind if gpus else -1
+        self.rate = self.rate if gpus else 0
         self.largest_held = max(self.largest_held, gpus)
 
 
@@ -207,6 +209,11 @@ class JobRecord:
         return self.job.queue
 
     @property
+    def account(self) -> Account:
+        """Who is charged for what it holds."""
+        return self.queue or DEFAULT_QUEUE, self.user
+
+    @property
     def has_ended(self) -> bool:
         """Whether it has come to its last state."""
         return bool(self.state)
@@ -288,6 +295,8 @@ class Queue:
     weight: float = 1.0
     users: tuple[str, ...] | None = None  # who may use it; None: everybody
     is_default: bool = False  # of jobs that name no queue
+    shares: float = 1.0  # beside those of its siblings
+    parent: str = ""  # the queue that it is a part of
 
     def serves(self, user: str) -> bool:
         """Whether a user's jobs may be in it."""

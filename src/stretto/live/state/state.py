@@ -1,7 +1,7 @@
 """Where everything stands: what folding the log gives. No clock, no I/O."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,9 @@ from stretto.model import (
     Node,
     NodeId,
     Placement,
+    UsageLedger,
     no_placement,
+    rate_of,
 )
 
 MOST_MODELS = 10_000  # of which it is kept what their jobs have shown; chosen: some 20 MB at most
@@ -58,6 +60,8 @@ class State:
     queues: dict[str, Queue] = field(default_factory=dict)
     reservations: dict[str, Reservation] = field(default_factory=dict)  # by name
     sized: dict[str, tuple[int, ...]] = field(default_factory=dict)  # sizes that an open job may have
+    usage: UsageLedger = field(default_factory=UsageLedger)  # by queue and user, decayed
+    user_shares: dict[str, float] = field(default_factory=dict)  # of those who have not 1
     tokens: dict[str, Token] = field(default_factory=dict)  # by digest
     memory: Memory = None  # the policy's; not in the log: whoever folds a decision brings it
     wake_s: float | None = None
@@ -186,7 +190,27 @@ class State:
         """A job is to hold nothing any more."""
         if self.placement is not None and record.job.id in self.placement:
             self.placement = self.placement.changed({record.job.id: None})
+            self.hold(record, None, now_s)
+        self.touch(record.id)
+
+    def hold(self, record: JobRecord, held: Allocation | None, now_s: float) -> None:
+        """A job holds this from now on, and its account is charged for it."""
+        before = record.books.rate
+        if held is None:
             record.books.hold(0, now_s)
+        else:
+            assert self.cluster is not None
+            record.books.hold(held.gpus, now_s, held.profiling, held.kind)
+            record.books.rate = rate_of(held.gpus, self.cluster.types[held.kind].speed)
+        self.usage.change(record.account, record.books.rate - before, now_s)
+
+    def move_to_queue(self, record: JobRecord, queue: str, weight: float, now_s: float) -> None:
+        """A job is in another queue from now on; what it has had stays with the one before."""
+        rate, before = record.books.rate, record.account
+        record.job = replace(record.job, queue=queue, weight=weight)
+        if record.account != before:
+            self.usage.change(before, -rate, now_s)
+            self.usage.change(record.account, rate, now_s)
         self.touch(record.id)
 
 

@@ -1,0 +1,69 @@
+"""The verbs for fair share: who is entitled to what, and who has had how much."""
+
+from typing import Annotated, Any
+
+import typer
+
+from stretto.cli import options
+from stretto.cli.printing import say, show_json, show_table
+from stretto.cli.service import Token, Url, service
+from stretto.live.state.words import span_in_words
+from stretto.model import InputError
+
+app = typer.Typer(help="Fair share of a running service; shows it.", invoke_without_command=True)
+
+
+@app.callback()
+def shares_alone(
+    context: typer.Context, url: Url = "", token: Token = "", as_json: options.Json = False
+) -> None:
+    """Show what queues and users are entitled to, hold, borrow and have had; users see themselves."""
+    if context.invoked_subcommand is not None:
+        return
+    with service(url, token) as client:
+        found = client.shares()
+    if as_json:
+        show_json(found)
+        return
+    header = ["who", "shares", "entitled", "gpus", "held", "borrowed", "gpu-hours", "factor"]
+    show_table("", header, [_row(one) for one in found["shares"]])
+    if found["orders_jobs"]:
+        say(f"gpu-hours count half after {span_in_words(found['half_life_s'])}")
+    else:
+        say("shares order no jobs here: the service was started with --fair-share-half-life off")
+
+
+def _row(one: dict[str, Any]) -> list[str]:
+    borrowed = one["borrowed_gpus"]
+    return [
+        "/".join((*one["queues"], one["name"] or "(nobody)")),
+        f"{one['shares']:g}",
+        f"{one['entitled']:.1%}",
+        f"{one['entitled_gpus']:.1f}",
+        str(one["held_gpus"]),
+        f"{borrowed:.1f}" if borrowed else "-",
+        f"{one['usage_gpu_hours']:.2f}",
+        f"{one['factor']:.3f}",
+    ]
+
+
+@app.command("set")
+def set_shares(
+    shares: Annotated[float, typer.Argument(help="Beside those of others; 1 where nobody says.")],
+    user: Annotated[str, typer.Option(help="Of a user, in each queue.")] = "",
+    queue: Annotated[str, typer.Option(help="Of a queue, beside the others.")] = "",
+    url: Url = "",
+    token: Token = "",
+    as_json: options.Json = False,
+) -> None:
+    """Give a user or a queue shares."""
+    if bool(user) == bool(queue):
+        raise InputError("expected --user or --queue, one of the two")
+    if not 0 < shares <= 1e6:
+        raise InputError(f"shares: expected a number above 0 and at most 1e6, got {shares:g}")
+    with service(url, token) as client:
+        found = client.set_user_shares(user, shares) if user else client.set_queue(queue, shares=shares)
+    if as_json:
+        show_json(found)
+    else:
+        typer.echo(f"{'user' if user else 'queue'} {user or queue}: {shares:g} shares")

@@ -1,0 +1,65 @@
+"""What everybody is entitled to, has and has had: shares as the log gives them."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from stretto.live.state.records import DEFAULT_QUEUE
+from stretto.live.state.state import State
+from stretto.model import PARTS_OF_A_GPU, Account
+from stretto.scheduler.fair_share import FairShare, Node, tree_of
+
+LEAST_GPU_S = 1.0  # of decayed usage; who has less, and no open job, is not shown; chosen
+
+
+def fair_share_of(state: State, now_s: float) -> FairShare:
+    """Shares, and usage as it stands at a time that is not before the last event."""
+    queues, held = state.queues.values(), state.usage.balances.items()
+    return FairShare(
+        usage_gpu_s=state.usage.at(now_s),
+        held_gpus={account: one.rate / PARTS_OF_A_GPU for account, one in sorted(held) if one.rate},
+        queue_shares={one.name: one.shares for one in queues},
+        user_shares=dict(state.user_shares),
+        parents={one.name: one.parent for one in queues if one.parent},
+    )
+
+
+def shares_of(state: State, sees: Callable[[str], bool], now_s: float) -> list[dict[str, Any]]:
+    """Queues and users as rows of a tree, each followed by those below it, in the order of their names.
+
+    sees: whether a user is shown.
+    """
+    held: Counter[Account] = Counter()
+    for record in state.open_jobs():
+        held[record.account] += record.books.held_gpus
+    fair = replace(fair_share_of(state, now_s), held_gpus=held)
+    accounts = {account for account, usage in fair.usage_gpu_s.items() if usage >= LEAST_GPU_S}
+    root = tree_of(fair, accounts | set(held), {DEFAULT_QUEUE, *state.queues})
+    capacity = sum(node.gpus for node in state.nodes if node.up)
+    return list(_rows(state, root, sees, capacity, ()))
+
+
+def _rows(
+    state: State, parent: Node, sees: Callable[[str], bool], capacity: int, queues: tuple[str, ...]
+) -> Iterator[dict[str, Any]]:
+    for (is_user, name), node in sorted(parent.children.items()):
+        if is_user and not sees(name):
+            continue
+        entitled_gpus = node.entitled * capacity
+        quota = None if is_user or name not in state.queues else state.queues[name].quota_gpus
+        guaranteed = entitled_gpus if quota is None else quota
+        yield {
+            "name": name,
+            "kind": "user" if is_user else "queue",
+            "queues": list(queues),
+            "shares": node.shares,
+            "entitled": node.entitled,
+            "entitled_gpus": entitled_gpus,
+            "quota_gpus": quota,
+            "held_gpus": int(node.held_gpus),
+            "usage_gpu_hours": node.usage_gpu_s / 3600.0,
+            "borrowed_gpus": max(node.held_gpus - guaranteed, 0.0),
+            "factor": node.factor,
+        }
+        yield from _rows(state, node, sees, capacity, (*queues, name))

@@ -1,0 +1,144 @@
+"""Fair share: who comes first among jobs of one priority, by what everybody has had lately.
+
+Queues and users form a tree, as accounts do in Slurm's Fair Tree: siblings are compared with each other only,
+level by level, so that a queue that is behind its share comes first with all that is in it. The factor is
+that of Slurm's classic multifactor plugin, F = 2^(-U/S), taken at each level: S is a node's share among its
+siblings, U its part of the usage that they have had. It is 1 for who has had nothing, and 1/2 for who has had
+exactly its share. Deviation: between jobs of siblings that are about equal, each job that comes first counts
+as if it ran for an hour, and so does what is held now. Otherwise all jobs of one user would pass those of
+another who has had a second more.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stretto.model import Account, FloatArray, IntArray, JobTable, floats
+
+AHEAD_S = 3_600.0  # that a job counts as running, and what is held as held on; chosen
+ROOT = ""
+
+
+@dataclass(frozen=True)
+class FairShare:
+    """Shares, and usage as it stands at one moment. Whoever is not named has one share."""
+
+    usage_gpu_s: Mapping[Account, float] = field(default_factory=dict)  # decayed
+    held_gpus: Mapping[Account, float] = field(default_factory=dict)  # now; both in GPUs of speed 1
+    queue_shares: Mapping[str, float] = field(default_factory=dict)  # that were set
+    user_shares: Mapping[str, float] = field(default_factory=dict)  # that were set
+    parents: Mapping[str, str] = field(default_factory=dict)  # of queues that are in another one
+
+    def matters_to(self, accounts: Iterable[Account]) -> bool:
+        """Whether it may order these: there are several users, or queues whose shares somebody has set."""
+        distinct = set(accounts)
+        queues = {queue for queue, _ in distinct}
+        return len({user for _, user in distinct}) > 1 or (
+            len(queues) > 1 and any(self.queue_shares.get(queue, 1.0) != 1.0 for queue in self._lines(queues))
+        )
+
+    def _lines(self, queues: Iterable[str]) -> set[str]:
+        """These queues and all that they are in."""
+        return {one for queue in queues for one in line_of(queue, self.parents)}
+
+
+@dataclass
+class Node:
+    """A queue or a user in the tree; the root is a queue without a name."""
+
+    name: str
+    shares: float = 1.0
+    is_user: bool = False
+    usage_gpu_s: float = 0.0  # decayed, of all below it
+    held_gpus: float = 0.0
+    entitled: float = 1.0  # part of everything
+    factor: float = 1.0
+    children: "dict[tuple[bool, str], Node]" = field(
+        default_factory=dict
+    )  # by whether it is a user, and name
+    rows: list[int] = field(default_factory=list)  # of a user: jobs, in the order in which they come
+
+
+def line_of(queue: str, parents: Mapping[str, str]) -> list[str]:
+    """A queue and those that it is in, the outermost first."""
+    found: list[str] = []
+    while queue and queue not in found:
+        found.append(queue)
+        queue = parents.get(queue, ROOT)
+    return found[::-1]
+
+
+def tree_of(fair: FairShare, accounts: Iterable[Account], queues: Iterable[str] = ()) -> Node:
+    """The tree of these accounts and queues, with what each node is entitled to and has had."""
+    root = Node(ROOT)
+    for queue in sorted(queues):
+        _queue(root, queue, fair)
+    for account in sorted(set(accounts)):
+        used, held = fair.usage_gpu_s.get(account, 0.0), fair.held_gpus.get(account, 0.0)
+        nodes = [root, *_queue(root, account[0], fair)]
+        shares = fair.user_shares.get(account[1], 1.0)
+        nodes.append(nodes[-1].children.setdefault((True, account[1]), Node(account[1], shares, True)))
+        for node in nodes:
+            node.usage_gpu_s += used
+            node.held_gpus += held
+    _rate(root)
+    return root
+
+
+def _queue(root: Node, name: str, fair: FairShare) -> list[Node]:
+    """The nodes on the way to a queue, made where they are missing."""
+    found = [root]
+    for one in line_of(name, fair.parents):
+        made = Node(one, fair.queue_shares.get(one, 1.0))
+        found.append(found[-1].children.setdefault((False, one), made))
+    return found[1:]
+
+
+def _rate(node: Node) -> None:
+    """Say what the children of a node are entitled to, and how far they are from it."""
+    shares = sum(child.shares for child in node.children.values())
+    usage = sum(child.usage_gpu_s for child in node.children.values())
+    for child in node.children.values():
+        share = child.shares / shares
+        child.entitled = node.entitled * share
+        child.factor = 2.0 ** -(child.usage_gpu_s / usage / share) if usage > 0 else 1.0
+        _rate(child)
+
+
+def in_fair_order(jobs: JobTable, accounts: Sequence[Account], fair: FairShare) -> IntArray:
+    """(jobs,) rows: whoever holds GPUs as before, then who waits, the furthest behind its share first.
+
+    accounts: by row. One who is behind comes first with so many jobs as bring it level with its siblings.
+    Ties go by row, which is by submission.
+    """
+    waiting = np.flatnonzero(jobs.held_gpus == 0)
+    root = tree_of(fair, {*accounts, *fair.usage_gpu_s, *fair.held_gpus})
+    for row in waiting.tolist():
+        node = root
+        for queue in line_of(accounts[row][0], fair.parents):
+            node = node.children[False, queue]
+        node.children[True, accounts[row][1]].rows.append(row)
+    return np.concatenate((np.flatnonzero(jobs.held_gpus > 0), _merged(root, jobs.min_gpus)[0]))
+
+
+def _merged(node: Node, gpus: IntArray) -> tuple[IntArray, FloatArray]:
+    """Rows of waiting jobs below a node in order, and the usage with which each is charged.
+
+    Taking again and again from the child with the least usage for its shares, and charging it, is the same as
+    sorting by the usage that each child would have before each of its jobs: that only grows along a child.
+    """
+    if node.is_user:
+        rows = np.array(node.rows, dtype=np.int64)
+        return rows, floats(gpus[rows]) * AHEAD_S
+    found = [(child, *_merged(child, gpus)) for child in node.children.values()]
+    if not found:
+        return np.zeros(0, dtype=np.int64), np.zeros(0)
+    level = [
+        (child.usage_gpu_s + child.held_gpus * AHEAD_S + charges.cumsum() - charges) / child.shares
+        for child, _, charges in found
+    ]
+    rows = np.concatenate([rows for _, rows, _ in found])
+    charges: FloatArray = np.concatenate([charges for _, _, charges in found])
+    order = np.lexsort((rows, np.concatenate(level)))
+    return rows[order], charges[order]
