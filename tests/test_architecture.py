@@ -43,14 +43,15 @@ MAY_IMPORT["__main__"] = {"cli"}
 # The same within the service, from the ground up.
 LIVE = PACKAGE / "live"
 MAY_IMPORT_IN_LIVE: dict[str, set[str]] = {
-    "agent": set(),
+    "files": set(),
+    "agent": {"files"},
     "jobfile": set(),
     "store": set(),
     "state": {"jobfile"},
     "bounds": {"state"},
     "history": {"jobfile", "state", "store"},
-    "backends": {"agent", "jobfile", "state", "history"},
-    "act": {"jobfile", "state", "history", "backends"},
+    "backends": {"files", "agent", "jobfile", "state", "history"},
+    "act": {"files", "jobfile", "state", "history", "backends"},
     "decide": {"jobfile", "store", "state", "bounds", "history", "backends", "act"},
     "foresight": {"jobfile", "state", "bounds", "decide"},
     "collecting": set(),

@@ -100,6 +100,12 @@ def serve(
     submit_burst: Annotated[
         int, typer.Option(min=1, help="Submissions that a user may make at once after a quiet time.")
     ] = 500,
+    max_connections: Annotated[
+        int, typer.Option(min=1, help="Connections at once; fewer where the system allows fewer open files.")
+    ] = 4096,
+    max_connections_per_address: Annotated[
+        int, typer.Option(min=1, help="Of these, from one address that is not this machine's.")
+    ] = 1024,
     log_file: Annotated[
         str, typer.Option(help="Where logs go, a JSON object a line; - is stderr.", metavar="FILE")
     ] = "service.log",
@@ -140,7 +146,12 @@ def serve(
         store=_store_url(store, store_file),
         pass_env=tuple(pass_env),
         open_on_loopback=insecure_loopback,
-        limits=Limits(submits_per_s=submit_rate, submit_burst=submit_burst),
+        limits=Limits(
+            submits_per_s=submit_rate,
+            submit_burst=submit_burst,
+            connections=max_connections,
+            connections_per_address=max_connections_per_address,
+        ),
         log_file=log_file,
         log_level=log_level,
         eager=not rounds_only,

@@ -19,9 +19,11 @@ from urllib.parse import urlsplit
 import uvicorn
 
 from stretto.clusters import read_cluster
+from stretto.live import files
 from stretto.live.act.driving import DEAD_AFTER_S, Driver
 from stretto.live.act.environment import Secrets
 from stretto.live.api.app import app_of
+from stretto.live.api.connections import Listener
 from stretto.live.api.limits import Limits
 from stretto.live.api.server import config_of
 from stretto.live.api.tokens import first_admin
@@ -66,6 +68,7 @@ NAME = "name"  # of this service on clusters that it shares with others
 LEVELS = ("debug", "info", "warning", "error")
 LEAD_WAIT_S = 10.0  # for a service that is just ending; chosen
 WAITING_CONNECTIONS = 512
+LEAST_CONNECTIONS = 24  # and what a start opens beside; with fewer nothing can be served; chosen
 TURN_S = 0.0005  # of a thread; chosen: requests are answered between the steps of a decision, which take long
 FASTEST = 10_000.0  # pace of an emulated clock; chosen: a millisecond is ten seconds then
 
@@ -150,6 +153,7 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
     )
     scheduler = scheduler_of(configured)  # what is wrong with the words is said before anything is made
     _make_usable(config)
+    _raise_limits()
     listening = _listen(config.host, config.port)
     here = f"http://{config.host}:{listening.getsockname()[1]}"
     url = config.url.rstrip("/") or here
@@ -197,11 +201,13 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
 async def _run(
     service: Service,
     limits: Limits,
-    listening: socket.socket,
+    listening: Listener,
     url: str,
     announce: "asyncio.Future[str] | None",
 ) -> None:
-    server = uvicorn.Server(config_of(app_of(service, limits)))
+    app = app_of(service, limits)
+    listening.connections = app.state.connections
+    server = uvicorn.Server(config_of(app))
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -277,6 +283,13 @@ def check_own(folder: Path) -> None:
             f"--state {folder}: expected a directory that only its owner may write to, such as mode 700, "
             f"got mode {found.st_mode & 0o7777:o}"
         )
+
+
+def _raise_limits() -> None:
+    """As many files as this process may have open. Raises InputError for too few to serve anybody."""
+    most, least = files.raise_limit(), files.limit() - files.left_for_others() + LEAST_CONNECTIONS
+    if most < least:
+        raise InputError(f"limit of open files (ulimit -n): expected at least {least}, got {most}")
 
 
 def _of_the_world(config: Config) -> tuple[dict[str, str], dict[str, str]]:
@@ -379,8 +392,8 @@ def _key(state: Path) -> bytes:
     return key
 
 
-def _listen(host: str, port: int) -> socket.socket:
-    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+def _listen(host: str, port: int) -> Listener:
+    listening = Listener(socket.AF_INET6 if ":" in host else socket.AF_INET)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))

@@ -9,6 +9,7 @@ from tests.live.api.rig import Rig, a_rig, play
 from tests.live.fake_backend import FakeBackend
 from tests.live.scene import Scene
 
+from stretto.live import files
 from stretto.live.act.driving import Driver
 from stretto.live.state import events as happened
 
@@ -195,3 +196,32 @@ def test_a_training_that_was_told_to_leave_a_silent_node_is_not_joined_by_newcom
     scene.give(_1={"n1": 1})
     scene.reconcile()
     assert [name for name in scene.names("1") if name.startswith("1.2.")] == ["1.2.0"]
+
+
+def test_a_service_that_can_open_no_files_gives_no_silent_node_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        backend = FakeBackend(gpus=1)
+        async with a_rig(tmp_path, backend=backend) as rig:
+            looks = 0
+
+            def can_open() -> bool:
+                nonlocal looks
+                looks += 1
+                return looks > 10
+
+            monkeypatch.setattr(files, "can_open", can_open)
+            driver = rig.service.driver
+            driver.dead_after_s = 0.2
+            backend.silent.add("n0")
+            await backend.set_up("n0", False)
+            await rig.until(lambda: not rig.service.state.nodes[0].up)
+            lost_s = rig.service.state.nodes[0].silent_s
+            burying = asyncio.create_task(driver.bury_for_ever())
+            await rig.until(lambda: rig.service.state.nodes[0].dead)
+            assert looks > 10
+            assert rig.service.state.at_s - lost_s > 10 * 0.2 / 4
+            burying.cancel()
+
+    play(story)

@@ -102,7 +102,8 @@ def test_a_body_that_is_too_long_is_refused(agent: Agent) -> None:
 
 def test_who_still_sends_what_was_refused_is_told_so_and_sees_no_error(agent: Agent) -> None:
     host, _, port = json.loads((agent.state / "address.json").read_text())["url"][7:].partition(":")
-    head = f"PUT /v1/workers/j.1.0 HTTP/1.1\r\nHost: n1\r\nContent-Length: {1 << 21}\r\n\r\n".encode()
+    given = f"Authorization: Bearer {(agent.state / 'token').read_text()}\r\n"
+    head = f"PUT /v1/workers/j.1.0 HTTP/1.1\r\nHost: n1\r\n{given}Content-Length: {1 << 21}\r\n\r\n".encode()
     with socket.create_connection((host, int(port)), timeout=60) as line:
         line.sendall(head + b"x")
         answer = line.recv(1 << 16)

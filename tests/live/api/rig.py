@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from stretto.live.act.driving import Driver
 from stretto.live.act.environment import Secrets
 from stretto.live.api.access import digest_of
 from stretto.live.api.app import app_of
+from stretto.live.api.connections import Listener
 from stretto.live.api.limits import Limits
 from stretto.live.api.server import config_of
 from stretto.live.backends.protocol import Backend
@@ -77,7 +77,8 @@ class Rig:
     @contextlib.asynccontextmanager
     async def listening(self) -> AsyncIterator[tuple[str, int]]:
         """A real server on loopback."""
-        listening = socket.socket()
+        listening = Listener()
+        listening.connections = self.app.state.connections
         listening.bind(("127.0.0.1", 0))
         server = uvicorn.Server(config_of(self.app))
         serving = asyncio.create_task(server.serve(sockets=[listening]))

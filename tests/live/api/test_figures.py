@@ -59,7 +59,7 @@ def test_metrics_count_what_happened_and_name_no_job_user_or_node(tmp_path: Path
             assert sum(count for (name, _), count in found.items() if name == "stretto_jobs") == 1
             assert value("resizes_total", kind="grow") == 0
             names = {label for _, labels in found for label, _ in labels}
-            assert names <= {"result", "status", "kind", "method", "route", "le", "type", "state"}
+            assert names <= {"result", "status", "kind", "method", "route", "le", "type", "state", "why"}
 
     play(story)
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import isnan
 
+from stretto.live import files
 from stretto.live.act.environment import Secrets
 from stretto.live.act.news import about_nodes, about_vanished, about_workers
 from stretto.live.act.occupied import Occupied
@@ -169,6 +170,8 @@ class Driver:
         """Stop waiting for nodes that have been silent for too long, until cancelled."""
         while self.dead_after_s > 0:
             now_s = self.clock.now_s()
+            if not files.can_open():
+                self._began_s = now_s  # we are deaf: that we hear nothing is no evidence
             silent = [
                 (node.name, now_s - max(node.silent_s, self._began_s))
                 for node in self.ledger.state.nodes

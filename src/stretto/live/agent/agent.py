@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
+from stretto.live import files
 from stretto.live.agent import keeper
 from stretto.live.agent.inherited import inherited
 from stretto.live.agent.node import this_node
@@ -41,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if lock is None:
         print(f"another agent has {state}", file=sys.stderr)
         return TAKEN_STATUS
+    files.raise_limit()
     # Orphans of keepers that were killed come to us, so that none stays behind as a zombie.
     ctypes.CDLL(None).prctl(keeper.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     instance = secrets.token_hex(6)

@@ -10,7 +10,7 @@
     DELETE /v1/jobs/JOB/logs                          remove what is left of its forgotten workers
 
 Refusals are {"why"} with 400 (request), 401 (token), 404, 409 (id taken, or still running), 410 (forgotten),
-423 (GPU in use), 507 (disk).
+423 (GPU in use), 507 (disk, or files that may be open).
 """
 
 import hmac
@@ -29,7 +29,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from stretto.live import files
 from stretto.live.agent import requests
+from stretto.live.agent.lines import Lines
 from stretto.live.agent.requests import Refused
 from stretto.live.agent.workers import Workers
 
@@ -38,6 +40,7 @@ LONGEST_PIECE_BYTES = 4 << 20
 LONGEST_WAIT_S = 60.0
 LOG_POLL_S = 0.05  # how often a log that is followed is looked at
 IDLE_S = 120.0  # after which a silent connection is closed
+UNREAD = (HTTPStatus.UNAUTHORIZED, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)  # bodies, which are dropped
 LINGER_S = 2.0  # for what is still on its way of a request that was refused; chosen
 
 
@@ -50,6 +53,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], workers: Workers, token: str) -> None:
         self.workers = workers
         self.token = token
+        self.lines = Lines()
         self.lock = threading.Lock()
         self.asking = 0  # requests that are being answered
         self.asked_s = time.monotonic()  # when the last one was
@@ -77,6 +81,19 @@ class Server(ThreadingHTTPServer):
             with self.lock:
                 self.asking, self.asked_s = self.asking - 1, time.monotonic()
 
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Whether there is room for a connection."""
+        return self.lines.admit(request)
+
+    def service_actions(self) -> None:
+        """Every now and then: close those that nobody who may ask has opened."""
+        self.lines.close_late()
+
+    def close_request(self, request: Any) -> None:
+        """Close a connection."""
+        self.lines.forget(request)
+        super().close_request(request)
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Callers that go away are no news; the rest is."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
@@ -98,18 +115,20 @@ class Handler(BaseHTTPRequestHandler):
     def answer(self) -> None:
         """Do one request."""
         try:
-            body = self.read_body()
             self.check_token()
+            self.server.lines.trust(self.connection)
+            body = self.read_body()
             with self.server.asked():
                 self.route(body)
         except Refused as refusal:
             self.reply(refusal.status, {"why": refusal.why})
-            if refusal.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+            if refusal.status in UNREAD:
                 self.let_go()
         except OSError as failure:
             if isinstance(failure, ConnectionError | TimeoutError):
                 raise
-            self.reply(500, {"why": f"{type(failure).__name__}: {failure}"})
+            status = HTTPStatus.INSUFFICIENT_STORAGE if files.are_short(failure) else 500
+            self.reply(status, {"why": f"{type(failure).__name__}: {failure}"})
 
     do_GET = do_PUT = do_POST = do_DELETE = answer  # noqa: N815  # the base class looks for these names
 
@@ -171,7 +190,7 @@ class Handler(BaseHTTPRequestHandler):
         data = self.rfile.read(int(text))
         try:
             body = json.loads(data) if data else {}
-        except ValueError as failure:
+        except (ValueError, RecursionError) as failure:
             raise Refused(400, f"the body must be JSON: {failure}") from failure
         if not isinstance(body, dict):
             raise Refused(400, f"the body must be a JSON object, got {type(body).__name__}")
@@ -195,6 +214,7 @@ class Handler(BaseHTTPRequestHandler):
         """Refuse who does not know the token."""
         given = self.headers.get("Authorization", "")
         if not hmac.compare_digest(given.encode(), f"Bearer {self.server.token}".encode()):
+            self.close_connection = True
             raise Refused(401, "the agent's token is missing or wrong")
 
     def reply(self, status: int, value: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ import asyncio
 from fastapi import FastAPI
 
 from stretto import __version__
+from stretto.live import files
 from stretto.live.api import (
     channel,
     cluster,
@@ -21,10 +22,11 @@ from stretto.live.api import (
 )
 from stretto.live.api.answers import Json
 from stretto.live.api.audit import Audit
+from stretto.live.api.connections import Connections
 from stretto.live.api.document import describe
 from stretto.live.api.feed import Feed
 from stretto.live.api.gate import Gate
-from stretto.live.api.limits import Buckets, Limits
+from stretto.live.api.limits import Buckets, Limits, Together
 from stretto.live.api.meters import Meters
 from stretto.live.api.planned import Planned
 from stretto.live.api.streams import Places
@@ -53,7 +55,11 @@ def app_of(service: Service, limits: Limits | None = None) -> FastAPI:
     app.state.audit = Audit(service.ledger)
     app.state.feed = Feed(service.ledger)
     app.state.planned = Planned(service)
-    app.state.meters = Meters(service)
+    app.state.connections = Connections(
+        max(min(limits.connections, files.left_for_others()), 1), limits.connections_per_address
+    )
+    app.state.together = Together()
+    app.state.meters = Meters(service, app.state.connections)
     app.state.one_token = asyncio.Lock()
     app.state.reading = asyncio.Semaphore(READ_TOGETHER)
     app.state.under_way = set()
@@ -64,5 +70,12 @@ def app_of(service: Service, limits: Limits | None = None) -> FastAPI:
     ):
         app.include_router(part.router)
     describe(app)
-    app.add_middleware(Gate, service=service, limits=limits, meters=app.state.meters)
+    app.add_middleware(
+        Gate,
+        service=service,
+        limits=limits,
+        meters=app.state.meters,
+        connections=app.state.connections,
+        together=app.state.together,
+    )
     return app

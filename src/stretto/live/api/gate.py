@@ -6,7 +6,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from http import HTTPStatus
 from typing import Any
 
@@ -15,9 +15,10 @@ from starlette.requests import ClientDisconnect
 
 from stretto.live.api import problems
 from stretto.live.api.access import CHANNEL, OPEN, caller_by, job_by
-from stretto.live.api.limits import Limits
+from stretto.live.api.connections import Connections
+from stretto.live.api.limits import Limits, Together
 from stretto.live.api.meters import Meters
-from stretto.live.api.problems import Problem
+from stretto.live.api.problems import RETRY_SOON, Problem
 from stretto.live.service import Service
 
 Message = MutableMapping[str, Any]
@@ -32,6 +33,7 @@ READING = frozenset({"GET", "HEAD"})
 UNREAD = frozenset(
     {HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.REQUEST_TIMEOUT}
 )  # bodies, at least in part
+WORKERS_SPARE = 16  # requests of a job at once beyond two of each worker; chosen
 LINGER_S, LINGER_BYTES = 1.0, 8 << 20  # for what is still on its way of these; chosen
 ALWAYS = {"x-content-type-options": "nosniff", "cache-control": "no-store"}
 
@@ -42,8 +44,18 @@ class Gate:
     Who asks is settled before anything of a body is read. A request whose sender hangs up goes on to its end.
     """
 
-    def __init__(self, app: App, service: Service, limits: Limits, meters: Meters) -> None:
+    def __init__(
+        self,
+        app: App,
+        service: Service,
+        limits: Limits,
+        meters: Meters,
+        connections: Connections,
+        together: Together,
+    ) -> None:
         self.app, self.service, self.limits, self.meters = app, service, limits, meters
+        self.most_of_one = max(min(limits.requests, connections.most // 2), 1)
+        self.together = together
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Let a request through, or refuse it."""
@@ -79,7 +91,8 @@ class Gate:
 
         try:
             self._let_in(scope, headers)
-            await self.app(scope, self._bounded(receive), sent)
+            with self._counted(scope):
+                await self.app(scope, self._bounded(receive), sent)
         except Problem as problem:
             await refuse(problem)
         except ClientDisconnect:
@@ -102,6 +115,34 @@ class Gate:
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self.limits.body_bytes:
             raise self._too_large()
+
+    @contextlib.contextmanager
+    def _counted(self, scope: Any) -> Iterator[None]:
+        """While a request is under way; raises 429 where the same caller has too many."""
+        name, most = self._share_of(scope)
+        if not name:
+            yield
+            return
+        if not self.together.take(name, most):
+            raise Problem(
+                HTTPStatus.TOO_MANY_REQUESTS,
+                f"at most {most} requests of one {name.partition(' ')[0]} at once",
+                RETRY_SOON,
+            )
+        try:
+            yield
+        finally:
+            self.together.give_back(name)
+
+    def _share_of(self, scope: Any) -> tuple[str, int]:
+        """Whose share of what is under way a request uses, and how large that is; "" without bound."""
+        if job := scope["state"].get("worker_job"):
+            record = self.service.state.jobs.get(job)
+            workers = 0 if record is None else len(record.alive)
+            return f"job {job}", WORKERS_SPARE + 2 * workers  # each waits, and reports
+        caller = scope["state"].get("caller")
+        bounded = caller is not None and caller.token is not None
+        return (f"user {caller.user}", self.most_of_one) if bounded else ("", 0)
 
     def _too_large(self) -> Problem:
         return Problem(

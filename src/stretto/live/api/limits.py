@@ -1,8 +1,8 @@
-"""How much one caller may ask for: bytes, requests, streams."""
+"""How much one caller may ask for: bytes, requests, streams, connections."""
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from math import isfinite
 
 from stretto.model import InputError
@@ -15,6 +15,10 @@ class Limits:
     submits_per_s: float = 20.0  # of one user, in the long run
     submit_burst: int = 500  # at once, after a quiet time
     streams: int = 32  # that one user may follow at once
+    requests: int = 256  # of one user that are under way at once, those that wait among them
+    connections: int = 4_096  # in all; fewer where this process may not open so many files
+    connections_per_address: int = 1_024  # of other machines: behind one there may be many people
+    head_s: float = 10.0  # in which a request must have come, up to its body
     body_bytes: int = 2 << 20  # twice the largest job file, for its escapes
     body_s: float = 30.0  # in which a body must have arrived
     durable_s: float = 30.0  # in which the store must have taken what was asked for
@@ -22,8 +26,8 @@ class Limits:
 
     def __post_init__(self) -> None:
         """Check the bounds."""
-        for name in ("submits_per_s", "submit_burst", "streams", "body_bytes", "body_s", "durable_s"):
-            value = getattr(self, name)
+        for each in fields(self):
+            name, value = each.name, getattr(self, each.name)
             if not (isfinite(value) and value > 0):
                 raise InputError(f"{name} must be above 0, got {value}")
 
@@ -49,3 +53,23 @@ class Buckets:
             full_s = self.burst / self.per_s
             self._left = {who: kept for who, kept in self._left.items() if now_s - kept[1] < full_s}
         return 0.0
+
+
+@dataclass
+class Together:
+    """How much each name does at once."""
+
+    taken: dict[str, int] = field(default_factory=dict)
+
+    def take(self, name: str, most: int) -> bool:
+        """Begin one more, unless there are as many as may be; whether it has begun."""
+        if self.taken.get(name, 0) >= most:
+            return False
+        self.taken[name] = self.taken.get(name, 0) + 1
+        return True
+
+    def give_back(self, name: str) -> None:
+        """One that had begun is over."""
+        self.taken[name] -= 1
+        if not self.taken[name]:
+            del self.taken[name]

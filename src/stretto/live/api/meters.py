@@ -13,10 +13,11 @@ from prometheus_client import (
     ProcessCollector,
     disable_created_metrics,
 )
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
+from stretto.live.api.connections import Connections
 from stretto.live.service import Service
 from stretto.live.state import events as happened
 from stretto.live.state.events import Event
@@ -36,7 +37,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # when a series bega
 class Meters:
     """Counts since this process began, and gauges of what is now."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, connections: Connections) -> None:
         self.service = service
         self.registry = CollectorRegistry()
         new: dict[str, Any] = {"namespace": "stretto", "registry": self.registry}
@@ -70,6 +71,7 @@ class Meters:
         for kind in sorted(RESIZES):
             self.resizes.labels(kind)
         self.registry.register(Now(service))
+        self.registry.register(Lines(connections))
         service.ledger.listeners.append(self.heard)
 
     def heard(self, told: Sequence[tuple[int, Event]]) -> None:
@@ -131,6 +133,24 @@ class Now(Collector):
         for word in ("open", "closed", "down"):
             nodes.add_metric([word], words[word])
         yield nodes
+
+
+class Lines(Collector):
+    """Connections that are open, and those that were closed by us."""
+
+    def __init__(self, connections: Connections) -> None:
+        self.connections = connections
+
+    def collect(self) -> Iterable[Metric]:
+        """The figures."""
+        count = self.connections.count
+        yield GaugeMetricFamily("stretto_connections", "Connections that are open.", value=count)
+        closed = CounterMetricFamily(
+            "stretto_closed_connections", "Connections that were closed or refused, by why.", labels=["why"]
+        )
+        for why in ("crowded", "refused", "slow"):
+            closed.add_metric([why], self.connections.closed[why])
+        yield closed
 
 
 def gpus_by_state(state: State) -> dict[tuple[str, str], int]:

@@ -205,6 +205,10 @@ class Link:
         known, self.node = self.node, replace(self.node, up=False, why=why)
         return self.node != known
 
+    def note_unasked(self) -> None:
+        """Take in that we could not even ask: silence counts from the last chance to answer."""
+        self.heard_s = time.monotonic()
+
     def shown(self) -> list[WorkerState]:
         """Workers as they are known: of a node that is down, not whether they still run."""
         if self.node.up:

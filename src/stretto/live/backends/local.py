@@ -12,12 +12,14 @@ from urllib.parse import quote
 
 import httpx
 
+from stretto.live import files
 from stretto.live.backends.link import Link, OwnAgent, RemoteAgent, path_of, state_of, why_of
 from stretto.live.backends.protocol import (
     BackendUnreachable,
     LogPiece,
     NodeState,
     NoSuchWorker,
+    NotNow,
     StartRefused,
     WorkerStart,
     WorkerState,
@@ -73,7 +75,12 @@ class LocalBackend:
                 if not self.opened:
                     raise
                 why = str(failure)
+            except NotNow as failure:  # an answer, although none to what was asked
+                link.note_unasked()
+                why = str(failure)
             except BackendUnreachable as failure:
+                if files.are_short(failure):
+                    link.note_unasked()
                 why = str(failure)
             except (LookupError, TypeError, ValueError) as failure:
                 why = f"what answers is no agent of ours: {failure!r}"

@@ -1,0 +1,77 @@
+"""A service that can open few files, and somebody who takes all that are left: no job loses anything."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stretto.demo.own_service import until
+from stretto.demo.play import Play, play
+from stretto.demo.scene import QUICK
+
+from ..running import Running
+from .idlers import Idlers
+from .test_scene import EXAMPLES, SLOTS, check
+
+PROGRAM = str(Path(__file__).with_name("few_files.py"))
+LEFT = 64  # files, once a service has started
+SILENT_S, DEAD_AFTER_S = 3.0, 2.0  # which silence of a node may last; by far less than the idlers stay
+IDLERS = 300
+OPTIONS = ("--slots", "2", "--gpu-type", "cpu", "--policy", "fifo", "--dead-after", f"{DEAD_AFTER_S:g}s")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> int:
+    """How many files a service may have open so that so many are left once it has started."""
+    running = Running(tmp_path_factory.mktemp("usual"), *OPTIONS)
+    try:
+        running.begin()
+        assert running.process is not None
+        numbers = [int(one.name) for one in Path(f"/proc/{running.process.pid}/fd").iterdir()]
+        return len(numbers) + LEFT
+    finally:
+        running.end()
+
+
+@pytest.fixture
+def running(tmp_path: Path, files: int) -> Iterator[Running]:
+    running = Running(tmp_path, *OPTIONS, program=(PROGRAM, str(files), f"{SILENT_S:g}"))
+    try:
+        yield running
+    finally:
+        running.end()
+
+
+def test_idle_connections_without_a_token_end_no_job(running: Running) -> None:
+    running.begin()
+    with running.client() as client, Idlers(running.port, IDLERS) as idlers:
+        goes_on = str(client.submit("{name: long, run: sleep 600}")["id"])
+        until(lambda: client.describe(goes_on)["state"] == "RUNNING", what="the long job runs")
+        until(lambda: idlers.opened > 2 * IDLERS, what="all the idlers are there")
+        for _ in range(5):
+            with running.client() as other:  # who comes anew is served, too
+                short = other.submit("{name: short, run: sleep 2}")["id"]
+                shown = other.wait(short)
+            assert (shown["state"], shown["attempt"]) == ("COMPLETED", 1)
+        shown = client.describe(goes_on)
+        assert (shown["state"], shown["attempt"], shown["restarts"]) == ("RUNNING", 1, 0)
+        client.change(goes_on, "cancel")
+    kinds = [kind for _, _, kind, _ in running.log_of_all()]
+    assert not {"NodeLost", "NodeDead"} & {*kinds}
+    assert running.differences()[1] == 0
+
+
+@pytest.mark.long
+def test_the_scene_is_played_with_few_files_beside_idle_connections(files: int) -> None:
+    program = (PROGRAM, str(files), f"{SILENT_S:g}")
+    idlers: list[Idlers] = []
+
+    def begin(client: object) -> None:
+        idlers.append(Idlers(int(str(client.url).rpartition(":")[2]), IDLERS).__enter__())  # type: ignore[attr-defined]
+
+    try:
+        check(play(Play(QUICK, EXAMPLES, program, "sia", SLOTS, before=begin)))
+    finally:
+        for one in idlers:
+            one.__exit__()
+    assert idlers[0].opened > IDLERS
