@@ -9,6 +9,7 @@ from stretto.model.configurations import (
     powers_and_whole_nodes,
     virtual_nodes,
 )
+from stretto.model.constraints import NO_CONSTRAINTS, Constraints
 from stretto.model.errors import BadPlan, InputError, NotDeclared, StrettoError
 from stretto.model.job import UNLIMITED_GPUS, Adaptivity, Goal, Job, JobId, Kind, Reward
 from stretto.model.knowledge import (
@@ -26,6 +27,8 @@ from stretto.model.observations import NOTHING_OBSERVED, Observations, Point
 from stretto.model.placement import Allocation, Placement, lowest_gpus, no_placement, shift
 from stretto.model.plan import Action, Pinned, Plan, Reasons, Shares, Verb, Why, actions_between
 from stretto.model.policy import ON_CHANGE, Policy, Triggers, every, on_change
+from stretto.model.queue import Queue
+from stretto.model.reservation import Reservation, check_reservation
 from stretto.model.snapshot import CapacityNotice, JobTable, Requests, Snapshot, Trigger
 from stretto.model.speeds import Speeds, no_speeds
 from stretto.model.usage import HALF_LIFE_S, PARTS_OF_A_GPU, Account, UsageLedger, rate_of
@@ -33,6 +36,7 @@ from stretto.model.usage import HALF_LIFE_S, PARTS_OF_A_GPU, Account, UsageLedge
 __all__ = [
     "HALF_LIFE_S",
     "NOTHING_OBSERVED",
+    "NO_CONSTRAINTS",
     "ON_CHANGE",
     "PARTS_OF_A_GPU",
     "UNLIMITED_GPUS",
@@ -45,6 +49,7 @@ __all__ = [
     "CapacityNotice",
     "Cluster",
     "Configurations",
+    "Constraints",
     "Durations",
     "Evidence",
     "FloatArray",
@@ -71,8 +76,10 @@ __all__ = [
     "Point",
     "Policy",
     "Progress",
+    "Queue",
     "Reasons",
     "Requests",
+    "Reservation",
     "Reward",
     "Shares",
     "Snapshot",
@@ -86,6 +93,7 @@ __all__ = [
     "View",
     "Why",
     "actions_between",
+    "check_reservation",
     "cluster_of",
     "configurations_from",
     "counts_within",

@@ -10,6 +10,7 @@ import numpy as np
 
 from stretto.model.arrays import BoolArray, FloatArray, IntArray, ObjectArray, floats, frozen, ints
 from stretto.model.cluster import Cluster
+from stretto.model.constraints import NO_CONSTRAINTS, Constraints
 from stretto.model.errors import NotDeclared
 from stretto.model.job import Adaptivity, Job, JobId, Kind
 from stretto.model.knowledge import Durations, Evidence, Learning, MeasuredSpeeds, Progress, View
@@ -327,6 +328,7 @@ class Snapshot:
     lenders: tuple[LenderState, ...] = ()  # whose nodes are usable only while they are on loan
     memory: Memory = None  # what the policy returned last time, handed back
     seed: int = 0  # for policies that draw; the same snapshot draws the same
+    constraints: Constraints = NO_CONSTRAINTS  # what the plan keeps to, whatever the policy is
 
     @cached_property
     def capacity(self) -> IntArray:

@@ -15,8 +15,9 @@ from stretto.live.api.problems import not_found
 from stretto.live.api.writing import durably
 from stretto.live.service import Service
 from stretto.live.state.events import NodeCordoned, QueueSet
-from stretto.live.state.records import DEFAULT_QUEUE, Queue
+from stretto.live.state.records import DEFAULT_QUEUE
 from stretto.live.state.usage import usage_of
+from stretto.model import Queue
 
 router = APIRouter(prefix="/api/v1", tags=["cluster"])
 

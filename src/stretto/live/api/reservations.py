@@ -14,8 +14,7 @@ from stretto.live.api.writing import durably
 from stretto.live.service import Service
 from stretto.live.state.admission import check_queue
 from stretto.live.state.events import Reserved, Unreserved, body_of
-from stretto.live.state.reservations import Reservation, check_reservation
-from stretto.model import InputError
+from stretto.model import InputError, Reservation, check_reservation
 
 router = APIRouter(prefix="/api/v1", tags=["cluster"])
 

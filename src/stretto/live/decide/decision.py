@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from stretto.live.bounds.sharing import Rules, rules_of
-from stretto.live.bounds.within import decide_within
 from stretto.live.decide.batches import new_batches
+from stretto.live.decide.constraints import constraints_of
 from stretto.live.decide.observe import Observer
 from stretto.live.decide.profiling import profiles_of
 from stretto.live.state.events import Decided
@@ -13,7 +12,7 @@ from stretto.live.state.plans import actions_json
 from stretto.live.state.records import Batch
 from stretto.live.state.state import State
 from stretto.model import Plan, Snapshot, Trigger, digest
-from stretto.scheduler.round import Scheduler
+from stretto.scheduler.round import Scheduler, decide
 
 
 @dataclass(frozen=True)
@@ -21,7 +20,6 @@ class Asked:
     """All that a decision looks at."""
 
     snapshot: Snapshot
-    rules: Rules = field(default_factory=Rules)
     batches: Mapping[str, Batch] = field(default_factory=dict)  # wanted so far, by job
 
 
@@ -39,15 +37,15 @@ def asked_of(
     """Look at a state, for this scheduler. A node must have been seen."""
     assert state.placement is not None
     batches = {str(name): batch for name in state.placement if (batch := state.jobs[name].batch) is not None}
-    rules = rules_of(state, now_s)
+    constraints = constraints_of(state, now_s)
     if getattr(scheduler.policy, "profiles_first", False):
-        rules = replace(rules, profiles=profiles_of(state, now_s))
-    return Asked(observer.observe(state, now_s, due), rules, batches)
+        constraints = replace(constraints, profiles=profiles_of(state, now_s))
+    return Asked(replace(observer.observe(state, now_s, due), constraints=constraints), batches)
 
 
 def answer_to(asked: Asked, scheduler: Scheduler) -> Answer:
     """Decide. Pure and deterministic."""
-    plan = decide_within(asked.snapshot, scheduler, asked.rules)
+    plan = decide(asked.snapshot, scheduler)
     return Answer(plan, new_batches(asked.snapshot, plan, scheduler, asked.batches))
 
 

@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from stretto.live.bounds.lens import lens_of
-from stretto.live.bounds.within import decide_within
 from stretto.live.decide.observe import Observer
 from stretto.live.foresight.fork import Fork, fork_of
 from stretto.live.foresight.whatif import DRAWS, Outlook, outlook_of, span_json, span_of
@@ -21,7 +19,8 @@ from stretto.live.state.standing import described
 from stretto.live.state.state import State
 from stretto.live.state.words import NEVER, gpus_of, headline, span_in_words
 from stretto.model import Adaptivity, Job, Plan, Requests, Snapshot, StrettoError, Trigger
-from stretto.scheduler.round import Scheduler
+from stretto.scheduler.constraints.shared_nodes import lens_of
+from stretto.scheduler.round import Scheduler, decide
 from stretto.sim.world import SimulatedWorld
 
 HYPOTHESES_S, DRAWS_S = 0.05, 0.12  # of wall time from the start; chosen: an answer within 0.2 s
@@ -58,11 +57,12 @@ def question_of(
     holders = [] if state.placement is None else list(state.placement)
     fork = fork_of(state, now_s)
     snapshot = Observer(scheduler.policy.views).observe(state, now_s, due)
+    snapshot = replace(snapshot, constraints=fork.constraints)
     return Question(
         job=record.id,
         shown=described(state, record, now_s, plan, latest),
         fork=fork,
-        snapshot=lens_of(snapshot.placement, fork.rules.others).snapshot(snapshot),
+        snapshot=lens_of(snapshot.placement, fork.constraints.others).snapshot(snapshot),
         scheduler=scheduler,
         prices=state.prices,
         decision_ms=decision_ms,
@@ -136,8 +136,7 @@ def _changes(question: Question, until: float) -> list[dict[str, Any]]:
         if time.perf_counter() >= until:
             break
         try:
-            rules = replace(question.fork.rules, others={})  # what is shown is without them
-            plan = decide_within(_with(snapshot, row, job), question.scheduler, rules)
+            plan = decide(_with(snapshot, row, job), question.scheduler)
         except StrettoError:  # a request that this policy cannot even consider
             continue
         given = plan.placement.get(job.id)

@@ -5,13 +5,12 @@ speed is what was measured, else what the service supposes of everybody. `Fork.a
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from stretto.estimate.estimators import OnlineGoodput
-from stretto.live.bounds.lens import lens_of
-from stretto.live.bounds.sharing import Rules, rules_of
+from stretto.live.decide.constraints import constraints_of
 from stretto.live.decide.observe import Observer
 from stretto.live.decide.priors import RESTART_S, SWITCH_S, known_points, largest_known_gpus, prior_table
 from stretto.live.decide.scheduling import scheduler_of
@@ -24,8 +23,10 @@ from stretto.live.state.relations import NOTHING_PAST, Named, resolved, settled
 from stretto.live.state.remaining import SPREAD, Basis, Remaining, remaining_of, stated_of
 from stretto.live.state.state import State
 from stretto.model import (
+    NO_CONSTRAINTS,
     Allocation,
     Cluster,
+    Constraints,
     FloatArray,
     GpuType,
     Job,
@@ -41,6 +42,7 @@ from stretto.model import (
     no_placement,
     powers_and_whole_nodes,
 )
+from stretto.scheduler.constraints.shared_nodes import lens_of
 from stretto.scheduler.round import Scheduler
 from stretto.sim.physics import Physics
 from stretto.sim.settings import Batches, SimSettings
@@ -88,7 +90,7 @@ class Fork:
     members: tuple[Member, ...]  # by submission
     left_out: Mapping[str, str]  # open jobs about which nothing can be said, and why
     assumed: tuple[str, ...]
-    rules: Rules = field(default_factory=Rules)
+    constraints: Constraints = NO_CONSTRAINTS
 
     def under(self, configured: Configured) -> "Fork":
         """The same moment under another scheduler, which remembers nothing."""
@@ -127,10 +129,12 @@ def fork_of(
     said = _assumptions(members, sum(not known_points(one) for one in found))
     if more is not None and more[0].hold:
         said = (f"{more[0].name} is released at once", *said)
-    rules = rules_of(state, now_s)
+    constraints = constraints_of(state, now_s)
     if more is not None and more[0].elastic is not None and more[0].elastic.sizes:
-        rules = replace(rules, sizes={**rules.sizes, NEW: more[0].elastic.sizes})
-    return Fork(now_s, cluster, usable, state.configured, state.memory, tuple(members), left_out, said, rules)
+        constraints = replace(constraints, sizes={**constraints.sizes, NEW: more[0].elastic.sizes})
+    return Fork(
+        now_s, cluster, usable, state.configured, state.memory, tuple(members), left_out, said, constraints
+    )
 
 
 def _not_submitted(
@@ -291,7 +295,7 @@ def world_of(
     factor = np.array([drawn[number] for _, number in rows])
     tables = [one.speeds for one in members]
     held = {one.job.id: one.held for one in members if one.held is not None}
-    lens = lens_of(no_placement(fork.cluster).changed(held), fork.rules.others)
+    lens = lens_of(no_placement(fork.cluster).changed(held), fork.constraints.others)
     cluster = lens.shown
     requests = Requests(jobs, cluster)
     recorded = RecordedRuns(np.array([one.whole_s for one in members]) * factor, cluster, tables)

@@ -9,13 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from stretto.live.bounds.rows import some_of
-from stretto.live.bounds.sharing import Rules
-from stretto.live.bounds.within import decide_within
 from stretto.live.foresight.fork import Fork, world_of
 from stretto.live.state.events import Configured
-from stretto.model import Allocation, Plan, StrettoError, ints
-from stretto.scheduler.round import Scheduler
+from stretto.model import Allocation, Constraints, Plan, StrettoError, ints
+from stretto.scheduler.constraints.tables import some_of
+from stretto.scheduler.round import Scheduler, decide
 from stretto.sim.world import SimulatedWorld, Starved
 
 DRAWS = 9  # the first as believed, the others perturbed; chosen
@@ -76,7 +74,7 @@ def _play(fork: Fork, seed: int, froms: Mapping[str, float], stop: Stop | None, 
     decisions, starved, reached_s = 0, False, fork.now_s
     try:
         while decisions < MOST_DECISIONS and time.perf_counter() < until and world.wait():
-            world.act(_decided(world, scheduler, fork.rules))
+            world.act(_decided(world, scheduler, fork.constraints))
             decisions, reached_s = decisions + 1, world.now_s
             if len(starts) < len(ids):
                 for name, allocation in world.placement.items():
@@ -98,16 +96,17 @@ def _play(fork: Fork, seed: int, froms: Mapping[str, float], stop: Stop | None, 
     return Draw(fates, reached_s, starved, bool(np.isfinite(ends).all()))
 
 
-def _decided(world: SimulatedWorld, scheduler: Scheduler, rules: Rules) -> Plan:
+def _decided(world: SimulatedWorld, scheduler: Scheduler, constraints: Constraints) -> Plan:
     """What the service would want: whoever stays on a closed node is not asked about; others are left out."""
     snapshot = world.observe()
-    if rules.staying:
-        rows = ints([row for row, name in enumerate(snapshot.jobs.ids) if name not in rules.staying])
+    staying = constraints.staying
+    if staying:
+        rows = ints([row for row, name in enumerate(snapshot.jobs.ids) if name not in staying])
         jobs = some_of(snapshot.jobs, rows, {}, snapshot.placement)
         snapshot = replace(snapshot, jobs=jobs)
-    rules = replace(rules.at(snapshot.now_s), others={})  # the world is without what others hold
-    plan = decide_within(snapshot, scheduler, rules)
-    return replace(plan, actions=tuple(one for one in plan.actions if one.job not in rules.staying))
+    constraints = replace(constraints.at(snapshot.now_s), others={})  # the world is without what others hold
+    plan = decide(replace(snapshot, constraints=constraints), scheduler)
+    return replace(plan, actions=tuple(one for one in plan.actions if one.job not in staying))
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,10 @@ from stretto.live.state.jobs import (
 )
 from stretto.live.state.nodes import node_cordoned, node_dead, node_lost, node_seen, types_seen
 from stretto.live.state.plans import actions_of
-from stretto.live.state.records import Batch, Queue, Token
-from stretto.live.state.reservations import Reservation
+from stretto.live.state.records import Batch, Token
 from stretto.live.state.state import State
 from stretto.live.state.workers import fold_worker_event
-from stretto.model import HALF_LIFE_S, Action
+from stretto.model import HALF_LIFE_S, Action, Queue, Reservation
 from stretto.scheduler.stale import still_apply
 
 

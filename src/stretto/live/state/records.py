@@ -286,24 +286,6 @@ def orphaned_by(record: JobRecord) -> str:
 
 
 @dataclass
-class Queue:
-    """A queue with its bounds."""
-
-    name: str
-    quota_gpus: int | None = None
-    borrow_gpus: int = 0
-    weight: float = 1.0
-    users: tuple[str, ...] | None = None  # who may use it; None: everybody
-    is_default: bool = False  # of jobs that name no queue
-    shares: float = 1.0  # beside those of its siblings
-    parent: str = ""  # the queue that it is a part of
-
-    def serves(self, user: str) -> bool:
-        """Whether a user's jobs may be in it."""
-        return self.users is None or user in self.users
-
-
-@dataclass
 class Token:
     """Who may come in by a token, as what."""
 

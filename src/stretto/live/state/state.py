@@ -10,9 +10,8 @@ from stretto.live.jobfile import JobSpec
 from stretto.live.state import events as happened
 from stretto.live.state.learned import with_experience
 from stretto.live.state.past import Past
-from stretto.live.state.records import JobRecord, Life, NodeRecord, Prior, Queue, Token
+from stretto.live.state.records import JobRecord, Life, NodeRecord, Prior, Token
 from stretto.live.state.relations import Relations
-from stretto.live.state.reservations import Reservation
 from stretto.model import (
     Allocation,
     Cluster,
@@ -22,6 +21,8 @@ from stretto.model import (
     Node,
     NodeId,
     Placement,
+    Queue,
+    Reservation,
     UsageLedger,
     no_placement,
     rate_of,

@@ -4,7 +4,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from stretto.model import Cluster, InputError, IntArray, NodeId, ints
+from stretto.model.arrays import IntArray, ints
+from stretto.model.cluster import Cluster, NodeId
+from stretto.model.errors import InputError
 
 MOST_AT_ONCE = 6  # of GPUs of one type by number; chosen: all their combinations are looked at
 
@@ -14,7 +16,7 @@ class Reservation:
     """A number of GPUs of a type, wherever they are, or all GPUs of some nodes."""
 
     name: str
-    from_s: float  # on the clock of the service
+    from_s: float  # on the clock of the snapshots
     until_s: float
     gpu_type: str = ""
     gpus: int = 0

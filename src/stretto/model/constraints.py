@@ -1,23 +1,19 @@
-"""What holds whatever the policy is: bounds of queues, permitted sizes, reservations. Read from a state.
-
-`within` keeps decisions to these rules: live, when a log is repeated, and in forks.
-"""
+"""What holds whatever the policy is: quotas, permitted sizes, reservations, nodes that others use too."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from stretto.live.state.records import Queue
-from stretto.live.state.reservations import Reservation
-from stretto.live.state.state import State
-from stretto.model import Job, JobId
+from stretto.model.job import Job, JobId
+from stretto.model.queue import Queue
+from stretto.model.reservation import Reservation
 
 LEAD_S = 30.0  # before a reservation begins, beside the grace of those who are to leave; chosen
 
 
 @dataclass(frozen=True)
-class Rules:
-    """The rules at one moment."""
+class Constraints:
+    """The constraints at one moment; a world puts them into its snapshots, and decisions keep to them."""
 
     queues: Mapping[str, Queue] = field(default_factory=dict)  # those with a quota
     sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # by job, where not all are permitted
@@ -35,8 +31,8 @@ class Rules:
         """Whether nothing is ruled."""
         return not (self.queues or self.sizes or self.reservations or self.profiles or self.others)
 
-    def at(self, now_s: float) -> "Rules":
-        """The rules as they stand a while later, when some reservations are over."""
+    def at(self, now_s: float) -> "Constraints":
+        """The constraints as they stand a while later, when some reservations are over."""
         left = tuple(one for one in self.reservations if one.until_s > now_s)
         return self if len(left) == len(self.reservations) else replace(self, reservations=left)
 
@@ -56,21 +52,4 @@ class Rules:
         return gpus if sizes is None else max((size for size in sizes if size <= gpus), default=0)
 
 
-def rules_of(state: State, now_s: float) -> Rules:
-    """The rules of a state."""
-    reservations = tuple(one for _, one in sorted(state.reservations.items()) if one.until_s > now_s)
-    queues = {name: queue for name, queue in state.queues.items() if queue.quota_gpus is not None}
-    sizes = dict(state.sized)  # a copy: jobs come and end while a decision is being made
-    staying = {name: state.jobs[name].job for name in state.staying()}
-    others = {index: node.others for index, node in enumerate(state.nodes) if node.others and node.up}
-    if not reservations:
-        return Rules(queues, sizes, staying=staying, others=others)
-    lasting_s: dict[str, float] = {}
-    grace_s = 0.0
-    for record in state.open_jobs():
-        if record.books.held_gpus:
-            grace_s = max(grace_s, record.spec.grace_period_s)
-        if not record.job.preemptible:
-            whole_s = record.spec.expected_time_s or record.spec.max_time_s
-            lasting_s[record.id] = whole_s if whole_s else inf
-    return Rules(queues, sizes, reservations, lasting_s, LEAD_S + grace_s, staying=staying, others=others)
+NO_CONSTRAINTS = Constraints()

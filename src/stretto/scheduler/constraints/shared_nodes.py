@@ -42,6 +42,7 @@ class Lens:
             usable=self.usable(snapshot.usable),
             jobs=jobs,
             placement=self.inward(self.placement),
+            constraints=replace(snapshot.constraints, others={}),
         )
 
     def plan(self, plan: Plan, snapshot: Snapshot) -> Plan:

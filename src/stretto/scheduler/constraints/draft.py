@@ -5,48 +5,56 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stretto.live.bounds.counts import ANY, Bound, Counts
-from stretto.live.bounds.keeping import kept_of
-from stretto.live.bounds.sharing import Rules
-from stretto.live.state.reservations import Reservation
-from stretto.model import Allocation, BoolArray, IntArray, Job, Placement, Snapshot, Why
+from stretto.model import (
+    Allocation,
+    BoolArray,
+    Constraints,
+    IntArray,
+    Job,
+    Placement,
+    Reservation,
+    Snapshot,
+    Why,
+)
+from stretto.scheduler.constraints.limits import ANY, Holdings, Limit
+from stretto.scheduler.constraints.shrinking import kept_of
 
 
 @dataclass
-class Desk:
+class Draft:
     """A decision while it is shaped. Rows are those of the snapshot."""
 
     snapshot: Snapshot
-    rules: Rules
+    constraints: Constraints = field(init=False)  # those of the snapshot
     placement: Placement = field(init=False)  # once what is to be given back is
     most: IntArray = field(init=False)  # (jobs,) GPUs; 0: is not shown
     kinds: BoolArray = field(init=False)  # (jobs, types) that it may use
-    bounds: list[Bound] = field(default_factory=list)
+    limits: list[Limit] = field(default_factory=list)
     why: dict[int, tuple[Why, str]] = field(default_factory=dict)
     closed: list[tuple[Reservation, BoolArray, IntArray]] = field(default_factory=list)
     claims: set[str] = field(default_factory=set)  # queues within whose quotas somebody can start now
 
     def __post_init__(self) -> None:
         """Nothing is bounded yet."""
-        jobs = self.snapshot.jobs
+        jobs, self.constraints = self.snapshot.jobs, self.snapshot.constraints
         self.placement, self.most = self.snapshot.placement, jobs.max_gpus.copy()
         self.kinds = jobs.allowed_kinds.copy()
         self.of = [jobs[row] for row in range(len(jobs))]
         self.row_of = {job.id: row for row, job in enumerate(self.of)}
-        self.counts = Counts(self.row_of)
+        self.holdings = Holdings(self.row_of)
         for row, job in enumerate(self.of):
-            if job.id in self.rules.sizes:
+            if job.id in self.constraints.sizes:
                 self.most[row] = self.allowed(row, int(self.most[row]))
-                if not self.most[row]:  # its owner has asked for bounds between which none of them lies
-                    sizes = ", ".join(map(str, self.rules.sizes[job.id]))
+                if not self.most[row]:  # its owner has asked for sizes between which none of them lies
+                    sizes = ", ".join(map(str, self.constraints.sizes[job.id]))
                     words = f"its sizes are {sizes}, none from {job.min_gpus} to {job.max_gpus}"
                     self.why[row] = (Why.TOO_LARGE, words)
-            if job.id in self.rules.profiles:
-                self._profile(row, job, self.rules.profiles[job.id])
+            if job.id in self.constraints.profiles:
+                self._profile(row, job, self.constraints.profiles[job.id])
 
     def _profile(self, row: int, job: Job, kind: int) -> None:
         """One worker of one type; what it holds otherwise is taken."""
-        self.most[row] = self.rules.permitted(job.id, job.gpus_per_worker)
+        self.most[row] = self.constraints.permitted(job.id, job.gpus_per_worker)
         self.kinds[row] &= np.arange(len(self.kinds[row])) == kind
         held = self.placement.get(job.id)
         if held is not None and (held.kind, held.gpus) != (kind, self.most[row]):
@@ -54,22 +62,22 @@ class Desk:
 
     def staying(self) -> Iterator[tuple[Job, Allocation]]:
         """Jobs of closed nodes, which are in no row, and what they hold."""
-        for name, job in self.rules.staying.items():
+        for name, job in self.constraints.staying.items():
             held = self.snapshot.placement.get(name)
             if held is not None:
                 yield job, held
 
-    def held(self, bound: Bound) -> int:
-        """GPUs that those who are bound hold meanwhile."""
-        return self.counts.total(bound, self.placement)
+    def held(self, limit: Limit) -> int:
+        """GPUs that those who are limited hold meanwhile."""
+        return self.holdings.total(limit, self.placement)
 
     def lasts(self, job: Job) -> float:
         """Until when a job that starts now has its GPUs, where it cannot be moved."""
-        return self.snapshot.now_s + self.rules.lasting_s.get(job.id, 0.0)
+        return self.snapshot.now_s + self.constraints.lasting_s.get(job.id, 0.0)
 
-    def holders(self, bound: Bound) -> list[int]:
-        """Of those that are bound, who can be made to give back, in the order in which they do."""
-        jobs, rows = self.snapshot.jobs, self.counts.holding(bound, self.placement)
+    def holders(self, limit: Limit) -> list[int]:
+        """Of those that are limited, who can be made to give back, in the order in which they do."""
+        jobs, rows = self.snapshot.jobs, self.holdings.holding(limit, self.placement)
         rows = rows[jobs.preemptible[rows]]
         found: list[int] = rows[np.lexsort((-rows, jobs.priority[rows]))].tolist()
         return found
@@ -90,24 +98,24 @@ class Desk:
     def allowed(self, row: int, gpus: int) -> int:
         """The largest size of at most so many GPUs that a job may have; 0: none."""
         job = self.of[row]
-        gpus = self.rules.permitted(job.id, gpus // job.gpus_per_worker * job.gpus_per_worker)
+        gpus = self.constraints.permitted(job.id, gpus // job.gpus_per_worker * job.gpus_per_worker)
         return gpus if gpus >= job.min_gpus else 0
 
-    def limit(self, row: int, bound: Bound, most: int) -> None:
-        """A job gets no more than this, of the type of the bound."""
+    def cap(self, row: int, limit: Limit, most: int) -> None:
+        """A job gets no more than this, of the type of the limit."""
         job = self.of[row]
         allowed = self.allowed(row, most)
         held = self.placement.get(job.id)
         if allowed:
-            others = np.delete(self.kinds[row], [] if bound.kind == ANY else bound.kind)
-            if bound.kind == ANY or not others.any():
+            others = np.delete(self.kinds[row], [] if limit.kind == ANY else limit.kind)
+            if limit.kind == ANY or not others.any():
                 self.most[row] = min(int(self.most[row]), allowed)
             if held is not None and held.gpus > self.most[row]:  # policies leave it to us to take away
                 self.placement = self.placement.changed({job.id: kept_of(held, int(self.most[row]), held)})
             return
-        if bound.kind != ANY:
-            self.kinds[row, bound.kind] = False
-            if held is not None and held.kind == bound.kind and job.preemptible:
+        if limit.kind != ANY:
+            self.kinds[row, limit.kind] = False
+            if held is not None and held.kind == limit.kind and job.preemptible:
                 self.release(job)
             if self.kinds[row].any():
                 return
@@ -115,19 +123,19 @@ class Desk:
             return
         self.most[row] = 0
         self.release(job)
-        self.note(row, bound)
+        self.note(row, limit)
 
-    def note(self, row: int, bound: Bound) -> None:
+    def note(self, row: int, limit: Limit) -> None:
         """Why a job is left out, and by how many GPUs."""
         needs = self.of[row].min_gpus
-        if bound.queue:
-            queue = self.rules.queues[bound.queue]
+        if limit.queue:
+            queue = self.constraints.queues[limit.queue]
             most = (queue.quota_gpus or 0) + queue.borrow_gpus
             if needs > most:
                 self.why[row] = (
                     Why.EXCEEDS_QUOTA,
-                    f"{bound.said}; it needs {needs}, {needs - most} too many",
+                    f"{limit.evidence}; it needs {needs}, {needs - most} too many",
                 )
                 return
-        beyond = max(self.held(bound) + needs - bound.most, 1)
-        self.why[row] = (bound.why, f"{bound.said}; it needs {needs}, {beyond} too many")
+        beyond = max(self.held(limit) + needs - limit.most, 1)
+        self.why[row] = (limit.why, f"{limit.evidence}; it needs {needs}, {beyond} too many")

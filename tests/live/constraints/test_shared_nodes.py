@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 from tests.live.decide.test_closed_nodes import ask, snapshot_of
 from tests.live.scene import Scene
 
-from stretto.live.bounds.lens import lens_of
 from stretto.live.foresight.fork import fork_of
 from stretto.live.foresight.whatif import play
 from stretto.live.state import events as happened
 from stretto.model import Allocation, Cluster, GpuType, JobId, Node, NodeId, no_placement
 from stretto.policies.registry import policy_names
+from stretto.scheduler.constraints.shared_nodes import lens_of
 
 
 def see(scene: Scene, node: str, others: int = 0, shut: str = "") -> None:

@@ -10,21 +10,21 @@ ANY = -1  # of every type
 
 
 @dataclass
-class Bound:
+class Limit:
     """Some jobs hold at most so many GPUs together."""
 
     rows: BoolArray  # (jobs,)
     kind: int  # GPUs of this type; ANY: of all
     most: int
     why: Why
-    said: str
+    evidence: str
     queue: str = ""
     staying: int = 0  # GPUs of jobs that are in no row: they count beside, and nobody can take them
     summed: tuple[Placement, int] | None = field(default=None, init=False)  # GPUs that its rows last held
 
 
 @dataclass
-class Counts:
+class Holdings:
     """Remembers what it counted of the last placement. row_of: of every job."""
 
     row_of: dict[JobId, int]
@@ -47,15 +47,15 @@ class Counts:
         self._known = placement, gpus, kind
         return gpus, kind
 
-    def holding(self, bound: Bound, placement: Placement) -> IntArray:
-        """Rows of those that are bound and hold GPUs of the type."""
+    def holding(self, limit: Limit, placement: Placement) -> IntArray:
+        """Rows of those that are limited and hold GPUs of the type."""
         gpus, kind = self.columns(placement)
-        holds = bound.rows & (gpus > 0)
-        return np.flatnonzero(holds if bound.kind == ANY else holds & (kind == bound.kind))
+        holds = limit.rows & (gpus > 0)
+        return np.flatnonzero(holds if limit.kind == ANY else holds & (kind == limit.kind))
 
-    def total(self, bound: Bound, placement: Placement) -> int:
-        """GPUs that those who are bound hold; asked for every job that has to wait, it is remembered."""
-        if bound.summed is None or bound.summed[0] is not placement:
-            held = int(self.columns(placement)[0][self.holding(bound, placement)].sum())
-            bound.summed = placement, held
-        return bound.summed[1]
+    def total(self, limit: Limit, placement: Placement) -> int:
+        """GPUs that those who are limited hold; asked for every job that has to wait, it is remembered."""
+        if limit.summed is None or limit.summed[0] is not placement:
+            held = int(self.columns(placement)[0][self.holding(limit, placement)].sum())
+            limit.summed = placement, held
+        return limit.summed[1]

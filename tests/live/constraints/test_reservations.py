@@ -4,8 +4,7 @@ import pytest
 from tests.live.play import Deciding
 
 from stretto.live.state import events as happened
-from stretto.live.state.reservations import Reservation, check_reservation
-from stretto.model import InputError, Why
+from stretto.model import InputError, Reservation, Why, check_reservation
 from stretto.policies.registry import policy_names
 
 POLICIES = policy_names()

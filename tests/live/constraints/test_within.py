@@ -7,12 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.live.play import DUE, Deciding
 
-from stretto.live.bounds import Desk, make_room
 from stretto.live.decide.decision import asked_of
 from stretto.live.state import events as happened
 from stretto.model import Why
 from stretto.policies.admission import AskedAndFree
 from stretto.policies.registry import policy_names
+from stretto.scheduler.constraints.draft import Draft
+from stretto.scheduler.constraints.quotas import make_room
 
 POLICIES = policy_names()
 ENOUGH = 8  # decisions
@@ -134,7 +135,7 @@ def test_what_happens_while_a_decision_is_made_does_not_change_its_rules() -> No
     asked = asked_of(live.observer, live.scene.state, 0.0, DUE, live.scheduler)
     live.submit("2", "", 1, elastic=elastic)
     live.end("1")
-    assert list(asked.rules.sizes) == ["1"]
+    assert list(asked.snapshot.constraints.sizes) == ["1"]
 
 
 def test_thousands_who_wait_cost_a_decision_neither_words_nor_another_count(
@@ -148,9 +149,9 @@ def test_thousands_who_wait_cost_a_decision_neither_words_nor_another_count(
     for number in range(20):
         live.submit(f"{number + 1}", "a" if number % 2 else "", 1)
     asked = asked_of(live.observer, live.scene.state, 0.0, DUE, live.scheduler)
-    desk = Desk(asked.snapshot, asked.rules)
-    make_room(desk)
-    assert desk.placement is asked.snapshot.placement, "nobody held anything"
+    draft = Draft(asked.snapshot)
+    make_room(draft)
+    assert draft.placement is asked.snapshot.placement, "nobody held anything"
     with monkeypatch.context() as patched:
         patched.setattr(AskedAndFree, "__getitem__", in_words)
         plan = live.decide().plan
@@ -180,8 +181,8 @@ def test_no_queue_exceeds_its_bounds_whatever_is_submitted_and_ends(
     policy: str, quotas: Sequence[tuple[int, int]], submissions: Sequence[Submission]
 ) -> None:
     live = Deciding(policy, nodes=3)
-    bounds = dict(zip("ab", quotas, strict=True))
-    for name, (quota, borrow) in bounds.items():
+    limits = dict(zip("ab", quotas, strict=True))
+    for name, (quota, borrow) in limits.items():
         live.queue(name, quota, borrow)
     for number, (queue, gpus, most, priority, ends) in enumerate(submissions):
         live.submit(f"{number}", queue, gpus, most, priority=priority)
@@ -189,5 +190,5 @@ def test_no_queue_exceeds_its_bounds_whatever_is_submitted_and_ends(
         if ends:
             live.end(f"{number}")
         live.decide()
-        for name, (quota, borrow) in bounds.items():
+        for name, (quota, borrow) in limits.items():
             assert live.held(name) <= quota + borrow

@@ -1,0 +1,29 @@
+"""The constraints that a state stands for: its queues, reservations, permitted sizes, and nodes of others."""
+
+from math import inf
+
+from stretto.live.state.state import State
+from stretto.model import Constraints
+from stretto.model.constraints import LEAD_S
+
+
+def constraints_of(state: State, now_s: float) -> Constraints:
+    """What decisions must keep to now."""
+    reservations = tuple(one for _, one in sorted(state.reservations.items()) if one.until_s > now_s)
+    queues = {name: queue for name, queue in state.queues.items() if queue.quota_gpus is not None}
+    sizes = dict(state.sized)  # a copy: jobs come and end while a decision is being made
+    staying = {name: state.jobs[name].job for name in state.staying()}
+    others = {index: node.others for index, node in enumerate(state.nodes) if node.others and node.up}
+    if not reservations:
+        return Constraints(queues, sizes, staying=staying, others=others)
+    lasting_s: dict[str, float] = {}
+    grace_s = 0.0
+    for record in state.open_jobs():
+        if record.books.held_gpus:
+            grace_s = max(grace_s, record.spec.grace_period_s)
+        if not record.job.preemptible:
+            whole_s = record.spec.expected_time_s or record.spec.max_time_s
+            lasting_s[record.id] = whole_s if whole_s else inf
+    return Constraints(
+        queues, sizes, reservations, lasting_s, LEAD_S + grace_s, staying=staying, others=others
+    )

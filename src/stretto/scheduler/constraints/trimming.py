@@ -1,0 +1,89 @@
+"""After the policy was asked: what its plan may keep, and what is cut off it."""
+
+import numpy as np
+
+from stretto.model import JobId, Placement, Why
+from stretto.scheduler.constraints.draft import Draft
+from stretto.scheduler.constraints.limits import Limit
+from stretto.scheduler.constraints.shrinking import kept_of
+
+
+def tighten(draft: Draft, placement: Placement) -> bool:
+    """Where a plan exceeds a limit, limit its jobs to what they may keep of it; whether any did."""
+    exceeded = False
+    for limit in draft.limits:
+        planned = _planned(draft, limit, placement)
+        if not planned:
+            continue
+        exceeded, room = True, limit.most
+        served = {row for row, _ in planned}
+        for row, gpus in planned:
+            given = gpus if not _rank(draft, row)[0] else draft.allowed(row, min(gpus, room))
+            draft.cap(row, limit, given)
+            room -= given
+        for row in np.flatnonzero(limit.rows & (draft.most > 0)).tolist():
+            if row not in served:
+                draft.cap(row, limit, 0)
+    return exceeded
+
+
+def cut(draft: Draft, placement: Placement) -> Placement:
+    """The placement with permitted sizes only, and within every limit."""
+    for name in draft.constraints.sizes:
+        row, held = draft.row_of.get(JobId(name)), placement.get(JobId(name))
+        if row is None or held is None or held.profiling:
+            continue
+        size = draft.allowed(row, held.gpus)
+        if size != held.gpus:
+            placement = _cut_one(draft, placement, row, size)
+    for limit in draft.limits:
+        planned = _planned(draft, limit, placement)
+        excess = sum(gpus for _, gpus in planned) - limit.most
+        for row, gpus in reversed(planned):
+            if excess <= 0 or not _rank(draft, row)[0]:
+                break
+            left = draft.allowed(row, max(gpus - excess, 0))
+            placement = _cut_one(draft, placement, row, left)
+            excess -= gpus - left
+            if not left:
+                draft.note(row, limit)
+    return _off_reserved(draft, placement)
+
+
+def _planned(draft: Draft, limit: Limit, placement: Placement) -> list[tuple[int, int]]:
+    """(row, GPUs) of those that are limited, by who is served first; empty where they keep to the limit."""
+    rows, gpus = draft.holdings.holding(limit, placement), draft.holdings.columns(placement)[0]
+    if int(gpus[rows].sum()) <= limit.most:
+        return []
+    found = zip(rows.tolist(), gpus[rows].tolist(), strict=True)
+    return sorted(found, key=lambda one: _rank(draft, one[0]))
+
+
+def _rank(draft: Draft, row: int) -> tuple[bool, int, bool, int]:
+    job = draft.of[row]
+    waits = job.id not in draft.snapshot.placement
+    return (job.preemptible or waits, -job.priority, waits, row)
+
+
+def _off_reserved(draft: Draft, placement: Placement) -> Placement:
+    """Who cannot be moved does not start on nodes that will be reserved before it ends."""
+    cluster = draft.snapshot.cluster
+    for one in draft.constraints.reservations:
+        if not one.nodes or one.from_s <= draft.snapshot.now_s:
+            continue
+        nodes = set(one.places_on(cluster).tolist())
+        for row, job in enumerate(draft.of):
+            held = placement.get(job.id)
+            new = held is not None and job.id not in draft.snapshot.placement
+            if not new or job.preemptible or one.serves(job.user, job.queue):
+                continue
+            if draft.lasts(job) > one.from_s and not nodes.isdisjoint(held.nodes):
+                placement = placement.changed({job.id: None})
+                draft.why[row] = (Why.RESERVED, one.words)
+    return placement
+
+
+def _cut_one(draft: Draft, placement: Placement, row: int, gpus: int) -> Placement:
+    job = draft.of[row].id
+    before = draft.snapshot.placement.get(job)
+    return placement.changed({job: kept_of(placement[job], gpus, before) if gpus else None})

@@ -1,0 +1,112 @@
+"""A decision within the constraints of its snapshot, whatever the policy.
+
+The policy is shown what it may use: jobs that would exceed a limit are left out or may have fewer GPUs, and
+what was borrowed is given back before. Where its plan still exceeds a limit, it is asked again with what the
+plan may keep, in order of priority, as the jobs' limits. What is then still too much is cut off.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from stretto.model import IntArray, Placement, Plan, Reasons, Snapshot, actions_between
+from stretto.scheduler.asking import ask_policy
+from stretto.scheduler.components import Scheduler
+from stretto.scheduler.constraints.draft import Draft
+from stretto.scheduler.constraints.quotas import make_room
+from stretto.scheduler.constraints.shared_nodes import lens_of
+from stretto.scheduler.constraints.trimming import cut, tighten
+from stretto.scheduler.constraints.views import enclaves, on_nodes, open_nodes, shown
+
+MOST_TRIES = 3  # chosen: limits that follow from a plan are kept by the next one, but for types that stand in
+
+
+def decide_within(snapshot: Snapshot, scheduler: Scheduler) -> Plan:
+    """One decision. Pure and deterministic; where nothing is constrained, what the policy says."""
+    constraints = snapshot.constraints
+    if constraints.others:
+        lens = lens_of(snapshot.placement, constraints.others)
+        return lens.plan(decide_within(lens.snapshot(snapshot), scheduler), snapshot)
+    if constraints.are_void:
+        return ask_policy(snapshot, scheduler)
+    draft = Draft(snapshot)
+    make_room(draft)
+    plans = _asked(draft, scheduler)
+    for _ in range(MOST_TRIES - 1):
+        if not tighten(draft, plans[-1].placement):
+            break
+        plans = _asked(draft, scheduler)
+    return _finished(draft, plans)
+
+
+def _asked(draft: Draft, scheduler: Scheduler) -> list[Plan]:
+    """The policy's plans for what it is shown: reserved nodes with their users first, then everything else.
+
+    Each goes on from the one before, so the last one's placement is that of all.
+    """
+    placement = draft.placement
+    elsewhere = np.ones(len(draft.snapshot.jobs), dtype=np.bool_)
+    there = []
+    for nodes, rows in enclaves(draft):
+        seen = shown(draft, placement, rows & elsewhere, nodes)
+        if len(seen.jobs):
+            plan = ask_policy(replace(seen, memory=None), scheduler)
+            placement = plan.placement
+            there.append(plan)
+            elsewhere &= ~on_nodes(draft, placement, nodes)
+    return [*there, ask_policy(shown(draft, placement, elsewhere, open_nodes(draft)), scheduler)]
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence(Mapping[int, str]):
+    """What is said of each row, put in words when somebody reads it: thousands may wait."""
+
+    where: Mapping[int, tuple[Mapping[int, str], int]]  # by row: who says it, and the row under which
+
+    def __getitem__(self, row: int) -> str:
+        """What is said of one row."""
+        words, at = self.where[row]
+        return words[at]
+
+    def __iter__(self) -> Iterator[int]:
+        """Rows of which something is said."""
+        return iter(self.where)
+
+    def __len__(self) -> int:
+        """How many these are."""
+        return len(self.where)
+
+
+def _reasons(draft: Draft, plans: list[Plan], placement: Placement) -> Reasons:
+    """Why everybody waits: what the constraints say, else what the policy says of those that it was shown."""
+    code = np.zeros(len(draft.snapshot.jobs), dtype=np.int64)
+    where: dict[int, tuple[Mapping[int, str], int]] = {}
+    for plan in plans:
+        rows: IntArray = np.array([draft.row_of[name] for name in plan.jobs.ids], dtype=np.int64)
+        code[rows] = plan.why.code
+        where |= {int(rows[at]): (plan.why.evidence, at) for at in plan.why.evidence}
+    said = {row: words for row, (_, words) in draft.why.items()}
+    for row, (why, _) in draft.why.items():
+        code[row], where[row] = int(why), (said, row)
+    for name in placement:
+        row = draft.row_of.get(name, -1)
+        if row >= 0:
+            code[row] = 0
+            where.pop(row, None)
+    return Reasons(code, Evidence(where))
+
+
+def _finished(draft: Draft, plans: list[Plan]) -> Plan:
+    """The plan without what exceeds a limit, from what is held now; asked again when a constraint changes."""
+    plan = plans[-1]
+    placement: Placement = cut(draft, plan.placement)
+    wake_s = min(plan.wake_s or np.inf, draft.constraints.next_change_s(draft.snapshot.now_s))
+    return replace(
+        plan,
+        actions=actions_between(draft.snapshot.placement, placement),
+        placement=placement,
+        why=_reasons(draft, plans, placement),
+        wake_s=float(wake_s) if np.isfinite(wake_s) else None,
+        jobs=draft.snapshot.jobs,
+    )
