@@ -1,5 +1,6 @@
 """The command `stretto`: every command by name, and the one place where errors become exit statuses."""
 
+import errno
 import io
 import os
 import sys
@@ -29,11 +30,13 @@ from stretto.cli import (
     top,
     traces,
 )
-from stretto.cli.printing import say, show_json
+from stretto.cli.printing import say, shortened, show_json
 from stretto.model.errors import InputError, StrettoError
 
 DONE, FAILED, WRONG_INPUT = 0, 1, 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+NO_SUCH_FILE = {errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.ELOOP}
+LONGEST_PATH = 200  # characters that are shown of one
 
 # What typer raises where the words make no sense; it exports one leaf of that tree only.
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -103,6 +106,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
     Wrong input and failures are one line on standard error; what is a bug of ours is a traceback.
     """
+    if sys.stdout is None:  # closed by a shell's >&-
+        sys.stdout = _ClosedOutput()
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115  (as long as we are)
     for stream in (sys.stdout, sys.stderr):  # a terminal shows what it can of what jobs print or are called
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
@@ -123,6 +130,8 @@ def status_of(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         _forget_output()
         return FAILED  # as typer does where it notices first
+    except OSError as failed:
+        return _outside(failed)
     except (KeyboardInterrupt, typer.Abort):
         status = INTERRUPTED
     if status == INTERRUPTED:  # which typer may turn into an exit status of its own
@@ -139,6 +148,28 @@ def _usage(wrong: Exception) -> int:
     context = getattr(wrong, "ctx", None)
     command = context.command_path if context is not None else "stretto"
     return _complain(f"{message.rstrip('.')} (see {command} --help)", WRONG_INPUT)
+
+
+def _outside(failed: OSError) -> int:
+    """What the machine refuses: a path that a user gave is wrong input, a full disk is a failure."""
+    if failed.filename is None:
+        _forget_output()  # what could not be written must not be tried again at the end
+        return _complain(f"standard output: {failed.strerror or failed}", FAILED)
+    path = shortened(str(failed.filename), LONGEST_PATH)
+    status = WRONG_INPUT if failed.errno in NO_SUCH_FILE else FAILED
+    return _complain(f"{path}: {failed.strerror}", status)
+
+
+class _ClosedOutput(io.TextIOBase):
+    """Stands for a standard output that is closed: a command that says nothing does not notice."""
+
+    def write(self, text: str) -> int:
+        """Refuse."""
+        raise OSError(errno.EBADF, "it is closed")
+
+    def fileno(self) -> int:
+        """The number that it would have."""
+        return 1
 
 
 def _complain(message: str, status: int) -> int:

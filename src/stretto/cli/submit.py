@@ -58,8 +58,7 @@ def submit(
     as_json: options.Json = False,
 ) -> None:
     """Submit a job."""
-    here = Path(workdir or Path.cwd()).absolute()
-    workdir = str(here.resolve() if ".." in here.parts else here)
+    workdir = _working_directory(workdir)
     said = {
         "--gpus": gpus,
         "--type": gpu_type,
@@ -96,6 +95,15 @@ def submit(
         say(one_line(found))
     if found["ended_s"] is not None or wait or watch:
         leave_with(found)
+
+
+def _working_directory(given: str) -> str:
+    """Where a job runs whose file does not say: where this command was told, else where it is called."""
+    try:
+        here = Path(given).absolute() if given else Path.cwd()
+        return str(here.resolve() if ".." in here.parts else here)
+    except FileNotFoundError:
+        raise InputError("the working directory is gone: go to another one, or give --workdir") from None
 
 
 def attach(job: JobName, url: Url = "", token: Token = "") -> None:

@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import select
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +21,7 @@ ANSWER_S = 70.0  # longer than any wait that we ask for
 LOOK_S = 0.5  # between two looks whether an attempt has begun; chosen
 MOST_BYTES, LONGEST_NAME = 1 << 20, 255  # of a job file, which is written by hand; as the service has it
 PLAIN = re.compile(r"[\x21-\x7e]*")  # what a header can hold as it is
+PIPE_S = 30.0  # of silence of whoever writes a job file through a pipe; chosen
 STREAM_AGAIN_S = 0.1  # before a stream that has ended is asked for again; chosen
 MOST_TRIES = 8  # to take up a stream that broke off, about half a minute
 
@@ -190,6 +193,8 @@ class Client:
             if not answer.is_success:
                 answer.read()
                 raise _error_of(answer)
+            if not answer.headers.get("content-type", "").startswith("text/event-stream"):
+                raise _strange(answer, "a stream of events")
             seq = after
             for line in answer.iter_lines():
                 if line.startswith("id: "):
@@ -297,10 +302,36 @@ class Client:
         except httpx.HTTPError as wrong:
             hint = "; --url or STRETTO_URL says where one is" if isinstance(wrong, httpx.ConnectError) else ""
             raise ServiceError(f"no service answers at {self.url}: {wrong}{hint}") from None
-        if answer.is_success:
-            found: dict[str, Any] = answer.json() if answer.content else {}
-            return found
-        raise _error_of(answer)
+        if not answer.is_success:
+            raise _error_of(answer)
+        return _object_of(answer) if answer.content else {}
+
+
+class _Answer(dict[str, Any]):
+    """An object of an answer; what it lacks says where it came from."""
+
+    url = ""
+
+    def __missing__(self, key: str) -> Any:
+        raise ServiceError(f"{self.url}: expected {key!r} in its answer; is it a service of Stretto?")
+
+
+def _object_of(answer: httpx.Response) -> dict[str, Any]:
+    """The JSON object of an answer. Raises ServiceError for anything else, as other servers give it."""
+    kind = type("_Answer", (_Answer,), {"url": str(answer.url)})
+    try:
+        found = answer.json(object_hook=kind)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise _strange(answer, "a JSON object")
+    return found
+
+
+def _strange(answer: httpx.Response, expected: str) -> ServiceError:
+    """What other servers answer."""
+    got = answer.headers.get("content-type", "something else")
+    return ServiceError(f"{answer.url}: expected {expected}, got {got}; is it a service of Stretto?")
 
 
 def _error_of(answer: httpx.Response) -> StrettoError:
@@ -333,8 +364,7 @@ def _submission(job: Path | str, workdir: str) -> dict[str, str]:
     if not isinstance(job, Path):
         return {"text": job, "name": "job file", **said}
     try:
-        with job.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
+        content = _content_of(job)
         if len(content) > MOST_BYTES:
             raise InputError(f"{job}: expected a job file of at most {MOST_BYTES} bytes")
         return {"text": content.decode(), "name": str(job)[-LONGEST_NAME:], **said}
@@ -342,6 +372,24 @@ def _submission(job: Path | str, workdir: str) -> dict[str, str]:
         raise InputError(f"{job}: cannot be read: {wrong.strerror}") from None
     except UnicodeDecodeError as wrong:
         raise InputError(f"{job}: expected UTF-8 text: {wrong.reason} at byte {wrong.start}") from None
+
+
+def _content_of(file: Path) -> bytes:
+    """The first bytes of a file, or of a pipe that somebody writes to. Raises OSError, and InputError."""
+    # Opening a named pipe to which nobody writes would wait for ever, unless it is told not to.
+    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb", buffering=0) as opened:
+        content = b""
+        while len(content) <= MOST_BYTES:
+            if not select.select([opened], [], [], PIPE_S)[0]:
+                raise InputError(f"{file}: expected a job file, got a pipe that is silent for {PIPE_S:g} s")
+            piece = opened.read(MOST_BYTES + 1 - len(content))
+            if not piece:
+                break
+            content += piece
+    if not content and stat.S_ISFIFO(file.stat().st_mode):
+        raise InputError(f"{file}: expected a job file, got a pipe to which nobody writes")
+    return content
 
 
 def _user() -> str:

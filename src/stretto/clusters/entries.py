@@ -85,6 +85,8 @@ def read_yaml(text: str, where: str) -> Any:
     """The document in a text. Raises InputError for bad syntax and for keys that are there twice."""
     try:
         return yaml.load(text, Loader=_Strict)  # a SafeLoader that also refuses double keys
+    except RecursionError:  # of the loader, which goes down once a level
+        raise InputError(f"{where}: expected a file of a few levels, got hundreds") from None
     except yaml.MarkedYAMLError as error:
         line = f" line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise InputError(f"{where}{line}: {error.problem}") from None

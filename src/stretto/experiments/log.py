@@ -4,6 +4,7 @@ import csv
 import json
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import MISSING, Field, asdict, fields
 from itertools import zip_longest
 from math import isfinite
@@ -50,30 +51,43 @@ class LogWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close the decisions; after an error they are all that is there."""
-        if self._decisions is not None:
+        if self._decisions is None:
+            return
+        if error is not None:
+            with suppress(OSError):  # what is still to be written fails as the rest did
+                self._decisions.close()
+            return
+        with self._written():
             self._decisions.close()
 
     def record(self, snapshot: Snapshot, plan: Plan) -> None:
         """Keep one decision."""
-        if self._decisions is None:
-            self._decisions = self._open()
-        self._decisions.write(json.dumps(decision(snapshot, plan)) + "\n")
+        with self._written():
+            if self._decisions is None:
+                self._decisions = self._open()
+            self._decisions.write(json.dumps(decision(snapshot, plan)) + "\n")
 
     def finish(self, result: Result) -> None:
         """Write what came of it."""
-        _write(self.directory / SUMMARY, result.summary())
-        with (self.directory / JOBS).open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(JOB_COLUMNS)
-            writer.writerows(_rows(result))
+        with self._written():
+            _write(self.directory / SUMMARY, result.summary())
+            with (self.directory / JOBS).open("w", newline="", encoding="utf-8") as file:
+                writer = csv.writer(file, lineterminator="\n")
+                writer.writerow(JOB_COLUMNS)
+                writer.writerows(_rows(result))
 
     def _open(self) -> TextIO:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        for name in (SUMMARY, JOBS):  # of an earlier run: they would belong to other decisions
+            (self.directory / name).unlink(missing_ok=True)
+        _write(self.directory / SPEC, asdict(self._spec.from_anywhere()))
+        return (self.directory / DECISIONS).open("w", encoding="utf-8")
+
+    @contextmanager
+    def _written(self) -> Iterator[None]:
+        """Raise InputError for what the disk refuses, as a full one does in the middle."""
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            for name in (SUMMARY, JOBS):  # of an earlier run: they would belong to other decisions
-                (self.directory / name).unlink(missing_ok=True)
-            _write(self.directory / SPEC, asdict(self._spec.from_anywhere()))
-            return (self.directory / DECISIONS).open("w", encoding="utf-8")
+            yield
         except OSError as wrong:
             raise InputError(f"--out {self.directory}: cannot be written: {wrong.strerror}") from None
 

@@ -1,0 +1,24 @@
+"""Where the command `stretto` begins: importing takes a moment, in which ctrl-C is one line too."""
+
+import os
+import signal
+import sys
+from typing import NoReturn
+
+INTERRUPTED = 128 + signal.SIGINT  # as shells report it
+
+
+def main() -> NoReturn:
+    """Run the command that the words of this process name, and leave with its status."""
+    try:
+        from stretto.cli.app import main as run
+
+        run()
+    except KeyboardInterrupt:  # while modules are imported, or after the command has said what it had to
+        os.write(2, b"stretto: interrupted\n")
+        os._exit(INTERRUPTED)  # a second ctrl-C must not find an interpreter that is half gone
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()
