@@ -1,16 +1,27 @@
 """What a terminal shows where it is narrow, and events in words."""
 
+import re
 from pathlib import Path
 
 import pytest
 from tests.cli.ran import Stretto
 
 from stretto import __version__
-from stretto.cli.events import aligned, cells_of, said_of
-from stretto.cli.printing import shortened, table_of
+from stretto.cli.events import WORDS, aligned, cells_of, said_of, what_of
+from stretto.cli.printing import (
+    CONTROL,
+    harmless,
+    say,
+    shortened,
+    show_cells,
+    show_line,
+    show_table,
+    table_of,
+)
 from stretto.cli.service import again_and_again
 from stretto.client import ServiceError
 from stretto.demo.scene import SCENE, folder_of
+from stretto.live.state.events import Event
 from stretto.model import InputError
 
 
@@ -66,9 +77,53 @@ def test_many_workers_are_told_of_by_the_first_the_last_and_their_number() -> No
 
 def test_an_event_is_one_line_whoever_reads_it() -> None:
     event = {"seq": 9, "at_s": 3.0, "kind": "Checkpointed", "job": "7", "step": 40, "path": "x"}
-    assert cells_of(event) == ["9", "3.0s", "Checkpointed 7", "step=40 path=x"]
-    assert cells_of(event, "7")[2] == "Checkpointed"
-    assert aligned(cells_of(event)) == "     9  3.0s      Checkpointed 7      step=40 path=x"
+    assert cells_of(event) == ["9", "3.0s", "job 7: checkpoint", "step=40 path=x"]
+    assert cells_of(event, "7")[2] == "checkpoint"
+    assert aligned(cells_of(event)) == "     9  3.0s      job 7: checkpoint         step=40 path=x"
+
+
+def test_an_event_of_every_kind_has_words() -> None:
+    kinds = {kind.__name__ for kind in all_kinds(Event)}
+    assert {"Submitted", "Decided", "WorkersWanted"} <= kinds
+    for kind in kinds:
+        words = what_of({"kind": kind})
+        assert words == words.strip() != ""
+        assert not re.search("[a-z][A-Z]", words), f"{kind} is shown by its name"
+    assert set(WORDS) <= kinds, "words for a kind that there is not"
+
+
+def all_kinds(kind: type[Event]) -> list[type[Event]]:
+    return [one for below in kind.__subclasses__() for one in (below, *all_kinds(below))]
+
+
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        ({"kind": "Held", "held": True}, "held"),
+        ({"kind": "Held", "held": False}, "released"),
+        ({"kind": "NodeCordoned", "closed": True}, "node is cordoned"),
+        ({"kind": "NodeCordoned", "closed": True, "drain": True}, "node is drained"),
+        ({"kind": "NodeCordoned", "closed": False}, "node is open"),
+        ({"kind": "SomethingNewHappened"}, "something new happened"),
+    ],
+)
+def test_an_event_says_what_happened(event: dict[str, object], words: str) -> None:
+    assert what_of(event) == words
+
+
+EVIL = "\x1b]0;PWNED\x07\x1b[2J\x9b31m\u202egnp.exe\r\n"
+
+
+def test_control_characters_of_a_job_never_reach_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    show_line(f"checkpoint {EVIL}")
+    show_cells(["checkpoint", EVIL])
+    show_table("", ["what"], [[EVIL]])
+    say(EVIL)
+    printed = capsys.readouterr()
+    for text in (*printed.out.split("\n"), *printed.err.split("\n")):
+        assert not CONTROL.search(text.replace("\t", "")), repr(text)
+    assert r"\x1b]0;PWNED\x07" in printed.out
+    assert harmless("täglich 漢字 7 → 8") == "täglich 漢字 7 → 8"
 
 
 def test_both_ways_of_asking_for_the_version(stretto: Stretto) -> None:

@@ -11,6 +11,7 @@ import pytest
 from stretto.client import Client, Refused, ServiceError
 from stretto.model import InputError
 
+EVENTS = {"content-type": "text/event-stream"}
 Answer = Callable[[httpx.Request], httpx.Response]
 
 
@@ -170,13 +171,13 @@ def test_a_stream_of_events_that_breaks_or_ends_goes_on_where_it_was_until_nothi
 
     def answer(request: httpx.Request) -> httpx.Response:
         if request.url.params["after"] == "0":
-            return httpx.Response(200, content=broken())
+            return httpx.Response(200, headers=EVENTS, content=broken())
         if request.url.params["follow"] == "true":
             assert request.url.params["after"] == request.headers["last-event-id"]
         if request.url.params["after"] == "2":
-            return httpx.Response(200, content=text(3))  # and the service ends
+            return httpx.Response(200, headers=EVENTS, content=text(3))  # and the service ends
         if request.url.params["after"] == "3":
-            return httpx.Response(200, content=text(4))  # and so does the job
+            return httpx.Response(200, headers=EVENTS, content=text(4))  # and so does the job
         return httpx.Response(204)
 
     assert [one["seq"] for one in client_of(answer).events("7", follow=True)] == [1, 2, 3, 4]

@@ -10,7 +10,7 @@ from stretto.live import clearing as clearings
 from stretto.live.clearing import Clearing
 from stretto.live.history.clock import Clock
 from stretto.live.history.retiring import DAY_S, Keep
-from stretto.live.state.events import Retired
+from stretto.live.state.events import Checkpointed, Retired
 
 KEEP = Keep(checkpoints_s=30 * DAY_S)
 PLAIN = {"text": "run: 'true'"}
@@ -66,6 +66,33 @@ def test_checkpoints_of_completed_jobs_go_when_they_are_old_and_those_of_failed_
             assert kept(rig) == {failed, living, "not-a-job"}
 
     play(story)
+
+
+def test_a_checkpoint_that_is_gone_is_not_shown_any_more(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with a_rig(tmp_path) as rig:
+            root = rig.service.secrets.checkpoints
+            job = await rig.submit("ada", **PLAIN)
+            await rig.until(lambda: f"{job}.1.0" in {one.id for one in rig.backend.started})
+            saved(root / job, job)
+            path = root / job / f"of-{job}.pt"
+            await rig.service.record(Checkpointed(job, 7, str(path)))
+            await rig.backend.finish(f"{job}.1.0", 0)
+            await rig.until(lambda: rig.service.state.jobs[job].has_ended)
+            assert await shown_checkpoint(rig, job) == str(path)
+            await rig.until(lambda: f"{job}.1.0" not in rig.backend.shown)
+            await rig.service.record(Retired((job,)))
+            await after(rig, 31).look()
+            assert kept(rig) == set()
+            assert await shown_checkpoint(rig, job) == ""
+
+    play(story)
+
+
+async def shown_checkpoint(rig: Rig, job: str) -> str:
+    record = await rig.service.archive.job(job)
+    assert record is not None
+    return str(rig.service.described(record)["checkpoint"])
 
 
 def test_what_people_have_named_stays_whoever_named_it_and_wherever_it_lies(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from stretto.cli import options
-from stretto.cli.printing import say, show_json, show_table
+from stretto.cli.printing import say, show_json, show_line, show_table
 from stretto.cli.service import Token, Url, service
 from stretto.model import InputError
 
@@ -85,7 +85,7 @@ def _close(node: str, closed: bool, drained: bool, why: str, url: str, token: st
     if as_json:
         show_json(found)
     else:
-        typer.echo(f"node {node}: {'drained' if drained else 'cordoned' if closed else 'up'}")
+        show_line(f"node {node}: {'drained' if drained else 'cordoned' if closed else 'up'}")
 
 
 @queues.callback()
@@ -154,7 +154,7 @@ def set_queue(
         show_json(found)
     else:
         quota = "none" if found["quota_gpus"] is None else found["quota_gpus"]
-        typer.echo(
+        show_line(
             f"queue {name}: quota {quota}, borrows {found['borrow_gpus']}, "
             f"weight {found['weight']:g}, for {_users_of(found)}"
         )
@@ -203,7 +203,7 @@ def create_token(
         show_json(found)
         return
     say(f"{role} token of {user or name}, shown this once:")
-    typer.echo(found["token"])
+    show_line(found["token"])
 
 
 @token.command("list")
@@ -230,4 +230,4 @@ def revoke_token(
     if as_json:
         show_json({"revoked": name})
     else:
-        typer.echo(f"token {name}: revoked")
+        show_line(f"token {name}: revoked")

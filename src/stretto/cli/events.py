@@ -1,6 +1,7 @@
 """`stretto events`: what has happened, one line each."""
 
 import json
+import re
 import sys
 import time
 from collections import Counter
@@ -10,9 +11,48 @@ from typing import Annotated, Any
 import typer
 
 from stretto.cli import options
+from stretto.cli.printing import show_cells, show_line
 from stretto.cli.service import Token, Url, service
 from stretto.live.state.words import gpus_of
 
+# What happened, in words; a kind that is not here is spelt out from its name.
+WORDS: Mapping[str, str] = {
+    "Began": "the log begins",
+    "Configured": "the scheduler is",
+    "Audited": "asked by",
+    "TokenMade": "new token",
+    "TokenRevoked": "revoked token",
+    "NodeSeen": "node is there",
+    "NodeLost": "node is silent",
+    "NodeDead": "node is given up",
+    "NodeCordoned": "node is cordoned",
+    "TypesSeen": "GPU types",
+    "QueueSet": "bounds of queue",
+    "Reserved": "reservation",
+    "Unreserved": "end of reservation",
+    "Retired": "left memory",
+    "Scaled": "other bounds",
+    "Prioritised": "other priority",
+    "Requeued": "requeued",
+    "Cancelled": "to be ended",
+    "Decided": "decision",
+    "WorkersWanted": "starts",
+    "WorkersRan": "processes run",
+    "WorkerReady": "ready to train",
+    "WorkersReady": "ready to train",
+    "WorkerStopped": "told to leave",
+    "WorkersStopped": "told to leave",
+    "WorkerEnded": "processes ended",
+    "WorkersEnded": "processes ended",
+    "AttemptClosed": "attempt is over",
+    "Generation": "next size",
+    "StoreOpened": "meeting place",
+    "Joined": "trains",
+    "WorkersJoined": "train together",
+    "Reported": "progress",
+    "Checkpointed": "checkpoint",
+}
+CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
 LEFT_OUT = ("seq", "at_s", "unix_s", "kind", "job", "spec", "secret", "report", "actions", "memory", "sha256")
 NAMED = 3  # workers that are named one by one; of more, the first and the last
 
@@ -29,24 +69,37 @@ def events(
     with service(url, token) as client:
         for one in client.events(job, after, follow):
             if as_json:
-                typer.echo(json.dumps(one))
+                show_line(json.dumps(one))
                 continue
             cells = cells_of(one, job)
-            typer.echo(aligned(cells) if sys.stdout.isatty() else "\t".join(cells).rstrip("\t"))
+            show_line(aligned(cells)) if sys.stdout.isatty() else show_cells(cells)
 
 
 def cells_of(event: Mapping[str, Any], job: str = "") -> list[str]:
     """An event as cells: number, time, what, and what of it people want to know. job: of which all are."""
     unix_s = event.get("unix_s")
     at = time.strftime("%H:%M:%S", time.localtime(unix_s)) if unix_s else f"{event['at_s']:.1f}s"
-    whose = "" if job or "job" not in event else f" {event['job']}"
-    return [str(event["seq"]), at, f"{event['kind']}{whose}", said_of(event)]
+    whose = "" if job or "job" not in event else f"job {event['job']}: "
+    return [str(event["seq"]), at, f"{whose}{what_of(event)}", said_of(event)]
+
+
+def what_of(event: Mapping[str, Any]) -> str:
+    """What happened, in a few words."""
+    kind = str(event["kind"])
+    match kind:
+        case "Held":
+            return "held" if event.get("held") else "released"
+        case "NodeCordoned" if not event.get("closed"):
+            return "node is open"
+        case "NodeCordoned" if event.get("drain"):
+            return "node is drained"
+    return WORDS.get(kind) or CAPITAL.sub(" ", kind).lower()
 
 
 def aligned(cells: Sequence[str]) -> str:
     """A line for a terminal, in widths that suit most events: what comes later is not known yet."""
     number, at, what, said = cells
-    return f"{number:>6}  {at:<8}  {what:<18}  {said}".rstrip()
+    return f"{number:>6}  {at:<8}  {what:<24}  {said}".rstrip()
 
 
 def said_of(event: Mapping[str, Any]) -> str:
@@ -73,6 +126,8 @@ def said_of(event: Mapping[str, Any]) -> str:
         case "Generation":
             size = f"{len(workers)} workers train together" if workers else "everybody is to save and leave"
             return f"generation {event['number']}: {size}"
+        case "Held":
+            return ""
         case "Retired":
             return f"{_listed(event['jobs'])}: ended a while ago, and from now on in the database only"
         case "Decided":

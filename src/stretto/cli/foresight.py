@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from stretto.cli import options
-from stretto.cli.printing import say, show_json, show_table
+from stretto.cli.printing import say, show_json, show_line, show_table
 from stretto.cli.service import JobName, Token, Url, ago, clock_of, service, when_in_table, when_of
 from stretto.live.state.words import gpus_of, headline
 from stretto.model import InputError
@@ -23,18 +23,18 @@ def explain(job: JobName, url: Url = "", token: Token = "", as_json: options.Jso
     now = found["now"]
     span = found.get("start") or found.get("end")
     when = when_of(span, now) if span else ""
-    typer.echo(f"job {found['id']} {found['name']}: {headline(found, when)}")
+    show_line(f"job {found['id']} {found['name']}: {headline(found, when)}")
     waits = not found["gpus"] and not found["ended"]
     if waits and not when and not found["never"] and found["foreseen"] and found["draws"]:
-        typer.echo(f"not before {clock_of(found['foreseen'], now)}, as far as was looked ahead")
+        show_line(f"not before {clock_of(found['foreseen'], now)}, as far as was looked ahead")
     if found["starts_as"] and when:
         first = found["starts_as"]
         nodes = ", ".join(f"{gpus} on {node}" for node, gpus in first["nodes"].items())
-        typer.echo(f"starts with {gpus_of(first['gpus'], first['gpu_type'])} ({nodes})")
+        show_line(f"starts with {gpus_of(first['gpus'], first['gpu_type'])} ({nodes})")
     for change in found["changes"]:
         said = f" {change['change']}" if change["change"] else ", at the next decision,"
         gets = gpus_of(change["gpus"], change["gpu_type"])
-        typer.echo(f"would start now{said}" + ("" if gets in said else f" on {gets}"))
+        show_line(f"would start now{said}" + ("" if gets in said else f" on {gets}"))
     if found["holders"]:
         header = ["held by", "name", "user", "gpus", "type", "until"]
         rows = [
@@ -100,7 +100,7 @@ def whatif(
     _show_jobs(present, changed, now)
     for name, one in (("as it is", present), ("changed", changed)):
         if one is not None:
-            typer.echo(
+            show_line(
                 f"{name} ({one['policy']}): mean JCT {_duration(one['mean_jct_s'])}, "
                 f"all done {when_of(one['last_end'], now) or 'later than was looked ahead'}"
             )

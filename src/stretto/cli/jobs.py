@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stretto.cli import options
-from stretto.cli.printing import show_json, show_table, table_of
+from stretto.cli.printing import show_cells, show_json, show_line, show_table, table_of
 from stretto.cli.service import JobName, Token, Url, ago, clock_of, one_line, service, watch
 from stretto.live.state.words import reason_in_words
 
@@ -109,7 +109,10 @@ def describe(job: JobName, url: Url = "", token: Token = "", as_json: options.Js
     rows = [[key, value] for key, value in _described(found) if value not in ("", "-")]
     width = max(len(key) for key, _ in rows)
     for key, value in rows:
-        typer.echo(f"{key:{width}}  {value}" if sys.stdout.isatty() else f"{key}\t{value}")
+        if sys.stdout.isatty():
+            show_line(f"{key:{width}}  {value}")
+        else:
+            show_cells([key, value])
 
 
 def _described(job: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -213,6 +216,6 @@ def _change(job: str, verb: str, url: str, token: str, as_json: bool, **values: 
     if as_json:
         show_json(found)
     elif len(found["ids"]) > 1:
-        typer.echo(f"array {found['array']}: {len(found['ids'])} jobs")
+        show_line(f"array {found['array']}: {len(found['ids'])} jobs")
     else:
-        typer.echo(one_line(found))
+        show_line(one_line(found))

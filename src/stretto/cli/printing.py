@@ -1,5 +1,6 @@
 """How commands speak: tables on a terminal, plain lines on a pipe, JSON where asked for."""
 
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,12 +12,18 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 BETWEEN, EDGES = 3, 2  # signs that a table has between two columns, and around all
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # also what turns the direction round
 LEAST_NAME = 13  # signs that a shortened name keeps; chosen: a word and the end that tells it from the next
 
 
 def show_json(value: Mapping[str, Any]) -> None:
     """One JSON object on standard output."""
     print(json_text(value))
+
+
+def show_line(text: str) -> None:
+    """One line of a result on standard output."""
+    print(harmless(text))
 
 
 def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], tight: str = "") -> None:
@@ -50,8 +57,13 @@ def table_of(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], t
     for name in header:
         table.add_column(name, overflow="fold")
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(harmless(cell)) for cell in row))
     return table
+
+
+def harmless(text: str) -> str:
+    """The text with control characters spelt out: a job may report what would drive a terminal."""
+    return CONTROL.sub(lambda sign: repr(sign[0])[1:-1], text)
 
 
 def shortened(text: str, width: int) -> str:
@@ -86,7 +98,7 @@ def show_report(table: "Table") -> None:
 
 def say(message: str) -> None:
     """A remark beside the result: one line on standard error, never wrapped."""
-    print(message, file=sys.stderr)
+    print(harmless(message), file=sys.stderr)
 
 
 @contextmanager
@@ -111,6 +123,11 @@ def _show_rich(table: "Table") -> None:
     Console(highlight=False).print(table)
 
 
+def show_cells(cells: Sequence[str]) -> None:
+    """One line for a pipe: cells with tabs between them."""
+    print("\t".join(harmless(" ".join(cell.split())) for cell in cells).rstrip("\t"))
+
+
 def _show_plain(lines: Sequence[Sequence[str]]) -> None:
     for line in lines:
-        print("\t".join(" ".join(cell.split()) for cell in line))
+        print("\t".join(harmless(" ".join(cell.split())) for cell in line))

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from stretto.cli import options
-from stretto.cli.printing import show_json, show_table
+from stretto.cli.printing import show_json, show_line, show_table
 from stretto.cli.service import Token, Url, service
 from stretto.live.jobfile.quantities import when
 from stretto.model import InputError
@@ -48,7 +48,7 @@ def reserve(
     if as_json:
         show_json(found)
     else:
-        typer.echo(f"reservation {name}: from {_shown(found['start'])} to {_shown(found['end'])}")
+        show_line(f"reservation {name}: from {_shown(found['start'])} to {_shown(found['end'])}")
 
 
 @app.command("list")
@@ -81,7 +81,7 @@ def cancel_reservation(name: Name, url: Url = "", token: Token = "", as_json: op
     if as_json:
         show_json({"cancelled": name})
     else:
-        typer.echo(f"reservation {name}: given up")
+        show_line(f"reservation {name}: given up")
 
 
 def _time(text: str, from_s: float, option: str) -> float:

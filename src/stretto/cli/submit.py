@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stretto.cli import options
-from stretto.cli.printing import say, show_json
+from stretto.cli.printing import say, show_json, show_line
 from stretto.cli.service import JobName, Token, Url, one_line, service, when_of
 from stretto.live.state.words import gpus_of
 from stretto.model import InputError
@@ -85,7 +85,7 @@ def submit(
             found = client.describe(found["id"])
         else:
             if not as_json:
-                typer.echo(found["array"] or found["id"])
+                show_line(found["array"] or found["id"])
                 sys.stdout.flush()  # whoever waits may be interrupted, and knows then what goes on
             if watch or wait:
                 found = _awaited(client, found, watch)
@@ -199,7 +199,7 @@ def _say_address(client: "Client", job: str) -> None:
         said += piece
         address = ADDRESS.search(said)
         if address:
-            typer.echo(address[0])
+            show_line(address[0])
             say(f"job {job} runs there; stretto logs -f {job} follows it, stretto cancel {job} ends it")
             return
         sys.stderr.write(piece)
@@ -242,12 +242,12 @@ def _show_dry_run(found: dict[str, Any], as_json: bool) -> None:
     if found["gpus"]:
         nodes = ", ".join(f"{gpus} on {node}" for node, gpus in found["nodes"].items())
         when = when_of(found["start"], found["now"])
-        typer.echo(
+        show_line(
             f"{found['name']} would start {when} with {gpus_of(found['gpus'], found['gpu_type'])} ({nodes})"
         )
         end = when_of(found["end"], found["now"])
-        typer.echo(f"it would end {end}" if end else "when it would end is not foreseen")
+        show_line(f"it would end {end}" if end else "when it would end is not foreseen")
     else:
-        typer.echo(f"{found['name']} would wait; when it would start is not foreseen")
+        show_line(f"{found['name']} would wait; when it would start is not foreseen")
     for line in found["assumed"]:
         say(f"assumed: {line}")

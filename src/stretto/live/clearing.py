@@ -80,6 +80,12 @@ class Clearing:
             log.warning("checkpoints of job %s cannot be deleted; it is tried again: %s", job, wrong)
 
 
+def has_been_deleted(checkpoint: str, root: Path) -> bool:
+    """Whether a checkpoint that a job reported lay where the service chose, and is there no more."""
+    place = Path(checkpoint)
+    return bool(checkpoint) and place.is_relative_to(root) and not place.exists()
+
+
 def directories_in(root: Path) -> list[str]:
     """Names of the directories there, without links."""
     with suppress(FileNotFoundError), os.scandir(root) as found:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from stretto.live.act.driving import Driver
 from stretto.live.act.environment import Secrets
 from stretto.live.backends.protocol import Backend, Checks
-from stretto.live.clearing import Clearing
+from stretto.live.clearing import Clearing, has_been_deleted
 from stretto.live.decide.deciding import Decider
 from stretto.live.decide.wishing import WAITS, Wisher
 from stretto.live.deleting import Deleting
@@ -217,6 +217,8 @@ class Service:
         if snapshot is not None and self._rows[0] is not snapshot:
             self._rows = snapshot, {name: row for row, name in enumerate(snapshot.jobs.ids)}
         found = described(self.state, record, self.clock.now_s(), plan, snapshot, self._rows[1])
+        if record.has_ended and has_been_deleted(record.checkpoint, self.secrets.checkpoints):
+            found["checkpoint"] = ""
         if found["reason"] and not found["gpus"] and (words := self.wisher.words(record.id)):
             found["reason"], found["evidence"] = WAITS, words
         if found["state"] == "STARTING":

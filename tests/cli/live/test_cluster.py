@@ -41,7 +41,7 @@ def test_a_job_is_asked_for_by_its_id_or_by_the_name_of_ones_newest(
     assert verbs("describe", "cnn", "--json").json["id"] == newer
     assert verbs("explain", "cnn", "--json").json["id"] == newer
     assert verbs("logs", "cnn").out == f"number {newer}\n"
-    assert "Ended" in verbs("events", "cnn").out
+    assert "ended" in verbs("events", "cnn").out
     array = job_file("sweep", "run: 'true'", "array: 0-2")
     assert verbs("submit", array).status == 0
     many = verbs("describe", "sweep")

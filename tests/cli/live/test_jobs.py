@@ -139,8 +139,8 @@ def test_logs_of_every_attempt_can_be_read(verbs: Stretto, service: OwnService, 
 def test_events_tell_the_life_of_a_job(verbs: Stretto) -> None:
     job = verbs("submit", "--wait", "--", "sleep", "0.5").out.strip()
     kinds = [line.split("\t")[2] for line in verbs("events", job).out.splitlines()]
-    assert (kinds[0], kinds[-1]) == ("Submitted", "Ended")
-    assert "WorkersRan" in kinds
+    assert (kinds[0], kinds[-1]) == ("submitted", "ended")
+    assert "processes run" in kinds
     everything = verbs("events", "--json").out.splitlines()
     assert len(everything) > len(kinds)
 
