@@ -46,6 +46,7 @@ MAY_IMPORT_IN_LIVE: dict[str, set[str]] = {
     "files": set(),
     "agent": {"files"},
     "jobfile": set(),
+    "pool": set(),
     "store": set(),
     "state": {"jobfile"},
     "history": {"jobfile", "state", "store"},

@@ -21,6 +21,7 @@ from stretto.live.history.retiring import Keep, retire_for_ever
 from stretto.live.jobfile import Array, JobSpec
 from stretto.live.jobfile.to_job import spec_to_job
 from stretto.live.notifying import Notifier
+from stretto.live.pool import Pool, Turns
 from stretto.live.state.admission import admitted
 from stretto.live.state.events import Cancelled, Event, Submitted
 from stretto.live.state.records import JobRecord
@@ -32,6 +33,12 @@ from stretto.model import InputError, Snapshot
 Found = TypeVar("Found")
 
 CHECK_TIMES_S = 1.0  # between two looks at who has run for too long; chosen
+
+# Work that users ask for is done in processes beside the service; every bound is chosen.
+LONG_PROCESSES, LONG_S, LONG_WAITING = 2, 45.0, 4  # what-ifs and dry runs, which take up to half a minute
+SHORT_PROCESSES, SHORT_S, SHORT_WAITING = 1, 15.0, 32  # explanations and long job files: about a second
+MOST_WORK_BYTES = 2 << 30  # of memory, each
+NICE = 10  # of what takes long: jobs and the service come first
 
 
 @dataclass(frozen=True)
@@ -90,6 +97,12 @@ class Service:
     ending: bool = False
     keep: Keep = field(default_factory=Keep)
     archive: Archive = field(init=False)
+    long_work: Pool = field(
+        default_factory=lambda: Pool(Turns(LONG_PROCESSES, LONG_WAITING), LONG_S, MOST_WORK_BYTES, NICE)
+    )
+    short_work: Pool = field(
+        default_factory=lambda: Pool(Turns(SHORT_PROCESSES, SHORT_WAITING), SHORT_S, MOST_WORK_BYTES)
+    )
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     _submitting: dict[str, "asyncio.Future[int]"] = field(default_factory=dict)  # by key, on their way
     _last_id: int = 0  # that this process has given
@@ -142,6 +155,8 @@ class Service:
         """From now on nobody is kept waiting: whoever asked gets what there is, and asks the next service."""
         self.ending = True
         await self._tell()
+        await self.long_work.close()
+        await self.short_work.close()
 
     async def wait_for(self, look: Callable[[], Found | None], wait_s: float) -> Found | None:
         """What `look` finds, now or once something has happened; None after `wait_s` of wall time."""

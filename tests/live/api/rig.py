@@ -125,6 +125,7 @@ async def a_rig(
             for task in loops:
                 task.cancel()
             await asyncio.gather(*loops, return_exceptions=True)
+            await service.end_waits()
 
 
 def play(story: Callable[[], Awaitable[None]]) -> None:

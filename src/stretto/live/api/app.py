@@ -32,8 +32,6 @@ from stretto.live.api.planned import Planned
 from stretto.live.api.streams import Places
 from stretto.live.service import Service
 
-READ_TOGETHER = 2  # long job files at once; chosen: a third would only take turns with them
-
 
 def app_of(service: Service, limits: Limits | None = None) -> FastAPI:
     """The application that serves a service."""
@@ -61,7 +59,6 @@ def app_of(service: Service, limits: Limits | None = None) -> FastAPI:
     app.state.together = Together()
     app.state.meters = Meters(service, app.state.connections)
     app.state.one_token = asyncio.Lock()
-    app.state.reading = asyncio.Semaphore(READ_TOGETHER)
     app.state.under_way = set()
     problems.install(app)
     for part in (

@@ -13,11 +13,11 @@ from fastapi.responses import StreamingResponse
 from stretto.live.api import shapes
 from stretto.live.api.access import Asked, Caller, Role, Who, require
 from stretto.live.api.answers import Json
+from stretto.live.api.asking import read_job_file
 from stretto.live.api.audit import did
 from stretto.live.api.problems import Problem, not_found
 from stretto.live.api.streams import STREAM, After, LastId, happening, start_of, streamed
 from stretto.live.api.writing import durably
-from stretto.live.jobfile.submission import read_submission
 from stretto.live.jobfile.to_job import scaled_bounds
 from stretto.live.service import Service
 from stretto.live.state.admission import check_new_priority
@@ -29,7 +29,6 @@ router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
 
 MOST_JOBS = 1000  # of one page
 AT_ONCE = 100  # jobs that are described without a pause: some milliseconds
-LONG_TEXT = 1 << 14  # characters; reading a longer one takes up to half a second, beside the loop
 LAST_STATES = frozenset({"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL"})
 
 
@@ -97,11 +96,7 @@ async def submit(
         )
     given = submission.text, submission.name, submission.workdir
     try:
-        if len(submission.text) > LONG_TEXT:
-            async with request.app.state.reading:
-                spec, warnings = await asyncio.to_thread(read_submission, *given)
-        else:
-            spec, warnings = read_submission(*given)
+        spec, warnings = await read_job_file(request, caller, *given)
         accepted = await durably(
             request, service.submit(spec, caller.user, idempotency_key, caller.is_operator)
         )

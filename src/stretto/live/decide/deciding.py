@@ -4,6 +4,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -47,6 +48,9 @@ class Decider:
     _decided_s: float = 0.0  # when it was last asked
     _changed: bool = True
     _interactive_waits: bool = False  # as the last decision left it
+    _thread: ThreadPoolExecutor = field(  # its own: others may keep the usual threads busy
+        default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="decisions")
+    )
 
     def __post_init__(self) -> None:
         """Listen to what happens."""
@@ -105,7 +109,8 @@ class Decider:
         self._decided_s = now_s
         asked = asked_of(self.observer, state, now_s, due, self.scheduler)
         began = time.perf_counter()
-        answer = await asyncio.to_thread(answer_to, asked, self.scheduler)
+        loop = asyncio.get_running_loop()
+        answer = await loop.run_in_executor(self._thread, answer_to, asked, self.scheduler)
         took_ms = (time.perf_counter() - began) * 1e3
         await self.ledger.record(decided(asked, answer, seen, took_ms))
         state.memory = answer.plan.memory

@@ -3,9 +3,10 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from stretto.live.history.clock import Clock
 from stretto.live.history.retired import rows_of
@@ -40,6 +41,9 @@ class Ledger:
     _waiting: list[tuple[Sequence[Event], "asyncio.Future[int]"]] = field(default_factory=list)
     _there: asyncio.Event = field(default_factory=asyncio.Event)
     _writing_since: float | None = None  # monotonic; None while nothing is being written
+    _thread: ThreadPoolExecutor = field(  # its own: others may keep the usual threads busy
+        default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="log")
+    )
 
     @property
     def keeps_up(self) -> bool:
@@ -91,7 +95,8 @@ class Ledger:
         ended = [row for event in events if isinstance(event, Retired) for row in rows_of(self.state, event)]
         while not numbers:
             try:
-                numbers = await _to_its_end(asyncio.to_thread(self._append, rows, ended))
+                loop = asyncio.get_running_loop()
+                numbers = await _to_its_end(loop.run_in_executor(self._thread, self._append, rows, ended))
             except LogMoved:
                 raise
             except StoreError as wrong:
@@ -121,7 +126,7 @@ class Ledger:
         return self.store.append(rows, self.state.seq, ended)
 
 
-async def _to_its_end(doing: Coroutine[Any, Any, Done]) -> Done:
+async def _to_its_end(doing: Awaitable[Done]) -> Done:
     """What comes of it. Who is cancelled waits for it all the same, and is cancelled then.
 
     A thread cannot be called back: what it still wrote after we have given up the lead would be somebody
