@@ -130,7 +130,7 @@ def read(store: Store) -> tuple[State, dict[str, Lived]]:
     state, found = State(), defaultdict[str, Lived](Lived)
     for recorded in store.read():
         event, at_s = fold(state, recorded), recorded.at_s
-        job = found[str(event.job)] if hasattr(event, "job") else Lived()
+        job = found[str(event.job)] if event is not None and hasattr(event, "job") else Lived()
         if isinstance(event, happened.Decided):
             for action in event.actions:
                 if action["verb"] == "start":

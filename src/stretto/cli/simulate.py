@@ -40,7 +40,7 @@ def simulate(
 
     if from_log:
         _refuse_beside_a_log(context)
-        _again(from_log, as_json)
+        _again(from_log, policy if _is_given(context, "policy") else "", as_json)
         return
     if not cluster or not trace:
         missing = "--trace" if cluster else "--cluster"
@@ -63,24 +63,33 @@ def simulate(
 
 
 def _refuse_beside_a_log(context: typer.Context) -> None:
-    """A log says all about its run; another word about it would be ignored."""
+    """A log says all about its run; another word about it would be ignored.
+
+    But for the policy: its code may lie elsewhere than it did, and must not run unless somebody says so.
+    """
     from stretto.model import InputError
 
     for name, value in context.params.items():
-        source = context.get_parameter_source(name)
-        given = source is not None and source.name == "COMMANDLINE"
-        if given and name not in ("from_log", "as_json"):
+        if _is_given(context, name) and name not in ("from_log", "as_json", "policy"):
             option = "--set" if name == "settings" else f"--{name.replace('_', '-')}"
             raise InputError(f"--from-log takes its run from the log: expected no {option}, got {value}")
 
 
-def _again(source: str, as_json: bool) -> None:
-    """Of a run or of a service; status 1 where a decision does not come out as it was."""
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _again(source: str, trusted: str, as_json: bool) -> None:
+    """Of a run or of a service; status 1 where a decision does not come out as it was.
+
+    trusted: the policy outside the registry whose code may run, as FILE.py:Class; "" = none.
+    """
     if (store := _store_of(source)) is not None:
-        figures, different = _of_a_service(source, store)
+        figures, different, left_out = _of_a_service(source, store, trusted)
     else:
-        figures, different = _of_a_run(Path(source))
-    for line in different[:MOST_SHOWN]:
+        figures, different, left_out = _of_a_run(Path(source), trusted)
+    for line in (*different[:MOST_SHOWN], *left_out):
         say(line)
     if as_json:
         show_json({**figures, "differences": len(different)})
@@ -90,12 +99,34 @@ def _again(source: str, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _of_a_run(directory: Path) -> tuple[dict[str, Any], list[str]]:
+def _to_load(named: str, trusted: str) -> str:
+    """Which policy to load where a log names one. Raises InputError for code that nobody has said may run."""
+    from stretto.model import InputError
+    from stretto.policies.registry import policy_names
+
+    if named in policy_names():
+        return named
+    if trusted and _file_and_class(named) == _file_and_class(trusted):
+        return trusted
+    raise InputError(
+        f"the log names policy {named!r}, which is not installed: to run its code, "
+        f"say --policy FILE.py:{_file_and_class(named)[1]}"
+    )
+
+
+def _file_and_class(policy: str) -> tuple[str, str]:
+    where, _, name = policy.rpartition(":")
+    return Path(where).name, name
+
+
+def _of_a_run(directory: Path, trusted: str) -> tuple[dict[str, Any], list[str], list[str]]:
     from stretto.experiments.log import decide_again
 
     with job_bar(f"again · {directory}") as progress:
-        result, decisions, different = decide_again(directory, progress)
-    return {**result.summary(), "decisions": decisions}, different
+        result, decisions, different = decide_again(
+            directory, progress, to_load=lambda named: _to_load(named, trusted)
+        )
+    return {**result.summary(), "decisions": decisions}, different, []
 
 
 def _store_of(source: str) -> str | None:
@@ -108,17 +139,23 @@ def _store_of(source: str) -> str | None:
     return str(path / STORE) if (path / STORE).is_file() else None
 
 
-def _of_a_service(source: str, address: str) -> tuple[dict[str, Any], list[str]]:
+def _of_a_service(source: str, address: str, trusted: str) -> tuple[dict[str, Any], list[str], list[str]]:
+    """Figures, decisions that differ, and why others cannot be repeated."""
+    from dataclasses import replace
+
     from stretto.model import InputError
 
     try:
         from stretto.live.decide.replay import decided_again
+        from stretto.live.decide.scheduling import scheduler_of
         from stretto.live.store import open_store
     except ModuleNotFoundError as missing:
         raise InputError(f"--from-log {source}: {missing.name} is needed: install stretto[serve]") from None
     # Somebody may be writing to it just now: a schema is left as it is, and one that is not ours is refused.
     with open_store(address, upgrade=False) as store, job_bar(f"again · {source}") as progress:
-        replay = decided_again(store, progress)
+        replay = decided_again(
+            store, progress, lambda said: scheduler_of(replace(said, policy=_to_load(said.policy, trusted)))
+        )
     state = replay.state
     figures = {
         "policy": state.configured.policy,
@@ -126,8 +163,18 @@ def _of_a_service(source: str, address: str) -> tuple[dict[str, Any], list[str]]
         "jobs": state.submitted,
         "now_s": state.at_s,
         "decisions": replay.decisions,
+        "not_repeated": replay.not_repeated.total(),
+        "skipped": state.skips,
     }
-    return figures, [difference.words for difference in replay.differences]
+    left_out = [
+        f"event {one.seq} ({one.kind} of {one.subject!r}) is left out: {one.why}"
+        for one in state.skipped[:MOST_SHOWN]
+    ]
+    left_out += [
+        f"{count} decision{'s' if count > 1 else ''} not made again: {why}"
+        for why, count in replay.not_repeated.items()
+    ]
+    return figures, [difference.words for difference in replay.differences], left_out
 
 
 STORE = "stretto.db"  # in the state directory of a service, unless that keeps its log elsewhere

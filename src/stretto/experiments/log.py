@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import MISSING, Field, asdict, fields
+from dataclasses import MISSING, Field, asdict, fields, replace
 from itertools import zip_longest
 from math import isfinite
 from pathlib import Path
@@ -166,10 +166,16 @@ def logged_spec(directory: Path) -> RunSpec:
 
 
 def decide_again(
-    directory: Path, progress: Callable[[int, int], None] | None = None
+    directory: Path,
+    progress: Callable[[int, int], None] | None = None,
+    to_load: Callable[[str], str] = str,
 ) -> tuple[Result, int, list[str]]:
-    """Run a logged run again: its result, how many decisions there are, and how those that differ do."""
+    """Run a logged run again: its result, how many decisions there are, and how those that differ do.
+
+    to_load: the name of the policy to load for the one that the log names; it may raise InputError.
+    """
     spec = logged_spec(directory)
+    spec = replace(spec, policy=to_load(spec.policy))
     then = list(_lines(directory / DECISIONS))
     now: list[str] = []
 

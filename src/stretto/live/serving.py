@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -41,7 +42,7 @@ from stretto.live.history.retiring import Keep, mend
 from stretto.live.keeping import Keeping, begun
 from stretto.live.logs import structured_logs
 from stretto.live.service import Service
-from stretto.live.state.events import Began, Configured, Event
+from stretto.live.state.events import Began, Configured, Event, event_of
 from stretto.live.state.standing import going_on
 from stretto.live.state.state import State
 from stretto.live.store import Store, open_store
@@ -162,7 +163,7 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
         lead = store.lead(LEAD_WAIT_S)
         try:
             key = _key(config.state)
-            state, clock, kept = _restored(store, key, config.pace)
+            state, clock, kept = _restored(store, key, config.pace, configured, scheduler)
             ledger = Ledger(store, state, clock)
             first: list[Event] = [Began(_unix_of(clock))] if state.seq == 0 else []
             if state.configured != configured:
@@ -236,11 +237,21 @@ async def _run(
         await asyncio.wait({serving}, timeout=5)
 
 
-def _restored(store: Store, key: bytes, pace: float) -> tuple[State, Clock, int]:
-    """The state that the log gives, with the policy's memory, its clock going on, and where reading began."""
+def _restored(
+    store: Store, key: bytes, pace: float, configured: Configured, scheduler: Scheduler
+) -> tuple[State, Clock, int]:
+    """The state that the log gives, with the policy's memory, its clock going on, and where reading began.
+
+    Decisions are repeated only for what the policy remembers, and so only those since it was configured as it
+    is now: no other policy is loaded, since its code may be gone.
+    """
     state = begun(store, key)
     kept = state.seq
-    replay = Replay(state, for_memory=True)
+    since = {one.seq: one.body for one in store.read(after=kept, kinds=[Configured.__name__])}
+    newest = max(since, default=kept)
+    latest = event_of(Configured.__name__, since[newest]) if since else state.configured
+    decide_from = newest if latest == configured else inf
+    replay = Replay(state, lambda _: scheduler, for_memory=True, decide_from=decide_from)
     for recorded in store.read(after=state.seq):
         replay.next(recorded)
     replay.finish()

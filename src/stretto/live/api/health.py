@@ -29,7 +29,8 @@ async def readyz(service: Asked) -> Response:
         raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "the store does not answer", RETRY_SOON)
     if service.state.cluster is None:
         raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "no node has shown itself yet", RETRY_SOON)
-    return Json({"status": "ready", "seq": service.state.seq})
+    state = service.state
+    return Json({"status": "ready", "seq": state.seq, "skipped_events": state.skips})
 
 
 @router.get("/version", response_model=shapes.Version)

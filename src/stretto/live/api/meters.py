@@ -128,6 +128,8 @@ class Now(Collector):
         up = float(self.service.ledger.keeps_up)
         yield GaugeMetricFamily("stretto_store_up", "1 while the store takes what is written.", value=up)
         yield GaugeMetricFamily("stretto_log_events", "The number of the last event.", value=state.seq)
+        skipped = "Events of the log that could not be folded."
+        yield GaugeMetricFamily("stretto_skipped_events", skipped, value=state.skips)
         nodes = GaugeMetricFamily("stretto_nodes", "Nodes by state.", labels=["state"])
         words = Count("down" if not node.up else "closed" if node.closed else "open" for node in state.nodes)
         for word in ("open", "closed", "down"):

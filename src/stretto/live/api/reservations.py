@@ -29,21 +29,24 @@ async def reservations(service: Asked, caller: Who) -> Response:
 
 def shown(service: Service) -> list[dict[str, Any]]:
     """Reservations by name."""
-    now_s, unix_s = service.clock.now_s(), service.state.unix_s
+    now_s = service.clock.now_s()
     return [
-        {
-            "name": one.name,
-            "start": round(one.from_s + unix_s, 3),
-            "end": round(one.until_s + unix_s, 3),
-            "gpu_type": one.gpu_type,
-            "gpus": one.gpus,
-            "nodes": list(one.nodes),
-            "user": one.user,
-            "queue": one.queue,
-        }
-        for _, one in sorted(service.state.reservations.items())
-        if one.until_s > now_s
+        _shown(service, one) for _, one in sorted(service.state.reservations.items()) if one.until_s > now_s
     ]
+
+
+def _shown(service: Service, one: Reservation) -> dict[str, Any]:
+    unix_s = service.state.unix_s
+    return {
+        "name": one.name,
+        "start": round(one.from_s + unix_s, 3),
+        "end": round(one.until_s + unix_s, 3),
+        "gpu_type": one.gpu_type,
+        "gpus": one.gpus,
+        "nodes": list(one.nodes),
+        "user": one.user,
+        "queue": one.queue,
+    }
 
 
 @router.put("/reservations/{name}", response_model=shapes.Reservation)
@@ -68,7 +71,7 @@ async def reserve(
     check_reservation(one, state.cluster, there)
     event = Reserved(**{key: getattr(one, key) for key in body_of(Reserved("", 0.0, 0.0))})
     await durably(request, service.record(event, did(caller, "reserve", f"reservation {name}")))
-    return Json(next(each for each in shown(service) if each["name"] == name))
+    return Json(_shown(service, one))  # it may have ended before it was durable
 
 
 @router.delete("/reservations/{name}", status_code=HTTPStatus.NO_CONTENT)

@@ -337,6 +337,7 @@ class Ready(Status):
     """It can take jobs."""
 
     seq: int
+    skipped_events: int  # of the log that could not be folded: what they said is left out of the state
 
 
 class Version(Shown):

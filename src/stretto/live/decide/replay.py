@@ -1,6 +1,7 @@
 """The log decided again: what a policy remembers comes back, and every decision can be compared."""
 
 import json
+from collections import Counter as Count
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,12 +10,15 @@ from typing import Any
 from stretto.live.decide.decision import answer_to, asked_of, decided
 from stretto.live.decide.observe import Observer
 from stretto.live.decide.scheduling import scheduler_of
-from stretto.live.state.events import Configured, Decided, event_of
-from stretto.live.state.folding import apply
+from stretto.live.history.ledger import fold, understood
+from stretto.live.state.events import Configured, Decided
+from stretto.live.state.folding import apply_or_skip
 from stretto.live.state.state import State
 from stretto.live.store import Recorded, Store
-from stretto.model import Trigger, digest
+from stretto.model import InputError, Memory, Trigger, digest
 from stretto.scheduler.round import Scheduler
+
+Load = Callable[[Configured], Scheduler]
 
 NOTHING = digest(None)  # of a policy that remembers nothing
 
@@ -25,11 +29,14 @@ class Difference:
 
     seq: int
     was: Decided
-    again: Decided
+    again: Decided | None  # None: it cannot be made any more
+    why: str = ""  # it cannot
 
     @property
     def words(self) -> str:
         """What was decided, and what is decided now."""
+        if self.again is None:
+            return f"decision {self.seq} at {self.was.at_s:.3f} s: cannot be made again: {self.why}"
         told = [
             f"{name} was {json.dumps(was)}, is {json.dumps(again)}"
             for (name, was), again in zip(_said(self.was).items(), _said(self.again).values(), strict=True)
@@ -54,79 +61,92 @@ class Replay:
     """Folds a log, deciding again wherever it was decided.
 
     A decision saw the state after event `seen`, and is written some events later; so each state after which
-    somebody looked is looked at, which takes a log of decisions to be read ahead.
+    somebody looked is looked at, which takes a log of decisions to be read ahead. To fold a decision no
+    policy is needed, only to repeat it: one that cannot be loaded any more keeps nobody from the state.
     """
 
     state: State
-    decide_again: bool = True
+    load: Load = scheduler_of  # raises InputError for what cannot, or must not, be loaded
     for_memory: bool = False  # only as far as that is needed for what the policy remembers
+    decide_from: float = 0  # decisions with lower numbers are only folded
     differences: list[Difference] = field(default_factory=list)
     decisions: int = 0
-    _scheduler: Scheduler | None = None
-    _observer: Observer | None = None
+    not_repeated: Count[str] = field(default_factory=Count)  # decisions, by why they cannot be
+    _loaded: "tuple[Scheduler, Observer] | None" = None
+    _unloadable: str = ""  # why the policy that decides cannot be loaded
     _behind: deque[Recorded] = field(default_factory=deque)  # not folded yet: a decision may have seen before
 
-    def __post_init__(self) -> None:
-        """A log that is read on from a kept state has been configured before."""
-        if self.state.seq:
-            self._configure(self.state.configured)
-
     def next(self, recorded: Recorded) -> None:
-        """Take the next event of the log."""
-        event = event_of(recorded.kind, recorded.body)
-        if isinstance(event, Decided) and self._is_to_be_decided(event):
-            self._fold_up_to(event.seen)
-            again, memory = self._decided_again(event)
-            self._fold_up_to(recorded.seq)
-            self._compare(recorded.seq, event, again)
-            apply(self.state, event, recorded.seq, recorded.at_s)
-            self.state.memory = memory
+        """Take the next event of the log. Raises UnknownEvent for one that a newer version wrote."""
+        event = understood(recorded)
+        if not isinstance(event, Decided) or not self._is_to_be_decided(recorded.seq, event):
+            self._behind.append(recorded)
             return
-        self._behind.append(recorded)
-
-    def _is_to_be_decided(self, event: Decided) -> bool:
-        return self.decide_again and not (self.for_memory and event.memory == NOTHING)
+        self._fold_up_to(event.seen)
+        memory = self._compare(recorded.seq, event)
+        self._fold_up_to(recorded.seq)
+        apply_or_skip(self.state, event, recorded.seq, recorded.at_s)
+        self.state.memory = memory
 
     def finish(self) -> State:
         """Fold what is left; the state at the end of the log."""
         self._fold_up_to(None)
         return self.state
 
+    def _is_to_be_decided(self, seq: int, event: Decided) -> bool:
+        return seq >= self.decide_from and not (self.for_memory and event.memory == NOTHING)
+
     def _fold_up_to(self, seq: int | None) -> None:
         while self._behind and (seq is None or self._behind[0].seq <= seq):
-            one = self._behind.popleft()
-            event = event_of(one.kind, one.body)
-            apply(self.state, event, one.seq, one.at_s)
+            event = fold(self.state, self._behind.popleft())
             if isinstance(event, Configured):
-                self._configure(event)
-                self.state.memory = None
+                self._loaded, self._unloadable = None, ""
             elif isinstance(event, Decided):
                 self.state.memory = None  # as it says, or nobody asks
 
-    def _configure(self, event: Configured) -> None:
-        self._scheduler = scheduler_of(event)
-        self._observer = Observer(self._scheduler.policy.views)
-
-    def _decided_again(self, event: Decided) -> tuple[Decided, object]:
-        assert self._scheduler is not None
-        assert self._observer is not None
-        due = frozenset(Trigger(name) for name in event.due)
-        asked = asked_of(self._observer, self.state, event.at_s, due, self._scheduler)
-        answer = answer_to(asked, self._scheduler)
+    def _compare(self, seq: int, event: Decided) -> Memory:
+        """Decide again, note what differs; what the policy remembers of it, None where nobody can tell."""
+        try:
+            scheduler, observer = self._scheduler()
+        except InputError as wrong:
+            self.not_repeated[str(wrong)] += 1
+            return None
         self.decisions += 1
-        return decided(asked, answer, event.seen, event.took_ms), answer.plan.memory
+        try:
+            due = frozenset(Trigger(name) for name in event.due)
+            asked = asked_of(observer, self.state, event.at_s, due, scheduler)
+            answer = answer_to(asked, scheduler)
+        except Exception as wrong:  # policies change, and a start must not depend on what they once bore
+            why = str(wrong) or type(wrong).__name__
+            self.differences.append(Difference(seq, event, None, why))
+            return None
+        again = decided(asked, answer, event.seen, event.took_ms)
+        if _said(event) != _said(again):
+            self.differences.append(Difference(seq, event, again))
+        return answer.plan.memory
 
-    def _compare(self, seq: int, was: Decided, again: Decided) -> None:
-        if _said(was) != _said(again):
-            self.differences.append(Difference(seq, was, again))
+    def _scheduler(self) -> tuple[Scheduler, Observer]:
+        """The scheduler of whoever decides now, loaded once it is needed. Raises InputError."""
+        if self._unloadable:
+            raise InputError(self._unloadable)
+        if self._loaded is None:
+            try:
+                scheduler = self.load(self.state.configured)
+            except InputError as wrong:
+                self._unloadable = str(wrong)
+                raise
+            self._loaded = scheduler, Observer(scheduler.policy.views)
+        return self._loaded
 
 
-def decided_again(store: Store, progress: Callable[[int, int], None] | None = None) -> Replay:
+def decided_again(
+    store: Store, progress: Callable[[int, int], None] | None = None, load: Load = scheduler_of
+) -> Replay:
     """All of a log decided again, as far as it goes now; a service may be writing to it.
 
-    progress: is told how many events of how many have been read.
+    progress: is told how many events of how many have been read. load: as that of `Replay`.
     """
-    replay, last = Replay(State()), store.last()
+    replay, last = Replay(State(), load), store.last()
     for recorded in store.read(limit=last):
         replay.next(recorded)
         if progress is not None:

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from stretto.live.history.clock import Clock
 from stretto.live.history.retired import rows_of
-from stretto.live.state.events import Event, Retired, body_of, event_of, subject_of
-from stretto.live.state.folding import apply
+from stretto.live.state.events import Event, Retired, UnknownEvent, body_of, event_of, subject_of
+from stretto.live.state.folding import apply_or_skip, skip
 from stretto.live.state.state import State
 from stretto.live.store import EndedJob, LogMoved, Recorded, Store, StoreError, Unrecorded, recorded
 from stretto.model import InputError
@@ -106,7 +106,7 @@ class Ledger:
                 await asyncio.sleep(AGAIN_S)
         self.healthy, self._writing_since = True, None
         for number, event in zip(numbers, events, strict=True):
-            apply(self.state, event, number, at_s)
+            apply_or_skip(self.state, event, number, at_s)
         told = list(zip(numbers, events, strict=True))
         for listener in self.listeners:
             listener(told)
@@ -144,8 +144,27 @@ def _row(event: Event, at_s: float) -> Unrecorded:
     return Unrecorded(at_s, type(event).__name__, subject_of(event), body_of(event))
 
 
-def fold(state: State, one: Recorded) -> Event:
-    """Fold one event of the log."""
-    event = event_of(one.kind, one.body)
-    apply(state, event, one.seq, one.at_s)
+def fold(state: State, one: Recorded) -> Event | None:
+    """Fold one event of the log; None for one that cannot be understood, which is passed over and noted.
+
+    Raises UnknownEvent for what a newer version wrote.
+    """
+    try:
+        event = event_of(one.kind, one.body)
+    except UnknownEvent:
+        raise
+    except InputError as wrong:
+        skip(state, one.seq, one.at_s, one.kind, one.subject, wrong)
+        return None
+    apply_or_skip(state, event, one.seq, one.at_s)
     return event
+
+
+def understood(one: Recorded) -> Event | None:
+    """The event that was recorded; None where it cannot be understood. Raises UnknownEvent."""
+    try:
+        return event_of(one.kind, one.body)
+    except UnknownEvent:
+        raise
+    except InputError:
+        return None

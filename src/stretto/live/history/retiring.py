@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from math import inf, isnan
 
 from stretto.live.history.clock import Clock
-from stretto.live.history.ledger import Ledger
+from stretto.live.history.ledger import Ledger, fold, understood
 from stretto.live.history.retired import rows_of
 from stretto.live.jobfile.quantities import duration_s
-from stretto.live.state.events import Event, Retired, event_of
-from stretto.live.state.folding import apply
+from stretto.live.state.events import Retired
 from stretto.live.state.state import State
 from stretto.live.store import EndedJob, Store
 from stretto.model import InputError
@@ -89,9 +88,9 @@ def make_anew(store: Store, up_to: int) -> None:
     table.clear()
     rows: dict[str, EndedJob] = {}
     for one in store.read(limit=up_to):
-        event: Event = event_of(one.kind, one.body)
+        event = understood(one)
         leaving = {row.job: row for row in rows_of(state, event)} if isinstance(event, Retired) else {}
-        apply(state, event, one.seq, one.at_s)
+        fold(state, one)
         rows |= {name: row for name, row in leaving.items() if name not in state.jobs}
         if len(rows) >= TABLE_AT_ONCE:
             table.add(list(rows.values()))

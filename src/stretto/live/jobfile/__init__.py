@@ -19,7 +19,7 @@ from stretto.live.jobfile.parts import (
 )
 from stretto.live.jobfile.spec import JobSpec
 from stretto.live.jobfile.submission import MOST_BYTES, read_submission
-from stretto.live.jobfile.to_job import permitted_gpus, spec_to_job
+from stretto.live.jobfile.to_job import accepted_job, check_possible, permitted_gpus, spec_to_job
 
 __all__ = [
     "MOST_BYTES",
@@ -39,6 +39,8 @@ __all__ = [
     "Stop",
     "When",
     "Worth",
+    "accepted_job",
+    "check_possible",
     "permitted_gpus",
     "read_submission",
     "spec_to_job",

@@ -5,12 +5,13 @@ from functools import lru_cache
 
 import numpy as np
 
-from stretto.live.jobfile.parts import BatchPolicy
+from stretto.live.jobfile.parts import BatchPolicy, When
 from stretto.live.jobfile.spec import JobSpec
 from stretto.model import Adaptivity, Cluster, Goal, InputError, Job, JobId, Reward
 from stretto.model.spelling import did_you_mean
 
 DEADLINE_WORTH = 1.0  # as in traces: a deadline without rewards has one step of this value
+PASSED_S = 1.0  # after the submission, the deadline of a job that was written too late for it; chosen
 
 
 def spec_to_job(
@@ -27,20 +28,52 @@ def spec_to_job(
     """The job on a cluster. Times are on the clock whose zero was at `epoch_s` Unix time.
 
     uses_sdk: a job without it keeps its batch size, whatever it says. Raises InputError, with the reason,
-    for a job that this cluster can never run.
+    for a job that this cluster can never run, or whose deadlines cannot be kept.
     """
-    alternatives = _alternatives(spec, cluster)
-    fewest, most = _range(spec)
-    reasons = []
-    kinds: dict[int, None] = {}
-    for kind in alternatives:
-        reason = _never(spec, fewest, cluster, kind)
-        if reason:
-            reasons.append(reason)
-        else:
-            kinds[kind] = None
-    if not kinds:
+    check_possible(spec, submitted_s, cluster, epoch_s)
+    return accepted_job(
+        spec, id, submitted_s, cluster, user=user, weight=weight, epoch_s=epoch_s, uses_sdk=uses_sdk
+    )
+
+
+def check_possible(spec: JobSpec, submitted_s: float, cluster: Cluster, epoch_s: float = 0.0) -> None:
+    """Raise InputError, with the reason, for a job that can never run there or keep its deadlines."""
+    fewest, _ = _range(spec)
+    reasons = [_never(spec, fewest, cluster, kind) for kind in _alternatives(spec, cluster)]
+    if all(reasons):
         raise InputError(f"job {spec.name} can never run on cluster {cluster.name}: {'; '.join(reasons)}")
+    previous_s = submitted_s
+    for name, by, _ in _named_rewards(spec):
+        due_s = by.seconds(submitted_s, epoch_s)
+        if due_s <= submitted_s:
+            raise InputError(
+                f"{name} must be after the submission, got a time {submitted_s - due_s:.0f} s before"
+            )
+        if due_s <= previous_s:
+            raise InputError(f"{name} must be later than the one before it")
+        previous_s = due_s
+
+
+def accepted_job(
+    spec: JobSpec,
+    id: str,  # noqa: A002
+    submitted_s: float,
+    cluster: Cluster,
+    *,
+    user: str = "",
+    weight: float = 1.0,
+    epoch_s: float = 0.0,
+    uses_sdk: bool = True,
+) -> Job:
+    """The job of a submission that was accepted once, which is not judged again: time has passed since.
+
+    As `spec_to_job`, but a deadline that has passed is one that cannot be kept any more, and a job that no
+    type of the cluster fits any more keeps those that it names. Raises InputError only where the cluster
+    has none of them.
+    """
+    fewest, most = _range(spec)
+    known = tuple(dict.fromkeys(_alternatives(spec, cluster)))
+    kinds = tuple(kind for kind in known if not _never(spec, fewest, cluster, kind)) or known
     adaptivity = Adaptivity.RIGID
     if spec.elastic is not None:
         adapts = spec.batch.policy is BatchPolicy.ADAPTIVE and uses_sdk
@@ -59,7 +92,7 @@ def spec_to_job(
         checkpoints=True if spec.checkpoint is not None else None,
         goal=_goal(spec),
         preemptible=spec.preemptible,
-        gpu_types=_names(spec, cluster, tuple(kinds)),
+        gpu_types=_names(spec, cluster, kinds),
         rewards=_rewards(spec, submitted_s, epoch_s),
         priority=spec.priority,
         weight=weight,
@@ -181,19 +214,20 @@ def _goal(spec: JobSpec) -> Goal | None:
 
 
 def _rewards(spec: JobSpec, submitted_s: float, epoch_s: float) -> tuple[Reward, ...]:
-    named = [
-        (f"rewards, entry {number}", one.by, one.worth) for number, one in enumerate(spec.rewards, start=1)
-    ]
-    if spec.deadline is not None:
-        named = [("deadline", spec.deadline, DEADLINE_WORTH)]
+    """By increasing deadline, all after the submission: one that has passed is put right behind it."""
     rewards: list[Reward] = []
-    for name, by, worth in named:
+    earliest_s = submitted_s
+    for _, by, worth in _named_rewards(spec):
         due_s = by.seconds(submitted_s, epoch_s)
-        if due_s <= submitted_s:
-            raise InputError(
-                f"{name} must be after the submission, got a time {submitted_s - due_s:.0f} s before"
-            )
-        if rewards and due_s <= rewards[-1].deadline_s:
-            raise InputError(f"{name} must be later than the one before it")
+        if due_s <= earliest_s:
+            due_s = earliest_s + PASSED_S
         rewards.append(Reward(due_s, worth))
+        earliest_s = due_s
     return tuple(rewards)
+
+
+def _named_rewards(spec: JobSpec) -> list[tuple[str, When, float]]:
+    """What messages call it, until when, and what that is worth."""
+    if spec.deadline is not None:
+        return [("deadline", spec.deadline, DEADLINE_WORTH)]
+    return [(f"rewards, entry {number}", one.by, one.worth) for number, one in enumerate(spec.rewards, 1)]

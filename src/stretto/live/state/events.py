@@ -454,22 +454,30 @@ def subject_of(event: Event) -> str:
     return str(getattr(event, event.subject)) if event.subject else ""
 
 
+class UnknownEvent(InputError):
+    """The log holds an event of a kind that this version does not know."""
+
+
 def event_of(kind: str, body: Mapping[str, Any]) -> Event:
     """The event that was written; fields that we do not know come from a newer version and are left out.
 
-    Raises InputError for a kind that we do not know: a fact cannot be left out.
+    Raises UnknownEvent for a kind that we do not know: a newer version wrote a fact that cannot be left out.
+    InputError where the body lacks what every event of its kind says.
     """
     if kind not in KINDS:
-        raise InputError(f"the log holds an event of kind {kind!r}, written by a newer version")
+        raise UnknownEvent(f"the log holds an event of kind {kind!r}, written by a newer version")
     made = KINDS[kind]
     names, lists = _fields(made.__name__)
-    return made(
-        **{
-            name: tuple(value) if name in lists and value is not None else value
-            for name, value in body.items()
-            if name in names
-        }
-    )
+    try:
+        return made(
+            **{
+                name: tuple(value) if name in lists and value is not None else value
+                for name, value in body.items()
+                if name in names
+            }
+        )
+    except (TypeError, AttributeError) as error:
+        raise InputError(f"an event of kind {kind!r} cannot be understood: {error}") from None
 
 
 @cache

@@ -1,10 +1,11 @@
 """From events to the state. No clock, no I/O: the same events give the same state."""
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from stretto.live.state import events as happened
-from stretto.live.state.events import Event, body_of
+from stretto.live.state.events import Event, body_of, subject_of
 from stretto.live.state.jobs import (
     job_cancelled,
     job_ended,
@@ -19,14 +20,41 @@ from stretto.live.state.jobs import (
 from stretto.live.state.nodes import node_cordoned, node_dead, node_lost, node_seen, types_seen
 from stretto.live.state.plans import actions_of
 from stretto.live.state.records import Batch, Token
-from stretto.live.state.state import State
+from stretto.live.state.state import Skipped, State
 from stretto.live.state.workers import fold_worker_event
 from stretto.model import HALF_LIFE_S, Action, Queue, Reservation
 from stretto.scheduler.stale import still_apply
 
+log = logging.getLogger(__name__)
+
+
+def apply_or_skip(state: State, event: Event, seq: int, at_s: float) -> Skipped | None:
+    """As `apply`; an event that cannot be folded is passed over, noted in the state, and returned.
+
+    What is in the log stays there: to refuse it would keep every later start from its state. So whatever goes
+    wrong is caught, also what nobody has thought of.
+    """
+    try:
+        apply(state, event, seq, at_s)
+    except Exception as wrong:
+        return skip(state, seq, at_s, type(event).__name__, subject_of(event), wrong)
+    return None
+
+
+def skip(state: State, seq: int, at_s: float, kind: str, subject: str, wrong: Exception) -> Skipped:
+    """Pass over an event, and say so."""
+    state.seq, state.at_s = seq, max(at_s, state.at_s)
+    skipped = Skipped(seq, kind, subject, str(wrong) or type(wrong).__name__)
+    state.skip(skipped)
+    log.error("event %d (%s of %r) is left out of the state: %s", seq, kind, subject, skipped.why)
+    return skipped
+
 
 def apply(state: State, event: Event, seq: int, at_s: float) -> None:
-    """The event of number `seq` happened at `at_s`: the state is what follows from it."""
+    """The event of number `seq` happened at `at_s`: the state is what follows from it.
+
+    Raises whatever goes wrong with an event that cannot be folded; see `apply_or_skip`.
+    """
     state.seq, state.at_s = seq, max(at_s, state.at_s)
     change = _CHANGES.get(type(event))
     if change is not None:
@@ -61,6 +89,7 @@ def _decided(state: State, event: happened.Decided, now_s: float) -> None:
         state.dropped += 1
         dropped.add(action.job)
 
+    batches = {job: Batch(*batch) for job, batch in event.batches.items()}
     actions = still_apply(state.placement, actions_of(event.actions, state.cluster), why_stale, drop)
     if actions:
         state.placement = state.placement.changed({action.job: action.after for action in actions})
@@ -68,9 +97,9 @@ def _decided(state: State, event: happened.Decided, now_s: float) -> None:
         record = state.jobs[action.job]
         state.hold(record, action.after, now_s)
         state.touch(record.id)
-    for job, batch in event.batches.items():  # each is for the GPUs that the plan gave
+    for job, batch in batches.items():  # each is for the GPUs that the plan gave
         if (changed := state.open_job(job)) is not None and job not in dropped:
-            changed.batch = Batch(*batch)
+            changed.batch = batch
             state.touch(job)
     state.wake_s, state.prices = event.wake_s, event.prices
     state.decisions += 1

@@ -4,7 +4,7 @@ from bisect import bisect_left, insort
 from dataclasses import replace
 
 from stretto.live.jobfile import JobSpec
-from stretto.live.jobfile.to_job import spec_to_job
+from stretto.live.jobfile.to_job import accepted_job
 from stretto.live.state import events as happened
 from stretto.live.state.records import DEFAULT_QUEUE, JobRecord
 from stretto.live.state.state import State
@@ -14,13 +14,14 @@ def job_submitted(state: State, event: happened.Submitted, now_s: float) -> None
     """A job is there."""
     if event.job in state.jobs:
         return
+    _note_id(state, event.array or event.job)  # before anything can go wrong: no id is given twice
     if state.latest_spec is None or state.latest_spec[0] != event.spec:  # tasks of an array have the same
         state.latest_spec = event.spec, JobSpec.from_json(dict(event.spec))
     spec = state.latest_spec[1]
     assert state.cluster is not None
     queue = queue_of(state, spec.queue, event.user)
     weight = state.queues[queue].weight if queue in state.queues else 1.0
-    job = spec_to_job(
+    job = accepted_job(
         spec, event.job, now_s, state.cluster, user=event.user, weight=weight, epoch_s=state.unix_s
     )
     job = job if job.queue == queue else replace(job, queue=queue)
@@ -36,9 +37,6 @@ def job_submitted(state: State, event: happened.Submitted, now_s: float) -> None
         record.not_before_s = spec.start_after.seconds(now_s, state.unix_s)
     state.jobs[event.job] = record
     state.submitted += 1
-    own = event.array or event.job
-    if own.isascii() and own.isdecimal():
-        state.largest_id = max(state.largest_id, int(own))
     insort(state.open, (number, event.job))
     if spec.max_time_s is not None:
         state.timed[event.job] = None
@@ -57,6 +55,11 @@ def queue_of(state: State, name: str, user: str) -> str:
         return name if queue.serves(user) else DEFAULT_QUEUE
     default = state.queues.get(DEFAULT_QUEUE)
     return DEFAULT_QUEUE if default is not None and default.is_default else name
+
+
+def _note_id(state: State, own: str) -> None:
+    if own.isascii() and own.isdecimal():
+        state.largest_id = max(state.largest_id, int(own))
 
 
 def _membership_changed(state: State, record: JobRecord) -> None:

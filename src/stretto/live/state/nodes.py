@@ -6,15 +6,13 @@ from stretto.live.state import events as happened
 from stretto.live.state.closing import kept_of
 from stretto.live.state.records import KILLED, Life, NodeRecord
 from stretto.live.state.state import State
-from stretto.model import GpuType
+from stretto.model import Cluster, GpuType, Node, NodeId
 
 
 def types_seen(state: State, event: happened.TypesSeen, now_s: float) -> None:
     """What is known of types, whether or not nodes of them are there."""
-    for one in event.types:
-        known = dict(one)
-        known["aliases"] = tuple(known.get("aliases", ()))
-        state.types[str(one["name"])] = GpuType(**known)
+    types = [GpuType(**{**one, "aliases": tuple(one.get("aliases", ()))}) for one in event.types]
+    state.types |= {one.name: one for one in types}
     state.nodes_changed = bool(state.nodes)
 
 
@@ -22,6 +20,7 @@ def node_seen(state: State, event: happened.NodeSeen, now_s: float) -> None:
     """A node answers: it is new, is back, or has changed."""
     index = state.node_index.get(event.node)
     if index is None:
+        _check_possible(event)
         state.node_index[event.node] = len(state.nodes)
         state.nodes.append(NodeRecord(event.node, event.gpu_type, event.gpus))
         index = len(state.nodes) - 1
@@ -42,6 +41,12 @@ def node_seen(state: State, event: happened.NodeSeen, now_s: float) -> None:
             _close(state, index, now_s)
         _give_way(state, index, now_s)
     state.version += 1
+
+
+def _check_possible(event: happened.NodeSeen) -> None:
+    """Raise InputError now for a node that no cluster can have: the cluster itself is made later."""
+    node = Node(NodeId(event.node), event.gpu_type, event.gpus, event.cpus, event.memory_gb)
+    Cluster("live", (GpuType(event.gpu_type),), (node,))
 
 
 def _give_way(state: State, index: int, now_s: float) -> None:

@@ -28,7 +28,18 @@ from stretto.model import (
     rate_of,
 )
 
+MOST_SKIPPED = 100  # events that could not be folded, of which it is kept which; chosen
 MOST_MODELS = 10_000  # of which it is kept what their jobs have shown; chosen: some 20 MB at most
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """An event that could not be folded. What it said is in the log, and is left out of the state."""
+
+    seq: int
+    kind: str
+    subject: str
+    why: str
 
 
 @dataclass
@@ -69,6 +80,8 @@ class State:
     prices: tuple[float, ...] | None = None
     decisions: int = 0
     dropped: int = 0  # actions that were stale when they came to be folded
+    skips: int = 0  # events that could not be folded
+    skipped: tuple[Skipped, ...] = ()  # the first of them
     touched: set[str] = field(default_factory=set)  # jobs that changed since somebody last took this
     changed: dict[str, int] = field(default_factory=dict)  # job → the last event that did, latest last
     unchanged: int = 0  # the last event that changed a job which has left
@@ -117,6 +130,12 @@ class State:
     def wanted(self, job: str) -> Allocation | None:
         """What a job is to hold."""
         return None if self.placement is None else self.placement.get(JobId(job))
+
+    def skip(self, one: Skipped) -> None:
+        """Note that an event could not be folded."""
+        self.skips += 1
+        if len(self.skipped) < MOST_SKIPPED:
+            self.skipped = (*self.skipped, one)
 
     def touch(self, job: str) -> None:
         """Note that a job has changed."""

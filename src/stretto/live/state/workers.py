@@ -71,17 +71,18 @@ def fold_worker_event(record: JobRecord, event: Event, now_s: float, cluster: Cl
 
 
 def _wanted(record: JobRecord, event: happened.WorkersWanted, cluster: Cluster | None) -> None:
+    assert cluster is not None
+    workers = [  # all of them before anything changes: one that cannot be leaves the record as it is
+        Worker(one["id"], record.id, event.attempt, node, int(one["mask"]), int(cluster.kind[node]))
+        for one in event.workers
+        for node in [cluster.node_index[one["node"]]]
+    ]
     if event.attempt > record.attempt:  # the first of a new attempt: nothing of the last one is left
         record.attempt, record.workers, record.next_worker = event.attempt, {}, 0
         record.members, record.port, record.status = NOBODY, event.port, None
         record.why, record.spoiled = "", 0
-    assert cluster is not None
-    for one in event.workers:
-        node = cluster.node_index[one["node"]]
-        record.workers[one["id"]] = Worker(
-            one["id"], record.id, event.attempt, node, int(one["mask"]), int(cluster.kind[node])
-        )
-        record.next_worker += 1
+    record.workers |= {worker.id: worker for worker in workers}
+    record.next_worker += len(workers)
 
 
 def _closed(record: JobRecord, event: happened.AttemptClosed, now_s: float) -> None:
