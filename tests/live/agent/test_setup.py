@@ -1,6 +1,5 @@
 """A job's setup runs once on each node of an attempt, whatever lies in directories that everybody shares."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -79,10 +78,10 @@ def test_what_others_put_into_shared_directories_neither_skips_a_setup_nor_is_wr
     for name in ("stretto-setup-1.1", "setup-1.1.0", "1.1"):
         (shared / name).symlink_to(victim)
         (shared / f"{name}.done").touch()
-    before = sorted(os.listdir(shared))
+    before = sorted(shared.iterdir())
     assert said(agent, requests(shared, "echo SETUP")) == ["RUN", "SETUP"]
     assert victim.read_text() == "precious"
-    assert sorted(os.listdir(shared)) == before
+    assert sorted(shared.iterdir()) == before
 
 
 def test_a_setup_that_leaves_a_process_behind_holds_nobody_up(agent: Agent, shared: Path) -> None:
