@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from stretto.client import Client
-from stretto.live.agent import keeper, runs
+from stretto.live.agent import keeper, reading
 from stretto.live.backends.link import is_taken
 from stretto.model import StrettoError
 
@@ -126,7 +126,7 @@ class OwnService:
         """The process id of the agent; 0 where none runs."""
         if not self.agent_state.exists() or not is_taken(self.agent_state):
             return 0
-        pid = int((runs.read_json(self.agent_state / "address.json") or {"pid": 0})["pid"])
+        pid = int((reading.read_json(self.agent_state / "address.json") or {"pid": 0})["pid"])
         return pid if has_argument(pid, str(self.agent_state.resolve())) else 0
 
     def workers(self) -> dict[str, dict[str, Any]]:
@@ -134,7 +134,7 @@ class OwnService:
         found = {}
         for run in sorted((self.agent_state / "runs").glob("*.*.*")):
             with suppress(OSError, ValueError):
-                notes = runs.read_json(run / "running.json")
+                notes = reading.read_json(run / "running.json")
                 if notes is not None and not (run / "ended.json").exists():
                     found[run.name] = notes
         return found

@@ -15,7 +15,7 @@ from tests.conformance.world import World
 from tests.conformance.worlds.proxy import Proxy
 
 from stretto.demo.own_service import environment_of, has_argument, until
-from stretto.live.agent import keeper, runs
+from stretto.live.agent import keeper, reading
 from stretto.live.backends.link import OwnAgent, RemoteAgent, start_agent
 from stretto.live.backends.local import LocalBackend
 from stretto.live.backends.protocol import Backend
@@ -135,7 +135,7 @@ class LocalWorld:
         folders, marks = [str((state / "runs").resolve()) for state in states], set()
         for path in (path for state in states for path in state.glob("*/*/start.json")):
             with suppress(OSError, ValueError, KeyError):
-                marks.add(f"{keeper.RUN_MARK}={(runs.read_json(path) or {})['mark']}".encode())
+                marks.add(f"{keeper.RUN_MARK}={(reading.read_json(path) or {})['mark']}".encode())
         return [
             each
             for each in keeper.processes()

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 
 import httpx
 
-from stretto.live.agent import keeper, runs
+from stretto.live.agent import keeper, reading
 
 PATIENCE_S = 60.0  # for what takes a tenth of a second on a quiet machine
 
@@ -101,13 +101,13 @@ class Agent:
 
     def keeper_of(self, worker_id: str) -> int:
         """The process id of a worker's keeper."""
-        notes = runs.read_json(self.state / "runs" / worker_id / "running.json")
+        notes = reading.read_json(self.state / "runs" / worker_id / "running.json")
         assert notes is not None
         return int(notes["keeper_pid"])
 
     def marked(self) -> list[int]:
         """Processes that carry the mark of any run under this state directory."""
-        starts = [runs.read_json(path) for path in self.state.glob("*/*/start.json")]
+        starts = [reading.read_json(path) for path in self.state.glob("*/*/start.json")]
         marks = {f"{keeper.RUN_MARK}={start['mark']}".encode() for start in starts if start}
         return [each.pid for each in keeper.processes() if marks & environment_of(each.pid)]
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from stretto.demo.own_service import until
-from stretto.live.agent import keeper, runs
+from stretto.live.agent import keeper, reading, runs
 from stretto.live.agent.agent import check_own, state_folder
 from stretto.live.agent.node import Node
 from stretto.live.agent.workers import Workers
@@ -35,7 +35,7 @@ def workers(tmp_path: Path) -> Iterator[Workers]:
 
 
 def left_of(state: Path) -> list[keeper.Process]:
-    starts = [runs.read_json(path) for path in state.glob("*/*/start.json")]
+    starts = [reading.read_json(path) for path in state.glob("*/*/start.json")]
     return [each for start in starts if start for each in runs.leftovers(start["mark"], None)]
 
 
@@ -114,7 +114,7 @@ def test_a_keeper_that_is_apart_is_not_a_child(
     workers: Workers, guards: list[subprocess.Popen[bytes]]
 ) -> None:
     started(workers, named(guards))
-    notes = runs.read_json(workers.known["j.1.0"].run / "running.json") or {}
+    notes = reading.read_json(workers.known["j.1.0"].run / "running.json") or {}
     found = keeper.process_at(notes["keeper_pid"])
     assert found is not None
     assert found.parent != os.getpid()

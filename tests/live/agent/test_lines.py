@@ -10,7 +10,7 @@ from tests.live.files_left import files_left
 from stretto.live import files
 from stretto.live.agent import lines
 from stretto.live.agent.lines import Lines
-from stretto.live.agent.runs import read_json
+from stretto.live.agent.reading import read_json
 
 from .agents import PATIENCE_S, Agent, until
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stretto.live.agent import keeper, runs
+from stretto.live.agent import keeper, reading
 
 from .agents import PATIENCE_S, Agent, is_gone, kill, until
 
@@ -124,7 +124,7 @@ def test_a_process_that_got_the_number_of_ours_is_left_alone(
         itself = keeper.process_at(innocent.pid)
         assert itself is not None
         number = {"keeper_pid": innocent.pid, "keeper_ticks": itself.ticks, "pid": innocent.pid}
-        known = runs.read_json(run / "running.json") or {}
+        known = reading.read_json(run / "running.json") or {}
         keeper.write_durably(run / "running.json", {**known, **number, **notes})
         ending = agent.begin().ended("j.1.0")
         assert innocent.poll() is None
@@ -135,11 +135,13 @@ def test_a_process_that_got_the_number_of_ours_is_left_alone(
 def test_an_ending_that_cannot_be_written_is_held_until_it_can_be(agent: Agent) -> None:
     agent.run("j.1.0", "while [ ! -e ../../go ]; do sleep 0.02; done; exit 3", gpus=[0])
     run = agent.state / "runs" / "j.1.0"
-    (run / "ended.json").mkdir()  # no file can take its place: what a disk that fails amounts to
+    part = run / "ended.json.part"  # where nothing can be written: what a disk that fails amounts to
+    part.unlink()
+    part.mkdir()
     (agent.state / "go").touch()
     until(lambda: "cannot write" in (run / "keeper.log").read_text())
     assert agent.start("k.1.0", "exit 0", gpus=[0]).status_code == 423
-    (run / "ended.json").rmdir()
+    part.rmdir()
     assert agent.ended("j.1.0")["status"] == 3
 
 

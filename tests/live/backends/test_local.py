@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.live.files_left import files_left
 
-from stretto.live.agent import runs
+from stretto.live.agent import reading, runs
 from stretto.live.backends import link
 from stretto.live.backends.link import OwnAgent, RemoteAgent
 from stretto.live.backends.local import LocalBackend
@@ -107,7 +107,7 @@ def end(own: OwnAgent) -> None:
             os.kill(pid_of(own), signal.SIGTERM)
 
     asyncio.run(end_all())
-    starts = [runs.read_json(path) for path in own.state.glob("*/*/start.json")]
+    starts = [reading.read_json(path) for path in own.state.glob("*/*/start.json")]
     for start in starts:
         assert start is None or runs.leftovers(start["mark"], None) == []
 
@@ -169,6 +169,30 @@ def test_an_agent_that_nobody_needs_ends_and_whoever_needs_one_starts_another(tm
     finally:
         go.touch()
         end(own)
+
+
+def test_a_node_says_which_of_its_workers_was_set_aside_and_starts_others(own: OwnAgent) -> None:
+    async def story() -> None:
+        async with opened(own) as backend:
+            await backend.start(a_start("j.1.0", "sleep 600", (0,)))
+            await in_phase(backend, "j.1.0", "running")
+            os.kill(pid_of(own), signal.SIGKILL)
+            start = own.state / "runs" / "j.1.0" / "start.json"
+            text = start.read_text()
+            start.write_text("")
+            node = await node_once(backend, lambda node: bool(node.remark))
+            assert node.up
+            assert node.remark.startswith("set aside j.1.0: start.json must be JSON")
+            assert (await worker(backend, "j.1.0")).gpus == (0,)
+            await backend.start(a_start("k.1.0", "exit 0", (1,)))
+            assert (await in_phase(backend, "k.1.0", "ended")).status == 0
+            await backend.stop("j.1.0", 0.0)
+            await in_phase(backend, "j.1.0", "ended")
+            await backend.forget("j.1.0")
+            assert (await node_once(backend, lambda node: not node.remark)).up
+            (own.state / "forgotten" / "j.1.0" / "start.json").write_text(text)
+
+    asyncio.run(story())
 
 
 def test_a_refused_start_says_whether_to_ask_again(own: OwnAgent) -> None:

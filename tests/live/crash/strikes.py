@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 
 from stretto.demo.own_service import until
-from stretto.live.agent import keeper, runs
+from stretto.live.agent import keeper, reading
 from stretto.model import StrettoError
 
 from ..running import Running
@@ -174,7 +174,7 @@ class Scene:
         gone = self.running.agent_state / "forgotten" / blow.target
 
         def ending() -> dict[str, Any]:
-            return runs.read_json(run / "ended.json") or runs.read_json(gone / "ended.json") or {}
+            return reading.read_json(run / "ended.json") or reading.read_json(gone / "ended.json") or {}
 
         end = until(ending, what=f"{blow.target} ends after {blow.did}")
         done = self.notes / f"job-{blow.target.split('.')[0]}-done"

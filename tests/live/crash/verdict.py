@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from stretto.demo.own_service import NotInTime, until
-from stretto.live.agent import keeper, runs
+from stretto.live.agent import keeper, reading
 
 from .strikes import SLEPT_S, Asked, Scene
 
@@ -115,7 +115,7 @@ def check_runs(agent_state: Path, log: Sequence[Entry]) -> None:
     on_gpu: dict[int, list[tuple[float, float, str]]] = {}
     of_job: dict[str, list[tuple[float, float, str]]] = {}
     for path in agent_state.glob("*/*/start.json"):
-        asked, end = runs.read_json(path), runs.read_json(path.parent / "ended.json")
+        asked, end = reading.read_json(path), reading.read_json(path.parent / "ended.json")
         assert asked is not None
         assert end is not None, f"{path.parent} has no end"
         assert asked["id"] in wanted, f"nobody wanted {asked['id']}"

@@ -28,9 +28,7 @@ mkdir -p "$STRETTO_CHECKPOINT_DIR" 2>/dev/null &&
 exec "$@" -c "$0"
 """
 
-SETUP_DIR = (
-    "STRETTO_SETUP_DIR"  # in a worker's environment: its attempt's own directory, as its backend gives
-)
+SETUP_DIR = "STRETTO_SETUP_DIR"  # in a worker's environment: a directory that its attempt alone has
 
 # What a setup leaves running must not hold the lock, for which other workers of the node wait.
 SETUP = """stretto_setup="${{{marks}:-$STRETTO_CHECKPOINT_DIR}}"/setup-{mark}

@@ -44,6 +44,7 @@ def _seen(node: NodeState) -> NodeSeen:
         node.address,
         node.shut,
         node.others,
+        node.remark,
     )
 
 
@@ -105,5 +106,6 @@ def about_vanished(
 def _has_changed(known: NodeRecord, node: NodeState) -> bool:
     """Whether a node that answers is not what the log says of it."""
     if node.gpu_type == known.gpu_type and node.gpus >= known.gpus:
-        return not known.up or (node.shut, node.others) != (known.shut, known.others)
+        said = known.shut, known.others, known.remark
+        return not known.up or (node.shut, node.others, node.remark) != said
     return known.other != (node.gpus, node.gpu_type)

@@ -1,6 +1,7 @@
 """What runs on each node: an agent that answers over HTTP, and a keeper for each worker that outlives it.
 
 Where systemd starts the agent, KillMode=process is needed: else a restart of the agent ends all workers.
+A file that is damaged hurts its own run only (`reading`).
 Both need the standard library only, and Linux. All that they know is in the run directories, so that either
 may die at any moment:
 

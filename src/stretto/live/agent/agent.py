@@ -2,7 +2,6 @@
 
 import argparse
 import ctypes
-import fcntl
 import os
 import secrets
 import signal
@@ -18,13 +17,14 @@ from pathlib import Path
 from types import FrameType
 
 from stretto.live import files
-from stretto.live.agent import keeper
+from stretto.live.agent import keeper, presence
 from stretto.live.agent.inherited import inherited
 from stretto.live.agent.node import this_node
 from stretto.live.agent.server import Server
 from stretto.live.agent.workers import Workers
 
 LOOKS = 20  # at whether workers live, in the time after which an idle agent ends; chosen
+STAY_KNOWN_S = 1.0  # between looks at the files by which an agent is found; chosen
 TAKEN_STATUS = 3  # another agent has the state directory
 
 
@@ -35,25 +35,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         node = replace(this_node(asked.node, asked.gpus, asked.gpu_type), pass_env=tuple(asked.pass_env))
         host, port = host_and_port(asked.listen)
         state = state_folder(asked.state)
+        lock = presence.take(state)
+        if lock is None:
+            print(f"another agent has {state}", file=sys.stderr)
+            return TAKEN_STATUS
+        token = presence.token_in(state)
     except (ValueError, OSError) as failure:
         print(failure, file=sys.stderr)
         return 2
-    lock = take(state)
-    if lock is None:
-        print(f"another agent has {state}", file=sys.stderr)
-        return TAKEN_STATUS
     files.raise_limit()
     # Orphans of keepers that were killed come to us, so that none stays behind as a zombie.
     ctypes.CDLL(None).prctl(keeper.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     instance = secrets.token_hex(6)
     workers = Workers(state, node, instance, environ=inherited(os.environ, asked.pass_env))
-    with Server((host, port), workers, token_in(state)) as server:
+    with Server((host, port), workers, token) as server:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, ending(server))
         url = f"http://{host}:{server.server_port}"
         address = {"url": url, "pid": os.getpid(), "instance": instance, "node": node.name}
-        keeper.write_durably(state / "address.json", address)
+        known = presence.Presence(state, lock, token, address)
+        known.show()
         print(f"agent of {node.name} answers at {url}", flush=True)
+        threading.Thread(target=stay_known, args=(server, known), daemon=True).start()
         if asked.end_after_s > 0:
             threading.Thread(target=end_once_idle, args=(server, asked.end_after_s), daemon=True).start()
         server.serve_forever(poll_interval=0.2)
@@ -117,31 +120,14 @@ def check_own(folder: Path, follow: bool = True) -> None:
         raise PermissionError(f"{folder} must be ours alone to write to; others could have work run as us")
 
 
-def take(state: Path) -> int | None:
-    """Make the state directory ours until this process ends; None if another agent has it."""
-    lock = os.open(state / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    for _ in range(20):
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(0.02)  # who only looks whether somebody has it, has it for a moment
-        else:
-            return lock
-    os.close(lock)
-    return None
-
-
-def token_in(state: Path) -> str:
-    """The token that opens this agent, made at its first start and readable for its user alone."""
-    path = state / "token"
-    with suppress(FileNotFoundError):
-        return path.read_text(encoding="ascii").strip()
-    part = state / "token.part"
-    part.unlink(missing_ok=True)
-    part.touch(mode=0o600)
-    part.write_text(secrets.token_urlsafe(32), encoding="ascii")
-    part.replace(path)
-    return path.read_text(encoding="ascii")
+def stay_known(server: Server, known: presence.Presence) -> None:
+    """Put right what becomes of the files by which this agent is found; end where another may have come."""
+    while known.is_ours():
+        time.sleep(STAY_KNOWN_S)
+        with suppress(OSError):  # as on a full disk
+            known.show()
+    print(f"{known.state / presence.LOCK} is not ours any more: workers go on without us", flush=True)
+    server.shutdown()
 
 
 def end_once_idle(server: Server, after_s: float) -> None:

@@ -235,6 +235,8 @@ class Keeper:
             "started_s": time.time(),
             "stopping": False,
             "exit": None,
+            # Should start.json be damaged, this says which GPUs it has, and how to find what is left of it.
+            "of": {name: self.start.get(name) for name in ("job", "gpus", "mark", "guards")},
         }
         write_durably(self.run / "running.json", self.notes)
         with suppress(BrokenPipeError):
@@ -391,14 +393,21 @@ def become_worker(
         os._exit(127 if isinstance(surprise, FileNotFoundError) else 126)
 
 
-def guard_at(pid: int, ticks: int) -> int:
-    """A file that becomes readable when a process has ended; at once if it has."""
-    with suppress(ProcessLookupError):
+def handle_of(pid: int, ticks: int) -> int | None:
+    """A file that becomes readable when a process ends; None if it has, or if that cannot be told."""
+    with suppress(OSError):
         handle = os.pidfd_open(pid)
         found = process_at(pid)
         if found and found.ticks == ticks:
             return handle
         os.close(handle)
+    return None
+
+
+def guard_at(pid: int, ticks: int) -> int:
+    """A file that becomes readable when a process has ended; at once if it has."""
+    if (handle := handle_of(pid, ticks)) is not None:
+        return handle
     ended, other = os.pipe2(os.O_CLOEXEC)
     os.close(other)
     return ended

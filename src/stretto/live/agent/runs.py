@@ -1,10 +1,11 @@
 """Run directories: how a worker comes into being on disk, and what its files say about it."""
 
-import errno
 import json
 import os
 import secrets
 import shutil
+import signal
+import stat
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -12,7 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from stretto.live.agent import keeper
+from stretto.live.agent import keeper, reading
+from stretto.live.agent.requests import WORKER_ID
 
 KEEPER = str(Path(keeper.__file__))
 APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
@@ -88,10 +90,12 @@ def give_order(run: Path, order: dict[str, Any] | None) -> bool:
     try:
         control = os.open(run / "control", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as failure:
-        if failure.errno in (errno.ENXIO, errno.ENOENT):
-            return False
-        raise
+        if failure.errno in reading.PASSING:
+            raise
+        return give_by_file(run, order)
     try:
+        if not stat.S_ISFIFO(os.fstat(control).st_mode):
+            return give_by_file(run, order)
         if order:
             os.write(control, json.dumps(order).encode() + b"\n")
     except BrokenPipeError:
@@ -101,25 +105,38 @@ def give_order(run: Path, order: dict[str, Any] | None) -> bool:
     return True
 
 
+def give_by_file(run: Path, order: dict[str, Any] | None) -> bool:
+    """The same where the FIFO has no reader, or is none: whether a keeper lives is known by its process."""
+    found = find_keeper(run)
+    if found is None:
+        return False
+    if order:
+        file = os.open(run / keeper.ORDERS, APPEND | os.O_CLOEXEC, 0o600)
+        with os.fdopen(file, "wb") as orders:
+            orders.write(json.dumps(order).encode() + b"\n")
+        keeper.send_to(found, signal.SIGUSR1)
+    return True
+
+
+def find_keeper(run: Path) -> keeper.Process | None:
+    """The process that keeps a run, by its command line, which nobody else of this user has."""
+    for each in keeper.processes():
+        with suppress(OSError):
+            line = Path(f"/proc/{each.pid}/cmdline")
+            if str(run).encode() in line.read_bytes().split(b"\0") and line.stat().st_uid == os.getuid():
+                return each
+    return None
+
+
 def keeper_lives(run: Path) -> bool:
     """Whether the FIFO has a reader, which is the keeper's doing alone and needs no process id."""
     return give_order(run, None)
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
-    """An object that `write_durably` wrote, or None if there is none."""
-    try:
-        text = path.read_bytes()
-    except FileNotFoundError:
-        return None
-    found = json.loads(text)
-    return found if isinstance(found, dict) else None
-
-
 def last_words(run: Path) -> str:
     """The last line that the keeper itself printed."""
-    with suppress(OSError):
-        lines = (run / "keeper.log").read_text(encoding="utf-8", errors="replace").split("\n")
+    with suppress(OSError, reading.Damaged):
+        lines = (reading.read_file(run / "keeper.log") or b"").decode(errors="replace").split("\n")
         return next((line.strip() for line in reversed(lines) if line.strip()), "")[:300]
     return ""
 
@@ -131,7 +148,7 @@ def leftovers(mark: str, notes: dict[str, Any] | None) -> list[keeper.Process]:
     What left the session, forgot its environment and lost its parent is not found: few programs do all that.
     """
     table = list(keeper.processes())
-    roots = {each.pid for each in table if has_mark(each.pid, mark)}
+    roots = {each.pid for each in table if mark and has_mark(each.pid, mark)}
     if notes and notes["boot_id"] == keeper.boot_id():
         # A number is not given to a new process while it names a session. So if another process has it now,
         # nothing is left of ours.
@@ -149,8 +166,15 @@ def has_mark(pid: int, mark: str) -> bool:
     return False
 
 
-def lost_ending(run: Path, notes: dict[str, Any] | None) -> dict[str, Any]:
-    """How a worker ended whose keeper could not say it: as by SIGKILL unless its command had ended."""
+def lost_ending(run: Path, notes: dict[str, Any] | None, damage: str = "") -> dict[str, Any]:
+    """How a worker ended whose keeper could not say it: as by SIGKILL unless its command had ended.
+
+    damage: what is wrong with the files that would say more.
+    """
+    if damage:
+        why = f"how it ended is not known: {damage}"
+        ended_s = {"started_s": (notes or {}).get("started_s"), "ended_s": time.time()}
+        return {**keeper.KILLED, "stopped": False, "why": why, **ended_s}
     if notes is None:
         why = f"its keeper ended before the command began. {last_words(run)}"
         return {**keeper.KILLED, "stopped": False, "why": why.strip(), "ended_s": time.time()}
@@ -173,9 +197,9 @@ def delete(run: Path) -> None:
 
 
 def every(folder: Path) -> Iterator[Path]:
-    """Complete run directories in a folder; removes what a start that was cut off left behind."""
+    """Run directories in a folder; removes what a start that was cut off left behind."""
     for path in sorted(folder.iterdir()):
         if path.name.startswith(NOT_YET):
             shutil.rmtree(path, ignore_errors=True)
-        elif (path / "start.json").exists():
+        elif path.is_dir() and WORKER_ID.fullmatch(path.name):
             yield path

@@ -15,6 +15,7 @@ Refusals are {"why"} with 400 (request), 401 (token), 404, 409 (id taken, or sti
 
 import hmac
 import json
+import os
 import socket
 import socketserver
 import sys
@@ -30,13 +31,14 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from stretto.live import files
-from stretto.live.agent import requests
+from stretto.live.agent import reading, requests
 from stretto.live.agent.lines import Lines
 from stretto.live.agent.requests import Refused
 from stretto.live.agent.workers import Workers
 
 LONGEST_BODY_BYTES = 1 << 20
 LONGEST_PIECE_BYTES = 4 << 20
+LARGEST_OFFSET = (1 << 63) - 1  # that a file may have
 LONGEST_WAIT_S = 60.0
 LOG_POLL_S = 0.05  # how often a log that is followed is looked at
 IDLE_S = 120.0  # after which a silent connection is closed
@@ -169,7 +171,10 @@ class Handler(BaseHTTPRequestHandler):
         while True:
             path, worker = self.server.workers.log_of(worker_id)
             complete = worker is None or worker.ended  # before reading: what is read after its end is all
-            offset, data, size = read_piece(path, offset, min(max(limit, 0), LONGEST_PIECE_BYTES))
+            try:
+                offset, data, size = read_piece(path, offset, min(max(limit, 0), LONGEST_PIECE_BYTES))
+            except reading.Damaged as damage:
+                raise Refused(409, f"worker {worker_id}: {damage}") from damage
             if data or complete or time.monotonic() >= until or self.server.workers.closing:
                 break
             time.sleep(LOG_POLL_S)
@@ -234,15 +239,19 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def read_piece(path: Path, offset: int, limit: int) -> tuple[int, bytes, int]:
-    """Where a piece of a file begins (negative: counted from the end), its bytes, and the file's size."""
+    """Where a piece of a file begins (negative: counted from the end), its bytes, and the file's size.
+
+    Raises Damaged for what is no file.
+    """
     try:
-        with path.open("rb") as file:
-            size = file.seek(0, 2)
-            offset = max(0, size + offset) if offset < 0 else offset
-            file.seek(offset)
-            return offset, file.read(limit), size
+        file = reading.open_file(path)
     except FileNotFoundError:  # nothing was written yet
         return max(0, offset), b"", 0
+    with os.fdopen(file, "rb") as reader:
+        size = reader.seek(0, 2)
+        offset = max(0, size + offset) if offset < 0 else min(offset, LARGEST_OFFSET)
+        reader.seek(offset)
+        return offset, reader.read(limit), size
 
 
 def number_in(query: dict[str, str], name: str, default: float) -> float:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stretto.live.agent import keeper, runs
+from stretto.live.agent import keeper, reading, runs
 from stretto.live.agent.node import Node
 from stretto.live.agent.requests import Refused
 
@@ -28,6 +28,8 @@ class Worker:
     view: dict[str, Any]  # what is shown of it
     handle: int | None = None  # pidfd of the keeper, which becomes readable when it ends
     killed: bool = False  # what was left after its keeper's death has been looked for, and killed, before
+    start_damage: str = ""  # what is wrong with start.json; "" for nothing
+    damage: str = ""  # what is wrong with any of its files
 
     @property
     def ended(self) -> bool:
@@ -75,7 +77,7 @@ class Workers:
         """
         with self.lock:
             if worker := self.known.get(worker_id):
-                if runs.asked_for(worker.started) != start:
+                if not worker.start_damage and runs.asked_for(worker.started) != start:
                     raise Refused(409, f"worker {worker_id} was started with another request")
                 return self.shown(worker)
             if (self.forgotten / worker_id).exists():
@@ -136,7 +138,7 @@ class Workers:
     def delete_logs(self, job: str) -> int:
         """Remove all that is left of a job's forgotten workers; how many."""
         of_job = (run for run in runs.every(self.forgotten) if run.name.startswith(f"{job}."))
-        gone = [run for run in of_job if started_of(run)["job"] == job]
+        gone = [run for run in of_job if reading.read_start(run)[0]["job"] == job]
         for run in gone:
             runs.delete(run)
         return len(gone)
@@ -154,8 +156,13 @@ class Workers:
         """All workers, as soon as they differ from what they were at `after` or `wait_s` is over."""
         with self.lock:
             self.lock.wait_for(lambda: self.closing or after != f"{self.instance}:{self.version}", wait_s)
-            workers = [each.view for _, each in sorted(self.known.items())]
-            return {"instance": self.instance, "version": self.version, "workers": workers}
+            known = [each for _, each in sorted(self.known.items())]
+            return {
+                "instance": self.instance,
+                "version": self.version,
+                "workers": [each.view for each in known],
+                "damage": [f"{each.run.name}: {each.damage}" for each in known if each.damage],
+            }
 
     def close(self) -> None:
         """Let go of whoever waits. Workers go on."""
@@ -216,56 +223,58 @@ class Workers:
     def look_at(self, worker: Worker) -> None:
         """Read what one run directory says, and look for what is left where its keeper is gone."""
         lives = runs.keeper_lives(worker.run)  # first: what is read after its end is final
-        ending = runs.read_json(worker.run / "ended.json")
-        notes = runs.read_json(worker.run / "running.json")
+        ends = reading.read_ends(worker.run)
+        ending, notes = ends.ended, ends.running
         if ending is None and not lives:
-            ending = self.end_lost(worker, notes)
+            ending = self.end_lost(worker, ends)
         if worker.handle is None and ending is None and notes and lives:
-            with suppress(ProcessLookupError):
-                worker.handle = os.pidfd_open(notes["keeper_pid"])
+            worker.handle = keeper.handle_of(notes["keeper_pid"], notes["keeper_ticks"])
         if worker.handle is not None and (ending or not lives):
             os.close(worker.handle)
             worker.handle = None
-        view = view_of(worker.started, notes, ending)
-        if view != worker.view:
-            worker.view = view
+        damage = ", ".join(filter(None, (worker.start_damage, ends.damage)))
+        view = view_of(worker.started, notes, ending, damage)
+        if (view, damage) != (worker.view, worker.damage):
+            if damage and damage != worker.damage:
+                print(f"worker {worker.run.name} is set aside: {damage}", file=sys.stderr, flush=True)
+                with suppress(OSError):  # so that its keeper can write down how it ended
+                    reading.make_way(worker.run / "ended.json", worker.run / "running.json")
+            worker.view, worker.damage = view, damage
             self.changed()
 
-    def end_lost(self, worker: Worker, notes: dict[str, Any] | None) -> dict[str, Any] | None:
+    def end_lost(self, worker: Worker, ends: reading.Ends) -> dict[str, Any] | None:
         """Kill what is left of a worker whose keeper is gone; how it ended, once nothing is."""
-        left = runs.leftovers(worker.started["mark"], notes)
+        left = runs.leftovers(worker.started["mark"], ends.running)
         for process in left:
             keeper.send_to(process, signal.SIGKILL)
         worker.killed = True
         if left:
             return None
-        ending = runs.lost_ending(worker.run, notes)
+        ending = runs.lost_ending(worker.run, ends.running, worker.start_damage or ends.damage)
         with suppress(OSError):  # then the next agent finds the same again
             keeper.write_durably(worker.run / "ended.json", ending)
         return ending
 
 
 def view_of(
-    started: dict[str, Any], notes: dict[str, Any] | None, ending: dict[str, Any] | None
+    started: dict[str, Any],
+    notes: dict[str, Any] | None,
+    ending: dict[str, Any] | None,
+    damage: str = "",
 ) -> dict[str, Any]:
     """What is shown of a worker."""
     notes = notes or {}
-    told = {"stopped": False, "why": "", **notes, **(notes.get("exit") or {}), **(ending or {})}
-    phase = "ended" if ending else "running" if notes else "starting"
+    told = {"stopped": False, "why": damage, **notes, **(notes.get("exit") or {}), **(ending or {})}
+    going = "running" if notes else "unknown" if damage else "starting"
     view = {name: started[name] for name in ("id", "job", "gpus")}
     shown = ("pid", "status", "signal", "stopped", "why", "started_s", "ended_s", "lasted_s")
-    return {**view, "phase": phase, **{name: told.get(name) for name in shown}}
+    return {**view, "phase": "ended" if ending else going, **{name: told.get(name) for name in shown}}
 
 
 def worker_in(run: Path) -> Worker:
     """The worker of a run directory, as it is before anything else is read."""
-    started = started_of(run)
-    return Worker(run, started, view_of(started, None, None))
-
-
-def started_of(run: Path) -> dict[str, Any]:
-    """What a worker was started with."""
-    return runs.read_json(run / "start.json") or {}
+    started, damage = reading.read_start(run)
+    return Worker(run, started, view_of(started, None, None, damage), start_damage=damage)
 
 
 def reap() -> None:

@@ -1,10 +1,11 @@
 """One agent as a backend sees it: where it is, what it last said, and how it is asked."""
 
 import fcntl
-import json
+import logging
 import os
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,13 +14,18 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
+from stretto.live.agent import presence, reading
 from stretto.live.agent.inherited import inherited
 from stretto.live.backends.protocol import BackendUnreachable, NodeState, NotNow, WorkerState
 from stretto.model.errors import InputError
 
+log = logging.getLogger(__name__)
+
 ANSWER_S = 10.0  # the longest that an agent may think about what it can do at once; chosen
 END_AFTER_S = 600.0  # of an agent of our own that nobody needs; chosen: longer than a service is down
 REFUSED_STATUS = 2  # of an agent that cannot start as it was asked to
+ADDRESS: reading.Shape = {"url": reading.is_text, "pid": reading.is_count}
+SHOWN = 3  # workers that are set aside, by name
 RELAUNCH_S = 1.0  # between attempts to start an agent of our own; chosen
 
 
@@ -105,16 +111,21 @@ class Link:
             said = last_words(self.agent)
             raise BackendUnreachable(f"node {self.agent.node}: its agent does not run. {said}".strip())
         try:
-            address = json.loads((self.agent.state / "address.json").read_text(encoding="utf-8"))
-            return address["url"], (self.agent.state / "token").read_text(encoding="ascii").strip()
-        except (OSError, ValueError) as failure:
-            raise BackendUnreachable(f"node {self.agent.node}: its agent has no address yet") from failure
+            address = reading.read_shaped(self.agent.state / presence.ADDRESS, ADDRESS)
+            token = reading.read_file(self.agent.state / presence.TOKEN)
+        except (OSError, reading.Damaged) as failure:  # its agent will notice, and write it anew
+            raise BackendUnreachable(f"node {self.agent.node}: {failure}") from failure
+        if address is None or not token or not presence.WHOLE_TOKEN.fullmatch(token.strip()):
+            raise BackendUnreachable(f"node {self.agent.node}: its agent has no address yet")
+        return str(address["url"]), token.decode("ascii").strip()
 
     def pid(self) -> int:
         """The process of an agent of our own; 0: unknown."""
         assert isinstance(self.agent, OwnAgent)
-        with suppress(OSError, ValueError, KeyError):
-            return int(json.loads((self.agent.state / "address.json").read_text(encoding="utf-8"))["pid"])
+        with suppress(OSError, reading.Damaged):
+            return int(
+                (reading.read_shaped(self.agent.state / presence.ADDRESS, ADDRESS) or {"pid": 0})["pid"]
+            )
         return 0
 
     async def listen(self) -> bool:
@@ -126,6 +137,9 @@ class Link:
         said = self.said(answer)
         new = said["instance"] != self.instance
         node = await self.described() if new or not self.node.up else self.node
+        node = replace(node, remark=remark_of(said.get("damage", ())))
+        if node.remark and node.remark != self.node.remark:
+            log.warning("node %s: %s", node.name, node.remark)
         self.heard_s = time.monotonic()
         instance, version = self.floor
         if said["instance"] == instance and said["version"] < version:
@@ -240,6 +254,14 @@ def state_of(node: str, said: dict[str, Any]) -> WorkerState:
     """A worker as its agent shows it."""
     known = {name: value for name, value in said.items() if name in WorkerState.__dataclass_fields__}
     return WorkerState(**{**known, "node": node, "gpus": tuple(said["gpus"])})
+
+
+def remark_of(damage: Sequence[str]) -> str:
+    """What is said of a node some of whose workers have damaged files: of few which, of more how many."""
+    if not damage:
+        return ""
+    more = f" and {len(damage) - SHOWN} more" if len(damage) > SHOWN else ""
+    return f"set aside {', '.join(damage[:SHOWN])}{more}"
 
 
 def path_of(worker_id: str, action: str = "") -> str:

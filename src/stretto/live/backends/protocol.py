@@ -112,6 +112,7 @@ class NodeState:
     dead: bool = False  # down, and the cluster knows for sure that nothing of ours runs there any more
     shut: str = ""  # why nothing new may start there, although it is up; "" = it may
     others: int = 0  # GPUs that work of other people holds, which we know nothing of
+    remark: str = ""  # what somebody should look after there, although it is used; "" for nothing
     comes: bool = (
         False  # the cluster starts it, or another in its place, when it is asked for; else it is dead
     )

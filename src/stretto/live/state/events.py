@@ -88,6 +88,7 @@ class NodeSeen(Event):
     address: str = ""
     shut: str = ""  # why its cluster lets nothing new start there
     others: int = 0  # GPUs that work of others holds
+    remark: str = ""  # what somebody should look after there, although it is used
 
 
 @dataclass(frozen=True)

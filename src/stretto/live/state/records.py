@@ -266,13 +266,14 @@ class NodeRecord:
     drained: bool = False  # and keeps none
     shut: str = ""  # why its cluster lets nothing new start there
     others: int = 0  # GPUs that work of others holds
+    remark: str = ""  # what somebody should look after there, although it is used
     lost_why: str = ""  # why it is down
     cordon_why: str = ""  # why somebody closed it
 
     @property
     def why(self) -> str:
-        """Why it is not used as usual; "" where it is."""
-        return self.lost_why or self.cordon_why or self.shut
+        """Why it is not used as usual, or what somebody should look after there; "" for neither."""
+        return self.lost_why or self.cordon_why or self.shut or self.remark
 
     @property
     def closed(self) -> bool:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from stretto import __version__
-from stretto.live.agent import agent, keeper, runs, server
+from stretto.live.agent import agent, keeper, presence, reading, runs, server
 from stretto.live.agent.node import Node
 from stretto.live.agent.requests import Refused, start_of, worker_id_of
 from stretto.live.agent.workers import Workers
@@ -44,7 +44,7 @@ class Steward:
             agent.check_own(each, follow=bool(environ.get(FOLDER)))
         state = agent.state_folder(folder / service_id / address)
         until_s = time.monotonic() + LOCK_S
-        while (lock := agent.take(state)) is None:
+        while (lock := presence.take(state)) is None:
             if time.monotonic() > until_s:
                 raise RuntimeError(f"another steward has {state}")
         self.lock = lock
@@ -183,4 +183,4 @@ def environment_of(pid: int) -> dict[str, str]:
 
 def job_of(run: Path) -> str:
     """Whose worker a run directory was."""
-    return str((runs.read_json(run / "start.json") or {}).get("job", ""))
+    return str((reading.read_json(run / "start.json") or {}).get("job", ""))

@@ -1,6 +1,7 @@
 """A `Backend` over Slurm: what is asked of it becomes orders at once, and looks show what came of them."""
 
 import asyncio
+import logging
 import shutil
 import signal as signals
 import time
@@ -8,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from stretto.live.agent import runs
+from stretto.live.agent import reading, runs
 from stretto.live.agent.requests import WORKER_ID
 from stretto.live.agent.server import read_piece
 from stretto.live.backends.protocol import (
@@ -32,6 +33,8 @@ from stretto.live.backends.slurm.nodes import Holding, gres_of, share_of, type_o
 from stretto.live.backends.slurm.options import SlurmOptions
 from stretto.live.jobfile.spec import JobSpec
 from stretto.model.errors import InputError
+
+log = logging.getLogger(__name__)
 
 SECOND_LOOK_S = 1.0  # after the first, where others hold GPUs; chosen
 LOG_POLL_S = 0.1  # how often a log that is followed is looked at; chosen
@@ -69,7 +72,10 @@ class SlurmBackend:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.keeper = slices.place_keeper(self.folder)
         for run in runs.every(self.runs):
-            self.known[run.name] = slice_at(run)
+            try:
+                self.known[run.name] = slice_at(run)
+            except reading.Damaged as damage:  # the others must not suffer; if it runs, Slurm is to end it
+                log.warning("worker %s is set aside: %s", run.name, damage)
 
     # ── what is known ─────────────────────────────────────────────────────────────────────────────
 
@@ -280,7 +286,7 @@ class SlurmBackend:
 
     def _delete_logs(self, job: str) -> None:
         for run in runs.every(self.forgotten):
-            if run.name.startswith(job) and (runs.read_json(run / "start.json") or {}).get("job") == job:
+            if run.name.startswith(f"{job}.") and reading.read_start(run)[0]["job"] == job:
                 runs.delete(run)
 
     async def close(self) -> None:

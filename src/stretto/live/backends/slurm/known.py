@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from stretto.live.agent import runs
+from stretto.live.agent import reading
 from stretto.live.backends.protocol import WorkerState
 from stretto.live.backends.slurm import endings, slices
 from stretto.live.backends.slurm.listing import SlurmJob
@@ -14,6 +14,14 @@ from stretto.live.backends.slurm.nodes import Holding
 SETTLE_S = 2.0  # for a file system to show what a keeper wrote last; chosen
 SOON_OVER_S = 10.0  # of waiting in Slurm, after which it is looked for less often; chosen
 MISSED = 2  # listings in a row that lack a job, until Slurm has forgotten it; chosen
+
+STARTED: reading.Shape = {
+    **reading.STARTED,
+    "node": reading.is_text,
+    "cpus": reading.is_number,
+    "memory_mb": reading.is_number,
+}
+SUBMITTED: reading.Shape = {"job": reading.is_count}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +37,12 @@ class Notes:
 
 
 def read_notes(run: Path) -> Notes:
-    """Read a directory. Raises OSError, ValueError."""
+    """Read a directory. Raises OSError, Damaged."""
     taken = (run / "taken").exists()
     return Notes(
-        running=runs.read_json(run / "running.json"),
-        ending=runs.read_json(run / "ended.json"),
-        submitted=int((runs.read_json(run / "slice.json") or {}).get("job", 0)),
+        running=reading.read_shaped(run / "running.json", reading.RUNNING),
+        ending=reading.read_json(run / "ended.json"),
+        submitted=(reading.read_shaped(run / "slice.json", SUBMITTED) or {}).get("job", 0),
         taken=taken,
         by=slices.taken_by(run) if taken else 0,
         stop_s=slices.stop_of(run),
@@ -93,12 +101,12 @@ class Slice:
 
 
 def slice_at(run: Path) -> Slice:
-    """A slice as its directory shows it, before Slurm was asked. Raises OSError, ValueError."""
-    started = runs.read_json(run / "start.json") or {}
+    """A slice as its directory shows it, before Slurm was asked. Raises OSError, Damaged."""
+    started = reading.read_shaped(run / "start.json", STARTED)
+    if started is None:
+        raise reading.Damaged("start.json is missing")
     notes = read_notes(run)
-    state = WorkerState(
-        started["id"], started["node"], tuple(started["gpus"]), "starting", job=started["job"]
-    )
+    state = WorkerState(run.name, started["node"], tuple(started["gpus"]), "starting", job=started["job"])
     known = Slice(run, started, state, job_id=notes.by or notes.submitted, notes=notes)
     if known.job_id == 0 and notes.ending is None:
         return known

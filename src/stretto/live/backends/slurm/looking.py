@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from stretto.live.agent import keeper
+from stretto.live.agent import keeper, reading
 from stretto.live.backends.protocol import BackendUnreachable, NodeState
 from stretto.live.backends.slurm import nodes as slurm_nodes
 from stretto.live.backends.slurm import slices
@@ -335,7 +335,10 @@ class Looking:
         run = self.runs / worker_id
         if not await asyncio.to_thread((run / "start.json").exists):
             return None
-        self.known[worker_id] = await asyncio.to_thread(slice_at, run)
+        try:
+            self.known[worker_id] = await asyncio.to_thread(slice_at, run)
+        except reading.Damaged:  # nobody can say any more what it is
+            return None
         self.hurry()
         return self.known[worker_id]
 

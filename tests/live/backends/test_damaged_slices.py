@@ -1,0 +1,30 @@
+"""A damaged directory of one slice keeps no service from the others."""
+
+from pathlib import Path
+
+import pytest
+
+from stretto.live.backends.protocol import WorkerStart
+from stretto.live.backends.slurm import slices
+from stretto.live.backends.slurm.backend import SlurmBackend
+from stretto.live.backends.slurm.nodes import Holding
+from stretto.live.backends.slurm.options import SlurmOptions
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"job": "x", "gpus": -1}', "[" * 100_000])
+@pytest.mark.parametrize("name", ["start.json", "running.json", "slice.json"])
+def test_of_two_slices_the_damaged_one_is_set_aside(
+    tmp_path: Path, name: str, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend = SlurmBackend(SlurmOptions(()), "s", tmp_path)
+    backend._read_folder()
+    for worker in ("1.1.0", "2.1.0"):
+        start = WorkerStart(worker, worker[0], "n1", (0,), "exit 0", {})
+        run = slices.prepare(backend.runs, start, Holding(1, 1, 1))
+        slices.note_job(run, 7)
+    (backend.runs / "1.1.0" / name).write_text(text)
+    backend.known.clear()
+    backend._read_folder()
+    assert list(backend.known) == ["2.1.0"]
+    assert backend.known["2.1.0"].job_id == 7
+    assert f"worker 1.1.0 is set aside: {name}" in caplog.text
