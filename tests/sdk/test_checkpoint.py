@@ -2,6 +2,7 @@
 
 import errno
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -74,3 +75,40 @@ def test_a_damaged_file_gives_way_to_the_one_before_but_never_to_nothing(tmp_pat
     before.write_bytes(b"")
     with pytest.raises(OSError, match="none of the 2 checkpoints"):
         read_newest(tmp_path)
+
+
+class Odd:
+    """What a scheduler of somebody's own may hold, or what runs code as it is unpickled."""
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (Path(os.environ["ODD"]),)
+
+
+@pytest.mark.parametrize(
+    ("mode", "runs"),
+    [
+        pytest.param(0o700, True, id="taken from a directory of ours"),
+        pytest.param(0o775, True, id="and of ours and our group's"),
+        pytest.param(0o777, False, id="not from where everybody may have put it"),
+    ],
+)
+def test_objects_of_a_checkpoint_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, runs: bool
+) -> None:
+    folder, trace = tmp_path / "checkpoints", tmp_path / "ran"
+    monkeypatch.setenv("ODD", str(trace))
+    write_checkpoint(folder, 1, {"step": 1, "odd": Odd()})
+    folder.chmod(mode)
+    if runs:
+        assert newest_step(folder) == 1
+    else:
+        with pytest.raises(OSError, match="none of the 1 checkpoints"):
+            read_newest(folder)
+    assert trace.exists() is runs
+
+
+def test_plain_values_and_tensors_are_read_wherever_they_lie(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoints"
+    write_checkpoint(folder, 1, {"step": 1, "counts": Counter("aab"), "random": (1, (2, None))})
+    folder.chmod(0o777)
+    assert newest_step(folder) == 1

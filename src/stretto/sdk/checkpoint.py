@@ -7,7 +7,9 @@ then, and one more is kept, so that a file that cannot be read any more is not t
 import contextlib
 import logging
 import os
+import pickle
 import re
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -65,13 +67,35 @@ def read_newest(folder: Path) -> Any | None:
     found = checkpoints(folder)
     for path in found:
         try:
-            # The file is this job's own, and schedulers may hold objects: it is unpickled as it is.
-            return torch.load(path, map_location="cpu", weights_only=False)
+            return load(path)
         except Exception as broken:  # a damaged file raises whatever the unpickler met
             log.warning("checkpoint %s cannot be read: %s", path, broken)
     if found:
         raise OSError(f"none of the {len(found)} checkpoints in {folder} can be read")
     return None
+
+
+def load(path: Path) -> Any:
+    """What a checkpoint holds; raises whatever the unpickler meets.
+
+    Tensors and plain values can do no harm. Other objects, which a scheduler's or an `also`'s state may hold,
+    could run code as they are unpickled: they are taken only from a file that nobody else can have written.
+    """
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as unusual:
+        if not (is_ours(path) and is_ours(path.parent)):
+            raise PermissionError(
+                f"it holds more than tensors and plain values, and others may have written it: {path.name} "
+                "and its directory must belong to this user, and not everybody may write to them"
+            ) from unusual
+        return torch.load(path, map_location="cpu", weights_only=False)
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a file is of this user or root, and not for everybody to write to."""
+    found = path.stat()
+    return found.st_uid in (os.geteuid(), 0) and not found.st_mode & stat.S_IWOTH
 
 
 def sync_folder(folder: Path) -> None:

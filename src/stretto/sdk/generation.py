@@ -1,7 +1,7 @@
 """A generation as the service tells it: who trains together, in the order of ranks."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
@@ -34,6 +34,7 @@ class Generation:
     wish: Wish | None = None
     until_s: float | None = None  # seconds left to answer
     leave: bool = False
+    secret: str = field(default="", repr=False)  # that its members alone know; "" = the service tells none
 
     @property
     def world(self) -> int:
@@ -66,7 +67,21 @@ def read_generation(document: Mapping[str, Any]) -> Generation:
         wish=Wish(int(batch["total"]), batch.get("accumulation")) if batch else None,
         until_s=document.get("until_s"),
         leave=bool(document.get("leave")),
+        secret=str(document.get("secret") or ""),
     )
+
+
+def as_document(generation: Generation) -> dict[str, Any]:
+    """What `read_generation` reads, without the secret, which each member has from the service."""
+    return {
+        "generation": generation.number,
+        "workers": [asdict(member) for member in generation.members],
+        "store": generation.store,
+        "source": generation.source,
+        "batch": asdict(generation.wish) if generation.wish else None,
+        "until_s": generation.until_s,
+        "leave": generation.leave,
+    }
 
 
 def read_member(document: Mapping[str, Any]) -> Member:

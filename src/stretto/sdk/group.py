@@ -4,6 +4,7 @@ Gradients go over NCCL where the model is on GPUs; everything else is small and 
 """
 
 import contextlib
+import json
 import os
 import sys
 import time
@@ -15,16 +16,19 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed.distributed_c10d import _set_pg_timeout
 
+from stretto.sdk.meeting_place import check_members
+
 FORM_TIMEOUT = timedelta(seconds=60)  # chosen: everybody has said a moment ago that it is here
 LINGER_S = 10.0
 LET_GO_S = 0.002  # chosen: with a quarter of it 670 of 670 groups were left, without it about 200 of 201
 HOOKS: list[Any] = []  # sys.excepthook before and after forming: torch adds one for each group, and keeps all
 
 
-def form(store: Store, rank: int, world: int, on_gpu: bool, timeout: timedelta) -> None:
-    """Become rank `rank` of the default group; alone, there is none. Raises if somebody does not come.
+def form(store: Store, rank: int, world: int, on_gpu: bool, timeout: timedelta, secret: str = "") -> None:
+    """Become rank `rank` of the default group; alone, there is none.
 
-    `timeout` is for its collectives.
+    Raises if somebody does not come, or comes who does not know the secret of the generation. `timeout` is
+    for the collectives of the group.
     """
     if world == 1:
         return
@@ -34,6 +38,8 @@ def form(store: Store, rank: int, world: int, on_gpu: bool, timeout: timedelta) 
         backend, store=PrefixStore("group", store), rank=rank, world_size=world, timeout=FORM_TIMEOUT
     )
     HOOKS[:] = [before, sys.excepthook]
+    if secret:
+        check_members(secret, rank, world)
     _set_pg_timeout(timeout)
 
 
@@ -74,11 +80,25 @@ def part(store: Store, occasion: str, world: int, wait: bool) -> bool:
 
 
 def tell(value: Any, source: int) -> Any:
-    """The object that rank `source` has, on every rank. Over gloo."""
+    """The object that rank `source` has, on every rank. Over gloo, pickled: all ranks must be members."""
     box = [value]
     if dist.is_initialized():
         dist.broadcast_object_list(box, src=source, device=torch.device("cpu"))
     return box[0]
+
+
+def tell_plain(value: Any, source: int) -> Any:
+    """What rank `source` has and JSON can hold, on every rank. Over gloo."""
+    if not dist.is_initialized():
+        return value
+    is_source = dist.get_rank() == source
+    content = torch.tensor(list(json.dumps(value).encode() if is_source else b""), dtype=torch.uint8)
+    length = torch.tensor([len(content)])
+    dist.broadcast(length, src=source)
+    if not is_source:
+        content = torch.empty(int(length), dtype=torch.uint8)
+    dist.broadcast(content, src=source)
+    return json.loads(bytes(content.tolist()))
 
 
 def add_up(values: list[float]) -> list[float]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from torch._C._distributed_c10d import Store
 
 from stretto.sdk import group
-from stretto.sdk.generation import Generation
+from stretto.sdk.generation import Generation, as_document, read_generation
 from stretto.sdk.preemption import STATUS, Preemption
 from stretto.sdk.rendezvous import Meeting, Rendezvous
 
@@ -103,5 +103,5 @@ def verdict_on(proposed: int, proposer: int, now: Membership, rendezvous: Rendez
         present = {member.id for member in now.generation.members}
         newcomers = [member.id for member in meeting.generation.members if member.id not in present]
         found = meeting.generation if settle_with(newcomers, meeting, rendezvous) else None
-    told: Generation | None = group.tell(found, proposer)
-    return told
+    told = group.tell_plain(as_document(found) if found else None, proposer)
+    return read_generation(told) if told else None

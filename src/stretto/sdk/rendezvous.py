@@ -1,9 +1,9 @@
 """How the workers of the next generation find each other while the present one goes on training.
 
 Two threads of each worker listen and prepare; the training notices nothing. Rank 0 of the next generation
-opens a TCP store and tells its address through the channel. Every other member, survivor or newcomer,
-connects to it and says that it is here. Only when all are here does rank 0 propose the switch (`beats`), so
-that a newcomer or a service that dies before costs no step.
+opens a store (`meeting_place`) and tells its address through the channel. Every other member, survivor or
+newcomer, connects to it and says that it is here. Only when all are here does rank 0 propose the switch
+(`beats`), so that a newcomer or a service that dies before costs no step.
 
 Keys of a generation's store: `here/ID` a member is connected · `verdict` what rank 0 decided at the switch:
 `now`, `over` (the training has ended) · `in/ID` a newcomer's answer to `now` · `form` whether all answered ·
@@ -16,12 +16,12 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
 
-from torch._C._distributed_c10d import TCPStore
+from torch._C._distributed_c10d import Store
 
 from stretto.sdk.channel import FIRST_PAUSE_S, LONGEST_PAUSE_S, Channel, NoLongerWanted
 from stretto.sdk.generation import Generation
+from stretto.sdk.meeting_place import host_store, join_store
 
 log = logging.getLogger("stretto.sdk")
 
@@ -30,7 +30,6 @@ SILENCE_S, SAY_AGAIN_S = 5.0, 60.0  # of the service, until it is said and said 
 STORE_POLL_S = 2.0  # short, since a generation may be replaced while its store is waited for
 LOOK_S = 0.01  # between looks at who is here
 PREPARER_END_S = 5.0
-STORE_TIMEOUT = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ class Meeting:
 
     generation: Generation
     rank: int
-    store: TCPStore
+    store: Store
 
 
 class Rendezvous:
@@ -166,16 +165,14 @@ class Rendezvous:
         if rank == 0:
             self._host(generation)
         elif rank is not None and generation.store is not None:
-            host, _, port = generation.store.rpartition(":")
-            store = TCPStore(host.strip("[]"), int(port), timeout=STORE_TIMEOUT, wait_for_workers=False)
+            store = join_store(generation.store, generation.secret)
             store.set(f"here/{self._channel.worker}", "")
             self._remember(Meeting(generation, rank, store))
 
     def _host(self, generation: Generation) -> None:
-        address = generation.members[0].address
-        store = TCPStore(address, 0, is_master=True, timeout=STORE_TIMEOUT, wait_for_workers=False)
+        store, place = host_store(generation.members[0].address, generation.secret)
         self._remember(Meeting(generation, 0, store))
-        self._channel.post("store", generation=generation.number, address=f"{address}:{store.port}")
+        self._channel.post("store", generation=generation.number, address=place)
         here = [f"here/{member.id}" for member in generation.members[1:]]
         while not self._closing and self._newest is not None and self._newest.number == generation.number:
             if not here or store.check(here):

@@ -102,7 +102,8 @@ class World:
     def _enter(self, meeting: Meeting) -> None:
         generation = meeting.generation
         group.use_loopback(generation.members[meeting.rank].address)
-        group.form(meeting.store, meeting.rank, generation.world, self._on_gpu, self._timeout)
+        world, secret = generation.world, generation.secret
+        group.form(meeting.store, meeting.rank, world, self._on_gpu, self._timeout, secret)
         self._before, self.here = self.here, Membership(generation, meeting.rank, meeting.store)
 
     def _ready(self, last_step_s: float | None) -> None:
@@ -164,7 +165,7 @@ class World:
             return True
         if all(member.id != self.here.generation.members[0].id for member in told.members):
             progress = self._training.progress  # only rank 0 need have evaluated
-            progress.metrics, progress.metric = group.tell((progress.metrics, progress.metric), 0)
+            progress.metrics, progress.metric = group.tell_plain([progress.metrics, progress.metric], 0)
         present = {member.id for member in self.here.generation.members}
         self._training.await_device()
         if rank is None:

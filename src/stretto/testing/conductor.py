@@ -92,7 +92,7 @@ class Conductor:
         with self._changed:
             number = int(self.generation["generation"]) + 1
             self.generation = {"batch": None, "store": None, "until_s": None, "leave": False, **document}
-            self.generation["generation"] = number
+            self.generation |= {"generation": number, "secret": f"of generation {number}"}
             self._changed.notify_all()
             return number
 

@@ -51,6 +51,11 @@ class Secrets:
         """The token that opens the channel of one job's workers, which it names; it is nowhere kept."""
         return f"{job}.{hmac.new(self.key, f'worker:{job}'.encode(), hashlib.sha256).hexdigest()}"
 
+    def meeting(self, job: str, attempt: int, generation: int) -> str:
+        """What the members of one generation know and nobody else: by it they trust each other."""
+        words = f"meeting:{job}.{attempt}.{generation}"
+        return hmac.new(self.key, words.encode(), hashlib.sha256).hexdigest()
+
     def port(self, attempt: str) -> int:
         """Where rank 0 of an attempt is to listen: hardly ever where that of another service's does."""
         return FIRST_PORT + zlib.crc32(self.key + attempt.encode()) % PORTS
