@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from stretto.cli import options
-from stretto.cli.printing import say, show_json, show_table
+from stretto.cli.printing import say, show_json, show_line, show_table
 from stretto.cli.service import Token, Url, service
 from stretto.live.state.words import span_in_words
 from stretto.model import InputError
@@ -66,4 +66,4 @@ def set_shares(
     if as_json:
         show_json(found)
     else:
-        typer.echo(f"{'user' if user else 'queue'} {user or queue}: {shares:g} shares")
+        show_line(f"{'user' if user else 'queue'} {user or queue}: {shares:g} shares")
