@@ -10,7 +10,8 @@ import typer
 
 from stretto.cli import options
 from stretto.cli.printing import show_cells, show_json, show_line, show_table, table_of
-from stretto.cli.service import JobName, Token, Url, ago, clock_of, one_line, service, watch
+from stretto.cli.selecting import Every, Jobs, Selection, State, User, Yes, change_all
+from stretto.cli.service import JobName, Token, Url, ago, clock_of, service, watch
 from stretto.live.state.words import reason_in_words
 
 if TYPE_CHECKING:
@@ -178,44 +179,70 @@ def logs(
             sys.stdout.flush()
 
 
-def cancel(job: JobName, url: Url = "", token: Token = "", as_json: options.Json = False) -> None:
-    """End a job."""
-    _change(job, "cancel", url, token, as_json)
-
-
-def hold(job: JobName, url: Url = "", token: Token = "", as_json: options.Json = False) -> None:
-    """Keep a job from running until it is released."""
-    _change(job, "hold", url, token, as_json)
-
-
-def release(job: JobName, url: Url = "", token: Token = "", as_json: options.Json = False) -> None:
-    """Let a held job run again."""
-    _change(job, "release", url, token, as_json)
-
-
-def requeue(job: JobName, url: Url = "", token: Token = "", as_json: options.Json = False) -> None:
-    """End a job's attempt and let it wait anew."""
-    _change(job, "requeue", url, token, as_json)
-
-
-def scale(
-    job: JobName,
-    min_gpus: Annotated[int, typer.Option("--min", min=1, help="Fewest GPUs.")],
-    max_gpus: Annotated[int, typer.Option("--max", min=1, help="Most GPUs.")],
+def cancel(
+    jobs: Jobs = None,
+    state: State = [],  # noqa: B006  (typer wants a plain default)
+    every: Every = False,
+    user: User = "",
+    yes: Yes = False,
     url: Url = "",
     token: Token = "",
     as_json: options.Json = False,
 ) -> None:
-    """Give an elastic job other bounds."""
-    _change(job, "scale", url, token, as_json, min_gpus=min_gpus, max_gpus=max_gpus)
+    """End jobs."""
+    change_all(Selection(jobs or [], state, every, user, yes), "cancel", url, token, as_json)
 
 
-def _change(job: str, verb: str, url: str, token: str, as_json: bool, **values: Any) -> None:
-    with service(url, token) as client:
-        found = client.change(job, verb, **values)
-    if as_json:
-        show_json(found)
-    elif len(found["ids"]) > 1:
-        show_line(f"array {found['array']}: {len(found['ids'])} jobs")
-    else:
-        show_line(one_line(found))
+def hold(
+    jobs: Jobs = None,
+    state: State = [],  # noqa: B006
+    every: Every = False,
+    user: User = "",
+    yes: Yes = False,
+    url: Url = "",
+    token: Token = "",
+    as_json: options.Json = False,
+) -> None:
+    """Keep jobs from running until they are released."""
+    change_all(Selection(jobs or [], state, every, user, yes), "hold", url, token, as_json)
+
+
+def release(
+    jobs: Jobs = None,
+    state: State = [],  # noqa: B006
+    every: Every = False,
+    user: User = "",
+    yes: Yes = False,
+    url: Url = "",
+    token: Token = "",
+    as_json: options.Json = False,
+) -> None:
+    """Let held jobs run again."""
+    change_all(Selection(jobs or [], state, every, user, yes), "release", url, token, as_json)
+
+
+def requeue(
+    jobs: Jobs = None,
+    state: State = [],  # noqa: B006
+    every: Every = False,
+    user: User = "",
+    yes: Yes = False,
+    url: Url = "",
+    token: Token = "",
+    as_json: options.Json = False,
+) -> None:
+    """End the attempts of jobs and let them wait anew."""
+    change_all(Selection(jobs or [], state, every, user, yes), "requeue", url, token, as_json)
+
+
+def scale(
+    min_gpus: Annotated[int, typer.Option("--min", min=1, help="Fewest GPUs.")],
+    max_gpus: Annotated[int, typer.Option("--max", min=1, help="Most GPUs.")],
+    jobs: Jobs = None,
+    url: Url = "",
+    token: Token = "",
+    as_json: options.Json = False,
+) -> None:
+    """Give elastic jobs other bounds."""
+    bounds = {"min_gpus": min_gpus, "max_gpus": max_gpus}
+    change_all(Selection(jobs or []), "scale", url, token, as_json, **bounds)

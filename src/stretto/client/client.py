@@ -79,12 +79,16 @@ class Client:
         return self.ask("POST", "/api/v1/jobs", json=_submission(job, workdir), headers=headers)
 
     def jobs(
-        self, everybody: bool = False, ended: bool = False, newest: bool = False
+        self, everybody: bool = False, ended: bool = False, newest: bool = False, user: str = ""
     ) -> Iterator[dict[str, Any]]:
-        """Jobs by submission, or the newest first, page after page as they are taken."""
+        """Jobs by submission, or the newest first, page after page as they are taken.
+
+        user: whose; "": one's own. Those of others are for operators, as `everybody` is.
+        """
         after: str | None = ""
         while after is not None:
-            asked = {"everybody": everybody, "ended": ended, "newest": newest, "after": after}
+            asked: dict[str, Any] = {"everybody": everybody, "ended": ended, "newest": newest, "after": after}
+            asked |= {"user": user} if user else {}
             page = self.ask("GET", "/api/v1/jobs", params=asked)
             yield from page["jobs"]
             after = page["next"]

@@ -3,14 +3,19 @@
 import json
 import logging
 import logging.handlers
+import os
 import queue
-import sys
+import select
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 LOG_BYTES, LOGS_KEPT = 16 << 20, 3
 MOST_WAITING = 10_000  # lines; chosen: who writes slower than that loses some, the service never waits
+STDERR, PATIENCE_S = (
+    2,
+    2.0,
+)  # for a reader that is slow; once it was too slow, lines are dropped until it reads
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -31,6 +36,30 @@ class Lines(logging.Formatter):
         return json.dumps(said, default=str)
 
 
+class Stderr(logging.Handler):
+    """Writes lines to standard error, and drops what nobody takes: a full pipe holds nobody up.
+
+    A pipe that is said to be writable takes PIPE_BUF bytes at once, so that writing such pieces never waits.
+    The description of the pipe is shared with others and stays as it is: it may not be made non-blocking.
+    """
+
+    def __init__(self) -> None:
+        """Nothing has been dropped."""
+        super().__init__()
+        self._is_stuck = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line, whole or, where its reader stops in the middle, in part."""
+        line = (self.format(record) + "\n").encode(errors="replace")
+        patience_s = 0.0 if self._is_stuck else PATIENCE_S
+        with suppress(OSError, ValueError):  # closed, or nobody can ever read it
+            for start in range(0, len(line), select.PIPE_BUF):
+                self._is_stuck = not select.select([], [STDERR], [], patience_s)[1]
+                if self._is_stuck:
+                    return
+                os.write(STDERR, line[start : start + select.PIPE_BUF])
+
+
 class _Dropping(logging.handlers.QueueHandler):
     """Hands records over as they are, and drops them where nobody takes them."""
 
@@ -49,7 +78,7 @@ def structured_logs(file: Path | None, level: str = "info") -> Iterator[None]:
     With a file, what is an error is on stderr too.
     """
     number = logging.getLevelNamesMapping()[level.upper()]
-    handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
+    handlers: list[logging.Handler] = [Stderr()]
     if file is not None:
         handlers[0].setLevel(logging.ERROR)
         written = logging.handlers.RotatingFileHandler(

@@ -213,3 +213,27 @@ def test_list_shows_the_newest_of_those_that_have_ended_first_and_no_more_than_a
     assert [row[0] for row in rows] == names[:0:-1]
     shown = verbs("list", "--ended", "--json").json["jobs"]
     assert [one["id"] for one in shown[:3]] == names[::-1]
+
+
+def test_verbs_take_several_jobs_ranges_states_and_all(verbs: Stretto, service: OwnService) -> None:
+    ids = [verbs("submit", "--gpus", 4, "--", "sleep", "600").out.strip() for _ in range(6)]
+    with service.client() as client:
+        reaches(client, ids[0], "RUNNING")
+        states = lambda: {one["id"]: one["state"] for one in client.jobs(ended=True)}  # noqa: E731
+        held = verbs("hold", f"{ids[1]}-{ids[2]}")
+        assert [line.split()[1] for line in held.out.splitlines()] == ids[1:3]
+        assert held.out.count("held") == 2
+        twice = verbs("cancel", ids[5], "no-such-job", ids[4], "--json")
+        assert twice.status == 2
+        assert [one["id"] for one in twice.json["changed"]] == [ids[5], ids[4]]
+        assert [one["job"] for one in twice.json["refused"]] == ["no-such-job"]
+        assert "no-such-job" in twice.err
+        asked = verbs("cancel", "--all")
+        assert (asked.status, "expected --yes" in asked.err) == (2, True)
+        assert states()[ids[3]] == "PENDING"
+        assert verbs("cancel", "--state", "running", "--yes").status == 0
+        until(lambda: states()[ids[0]] == "CANCELLED")
+        assert verbs("cancel", "--all", "-y").status == 0
+        until(lambda: {states()[one] for one in ids} == {"CANCELLED"})
+    nothing = verbs("cancel", "--all", "--yes")
+    assert (nothing.status, nothing.err.count("\n")) == (2, 1)
