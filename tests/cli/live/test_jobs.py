@@ -219,7 +219,10 @@ def test_verbs_take_several_jobs_ranges_states_and_all(verbs: Stretto, service: 
     ids = [verbs("submit", "--gpus", 4, "--", "sleep", "600").out.strip() for _ in range(6)]
     with service.client() as client:
         reaches(client, ids[0], "RUNNING")
-        states = lambda: {one["id"]: one["state"] for one in client.jobs(ended=True)}  # noqa: E731
+
+        def states() -> dict[str, str]:
+            return {one["id"]: one["state"] for one in client.jobs(ended=True)}
+
         held = verbs("hold", f"{ids[1]}-{ids[2]}")
         assert [line.split()[1] for line in held.out.splitlines()] == ids[1:3]
         assert held.out.count("held") == 2
