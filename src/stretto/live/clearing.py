@@ -14,12 +14,14 @@ from math import isinf
 from pathlib import Path
 
 from stretto.live.act.environment import TOKEN, Secrets
+from stretto.live.backends.protocol import BackendUnreachable
 from stretto.live.history.clock import Clock
 from stretto.live.history.retired import record_of
 from stretto.live.history.retiring import Keep
+from stretto.live.leading import Leadership
 from stretto.live.state.records import JobRecord
 from stretto.live.state.state import State
-from stretto.live.store import EndedJobs, StoreError
+from stretto.live.store import EndedJobs, LeadLost, StoreError
 
 AT_ONCE = 500  # directories that are looked up together; chosen: one query
 CHECK_S, PAUSE_S = 600.0, 0.05  # of wall time between two looks, and after each directory; chosen
@@ -37,6 +39,7 @@ class Clearing:
     secrets: Secrets
     clock: Clock
     keep: Keep
+    leadership: Leadership | None = None
 
     async def for_ever(self) -> None:
         """Delete what is old enough until cancelled; whatever goes wrong is tried again later."""
@@ -45,18 +48,26 @@ class Clearing:
         while True:
             try:
                 await self.look()
-            except (StoreError, OSError) as wrong:
+            except LeadLost:
+                raise
+            except (StoreError, OSError, BackendUnreachable) as wrong:
                 log.warning("no checkpoints are deleted: %s", wrong)
             await asyncio.sleep(min(CHECK_S, max(self.clock.wall_s(self.keep.checkpoints_s) / 10, PAUSE_S)))
 
     async def look(self) -> None:
-        """All that are old enough now. Raises StoreError, and OSError where nothing can be listed."""
+        """All that are old enough now.
+
+        Raises StoreError, LeadLost or BackendUnreachable where it is not sure that we lead, and OSError where
+        nothing can be listed.
+        """
         there = await asyncio.to_thread(directories_in, self.secrets.checkpoints)
         for start in range(0, len(there), AT_ONCE):
             rows = await asyncio.to_thread(self.table.of, there[start : start + AT_ONCE])
             before_s = self.clock.now_s() - self.keep.checkpoints_s
             for row in rows:
                 if row.ended_s < before_s and row.state in THROUGH and self._is_ours(record_of(row)):
+                    if self.leadership is not None:
+                        await self.leadership.check()  # or what we know of open jobs may be out of date
                     await self._delete(row.job)
                     await asyncio.sleep(PAUSE_S)
 

@@ -8,7 +8,8 @@ from math import isinf
 from stretto.live.backends.protocol import Backend, BackendUnreachable
 from stretto.live.history.clock import Clock
 from stretto.live.history.retiring import Keep
-from stretto.live.store import EndedJobs, StoreError
+from stretto.live.leading import Leadership
+from stretto.live.store import EndedJobs, LeadLost, StoreError
 
 AT_ONCE = 20  # jobs that are looked up together
 CHECK_S, PAUSE_S = 60.0, 0.05  # of wall time between two looks, and after each job; chosen
@@ -30,6 +31,7 @@ class Deleting:
     backend: Backend
     clock: Clock
     keep: Keep
+    leadership: Leadership | None = None
     _behind: tuple[float, int] = BEGINNING  # end and number of whom we looked at last
 
     async def for_ever(self) -> None:
@@ -39,6 +41,8 @@ class Deleting:
         while True:
             try:
                 await self.look()
+            except LeadLost:
+                raise
             except StoreError as wrong:
                 log.warning("no logs are deleted: %s", wrong)
             await asyncio.sleep(min(CHECK_S, max(self.clock.wall_s(self.keep.logs_s) / 10, PAUSE_S)))
@@ -60,7 +64,12 @@ class Deleting:
     async def _delete(self, job: str) -> bool:
         """Whether the logs of a job are gone."""
         try:
-            await self.backend.delete_logs(job)
+            if self.leadership is None:
+                await self.backend.delete_logs(job)
+            else:
+                await self.leadership.command(lambda: self.backend.delete_logs(job))
+        except LeadLost:
+            raise
         except BackendUnreachable as trouble:
             log.info("logs of job %s are deleted later: %s", job, trouble)
             return False

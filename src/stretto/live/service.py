@@ -20,6 +20,7 @@ from stretto.live.history.ledger import Ledger
 from stretto.live.history.retiring import Keep, retire_for_ever
 from stretto.live.jobfile import Array, JobSpec
 from stretto.live.jobfile.to_job import spec_to_job
+from stretto.live.leading import Leadership
 from stretto.live.notifying import Notifier
 from stretto.live.pool import Pool, Turns
 from stretto.live.state.admission import admitted
@@ -96,6 +97,7 @@ class Service:
     failed: BaseException | None = None
     ending: bool = False
     keep: Keep = field(default_factory=Keep)
+    leadership: Leadership | None = None  # None: nobody else can lead
     archive: Archive = field(init=False)
     long_work: Pool = field(
         default_factory=lambda: Pool(Turns(LONG_PROCESSES, LONG_WAITING), LONG_S, MOST_WORK_BYTES, NICE)
@@ -112,7 +114,7 @@ class Service:
         """Listen to what happens, for those who wait."""
         self.ledger.listeners.append(self._heard)
         self.archive = Archive(self.ledger.state, self.ledger.store.ended)
-        self.wisher = Wisher(self.ledger, self.backend, self.decider, self.clock)
+        self.wisher = Wisher(self.ledger, self.backend, self.decider, self.clock, self.leadership)
         self.notifier = Notifier(self.ledger)
 
     @property
@@ -126,6 +128,8 @@ class Service:
             stack.push_async_callback(self.backend.close)
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.ledger.write_for_ever())
+                if self.leadership is not None:
+                    group.create_task(self.leadership.watch_for_ever())
                 await self.driver.look()
                 group.create_task(self.driver.follow_for_ever())
                 group.create_task(self.driver.reconcile_for_ever())
@@ -133,9 +137,10 @@ class Service:
                 group.create_task(self.driver.bury_for_ever())
                 group.create_task(self._watch_times())
                 group.create_task(retire_for_ever(self.ledger, self.clock, self.keep))
-                deleting = Deleting(self.ledger.store.ended, self.backend, self.clock, self.keep)
+                ended, keep, leadership = self.ledger.store.ended, self.keep, self.leadership
+                deleting = Deleting(ended, self.backend, self.clock, keep, leadership)
                 group.create_task(deleting.for_ever())
-                clearing = Clearing(self.state, self.ledger.store.ended, self.secrets, self.clock, self.keep)
+                clearing = Clearing(self.state, ended, self.secrets, self.clock, keep, leadership)
                 group.create_task(clearing.for_ever())
                 group.create_task(self.wisher.wish_for_ever())
                 group.create_task(self.notifier.notify_for_ever())

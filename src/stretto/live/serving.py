@@ -40,13 +40,14 @@ from stretto.live.history.clock import Clock, resumed
 from stretto.live.history.ledger import Ledger
 from stretto.live.history.retiring import Keep, mend
 from stretto.live.keeping import Keeping, begun
+from stretto.live.leading import Leadership
 from stretto.live.logs import structured_logs
 from stretto.live.service import Service
-from stretto.live.state.events import Began, Configured, Event, event_of
+from stretto.live.state.events import Began, Configured, Event, LeadTaken, event_of
 from stretto.live.state.standing import going_on
 from stretto.live.state.state import State
 from stretto.live.store import Store, open_store
-from stretto.model import InputError, View
+from stretto.model import InputError, StrettoError, View
 from stretto.scheduler.round import Scheduler
 from stretto.settings import settings_of
 from stretto.sim.settings import Batches, SimSettings
@@ -166,29 +167,32 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
             state, clock, kept = _restored(store, key, config.pace, configured, scheduler)
             ledger = Ledger(store, state, clock)
             first: list[Event] = [Began(_unix_of(clock))] if state.seq == 0 else []
+            first.append(LeadTaken(state.epoch + 1))
             if state.configured != configured:
                 first.append(configured)
             if not config.open_on_loopback and not any(one.role == "admin" for one in state.tokens.values()):
                 first.append(first_admin(config.state / FIRST_TOKEN))
-            if first:
-                began = ledger.record(*first)
-                await ledger.write_waiting()
-                await began
+            began = ledger.record(*first)
+            await ledger.write_waiting()
+            await began
             shared = (config.shared or config.state).absolute()
             secrets = Secrets(url, key, shared / CHECKPOINTS, shared / WORKDIRS)
             backend = await _backend(config, world, scheduler, ledger)
+            leadership = Leadership(ledger, lead, backend)
+            leadership.command_as(state.epoch)
             await _warn_of_unreachable(url, backend)
             keeping = Keeping(store, key, kept)
             decider = Decider(ledger, scheduler, clock, config.eager, after=keeping.decided)
             service = Service(
                 ledger,
                 decider,
-                Driver(ledger, backend, clock, secrets, config.dead_after_s),
+                Driver(ledger, backend, clock, secrets, config.dead_after_s, leadership),
                 backend,
                 clock,
                 secrets,
                 config.open_on_loopback,
                 keep=config.keep,
+                leadership=leadership,
             )
             look_at_the_young()
             await _run(service, config.limits, listening, here, announce)
@@ -225,16 +229,26 @@ async def _run(
     try:
         await asyncio.wait({running, serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if running.done():
-            running.result()
+            _raise_why(running)
     finally:
         server.should_exit = True
         await service.end_waits()
         collecting.cancel()
         stopping.cancel()
         running.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await running
+        await asyncio.wait({running})
         await asyncio.wait({serving}, timeout=5)
+
+
+def _raise_why(running: "asyncio.Task[None]") -> None:
+    """Raise what ended the service: where that was foreseen it is one line, else a trace."""
+    try:
+        running.result()
+    except BaseExceptionGroup as several:
+        foreseen = [one for one in several.exceptions if isinstance(one, StrettoError)]
+        if len(foreseen) == len(several.exceptions):
+            raise foreseen[0] from None
+        raise
 
 
 def _restored(

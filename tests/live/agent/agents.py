@@ -57,12 +57,18 @@ class Agent:
         return self.process.wait(timeout=PATIENCE_S)
 
     def ask(
-        self, method: str, path: str, body: Any = None, token: str | None = None, **query: str | float
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        token: str | None = None,
+        epoch: int | str = 0,
+        **query: str | float,
     ) -> httpx.Response:
-        """One request."""
+        """One request, of the leader of this number."""
         url = json.loads((self.state / "address.json").read_text())["url"]
         token = token or (self.state / "token").read_text()
-        headers = {"Authorization": f"Bearer {token}"}
+        headers = {"Authorization": f"Bearer {token}", "Stretto-Epoch": str(epoch)}
         return self.client.request(method, url + path, json=body, params=query, headers=headers)
 
     def start(self, worker_id: str, command: str | list[str], **more: Any) -> httpx.Response:

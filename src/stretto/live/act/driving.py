@@ -16,6 +16,7 @@ from stretto.live.act.seen import Seen
 from stretto.live.backends.protocol import Backend, NodeState, TellsChanges
 from stretto.live.history.clock import Clock
 from stretto.live.history.ledger import Ledger
+from stretto.live.leading import Leadership
 from stretto.live.state.events import Event, NodeDead, WorkersWanted
 from stretto.live.state.records import JobRecord, Life
 from stretto.live.state.state import State
@@ -34,6 +35,7 @@ class Driver:
     clock: Clock
     secrets: Secrets
     dead_after_s: float = DEAD_AFTER_S  # of silence; 0: never
+    leadership: Leadership | None = None
     orders: Orders = field(init=False)
     _seen: Seen = field(init=False)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -49,7 +51,9 @@ class Driver:
         """Listen to what happens."""
         self._began_s = self.clock.now_s()
         self._seen = Seen(self.ledger, self._occupied, self._let_go)
-        self.orders = Orders(self.ledger, self.backend, self.secrets, self._seen, self._again)
+        self.orders = Orders(
+            self.ledger, self.backend, self.secrets, self._seen, self._again, self.leadership
+        )
         self.ledger.listeners.append(self._heard)
 
     def _heard(self, told: Sequence[tuple[int, Event]]) -> None:

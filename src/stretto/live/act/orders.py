@@ -3,9 +3,10 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from stretto.live.act.environment import Secrets, start_of
 from stretto.live.act.news import UNKNOWN, VANISHED
@@ -19,12 +20,16 @@ from stretto.live.backends.protocol import (
     WorkerState,
 )
 from stretto.live.history.ledger import Ledger
+from stretto.live.leading import Leadership
 from stretto.live.state.events import WorkerEnded
 from stretto.live.state.records import JobRecord, Life
+from stretto.live.store import LeadLost
 
 REFUSED = 126  # the status of a worker that a node refused to start, as a shell says "cannot execute"
 
 log = logging.getLogger(__name__)
+
+Given = TypeVar("Given")
 
 
 @dataclass
@@ -36,6 +41,7 @@ class Orders:
     secrets: Secrets
     seen: Seen
     again: Callable[[str], None]
+    leadership: Leadership | None = None  # None: nobody else can lead
     troubles: dict[str, str] = field(default_factory=dict)  # job → why a start is still being tried
     tasks: set["asyncio.Task[None]"] = field(default_factory=set)  # under way
     _given: set[tuple[str, str]] = field(default_factory=set)  # commands under way, or taken
@@ -54,10 +60,13 @@ class Orders:
         try:
             if isinstance(command, Start):
                 start = start_of(self.ledger.state, record, worker, self.secrets)
-                self.seen.see(await self.backend.start(start))
+                self.seen.see(await self._commanded(lambda: self.backend.start(start)))
                 self.troubles.pop(record.id, None)
             else:
-                await self.backend.stop(worker.id, command.grace_s)
+                grace_s = command.grace_s
+                await self._commanded(lambda: self.backend.stop(worker.id, grace_s))
+        except LeadLost:
+            return  # the service is ending, and another one takes care of the worker
         except BackendUnreachable as trouble:
             if isinstance(command, Start):
                 self.troubles[record.id] = str(trouble)
@@ -88,7 +97,9 @@ class Orders:
 
     async def _stop(self, one: WorkerState, grace_s: float, key: tuple[str, str]) -> None:
         try:
-            await self.backend.stop(one.id, grace_s)
+            await self._commanded(lambda: self.backend.stop(one.id, grace_s))
+        except LeadLost:
+            return
         except (BackendUnreachable, NoSuchWorker):
             self._given.discard(key)
         except Exception:
@@ -114,14 +125,20 @@ class Orders:
             while names:
                 name = next(iter(names))
                 with contextlib.suppress(NoSuchWorker):
-                    await self.backend.forget(name)
+                    await self._commanded(partial(self.backend.forget, name))
                 del names[name]
                 self.seen.unsee(name)
                 self._given -= {("Start", name), ("Stop", name)}
-        except BackendUnreachable:
+        except (BackendUnreachable, LeadLost):
             pass
         finally:
             self._given.discard(("Forget", node))
+
+    async def _commanded(self, give: Callable[[], Awaitable[Given]]) -> Given:
+        """What a command gives. Raises LeadLost where another service leads, before anything is done."""
+        if self.leadership is None:
+            return await give()
+        return await self.leadership.command(give)
 
     def _beside(self, story: Coroutine[Any, Any, None]) -> None:
         """Let something go on beside the loops."""

@@ -6,6 +6,7 @@ Both need the standard library only, and Linux. All that they know is in the run
 may die at any moment:
 
     DIR/agent.lock  token  address.json     one agent for each state directory
+    DIR/epoch.json                          the newest leader that has commanded here
     DIR/runs/ID/start.json                  what was asked for; there before anything runs
                /control                     a FIFO that has a reader exactly as long as the keeper lives
                /running.json                the process, once it is known and before it does anything

@@ -18,6 +18,7 @@ from types import FrameType
 
 from stretto.live import files
 from stretto.live.agent import keeper, presence
+from stretto.live.agent.fence import Fence
 from stretto.live.agent.inherited import inherited
 from stretto.live.agent.node import this_node
 from stretto.live.agent.server import Server
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ctypes.CDLL(None).prctl(keeper.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     instance = secrets.token_hex(6)
     workers = Workers(state, node, instance, environ=inherited(os.environ, asked.pass_env))
-    with Server((host, port), workers, token) as server:
+    with Server((host, port), workers, token, Fence(state / "epoch.json")) as server:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, ending(server))
         url = f"http://{host}:{server.server_port}"

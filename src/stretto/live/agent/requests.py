@@ -9,12 +9,20 @@ SIGNALS = range(1, 65)
 
 
 class Refused(Exception):
-    """A request that is not done: the HTTP status, and one line for a person."""
+    """A request that is not done: the HTTP status, and one line for a person.
 
-    def __init__(self, status: int, why: str) -> None:
+    epoch: of the leader that has followed whoever asked; 0 where that is not the reason.
+    """
+
+    def __init__(self, status: int, why: str, epoch: int = 0) -> None:
         super().__init__(why)
         self.status = status
         self.why = why
+        self.epoch = epoch
+
+    def to_json(self) -> dict[str, Any]:
+        """What whoever asked is told."""
+        return {"why": self.why, **({"epoch": self.epoch} if self.epoch else {})}
 
 
 def worker_id_of(text: str) -> str:
@@ -56,6 +64,15 @@ def start_of(body: Any, gpus: int) -> dict[str, Any]:
 def is_plain(value: Any) -> bool:
     """Whether this is text that may be an argument of a program."""
     return isinstance(value, str) and "\0" not in value
+
+
+def epoch_of(text: str | None) -> int:
+    """The number of a leader, 0 for none; raises Refused."""
+    if text is None:
+        return 0
+    if not (text.isascii() and text.isdecimal() and 0 < len(text) < 19):
+        raise Refused(400, f"Stretto-Epoch must be a whole number, got {text!r}")
+    return int(text)
 
 
 def grace_of(body: dict[str, Any]) -> float:

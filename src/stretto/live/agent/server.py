@@ -10,7 +10,10 @@
     DELETE /v1/jobs/JOB/logs                          remove what is left of its forgotten workers
 
 Refusals are {"why"} with 400 (request), 401 (token), 404, 409 (id taken, or still running), 410 (forgotten),
-423 (GPU in use), 507 (disk, or files that may be open).
+412 (a later leader has commanded here; its number is "epoch"), 423 (GPU in use), 507 (disk, or files that may
+be open).
+
+A service that leads says its number in the header Stretto-Epoch.
 """
 
 import hmac
@@ -32,6 +35,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from stretto.live import files
 from stretto.live.agent import reading, requests
+from stretto.live.agent.fence import Fence
 from stretto.live.agent.lines import Lines
 from stretto.live.agent.requests import Refused
 from stretto.live.agent.workers import Workers
@@ -52,10 +56,11 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 64
 
-    def __init__(self, address: tuple[str, int], workers: Workers, token: str) -> None:
+    def __init__(self, address: tuple[str, int], workers: Workers, token: str, fence: Fence) -> None:
         self.workers = workers
         self.token = token
         self.lines = Lines()
+        self.fence = fence
         self.lock = threading.Lock()
         self.asking = 0  # requests that are being answered
         self.asked_s = time.monotonic()  # when the last one was
@@ -121,9 +126,10 @@ class Handler(BaseHTTPRequestHandler):
             self.server.lines.trust(self.connection)
             body = self.read_body()
             with self.server.asked():
+                self.check_epoch()
                 self.route(body)
         except Refused as refusal:
-            self.reply(refusal.status, {"why": refusal.why})
+            self.reply(refusal.status, refusal.to_json())
             if refusal.status in UNREAD:
                 self.let_go()
         except OSError as failure:
@@ -221,6 +227,14 @@ class Handler(BaseHTTPRequestHandler):
         if not hmac.compare_digest(given.encode(), f"Bearer {self.server.token}".encode()):
             self.close_connection = True
             raise Refused(401, "the agent's token is missing or wrong")
+
+    def check_epoch(self) -> None:
+        """Refuse commands of a leader that has been followed by another; it may look all the same."""
+        epoch = requests.epoch_of(self.headers.get("Stretto-Epoch"))
+        if self.command == "GET":
+            self.server.fence.note(epoch)
+        else:
+            self.server.fence.admit(epoch)
 
     def reply(self, status: int, value: dict[str, Any]) -> None:
         """Send an object."""

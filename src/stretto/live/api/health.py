@@ -24,7 +24,9 @@ async def healthz() -> Response:
 
 @router.get("/readyz", response_model=shapes.Ready)
 async def readyz(service: Asked) -> Response:
-    """The store can be written and a node is there; 503 otherwise."""
+    """The store can be written, a node is there, and no other service leads; 503 otherwise."""
+    if service.leadership is not None and not service.leadership.is_sure:
+        raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "another service may lead", RETRY_SOON)
     if not service.ledger.keeps_up:
         raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "the store does not answer", RETRY_SOON)
     if service.state.cluster is None:

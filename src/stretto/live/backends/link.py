@@ -15,8 +15,9 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from stretto.live.agent import presence, reading
+from stretto.live.agent.fence import STALE_STATUS
 from stretto.live.agent.inherited import inherited
-from stretto.live.backends.protocol import BackendUnreachable, NodeState, NotNow, WorkerState
+from stretto.live.backends.protocol import BackendUnreachable, NodeState, NotNow, StaleLeader, WorkerState
 from stretto.model.errors import InputError
 
 log = logging.getLogger(__name__)
@@ -66,6 +67,7 @@ class Link:
     heard_s: float = field(default_factory=time.monotonic)  # when it last answered
     launched_s: float = float("-inf")
     child: int = 0  # an agent that we started, to be waited for
+    epoch: int = 0  # of the leader that asks; 0: none does
 
     def __post_init__(self) -> None:
         """Begin without having heard anything."""
@@ -81,7 +83,10 @@ class Link:
         answer_s: float | None = None,
         **query: Any,
     ) -> httpx.Response:
-        """An answer below 500; raises BackendUnreachable. Whom we give up soon we do not wait for longer."""
+        """An answer below 500; raises BackendUnreachable, StaleLeader.
+
+        Whom we give up soon we do not wait for longer.
+        """
         if answer_s is None:
             answer_s = min(ANSWER_S, 2 * self.down_after_s)
         try:
@@ -91,7 +96,7 @@ class Link:
                 url + path,
                 json=body,
                 params=query,
-                headers={"Authorization": f"Bearer {token}"},
+                headers={"Authorization": f"Bearer {token}", "Stretto-Epoch": str(self.epoch)},
                 timeout=answer_s,
             )
         except (httpx.RequestError, OSError) as failure:  # also where this process may open no more files
@@ -99,6 +104,8 @@ class Link:
             raise BackendUnreachable(f"node {self.agent.node}: {said}") from failure
         if answer.status_code in (423, 507):
             raise NotNow(why_of(answer))
+        if answer.status_code == STALE_STATUS:
+            raise StaleLeader(why_of(answer), int(self.said(answer)["epoch"]))
         if answer.status_code == 401 or answer.status_code >= 500:
             raise BackendUnreachable(f"node {self.agent.node}: {why_of(answer)}")
         return answer

@@ -43,10 +43,22 @@ class LocalBackend:
         ordered = sorted(agents, key=lambda agent: agent.node)
         self.links = {agent.node: Link(agent, self.client, down_after_s) for agent in ordered}
         self.down_after_s = down_after_s
+        self._epoch = 0
         self.number = 1
         self.opened = False  # from then on, an agent that is replaced by a wrong one is only silent
         self.changed = asyncio.Condition()
         self.tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def epoch(self) -> int:
+        """The leader for whom the agents are asked."""
+        return self._epoch
+
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
+        self._epoch = epoch
+        for link in self.links.values():
+            link.epoch = epoch
 
     async def open(self) -> Self:
         """Start or adopt the agents; returns once each has answered, or was silent for too long.

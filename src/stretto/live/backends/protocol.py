@@ -29,6 +29,14 @@ class NotNow(BackendUnreachable):
     """The node answers but cannot do it yet: a GPU is still in use, or its disk is full. Ask again later."""
 
 
+class StaleLeader(StrettoError):
+    """A node has been commanded by a later leader than us: `epoch` is its number. Nothing was done."""
+
+    def __init__(self, why: str, epoch: int) -> None:
+        super().__init__(why)
+        self.epoch = epoch
+
+
 class StartRefused(StrettoError):
     """A worker was not started and never will be: the id is taken or was used, or the request is wrong."""
 
@@ -135,6 +143,16 @@ class TellsChanges(Protocol):
     async def changed_workers(self) -> Sequence[WorkerState]:
         """Those that differ from what was shown when this was last asked."""
         ...
+
+
+@runtime_checkable
+class Fences(Protocol):
+    """A backend that takes the number of its leader along with each command.
+
+    Where a later leader has commanded, start, stop, signal, forget and delete_logs raise StaleLeader.
+    """
+
+    epoch: int  # of the service that leads; 0: none does
 
 
 @runtime_checkable

@@ -14,6 +14,7 @@ from stretto.live.backends.protocol import Backend, BackendUnreachable, Grows, N
 from stretto.live.decide.deciding import Decider
 from stretto.live.history.clock import Clock
 from stretto.live.history.ledger import Ledger
+from stretto.live.leading import Leadership
 from stretto.live.state.eligible import Reason, why_not_yet
 from stretto.live.state.records import JobRecord
 from stretto.live.state.state import State
@@ -157,6 +158,7 @@ class Wisher:
     backend: Backend
     decider: Decider
     clock: Clock
+    leadership: Leadership | None = None
     wished: Wished = field(default_factory=Wished)
     _since_s: dict[str, float] = field(default_factory=dict)  # by job, of wall time
     _asked: tuple[Wish, ...] = ()
@@ -185,6 +187,8 @@ class Wisher:
         if asked == self._asked:
             return
         try:
+            if self.leadership is not None:
+                await self.leadership.check()
             await self.backend.wish(asked)
         except BackendUnreachable as failure:
             log.warning("cannot ask for nodes: %s", failure)

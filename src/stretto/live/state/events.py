@@ -30,6 +30,13 @@ class Began(Event):
 
 
 @dataclass(frozen=True)
+class LeadTaken(Event):
+    """A service leads from here on; all that earlier leaders still command is refused."""
+
+    epoch: int  # larger than those of all leaders before
+
+
+@dataclass(frozen=True)
 class Configured(Event):
     """The scheduler that decides from here on."""
 

@@ -109,6 +109,10 @@ def _began(state: State, event: happened.Began, now_s: float) -> None:
     state.unix_s = event.unix_s
 
 
+def _lead_taken(state: State, event: happened.LeadTaken, now_s: float) -> None:
+    state.epoch = max(event.epoch, state.epoch)
+
+
 def _configured(state: State, event: happened.Configured, now_s: float) -> None:
     state.configured, state.memory = event, None
     state.usage.live_by(event.fair_share_half_life_s or HALF_LIFE_S, now_s)
@@ -146,6 +150,7 @@ def _token_revoked(state: State, event: happened.TokenRevoked, now_s: float) -> 
 
 _CHANGES: Mapping[type[Event], Callable[[State, Any, float], None]] = {
     happened.Began: _began,
+    happened.LeadTaken: _lead_taken,
     happened.Configured: _configured,
     happened.TypesSeen: types_seen,
     happened.NodeSeen: node_seen,

@@ -53,6 +53,7 @@ class State:
     seq: int = 0  # of the last event
     at_s: float = 0.0  # its time
     unix_s: float = 0.0  # when the clock was zero
+    epoch: int = 0  # of the service that leads; 0: none has said so
     version: int = 0  # counts changes of membership and capacity, as snapshots do
     configured: happened.Configured = field(default_factory=lambda: happened.Configured("fifo"))
     types: dict[str, GpuType] = field(default_factory=dict)  # what is known of types, whether or not seen

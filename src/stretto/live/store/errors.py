@@ -2,7 +2,8 @@
 
 StoreError        it cannot be reached, read or written; the message says why
 ├── LogMoved      somebody else has written: what was to be written no longer follows on what was known
-└── LedByOther    another service is the one writer
+├── LedByOther    another service is the one writer
+└── LeadLost      another service is, or may have been, the one writer since we were
 """
 
 from stretto.model import StrettoError
@@ -18,6 +19,13 @@ class LogMoved(StoreError):
     def __init__(self, after: int, last: int) -> None:
         super().__init__(f"the log ends at {last}, not at {after}: another service writes to it")
         self.after, self.last = after, last
+
+
+class LeadLost(StoreError):
+    """We are not the one writer any more: what we know may be out of date, and nothing may follow from it."""
+
+    def __init__(self) -> None:
+        super().__init__("another service leads now: this one has ended, and its jobs go on")
 
 
 class LedByOther(StoreError):

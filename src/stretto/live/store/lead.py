@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from enum import Enum
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -33,11 +34,25 @@ HOLDER = text(
 )
 
 
+class Standing(Enum):
+    """What is known of a lead."""
+
+    HELD = "held"  # ever since it was taken
+    RETAKEN = "retaken"  # it was lost and has just been taken anew: somebody else may have led in between
+    LOST = "lost"  # somebody else has it, or may
+    UNKNOWN = "unknown"  # the server does not answer
+
+
 class Lead(Protocol):
     """The right to be the one writer. Leaving the `with` block gives it back."""
 
+    is_near: bool  # it can be asked without waiting for anybody
+
+    def standing(self) -> Standing:
+        """What is known now; a lost one is taken again where nobody else has it. One thread at a time."""
+
     def holds(self) -> bool:
-        """Whether we still have it; a lost one is taken again where nobody else has it."""
+        """Whether we have it now, though perhaps not all the time since it was taken."""
 
     def release(self) -> None:
         """Give it back; again does nothing."""
@@ -51,6 +66,13 @@ class Lead(Protocol):
 
 class _Released:
     """Leaving the block releases."""
+
+    def standing(self) -> Standing:
+        raise NotImplementedError
+
+    def holds(self) -> bool:
+        """Whether we have it now, though perhaps not all the time since it was taken."""
+        return self.standing() in (Standing.HELD, Standing.RETAKEN)
 
     def release(self) -> None:
         raise NotImplementedError
@@ -66,6 +88,8 @@ class _Released:
 
 class FileLead(_Released):
     """A lock on a file beside the database. The file stays: one that is removed could be locked twice."""
+
+    is_near = True
 
     def __init__(self, path: Path) -> None:
         """Raises LedByOther; StoreError where the file cannot be made."""
@@ -83,14 +107,17 @@ class FileLead(_Released):
         os.ftruncate(self.file, 0)
         os.pwrite(self.file, f"{this_service()}\n".encode(), 0)
 
-    def holds(self) -> bool:
-        """Whether the locked file is still the one that others would lock."""
+    def standing(self) -> Standing:
+        """Held as long as the locked file is the one that others would lock."""
         if self.file < 0:
-            return False
+            return Standing.LOST
         try:
-            return os.path.samestat(os.fstat(self.file), self.path.stat())
+            is_same = os.path.samestat(os.fstat(self.file), self.path.stat())
         except FileNotFoundError:
-            return False
+            return Standing.LOST
+        except OSError:  # a disk that does not answer
+            return Standing.UNKNOWN
+        return Standing.HELD if is_same else Standing.LOST
 
     def release(self) -> None:
         """Unlock."""
@@ -103,28 +130,32 @@ class FileLead(_Released):
 class ConnectionLead(_Released):
     """An advisory lock of PostgreSQL on a connection that is kept for it alone."""
 
+    is_near = False
+
     def __init__(self, engine: Engine) -> None:
         """Raises LedByOther; StoreError where the server does not answer."""
         self.engine = engine
         self.released = False
         self.connection: Connection | None = self._taken()
 
-    def holds(self) -> bool:
+    def standing(self) -> Standing:
         """Whether the server counts us as the holder, if need be anew over a fresh connection."""
         if self.released:
-            return False
+            return Standing.LOST
         if self.connection is not None:
             try:
                 if self.connection.scalar(HELD, {"lock": LEAD_LOCK}):
-                    return True
+                    return Standing.HELD
             except DBAPIError:
                 pass
             self._drop()
         try:
             self.connection = self._taken()
+        except LedByOther:
+            return Standing.LOST
         except StoreError:
-            return False
-        return True
+            return Standing.UNKNOWN
+        return Standing.RETAKEN
 
     def release(self) -> None:
         """Unlock, and close the connection: the server may be slow to notice that it is closed."""

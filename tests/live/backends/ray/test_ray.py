@@ -15,6 +15,7 @@ from stretto.live.backends.protocol import (
     BackendUnreachable,
     NodeState,
     NotNow,
+    StaleLeader,
     WorkerStart,
     WorkerState,
 )
@@ -154,6 +155,30 @@ def test_who_kills_the_actor_ends_the_worker(cluster: RayCluster, tmp_path: Path
             assert (ended.status, ended.stopped) == (137, False)
             assert "what kept its GPUs" in ended.why
         await nothing_left(cluster)
+
+    asyncio.run(story())
+
+
+def test_commands_of_a_leader_that_was_followed_by_another_are_refused(
+    cluster: RayCluster, tmp_path: Path
+) -> None:
+    async def story() -> None:
+        async with opened(cluster, tmp_path) as first, opened(cluster, tmp_path) as second:
+            first.epoch, second.epoch = 1, 2
+            await second.start(a_start("1.1.0", cluster.nodes[0]))
+            await in_phase(second, "1.1.0", "running")
+            await in_phase(first, "1.1.0", "running")
+            for command in (
+                first.stop("1.1.0", 0.0),
+                first.signal("1.1.0", signal.SIGKILL),
+                first.forget("1.1.0"),
+                first.start(a_start("2.1.0", cluster.nodes[0], (1,))),
+            ):
+                with pytest.raises(StaleLeader, match="leader 1 has been followed by leader 2") as refused:
+                    await command
+                assert refused.value.epoch == 2
+            assert [each.phase for each in await second.workers()] == ["running"]
+            first.epoch = 2  # so that it may end what is left of the test
 
     asyncio.run(story())
 

@@ -63,6 +63,7 @@ class RayBackend:
 
     def __init__(self, call: Call, known: Mapping[str, str] = MappingProxyType({})) -> None:
         self.call = call
+        self.epoch = 0  # of the service that leads
         self.addresses = dict(known)  # of nodes, by name
         self.wishes: list[dict[str, Any]] = []
         self.gateway = Gateway(call, self.hear)
@@ -223,12 +224,13 @@ class RayBackend:
             request=worker.request(),
             cpus=worker.cpus,
             memory_gb=worker.memory_gb,
+            epoch=self.epoch,
         )
         return _worker_of(worker.node, said)
 
     async def stop(self, worker_id: str, grace_s: float) -> None:
         """SIGTERM, and SIGKILL after the grace period."""
-        await self.gateway.ask("stop", ORDER_S, worker_id=worker_id, grace_s=grace_s)
+        await self.gateway.ask("stop", ORDER_S, worker_id=worker_id, grace_s=grace_s, epoch=self.epoch)
 
     async def wish(self, wishes: Sequence[Wish]) -> None:
         """Ask for room for these."""
@@ -237,7 +239,7 @@ class RayBackend:
 
     async def signal(self, worker_id: str, signal: int) -> None:
         """Send a signal to a worker's process group."""
-        await self.gateway.ask("signal", ORDER_S, worker_id=worker_id, signal=int(signal))
+        await self.gateway.ask("signal", ORDER_S, worker_id=worker_id, signal=int(signal), epoch=self.epoch)
 
     async def log(
         self, worker_id: str, offset: int = 0, limit: int = 1 << 20, wait_s: float = 0.0
@@ -249,11 +251,11 @@ class RayBackend:
 
     async def forget(self, worker_id: str) -> None:
         """List an ended worker no more."""
-        await self.gateway.ask("forget", ORDER_S, worker_id=worker_id)
+        await self.gateway.ask("forget", ORDER_S, worker_id=worker_id, epoch=self.epoch)
 
     async def delete_logs(self, job: str) -> None:
         """Remove what is left of a job's forgotten workers on all nodes."""
-        await self.gateway.ask("delete_logs", ORDER_S, job=job)
+        await self.gateway.ask("delete_logs", ORDER_S, job=job, epoch=self.epoch)
 
     async def close(self) -> None:
         """Let go of the cluster. Workers go on."""

@@ -13,7 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stretto.live.backends.protocol import BackendUnreachable, NoSuchWorker, NotNow, StartRefused
+from stretto.live.backends.protocol import (
+    BackendUnreachable,
+    NoSuchWorker,
+    NotNow,
+    StaleLeader,
+    StartRefused,
+)
 from stretto.model.errors import InputError
 
 CONNECT_S = 45.0  # from the start of a gateway to its connection; Ray takes seconds on a busy machine; chosen
@@ -107,7 +113,9 @@ class Gateway:
             answer = self.waiting.pop(said["id"], None)
             if answer is None or answer.done():
                 return
-            if kind := said.get("fails"):
+            if "epoch" in said:
+                answer.set_exception(StaleLeader(said["why"], said["epoch"]))
+            elif kind := said.get("fails"):
                 answer.set_exception(FAILURES.get(kind, BackendUnreachable)(said["why"]))
             else:
                 answer.set_result(said["gives"])

@@ -26,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, BinaryIO
 
-from stretto.live.backends.protocol import BackendUnreachable
+from stretto.live.backends.protocol import BackendUnreachable, StaleLeader
 from stretto.live.backends.ray import growing, holding, looking
 from stretto.live.backends.ray.cluster import Cluster, asked, reason_of
 from stretto.live.backends.ray.connecting import connect
@@ -97,6 +97,8 @@ class Gateway:
             if order["do"] == "log" and self.followers.answer_later(order, gives):
                 return
             said = {"id": order["id"], "gives": gives}
+        except StaleLeader as later:
+            said = {"id": order["id"], "fails": type(later).__name__, "why": str(later), "epoch": later.epoch}
         except StrettoError as failure:
             said = {"id": order["id"], "fails": type(failure).__name__, "why": str(failure)}
         except Exception as surprise:  # of Ray, which has many kinds: what was asked may have happened

@@ -4,7 +4,14 @@ import base64
 from dataclasses import dataclass
 from typing import Any
 
-from stretto.live.backends.protocol import BackendUnreachable, NoSuchWorker, NotNow, StartRefused
+from stretto.live.agent.fence import STALE_STATUS
+from stretto.live.backends.protocol import (
+    BackendUnreachable,
+    NoSuchWorker,
+    NotNow,
+    StaleLeader,
+    StartRefused,
+)
 from stretto.live.backends.ray import holding
 from stretto.live.backends.ray.cluster import Cluster, asked
 from stretto.model.errors import InputError
@@ -14,12 +21,21 @@ NOT_NOW = (423, 507)
 
 @dataclass(frozen=True)
 class Orders:
-    """Orders over one cluster; each raises as the protocol says, and may be given again."""
+    """Orders over one cluster; each raises as the protocol says, and may be given again.
+
+    epoch: of the leader that gives it, which stewards compare.
+    """
 
     cluster: Cluster
 
     def start(
-        self, worker_id: str, node: str, request: dict[str, Any], cpus: float, memory_gb: float
+        self,
+        worker_id: str,
+        node: str,
+        request: dict[str, Any],
+        cpus: float,
+        memory_gb: float,
+        epoch: int = 0,
     ) -> dict[str, Any]:
         """Hold GPUs for a worker and start it on them, unless it was started before."""
         name = worker_id
@@ -28,7 +44,7 @@ class Orders:
         place = self.cluster.checked(node)
         with self.cluster.begins(name):
             steward = self.cluster.steward_of(node)
-            known = answered(asked(steward.start.remote(name, request, None)), StartRefused)
+            known = answered(asked(steward.start.remote(name, request, None, epoch)), StartRefused)
             if known:
                 return self.cluster.take_one(place, known)
             self.cluster.check_head()
@@ -36,21 +52,21 @@ class Orders:
             bundle = holding.bundle_of(len(request["gpus"]), cpus, memory_gb, place.node.address)
             held = holding.hold(name, self.cluster.prefix, place.node.id, bundle)
             try:
-                said = answered(asked(steward.start.remote(name, request, held)), StartRefused)
-            except (StartRefused, NotNow):
+                said = answered(asked(steward.start.remote(name, request, held, epoch)), StartRefused)
+            except (StartRefused, NotNow, StaleLeader):
                 holding.let_go(name, self.cluster.prefix)
                 raise
             return self.cluster.take_one(place, said)
 
-    def stop(self, worker_id: str, grace_s: float) -> None:
+    def stop(self, worker_id: str, grace_s: float, epoch: int = 0) -> None:
         """SIGTERM, and SIGKILL after the grace period."""
-        self._order(worker_id, {"stop": grace_s})
+        self._order(worker_id, {"stop": grace_s}, epoch)
 
-    def signal(self, worker_id: str, signal: int) -> None:
+    def signal(self, worker_id: str, signal: int, epoch: int = 0) -> None:
         """A signal to the worker's process group."""
-        self._order(worker_id, {"signal": signal})
+        self._order(worker_id, {"signal": signal}, epoch)
 
-    def _order(self, worker_id: str, order: dict[str, Any]) -> None:
+    def _order(self, worker_id: str, order: dict[str, Any], epoch: int) -> None:
         found = self.cluster.place_of(worker_id)
         if found is None:
             self.cluster.check_all_known(worker_id)
@@ -59,7 +75,7 @@ class Orders:
         if place.dead:  # it has ended with its node
             return
         self.cluster.checked(node)
-        said = asked(self.cluster.steward_of(node).order.remote(worker_id, order))
+        said = asked(self.cluster.steward_of(node).order.remote(worker_id, order, epoch))
         self.cluster.take_one(place, answered(said, InputError))
 
     def log(self, worker_id: str, offset: int, limit: int, wait_s: float) -> dict[str, Any]:
@@ -81,7 +97,7 @@ class Orders:
             places = self.cluster.places.items()
             return next(((name, place) for name, place in places if worker_id in place.forgotten), None)
 
-    def forget(self, worker_id: str) -> None:
+    def forget(self, worker_id: str, epoch: int = 0) -> None:
         """List an ended worker no more."""
         found = self.cluster.place_of(worker_id)
         if found is None:
@@ -91,7 +107,7 @@ class Orders:
             self.cluster.drop(place, None, worker_id)
             return
         self.cluster.checked(node)
-        said = asked(self.cluster.steward_of(node).forget.remote(worker_id))
+        said = asked(self.cluster.steward_of(node).forget.remote(worker_id, epoch))
         if refused := said.get("refused"):
             if refused[0] == 409:  # it still runs
                 return
@@ -104,7 +120,7 @@ class Orders:
         with self.cluster.lock:
             self.cluster.wishes = wishes
 
-    def delete_logs(self, job: str) -> None:
+    def delete_logs(self, job: str, epoch: int = 0) -> None:
         """Remove what is left of a job's forgotten workers on all nodes that have something of it."""
         with self.cluster.lock:
             having = [
@@ -114,7 +130,7 @@ class Orders:
             ]
         for node, place in having:
             self.cluster.checked(node)
-            asked(self.cluster.steward_of(node).delete_logs.remote(job))
+            answered(asked(self.cluster.steward_of(node).delete_logs.remote(job, epoch)), InputError)
             with self.cluster.lock:
                 place.forgotten = {name: of for name, of in place.forgotten.items() if of != job}
 
@@ -124,10 +140,15 @@ class Orders:
 
 
 def answered(said: dict[str, Any], refused_as: type[Exception]) -> dict[str, Any]:
-    """The answer of a steward, unless it is a refusal; raises NotNow, NoSuchWorker or `refused_as`."""
+    """The answer of a steward, unless it is a refusal.
+
+    Raises NotNow, NoSuchWorker, StaleLeader or `refused_as`.
+    """
     if "refused" not in said:
         return said
     status, why = said["refused"]
+    if status == STALE_STATUS:
+        raise StaleLeader(why, said["epoch"])
     if status in NOT_NOW:
         raise NotNow(why)
     if status == 404:

@@ -19,6 +19,7 @@ from typing import Any
 
 from stretto import __version__
 from stretto.live.agent import agent, keeper, presence, reading, runs, server
+from stretto.live.agent.fence import Fence
 from stretto.live.agent.node import Node
 from stretto.live.agent.requests import Refused, start_of, worker_id_of
 from stretto.live.agent.workers import Workers
@@ -30,7 +31,10 @@ FOLDER = "STRETTO_NODE_DIR"  # in the environment of `ray start`: where run dire
 
 
 class Steward:
-    """The workers of one service on one node. A refusal is answered as {"refused": [status, why]}."""
+    """The workers of one service on one node.
+
+    A refusal is answered as {"refused": [status, why], "epoch": of the later leader}.
+    """
 
     def __init__(
         self, service_id: str, name: str, address: str, gpus: int, lonely_s: float = LONELY_S
@@ -51,6 +55,7 @@ class Steward:
         self.gpus = gpus
         node = Node(name, "", gpus)
         self.workers = Workers(state, node, secrets.token_hex(6), apart=True, environ=environ)
+        self.fence = Fence(state / "epoch.json")
         self.called_s = time.monotonic()
         threading.Thread(target=self.leave_when_lonely, daemon=True).start()
 
@@ -73,14 +78,17 @@ class Steward:
         self.called_s = time.monotonic() + wait_s
         return self.workers.listed(after, wait_s)
 
-    def start(self, worker_id: str, body: dict[str, Any], held: dict[str, Any] | None) -> dict[str, Any]:
-        """Start a worker on GPUs that are held for it.
+    def start(
+        self, worker_id: str, body: dict[str, Any], held: dict[str, Any] | None, epoch: int = 0
+    ) -> dict[str, Any]:
+        """Start a worker on GPUs that are held for it, for the leader of this epoch.
 
         Without them, what is shown of one that was started before, and {} for one that was not.
         """
         self.called_s = time.monotonic()
 
         def started() -> dict[str, Any]:
+            self.fence.admit(epoch)
             name, start = worker_id_of(worker_id), start_of(body, self.gpus)
             if held is None:
                 known = name in self.workers.known or (self.workers.forgotten / name).exists()
@@ -102,20 +110,27 @@ class Steward:
                     raise Refused(423, f"GPU {index} is in use by {holder}; {worker_id} must wait")
         return {}
 
-    def order(self, worker_id: str, order: dict[str, Any]) -> dict[str, Any]:
+    def order(self, worker_id: str, order: dict[str, Any], epoch: int = 0) -> dict[str, Any]:
         """Hand an order to a worker's keeper."""
-        self.called_s = time.monotonic()
-        return answer(lambda: self.workers.order(worker_id, order))
+        return self.commanded(epoch, lambda: self.workers.order(worker_id, order))
 
-    def forget(self, worker_id: str) -> dict[str, Any]:
+    def forget(self, worker_id: str, epoch: int = 0) -> dict[str, Any]:
         """List an ended worker no more."""
-        self.called_s = time.monotonic()
-        return answer(lambda: self.workers.forget(worker_id))
+        return self.commanded(epoch, lambda: self.workers.forget(worker_id))
 
-    def delete_logs(self, job: str) -> dict[str, Any]:
+    def delete_logs(self, job: str, epoch: int = 0) -> dict[str, Any]:
         """Remove what is left of a job's forgotten workers."""
+        return self.commanded(epoch, lambda: {"removed": self.workers.delete_logs(job)})
+
+    def commanded(self, epoch: int, do: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """What a command of the leader of this epoch gives, or why it is refused."""
         self.called_s = time.monotonic()
-        return {"removed": self.workers.delete_logs(job)}
+
+        def done() -> dict[str, Any]:
+            self.fence.admit(epoch)
+            return do()
+
+        return answer(done)
 
     def log(self, worker_id: str, offset: int, limit: int) -> dict[str, Any]:
         """What is there of a log."""
@@ -163,7 +178,7 @@ def answer(do: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     try:
         return do()
     except Refused as refusal:
-        return {"refused": [refusal.status, refusal.why]}
+        return {"refused": [refusal.status, refusal.why], "epoch": refusal.epoch}
 
 
 def raylet() -> keeper.Process:

@@ -10,7 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from stretto.live.agent import reading, runs
-from stretto.live.agent.requests import WORKER_ID
+from stretto.live.agent.fence import Fence
+from stretto.live.agent.requests import WORKER_ID, Refused
 from stretto.live.agent.server import read_piece
 from stretto.live.backends.protocol import (
     BackendUnreachable,
@@ -18,6 +19,7 @@ from stretto.live.backends.protocol import (
     NodeState,
     NoSuchWorker,
     NotNow,
+    StaleLeader,
     StartRefused,
     WorkerStart,
     WorkerState,
@@ -52,6 +54,8 @@ class SlurmBackend:
         self.looking = Looking(self.asking, options, service, self.known, self.runs)
         self.starting: dict[str, asyncio.Lock] = {}
         self.keeper = Path()
+        self.epoch = 0  # of the service that leads
+        self.looking.leads = lambda: Fence(self.folder / "epoch.json").epoch <= self.epoch or not self.epoch
         self.following: asyncio.Task[None] | None = None
 
     async def open(self) -> "SlurmBackend":
@@ -102,6 +106,7 @@ class SlurmBackend:
 
     async def start(self, worker: WorkerStart) -> WorkerState:
         """Submit a slice, unless that was done before."""
+        await self._check_leader()
         async with self.starting.setdefault(worker.id, asyncio.Lock()):
             try:
                 return await self._start(worker)
@@ -212,6 +217,18 @@ class SlurmBackend:
         await self.looking.tell()
         self.looking.hurry()
 
+    # ── who leads ─────────────────────────────────────────────────────────────────────────────────
+
+    async def _check_leader(self) -> None:
+        """Raise StaleLeader where a later leader has commanded, by a file that all of them see.
+
+        Keepers cannot compare: what reaches them are signals of Slurm.
+        """
+        try:
+            await asyncio.to_thread(Fence(self.folder / "epoch.json").admit, self.epoch)
+        except Refused as refusal:
+            raise StaleLeader(refusal.why, refusal.epoch) from None
+
     # ── stop, signal ──────────────────────────────────────────────────────────────────────────────
 
     async def stop(self, worker_id: str, grace_s: float) -> None:
@@ -219,6 +236,7 @@ class SlurmBackend:
         known = self._slice(worker_id)
         if known.ended:
             return
+        await self._check_leader()
         if await self.looking.take(known):
             await self.looking.withdraw(known, "it was stopped before it began")
             return
@@ -232,6 +250,7 @@ class SlurmBackend:
         """Have the keeper send a signal to a worker's process group."""
         known = self._slice(worker_id)
         if not known.ended:
+            await self._check_leader()
             await asyncio.to_thread(slices.give_order, known.run, {"signal": signal})
             known.notes = await asyncio.to_thread(read_notes, known.run)
             if known.notes.running is not None:  # else the keeper finds the order as it begins
@@ -276,12 +295,14 @@ class SlurmBackend:
         """List an ended worker no more."""
         known = self.known.get(worker_id)
         if known is not None and known.ended:
+            await self._check_leader()
             await asyncio.to_thread(known.run.rename, self.forgotten / worker_id)
             self.known.pop(worker_id, None)
             await self.looking.tell()
 
     async def delete_logs(self, job: str) -> None:
         """Remove the directories of a job's forgotten workers."""
+        await self._check_leader()
         await asyncio.to_thread(self._delete_logs, job)
 
     def _delete_logs(self, job: str) -> None:

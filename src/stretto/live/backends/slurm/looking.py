@@ -6,7 +6,7 @@ Nothing is concluded from silence: while the controller does not answer, all sta
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -50,6 +50,7 @@ class Looking:
     ) -> None:
         self.asking, self.options, self.service, self.known = asking, options, service, known
         self.runs = runs
+        self.leads: Callable[[], bool] = lambda: True  # whether no later service has commanded here
         self.partitions: tuple[str, ...] = options.partitions
         self.default_partition = ""
         self.all_nodes: Mapping[str, SlurmNode] = {}
@@ -150,7 +151,8 @@ class Looking:
             changed |= found is not None and self._take_in_nodes(held)
             if changed:
                 await self.tell()
-        await self._act(jobs.jobs)
+        if await asyncio.to_thread(self.leads):
+            await self._act(jobs.jobs)
 
     # ── files ─────────────────────────────────────────────────────────────────────────────────────
 
