@@ -24,7 +24,7 @@ from stretto.live.leading import Leadership
 from stretto.live.notifying import Notifier
 from stretto.live.pool import Pool, Turns
 from stretto.live.state.admission import admitted
-from stretto.live.state.events import Cancelled, Event, Submitted
+from stretto.live.state.events import ArraySubmitted, Cancelled, Event, Submitted
 from stretto.live.state.records import JobRecord
 from stretto.live.state.relations import resolved, settled
 from stretto.live.state.standing import described
@@ -50,37 +50,35 @@ class Accepted:
     again: bool = False  # they have been for a while: the key was used before
 
 
-def submissions(
+def submission(
     name: str,
     spec: JobSpec,
     user: str,
     key: str,
     after: tuple[str, ...],
     settled: Mapping[str, bool] = MappingProxyType({}),
-) -> list[Submitted]:
-    """The events of a submission: one, or one for each task of an array; the key is that of the first.
+) -> Submitted | ArraySubmitted:
+    """The event of a submission, of one job or of all tasks of an array.
 
     after: who comes first; settled: whether those of them that have ended did so well.
     """
     ends = dict(settled)
     said = replace(spec, array=None).to_json()
     if spec.array is None:
-        return [Submitted(name, said, user, key, after=after, settled=ends)]
-    first = spec.array.indices[0]
-    return [
-        Submitted(
-            f"{name}_{index}",
-            said,
-            user,
-            key if index == first else "",
-            array=name,
-            index=index,
-            at_once=spec.array.at_once,
-            after=after,
-            settled=ends,
-        )
-        for index in spec.array.indices
-    ]
+        return Submitted(name, said, user, key, after=after, settled=ends)
+    ranges = ranges_of(spec.array.indices)
+    return ArraySubmitted(name, said, ranges, user, key, spec.array.at_once, after, ends)
+
+
+def ranges_of(indices: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Growing indices as (first, last) of each run without gaps."""
+    runs: list[tuple[int, int]] = []
+    for index in indices:
+        if runs and index == runs[-1][1] + 1:
+            runs[-1] = runs[-1][0], index
+        else:
+            runs.append((index, index))
+    return tuple(runs)
 
 
 @dataclass
@@ -207,8 +205,8 @@ class Service:
         after = resolved(self.state.relations, self.state.jobs, spec, user, past)
         ends = settled(self.state.relations, self.state.jobs, after, past)
         name = self._next_id()
-        events = submissions(name, spec, user, key, after, ends)
-        writing = asyncio.ensure_future(self.ledger.record(*events))
+        event = submission(name, spec, user, key, after, ends)
+        writing = asyncio.ensure_future(self.ledger.record(event))
         if key:
             self._submitting[mark] = writing
             writing.add_done_callback(lambda _: self._submitting.pop(mark, None))

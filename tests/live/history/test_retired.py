@@ -12,7 +12,7 @@ from stretto.live.decide.decision import answer_to, asked_of, decided
 from stretto.live.decide.observe import Observer
 from stretto.live.history.retired import record_of, row_of
 from stretto.live.jobfile import JobSpec
-from stretto.live.service import submissions
+from stretto.live.service import submission
 from stretto.live.state import events as happened
 from stretto.live.state.eligible import why_not_yet
 from stretto.live.state.events import Event, Retired
@@ -57,7 +57,7 @@ class Both:
     def submit(self, job: str, spec: dict[str, Any]) -> None:
         """As the service does; what it would say of both must be one event."""
         given = JobSpec.from_json({"run": "true", "preemptible": True, "expected_time_s": 600.0, **spec})
-        said: list[list[Event]] = []
+        said: list[Event] = []
         for state, table in ((self.scene.state, {}), (self.lean, self.table)):
             past = {
                 word: found
@@ -67,9 +67,9 @@ class Both:
             }
             after = resolved(state.relations, state.jobs, given, "ada", past)
             ends = settled(state.relations, state.jobs, after, past)
-            said.append(list(submissions(job, given, "ada", f"key-{job}", after, ends)))
+            said.append(submission(job, given, "ada", f"key-{job}", after, ends))
         assert said[0] == said[1]
-        self.scene.tell(*said[0])
+        self.scene.tell(said[0])
 
     def agree(self) -> None:
         full, lean, now_s = self.scene.state, self.lean, self.scene.now_s

@@ -11,7 +11,7 @@ from tests.live.scene import Scene
 from stretto.live.history import retiring
 from stretto.live.history.retiring import Keep, due, keep_of
 from stretto.live.jobfile import JobSpec
-from stretto.live.service import submissions
+from stretto.live.service import submission
 from stretto.live.state import events as happened
 from stretto.model import InputError
 
@@ -50,9 +50,9 @@ def test_jobs_stay_whose_end_somebody_has_still_to_look_at() -> None:
 def test_jobs_stay_on_which_open_jobs_depend_and_arrays_until_all_tasks_have_ended() -> None:
     scene = a_scene(100.0, 110.0)
     spec = JobSpec.from_json({"run": "true", "depends_on": [{"job": "2", "when": "ended"}]})
-    scene.tell(*submissions("3", spec, "ada", "", ("2",), {}))
+    scene.tell(submission("3", spec, "ada", "", ("2",), {}))
     scene.tell(
-        *submissions("4", JobSpec.from_json({"run": "true", "array": {"indices": [0, 1]}}), "ada", "", ())
+        submission("4", JobSpec.from_json({"run": "true", "array": {"indices": [0, 1]}}), "ada", "", ())
     )
     scene.tell(happened.Ended("4_0", "COMPLETED", 0))
     scene.state.take_touched()

@@ -17,7 +17,7 @@ from stretto.live.decide.observe import Observer
 from stretto.live.decide.scheduling import scheduler_of
 from stretto.live.history.ledger import fold
 from stretto.live.jobfile import JobSpec, When, Worth, read_submission, spec_to_job
-from stretto.live.service import submissions
+from stretto.live.service import submission
 from stretto.live.state.events import Configured, UnknownEvent
 from stretto.live.state.folding import apply
 from stretto.live.state.state import State
@@ -58,8 +58,7 @@ def a_scene() -> Scene:
 def folded(spec: JobSpec, later_s: float) -> State:
     """The state once a submission is written, so long after it was accepted."""
     state = a_scene().state
-    for seq, event in enumerate(submissions("1", spec, "ada", "", ()), start=state.seq + 1):
-        apply(state, event, seq, ACCEPTED_S + later_s)
+    apply(state, submission("1", spec, "ada", "", ()), state.seq + 1, ACCEPTED_S + later_s)
     return state
 
 

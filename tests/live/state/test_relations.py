@@ -11,7 +11,7 @@ from tests.live.scene import Scene
 from stretto.live.act.environment import Secrets, start_of
 from stretto.live.decide.observe import Observer
 from stretto.live.jobfile import JobSpec
-from stretto.live.service import submissions
+from stretto.live.service import submission
 from stretto.live.state import events as happened
 from stretto.live.state.eligible import Reason, why_not_yet
 from stretto.live.state.relations import resolved
@@ -27,7 +27,7 @@ def submit(scene: Scene, job: str, **spec: Any) -> None:
     """As the service does, names looked up and arrays taken apart."""
     given = JobSpec.from_json({"run": "true", "name": "job", **spec})
     after = resolved(scene.state.relations, scene.state.jobs, given, "ada")
-    scene.tell(*submissions(job, given, "ada", "", after))
+    scene.tell(submission(job, given, "ada", "", after))
 
 
 def run_and_end(scene: Scene, job: str, status: int = 0) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -51,22 +51,22 @@ class Feed:
             self._before += len(self._tail) == self.kept
             self._tail.append((seq, self.ledger.state.at_s, event))
 
-    async def after(self, seen: int, subject: str | None = None) -> tuple[int, list[Entry]]:
-        """(how far this looked, events up to there), of one subject or of all. Raises StoreError."""
+    async def after(self, seen: int, subjects: Collection[str] | None = None) -> tuple[int, list[Entry]]:
+        """(how far this looked, events up to there), of these subjects or of all. Raises StoreError."""
         if seen >= self._before:
             news = islice(self._tail, max(seen - self._before, 0), None)
             return max(self.last, seen), [
                 Entry(seq, at_s, type(event).__name__, subject_of(event), body_of(event))
                 for seq, at_s, event in news
-                if subject is None or subject_of(event) == subject
+                if subjects is None or subject_of(event) in subjects
             ]
         upto = self._before
-        return await asyncio.to_thread(self._read, seen, upto, subject)
+        return await asyncio.to_thread(self._read, seen, upto, subjects)
 
-    def _read(self, seen: int, upto: int, subject: str | None) -> tuple[int, list[Entry]]:
+    def _read(self, seen: int, upto: int, subjects: Collection[str] | None) -> tuple[int, list[Entry]]:
         found = [
             Entry(one.seq, one.at_s, one.kind, one.subject, one.body)
-            for one in self.ledger.store.read(after=seen, subject=subject, limit=READ_AT_ONCE)
+            for one in self.ledger.store.read(after=seen, subjects=subjects, limit=READ_AT_ONCE)
         ]
         if len(found) == READ_AT_ONCE:
             return found[-1].seq, found

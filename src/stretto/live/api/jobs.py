@@ -300,10 +300,11 @@ async def events(
     """What has happened to a job, as server-sent events; with `follow`, until it has ended."""
     record = await job_of(service, caller, job)
     feed = request.app.state.feed
+    about = {record.id, record.array} if record.array else {record.id}
     seen = start_of(after, last_event_id, feed)
     if last_event_id and follow and record.has_ended:
         over = service.state.seq
-        if seen >= over or not (await feed.after(seen, record.id))[1]:
+        if seen >= over or not (await feed.after(seen, about))[1]:
             return Response(status_code=HTTPStatus.NO_CONTENT)
-    texts = happening(service, feed, caller, seen, follow, None, record.id, lambda: record.has_ended)
+    texts = happening(service, feed, caller, seen, follow, None, about, lambda: record.has_ended)
     return streamed(request, caller, texts)

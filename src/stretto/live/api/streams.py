@@ -1,7 +1,7 @@
 """Server-sent events: what happens as it happens, from where the reader left off."""
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,6 +16,7 @@ from stretto.live.api.feed import Entry, Feed
 from stretto.live.api.problems import Problem
 from stretto.live.api.shapes import LARGEST_NUMBER
 from stretto.live.service import Service
+from stretto.live.state.events import ArraySubmitted
 
 router = APIRouter(prefix="/api/v1", tags=["events"])
 
@@ -88,7 +89,7 @@ async def happening(
     seen: int,
     follow: bool,
     chosen: Callable[[list[Entry]], Awaitable[list[Entry]]] | None,
-    subject: str | None = None,
+    subjects: Collection[str] | None = None,
     is_over: Callable[[], bool] = lambda: False,
 ) -> AsyncIterator[str]:
     """Events behind `seen` as texts; with `follow`, until it is over or the caller's token is revoked.
@@ -97,7 +98,7 @@ async def happening(
     """
     while True:
         over = is_over()
-        upto, entries = await feed.after(seen, subject)
+        upto, entries = await feed.after(seen, subjects)
         for entry in entries if chosen is None else await chosen(entries):
             yield text_of(entry, service.state.unix_s)
         seen = upto
@@ -145,7 +146,9 @@ async def events(
         return [
             entry
             for entry, job in zip(entries, jobs, strict=True)
-            if entry.kind in FOR_ALL or (job in owners and caller.sees(owners[job]))
+            if entry.kind in FOR_ALL
+            or (job in owners and caller.sees(owners[job]))
+            or (entry.kind == ArraySubmitted.__name__ and caller.sees(entry.body["user"]))
         ]
 
     seen = start_of(after, last_event_id, feed)

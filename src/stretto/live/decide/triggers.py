@@ -8,6 +8,7 @@ from stretto.model import Trigger
 
 _TRIGGERS: Mapping[type[Event], Trigger] = {
     happened.Submitted: Trigger.ARRIVAL,
+    happened.ArraySubmitted: Trigger.ARRIVAL,
     happened.Requeued: Trigger.ARRIVAL,
     happened.Scaled: Trigger.ARRIVAL,
     happened.Prioritised: Trigger.ARRIVAL,

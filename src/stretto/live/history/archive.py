@@ -61,8 +61,12 @@ class Archive:
 
     async def by_key(self, user: str, key: str) -> JobRecord | None:
         """The first job of a submission with this key that has left."""
-        row = await self._asked(lambda: self.table.by_key(user, key), None)
-        return None if row is None else record_of(row)
+
+        def look() -> list[EndedJob]:
+            row = self.table.by_key(user, key)
+            return [] if row is None else [row]
+
+        return next(iter(await self._records(look)), None)
 
     async def owners_of(self, names: Collection[str]) -> dict[str, str]:
         """Who has submitted these jobs, by job, as far as there are such."""
@@ -91,7 +95,13 @@ class Archive:
         return await self._records(look)
 
     async def _records(self, look: Callable[[], list[EndedJob]]) -> list[JobRecord]:
-        return await self._asked(lambda: [record_of(row) for row in look()], [])
+        def records() -> list[JobRecord]:
+            rows = look()
+            specs = self.table.specs_of({row.array for row in rows if row.array})
+            shared = {array: JobSpec.from_json(spec) for array, spec in specs.items()}
+            return [record_of(row, shared.get(row.array)) for row in rows]
+
+        return await self._asked(records, [])
 
     async def _asked(self, look: Callable[[], Found], nothing: Found) -> Found:
         """What a look finds, beside the loop; nothing is looked for where nobody has left."""

@@ -27,10 +27,11 @@ RECORD = (
 )
 
 
-def row_of(record: JobRecord) -> EndedJob:
-    """What is kept of a job that has ended."""
+def row_of(record: JobRecord, with_spec: bool = True) -> EndedJob:
+    """What is kept of a job that has ended. with_spec: unless the log has one for all tasks of its array."""
+    spec = {key: value for key, value in record.spec.to_json().items() if value != USUAL.get(key)}
     said: dict[str, Any] = {
-        "spec": {key: value for key, value in record.spec.to_json().items() if value != USUAL.get(key)},
+        **({"spec": spec} if with_spec else {}),
         "job": {name: getattr(record.job, name) for name in JOB},
         "books": _changed(record.books, BOOKS),
         **_changed(record, RECORD),
@@ -55,13 +56,19 @@ def row_of(record: JobRecord) -> EndedJob:
 
 def rows_of(state: State, event: Retired) -> list[EndedJob]:
     """The rows that an event brings; also of a job that will turn out to be needed still: they do no harm."""
-    return [row_of(state.jobs[name]) for name in event.jobs if name in state.ended]
+    leaving = [state.jobs[name] for name in event.jobs if name in state.ended]
+    shared = {name for name, array in state.relations.arrays.items() if array.one_spec}
+    return [row_of(record, record.array not in shared) for record in leaving]
 
 
-def record_of(row: EndedJob) -> JobRecord:
-    """The record of a job, as far as it is kept; fields that an older version did not write are defaults."""
+def record_of(row: EndedJob, shared: JobSpec | None = None) -> JobRecord:
+    """The record of a job, as far as it is kept; fields that an older version did not write are defaults.
+
+    shared: the specification of its array, for a task whose row has none.
+    """
     said = json.loads(row.body)
-    spec = JobSpec.from_json(said["spec"])
+    spec = JobSpec.from_json(said["spec"]) if "spec" in said else shared
+    assert spec is not None
     job = Job(
         JobId(row.job), adaptivity=Adaptivity.STRONG_SCALING, user=row.owner, queue=row.queue, **said["job"]
     )

@@ -98,7 +98,7 @@ def accepted_job(
         weight=weight,
         user=user,
         queue=spec.queue,
-        labels=dict(spec.labels),
+        labels=spec.labels,
     )
 
 

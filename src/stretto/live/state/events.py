@@ -4,7 +4,7 @@ An event says what has happened or has been decided, never what somebody would l
 any event in any state: an event that no longer matters (a job is cancelled twice) changes nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any, ClassVar
@@ -202,6 +202,37 @@ class Submitted(Event):
     at_once: int | None = None  # so many tasks of the array may run at the same time; None: all
     after: tuple[str, ...] = ()  # ids of the jobs and arrays that `depends_on` names, in its order
     settled: Mapping[str, bool] = field(default_factory=dict)  # of those that had ended: whether well
+
+
+@dataclass(frozen=True)
+class ArraySubmitted(Event):
+    """The jobs of an array are ours: one specification for all its tasks, however many there are."""
+
+    subject: ClassVar[str] = "array"
+    array: str
+    spec: Mapping[str, Any]
+    ranges: tuple[tuple[int, int], ...]  # (first, last) index of tasks, in order
+    user: str = ""
+    key: str = ""  # of idempotency; it is that of the first task
+    at_once: int | None = None
+    after: tuple[str, ...] = ()
+    settled: Mapping[str, bool] = field(default_factory=dict)
+
+    def tasks(self) -> Iterator[Submitted]:
+        """Its jobs one by one; they share everything but their names."""
+        indices = (index for first, last in self.ranges for index in range(first, last + 1))
+        for number, index in enumerate(indices):
+            yield Submitted(
+                f"{self.array}_{index}",
+                self.spec,
+                self.user,
+                "" if number else self.key,
+                array=self.array,
+                index=index,
+                at_once=self.at_once,
+                after=self.after,
+                settled=self.settled,
+            )
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 from stretto.live.state import events as happened
 from stretto.live.state.events import Event, body_of, subject_of
 from stretto.live.state.jobs import (
+    array_submitted,
     job_cancelled,
     job_ended,
     job_held,
@@ -164,6 +165,7 @@ _CHANGES: Mapping[type[Event], Callable[[State, Any, float], None]] = {
     happened.TokenMade: _token_made,
     happened.TokenRevoked: _token_revoked,
     happened.Submitted: job_submitted,
+    happened.ArraySubmitted: array_submitted,
     happened.Held: job_held,
     happened.Scaled: job_scaled,
     happened.Prioritised: job_prioritised,

@@ -48,6 +48,14 @@ def job_submitted(state: State, event: happened.Submitted, now_s: float) -> None
     _membership_changed(state, record)
 
 
+def array_submitted(state: State, event: happened.ArraySubmitted, now_s: float) -> None:
+    """The jobs of an array are there."""
+    for task in event.tasks():
+        job_submitted(state, task, now_s)
+    if (array := state.relations.arrays.get(event.array)) is not None:
+        array.one_spec = True
+
+
 def queue_of(state: State, name: str, user: str) -> str:
     """The queue of a job that asks for this one: the default queue where it may not be there."""
     queue = state.queues.get(name)

@@ -21,6 +21,7 @@ class ArrayRecord:
     open: dict[str, None] = field(default_factory=dict)  # that have not ended
     completed: int = 0
     retired: int = 0  # tasks that have left the state
+    one_spec: bool = False  # the log has one specification for all of them, under the array's id
 
     # Who may be given GPUs, as found after event `seen`; it holds until the next event, or `until_s`.
     seen: int = -1

@@ -1,18 +1,20 @@
 """The table of jobs that have ended and left the state: written with the log, asked when somebody asks."""
 
+import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Engine, Select, delete, func, insert, or_, select, update
 
 from stretto.live.store.engine import patiently
-from stretto.live.store.tables import ENDED_JOBS
+from stretto.live.store.tables import ENDED_JOBS, LOG
 
 Result = TypeVar("Result")
 
 AT_ONCE = 500  # names in one statement; SQLite takes 32,766, older ones 999
 ROWS = ENDED_JOBS.c
+ARRAY_SUBMITTED = "ArraySubmitted"  # the kind of event that has the specification of an array
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,16 @@ class EndedJobs:
         return self._rows(
             select(ENDED_JOBS).where(ROWS.array == array, ROWS.array != "").order_by(ROWS.number)
         )
+
+    def specs_of(self, arrays: Collection[str]) -> dict[str, dict[str, Any]]:
+        """The specifications of arrays whose tasks share one, from the log."""
+        found: dict[str, dict[str, Any]] = {}
+        for some in _in_parts(sorted(set(arrays))):
+            query = select(LOG.c.subject, LOG.c.body)
+            query = query.where(LOG.c.subject.in_(some), LOG.c.kind == ARRAY_SUBMITTED)
+            rows = self._asked(lambda connection, query=query: connection.execute(query).all())  # type: ignore[misc]
+            found |= {array: json.loads(body)["spec"] for array, body in rows}
+        return found
 
     def newest_named(self, owner: str, name: str) -> EndedJob | None:
         """The newest job of this user with this name."""

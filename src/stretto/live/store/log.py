@@ -87,18 +87,18 @@ class Store:
         self,
         after: int = 0,
         kinds: Collection[str] | None = None,
-        subject: str | None = None,
+        subjects: Collection[str] | None = None,
         limit: int | None = None,
     ) -> Iterator[Recorded]:
-        """Events behind `after`, in order: of these kinds, about this subject, at most so many.
+        """Events behind `after`, in order: of these kinds, about these subjects, at most so many.
 
         Batch by batch: a reader holds neither a lock nor much memory, and sees what is appended meanwhile.
         """
         query = select(LOG.c.seq, LOG.c.at_s, LOG.c.kind, LOG.c.subject, LOG.c.body).order_by(LOG.c.seq)
         if kinds is not None:
             query = query.where(LOG.c.kind.in_(sorted(set(kinds))))
-        if subject is not None:
-            query = query.where(LOG.c.subject == subject)
+        if subjects is not None:
+            query = query.where(LOG.c.subject.in_(sorted(set(subjects))))
         while limit is None or limit > 0:
             most = READ_AT_ONCE if limit is None else min(limit, READ_AT_ONCE)
             batch = query.where(LOG.c.seq > after).limit(most)

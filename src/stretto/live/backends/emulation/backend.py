@@ -26,6 +26,7 @@ from stretto.live.backends.protocol import (
 from stretto.live.history.archive import Archive
 from stretto.live.history.ledger import Ledger
 from stretto.live.state.events import (
+    ArraySubmitted,
     Checkpointed,
     Ended,
     Event,
@@ -376,6 +377,9 @@ class EmulatedBackend:
         for _, event in told:
             if isinstance(event, Submitted):
                 self._submitted(event.job)
+            elif isinstance(event, ArraySubmitted):
+                for task in event.tasks():
+                    self._submitted(task.job)
             elif isinstance(event, Generation):
                 self._generation(event)
             elif isinstance(event, Ended):
