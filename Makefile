@@ -4,7 +4,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
+PIP    := $(BIN)/python tools/install.py $(VENV)/install.log
 
 # A stamp is newer than pyproject.toml when what that file asks for is installed.
 PACKAGE := $(VENV)/.installed
@@ -56,15 +56,15 @@ $(BIN)/python:
 
 $(PACKAGE): pyproject.toml | $(BIN)/python
 	@echo "Installing Stretto into $(VENV); the first time takes a minute or two"
-	$(PIP) --editable .
+	@$(PIP) --editable .
 	@touch $@
 
 $(DEMO): pyproject.toml | $(BIN)/python
 	@echo "Installing Stretto, PyTorch and scikit-learn into $(VENV); the first time takes a few minutes"
-	$(PIP) --editable '.[serve]' 'torch==2.13.0' 'scikit-learn>=1.5,<2'
+	@$(PIP) --editable '.[serve]' 'torch==2.13.0' 'scikit-learn>=1.5,<2'
 	@touch $(PACKAGE) $@
 
 $(DEV): pyproject.toml | $(BIN)/python
 	@echo "Installing Stretto and its development tools into $(VENV); the first time takes a minute or two"
-	$(PIP) --editable '.[dev]'
+	@$(PIP) --editable '.[dev]'
 	@touch $(PACKAGE) $(DEMO) $@
