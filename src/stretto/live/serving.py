@@ -151,7 +151,13 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
     world, settings = _of_the_world(config)
     sys.setswitchinterval(TURN_S)
     configured = Configured(
-        config.policy, "", settings, config.seed, cluster=config.cluster, backend=config.backend
+        config.policy,
+        "",
+        settings,
+        config.seed,
+        cluster=config.cluster,
+        backend=config.backend,
+        priorities="preempt",
     )
     scheduler = scheduler_of(configured)  # what is wrong with the words is said before anything is made
     _make_usable(config)

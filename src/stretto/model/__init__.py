@@ -25,7 +25,7 @@ from stretto.model.lending import LenderState, Loans, nodes_of
 from stretto.model.memory import Memory, digest
 from stretto.model.observations import NOTHING_OBSERVED, Observations, Point
 from stretto.model.placement import Allocation, Placement, lowest_gpus, no_placement, shift
-from stretto.model.plan import Action, Pinned, Plan, Reasons, Shares, Verb, Why, actions_between
+from stretto.model.plan import Action, Pinned, Plan, Preemption, Reasons, Shares, Verb, Why, actions_between
 from stretto.model.policy import ON_CHANGE, Policy, Triggers, every, on_change
 from stretto.model.queue import Queue
 from stretto.model.reservation import Reservation, check_reservation
@@ -75,6 +75,7 @@ __all__ = [
     "Plan",
     "Point",
     "Policy",
+    "Preemption",
     "Progress",
     "Queue",
     "Reasons",

@@ -25,10 +25,11 @@ class Constraints:
         default_factory=dict
     )  # on closed nodes: not asked about, but counted
     others: Mapping[int, int] = field(default_factory=dict)  # by node, GPUs that work of others holds
+    priorities_act: bool = True  # higher jobs go first and take from lower ones, whatever the policy is
 
     @property
     def are_void(self) -> bool:
-        """Whether nothing is ruled."""
+        """Whether nothing is ruled, priorities aside."""
         return not (self.queues or self.sizes or self.reservations or self.profiles or self.others)
 
     def at(self, now_s: float) -> "Constraints":

@@ -29,6 +29,8 @@ class Why(IntEnum):
     NOT_PROFILED = 6  # its profiling run comes first
     QUOTA = 7  # its queue holds as many GPUs as it may
     RESERVED = 8  # what it would need is kept for others
+    PREEMPTED = 9  # jobs of higher priority have just taken its GPUs
+    OUTRANKED = 10  # jobs of higher priority hold what it would need
     TOO_LARGE = -1  # asks more GPUs than there are of any type that it accepts
     NO_SUCH_TYPE = -2  # accepts only GPU types that the cluster does not have
     DECLINED = -3  # the policy refused it for good
@@ -103,6 +105,16 @@ class Action:
     after: Allocation | None
 
 
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """A job that gives up GPUs to one of higher priority."""
+
+    job: JobId
+    by: JobId
+    priority: int  # of the one that takes them
+    gpus: int  # that the job holds afterwards; 0: it is stopped
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """What should happen, and why the rest should not. Based on one version of the snapshot."""
@@ -116,6 +128,7 @@ class Plan:
     wake_s: float | None = None
     prices: FloatArray | None = None
     gap: float | None = None
+    preemptions: tuple[Preemption, ...] = ()  # why jobs are stopped or made smaller for others
     loans: "Loans | None" = None  # what was settled with lenders before; carried out first
 
 

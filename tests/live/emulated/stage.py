@@ -57,7 +57,7 @@ class Stage:
                 self.now_s = at_s
                 apply(self.ledger.state, event, self.ledger.state.seq + 1, at_s)
         else:
-            self.ledger.record(happened.Began(1e9), happened.Configured("fifo"))
+            self.ledger.record(happened.Began(1e9), happened.Configured("fifo", priorities="preempt"))
         self.backend = EmulatedBackend(CLUSTER, self.ledger, settings)  # type: ignore[arg-type]
         self.backend.open()
         if not log:

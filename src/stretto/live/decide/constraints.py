@@ -14,8 +14,9 @@ def constraints_of(state: State, now_s: float) -> Constraints:
     sizes = dict(state.sized)  # a copy: jobs come and end while a decision is being made
     staying = {name: state.jobs[name].job for name in state.staying()}
     others = {index: node.others for index, node in enumerate(state.nodes) if node.others and node.up}
+    act = state.configured.priorities == "preempt"
     if not reservations:
-        return Constraints(queues, sizes, staying=staying, others=others)
+        return Constraints(queues, sizes, staying=staying, others=others, priorities_act=act)
     lasting_s: dict[str, float] = {}
     grace_s = 0.0
     for record in state.open_jobs():
@@ -25,5 +26,12 @@ def constraints_of(state: State, now_s: float) -> Constraints:
             whole_s = record.spec.expected_time_s or record.spec.max_time_s
             lasting_s[record.id] = whole_s if whole_s else inf
     return Constraints(
-        queues, sizes, reservations, lasting_s, LEAD_S + grace_s, staying=staying, others=others
+        queues,
+        sizes,
+        reservations,
+        lasting_s,
+        LEAD_S + grace_s,
+        staying=staying,
+        others=others,
+        priorities_act=act,
     )

@@ -181,11 +181,12 @@ def configured_as(
     """Another scheduler; its settings are its own where the policy is another."""
     same = policy in ("", configured.policy)
     kept = dict(configured.settings) if same else {}
-    return Configured(
-        configured.policy if same else policy,
-        configured.placer if same else "",
-        {**kept, **settings},
-        configured.seed if seed is None else seed,
+    return replace(
+        configured,
+        policy=configured.policy if same else policy,
+        placer=configured.placer if same else "",
+        settings={**kept, **settings},
+        seed=configured.seed if seed is None else seed,
     )
 
 

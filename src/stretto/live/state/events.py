@@ -47,6 +47,7 @@ class Configured(Event):
     cluster: str = ""
     backend: str = ""
     fair_share_half_life_s: float = 0.0  # of usage; 0: usage orders nobody
+    priorities: str = "ignored"  # "preempt": higher jobs go first and take from lower ones
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from stretto.model import (
     Why,
 )
 from stretto.scheduler.constraints.limits import ANY, Holdings, Limit
+from stretto.scheduler.constraints.offers import Claim
 from stretto.scheduler.constraints.shrinking import kept_of
 
 
@@ -32,6 +33,7 @@ class Draft:
     limits: list[Limit] = field(default_factory=list)
     why: dict[int, tuple[Why, str]] = field(default_factory=dict)
     closed: list[tuple[Reservation, BoolArray, IntArray]] = field(default_factory=list)
+    claimed: list[Claim] = field(default_factory=list)  # what was given back for whom
     claims: set[str] = field(default_factory=set)  # queues within whose quotas somebody can start now
 
     def __post_init__(self) -> None:

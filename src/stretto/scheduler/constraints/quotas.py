@@ -5,9 +5,10 @@ from math import inf
 
 import numpy as np
 
-from stretto.model import IntArray, Why
+from stretto.model import IntArray, Job, Placement, Why, lowest_gpus
 from stretto.scheduler.constraints.draft import Draft
 from stretto.scheduler.constraints.limits import ANY, Limit
+from stretto.scheduler.constraints.offers import Claim
 from stretto.scheduler.constraints.reservations import reserve
 from stretto.scheduler.constraints.views import open_nodes
 
@@ -60,9 +61,12 @@ def _give_back(draft: Draft) -> None:
         job = draft.of[row]
         if held.get(job.queue, 0) + job.min_gpus > quota.get(job.queue, inf):
             continue
+        before = draft.placement
         kind = _room_for(draft, row, free, held, quota)
         if kind is None:
             continue
+        if draft.placement is not before and job.queue in quota:
+            draft.claimed.append(_claim(draft, job, kind, before))
         draft.claims.add(job.queue)
         free[kind] -= job.min_gpus
         if job.queue in held:
@@ -88,6 +92,8 @@ def _room_for(
                 over = held[limit.queue] - quota[limit.queue]
                 if over <= 0 or missing <= 0:
                     break
+                if _outranks(draft, one, row) and job.queue not in quota:
+                    continue
                 given = draft.take(one, min(over, missing))
                 held[limit.queue] -= given
                 missing -= given
@@ -97,6 +103,31 @@ def _room_for(
         held.update(before)
         draft.placement = placement
     return None
+
+
+def _outranks(draft: Draft, holder: int, row: int) -> bool:
+    """Whether a holder has the higher priority: it would take back what no guarantee protects."""
+    return draft.constraints.priorities_act and draft.of[holder].priority > draft.of[row].priority
+
+
+def _claim(draft: Draft, job: Job, kind: int, before: Placement) -> Claim:
+    """The GPUs on which a job can start now: those that were given back for it, then others that are free."""
+    cluster, busy = draft.snapshot.cluster, draft.placement.busy
+    full = (np.int64(1) << cluster.node_gpus) - 1
+    for one in draft.claimed:
+        for node, mask in one.masks.items():
+            full[node] &= ~mask
+    usable = draft.snapshot.usable & open_nodes(draft) & (cluster.kind == kind)
+    masks: dict[int, int] = {}
+    missing = job.min_gpus
+    for pool in (before.busy & ~busy & full, ~busy & full):
+        for node in np.flatnonzero(usable & (pool > 0)).tolist():
+            rest = int(pool[node]) & ~masks.get(node, 0)
+            mask = lowest_gpus(rest, min(rest.bit_count(), missing))
+            missing -= mask.bit_count()
+            if mask:
+                masks[node] = masks.get(node, 0) | mask
+    return Claim(job.id, job.priority, masks)
 
 
 def _free(draft: Draft) -> IntArray:

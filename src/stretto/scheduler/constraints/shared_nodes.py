@@ -92,11 +92,11 @@ def lens_of(placement: Placement, others: Mapping[int, int]) -> Lens:
         free = ((1 << cluster.nodes[node].gpus) - 1) & ~busy
         visible[node] = busy | lowest_gpus(free, max(free.bit_count() - theirs, 0))
     sizes = tuple((node, max(mask.bit_count(), 1)) for node, mask in visible.items())
-    return Lens(placement, _smaller(cluster, sizes) if sizes else cluster, visible)
+    return Lens(placement, smaller(cluster, sizes) if sizes else cluster, visible)
 
 
-@lru_cache(maxsize=32)
-def _smaller(cluster: Cluster, sizes: tuple[tuple[int, int], ...]) -> Cluster:
+@lru_cache(maxsize=256)
+def smaller(cluster: Cluster, sizes: tuple[tuple[int, int], ...]) -> Cluster:
     """The same nodes with other numbers of GPUs: one object each time, since much is remembered by it."""
     nodes = list(cluster.nodes)
     for node, gpus in sizes:

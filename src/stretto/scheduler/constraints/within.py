@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stretto.model import IntArray, Placement, Plan, Reasons, Snapshot, actions_between
-from stretto.scheduler.asking import ask_policy
+from stretto.model import IntArray, Job, Placement, Plan, Reasons, Snapshot, actions_between
 from stretto.scheduler.components import Scheduler
 from stretto.scheduler.constraints.draft import Draft
+from stretto.scheduler.constraints.priorities import ask_by_priority
 from stretto.scheduler.constraints.quotas import make_room
 from stretto.scheduler.constraints.shared_nodes import lens_of
 from stretto.scheduler.constraints.trimming import cut, tighten
@@ -29,7 +29,7 @@ def decide_within(snapshot: Snapshot, scheduler: Scheduler) -> Plan:
         lens = lens_of(snapshot.placement, constraints.others)
         return lens.plan(decide_within(lens.snapshot(snapshot), scheduler), snapshot)
     if constraints.are_void:
-        return ask_policy(snapshot, scheduler)
+        return ask_by_priority(snapshot, scheduler, constraints)
     draft = Draft(snapshot)
     make_room(draft)
     plans = _asked(draft, scheduler)
@@ -51,11 +51,20 @@ def _asked(draft: Draft, scheduler: Scheduler) -> list[Plan]:
     for nodes, rows in enclaves(draft):
         seen = shown(draft, placement, rows & elsewhere, nodes)
         if len(seen.jobs):
-            plan = ask_policy(replace(seen, memory=None), scheduler)
+            plan = _ask(draft, scheduler, replace(seen, memory=None))
             placement = plan.placement
             there.append(plan)
             elsewhere &= ~on_nodes(draft, placement, nodes)
-    return [*there, ask_policy(shown(draft, placement, elsewhere, open_nodes(draft)), scheduler)]
+    return [*there, _ask(draft, scheduler, shown(draft, placement, elsewhere, open_nodes(draft)))]
+
+
+def _ask(draft: Draft, scheduler: Scheduler, seen: Snapshot) -> Plan:
+    """The plan for some of the jobs; the others hold what they hold, and count in their queues."""
+    outside: list[Job] = []
+    if draft.constraints.queues:
+        ids = set(seen.jobs.ids)
+        outside = [job for job in draft.of if job.id not in ids] + [job for job, _ in draft.staying()]
+    return ask_by_priority(seen, scheduler, draft.constraints, outside, draft.claimed)
 
 
 @dataclass(frozen=True, eq=False)
