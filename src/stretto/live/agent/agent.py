@@ -45,10 +45,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(failure, file=sys.stderr)
         return 2
     files.raise_limit()
-    # Orphans of keepers that were killed come to us, so that none stays behind as a zombie.
+    # Orphans of keepers that were killed come to us: none stays behind as a zombie, and none hides from us.
     ctypes.CDLL(None).prctl(keeper.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     instance = secrets.token_hex(6)
-    workers = Workers(state, node, instance, environ=inherited(os.environ, asked.pass_env))
+    workers = Workers(
+        state,
+        node,
+        instance,
+        environ=inherited(os.environ, asked.pass_env),
+        adopts=True,
+        groups=not asked.no_control_groups,
+    )
     with Server((host, port), workers, token, Fence(state / "epoch.json")) as server:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, ending(server))
@@ -80,6 +87,11 @@ def options() -> argparse.ArgumentParser:
         default=[],
         metavar="NAME",
         help="a variable of ours, or several with * and ?, that workers find too; may be repeated",
+    )
+    parser.add_argument(
+        "--no-control-groups",
+        action="store_true",
+        help="make no control group for each worker, by which everything that it starts is found",
     )
     parser.add_argument(
         "--end-after-s",

@@ -224,6 +224,9 @@ class Keeper:
         os.close(failed)
         with suppress(ProcessLookupError, PermissionError):
             os.setpgid(self.pid, self.pid)  # the child does so too; whoever is first
+        if group := self.start.get("group"):
+            with suppress(OSError):  # then it is in ours, and found by other means
+                (Path(group) / "cgroup.procs").write_text(str(self.pid), encoding="ascii")
         worker, own = process_at(self.pid), process_at(keeper)
         self.began = time.monotonic()
         self.notes = {
@@ -236,7 +239,7 @@ class Keeper:
             "stopping": False,
             "exit": None,
             # Should start.json be damaged, this says which GPUs it has, and how to find what is left of it.
-            "of": {name: self.start.get(name) for name in ("job", "gpus", "mark", "guards")},
+            "of": {name: self.start.get(name) for name in ("job", "gpus", "mark", "guards", "group")},
         }
         write_durably(self.run / "running.json", self.notes)
         with suppress(BrokenPipeError):

@@ -192,7 +192,13 @@ def read_start(run: Path) -> tuple[dict[str, Any], str]:
         damage = "start.json is missing"
     except Damaged as wrong:
         damage = str(wrong)
-    known: dict[str, Any] = {"job": run.name.partition(".")[0], "gpus": [], "mark": "", "guards": []}
+    known: dict[str, Any] = {
+        "job": run.name.partition(".")[0],
+        "gpus": [],
+        "mark": "",
+        "guards": [],
+        "group": "",
+    }
     with suppress(Damaged):
         said = (read_shaped(run / "running.json", RUNNING) or {}).get("of")
         if isinstance(said, dict) and _are_gpus(said.get("gpus")):

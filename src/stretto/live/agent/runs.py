@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from stretto.live.agent import keeper, reading
+from stretto.live.agent import containing, keeper, reading
 from stretto.live.agent.requests import WORKER_ID
 
 KEEPER = str(Path(keeper.__file__))
@@ -141,14 +141,16 @@ def last_words(run: Path) -> str:
     return ""
 
 
-def leftovers(mark: str, notes: dict[str, Any] | None) -> list[keeper.Process]:
+def leftovers(mark: str, notes: dict[str, Any] | None, run: Path | None = None) -> list[keeper.Process]:
     """Processes of a run whose keeper is gone, found without it.
 
-    By the mark in their environment, by the session that the keeper opened, and by descent from either.
-    What left the session, forgot its environment and lost its parent is not found: few programs do all that.
+    By the mark in their environment, by the session that the keeper opened, by the log of `run` that they
+    write to, and by descent from any of these. For what gave up all that see `containing`.
     """
     table = list(keeper.processes())
     roots = {each.pid for each in table if mark and has_mark(each.pid, mark)}
+    if run is not None:
+        roots |= {each.pid for each in containing.writers_of(run / "log", table)}
     if notes and notes["boot_id"] == keeper.boot_id():
         # A number is not given to a new process while it names a session. So if another process has it now,
         # nothing is left of ours.

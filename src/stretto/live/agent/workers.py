@@ -2,7 +2,6 @@
 
 import os
 import select
-import signal
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stretto.live.agent import keeper, reading, runs
+from stretto.live.agent import containing, keeper, reading, runs
 from stretto.live.agent.node import Node
 from stretto.live.agent.requests import Refused
 
@@ -40,7 +39,8 @@ class Worker:
 class Workers:
     """Every worker under one state directory. Safe to use from several threads.
 
-    apart, environ: as in `runs.spawn_keeper`.
+    apart, environ: as in `runs.spawn_keeper`. adopts: whether orphans of its keepers come to this
+    process. groups: whether each run gets a control group, where one can be made (`containing`).
     """
 
     def __init__(
@@ -50,11 +50,14 @@ class Workers:
         instance: str,
         apart: bool = False,
         environ: Mapping[str, str] | None = None,
+        adopts: bool = False,
+        groups: bool = False,
     ) -> None:
         self.runs, self.forgotten = state / "runs", state / "forgotten"
         self.node = node
         self.instance = instance  # names this life of the agent, in which `version` counts
-        self.apart, self.environ = apart, environ
+        self.apart, self.environ, self.adopts, self.groups = apart, environ, adopts, groups
+        self.keepers: dict[int, int] = {}  # children of ours: process id, and when it started in ticks
         self.version = 1
         self.closing = False
         self.lock = threading.Condition()
@@ -86,13 +89,18 @@ class Workers:
                 if holder := self.holder_of(index):
                     raise Refused(423, f"GPU {index} of {self.node.name} is in use by {holder}")
             env = self.node.environment(start["gpus"]) if env is None else env
+            group = containing.make_group() if self.groups else ""
+            more = {"guards": list(guards), "group": group}
             try:
-                run = runs.prepare(self.runs, worker_id, {**start, "guards": list(guards)}, env)
+                run = runs.prepare(self.runs, worker_id, {**start, **more}, env)
             except OSError as failure:
+                containing.remove_group(group)
                 raise Refused(507, f"worker {worker_id} cannot be written down: {failure}") from failure
             worker = self.known[worker_id] = worker_in(run)
             try:
                 pid = runs.spawn_keeper(run, self.environ, self.apart)
+                if not self.apart and (found := keeper.process_at(pid)):
+                    self.keepers[pid] = found.ticks
                 worker.handle = None if self.apart else os.pidfd_open(pid)
             except ProcessLookupError:
                 pass  # it has ended already, and was waited for
@@ -207,8 +215,14 @@ class Workers:
             soon = any(each.killed or each.view["phase"] == "starting" for each in going)
             if any(file == self.wake for file, _ in poll.poll(int((HURRY_S if soon else WATCH_S) * 1000))):
                 os.read(self.wake, 4096)
-            reap()
+            self.reap()
             self.look()
+
+    def reap(self) -> None:
+        """Wait for children that have ended: keepers, and orphans of those that were killed."""
+        with suppress(ChildProcessError), self.lock:
+            while pid := os.waitpid(-1, os.WNOHANG)[0]:
+                self.keepers.pop(pid, None)
 
     def look(self) -> None:
         """Read what the run directories of all workers say that have not ended."""
@@ -232,6 +246,8 @@ class Workers:
         if worker.handle is not None and (ending or not lives):
             os.close(worker.handle)
             worker.handle = None
+        if ending:
+            containing.remove_group(worker.started.get("group", ""))
         damage = ", ".join(filter(None, (worker.start_damage, ends.damage)))
         view = view_of(worker.started, notes, ending, damage)
         if (view, damage) != (worker.view, worker.damage):
@@ -244,9 +260,10 @@ class Workers:
 
     def end_lost(self, worker: Worker, ends: reading.Ends) -> dict[str, Any] | None:
         """Kill what is left of a worker whose keeper is gone; how it ended, once nothing is."""
-        left = runs.leftovers(worker.started["mark"], ends.running)
-        for process in left:
-            keeper.send_to(process, signal.SIGKILL)
+        group = worker.started.get("group", "")
+        left = runs.leftovers(worker.started["mark"], ends.running, worker.run) + containing.members(group)
+        left += containing.strangers(self.keepers) if self.adopts else []
+        containing.kill(group, left)
         worker.killed = True
         if left:
             return None
@@ -275,10 +292,3 @@ def worker_in(run: Path) -> Worker:
     """The worker of a run directory, as it is before anything else is read."""
     started, damage = reading.read_start(run)
     return Worker(run, started, view_of(started, None, None, damage), start_damage=damage)
-
-
-def reap() -> None:
-    """Wait for children that have ended: keepers, and orphans of those that were killed."""
-    with suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
