@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from stretto.model import Requests, View
+from stretto.policies.registry import POLICIES, describe, load_policy
 from stretto.sim import metrics
 from stretto.sim.history import History
 from stretto.sim.result import Result
@@ -73,3 +74,8 @@ def test_the_overview_shows_every_view_and_every_folder() -> None:
     folders = sorted(path.parent.name for path in (ROOT / "src" / "stretto").glob("*/__init__.py"))
     for where in (page, text("README.md")):
         assert [folder for folder in folders if f"{folder}/" not in where] == []
+
+
+def test_the_page_of_fair_share_says_who_comes_first_under_every_policy() -> None:
+    rows = dict(re.findall(r"^\| `([\w-]+)` \| (.+) \|$", text("docs/fair-share.md"), flags=re.M))
+    assert rows == {name: describe(name, load_policy(name)).order for name in POLICIES}

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stretto.model import Account
-from stretto.scheduler.fair_share import AHEAD_S, FairShare, in_fair_order, tree_of
+from stretto.model import Account, FairShare
+from stretto.scheduler.fair_share import AHEAD_S, in_fair_order, tree_of
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant
 
 HOUR = 3_600.0

@@ -14,9 +14,9 @@ def policies(as_json: options.Json = False) -> None:
     if as_json:
         show_json({"policies": [asdict(one) for one in found]})
         return
-    header = ["name", "about", "knows", "asked at", "placer"]
+    header = ["name", "about", "who comes first", "knows", "asked at", "placer"]
     rows = [
-        [one.name, one.summary, ", ".join(one.views) or "-", ", ".join(one.triggers), one.placer]
+        [one.name, one.summary, one.order, ", ".join(one.views) or "-", ", ".join(one.triggers), one.placer]
         for one in found
     ]
     show_table("Policies", header, rows)

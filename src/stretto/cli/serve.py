@@ -81,6 +81,10 @@ def serve(
     dead_after: Annotated[
         str, typer.Option(help="Of silence of a node, until its workers count as lost; 0 is never.")
     ] = "5m",
+    fair_share_half_life: Annotated[
+        str,
+        typer.Option(help="After which GPU time that users had counts half; off: jobs come by submission."),
+    ] = "7d",
     keep_ended: Annotated[
         str, typer.Option(help="Of a job that has ended, in memory; afterwards the store has it.")
     ] = "1h",
@@ -156,6 +160,7 @@ def serve(
         log_level=log_level,
         eager=not rounds_only,
         dead_after_s=_seconds_of(dead_after),
+        fair_share_half_life_s=_half_life_of(fair_share_half_life),
         cluster=cluster,
         pace=pace,
         profiles=profiles,
@@ -201,3 +206,16 @@ def _seconds_of(dead_after: str) -> float:
         return 0.0 if dead_after == "0" else duration_s(dead_after)
     except ValueError:
         raise InputError(f"--dead-after {dead_after}: expected a duration like 90s or 5m, or 0") from None
+
+
+def _half_life_of(text: str) -> float:
+    from stretto.live.jobfile.quantities import duration_s
+    from stretto.model import InputError
+
+    try:
+        half_life_s = 0.0 if text == "off" else duration_s(text)
+        if text == "off" or half_life_s > 0:
+            return half_life_s
+    except ValueError:
+        pass
+    raise InputError(f"--fair-share-half-life {text}: expected a duration above 0 like 7d or 12h, or off")

@@ -43,11 +43,11 @@ from stretto.live.keeping import Keeping, begun
 from stretto.live.leading import Leadership
 from stretto.live.logs import structured_logs
 from stretto.live.service import Service
-from stretto.live.state.events import Began, Configured, Event, LeadTaken, event_of
+from stretto.live.state.events import Began, Configured, Event, LeadTaken, QueueSet, event_of
 from stretto.live.state.standing import going_on
 from stretto.live.state.state import State
 from stretto.live.store import Store, open_store
-from stretto.model import InputError, StrettoError, View
+from stretto.model import DEFAULT_QUEUE, HALF_LIFE_S, InputError, StrettoError, View
 from stretto.scheduler.round import Scheduler
 from stretto.settings import settings_of
 from stretto.sim.settings import Batches, SimSettings
@@ -106,6 +106,7 @@ class Config:
     log_level: str = "info"
     eager: bool = True
     dead_after_s: float = DEAD_AFTER_S  # of silence of a node, until its workers count as lost; 0: never
+    fair_share_half_life_s: float = HALF_LIFE_S  # of usage; 0: usage orders nobody
     cluster: str = ""  # of an emulated backend: a file or a built-in name
     pace: float = 1.0  # of its clock
     profiles: str = ""  # a directory of measured profiles that it follows; "" = none
@@ -158,6 +159,7 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
         cluster=config.cluster,
         backend=config.backend,
         priorities="preempt",
+        fair_share_half_life_s=config.fair_share_half_life_s,
     )
     scheduler = scheduler_of(configured)  # what is wrong with the words is said before anything is made
     _make_usable(config)
@@ -176,6 +178,8 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
             first.append(LeadTaken(state.epoch + 1))
             if state.configured != configured:
                 first.append(configured)
+            if state.queues and DEFAULT_QUEUE not in state.queues:
+                first.append(QueueSet(DEFAULT_QUEUE, is_default=True))  # an older service had none
             if not config.open_on_loopback and not any(one.role == "admin" for one in state.tokens.values()):
                 first.append(first_admin(config.state / FIRST_TOKEN))
             began = ledger.record(*first)

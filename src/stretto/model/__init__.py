@@ -11,6 +11,7 @@ from stretto.model.configurations import (
 )
 from stretto.model.constraints import NO_CONSTRAINTS, Constraints
 from stretto.model.errors import BadPlan, InputError, NotDeclared, StrettoError
+from stretto.model.fair_share import FairShare, account_of
 from stretto.model.job import UNLIMITED_GPUS, Adaptivity, Goal, Job, JobId, Kind, Reward
 from stretto.model.knowledge import (
     Durations,
@@ -27,13 +28,14 @@ from stretto.model.observations import NOTHING_OBSERVED, Observations, Point
 from stretto.model.placement import Allocation, Placement, lowest_gpus, no_placement, shift
 from stretto.model.plan import Action, Pinned, Plan, Preemption, Reasons, Shares, Verb, Why, actions_between
 from stretto.model.policy import ON_CHANGE, Policy, Triggers, every, on_change
-from stretto.model.queue import Queue
+from stretto.model.queue import DEFAULT_QUEUE, Queue
 from stretto.model.reservation import Reservation, check_reservation
 from stretto.model.snapshot import CapacityNotice, JobTable, Requests, Snapshot, Trigger
 from stretto.model.speeds import Speeds, no_speeds
 from stretto.model.usage import HALF_LIFE_S, PARTS_OF_A_GPU, Account, UsageLedger, rate_of
 
 __all__ = [
+    "DEFAULT_QUEUE",
     "HALF_LIFE_S",
     "NOTHING_OBSERVED",
     "NO_CONSTRAINTS",
@@ -52,6 +54,7 @@ __all__ = [
     "Constraints",
     "Durations",
     "Evidence",
+    "FairShare",
     "FloatArray",
     "Goal",
     "GpuType",
@@ -93,6 +96,7 @@ __all__ = [
     "Verb",
     "View",
     "Why",
+    "account_of",
     "actions_between",
     "check_reservation",
     "cluster_of",

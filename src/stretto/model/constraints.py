@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 
+from stretto.model.fair_share import FairShare
 from stretto.model.job import Job, JobId
 from stretto.model.queue import Queue
 from stretto.model.reservation import Reservation
@@ -26,6 +27,7 @@ class Constraints:
     )  # on closed nodes: not asked about, but counted
     others: Mapping[int, int] = field(default_factory=dict)  # by node, GPUs that work of others holds
     priorities_act: bool = True  # higher jobs go first and take from lower ones, whatever the policy is
+    fair_share: FairShare | None = None  # orders jobs of one priority; None: they come by submission
 
     @property
     def are_void(self) -> bool:

@@ -49,7 +49,8 @@ class Policy(Protocol):
     which comes back in the next snapshot. It reads the time from the snapshot and draws, if it must, from
     a generator seeded with `snapshot.seed` and what it keeps in its memory.
 
-    A class may also say `starvation` (who may be passed over, for how long), `paper`, `tables_only` (it
+    A class may also say `order` (who comes first, and what it leaves to fair share, which is the order of the
+    rows), `starvation` (who may be passed over, for how long), `paper`, `tables_only` (it
     reads measured tables itself and is given no speeds), and `profiles_first` (a live service is to run the
     first job of a model on one GPU of each type).
     """

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+DEFAULT_QUEUE = "default"  # of jobs that name none
+
 
 @dataclass(frozen=True, slots=True)
 class Queue:

@@ -57,6 +57,15 @@ class UsageLedger:
             account: balance.at(now_s, self.half_life_s) for account, balance in sorted(self.balances.items())
         }
 
+    def held_gpus(self) -> Mapping[Account, float]:
+        """What every account holds now, in GPUs of speed 1; those that hold nothing are left out."""
+        return {name: one.rate / PARTS_OF_A_GPU for name, one in sorted(self.balances.items()) if one.rate}
+
+    def released(self, now_s: float) -> "UsageLedger":
+        """A copy in which nobody holds anything from now on."""
+        had = {name: one.at(now_s, self.half_life_s) for name, one in self.balances.items()}
+        return UsageLedger(self.half_life_s, {name: Balance(used, now_s) for name, used in had.items()})
+
     def _settled(self, account: Account, now_s: float) -> Balance:
         balance = self.balances.setdefault(account, Balance(at_s=now_s))
         balance.usage_gpu_s, balance.at_s = balance.at(now_s, self.half_life_s), max(balance.at_s, now_s)

@@ -69,6 +69,7 @@ class Afs:
     name: ClassVar[str] = "afs"
     views: ClassVar[frozenset[View]] = frozenset({View.THROUGHPUT_TABLE, View.REMAINING_WORK})
     placer: ClassVar[str] = "relaxed"
+    order: ClassVar[str] = "least left to run, then fewest GPUs; ties by fair share"
     starvation: ClassVar[str] = (
         "bounded in afs-l: every job is served before any gets more; unbounded in the variant lyra"
     )

@@ -106,6 +106,7 @@ class Chronus:
     name: ClassVar[str] = "chronus"
     views: ClassVar[frozenset[View]] = frozenset({View.ESTIMATED_DURATION, View.LEARNING})
     placer: ClassVar[str] = "buddy"
+    order: ClassVar[str] = "deadlines by its plan, then least work left; ties by fair share"
     starvation: ClassVar[str] = (
         "unbounded: best effort waits while promised or smaller best-effort jobs keep coming"
     )

@@ -74,6 +74,7 @@ class Cornucopia:
     placer: ClassVar[str] = "relaxed"
     tables_only: ClassVar[bool] = True  # reads the tables of few jobs itself
     paper: ClassVar[str] = "Cornucopia (Huang et al.)"
+    order: ClassVar[str] = "its queues, then who came first; fair share among those that come at once"
     starvation: ClassVar[str] = (
         "bounded while interactive jobs leave GPUs free: in queue 3 without any for at most `factor` "
         "mean batch durations, then in queue 2 in turn"

@@ -70,6 +70,7 @@ class LearnedSizes:
     views: ClassVar[frozenset[View]] = frozenset({View.THROUGHPUT_TABLE, View.PROGRESS})
     placer: ClassVar[str] = "relaxed"
     tables_only: ClassVar[bool] = True  # reads the tables of few jobs itself
+    order: ClassVar[str] = "how long each waited, by its network; fair share among those that come at once"
     starvation: ClassVar[str] = (
         "unbounded: nobody is stopped for a large request, and the network may pass over a job"
     )

@@ -21,6 +21,7 @@ class EarliestDeadlineFirst:
     name: ClassVar[str] = "edf"
     views: ClassVar[frozenset[View]] = frozenset()
     placer: ClassVar[str] = "consolidated"
+    order: ClassVar[str] = "earliest deadline; ties, and those without one, by fair share"
     starvation: ClassVar[str] = "unbounded: a job without a deadline waits while others with one keep coming"
     paper: ClassVar[str] = "Liu and Layland (J. ACM 1973); a baseline of UniSched (TPDS 2024)"
 

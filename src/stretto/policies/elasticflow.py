@@ -92,6 +92,7 @@ class ElasticFlow:
     views: ClassVar[frozenset[View]] = frozenset({View.THROUGHPUT_TABLE, View.REMAINING_WORK})
     placer: ClassVar[str] = "buddy"
     tables_only: ClassVar[bool] = True  # reads the tables of few jobs itself
+    order: ClassVar[str] = "earliest deadline; ties, and those without one, by fair share"
     starvation: ClassVar[str] = "unbounded for jobs without a guarantee while admitted ones fill the cluster"
     paper: ClassVar[str] = "ElasticFlow (ASPLOS 2023)"
 

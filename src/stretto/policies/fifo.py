@@ -37,6 +37,7 @@ class FirstInFirstOut:
     name: ClassVar[str] = "fifo"
     views: ClassVar[frozenset[View]] = frozenset()
     placer: ClassVar[str] = "consolidated"
+    order: ClassVar[str] = "fair share, then submission"
     starvation: ClassVar[str] = (
         "bounded: nobody passes it, so it waits for the jobs before it; with skip, large ones may starve"
     )

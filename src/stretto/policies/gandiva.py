@@ -52,6 +52,7 @@ class Gandiva:
     name: ClassVar[str] = "gandiva"
     views: ClassVar[frozenset[View]] = frozenset()
     placer: ClassVar[str] = "spread"
+    order: ClassVar[str] = "fair share for who waits; who runs takes turns"
     starvation: ClassVar[str] = (
         "bounded: nobody passes it, so it waits for the jobs before it; with skip, large ones may starve"
     )

@@ -72,6 +72,7 @@ class Gavel:
 
     name: ClassVar[str] = "gavel"
     placer: ClassVar[str] = "relaxed"
+    order: ClassVar[str] = "its objective over all jobs, and what each lacks of it; exact ties by fair share"
     starvation: ClassVar[str] = (
         "bounded by the objective: max-min fairness serves everybody in turns, the sum of speeds may not"
     )

@@ -61,6 +61,7 @@ class Genie:
     name: ClassVar[str] = "genie"
     views: ClassVar[frozenset[View]] = frozenset({View.ESTIMATED_DURATION, View.THROUGHPUT_TABLE})
     placer: ClassVar[str] = "pinned"
+    order: ClassVar[str] = "least laxity; those without a deadline by fair share"
     starvation: ClassVar[str] = (
         "unbounded: best effort, and jobs that are late already, can be passed by punctual ones for ever"
     )

@@ -53,6 +53,7 @@ class Hydra:
 
     name: ClassVar[str] = "hydra"
     placer: ClassVar[str] = "relaxed"
+    order: ClassVar[str] = "deadlines, then least left to run; ties by fair share"
     starvation: ClassVar[str] = (
         "unbounded: within a class long jobs wait for shorter ones, best effort for every job with a deadline"
     )

@@ -61,6 +61,7 @@ class Lyra:
 
     name: ClassVar[str] = "lyra"
     placer: ClassVar[str] = "pinned"
+    order: ClassVar[str] = "least work left; ties by fair share"
     starvation: ClassVar[str] = (
         "unbounded: a long or large job waits as long as shorter ones keep coming; who runs is not stopped"
     )

@@ -85,6 +85,7 @@ class Ones:
 
     name: ClassVar[str] = "ones"
     placer: ClassVar[str] = "pinned"
+    order: ClassVar[str] = "its search over all jobs; fair share where it finds no difference"
     starvation: ClassVar[str] = (
         "unbounded: a preempted job waits until its score, or a halved limit, brings it back"
     )

@@ -89,6 +89,7 @@ class Optimus:
     name: ClassVar[str] = "optimus"
     placer: ClassVar[str] = "pinned"
     tables_only: ClassVar[bool] = True  # reads the tables of few jobs itself
+    order: ClassVar[str] = "greatest gain of one more GPU; ties by fair share"
     starvation: ClassVar[str] = (
         "bounded by the order of submission: a job waits only while earlier ones hold what it needs"
     )

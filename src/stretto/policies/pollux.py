@@ -86,6 +86,7 @@ class Pollux:
     name: ClassVar[str] = "pollux"
     views: ClassVar[frozenset[View]] = frozenset({View.GOODPUT_MODEL, View.PROGRESS})
     placer: ClassVar[str] = "pinned"
+    order: ClassVar[str] = "its search over all jobs at once, which no order of jobs decides"
     starvation: ClassVar[str] = "bounded in practice: a job without GPUs costs the mean more than any other"
     paper: ClassVar[str] = "Pollux (OSDI 2021)"
 

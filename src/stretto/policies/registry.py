@@ -64,6 +64,7 @@ class PolicyDescription:
     placer: str
     paper: str
     starvation: str  # who may be passed over, and for how long
+    order: str = ""  # who comes first among jobs of one priority, and what of that is left to fair share
 
 
 def load_policy(name: str, **settings: object) -> Policy:
@@ -133,6 +134,7 @@ def describe(name: str, policy: Policy) -> PolicyDescription:
         placer=policy.placer,
         paper=getattr(policy, "paper", ""),
         starvation=getattr(policy, "starvation", ""),
+        order=getattr(policy, "order", ""),
     )
 
 

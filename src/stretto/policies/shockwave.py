@@ -104,6 +104,7 @@ class Shockwave:
     name: ClassVar[str] = "shockwave"
     views: ClassVar[frozenset[View]] = frozenset({View.THROUGHPUT_TABLE, View.ORACLE_DURATION})
     placer: ClassVar[str] = "relaxed"
+    order: ClassVar[str] = "its plan of rounds over all jobs; exact ties by fair share"
     starvation: ClassVar[str] = (
         "bounded in practice: what a job weighs grows with its lateness, but no row says when it runs"
     )

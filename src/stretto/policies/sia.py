@@ -62,6 +62,7 @@ class Sia:
     name: ClassVar[str] = "sia"
     views: ClassVar[frozenset[View]] = frozenset({View.GOODPUT_MODEL, View.PROGRESS})
     placer: ClassVar[str] = "whole-nodes"
+    order: ClassVar[str] = "its program over all jobs at once; exact ties by fair share"
     starvation: ClassVar[str] = (
         "bounded in practice: the first GPU of a job is worth more than a further one of another"
     )

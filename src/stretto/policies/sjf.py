@@ -22,6 +22,7 @@ class ShortestJobFirst:
     name: ClassVar[str] = "sjf"
     views: ClassVar[frozenset[View]] = frozenset({View.ORACLE_DURATION})
     placer: ClassVar[str] = "consolidated"
+    order: ClassVar[str] = "shortest duration, then fewest GPUs; ties by fair share"
     starvation: ClassVar[str] = "unbounded: a long job waits as long as shorter ones keep coming"
     paper: ClassVar[str] = "common practice"
 

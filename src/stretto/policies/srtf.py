@@ -35,6 +35,7 @@ class ShortestRemainingTimeFirst:
 
     name: ClassVar[str] = "srtf"
     placer: ClassVar[str] = "consolidated"
+    order: ClassVar[str] = "least left to run; ties by fair share"
     starvation: ClassVar[str] = "unbounded: a long job waits as long as shorter ones keep coming"
     paper: ClassVar[str] = "common practice; SRSF as in Tiresias (NSDI 2019)"
 
@@ -74,6 +75,7 @@ class ShortestRemainingServiceFirst(ShortestRemainingTimeFirst):
     by_service: bool = True
 
     name: ClassVar[str] = "srsf"
+    order: ClassVar[str] = "fewest GPU-seconds left; ties by fair share"
     paper: ClassVar[str] = "Tiresias (NSDI 2019)"
 
 
@@ -91,4 +93,5 @@ class QuasiShortestServiceFirst(ShortestRemainingTimeFirst):
     estimated: bool = True
 
     name: ClassVar[str] = "qssf"
+    order: ClassVar[str] = "fewest predicted GPU-seconds; ties by fair share"
     paper: ClassVar[str] = "Helios (SC 2021)"

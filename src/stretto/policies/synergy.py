@@ -64,6 +64,7 @@ class Synergy:
 
     name: ClassVar[str] = "synergy"
     placer: ClassVar[str] = "pinned"
+    order: ClassVar[str] = "as its base policy: least left, least service or, under fifo, fair share"
     starvation: ClassVar[str] = (
         "unbounded: with las and srtf new or short jobs pass; bounded by the order of submission with fifo"
     )

@@ -72,6 +72,7 @@ class Themis:
 
     name: ClassVar[str] = "themis"
     placer: ClassVar[str] = "relaxed"
+    order: ClassVar[str] = "furthest from a fair finish; exact ties by fair share"
     starvation: ClassVar[str] = (
         "bounded by the objective: the ratio of the job that fares worst, which grows as it waits"
     )

@@ -82,6 +82,7 @@ class ThreeSigma:
     name: ClassVar[str] = "3sigma"
     views: ClassVar[frozenset[View]] = frozenset({View.ESTIMATED_DURATION, View.PROGRESS})
     placer: ClassVar[str] = "relaxed"
+    order: ClassVar[str] = "worth by its program over all jobs; exact ties by fair share"
     starvation: ClassVar[str] = (
         "unbounded: a best-effort job keeps a hundredth of its worth, others may always be worth more"
     )

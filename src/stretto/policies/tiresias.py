@@ -71,6 +71,7 @@ class Tiresias:
     name: ClassVar[str] = "tiresias"
     views: ClassVar[frozenset[View]] = frozenset({View.PROGRESS})
     placer: ClassVar[str] = "one-node-or-spread"
+    order: ClassVar[str] = "least service, in queues; among those that never started, fair share"
     starvation: ClassVar[str] = (
         "unbounded by default: the last queue waits for the first; starvation_factor bounds it"
     )

@@ -109,6 +109,7 @@ class UniSched:
 
     name: ClassVar[str] = "unisched"
     placer: ClassVar[str] = "buddy"
+    order: ClassVar[str] = "its program over all jobs, by deadlines and value; exact ties by fair share"
     starvation: ClassVar[str] = (
         "unbounded for best effort while deadlines fill the cluster; profiling runs wait for those only"
     )

@@ -9,38 +9,15 @@ as if it ran for an hour, and so does what is held now. Otherwise all jobs of on
 another who has had a second more.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from stretto.model import Account, FloatArray, IntArray, JobTable, floats
+from stretto.model import Account, FairShare, FloatArray, IntArray, JobTable, floats
+from stretto.model.fair_share import ROOT, line_of
 
 AHEAD_S = 3_600.0  # that a job counts as running, and what is held as held on; chosen
-ROOT = ""
-
-
-@dataclass(frozen=True)
-class FairShare:
-    """Shares, and usage as it stands at one moment. Whoever is not named has one share."""
-
-    usage_gpu_s: Mapping[Account, float] = field(default_factory=dict)  # decayed
-    held_gpus: Mapping[Account, float] = field(default_factory=dict)  # now; both in GPUs of speed 1
-    queue_shares: Mapping[str, float] = field(default_factory=dict)  # that were set
-    user_shares: Mapping[str, float] = field(default_factory=dict)  # that were set
-    parents: Mapping[str, str] = field(default_factory=dict)  # of queues that are in another one
-
-    def matters_to(self, accounts: Iterable[Account]) -> bool:
-        """Whether it may order these: there are several users, or queues whose shares somebody has set."""
-        distinct = set(accounts)
-        queues = {queue for queue, _ in distinct}
-        return len({user for _, user in distinct}) > 1 or (
-            len(queues) > 1 and any(self.queue_shares.get(queue, 1.0) != 1.0 for queue in self._lines(queues))
-        )
-
-    def _lines(self, queues: Iterable[str]) -> set[str]:
-        """These queues and all that they are in."""
-        return {one for queue in queues for one in line_of(queue, self.parents)}
 
 
 @dataclass
@@ -58,15 +35,6 @@ class Node:
         default_factory=dict
     )  # by whether it is a user, and name
     rows: list[int] = field(default_factory=list)  # of a user: jobs, in the order in which they come
-
-
-def line_of(queue: str, parents: Mapping[str, str]) -> list[str]:
-    """A queue and those that it is in, the outermost first."""
-    found: list[str] = []
-    while queue and queue not in found:
-        found.append(queue)
-        queue = parents.get(queue, ROOT)
-    return found[::-1]
 
 
 def tree_of(fair: FairShare, accounts: Iterable[Account], queues: Iterable[str] = ()) -> Node:

@@ -14,10 +14,11 @@ import numpy as np
 from stretto.estimate.bootstrap import Choice, Mode
 from stretto.estimate.estimators import estimator_for
 from stretto.estimate.goodput_rows import Fit
-from stretto.model import Cluster, Plan, Policy, Snapshot, View
+from stretto.model import HALF_LIFE_S, Cluster, FairShare, Job, Plan, Policy, Snapshot, UsageLedger, View
 from stretto.place.registry import load_placer
 from stretto.scheduler.loop import run
 from stretto.scheduler.round import Estimator, Lending, Scheduler, decide
+from stretto.sim.charging import Charging
 from stretto.sim.lenders import SETTLE_S, SimulatedLender
 from stretto.sim.result import Result
 from stretto.sim.settings import Batches, Fidelity, Profiling, SimSettings
@@ -46,6 +47,8 @@ class Setup:
     capacity_events: Sequence[CapacityEvent] = ()
     lending: Lending | None = None  # the rule by which lent nodes come and go; None: they are out of reach
     lenders: Sequence[SimulatedLender] = ()
+    shares: FairShare | None = None  # that were set; None: usage orders nobody
+    half_life_s: float = HALF_LIFE_S  # of usage, where there are shares
 
     def resolved(self) -> dict[str, Any]:
         """Every setting by SPACE.KEY, as it was used."""
@@ -156,7 +159,14 @@ def world_of(workload: Workload, setup: Setup) -> SimulatedWorld:
         setup.lenders if setup.lending is not None else (),
         bool(getattr(setup.lending, "foresight", False)),
         setup.lending.period_s if setup.lending is not None else SETTLE_S,
+        _charging(physics.requests.jobs, setup),
     )
+
+
+def _charging(jobs: Sequence[Job], setup: Setup) -> Charging | None:
+    if setup.shares is None:
+        return None
+    return Charging(jobs, setup.cluster, setup.shares, UsageLedger(setup.half_life_s))
 
 
 def scheduler_of(setup: Setup) -> Scheduler:

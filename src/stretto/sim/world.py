@@ -2,8 +2,8 @@
 
 import heapq
 from bisect import insort
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from math import ceil, floor, inf, isfinite, isnan
 from typing import NoReturn
@@ -11,12 +11,14 @@ from typing import NoReturn
 import numpy as np
 
 from stretto.model import (
+    NO_CONSTRAINTS,
     Action,
     Allocation,
     BadPlan,
     BoolArray,
     CapacityNotice,
     Cluster,
+    Constraints,
     IntArray,
     JobTable,
     Loans,
@@ -34,6 +36,7 @@ from stretto.model import (
 )
 from stretto.scheduler.stale import still_apply
 from stretto.sim.books import Books
+from stretto.sim.charging import Charging
 from stretto.sim.history import History, Settled
 from stretto.sim.lenders import ROUNDING, SETTLE_S, SimulatedLender
 from stretto.sim.physics import Physics
@@ -87,11 +90,13 @@ class SimulatedWorld:
         lenders: Sequence[SimulatedLender] = (),
         foresight: bool = False,
         settle_s: float = SETTLE_S,
+        charging: Charging | None = None,
     ) -> None:
         """Start at time 0 with nobody there and nothing on loan.
 
         lenders: whose own use is followed; without them lent nodes stay out of reach. foresight: decisions
-        are shown what lenders will use until they are asked again. settle_s: how often that is.
+        are shown what lenders will use until they are asked again. settle_s: how often that is. charging: who
+        is charged for what is held, where fair share orders jobs.
         """
         self.cluster = cluster
         self.physics = physics
@@ -109,6 +114,7 @@ class SimulatedWorld:
         self.lenders = tuple(lenders)
         self.foresight = foresight
         self.settle_s = settle_s
+        self.charging = charging
         self._lent = np.array([bool(node.lender) for node in cluster.nodes])
         self._up: BoolArray | None = None  # (nodes,) those that have not failed; None: all
         self.usable = ~self._lent
@@ -150,6 +156,7 @@ class SimulatedWorld:
         for job, allocation in placement.items():
             row = self._row_of[job]
             self.physics.give(row, allocation, Verb.START, False, now_s)
+            self._charge(row, {allocation.kind: allocation.gpus})
             self._watch(row)
 
     # ── wait ──────────────────────────────────────────────────────────────────────────────────────
@@ -308,6 +315,7 @@ class SimulatedWorld:
         # The artifact's GPUs stay with a job until the round after its end, and count.
         until_s = self.now_s if self.settings.fidelity is Fidelity.ARTIFACT else completed_s
         self.books.finish(row, completed_s, until_s)
+        self._charge(row, {})
         self._unwatch(row)
         self.placement = self.placement.changed({self.requests.jobs[row].id: None})
         self.active.remove(row)
@@ -379,7 +387,13 @@ class SimulatedWorld:
             ),
             memory=self.memory,
             seed=self.seed,
+            constraints=self._constraints(),
         )
+
+    def _constraints(self) -> Constraints:
+        if self.charging is None:
+            return NO_CONSTRAINTS
+        return replace(NO_CONSTRAINTS, fair_share=self.charging.at(self.now_s))
 
     # ── act ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -445,7 +459,9 @@ class SimulatedWorld:
         resumes = self.books.starts[row] > 0
         restarts = self.physics.give(row, after, action.verb, resumes, self.now_s)
         self.history.resizes += action.verb in (Verb.GROW, Verb.SHRINK)
-        self.books.give(row, after, self.now_s, restarts, self._parts(after))
+        parts = self._parts(after)
+        self.books.give(row, after, self.now_s, restarts, parts)
+        self._charge(row, parts or {after.kind: after.gpus})
         self._watch(row)
 
     def _parts(self, after: Allocation) -> dict[int, int] | None:
@@ -461,7 +477,13 @@ class SimulatedWorld:
     def _stop(self, row: int) -> None:
         self.physics.take(row, self.now_s)
         self.books.stop(row, self.now_s)
+        self._charge(row, {})
         self._unwatch(row)
+
+    def _charge(self, row: int, gpus_of: Mapping[int, int]) -> None:
+        """A job holds these GPUs from now on, by type."""
+        if self.charging is not None:
+            self.charging.hold(row, gpus_of, self.now_s)
 
     def _sample(self, plan: Plan) -> None:
         history = self.history

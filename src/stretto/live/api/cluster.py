@@ -15,9 +15,8 @@ from stretto.live.api.problems import not_found
 from stretto.live.api.writing import durably
 from stretto.live.service import Service
 from stretto.live.state.events import NodeCordoned, QueueSet
-from stretto.live.state.records import DEFAULT_QUEUE
 from stretto.live.state.usage import usage_of
-from stretto.model import Queue
+from stretto.model import DEFAULT_QUEUE, Queue
 
 router = APIRouter(prefix="/api/v1", tags=["cluster"])
 

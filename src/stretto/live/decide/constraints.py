@@ -2,6 +2,7 @@
 
 from math import inf
 
+from stretto.live.state.shares import fair_share_of
 from stretto.live.state.state import State
 from stretto.model import Constraints
 from stretto.model.constraints import LEAD_S
@@ -15,8 +16,9 @@ def constraints_of(state: State, now_s: float) -> Constraints:
     staying = {name: state.jobs[name].job for name in state.staying()}
     others = {index: node.others for index, node in enumerate(state.nodes) if node.others and node.up}
     act = state.configured.priorities == "preempt"
+    fair = fair_share_of(state, now_s) if state.configured.fair_share_half_life_s else None
     if not reservations:
-        return Constraints(queues, sizes, staying=staying, others=others, priorities_act=act)
+        return Constraints(queues, sizes, staying=staying, others=others, priorities_act=act, fair_share=fair)
     lasting_s: dict[str, float] = {}
     grace_s = 0.0
     for record in state.open_jobs():
@@ -34,4 +36,5 @@ def constraints_of(state: State, now_s: float) -> Constraints:
         staying=staying,
         others=others,
         priorities_act=act,
+        fair_share=fair,
     )

@@ -5,7 +5,7 @@ speed is what was measured, else what the service supposes of everybody. `Fork.a
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -37,6 +37,7 @@ from stretto.model import (
     Requests,
     Trigger,
     Triggers,
+    UsageLedger,
     View,
     frozen,
     no_placement,
@@ -44,6 +45,7 @@ from stretto.model import (
 )
 from stretto.scheduler.constraints.shared_nodes import lens_of
 from stretto.scheduler.round import Scheduler
+from stretto.sim.charging import Charging
 from stretto.sim.physics import Physics
 from stretto.sim.settings import Batches, SimSettings
 from stretto.sim.truth.recorded import RecordedRuns
@@ -91,6 +93,7 @@ class Fork:
     left_out: Mapping[str, str]  # open jobs about which nothing can be said, and why
     assumed: tuple[str, ...]
     constraints: Constraints = NO_CONSTRAINTS
+    usage: UsageLedger = field(default_factory=UsageLedger)  # of who holds nothing yet
 
     def under(self, configured: Configured) -> "Fork":
         """The same moment under another scheduler, which remembers nothing."""
@@ -133,7 +136,16 @@ def fork_of(
     if more is not None and more[0].elastic is not None and more[0].elastic.sizes:
         constraints = replace(constraints, sizes={**constraints.sizes, NEW: more[0].elastic.sizes})
     return Fork(
-        now_s, cluster, usable, state.configured, state.memory, tuple(members), left_out, said, constraints
+        now_s,
+        cluster,
+        usable,
+        state.configured,
+        state.memory,
+        tuple(members),
+        left_out,
+        said,
+        constraints,
+        state.usage.released(now_s),
     )
 
 
@@ -297,7 +309,7 @@ def world_of(
     held = {one.job.id: one.held for one in members if one.held is not None}
     lens = lens_of(no_placement(fork.cluster).changed(held), fork.constraints.others)
     cluster = lens.shown
-    requests = Requests(jobs, cluster)
+    requests, fair = Requests(jobs, cluster), fork.constraints.fair_share
     recorded = RecordedRuns(np.array([one.whole_s for one in members]) * factor, cluster, tables)
     recorded.left_s = np.array([one.remaining.left_s for one in members]) * factor
     world = SimulatedWorld(
@@ -307,6 +319,7 @@ def world_of(
         policy.views,
         SIM,
         fork.configured.seed,
+        charging=None if fair is None else Charging(jobs, cluster, fair, fork.usage.released(fork.now_s)),
     )
     world.usable = lens.usable(fork.usable)
     world.usable_gpus = np.bincount(

@@ -104,7 +104,9 @@ def _decided(world: SimulatedWorld, scheduler: Scheduler, constraints: Constrain
         rows = ints([row for row, name in enumerate(snapshot.jobs.ids) if name not in staying])
         jobs = some_of(snapshot.jobs, rows, {}, snapshot.placement)
         snapshot = replace(snapshot, jobs=jobs)
-    constraints = replace(constraints.at(snapshot.now_s), others={})  # the world is without what others hold
+    fair = snapshot.constraints.fair_share
+    constraints = constraints.at(snapshot.now_s)
+    constraints = replace(constraints, others={}, fair_share=fair)  # the world is without what others hold
     plan = decide(replace(snapshot, constraints=constraints), scheduler)
     return replace(plan, actions=tuple(one for one in plan.actions if one.job not in staying))
 

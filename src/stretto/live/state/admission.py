@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from stretto.live.jobfile import JobSpec
-from stretto.live.state.records import DEFAULT_QUEUE, JobRecord
+from stretto.live.state.records import JobRecord
 from stretto.live.state.state import State
-from stretto.model import InputError
+from stretto.model import DEFAULT_QUEUE, InputError
 
 LARGEST_OWN_PRIORITY = 0  # that users may give their jobs
 

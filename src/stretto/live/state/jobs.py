@@ -6,8 +6,9 @@ from dataclasses import replace
 from stretto.live.jobfile import JobSpec
 from stretto.live.jobfile.to_job import accepted_job
 from stretto.live.state import events as happened
-from stretto.live.state.records import DEFAULT_QUEUE, JobRecord
+from stretto.live.state.records import JobRecord
 from stretto.live.state.state import State
+from stretto.model import DEFAULT_QUEUE
 
 
 def job_submitted(state: State, event: happened.Submitted, now_s: float) -> None:

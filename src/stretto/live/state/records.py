@@ -7,12 +7,11 @@ from math import inf, nan
 from typing import Any
 
 from stretto.live.jobfile import JobSpec
-from stretto.model import Account, Allocation, Job
+from stretto.model import Account, Allocation, Job, account_of
 
 SHOWN = frozenset(  # of a training's reports, once it has ended
     ("step", "epoch", "loss", "metric", "batch", "left_s", "samples", "dataset_samples", "progress_steps")
 )
-DEFAULT_QUEUE = "default"  # of jobs that name none
 TERMINATED, KILLED = 143, 137  # 128 + SIGTERM, 128 + SIGKILL
 
 
@@ -211,7 +210,7 @@ class JobRecord:
     @property
     def account(self) -> Account:
         """Who is charged for what it holds."""
-        return self.queue or DEFAULT_QUEUE, self.user
+        return account_of(self.job)
 
     @property
     def has_ended(self) -> bool:

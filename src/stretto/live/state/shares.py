@@ -5,20 +5,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from stretto.live.state.records import DEFAULT_QUEUE
 from stretto.live.state.state import State
-from stretto.model import PARTS_OF_A_GPU, Account
-from stretto.scheduler.fair_share import FairShare, Node, tree_of
+from stretto.model import DEFAULT_QUEUE, Account, FairShare
+from stretto.scheduler.fair_share import Node, tree_of
 
 LEAST_GPU_S = 1.0  # of decayed usage; who has less, and no open job, is not shown; chosen
 
 
 def fair_share_of(state: State, now_s: float) -> FairShare:
     """Shares, and usage as it stands at a time that is not before the last event."""
-    queues, held = state.queues.values(), state.usage.balances.items()
+    queues = state.queues.values()
     return FairShare(
         usage_gpu_s=state.usage.at(now_s),
-        held_gpus={account: one.rate / PARTS_OF_A_GPU for account, one in sorted(held) if one.rate},
+        held_gpus=state.usage.held_gpus(),
         queue_shares={one.name: one.shares for one in queues},
         user_shares=dict(state.user_shares),
         parents={one.name: one.parent for one in queues if one.parent},

@@ -5,14 +5,16 @@ what was borrowed is given back before. Where its plan still exceeds a limit, it
 plan may keep, in order of priority, as the jobs' limits. What is then still too much is cut off.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from stretto.model import IntArray, Job, Placement, Plan, Reasons, Snapshot, actions_between
 from stretto.scheduler.components import Scheduler
 from stretto.scheduler.constraints.draft import Draft
+from stretto.scheduler.constraints.evidence import Evidence
+from stretto.scheduler.constraints.fair_order import decide_in_fair_order
 from stretto.scheduler.constraints.priorities import ask_by_priority
 from stretto.scheduler.constraints.quotas import make_room
 from stretto.scheduler.constraints.shared_nodes import lens_of
@@ -25,6 +27,8 @@ MOST_TRIES = 3  # chosen: limits that follow from a plan are kept by the next on
 def decide_within(snapshot: Snapshot, scheduler: Scheduler) -> Plan:
     """One decision. Pure and deterministic; where nothing is constrained, what the policy says."""
     constraints = snapshot.constraints
+    if constraints.fair_share is not None:
+        return decide_in_fair_order(snapshot, lambda ordered: decide_within(ordered, scheduler))
     if constraints.others:
         lens = lens_of(snapshot.placement, constraints.others)
         return lens.plan(decide_within(lens.snapshot(snapshot), scheduler), snapshot)
@@ -65,26 +69,6 @@ def _ask(draft: Draft, scheduler: Scheduler, seen: Snapshot) -> Plan:
         ids = set(seen.jobs.ids)
         outside = [job for job in draft.of if job.id not in ids] + [job for job, _ in draft.staying()]
     return ask_by_priority(seen, scheduler, draft.constraints, outside, draft.claimed)
-
-
-@dataclass(frozen=True, eq=False)
-class Evidence(Mapping[int, str]):
-    """What is said of each row, put in words when somebody reads it: thousands may wait."""
-
-    where: Mapping[int, tuple[Mapping[int, str], int]]  # by row: who says it, and the row under which
-
-    def __getitem__(self, row: int) -> str:
-        """What is said of one row."""
-        words, at = self.where[row]
-        return words[at]
-
-    def __iter__(self) -> Iterator[int]:
-        """Rows of which something is said."""
-        return iter(self.where)
-
-    def __len__(self) -> int:
-        """How many these are."""
-        return len(self.where)
 
 
 def _reasons(draft: Draft, plans: list[Plan], placement: Placement) -> Reasons:
