@@ -12,7 +12,7 @@ DEMO    := $(VENV)/.installed-demo
 DEV     := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-sim test test-long lint format bench clean
+.PHONY: help demo demo-sim test test-long lint format bench sbom audit clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1 \t\2/p' $(MAKEFILE_LIST)
@@ -43,6 +43,19 @@ bench: $(PACKAGE) ## Time solver, placers and decisions on this machine; leave i
 	$(BIN)/python benchmarks/solver.py
 	$(BIN)/python benchmarks/placement.py
 	$(BIN)/stretto bench decide --cluster sia-hetero-64 --trace demo --policy sia
+
+# What a service is made of, without the tools of development: installed by itself, and listed as CycloneDX.
+SERVICE := build/service
+sbom: $(DEV) ## Write the software bill of materials of an installed service to dist/sbom.json
+	@rm -rf $(SERVICE) && mkdir -p dist && $(PYTHON) -m venv $(SERVICE)
+	@$(SERVICE)/bin/python tools/install.py $(SERVICE)/install.log '.[serve,postgres]'
+	@$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
+	  --output-format JSON --output-file dist/sbom.json $(SERVICE)
+	@$(BIN)/python -c "import json; parts = json.load(open('dist/sbom.json'))['components']; \
+	  print(f'dist/sbom.json: {len(parts)} components')"
+
+audit: $(DEV) ## Ask the advisories of the Python index about every installed package; fails where one cannot be asked
+	$(BIN)/pip-audit --strict --skip-editable --path $(VENV)/lib/python3.*/site-packages
 
 clean: ## Remove the virtual environment, caches and results
 	rm -rf $(VENV) out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

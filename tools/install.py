@@ -24,7 +24,7 @@ LAST_LINES = 15  # of the log, shown where pip fails
 def main(log: Path, words: list[str]) -> int:
     """Install, and return pip's exit status."""
     command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *words]
-    began_s, packages, total_mb = time.monotonic(), 0, 0.0
+    began_s, packages, total_mb, is_unpacking = time.monotonic(), 0, 0.0, False
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w", encoding="utf-8") as file:
         running = subprocess.Popen(
@@ -38,7 +38,8 @@ def main(log: Path, words: list[str]) -> int:
                 packages, total_mb = packages + 1, total_mb + size_mb
                 so_far = f"{packages} packages, {total_mb:.0f} MB"
                 show(f"  downloading {found['name']} ({size_mb:.1f} MB); {so_far}", size_mb >= LARGE_MB)
-            elif BUILD.match(line):
+            elif BUILD.match(line) and not is_unpacking:
+                is_unpacking = True
                 show(f"  unpacking what was downloaded ({total_mb:.0f} MB)", lasting=True)
         status = running.wait()
     if status:
