@@ -58,7 +58,7 @@ MAY_IMPORT_IN_LIVE: dict[str, set[str]] = {
     "collecting": set(),
     "logs": set(),
     "terminal": set(),
-    "notifying": {"jobfile", "state", "history"},
+    "webhooks": {"jobfile", "pool", "state", "history"},
     "deleting": {"store", "history", "backends", "leading"},
     "clearing": {"act", "store", "state", "history", "backends", "leading"},
     "keeping": {"store", "state", "history", "decide"},

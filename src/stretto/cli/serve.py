@@ -104,6 +104,14 @@ def serve(
     submit_burst: Annotated[
         int, typer.Option(min=1, help="Submissions that a user may make at once after a quiet time.")
     ] = 500,
+    notify_allow: Annotated[
+        list[str],
+        typer.Option(
+            help="A host or network that `notify` may name beside public addresses; may be given several "
+            "times.",
+            metavar="HOST",
+        ),
+    ] = [],  # noqa: B006  (typer wants a plain default)
     max_connections: Annotated[
         int, typer.Option(min=1, help="Connections at once; fewer where the system allows fewer open files.")
     ] = 4096,
@@ -165,6 +173,7 @@ def serve(
         pace=pace,
         profiles=profiles,
         keep=keep_of(keep_ended, keep_logs, keep_checkpoints),
+        notify_allow=tuple(notify_allow),
     )
 
     async def run() -> None:

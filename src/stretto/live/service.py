@@ -21,7 +21,6 @@ from stretto.live.history.retiring import Keep, retire_for_ever
 from stretto.live.jobfile import Array, JobSpec
 from stretto.live.jobfile.to_job import spec_to_job
 from stretto.live.leading import Leadership
-from stretto.live.notifying import Notifier
 from stretto.live.pool import Pool, Turns
 from stretto.live.state.admission import admitted
 from stretto.live.state.events import ArraySubmitted, Cancelled, Event, Submitted
@@ -29,6 +28,7 @@ from stretto.live.state.records import JobRecord
 from stretto.live.state.relations import resolved, settled
 from stretto.live.state.standing import described
 from stretto.live.state.state import State
+from stretto.live.webhooks import Targets, Webhooks
 from stretto.model import InputError, Snapshot
 
 Found = TypeVar("Found")
@@ -95,6 +95,7 @@ class Service:
     failed: BaseException | None = None
     ending: bool = False
     keep: Keep = field(default_factory=Keep)
+    targets: Targets = field(default_factory=Targets)  # of webhooks
     leadership: Leadership | None = None  # None: nobody else can lead
     archive: Archive = field(init=False)
     long_work: Pool = field(
@@ -113,7 +114,7 @@ class Service:
         self.ledger.listeners.append(self._heard)
         self.archive = Archive(self.ledger.state, self.ledger.store.ended)
         self.wisher = Wisher(self.ledger, self.backend, self.decider, self.clock, self.leadership)
-        self.notifier = Notifier(self.ledger)
+        self.webhooks = Webhooks(self.ledger, self.targets)
 
     @property
     def state(self) -> State:
@@ -141,7 +142,7 @@ class Service:
                 clearing = Clearing(self.state, ended, self.secrets, self.clock, keep, leadership)
                 group.create_task(clearing.for_ever())
                 group.create_task(self.wisher.wish_for_ever())
-                group.create_task(self.notifier.notify_for_ever())
+                group.create_task(self.webhooks.deliver_for_ever())
 
     async def record(self, *events: Event) -> None:
         """Durable and folded when awaited."""
@@ -186,6 +187,8 @@ class Service:
         mark = f"{user}\0{key}"
         if isinstance(self.backend, Checks) and not (key and mark in self.state.by_key):
             await self.backend.check(spec)  # first: from the look at the key on, nobody may come between
+        if not (key and mark in self.state.by_key):
+            await self.targets.check([one.url for one in spec.notify])
         left, before, past = -1, None, {}
         while left != self.state.past.jobs:  # nobody must have left while the table was looked at
             left = self.state.past.jobs

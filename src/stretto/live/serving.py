@@ -47,6 +47,7 @@ from stretto.live.state.events import Began, Configured, Event, LeadTaken, Queue
 from stretto.live.state.standing import going_on
 from stretto.live.state.state import State
 from stretto.live.store import Store, open_store
+from stretto.live.webhooks.targets import PORTS, Targets
 from stretto.model import DEFAULT_QUEUE, HALF_LIFE_S, InputError, StrettoError, View
 from stretto.scheduler.round import Scheduler
 from stretto.settings import settings_of
@@ -111,6 +112,7 @@ class Config:
     pace: float = 1.0  # of its clock
     profiles: str = ""  # a directory of measured profiles that it follows; "" = none
     keep: Keep = field(default_factory=Keep)  # what of jobs that have ended
+    notify_allow: tuple[str, ...] = ()  # hosts and networks that webhooks may go to beside public ones
 
     @property
     def emulated(self) -> bool:
@@ -143,6 +145,7 @@ class Config:
             raise InputError(
                 "--cluster, --profiles and --pace are of the emulated backend: say --backend emulated"
             )
+        Targets.of(self.notify_allow)  # what is wrong with the words is said before anything is made
         if not 0 < self.pace <= FASTEST:
             raise InputError(f"--pace {self.pace:g}: expected a number above 0 and at most {FASTEST:g}")
 
@@ -202,6 +205,7 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
                 secrets,
                 config.open_on_loopback,
                 keep=config.keep,
+                targets=_targets(config, url, listening),
                 leadership=leadership,
             )
             look_at_the_young()
@@ -285,6 +289,13 @@ def _restored(
     if state.seq == 0:
         return state, Clock(pace=pace), kept
     return state, resumed(state.at_s, state.unix_s, pace), kept
+
+
+def _targets(config: Config, url: str, listening: socket.socket) -> Targets:
+    """Where webhooks may go; never to the service itself."""
+    own = urlsplit(url)
+    own_port = own.port or PORTS.get(own.scheme, 0)
+    return Targets.of(config.notify_allow, [listening.getsockname()[1]], [(own.hostname or "", own_port)])
 
 
 def _unix_of(clock: Clock) -> float:

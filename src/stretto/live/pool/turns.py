@@ -1,7 +1,7 @@
-"""Fair turns: users come one after the other, each with one turn at a time, however much each asks for."""
+"""Fair turns: users come one after the other, each with few turns at a time, however much each asks for."""
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -17,7 +17,8 @@ class Turns:
 
     at_once: int  # turns of all users together
     most_waiting: int  # requests of one user that may wait
-    _has_turn: set[str] = field(default_factory=set)  # users
+    each: int = 1  # turns of one user at a time
+    _taken: Counter[str] = field(default_factory=Counter)  # turns by user
     _waiting: dict[str, deque["asyncio.Future[None]"]] = field(default_factory=dict)  # the next user first
 
     @asynccontextmanager
@@ -27,8 +28,7 @@ class Turns:
         try:
             yield
         finally:
-            self._has_turn.discard(user)
-            self._give()
+            self._end(user)
 
     async def _take(self, user: str) -> None:
         queue = self._waiting.setdefault(user, deque())
@@ -41,24 +41,33 @@ class Turns:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():  # it came at the very moment when the user gave up
-                self._has_turn.discard(user)
-                self._give()
+                self._end(user)
             elif turn in self._waiting.get(user, ()):
                 self._waiting[user].remove(turn)
                 if not self._waiting[user]:
                     del self._waiting[user]
             raise
 
+    def _end(self, user: str) -> None:
+        self._taken[user] -= 1
+        if not self._taken[user]:
+            del self._taken[user]
+        self._give()
+
     def _give(self) -> None:
         """Give free turns to the users who come next; who has been served goes to the end of the line."""
-        for user in list(self._waiting):
-            if len(self._has_turn) >= self.at_once:
-                return
-            if user in self._has_turn:
-                continue
-            queue = self._waiting.pop(user)
-            turn = queue.popleft()
-            if queue:
-                self._waiting[user] = queue
-            self._has_turn.add(user)
-            turn.set_result(None)
+        served = True
+        while served:  # once more around, for users who may have several
+            served = False
+            for user in list(self._waiting):
+                if self._taken.total() >= self.at_once:
+                    return
+                if self._taken[user] >= self.each:
+                    continue
+                queue = self._waiting.pop(user)
+                turn = queue.popleft()
+                if queue:
+                    self._waiting[user] = queue
+                self._taken[user] += 1
+                turn.set_result(None)
+                served = True
