@@ -26,7 +26,7 @@ from stretto.live.act.environment import Secrets
 from stretto.live.api.app import app_of
 from stretto.live.api.connections import Listener
 from stretto.live.api.limits import Limits
-from stretto.live.api.server import config_of
+from stretto.live.api.server import config_of, end_requests
 from stretto.live.api.tokens import first_admin
 from stretto.live.backends.emulation.backend import EmulatedBackend
 from stretto.live.backends.link import OwnAgent
@@ -71,6 +71,7 @@ NAME = "name"  # of this service on clusters that it shares with others
 LEVELS = ("debug", "info", "warning", "error")
 LEAD_WAIT_S = 10.0  # for a service that is just ending; chosen
 WAITING_CONNECTIONS = 512
+CLOSED_S = 5.0  # for connections that are being closed at the end; chosen
 LEAST_CONNECTIONS = 24  # and what a start opens beside; with fewer nothing can be served; chosen
 TURN_S = 0.0005  # of a thread; chosen: requests are answered between the steps of a decision, which take long
 FASTEST = 10_000.0  # pace of an emulated clock; chosen: a millisecond is ten seconds then
@@ -247,11 +248,11 @@ async def _run(
     finally:
         server.should_exit = True
         await service.end_waits()
-        collecting.cancel()
-        stopping.cancel()
-        running.cancel()
+        await end_requests(app)  # while what they ask for can still be written
+        for task in (collecting, stopping, running):
+            task.cancel()
         await asyncio.wait({running})
-        await asyncio.wait({serving}, timeout=5)
+        await asyncio.wait({serving}, timeout=CLOSED_S)
 
 
 def _raise_why(running: "asyncio.Task[None]") -> None:

@@ -64,6 +64,29 @@ def test_metrics_count_what_happened_and_name_no_job_user_or_node(tmp_path: Path
     play(story)
 
 
+def test_nothing_that_a_caller_invents_becomes_a_label(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with a_rig(tmp_path, decides=False) as rig, rig.client("ada") as ada:
+
+            async def ask(number: int) -> None:
+                for path in ("/api/v1/jobs", f"/api/v1/jobs/{number}", f"/nowhere/{number}", "/metrics"):
+                    await ada.request(f"M{number}", path, headers={"x-stretto-user": f"u{number}"})
+                await ada.get(f"/api/v1/jobs/{number}?queue={number}&kind={number}")
+                asked = {"text": f"run: x\nqueue: q{number}\nmodel: m{number}\nname: n{number}"}
+                await ada.post("/api/v1/jobs", json=asked)
+
+            await ask(0)
+            await ada.get("/metrics")
+            before = {labels for _, labels in figures((await ada.get("/metrics")).text)}
+            for number in range(1, 50):
+                await ask(number)
+            after = {labels for _, labels in figures((await ada.get("/metrics")).text)}
+            assert after == before
+            assert any(("method", "other") in labels for labels in after)
+
+    play(story)
+
+
 def test_a_service_is_ready_once_it_knows_a_node_and_while_its_store_answers(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_rig(tmp_path, decides=False) as rig, rig.client() as anybody:

@@ -42,7 +42,6 @@ from stretto.live.agent.workers import Workers
 
 LONGEST_BODY_BYTES = 1 << 20
 LONGEST_PIECE_BYTES = 4 << 20
-LARGEST_OFFSET = (1 << 63) - 1  # that a file may have
 LONGEST_WAIT_S = 60.0
 LOG_POLL_S = 0.05  # how often a log that is followed is looked at
 IDLE_S = 120.0  # after which a silent connection is closed
@@ -263,7 +262,9 @@ def read_piece(path: Path, offset: int, limit: int) -> tuple[int, bytes, int]:
         return max(0, offset), b"", 0
     with os.fdopen(file, "rb") as reader:
         size = reader.seek(0, 2)
-        offset = max(0, size + offset) if offset < 0 else min(offset, LARGEST_OFFSET)
+        offset = max(0, size + offset) if offset < 0 else offset
+        if offset >= size:  # some file systems refuse to go there
+            return offset, b"", size
         reader.seek(offset)
         return offset, reader.read(limit), size
 

@@ -60,6 +60,7 @@ def app_of(service: Service, limits: Limits | None = None) -> FastAPI:
     app.state.meters = Meters(service, app.state.connections)
     app.state.one_token = asyncio.Lock()
     app.state.under_way = set()
+    app.state.requests = set()
     problems.install(app)
     for part in (
         *(foresight, jobs, logs, streams, cluster, reservations, shares, tokens),
@@ -74,5 +75,6 @@ def app_of(service: Service, limits: Limits | None = None) -> FastAPI:
         meters=app.state.meters,
         connections=app.state.connections,
         together=app.state.together,
+        requests=app.state.requests,
     )
     return app

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 
 from stretto.live.api.access import Asked
 from stretto.live.api.problems import Problem
+from stretto.live.api.shapes import LARGEST_NUMBER
 from stretto.live.service import Service
 from stretto.live.state.events import Checkpointed, Joined, Reported, StoreOpened, WorkerReady
 from stretto.live.state.records import JobRecord, Life, Worker
@@ -26,6 +27,7 @@ router = APIRouter(
 
 LONGEST_WAIT_S = 55.0  # of a long poll; chosen: proxies give up after a minute
 Name = Annotated[str, Field(max_length=200)]
+Number = Annotated[int, Field(ge=0, le=LARGEST_NUMBER)]
 
 
 class Said(BaseModel):
@@ -37,22 +39,22 @@ class Said(BaseModel):
 class SaidStore(Said):
     """Rank 0 listens."""
 
-    generation: int
+    generation: Number
     address: Name
 
 
 class SaidJoined(Said):
     """A worker trains in a generation."""
 
-    generation: int
-    step: int = 0
+    generation: Number
+    step: Number = 0
     lost_s: float = Field(0.0, ge=0.0, allow_inf_nan=False)
 
 
 class SaidCheckpoint(Said):
     """A checkpoint is complete."""
 
-    step: int = 0
+    step: Number = 0
     path: Annotated[str, Field(max_length=4096)]
 
 
@@ -79,7 +81,7 @@ async def generation(
     request: Request,
     worker: Annotated[str, Query(max_length=200)],
     service: Asked,
-    after: int = 0,
+    after: Annotated[int, Query(ge=-LARGEST_NUMBER, le=LARGEST_NUMBER)] = 0,
     wait_s: Annotated[float, Query(ge=0, allow_inf_nan=False)] = 25.0,
     store: bool = False,
 ) -> Response | dict[str, Any]:

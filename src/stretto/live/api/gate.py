@@ -30,11 +30,14 @@ LOG = logging.getLogger("stretto.api")
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 WAITING = ("/wait", "/events", "/log", "/log/follow", "/generation")  # ends of routes that wait on purpose
 READING = frozenset({"GET", "HEAD"})
+METHODS = READING | {"POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
+LONGEST_PATH = 200  # of a line of the log; chosen
 UNREAD = frozenset(
     {HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.REQUEST_TIMEOUT}
 )  # bodies, at least in part
 WORKERS_SPARE = 16  # requests of a job at once beyond two of each worker; chosen
 LINGER_S, LINGER_BYTES = 1.0, 8 << 20  # for what is still on its way of these; chosen
+ENDING = "the service ends: what was asked for may or may not be done; ask again once it is back"
 ALWAYS = {"x-content-type-options": "nosniff", "cache-control": "no-store"}
 
 
@@ -52,10 +55,11 @@ class Gate:
         meters: Meters,
         connections: Connections,
         together: Together,
+        requests: "set[asyncio.Task[Any]]",
     ) -> None:
         self.app, self.service, self.limits, self.meters = app, service, limits, meters
         self.most_of_one = max(min(limits.requests, connections.most // 2), 1)
-        self.together = together
+        self.together, self.requests = together, requests
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Let a request through, or refuse it."""
@@ -89,6 +93,9 @@ class Gate:
             said = problems.answer(problem.status_code, problem.detail, problem.headers, state["request_id"])
             await said(scope, receive, sent)
 
+        task = asyncio.current_task()
+        assert task is not None
+        self.requests.add(task)
         try:
             self._let_in(scope, headers)
             with self._counted(scope):
@@ -97,6 +104,9 @@ class Gate:
             await refuse(problem)
         except ClientDisconnect:
             status = status or 499  # as others call it: nobody was left to answer
+        except asyncio.CancelledError:  # the service ends; uvicorn would answer 500, with a trace to the log
+            if not status:
+                await refuse(Problem(HTTPStatus.SERVICE_UNAVAILABLE, ENDING, RETRY_SOON))
         except Exception:
             LOG.exception(
                 "a request failed", extra={"request_id": state["request_id"], "path": scope["path"]}
@@ -104,6 +114,7 @@ class Gate:
             if not status:
                 await refuse(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "this is a fault of the service"))
         finally:
+            self.requests.discard(task)
             self._note(scope, status, time.perf_counter() - began)
 
     def _let_in(self, scope: Any, headers: Headers) -> None:
@@ -177,7 +188,8 @@ class Gate:
         route = getattr(scope.get("route"), "path", "")
         caller = scope["state"].get("caller")
         if route and not route.endswith(WAITING):
-            self.meters.requests.labels(scope["method"], route).observe(took_s)
+            method = scope["method"] if scope["method"] in METHODS else "other"  # a caller may invent any
+            self.meters.requests.labels(method, route).observe(took_s)
         if status >= 400:
             self.meters.refused.labels(str(status)).inc()
         level = logging.DEBUG if scope["method"] in READING and status < 400 else logging.INFO
@@ -187,8 +199,8 @@ class Gate:
         if LOG.isEnabledFor(level):
             said = {
                 "request_id": scope["state"]["request_id"],
-                "method": scope["method"],
-                "path": scope["path"],
+                "method": scope["method"][:LONGEST_PATH],
+                "path": scope["path"][:LONGEST_PATH],
                 "status": status,
                 "took_ms": round(took_s * 1e3, 3),
                 "user": caller.user if caller is not None else "",

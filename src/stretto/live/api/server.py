@@ -15,7 +15,8 @@ from stretto.live.api.limits import Limits
 from stretto.live.api.problems import MEDIA_TYPE
 
 IDLE_S = 30  # after which an unused connection is closed; chosen: longer than a client pauses between waits
-ENDING_S = 2  # for requests that are under way when the service ends; workers and clients ask again
+ENDING_S = 2.0  # for requests that are under way when the service ends; workers and clients ask again
+CANCELLED_S = 3  # for their answers; uvicorn cancels those that are then still there, and says so
 LINGER_S = 2.0  # for what is still on its way of bytes that were refused; chosen
 HALF_CLOSED_S = 2.0  # for an answer to a caller who sends no more, and may have gone; chosen
 UNREAD_S = 60.0  # in which a caller must read on of an answer that is longer than the buffers; chosen
@@ -170,6 +171,17 @@ class Protocol(H11Protocol):
         self.loop.call_later(LINGER_S, self.transport.close)
 
 
+async def end_requests(app: FastAPI) -> None:
+    """Give requests that are under way a moment to end, then cancel them: each is answered with 503."""
+    requests: set[asyncio.Task[Any]] = {*app.state.requests}
+    if requests:
+        _, late = await asyncio.wait(requests, timeout=ENDING_S)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late, timeout=CANCELLED_S)
+
+
 def config_of(app: FastAPI) -> uvicorn.Config:
     """How uvicorn serves the application. It logs nothing by itself: the application does."""
     limits: Limits = app.state.limits
@@ -184,6 +196,6 @@ def config_of(app: FastAPI) -> uvicorn.Config:
         proxy_headers=False,  # who stands behind a proxy is told by their token
         server_header=False,
         timeout_keep_alive=IDLE_S,
-        timeout_graceful_shutdown=ENDING_S,
+        timeout_graceful_shutdown=int(ENDING_S) + CANCELLED_S,
         h11_max_incomplete_event_size=limits.header_bytes,
     )

@@ -40,6 +40,8 @@ class Ledger:
     listeners: list[Listener] = field(default_factory=list)
     _waiting: list[tuple[Sequence[Event], "asyncio.Future[int]"]] = field(default_factory=list)
     _there: asyncio.Event = field(default_factory=asyncio.Event)
+    _told: list["asyncio.Future[int]"] = field(default_factory=list)  # of what is being written
+    _has_ended: bool = False  # nothing is written any more
     _writing_since: float | None = None  # monotonic; None while nothing is being written
     _thread: ThreadPoolExecutor = field(  # its own: others may keep the usual threads busy
         default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="log")
@@ -52,23 +54,39 @@ class Ledger:
         return self.healthy and (since is None or time.monotonic() - since < LATE_S)
 
     def record(self, *events: Event) -> Awaitable[int]:
-        """Durable and folded once awaited; the number of the last. Events keep the order of the calls."""
+        """Durable and folded once awaited; the number of the last. Events keep the order of the calls.
+
+        Cancelled where nothing is written any more.
+        """
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        if self._has_ended:
+            future.cancel()
+            return future
         self._waiting.append((events, future))
         self._there.set()
         return future
 
     async def write_for_ever(self) -> None:
-        """Write what is given until cancelled. Raises LogMoved where somebody else writes to the log."""
-        while True:
-            await self._there.wait()
-            await self.write_waiting()
+        """Write what is given until cancelled. Raises LogMoved where somebody else writes to the log.
+
+        Whoever waits for a write when this ends is cancelled: nobody will say whether it became durable.
+        """
+        self._has_ended = False
+        try:
+            while True:
+                await self._there.wait()
+                await self.write_waiting()
+        finally:
+            self._has_ended = True
+            for future in [*self._told, *(future for _, future in self._waiting)]:
+                future.cancel()
+            self._waiting.clear()
 
     async def write_waiting(self) -> None:
         """Write everything that waits now."""
         while self._waiting:
             at_s = self.clock.now_s()
-            told: list[asyncio.Future[int]] = []
+            told = self._told = []
             events: list[Event] = []
             rows: list[Unrecorded] = []
             while self._waiting and len(events) < MOST_TOGETHER:
