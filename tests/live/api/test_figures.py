@@ -141,7 +141,7 @@ def test_decisions_show_their_times_and_to_operators_their_actions(tmp_path: Pat
 
 
 def test_logs_are_lines_of_json_with_a_request_id_and_never_hold_a_token(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     async def story() -> None:
         async with (
@@ -183,7 +183,7 @@ def test_logs_are_lines_of_json_with_a_request_id_and_never_hold_a_token(
     assert any("ZeroDivisionError" in one.get("trace", "") for one in lines)
     for secret in (token_of("ada"), "wrong-token", "in-a-query", *secrets):
         assert secret not in text
-    assert "ZeroDivisionError" in capsys.readouterr().err  # what is an error is on stderr too
+    assert "ZeroDivisionError" in capfd.readouterr().err  # what is an error is on stderr too
     assert not logging.getLogger("stretto").handlers
 
 
