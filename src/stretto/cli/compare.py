@@ -30,6 +30,7 @@ def compare(
         str, typer.Option(help="Simulate on a Ray cluster: auto, HOST:PORT or ray://HOST:PORT.")
     ] = "",
     settings: options.Set = [],  # noqa: B006  (typer wants a plain default)
+    constraints: options.Constraints = "",
     skip_bad: options.SkipBad = False,
     fairness: options.Fairness = False,
     as_json: options.Json = False,
@@ -58,6 +59,7 @@ def compare(
         profiles=profiles,
         skip_bad=skip_bad,
         fairness=fairness,
+        constraints=constraints,
     )
     results = run_all(specs, workers, show=sys.stderr.isatty(), ray=connect)
     summaries = [result.summary() for result in results]

@@ -21,6 +21,12 @@ Set = Annotated[
         "--set", metavar="SPACE.KEY=VALUE", help="A setting of sim, policy, estimate, place or lend."
     ),
 ]
+Constraints = Annotated[
+    str,
+    typer.Option(
+        metavar="FILE", help="A file of queues, reservations, permitted sizes and priority classes."
+    ),
+]
 SkipBad = Annotated[
     bool, typer.Option("--skip-bad", help="Leave out jobs that cannot be used, and say which.")
 ]

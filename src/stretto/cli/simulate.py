@@ -27,6 +27,7 @@ def simulate(
             metavar="DIR|URL",
         ),
     ] = "",
+    constraints: options.Constraints = "",
     skip_bad: options.SkipBad = False,
     fairness: options.Fairness = False,
     as_json: options.Json = False,
@@ -45,7 +46,10 @@ def simulate(
     if not cluster or not trace:
         missing = "--trace" if cluster else "--cluster"
         raise InputError(f"missing option {missing}: expected a file or a built-in name")
-    spec = RunSpec(cluster, trace, policy, profiles, seed, parse_settings(settings), skip_bad, fairness)
+    spec = RunSpec(
+        *(cluster, trace, policy, profiles, seed, parse_settings(settings), skip_bad, fairness),
+        constraints=constraints,
+    )
     with LogWriter(out, spec) if out is not None else nullcontext() as log:
         with job_bar(f"{policy} · {trace}") as progress:
             result = run_spec(spec, progress, log.record if log is not None else None)

@@ -140,7 +140,7 @@ def _files_of(spec: RunSpec) -> list[Path] | None:
     base, recipes = base_of(spec.trace)
     if not (is_made(base) or base in sets or Path(base).is_file()):
         return None
-    named = [base, spec.profiles, *map(str, spec.settings.values())]
+    named = [base, spec.profiles, spec.constraints, *map(str, spec.settings.values())]
     named += [word for recipe in recipes for word in re.split("[:=,]", recipe)]
     files = []
     for word in filter(None, named):

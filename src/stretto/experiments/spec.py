@@ -13,6 +13,7 @@ from stretto.model import Cluster, InputError, Policy
 from stretto.model.spelling import did_you_mean
 from stretto.policies.registry import load_policy, policy_class
 from stretto.settings import settings_of
+from stretto.sim.constraints import NOTHING_SAID, constrained, read_constraints
 from stretto.sim.fairness import with_fairness
 from stretto.sim.result import Result
 from stretto.sim.run import Record, Setup, scheduler_of, simulate, world_of
@@ -39,6 +40,7 @@ class RunSpec:
     skip_bad: bool = False
     fairness: bool = False
     window: float = 1.0  # keep the jobs submitted in this first share of the arrivals
+    constraints: str = ""  # a file of queues, reservations, sizes and priority classes; "" = none
 
     @property
     def words(self) -> str:
@@ -59,6 +61,7 @@ class RunSpec:
             trace=MARK.join((absolute(base), *recipes)),
             policy=absolute(file) + colon + attribute,
             profiles=absolute(self.profiles),
+            constraints=absolute(self.constraints),
             settings={
                 key: absolute(value) if key == DEMAND else value for key, value in self.settings.items()
             },
@@ -92,7 +95,11 @@ def set_up(spec: RunSpec) -> tuple[Workload, Setup]:
     workload = check_against(_workload(spec), _within_reach(setup), spec.skip_bad)
     if spec.skip_bad:
         workload = _trainable(workload, setup)
-    return _first_arrivals(workload, spec.window), setup
+    file = NOTHING_SAID
+    if spec.constraints:
+        file = read_constraints(Path(spec.constraints), setup.cluster)
+    workload, constraints = constrained(workload, file, spec.constraints)
+    return _first_arrivals(workload, spec.window), replace(setup, constraints=constraints)
 
 
 def setup_of(spec: RunSpec) -> Setup:

@@ -28,6 +28,7 @@ from stretto.model.observations import NOTHING_OBSERVED, Observations, Point
 from stretto.model.placement import Allocation, Placement, lowest_gpus, no_placement, shift
 from stretto.model.plan import Action, Pinned, Plan, Preemption, Reasons, Shares, Verb, Why, actions_between
 from stretto.model.policy import ON_CHANGE, Policy, Triggers, every, on_change
+from stretto.model.priority_class import PriorityClass, with_priority_class
 from stretto.model.queue import DEFAULT_QUEUE, Queue
 from stretto.model.reservation import Reservation, check_reservation
 from stretto.model.snapshot import CapacityNotice, JobTable, Requests, Snapshot, Trigger
@@ -79,6 +80,7 @@ __all__ = [
     "Point",
     "Policy",
     "Preemption",
+    "PriorityClass",
     "Progress",
     "Queue",
     "Reasons",
@@ -116,4 +118,5 @@ __all__ = [
     "rate_of",
     "shift",
     "virtual_nodes",
+    "with_priority_class",
 ]

@@ -75,6 +75,7 @@ class Job:
     reserved: tuple[int, int, str] | None = None  # (nodes, gpus, type) kept for it whenever it is active
     rewards: tuple[Reward, ...] = ()  # one entry: a strict deadline; several: a soft one
     priority: int = 0  # larger is sooner
+    priority_class: str = ""  # the name under which its priority was asked for; "" = a number
     preempts: bool = True  # may take GPUs from jobs of lower priority, not only free ones
     weight: float = 1.0
     user: str = ""

@@ -14,7 +14,19 @@ import numpy as np
 from stretto.estimate.bootstrap import Choice, Mode
 from stretto.estimate.estimators import estimator_for
 from stretto.estimate.goodput_rows import Fit
-from stretto.model import HALF_LIFE_S, Cluster, FairShare, Job, Plan, Policy, Snapshot, UsageLedger, View
+from stretto.model import (
+    HALF_LIFE_S,
+    NO_CONSTRAINTS,
+    Cluster,
+    Constraints,
+    FairShare,
+    Job,
+    Plan,
+    Policy,
+    Snapshot,
+    UsageLedger,
+    View,
+)
 from stretto.place.registry import load_placer
 from stretto.scheduler.loop import run
 from stretto.scheduler.round import Estimator, Lending, Scheduler, decide
@@ -49,6 +61,7 @@ class Setup:
     lenders: Sequence[SimulatedLender] = ()
     shares: FairShare | None = None  # that were set; None: usage orders nobody
     half_life_s: float = HALF_LIFE_S  # of usage, where there are shares
+    constraints: Constraints = NO_CONSTRAINTS  # that every decision keeps to
 
     def resolved(self) -> dict[str, Any]:
         """Every setting by SPACE.KEY, as it was used."""
@@ -160,6 +173,7 @@ def world_of(workload: Workload, setup: Setup) -> SimulatedWorld:
         bool(getattr(setup.lending, "foresight", False)),
         setup.lending.period_s if setup.lending is not None else SETTLE_S,
         _charging(physics.requests.jobs, setup),
+        setup.constraints,
     )
 
 

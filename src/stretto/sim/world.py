@@ -91,6 +91,7 @@ class SimulatedWorld:
         foresight: bool = False,
         settle_s: float = SETTLE_S,
         charging: Charging | None = None,
+        constraints: Constraints = NO_CONSTRAINTS,
     ) -> None:
         """Start at time 0 with nobody there and nothing on loan.
 
@@ -115,6 +116,7 @@ class SimulatedWorld:
         self.foresight = foresight
         self.settle_s = settle_s
         self.charging = charging
+        self.constraints = constraints
         self._lent = np.array([bool(node.lender) for node in cluster.nodes])
         self._up: BoolArray | None = None  # (nodes,) those that have not failed; None: all
         self.usable = ~self._lent
@@ -391,9 +393,10 @@ class SimulatedWorld:
         )
 
     def _constraints(self) -> Constraints:
+        constraints = self.constraints.at(self.now_s)
         if self.charging is None:
-            return NO_CONSTRAINTS
-        return replace(NO_CONSTRAINTS, fair_share=self.charging.at(self.now_s))
+            return constraints
+        return replace(constraints, fair_share=self.charging.at(self.now_s))
 
     # ── act ───────────────────────────────────────────────────────────────────────────────────────
 

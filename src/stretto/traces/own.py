@@ -45,6 +45,7 @@ COLUMNS = (
     "reserved",
     "rewards",
     "priority",
+    "priority_class",
     "weight",
     "user",
     "queue",
@@ -89,6 +90,7 @@ def read(sheet: Sheet) -> JobOfRow:
     gpu_types = sheet.parsed("gpu_types", _types, NO_TYPES, "GPU types, joined by |")
     reserved = sheet.parsed("reserved", _reserved, None, "nodes:gpus:type")
     priority = sheet.parsed("priority", lambda text: int(text or 0), 0, "a whole number")
+    priority_class = sheet.texts("priority_class")
     weight = sheet.numbers("weight", above=0.0, empty=1.0).tolist()
     user, queue = sheet.texts("user"), sheet.texts("queue")
     labels = sheet.parsed("labels", _labels, NO_LABELS, "a JSON object of texts")
@@ -113,6 +115,7 @@ def read(sheet: Sheet) -> JobOfRow:
             reserved=reserved[row],
             rewards=rewards[row],
             priority=priority[row],
+            priority_class=priority_class[row],
             weight=weight[row],
             user=user[row],
             queue=queue[row],
@@ -158,6 +161,7 @@ def cells_of(job: Job, truth: Truth) -> Mapping[str, str]:
         "reserved": ":".join(map(str, job.reserved)) if job.reserved else "",
         "rewards": ";".join(f"{step.deadline_s!r}:{step.value!r}" for step in job.rewards),
         "priority": str(job.priority),
+        "priority_class": job.priority_class,
         "weight": repr(job.weight),
         "user": job.user,
         "queue": job.queue,

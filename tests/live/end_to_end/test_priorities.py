@@ -1,0 +1,84 @@
+"""A job of higher priority comes to four real workers on which another one trains: both go on at once."""
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stretto.client import Client
+from stretto.demo.own_service import until
+
+from ..running import Running
+
+HERE = Path(__file__).parent
+ROUNDS = {"sia": 5, "pollux": 5}  # s; theirs of a minute would have the test wait for the first job to grow
+TRAINING = {
+    "name": "training",
+    "run": f"{sys.executable} scaling.py",
+    "workdir": str(HERE),
+    "resources": {"accelerators": 4},
+    "elastic": {"min": 4, "max": 4},  # at first: whatever the policy, it holds all four
+    "envs": {"OMP_NUM_THREADS": "1"},
+    "grace_period": "5s",
+}
+URGENT = {"name": "urgent", "run": "sleep 600", "resources": {"accelerators": 2}, "priority": 10}
+
+
+@pytest.fixture
+def service(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Running]:
+    policy = request.param
+    options = ["--slots", "4", "--gpu-type", "cpu", "--policy", policy]
+    if policy in ROUNDS:
+        options += ["--set", f"policy.round_s={ROUNDS[policy]}"]
+    running = Running(tmp_path, *options)
+    try:
+        running.begin()
+        yield running
+    finally:
+        running.end()
+
+
+def submit(client: Client, file: object) -> str:
+    return str(client.submit(json.dumps(file))["id"])
+
+
+def trains_on(client: Client, job: str) -> int:
+    shown = client.describe(job)
+    assert not shown["ended_s"], "".join(client.log(job))
+    return int(shown["training_gpus"])
+
+
+@pytest.mark.parametrize(
+    "service",
+    [
+        "fifo",
+        *(
+            pytest.param(policy, marks=pytest.mark.long)
+            for policy in ("sia", "pollux", "ones", "cornucopia", "unisched", "lyra")
+        ),
+    ],
+    indirect=True,
+)
+def test_an_urgent_job_runs_at_once_and_the_other_goes_on_at_two_in_place(service: Running) -> None:
+    with service.client() as client:
+        training = submit(client, TRAINING)
+        until(lambda: trains_on(client, training) == 4, 300, "the first job trains on all four")
+        before = client.describe(training)
+        client.change(training, "scale", min_gpus=2, max_gpus=4)
+        began = time.monotonic()
+        urgent = submit(client, URGENT)
+        until(lambda: client.describe(urgent)["state"] == "RUNNING", 120, "the urgent job runs")
+        print(f"{service.options[5]}: runs after {time.monotonic() - began:.1f} s")
+        until(lambda: trains_on(client, training) == 2, 120, "the first job trains on two")
+        after = client.describe(training)
+        assert (after["attempt"], after["restarts"]) == (before["attempt"], before["restarts"])
+        assert after["switches"] == before["switches"] + 1
+        for name in (urgent, training):
+            client.change(name, "cancel")
+            client.wait(name)
+    decisions, different = service.differences()
+    assert decisions > 0
+    assert different == 0
