@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -35,9 +35,10 @@ def until(found: Callable[[], Found | Literal[False]], patience_s: float = PATIE
 class Agent:
     """One agent on a state directory, which may be killed and started again."""
 
-    def __init__(self, state: Path, gpus: int = 4) -> None:
+    def __init__(self, state: Path, gpus: int | None = 4, env: Mapping[str, str] | None = None) -> None:
         self.state = state
-        self.gpus = gpus
+        self.gpus = gpus  # None: those that the driver shows
+        self.env = env or {}  # beside our own
         self.process: subprocess.Popen[bytes] | None = None
         self.client = httpx.Client(trust_env=False, timeout=PATIENCE_S)
 
@@ -45,8 +46,9 @@ class Agent:
         """Start it, and wait until it answers."""
         (self.state / "address.json").unlink(missing_ok=True)
         command = [sys.executable, "-m", "stretto.live.agent", "--state", str(self.state), "--node", "n1"]
-        command += ["--gpus", str(self.gpus), "--gpu-type", "t", *options]
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+        command += ["--gpu-type", "t", *([] if self.gpus is None else ["--gpus", str(self.gpus)]), *options]
+        env = {**os.environ, **self.env}
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True, env=env)
         until((self.state / "address.json").exists)
         return self
 

@@ -184,7 +184,7 @@ def test_a_keeper_that_is_killed_after_its_files_were_damaged_leaves_nothing(mac
     machine.start("hurt.1.0", "setsid sh -c 'echo $$; exec sleep 600' & exec sleep 600", 0)
     machine.in_phase("hurt.1.0", "running")
     run = machine.state / "runs" / "hurt.1.0"
-    daemon = int(until(lambda: (run / "log").read_text().strip()))
+    daemon = int(until(lambda: _read(run / "log").strip()))
     machine.workers.close()
     (run / "start.json").write_text("")
     for pid in machine.processes():

@@ -42,6 +42,7 @@ ORDERS = "orders"  # or the file of the run where whoever is on another machine 
 APART = "--apart"
 UNGUARDED = "killed, since what kept its GPUs for it has ended"
 KILLED = {"status": 137, "signal": 9}
+KNOWN_TWICE = ("job", "gpus", "mark", "guards", "group", "devices")  # in running.json as in start.json
 RUN_MARK = "STRETTO_RUN"  # in the environment of every process of a run, by which its leftovers are found
 
 
@@ -239,7 +240,7 @@ class Keeper:
             "stopping": False,
             "exit": None,
             # Should start.json be damaged, this says which GPUs it has, and how to find what is left of it.
-            "of": {name: self.start.get(name) for name in ("job", "gpus", "mark", "guards", "group")},
+            "of": {name: self.start.get(name) for name in KNOWN_TWICE},
         }
         write_durably(self.run / "running.json", self.notes)
         with suppress(BrokenPipeError):

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from stretto.live.agent import keeper
 
@@ -18,6 +19,7 @@ class Node:
     cpus: int = 0
     memory_gb: float = 0.0
     boot_id: str = ""
+    keys: tuple[str, ...] = ()  # by which all of the machine know the devices: UUIDs where there are some
     pass_env: tuple[str, ...] = ()  # names and patterns of its environment that workers find beside the usual
 
     def environment(self, gpus: list[int]) -> dict[str, str]:
@@ -32,8 +34,9 @@ class Node:
 def this_node(name: str, gpus: int | None, gpu_type: str) -> Node:
     """This machine, with its real GPUs, or with `gpus` places if given; raises ValueError without either."""
     devices: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
     if gpus is None:
-        devices, found_type = real_gpus(os.environ)
+        devices, keys, found_type = real_gpus(os.environ)
         if not devices:
             raise ValueError(
                 "found no GPU through nvidia-ml-py: on a machine without one, serve takes --slots N (and an "
@@ -48,11 +51,12 @@ def this_node(name: str, gpus: int | None, gpu_type: str) -> Node:
         cpus=len(os.sched_getaffinity(0)),
         memory_gb=round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         boot_id=keeper.boot_id(),
+        keys=keys,
     )
 
 
-def real_gpus(environment: Mapping[str, str]) -> tuple[tuple[str, ...], str]:
-    """Indices of the GPUs that this process may use, and the name of the first one's type; empty without any.
+def real_gpus(environment: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...], str]:
+    """Indices of the GPUs that this process may use, their keys, and the first one's type; empty without any.
 
     Only whole GPUs, by index: where CUDA_VISIBLE_DEVICES names something else, it is taken as it is.
     """
@@ -61,16 +65,30 @@ def real_gpus(environment: Mapping[str, str]) -> tuple[tuple[str, ...], str]:
 
         pynvml.nvmlInit()
     except Exception:  # not installed, no driver, no device: each its own error, and all mean none
-        return (), ""
+        return (), (), ""
     try:
         count = pynvml.nvmlDeviceGetCount()
         name = pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(0)) if count else ""
+        uuids = {str(index): uuid_of(pynvml, index) for index in range(count)}
     finally:
         pynvml.nvmlShutdown()
     allowed = environment.get("CUDA_VISIBLE_DEVICES")
     devices = [str(index) for index in range(count)] if allowed is None else allowed.split(",")
-    gpu_type = name.decode() if isinstance(name, bytes) else str(name)
-    return tuple(each.strip() for each in devices if each.strip()), type_name(gpu_type)
+    usable = tuple(each.strip() for each in devices if each.strip())
+    return usable, tuple(uuids.get(each, each) for each in usable), type_name(text_of(name))
+
+
+def uuid_of(nvml: Any, index: int) -> str:
+    """What a GPU is called in whatever order they are shown; its index where the driver is too old."""
+    try:
+        return text_of(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(index)))
+    except Exception:
+        return str(index)
+
+
+def text_of(said: str | bytes) -> str:
+    """What a driver says: older bindings give bytes."""
+    return said.decode() if isinstance(said, bytes) else str(said)
 
 
 def type_name(product: str) -> str:

@@ -16,6 +16,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from stretto.live.agent.keeper import KNOWN_TWICE
+
 LARGEST_BYTES = 32 << 20  # of a file that we write; chosen: a request has at most 1 MiB, as JSON some more
 # What says nothing about the file: it may be read a moment later.
 PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN)
@@ -138,6 +140,9 @@ STARTED: Shape = {
     "grace_s": is_number,
     "asked_env": is_object,
     "mark": _is_mark,
+    "group": lambda value: value is None or is_text(value),
+    "guards": lambda value: value is None or isinstance(value, list),
+    "devices": lambda value: value is None or _are_gpus(value),
 }
 RUNNING: Shape = {
     "pid": _is_pid,
@@ -192,15 +197,9 @@ def read_start(run: Path) -> tuple[dict[str, Any], str]:
         damage = "start.json is missing"
     except Damaged as wrong:
         damage = str(wrong)
-    known: dict[str, Any] = {
-        "job": run.name.partition(".")[0],
-        "gpus": [],
-        "mark": "",
-        "guards": [],
-        "group": "",
-    }
+    known: dict[str, Any] = {"job": run.name.partition(".")[0], "gpus": [], "mark": ""}
     with suppress(Damaged):
         said = (read_shaped(run / "running.json", RUNNING) or {}).get("of")
-        if isinstance(said, dict) and _are_gpus(said.get("gpus")):
-            known |= {name: said[name] for name in known if name in said}
-    return {**known, "id": run.name}, damage
+        if isinstance(said, dict) and all(STARTED[name](said.get(name)) for name in KNOWN_TWICE):
+            known = {name: said.get(name) for name in KNOWN_TWICE}
+    return {"guards": [], **known, "id": run.name}, damage

@@ -6,15 +6,17 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from stretto.live.agent import containing, keeper, reading, runs
+from stretto.live.agent.devices import Devices, close_all, hold_to_ourselves
 from stretto.live.agent.node import Node
 from stretto.live.agent.requests import Refused
 
 WATCH_S = 0.5  # the longest that a change goes unnoticed of which no process tells us
+LOOK_FOR_OTHERS_S = 2.0  # between looks at who else has GPUs; chosen
 HURRY_S = 0.02  # while something is about to happen
 
 
@@ -26,6 +28,7 @@ class Worker:
     started: dict[str, Any]  # start.json
     view: dict[str, Any]  # what is shown of it
     handle: int | None = None  # pidfd of the keeper, which becomes readable when it ends
+    locks: list[int] = field(default_factory=list)  # files that hold its GPUs, where this agent started it
     killed: bool = False  # what was left after its keeper's death has been looked for, and killed, before
     start_damage: str = ""  # what is wrong with start.json; "" for nothing
     damage: str = ""  # what is wrong with any of its files
@@ -52,12 +55,15 @@ class Workers:
         environ: Mapping[str, str] | None = None,
         adopts: bool = False,
         groups: bool = False,
+        devices: Devices | None = None,
     ) -> None:
         self.runs, self.forgotten = state / "runs", state / "forgotten"
         self.node = node
         self.instance = instance  # names this life of the agent, in which `version` counts
         self.apart, self.environ, self.adopts, self.groups = apart, environ, adopts, groups
         self.keepers: dict[int, int] = {}  # children of ours: process id, and when it started in ticks
+        self.devices = devices or Devices(node.keys)
+        self.others: frozenset[int] = frozenset()  # devices that somebody else has, as last seen
         self.version = 1
         self.closing = False
         self.lock = threading.Condition()
@@ -66,6 +72,9 @@ class Workers:
         self.look()
         self.watcher = threading.Thread(target=self.watch, name="watch", daemon=True)
         self.watcher.start()
+        if node.keys:
+            self.look_for_others()
+            threading.Thread(target=self.watch_others, name="others", daemon=True).start()
 
     def start(
         self,
@@ -88,19 +97,23 @@ class Workers:
             for index in start["gpus"]:
                 if holder := self.holder_of(index):
                     raise Refused(423, f"GPU {index} of {self.node.name} is in use by {holder}")
-            env = self.node.environment(start["gpus"]) if env is None else env
+            devices, locks = self.take_devices(start["gpus"])
+            env = self.node.environment(devices) if env is None else env
             group = containing.make_group() if self.groups else ""
-            more = {"guards": list(guards), "group": group}
+            more = {"guards": list(guards), "group": group, "devices": devices}
             try:
                 run = runs.prepare(self.runs, worker_id, {**start, **more}, env)
             except OSError as failure:
                 containing.remove_group(group)
+                close_all(locks)
                 raise Refused(507, f"worker {worker_id} cannot be written down: {failure}") from failure
             worker = self.known[worker_id] = worker_in(run)
+            worker.locks = locks  # inherited by the keeper, and kept here for what may outlive it
             try:
                 pid = runs.spawn_keeper(run, self.environ, self.apart)
                 if not self.apart and (found := keeper.process_at(pid)):
                     self.keepers[pid] = found.ticks
+                hold_to_ourselves(locks)
                 worker.handle = None if self.apart else os.pidfd_open(pid)
             except ProcessLookupError:
                 pass  # it has ended already, and was waited for
@@ -109,6 +122,20 @@ class Workers:
             self.look_at(worker)
             self.hurry()
             return self.shown(worker)
+
+    def take_devices(self, gpus: list[int]) -> tuple[list[int], list[int]]:
+        """The devices that a worker with these GPUs gets, and files that hold their locks; raises Refused."""
+        if not self.node.keys:
+            return gpus, []
+        taken = self.devices.take(gpus, self.devices_of_ours())
+        if taken is None:
+            raise Refused(423, f"others use too many GPUs of {self.node.name} for {len(gpus)} more")
+        return taken
+
+    def devices_of_ours(self) -> set[int]:
+        """The devices that workers of ours have."""
+        going = (each for each in self.known.values() if not each.ended)
+        return {index for each in going for index in devices_of(each.started)}
 
     @property
     def all_ended(self) -> bool:
@@ -169,6 +196,7 @@ class Workers:
                 "instance": self.instance,
                 "version": self.version,
                 "workers": [each.view for each in known],
+                "others": len(self.others),
                 "damage": [f"{each.run.name}: {each.damage}" for each in known if each.damage],
             }
 
@@ -234,6 +262,24 @@ class Workers:
                     except (OSError, ValueError) as failure:  # of one: the others must not suffer from it
                         print(f"cannot read {worker.run}: {failure}", file=sys.stderr, flush=True)
 
+    def watch_others(self) -> None:
+        """See which devices somebody else has, as long as this agent lives: a driver may take its time."""
+        while not self.closing:
+            self.look_for_others()
+            with self.lock:
+                self.lock.wait_for(lambda: self.closing, LOOK_FOR_OTHERS_S)
+
+    def look_for_others(self) -> None:
+        """See which devices somebody else has."""
+        with self.lock:
+            ours = self.devices_of_ours()
+        found = self.devices.look(ours)
+        with self.lock:
+            found -= self.devices_of_ours()
+            if found != self.others:
+                self.others = found
+                self.changed()
+
     def look_at(self, worker: Worker) -> None:
         """Read what one run directory says, and look for what is left where its keeper is gone."""
         lives = runs.keeper_lives(worker.run)  # first: what is read after its end is final
@@ -247,7 +293,8 @@ class Workers:
             os.close(worker.handle)
             worker.handle = None
         if ending:
-            containing.remove_group(worker.started.get("group", ""))
+            close_all(worker.locks)
+            containing.remove_group(worker.started.get("group") or "")
         damage = ", ".join(filter(None, (worker.start_damage, ends.damage)))
         view = view_of(worker.started, notes, ending, damage)
         if (view, damage) != (worker.view, worker.damage):
@@ -260,7 +307,7 @@ class Workers:
 
     def end_lost(self, worker: Worker, ends: reading.Ends) -> dict[str, Any] | None:
         """Kill what is left of a worker whose keeper is gone; how it ended, once nothing is."""
-        group = worker.started.get("group", "")
+        group = worker.started.get("group") or ""
         left = runs.leftovers(worker.started["mark"], ends.running, worker.run) + containing.members(group)
         left += containing.strangers(self.keepers) if self.adopts else []
         containing.kill(group, left)
@@ -286,6 +333,12 @@ def view_of(
     view = {name: started[name] for name in ("id", "job", "gpus")}
     shown = ("pid", "status", "signal", "stopped", "why", "started_s", "ended_s", "lasted_s")
     return {**view, "phase": "ended" if ending else going, **{name: told.get(name) for name in shown}}
+
+
+def devices_of(started: dict[str, Any]) -> list[int]:
+    """The devices that a worker has; of one that an older agent started, those of its places."""
+    found: list[int] | None = started.get("devices")
+    return started["gpus"] if found is None else found
 
 
 def worker_in(run: Path) -> Worker:

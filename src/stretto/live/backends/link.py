@@ -144,7 +144,7 @@ class Link:
         said = self.said(answer)
         new = said["instance"] != self.instance
         node = await self.described() if new or not self.node.up else self.node
-        node = replace(node, remark=remark_of(said.get("damage", ())))
+        node = replace(node, remark=remark_of(said.get("damage", ())), others=said.get("others", 0))
         if node.remark and node.remark != self.node.remark:
             log.warning("node %s: %s", node.name, node.remark)
         self.heard_s = time.monotonic()

@@ -70,8 +70,8 @@ class Steward:
     def of_earlier_raylets(self) -> list[str]:
         """Workers that still run although the raylet that they ran under is gone."""
         own = [self.raylet.pid, self.raylet.ticks]
-        known = list(self.workers.known.values())
-        return [each.run.name for each in known if not each.ended and own not in each.started["guards"]]
+        going = [each for each in list(self.workers.known.values()) if not each.ended]
+        return [each.run.name for each in going if own not in (each.started["guards"] or ())]
 
     def listed(self, after: str, wait_s: float) -> dict[str, Any]:
         """All workers, once they differ from a version."""
