@@ -59,7 +59,7 @@ MAY_IMPORT_IN_LIVE: dict[str, set[str]] = {
     "logs": set(),
     "terminal": set(),
     "webhooks": {"jobfile", "pool", "state", "history"},
-    "deleting": {"store", "history", "backends", "leading"},
+    "deleting": {"store", "state", "history", "backends", "leading"},
     "clearing": {"act", "store", "state", "history", "backends", "leading"},
     "keeping": {"store", "state", "history", "decide"},
 }

@@ -60,6 +60,8 @@ class Clearing:
         Raises StoreError, LeadLost or BackendUnreachable where it is not sure that we lead, and OSError where
         nothing can be listed.
         """
+        if self.state.calendar.unsettled_since_s is not None:  # something is wrong with a clock: files wait
+            return
         there = await asyncio.to_thread(directories_in, self.secrets.checkpoints)
         for start in range(0, len(there), AT_ONCE):
             rows = await asyncio.to_thread(self.table.of, there[start : start + AT_ONCE])

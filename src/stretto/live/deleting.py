@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isinf
 
 from stretto.live.backends.protocol import Backend, BackendUnreachable
 from stretto.live.history.clock import Clock
 from stretto.live.history.retiring import Keep
 from stretto.live.leading import Leadership
+from stretto.live.state.calendar import Calendar
 from stretto.live.store import EndedJobs, LeadLost, StoreError
 
 AT_ONCE = 20  # jobs that are looked up together
@@ -32,6 +33,7 @@ class Deleting:
     clock: Clock
     keep: Keep
     leadership: Leadership | None = None
+    calendar: Calendar = field(default_factory=Calendar)
     _behind: tuple[float, int] = BEGINNING  # end and number of whom we looked at last
 
     async def for_ever(self) -> None:
@@ -50,6 +52,8 @@ class Deleting:
     async def look(self) -> None:
         """All that are old enough now, unless there is too much trouble. Raises StoreError."""
         trouble = 0
+        if self.calendar.unsettled_since_s is not None:  # something is wrong with a clock: files wait
+            return
         while trouble < MOST_TROUBLE:
             before_s = self.clock.now_s() - self.keep.logs_s
             found = await asyncio.to_thread(self.table.with_logs, before_s, self._behind, AT_ONCE)

@@ -18,6 +18,7 @@ from stretto.live.history.archive import Archive
 from stretto.live.history.clock import Clock
 from stretto.live.history.ledger import Ledger
 from stretto.live.history.retiring import Keep, retire_for_ever
+from stretto.live.history.watching import ClockWatch
 from stretto.live.jobfile import Array, JobSpec
 from stretto.live.jobfile.to_job import spec_to_job
 from stretto.live.leading import Leadership
@@ -97,6 +98,7 @@ class Service:
     keep: Keep = field(default_factory=Keep)
     targets: Targets = field(default_factory=Targets)  # of webhooks
     leadership: Leadership | None = None  # None: nobody else can lead
+    watch: ClockWatch | None = None  # None: the time of day does not matter
     archive: Archive = field(init=False)
     long_work: Pool = field(
         default_factory=lambda: Pool(Turns(LONG_PROCESSES, LONG_WAITING), LONG_S, MOST_WORK_BYTES, NICE)
@@ -129,6 +131,8 @@ class Service:
                 group.create_task(self.ledger.write_for_ever())
                 if self.leadership is not None:
                     group.create_task(self.leadership.watch_for_ever())
+                if self.watch is not None:
+                    group.create_task(self.watch.watch_for_ever())
                 await self.driver.look()
                 group.create_task(self.driver.follow_for_ever())
                 group.create_task(self.driver.reconcile_for_ever())
@@ -137,7 +141,7 @@ class Service:
                 group.create_task(self._watch_times())
                 group.create_task(retire_for_ever(self.ledger, self.clock, self.keep))
                 ended, keep, leadership = self.ledger.store.ended, self.keep, self.leadership
-                deleting = Deleting(ended, self.backend, self.clock, keep, leadership)
+                deleting = Deleting(ended, self.backend, self.clock, keep, leadership, self.state.calendar)
                 group.create_task(deleting.for_ever())
                 clearing = Clearing(self.state, ended, self.secrets, self.clock, keep, leadership)
                 group.create_task(clearing.for_ever())

@@ -36,9 +36,10 @@ from stretto.live.collecting import look_at_all_for_ever, look_at_the_young
 from stretto.live.decide.deciding import Decider
 from stretto.live.decide.replay import Replay
 from stretto.live.decide.scheduling import scheduler_of
-from stretto.live.history.clock import Clock, resumed
+from stretto.live.history.clock import Clock, read_clocks, resumed
 from stretto.live.history.ledger import Ledger
 from stretto.live.history.retiring import Keep, mend
+from stretto.live.history.watching import ClockWatch
 from stretto.live.keeping import Keeping, begun
 from stretto.live.leading import Leadership
 from stretto.live.logs import structured_logs
@@ -179,6 +180,9 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
             state, clock, kept = _restored(store, key, config.pace, configured, scheduler)
             ledger = Ledger(store, state, clock)
             first: list[Event] = [Began(_unix_of(clock))] if state.seq == 0 else []
+            watch = ClockWatch(ledger, clock, read_clocks)
+            if clock.pace == 1.0 and (clock_set := watch.look()):
+                first.append(clock_set)
             first.append(LeadTaken(state.epoch + 1))
             if state.configured != configured:
                 first.append(configured)
@@ -208,6 +212,7 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
                 keep=config.keep,
                 targets=_targets(config, url, listening),
                 leadership=leadership,
+                watch=watch,
             )
             look_at_the_young()
             await _run(service, config.limits, listening, here, announce)
@@ -289,7 +294,7 @@ def _restored(
     mend(store, state)
     if state.seq == 0:
         return state, Clock(pace=pace), kept
-    return state, resumed(state.at_s, state.unix_s, pace), kept
+    return state, resumed(state.at_s, state.calendar.latest, read_clocks(), pace), kept
 
 
 def _targets(config: Config, url: str, listening: socket.socket) -> Targets:

@@ -1,16 +1,16 @@
-"""The command line with a clock that jumps: by as many seconds as two files say.
+"""The command line with clocks that jump: by as many seconds as two files say.
 
-CLOCKS/monotonic is added to the clock that a running service counts by, as on a machine that slept;
-CLOCKS/wall to the time of day, as where somebody sets it.
+CLOCKS/wall is added to the time of day, as where somebody sets it. CLOCKS/slept is what the machine has
+slept: the time of day has gone on meanwhile, and the clock that counts what has passed since the start.
 """
 
 import os
-import time
+from dataclasses import replace
 from pathlib import Path
 
 from stretto.cli.app import main
 from stretto.live import serving
-from stretto.live.history import clock
+from stretto.live.history import clock, watching
 
 CLOCKS = Path(os.environ["CLOCKS"])
 
@@ -22,18 +22,11 @@ def jump(name: str) -> float:
         return 0.0
 
 
-def monotonic() -> float:
-    return time.monotonic() + jump("monotonic")
+def read_clocks() -> clock.Reading:
+    usual, slept_s = clock.read_clocks(), jump("slept")
+    return replace(usual, unix_s=usual.unix_s + jump("wall") + slept_s, passed_s=usual.passed_s + slept_s)
 
 
-def new_clock(origin_s: float = 0.0, pace: float = 1.0) -> clock.Clock:
-    return clock.Clock(origin_s, pace, monotonic)
-
-
-def resumed(last_s: float, unix_s: float, pace: float = 1.0) -> clock.Clock:
-    usual = clock.resumed(last_s, unix_s, pace, lambda: time.time() + jump("wall"))
-    return new_clock(usual.origin_s, pace)
-
-
-vars(serving).update(Clock=new_clock, resumed=resumed)
+vars(serving).update(read_clocks=read_clocks)
+vars(watching).update(CHECK_S=0.1)
 main()

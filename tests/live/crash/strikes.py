@@ -26,7 +26,7 @@ JUMPING = Path(__file__).parent / "jumping.py"
 SLOTS = 4
 GRACE_S = 0.5
 OPEN = 5  # jobs that are kept waiting or running while blows fall
-SLEPT_S, SET_S = 3600.0, 7200.0  # by how much clocks jump
+SLEPT_S, SET_S = 3600.0, (7200.0, 40 * 86_400.0)  # by how much clocks jump
 OPTIONS = ("--slots", str(SLOTS), "--gpu-type", "cpu")
 AFTER_STOP = {"stubborn": 137, "polite": 0}  # how a worker of this manner ends that we stopped
 
@@ -281,17 +281,23 @@ class Scene:
         return True
 
     def _jump(self) -> Blow:
-        """The machine slept for an hour; or the time of day is set while the service does not run."""
-        kind = self.chance.choice(["monotonic", "wall", "wall"])
+        """The machine slept for an hour; or the time of day is set, also while the service does not run."""
+        kind = self.chance.choice(["slept", "wall", "wall"])
         path = self.clocks / kind
         known = float(path.read_text()) if path.exists() else 0.0
-        by_s = SLEPT_S if kind == "monotonic" else self.chance.choice([-SET_S, SET_S])
+        by_s = SLEPT_S if kind == "slept" else self.chance.choice([-1, 1]) * self.chance.choice(SET_S)
+        noticed = self._readings()
         path.write_text(str(known + by_s))
-        if kind == "wall":
+        if self.chance.random() < 0.5:
             self.running.kill()
             self.running.begin()
-        self.submit()  # something is recorded at the new time
-        return Blow("clock", did="" if kind == "wall" else "slept")
+        until(lambda: self._readings() > noticed, what="the jump is noticed")
+        self.submit()  # something is recorded after it
+        return Blow("clock", did=kind)
+
+    def _readings(self) -> int:
+        """How often the clocks were found to differ from what was known."""
+        return sum(kind == "ClockSet" for _, _, kind, _ in self.running.log_of_all())
 
     # ── afterwards ────────────────────────────────────────────────────────────────────────────────
 

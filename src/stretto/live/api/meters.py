@@ -110,7 +110,7 @@ class Now(Collector):
         self.jobs: Count[str] = Count()
         self.jobs_at = -FRESH_S
 
-    def collect(self) -> Iterable[GaugeMetricFamily]:
+    def collect(self) -> Iterable[GaugeMetricFamily | CounterMetricFamily]:
         """The gauges."""
         state = self.service.state
         if time.monotonic() - self.jobs_at >= FRESH_S:
@@ -127,6 +127,15 @@ class Now(Collector):
         yield gpus
         up = float(self.service.ledger.keeps_up)
         yield GaugeMetricFamily("stretto_store_up", "1 while the store takes what is written.", value=up)
+        calendar = state.calendar
+        yield CounterMetricFamily(
+            "stretto_clock_jumps", "Times that the time of day was set.", value=calendar.jumps
+        )
+        yield GaugeMetricFamily(
+            "stretto_clock_jumped_seconds",
+            "How far the time of day is ahead of what reservations and deadlines are kept by.",
+            value=calendar.jumped_s,
+        )
         yield GaugeMetricFamily("stretto_log_events", "The number of the last event.", value=state.seq)
         skipped = "Events of the log that could not be folded."
         yield GaugeMetricFamily("stretto_skipped_events", skipped, value=state.skips)

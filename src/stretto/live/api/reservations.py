@@ -37,10 +37,12 @@ def shown(service: Service) -> list[dict[str, Any]]:
 
 def _shown(service: Service, one: Reservation) -> dict[str, Any]:
     unix_s = service.state.unix_s
+    usual = (one.from_s + unix_s, one.until_s + unix_s)
+    start, end = service.state.reserved_unix_s.get(one.name, usual)
     return {
         "name": one.name,
-        "start": round(one.from_s + unix_s, 3),
-        "end": round(one.until_s + unix_s, 3),
+        "start": round(start, 3),
+        "end": round(end, 3),
         "gpu_type": one.gpu_type,
         "gpus": one.gpus,
         "nodes": list(one.nodes),

@@ -24,7 +24,17 @@ TICK_S = 15.0  # between two comments on a quiet stream, so that nobody in betwe
 RETRY_MS = 2_000  # after which a reader that was cut off comes back
 SECRET = frozenset({"spec", "secret", "sha256", "key"})  # fields of events that no stream shows
 FOR_ALL = frozenset(
-    {"Began", "Configured", "NodeSeen", "NodeLost", "NodeDead", "NodeCordoned", "TypesSeen", "QueueSet"}
+    {
+        "Began",
+        "ClockSet",
+        "Configured",
+        "NodeSeen",
+        "NodeLost",
+        "NodeDead",
+        "NodeCordoned",
+        "TypesSeen",
+        "QueueSet",
+    }
 )
 STREAM = "text/event-stream"
 
@@ -100,7 +110,7 @@ async def happening(
         over = is_over()
         upto, entries = await feed.after(seen, subjects)
         for entry in entries if chosen is None else await chosen(entries):
-            yield text_of(entry, service.state.unix_s)
+            yield text_of(entry, service.state.calendar.unix_at(entry.at_s))
         seen = upto
         if not caller.holds_still(service):
             return
@@ -117,9 +127,9 @@ def _moved(feed: Feed, seen: int) -> bool | None:
 
 
 def text_of(entry: Entry, unix_s: float) -> str:
-    """An event on the wire; its time is since the log began, and since 1970."""
+    """An event on the wire; its time is since the log began, and `unix_s`."""
     said = {key: value for key, value in entry.body.items() if key not in SECRET}
-    said |= {"seq": entry.seq, "kind": entry.kind, "at_s": entry.at_s, "unix_s": unix_s + entry.at_s}
+    said |= {"seq": entry.seq, "kind": entry.kind, "at_s": entry.at_s, "unix_s": unix_s}
     return f"id: {entry.seq}\nevent: {entry.kind}\ndata: {json.dumps(said)}\n\n"
 
 

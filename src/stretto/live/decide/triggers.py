@@ -31,6 +31,8 @@ def trigger_of(event: Event) -> Trigger | None:
     """The trigger that an event pulls; None for one that changes nothing for a policy."""
     if isinstance(event, happened.Held):
         return Trigger.COMPLETION if event.held else Trigger.ARRIVAL
+    if isinstance(event, happened.ClockSet):
+        return Trigger.CAPACITY if event.unix_s == event.bound_unix_s else None  # reservations may have moved
     if isinstance(event, happened.Reported) and event.report.get("epoch_end"):
         return Trigger.EPOCH_END
     return _TRIGGERS.get(type(event))

@@ -1,8 +1,18 @@
-"""The service's time: seconds since its log began, never backwards, whatever happens to the wall clock."""
+"""The service's time: the seconds since its log began that are known to have passed, never backwards.
+
+It counts as a clock that nobody can set: while the machine is awake, whether or not the service runs. What
+the time of day says is another matter (`watching`): it may be wrong by months, and be set while we run.
+"""
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
+
+from stretto.live.state.events import ClockSet
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass
@@ -29,9 +39,40 @@ class Clock:
         return duration_s / self.pace
 
 
-def resumed(last_s: float, unix_s: float, pace: float = 1.0, wall: Callable[[], float] = time.time) -> Clock:
-    """The clock of a log that began at a Unix time and whose last event was at `last_s`.
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the clocks of this machine show at one moment."""
 
-    While nobody ran it, time has passed as the wall clock says, unless that has been set back.
+    unix_s: float  # the time of day, which anybody may set
+    awake_s: float  # since the machine started, without what it has slept; the same for all its processes
+    passed_s: float  # the same with it
+    boot: str  # a name of this run of the machine; "" = unknown
+
+    def follows(self, earlier: ClockSet | None) -> bool:
+        """Whether an earlier reading is of this run of the machine, so that both can be compared."""
+        return (
+            earlier is not None
+            and self.boot == earlier.boot != ""
+            and self.awake_s >= earlier.awake_s
+            and self.passed_s >= earlier.passed_s
+        )
+
+
+def read_clocks() -> Reading:
+    """What the clocks show now."""
+    boot = ""
+    with suppress(OSError):
+        boot = BOOT_ID.read_text(encoding="ascii").strip()
+    return Reading(time.time(), time.monotonic(), time.clock_gettime(time.CLOCK_BOOTTIME), boot)
+
+
+def resumed(last_s: float, earlier: ClockSet | None, reading: Reading, pace: float = 1.0) -> Clock:
+    """The clock of a log whose last event was at `last_s`.
+
+    earlier: the newest reading that the log has. Where it is of this run of the machine, the time since
+    counts in full. Of other time nobody knows how long it was, and it does not count: a clock that is wrong
+    by months must end no job, and delete no logs.
     """
-    return Clock(max(last_s, wall() - unix_s if pace == 1.0 else last_s), pace)
+    if pace == 1.0 and earlier is not None and reading.follows(earlier):
+        last_s = max(last_s, earlier.read_s + reading.awake_s - earlier.awake_s)
+    return Clock(last_s, pace)

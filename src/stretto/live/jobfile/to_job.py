@@ -93,7 +93,7 @@ def accepted_job(
         goal=_goal(spec),
         preemptible=spec.preemptible,
         gpu_types=_names(spec, cluster, kinds),
-        rewards=_rewards(spec, submitted_s, epoch_s),
+        rewards=rewards_of(spec, submitted_s, epoch_s),
         priority=spec.priority,
         weight=weight,
         user=user,
@@ -213,7 +213,7 @@ def _goal(spec: JobSpec) -> Goal | None:
     return Goal(stop.target, stop.max_epochs)
 
 
-def _rewards(spec: JobSpec, submitted_s: float, epoch_s: float) -> tuple[Reward, ...]:
+def rewards_of(spec: JobSpec, submitted_s: float, epoch_s: float) -> tuple[Reward, ...]:
     """By increasing deadline, all after the submission: one that has passed is put right behind it."""
     rewards: list[Reward] = []
     earliest_s = submitted_s

@@ -30,6 +30,22 @@ class Began(Event):
 
 
 @dataclass(frozen=True)
+class ClockSet(Event):
+    """The clocks were read: which time of day it is by the clock of the service, from here on.
+
+    Named times are kept by `bound_unix_s`, which is `unix_s` unless it is not sure yet which one is right.
+    """
+
+    read_s: float  # when, on the clock of the service
+    unix_s: float  # the time of day when that clock was zero
+    bound_unix_s: float
+    boot: str = ""  # the run of the machine
+    awake_s: float = 0.0  # since the machine started, without what it has slept
+    passed_s: float = 0.0  # the same with it
+    jumped_s: float = 0.0  # by how much the time of day is ahead of what it should be; 0: by nothing
+
+
+@dataclass(frozen=True)
 class LeadTaken(Event):
     """A service leads from here on; all that earlier leaders still command is refused."""
 

@@ -18,12 +18,13 @@ from stretto.live.state.jobs import (
     job_submitted,
     queue_of,
 )
+from stretto.live.state.named_times import clock_set, log_began, reserved, unreserved
 from stretto.live.state.nodes import node_cordoned, node_dead, node_lost, node_seen, types_seen
 from stretto.live.state.plans import actions_of
 from stretto.live.state.records import Batch, Token
 from stretto.live.state.state import Skipped, State
 from stretto.live.state.workers import fold_worker_event
-from stretto.model import HALF_LIFE_S, Action, Queue, Reservation
+from stretto.model import HALF_LIFE_S, Action, Queue
 from stretto.scheduler.stale import still_apply
 
 log = logging.getLogger(__name__)
@@ -106,10 +107,6 @@ def _decided(state: State, event: happened.Decided, now_s: float) -> None:
     state.decisions += 1
 
 
-def _began(state: State, event: happened.Began, now_s: float) -> None:
-    state.unix_s = event.unix_s
-
-
 def _lead_taken(state: State, event: happened.LeadTaken, now_s: float) -> None:
     state.epoch = max(event.epoch, state.epoch)
 
@@ -132,15 +129,6 @@ def _queue_set(state: State, event: happened.QueueSet, now_s: float) -> None:
             state.move_to_queue(record, name, weight, now_s)
 
 
-def _reserved(state: State, event: happened.Reserved, now_s: float) -> None:
-    state.reservations = {name: one for name, one in state.reservations.items() if one.until_s > now_s}
-    state.reservations[event.name] = Reservation(**body_of(event))
-
-
-def _unreserved(state: State, event: happened.Unreserved, now_s: float) -> None:
-    state.reservations.pop(event.name, None)
-
-
 def _token_made(state: State, event: happened.TokenMade, now_s: float) -> None:
     state.tokens[event.sha256] = Token(event.name, event.user, event.role, event.sha256)
 
@@ -150,7 +138,8 @@ def _token_revoked(state: State, event: happened.TokenRevoked, now_s: float) -> 
 
 
 _CHANGES: Mapping[type[Event], Callable[[State, Any, float], None]] = {
-    happened.Began: _began,
+    happened.Began: log_began,
+    happened.ClockSet: clock_set,
     happened.LeadTaken: _lead_taken,
     happened.Configured: _configured,
     happened.TypesSeen: types_seen,
@@ -160,8 +149,8 @@ _CHANGES: Mapping[type[Event], Callable[[State, Any, float], None]] = {
     happened.NodeCordoned: node_cordoned,
     happened.QueueSet: _queue_set,
     happened.UserSharesSet: _user_shares_set,
-    happened.Reserved: _reserved,
-    happened.Unreserved: _unreserved,
+    happened.Reserved: reserved,
+    happened.Unreserved: unreserved,
     happened.TokenMade: _token_made,
     happened.TokenRevoked: _token_revoked,
     happened.Submitted: job_submitted,

@@ -179,7 +179,7 @@ def described(
         "attempt": record.attempt,
         "generation": record.members.number,
         "submitted_s": record.job.submitted_s,
-        "age_s": (record.ended_s if record.has_ended else now_s) - record.job.submitted_s,
+        "age_s": _age_s(state, record, now_s),
         "waited_s": _waited_s(record, now_s),
         "left_s": _left_s(record, now_s),
         "share_done": share_done(record, now_s),
@@ -200,6 +200,12 @@ def described(
             if key in latest
         },
     }
+
+
+def _age_s(state: State, record: JobRecord, now_s: float) -> float:
+    """Since its submission, by the calendar: with what a machine was off or slept."""
+    calendar, until_s = state.calendar, record.ended_s if record.has_ended else now_s
+    return max(calendar.unix_at(until_s) - calendar.unix_at(record.job.submitted_s), 0.0)
 
 
 def _waited_s(record: JobRecord, now_s: float) -> float:

@@ -8,6 +8,7 @@ import numpy as np
 
 from stretto.live.jobfile import JobSpec
 from stretto.live.state import events as happened
+from stretto.live.state.calendar import Calendar
 from stretto.live.state.learned import with_experience
 from stretto.live.state.past import Past
 from stretto.live.state.records import JobRecord, Life, NodeRecord, Prior, Token
@@ -52,7 +53,8 @@ class State:
 
     seq: int = 0  # of the last event
     at_s: float = 0.0  # its time
-    unix_s: float = 0.0  # when the clock was zero
+    unix_s: float = 0.0  # when the clock was zero, as the time of day is now
+    calendar: Calendar = field(default_factory=Calendar)
     epoch: int = 0  # of the service that leads; 0: none has said so
     version: int = 0  # counts changes of membership and capacity, as snapshots do
     configured: happened.Configured = field(default_factory=lambda: happened.Configured("fifo"))
@@ -72,6 +74,7 @@ class State:
     untried: dict[str, dict[str, None]] = field(default_factory=dict)  # jobs that never started, by model
     queues: dict[str, Queue] = field(default_factory=dict)
     reservations: dict[str, Reservation] = field(default_factory=dict)  # by name
+    reserved_unix_s: dict[str, tuple[float, float]] = field(default_factory=dict)  # from and until, as named
     sized: dict[str, tuple[int, ...]] = field(default_factory=dict)  # sizes that an open job may have
     usage: UsageLedger = field(default_factory=UsageLedger)  # by queue and user, decayed
     user_shares: dict[str, float] = field(default_factory=dict)  # of those who have not 1
