@@ -95,6 +95,13 @@ def serve(
         str,
         typer.Option(help="Of a completed or cancelled job, its checkpoints where its file names no place."),
     ] = "forever",
+    begin_anew: Annotated[
+        bool,
+        typer.Option(
+            "--begin-anew",
+            help="Go on although a part of the log is lost, or an old one was restored; says what is lost.",
+        ),
+    ] = False,
     insecure_loopback: Annotated[
         bool, typer.Option("--insecure-loopback", help="Let everybody on this machine in without a token.")
     ] = False,
@@ -172,6 +179,7 @@ def serve(
         cluster=cluster,
         pace=pace,
         profiles=profiles,
+        begin_anew=begin_anew,
         keep=keep_of(keep_ended, keep_logs, keep_checkpoints),
         notify_allow=tuple(notify_allow),
     )

@@ -160,6 +160,8 @@ def _of_a_service(source: str, address: str, trusted: str) -> tuple[dict[str, An
         replay = decided_again(
             store, progress, lambda said: scheduler_of(replace(said, policy=_to_load(said.policy, trusted)))
         )
+        known = store.gaps()
+        changed = [gap for gap in store.damage() if not any(one.covers(gap) for one in known)]
     state = replay.state
     figures = {
         "policy": state.configured.policy,
@@ -178,7 +180,9 @@ def _of_a_service(source: str, address: str, trusted: str) -> tuple[dict[str, An
         f"{count} decision{'s' if count > 1 else ''} not made again: {why}"
         for why, count in replay.not_repeated.items()
     ]
-    return figures, [difference.words for difference in replay.differences], left_out
+    different = [difference.words for difference in replay.differences]
+    different += [f"{gap.words} of the log: not what was written" for gap in changed]
+    return figures, different, left_out
 
 
 STORE = "stretto.db"  # in the state directory of a service, unless that keeps its log elsewhere

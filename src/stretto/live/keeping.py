@@ -77,7 +77,7 @@ def keep(store: Store, key: bytes, state: State) -> None:
 def keep_from_log(store: Store, key: bytes, seq: int, remembered: bytes) -> None:
     """Fold the log up to `seq`, and keep what that gives with the policy's memory, which was pickled."""
     state = begun(store, key, seq)
-    for recorded in store.read(after=state.seq, limit=seq - state.seq):
+    for recorded in store.read(after=state.seq, up_to=seq):
         fold(state, recorded)
     scheduler_of(state.configured)  # a policy from a file of its own is there only once that is imported
     state.memory = pickle.loads(remembered)

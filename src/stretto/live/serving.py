@@ -43,11 +43,12 @@ from stretto.live.history.watching import ClockWatch
 from stretto.live.keeping import Keeping, begun
 from stretto.live.leading import Leadership
 from stretto.live.logs import structured_logs
+from stretto.live.loss import what_is_lost
 from stretto.live.service import Service
 from stretto.live.state.events import Began, Configured, Event, LeadTaken, QueueSet, event_of
 from stretto.live.state.standing import going_on
 from stretto.live.state.state import State
-from stretto.live.store import Store, open_store
+from stretto.live.store import Mark, Store, open_store, reached_in
 from stretto.live.webhooks.targets import PORTS, Targets
 from stretto.model import DEFAULT_QUEUE, HALF_LIFE_S, InputError, StrettoError, View
 from stretto.scheduler.round import Scheduler
@@ -56,6 +57,7 @@ from stretto.sim.settings import Batches, SimSettings
 from stretto.sim.truth.profiles import read_profiles
 
 DATABASE, KEY, CHECKPOINTS, WORKDIRS, AGENT = "stretto.db", "key", "checkpoints", "workdirs", "agent"
+MARK = "stretto.db.mark"  # how far the log has come, wherever it is
 KEY_BYTES = 32
 FIRST_TOKEN = "admin-token"  # of whoever starts the first service of a log; only they can read it
 BACKENDS = ("local", "emulated", "ray", "slurm")
@@ -115,6 +117,7 @@ class Config:
     profiles: str = ""  # a directory of measured profiles that it follows; "" = none
     keep: Keep = field(default_factory=Keep)  # what of jobs that have ended
     notify_allow: tuple[str, ...] = ()  # hosts and networks that webhooks may go to beside public ones
+    begin_anew: bool = False  # without what of the log is lost
 
     @property
     def emulated(self) -> bool:
@@ -172,13 +175,24 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
     listening = _listen(config.host, config.port)
     here = f"http://{config.host}:{listening.getsockname()[1]}"
     url = config.url.rstrip("/") or here
-    store = open_store(config.store or config.state / DATABASE)
-    with store, contextlib.closing(listening), structured_logs(config.log, config.log_level):
+    reached = reached_in(config.state / MARK)
+    has_begun = reached is not None and reached.seq > 0
+    store = open_store(config.store or config.state / DATABASE, begun=has_begun and not config.begin_anew)
+    with (
+        store,
+        contextlib.closing(listening),
+        structured_logs(config.log, config.log_level),
+        contextlib.ExitStack() as stack,
+    ):
         lead = store.lead(LEAD_WAIT_S)
         try:
+            for line in what_is_lost(store, reached, config.begin_anew):
+                print(line, file=sys.stderr, flush=True)
             key = _key(config.state)
             state, clock, kept = _restored(store, key, config.pace, configured, scheduler)
-            ledger = Ledger(store, state, clock)
+            mark = Mark(config.state / MARK)
+            stack.callback(mark.close)
+            ledger = Ledger(store, state, clock, mark)
             first: list[Event] = [Began(_unix_of(clock))] if state.seq == 0 else []
             watch = ClockWatch(ledger, clock, read_clocks)
             if clock.pace == 1.0 and (clock_set := watch.look()):
@@ -279,14 +293,14 @@ def _restored(
     Decisions are repeated only for what the policy remembers, and so only those since it was configured as it
     is now: no other policy is loaded, since its code may be gone.
     """
-    state = begun(store, key)
+    state = begun(store, key, store.last())
     kept = state.seq
     since = {one.seq: one.body for one in store.read(after=kept, kinds=[Configured.__name__])}
     newest = max(since, default=kept)
     latest = event_of(Configured.__name__, since[newest]) if since else state.configured
     decide_from = newest if latest == configured else inf
     replay = Replay(state, lambda _: scheduler, for_memory=True, decide_from=decide_from)
-    for recorded in store.read(after=state.seq):
+    for recorded in store.read(after=state.seq, verify=True):
         replay.next(recorded)
     replay.finish()
     for difference in replay.differences:  # what the policy remembers may differ, too

@@ -33,7 +33,7 @@ class Doubtful(Store):
 
 def doubtful(path: Path, *others: Unrecorded) -> Doubtful:
     with open_store(path / "log.db") as store:
-        return Doubtful(store.engine, store.patience_s, others)
+        return Doubtful(store.engine, store.patience_s, others=others)
 
 
 def test_what_reached_the_log_although_nobody_said_so_is_not_written_twice(

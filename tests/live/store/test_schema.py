@@ -99,9 +99,14 @@ def test_url_and_path_name_the_same_file(tmp_path: Path) -> None:
 def test_an_older_schema_is_read_as_it_is_and_brought_up_to_date_by_whoever_writes(source: str) -> None:
     with open_store(source) as opened, opened.engine.begin() as connection:
         connection.execute(text("DROP TABLE stretto_ended_jobs"))
+        connection.execute(text("DROP TABLE stretto_gaps"))
+        connection.execute(text("ALTER TABLE stretto_log DROP COLUMN chain"))
         connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '0001'"))
     with open_store(source, upgrade=False) as reader:
         reader.append([Unrecorded(0.0, "K", "", {})], after=0)
         assert [one.kind for one in reader.read()] == ["K"]
     with open_store(source) as writer:
         assert (writer.last(), writer.ended.count()) == (1, 0)
+        assert writer.append([Unrecorded(0.0, "K", "", {})], after=1) == (2,)
+        assert len(list(writer.read(verify=True))) == 2
+        assert writer.damage() == []

@@ -147,7 +147,7 @@ def decided_again(
     progress: is told how many events of how many have been read. load: as that of `Replay`.
     """
     replay, last = Replay(State(), load), store.last()
-    for recorded in store.read(limit=last):
+    for recorded in store.read(up_to=last):
         replay.next(recorded)
         if progress is not None:
             progress(recorded.seq, last)

@@ -13,7 +13,17 @@ from stretto.live.history.retired import rows_of
 from stretto.live.state.events import Event, Retired, UnknownEvent, body_of, event_of, subject_of
 from stretto.live.state.folding import apply_or_skip, skip
 from stretto.live.state.state import State
-from stretto.live.store import EndedJob, LogMoved, Recorded, Store, StoreError, Unrecorded, recorded
+from stretto.live.store import (
+    EndedJob,
+    LogMoved,
+    Mark,
+    Reached,
+    Recorded,
+    Store,
+    StoreError,
+    Unrecorded,
+    recorded,
+)
 from stretto.model import InputError
 
 MOST_TOGETHER = 2_000  # events of one transaction; chosen
@@ -36,6 +46,7 @@ class Ledger:
     store: Store
     state: State
     clock: Clock
+    mark: Mark | None = None  # where it is noted how far the log has come
     healthy: bool = True  # the store answered last time
     listeners: list[Listener] = field(default_factory=list)
     _waiting: list[tuple[Sequence[Event], "asyncio.Future[int]"]] = field(default_factory=list)
@@ -125,9 +136,17 @@ class Ledger:
         self.healthy, self._writing_since = True, None
         for number, event in zip(numbers, events, strict=True):
             apply_or_skip(self.state, event, number, at_s)
+        self._note_how_far()
         told = list(zip(numbers, events, strict=True))
         for listener in self.listeners:
             listener(told)
+
+    def _note_how_far(self) -> None:
+        """Whoever starts next is to notice if this was lost."""
+        if self.mark is not None:
+            tip, state = self.store.tip, self.state
+            chain = tip.chain.hex() if tip.seq == state.seq else ""
+            self.mark.note(Reached(state.seq, chain, state.largest_id))
 
     def _append(self, rows: Sequence[Unrecorded], ended: Sequence[EndedJob]) -> Sequence[int]:
         """Append; if an earlier try reached the log although nobody said so, that one counts.

@@ -87,7 +87,7 @@ def make_anew(store: Store, up_to: int) -> None:
     table, state = store.ended, State()
     table.clear()
     rows: dict[str, EndedJob] = {}
-    for one in store.read(limit=up_to):
+    for one in store.read(up_to=up_to):
         event = understood(one)
         leaving = {row.job: row for row in rows_of(state, event)} if isinstance(event, Retired) else {}
         fold(state, one)

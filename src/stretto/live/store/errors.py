@@ -3,10 +3,11 @@
 StoreError        it cannot be reached, read or written; the message says why
 ├── LogMoved      somebody else has written: what was to be written no longer follows on what was known
 ├── LedByOther    another service is the one writer
-└── LeadLost      another service is, or may have been, the one writer since we were
+├── LeadLost      another service is, or may have been, the one writer since we were
+└── LogDamaged    some of the log is missing, or is not what was written
 """
 
-from stretto.model import StrettoError
+from stretto.model import InputError, StrettoError
 
 
 class StoreError(StrettoError):
@@ -34,3 +35,12 @@ class LedByOther(StoreError):
     def __init__(self, store: object, holder: str) -> None:
         who = holder or "another service"
         super().__init__(f"{store}: {who} writes to this store: end that one, or say --state or --store")
+
+
+class LogDamaged(StoreError, InputError):
+    """Some of the log is missing, or is not what was written. Nothing was done about it."""
+
+    def __init__(self, store: object, what: str) -> None:
+        super().__init__(
+            f"{store}: the log is damaged: {what}: put its backup there, or say --begin-anew to go on without"
+        )

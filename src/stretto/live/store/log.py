@@ -2,21 +2,35 @@
 
 import json
 import secrets
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
+from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, delete, func, insert, select
+from sqlalchemy import Connection, Engine, delete, func, insert, null, select
 
+from stretto.live.store.chain import chained
+from stretto.live.store.continuity import (
+    Follows,
+    Gap,
+    Row,
+    check_whole,
+    damage_in,
+    gaps_of,
+    go_on_without,
+)
 from stretto.live.store.ended import EndedJob, EndedJobs, written
 from stretto.live.store.engine import SQLITE, address_of, engine_of, patiently
-from stretto.live.store.errors import LogMoved, StoreError
+from stretto.live.store.errors import LogDamaged, LogMoved, StoreError
 from stretto.live.store.events import Recorded, Unrecorded
 from stretto.live.store.lead import Lead, lead_by_connection, lead_by_file
-from stretto.live.store.schema import check_known, migrate, newest_version, stored_version
+from stretto.live.store.mark import Reached
+from stretto.live.store.schema import CHAINED, check_known, migrate, newest_version, stored_version
 from stretto.live.store.tables import LOG, STATES
 from stretto.model import InputError
+
+Result = TypeVar("Result")
 
 READ_AT_ONCE = 2_000  # rows; chosen: flat in memory, and few round trips
 STATES_KEPT = 3
@@ -31,12 +45,28 @@ class StoredState:
     state: bytes
 
 
+@dataclass(slots=True)
+class Tip:
+    """The last event that was appended here."""
+
+    seq: int = 0
+    chain: bytes = b""
+
+
 @dataclass(frozen=True)
 class Store:
     """An open log. Threads may share it. Every call raises StoreError where the database fails for good."""
 
     engine: Engine
     patience_s: float = PATIENCE_S  # how long a lost database is waited for
+    has_chain: bool = True  # a log of an older version, which a mere reader leaves as it is, has none
+    tip: Tip = field(default_factory=Tip)  # of what this store has appended
+
+    @property
+    def name(self) -> str:
+        """What messages call it: where it is, without a password."""
+        url = self.engine.url
+        return str(url.database) if url.get_backend_name() == SQLITE else str(url)
 
     @property
     def ended(self) -> EndedJobs:
@@ -56,7 +86,7 @@ class Store:
         if not events:
             return ()
         drawn = secrets.randbits(63)
-        rows = [
+        rows: list[dict[str, Any]] = [
             {
                 "seq": seq,
                 "at_s": float(event.at_s),
@@ -68,16 +98,30 @@ class Store:
             for seq, event in enumerate(events, start=after + 1)
         ]
 
-        def write(connection: Connection) -> None:
+        def write(connection: Connection) -> bytes:
             last = _last(connection)
+            chain = self._chain_onto(connection, after, rows)
             if last == after:
                 connection.execute(insert(LOG), rows)
                 written(connection, ended)
             elif connection.scalar(select(LOG.c.append).where(LOG.c.seq == after + 1)) != drawn:
                 raise LogMoved(after, last)
+            return chain
 
-        patiently(self.engine, write, writes=True, patience_s=self.patience_s)
-        return tuple(range(after + 1, after + 1 + len(events)))
+        chain = patiently(self.engine, write, writes=True, patience_s=self.patience_s)
+        numbers = tuple(range(after + 1, after + 1 + len(events)))
+        self.tip.seq, self.tip.chain = numbers[-1], chain
+        return numbers
+
+    def _chain_onto(self, connection: Connection, after: int, rows: Sequence[dict[str, Any]]) -> bytes:
+        """Give rows their digests; that of the last. An older schema has no place for them."""
+        if not self.has_chain:
+            return b""
+        chain = bytes(connection.scalar(select(LOG.c.chain).where(LOG.c.seq == after)) or b"")
+        for row in rows:
+            said = (row["seq"], row["at_s"], row["kind"], row["subject"], row["body"])
+            chain = row["chain"] = chained(chain, *said)
+        return chain
 
     def last(self) -> int:
         """The number of the last event; 0 for an empty log."""
@@ -89,16 +133,47 @@ class Store:
         kinds: Collection[str] | None = None,
         subjects: Collection[str] | None = None,
         limit: int | None = None,
+        up_to: int | None = None,
+        verify: bool = False,
     ) -> Iterator[Recorded]:
-        """Events behind `after`, in order: of these kinds, about these subjects, at most so many.
+        """Events behind `after`, in order: of these kinds, about these subjects, so many, up to a number.
 
         Batch by batch: a reader holds neither a lock nor much memory, and sees what is appended meanwhile.
+        What somebody goes on without is left out. Raises LogDamaged for what cannot be read; where all events
+        are asked for also for one that is missing; and, to `verify`, for one that is not what was written.
         """
-        query = select(LOG.c.seq, LOG.c.at_s, LOG.c.kind, LOG.c.subject, LOG.c.body).order_by(LOG.c.seq)
+        all_are_asked = kinds is None and subjects is None
+        gaps = self.gaps()
+        follows = Follows(after, self.chain_of(after) if verify else None)
+        for row in self._rows(after, kinds, subjects, limit, up_to):
+            seq, at_s, kind, about, body, _ = row
+            missing = follows.gap_before(row) if all_are_asked else None
+            if missing and not any(gap.covers(missing) for gap in gaps):
+                raise LogDamaged(self.name, f"{missing.words} missing")
+            is_left_out = any(gap.first <= seq <= gap.last for gap in gaps)
+            if verify and all_are_asked and not is_left_out and not follows.fits(row):
+                raise LogDamaged(self.name, f"event {seq} is not what was written")
+            follows.take(row)
+            if not is_left_out:
+                yield Recorded(seq, at_s, kind, about, self._object(seq, body))
+
+    def _rows(
+        self,
+        after: int = 0,
+        kinds: Collection[str] | None = None,
+        subjects: Collection[str] | None = None,
+        limit: int | None = None,
+        up_to: int | None = None,
+    ) -> Iterator[Row]:
+        chain = LOG.c.chain if self.has_chain else null()
+        query = select(LOG.c.seq, LOG.c.at_s, LOG.c.kind, LOG.c.subject, LOG.c.body, chain)
+        query = query.order_by(LOG.c.seq)
         if kinds is not None:
             query = query.where(LOG.c.kind.in_(sorted(set(kinds))))
         if subjects is not None:
             query = query.where(LOG.c.subject.in_(sorted(set(subjects))))
+        if up_to is not None:
+            query = query.where(LOG.c.seq <= up_to)
         while limit is None or limit > 0:
             most = READ_AT_ONCE if limit is None else min(limit, READ_AT_ONCE)
             batch = query.where(LOG.c.seq > after).limit(most)
@@ -107,12 +182,56 @@ class Store:
                 lambda connection, batch=batch: connection.execute(batch).all(),  # type: ignore[misc]
                 patience_s=self.patience_s,
             )
-            for seq, at_s, kind, about, body in rows:
-                yield Recorded(seq, at_s, kind, about, json.loads(body))
+            yield from (tuple(row) for row in rows)
             if len(rows) < most:
                 return
             after = rows[-1].seq
             limit = None if limit is None else limit - len(rows)
+
+    def chain_of(self, seq: int) -> bytes | None:
+        """The digest of an event, b"" before the first; None where there is none to be believed."""
+        if not self.has_chain:
+            return None
+        query = select(LOG.c.chain).where(LOG.c.seq == seq)
+        row = patiently(
+            self.engine, lambda connection: connection.execute(query).first(), patience_s=self.patience_s
+        )
+        return b"" if seq == 0 else None if row is None else bytes(row.chain or b"")
+
+    def _object(self, seq: int, body: str) -> dict[str, Any]:
+        try:
+            found = json.loads(body)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise LogDamaged(self.name, f"the body of event {seq} is no JSON object")
+        return found
+
+    # ── what was lost ─────────────────────────────────────────────────────────────────────────────
+
+    def check_whole(self, reached: Reached | None) -> None:
+        """Raise LogDamaged where events are missing, or the log does not come as far as it had come.
+
+        Quick: it counts. Whether an event is what was written is seen when it is read.
+        """
+        self._asked(lambda connection: check_whole(connection, self.name, reached))
+
+    def damage(self) -> list[Gap]:
+        """What is missing, cannot be read, or is not what was written; reads everything."""
+        return damage_in(self._rows())
+
+    def gaps(self) -> list[Gap]:
+        """What somebody has decided to go on without."""
+        return self._asked(gaps_of) if self.has_chain else []
+
+    def go_on_without(self, gaps: Sequence[Gap]) -> None:
+        """Leave these events out from now on, and forget states that were kept of a longer log."""
+        self._asked(lambda connection: go_on_without(connection, gaps), writes=True)
+
+    def _asked(self, work: Callable[[Connection], Result], writes: bool = False) -> Result:
+        return patiently(self.engine, work, writes=writes, patience_s=self.patience_s)
+
+    # ── states ────────────────────────────────────────────────────────────────────────────────────
 
     def keep_state(self, seq: int, state: bytes) -> None:
         """Keep what folding up to `seq` gave; older states but the newest few are forgotten."""
@@ -160,32 +279,38 @@ class Store:
         self.close()
 
 
-def open_store(source: str | Path, *, upgrade: bool = True, patience_s: float = PATIENCE_S) -> Store:
+def open_store(
+    source: str | Path, *, upgrade: bool = True, begun: bool = False, patience_s: float = PATIENCE_S
+) -> Store:
     """The store in a SQLite file, or at a URL of sqlite or postgresql, with its schema brought up to date.
 
     upgrade: if not, the schema stays as it is, so that a mere reader leaves a running service alone; an older
-    one has the log as well, and where there is none, that is refused.
-    Raises InputError for an address that cannot be one, StoreError for what cannot be opened.
+    one has the log as well, and where there is none, that is refused. begun: there has been a log there.
+    Raises InputError for an address that cannot be one, StoreError for what cannot be opened, and LogDamaged
+    for a log that has begun and is gone.
     """
     url = address_of(source)
+    if begun and url.get_backend_name() == SQLITE and not Path(str(url.database)).exists():
+        raise LogDamaged(url.database, "it is gone")
     engine = engine_of(url)
     try:
-        _bring_up(engine, str(url), upgrade, patience_s)
+        version = patiently(engine, stored_version, patience_s=patience_s, connects=False)
+        if begun and version is None:
+            raise LogDamaged(engine.url.database, "it is gone")
+        version = _brought_up(engine, str(url), version, upgrade, patience_s)
     except BaseException:
         engine.dispose()
         raise
-    return Store(engine, patience_s)
+    return Store(engine, patience_s, has_chain=version >= CHAINED)
 
 
-def _bring_up(engine: Engine, where: str, upgrade: bool, patience_s: float) -> None:
-    version = patiently(engine, stored_version, patience_s=patience_s, connects=False)
-    if version == newest_version():
-        return
+def _brought_up(engine: Engine, where: str, version: str | None, upgrade: bool, patience_s: float) -> str:
+    """The version of the schema that there is now."""
     check_known(version, where)
+    if version is not None and (version == newest_version() or not upgrade):
+        return version
     if not upgrade:
-        if version is None:
-            raise StoreError(f"{where}: expected a schema of version {newest_version()}, got none")
-        return
+        raise StoreError(f"{where}: expected a schema of version {newest_version()}, got none")
     patiently(
         engine,
         lambda connection: migrate(connection, where),
@@ -193,6 +318,7 @@ def _bring_up(engine: Engine, where: str, upgrade: bool, patience_s: float) -> N
         patience_s=patience_s,
         connects=False,
     )
+    return newest_version()
 
 
 def _last(connection: Connection) -> int:

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, text
 from stretto.live.store.errors import StoreError
 from stretto.live.store.tables import METADATA, VERSION_TABLE
 
+CHAINED = "0003"  # from which on events have digests
 MIGRATION_LOCK = 0x5354_5245_5454_4F00  # an advisory lock of PostgreSQL, held while the schema changes
 
 

@@ -14,6 +14,14 @@ LOG = Table(
     # Not JSONB, which turns 1e2 into 100 and reorders keys: a fold must see what was written.
     Column("body", Text, nullable=False),
     Column("append", BigInteger, nullable=False),  # drawn for each append, to recognise its own rows
+    Column("chain", LargeBinary),  # its digest over the one before; NULL of versions that had none
+)
+
+GAPS = Table(
+    "stretto_gaps",  # events that are missing or damaged, and that somebody goes on without
+    METADATA,
+    Column("first", BigInteger, primary_key=True, autoincrement=False),
+    Column("last", BigInteger, nullable=False),
 )
 
 STATES = Table(
