@@ -57,7 +57,7 @@ MAY_IMPORT_IN_LIVE: dict[str, set[str]] = {
     "foresight": {"jobfile", "state", "decide"},
     "collecting": set(),
     "logs": set(),
-    "loss": {"store"},
+    "loss": {"act", "state", "store"},
     "terminal": set(),
     "webhooks": {"jobfile", "pool", "state", "history"},
     "deleting": {"store", "state", "history", "backends", "leading"},

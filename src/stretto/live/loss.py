@@ -1,10 +1,19 @@
 """Whether some of the log is lost: a start goes on without it only where it is told to, and says what."""
 
 import logging
+import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
 
+from stretto.live.act.environment import TOKEN
+from stretto.live.state.events import Incarnated
+from stretto.live.state.state import State
 from stretto.live.store import Gap, Reached, Store
 
 MOST_NAMED = 10  # gaps in one line; chosen
+NAME_BYTES = 3  # of an incarnation; chosen: two restored copies of one backup hardly ever draw the same
+UNSEEN_IDS = 1_000  # that a log may have given since it was copied, where nothing tells; chosen
 
 log = logging.getLogger(__name__)
 
@@ -30,3 +39,43 @@ def what_is_lost(store: Store, reached: Reached | None, begin_anew: bool) -> lis
     for line in found:
         log.warning("%s", line)
     return found
+
+
+def incarnated(state: State, reached: Reached | None, workers: Iterable[str], why: str) -> Incarnated | None:
+    """What to record where ids may have been given that the log does not know; None where it knows all.
+
+    reached: how far the log had come, as far as that is known. workers: ids of all workers that nodes or
+    disks show. why: the log is an older copy, or has lost something; "" where only what is shown may tell.
+    """
+    last_id = max(
+        (0 if reached is None else reached.largest_id, *(_number(one) for one in workers)), default=0
+    )
+    if reached is None and why:
+        last_id = max(last_id, state.largest_id + UNSEEN_IDS)
+    if last_id > state.largest_id:
+        why = why or "jobs were found that the log does not know"
+    elif not why and any(_is_later(state, one) for one in workers):
+        why = "attempts were found that the log does not know"
+    return Incarnated(secrets.token_hex(NAME_BYTES), last_id, why) if why else None
+
+
+def workers_on_disk(agent: Path, checkpoints: Path) -> Iterator[str]:
+    """Ids of workers that an agent's directory tells of, and of jobs that checkpoints tell of."""
+    for folder in ("runs", "forgotten"):
+        with suppress(OSError):
+            yield from (path.name for path in (agent / folder).iterdir())
+    with suppress(OSError):
+        yield from (path.name for path in checkpoints.iterdir() if (path / f"{TOKEN}{path.name}").exists())
+
+
+def _number(worker: str) -> int:
+    """Of the job or array whose worker it is; 0 for none."""
+    own = worker.partition(".")[0].partition("_")[0]
+    return int(own) if own.isascii() and own.isdecimal() else 0
+
+
+def _is_later(state: State, worker: str) -> bool:
+    """Whether it is of an attempt that the log does not know of a job that it knows."""
+    job, _, rest = worker.partition(".")
+    attempt, record = rest.partition(".")[0].partition("-")[0], state.jobs.get(job)
+    return record is not None and attempt.isdecimal() and int(attempt) > record.attempt

@@ -43,7 +43,7 @@ from stretto.live.history.watching import ClockWatch
 from stretto.live.keeping import Keeping, begun
 from stretto.live.leading import Leadership
 from stretto.live.logs import structured_logs
-from stretto.live.loss import what_is_lost
+from stretto.live.loss import incarnated, what_is_lost, workers_on_disk
 from stretto.live.service import Service
 from stretto.live.state.events import Began, Configured, Event, LeadTaken, QueueSet, event_of
 from stretto.live.state.standing import going_on
@@ -190,6 +190,8 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
                 print(line, file=sys.stderr, flush=True)
             key = _key(config.state)
             state, clock, kept = _restored(store, key, config.pace, configured, scheduler)
+            copied = reached is None and bool(store.chain_of(state.seq))  # another directory had its mark
+            why = "begun anew" if config.begin_anew else "copied from elsewhere" if copied else ""
             mark = Mark(config.state / MARK)
             stack.callback(mark.close)
             ledger = Ledger(store, state, clock, mark)
@@ -210,6 +212,13 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
             shared = (config.shared or config.state).absolute()
             secrets = Secrets(url, key, shared / CHECKPOINTS, shared / WORKDIRS)
             backend = await _backend(config, world, scheduler, ledger)
+            shown = [*workers_on_disk(config.state / AGENT, secrets.checkpoints)]
+            shown += [one.id for one in await backend.workers()]
+            if (anew := incarnated(state, reached, shown, why)) is not None:
+                logger.warning("ids up to %d may have been given: %s", anew.last_id, anew.why)
+                going_on_as = ledger.record(anew)
+                await ledger.write_waiting()
+                await going_on_as
             leadership = Leadership(ledger, lead, backend)
             leadership.command_as(state.epoch)
             await _warn_of_unreachable(url, backend)

@@ -7,6 +7,7 @@ from stretto.live.state.events import Event, NodeDead, NodeLost, NodeSeen, Worke
 from stretto.live.state.records import Life, NodeRecord
 from stretto.live.state.state import State
 
+LOST_GRACE_S = 300.0  # of workers of a job that the log has lost: time to save; chosen
 VANISHED, UNKNOWN = 137, "its node does not know it"  # of one that is not there any more
 
 
@@ -54,7 +55,8 @@ def about_workers(
     """Who has begun and who has ended; and whom to stop within so many seconds.
 
     What nobody wants must not go on holding GPUs: a worker that the log knows nothing of, or counts as ended,
-    and what a worker's command started and left behind when it ended.
+    and what a worker's command started and left behind when it ended. A job that the log has lost is no
+    fault of its owner: its workers have time to save what they did.
     """
     stop: list[tuple[WorkerState, float]] = []
     ran: dict[str, list[str]] = {}
@@ -64,7 +66,8 @@ def about_workers(
         worker = record.workers.get(one.id) if record is not None else None
         if worker is None or worker.life is Life.ENDED:
             if one.holds_gpus and one.phase == "running":
-                stop.append((one, 0.0))
+                was_lost = state.was_lost(one.id.split(".")[0])
+                stop.append((one, LOST_GRACE_S if was_lost else 0.0))
             continue
         if one.phase == "running" and one.status is not None and record is not None:
             stop.append((one, record.spec.grace_period_s))

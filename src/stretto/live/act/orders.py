@@ -93,6 +93,7 @@ class Orders:
         key = ("Stop", one.id)
         if key not in self._given:
             self._given.add(key)
+            log.warning("worker %s of node %s is not wanted: it has %g s to end", one.id, one.node, grace_s)
             self._beside(self._stop(one, grace_s, key))
 
     async def _stop(self, one: WorkerState, grace_s: float, key: tuple[str, str]) -> None:

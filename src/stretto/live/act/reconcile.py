@@ -22,7 +22,7 @@ from stretto.live.state.events import (
     WorkersStopped,
     WorkersWanted,
 )
-from stretto.live.state.records import JobRecord, Life, Worker
+from stretto.live.state.records import JobRecord, Life, Worker, incarnation_in, worker_id
 from stretto.live.state.state import State
 from stretto.model import Allocation
 
@@ -136,14 +136,16 @@ def _closed(state: State, slots: list[Slot]) -> str:
 
 def _want(steps: Steps, state: State, record: JobRecord, attempt: int, slots: list[Slot]) -> None:
     """Record workers; they are started when the record is folded and the job is asked about again."""
-    first = record.next_worker if attempt == record.attempt else 0
+    is_new = attempt != record.attempt
+    first = 0 if is_new else record.next_worker
+    incarnation = state.incarnation if is_new else incarnation_in(next(iter(record.workers), ""))
     steps.events.append(
         WorkersWanted(
             record.id,
             attempt,
             tuple(
                 {
-                    "id": f"{record.id}.{attempt}.{first + index}",
+                    "id": worker_id(record.id, attempt, first + index, incarnation),
                     "node": state.nodes[node].name,
                     "mask": mask,
                 }

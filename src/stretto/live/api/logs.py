@@ -45,7 +45,7 @@ async def _worker_name(service: Service, caller: Caller, job: str, attempt: int,
     if not isnan(record.logs_deleted_s):
         age = age_in_words(record.logs_deleted_s - record.ended_s)
         raise Problem(HTTPStatus.GONE, f"the log of job {job} was deleted {age} after its end")
-    return f"{record.id}.{attempt or max(record.attempt, 1)}.{rank}"
+    return record.worker_id(attempt or max(record.attempt, 1), rank)
 
 
 @router.get("/{job}/log", response_model=shapes.LogPiece, responses=DELETED)

@@ -23,7 +23,7 @@ BOOKS = (
 )
 RECORD = (
     *("index", "at_once", "held", "ending", "why", "attempt", "closed", "failures", "losses"),
-    *("speaks", "status", "checkpoint", "checkpoint_step", "reason"),
+    *("speaks", "status", "checkpoint", "checkpoint_step", "reason", "incarnations"),
 )
 
 
@@ -81,6 +81,7 @@ def record_of(row: EndedJob, shared: JobSpec | None = None) -> JobRecord:
     if "latest" in said:
         reported_s = said.get("reported_s")
         record.learned = Learned(said["latest"], reported_s=nan if reported_s is None else reported_s)
+    record.incarnations = tuple((first, name) for first, name in record.incarnations)
     record.state, record.ended_s = row.state, row.ended_s
     if row.logs_deleted_s is not None:
         record.logs_deleted_s = row.logs_deleted_s

@@ -53,6 +53,19 @@ class LeadTaken(Event):
 
 
 @dataclass(frozen=True)
+class Incarnated(Event):
+    """The log goes on without knowing all that it said once: a backup was restored, or it was begun anew.
+
+    Ids of jobs up to this one may have been given since, and are not given again; ids of workers carry the
+    name from here on, so that none is used twice.
+    """
+
+    name: str
+    last_id: int
+    why: str = ""
+
+
+@dataclass(frozen=True)
 class Configured(Event):
     """The scheduler that decides from here on."""
 

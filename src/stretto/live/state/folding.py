@@ -111,6 +111,13 @@ def _lead_taken(state: State, event: happened.LeadTaken, now_s: float) -> None:
     state.epoch = max(event.epoch, state.epoch)
 
 
+def _incarnated(state: State, event: happened.Incarnated, now_s: float) -> None:
+    state.incarnation = event.name
+    if event.last_id > state.largest_id:
+        state.lost_ids = (*state.lost_ids, (state.largest_id + 1, event.last_id))
+        state.largest_id = event.last_id
+
+
 def _configured(state: State, event: happened.Configured, now_s: float) -> None:
     state.configured, state.memory = event, None
     state.usage.live_by(event.fair_share_half_life_s or HALF_LIFE_S, now_s)
@@ -141,6 +148,7 @@ _CHANGES: Mapping[type[Event], Callable[[State, Any, float], None]] = {
     happened.Began: log_began,
     happened.ClockSet: clock_set,
     happened.LeadTaken: _lead_taken,
+    happened.Incarnated: _incarnated,
     happened.Configured: _configured,
     happened.TypesSeen: types_seen,
     happened.NodeSeen: node_seen,

@@ -173,6 +173,7 @@ class JobRecord:
     ending: str = ""  # the state it is to end in: somebody cancelled it, or it ran out of time
     why: str = ""
     attempt: int = 0
+    incarnations: tuple[tuple[int, str], ...] = ()  # (first attempt, name) that ids of its workers carry
     workers: dict[str, Worker] = field(default_factory=dict)  # of the current attempt, dead ones included
     next_worker: int = 0
     members: Members = NOBODY
@@ -221,6 +222,11 @@ class JobRecord:
     def is_open(self) -> bool:
         """Whether its current attempt is not over."""
         return self.attempt > self.closed
+
+    def worker_id(self, attempt: int, index: int) -> str:
+        """JOB.ATTEMPT.INDEX, with the incarnation of the log in which the attempt began."""
+        names = [name for first, name in self.incarnations if first <= attempt]
+        return worker_id(self.id, attempt, index, names[-1] if names else "")
 
     def end(self, state: str, now_s: float) -> None:
         """It has come to its last state: nothing is decided of it any more, and only what is shown stays."""
@@ -278,6 +284,16 @@ class NodeRecord:
     def closed(self) -> bool:
         """Whether it takes no new jobs."""
         return self.cordoned or bool(self.shut)
+
+
+def worker_id(job: str, attempt: int, index: int, incarnation: str) -> str:
+    """The id of a worker of an attempt that begins in this incarnation of the log."""
+    return f"{job}.{attempt}-{incarnation}.{index}" if incarnation else f"{job}.{attempt}.{index}"
+
+
+def incarnation_in(worker: str) -> str:
+    """The incarnation that the id of a worker carries."""
+    return worker.rpartition(".")[0].rpartition(".")[2].partition("-")[2]
 
 
 def orphaned_by(record: JobRecord) -> str:

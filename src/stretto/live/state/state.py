@@ -64,6 +64,8 @@ class State:
     jobs: dict[str, JobRecord] = field(default_factory=dict)  # by id and submission; those retired are not
     submitted: int = 0  # jobs ever, which is the number of the next
     largest_id: int = 0  # of all ids of jobs and arrays that are numbers
+    incarnation: str = ""  # of the log, in ids of workers; "": the first
+    lost_ids: tuple[tuple[int, int], ...] = ()  # (first, last) that the log may have given and does not know
     ended: dict[str, None] = field(default_factory=dict)  # jobs that have ended, by that, and are still here
     ends: dict[str, int] = field(default_factory=dict)  # how many jobs have ever ended, by last state
     past: Past = field(default_factory=Past)
@@ -121,6 +123,14 @@ class State:
         if self.nodes_changed:
             self.nodes_changed = False
             self._rebuild_cluster()
+
+    def was_lost(self, job: str) -> bool:
+        """Whether a job may be one that the log knew before it lost something."""
+        own = job.partition("_")[0]
+        if job in self.jobs or not (own.isascii() and own.isdecimal()):
+            return False
+        number = int(own)
+        return number > self.largest_id or any(first <= number <= last for first, last in self.lost_ids)
 
     def open_jobs(self) -> list[JobRecord]:
         """Jobs that have not ended, by submission."""

@@ -8,7 +8,17 @@ from typing import Any
 from stretto.live.state import events as happened
 from stretto.live.state.events import Event
 from stretto.live.state.learned import with_report
-from stretto.live.state.records import KILLED, NOBODY, Batch, JobRecord, Life, Members, Worker, orphaned_by
+from stretto.live.state.records import (
+    KILLED,
+    NOBODY,
+    Batch,
+    JobRecord,
+    Life,
+    Members,
+    Worker,
+    incarnation_in,
+    orphaned_by,
+)
 from stretto.model import Cluster
 
 LISTENED_S = 60.0  # who ran so long and said nothing does not speak; chosen: an import takes up to 15 s
@@ -81,6 +91,9 @@ def _wanted(record: JobRecord, event: happened.WorkersWanted, cluster: Cluster |
         record.attempt, record.workers, record.next_worker = event.attempt, {}, 0
         record.members, record.port, record.status = NOBODY, event.port, None
         record.why, record.spoiled = "", 0
+        incarnation = incarnation_in(workers[0].id) if workers else ""
+        if incarnation != (record.incarnations[-1][1] if record.incarnations else ""):
+            record.incarnations = (*record.incarnations, (event.attempt, incarnation))
     record.workers |= {worker.id: worker for worker in workers}
     record.next_worker += len(workers)
 
