@@ -200,3 +200,20 @@ def test_a_token_of_the_environment_is_for_whoever_names_none(monkeypatch: pytes
         assert client.http.headers["authorization"] == "Bearer other"
     with Client("http://service", None) as client:
         assert "authorization" not in client.http.headers
+
+
+def test_a_token_comes_from_the_file_that_the_environment_names_unless_it_is_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    file.write_text(" stretto_y\n")
+    monkeypatch.delenv("STRETTO_TOKEN", raising=False)
+    monkeypatch.setenv("STRETTO_TOKEN_FILE", str(file))
+    with Client("http://service") as client:
+        assert client.http.headers["authorization"] == "Bearer stretto_y"
+    with Client("http://service", "mine") as client:
+        assert client.http.headers["authorization"] == "Bearer mine"
+    for text in ("", "two words", "x" * 2_000, "\u0448"):
+        file.write_text(text)
+        with pytest.raises(InputError, match=r"STRETTO_TOKEN_FILE .*: expected "):
+            Client("http://service")

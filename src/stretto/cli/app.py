@@ -27,6 +27,7 @@ from stretto.cli import (
     shares,
     simulate,
     submit,
+    tokens,
     top,
     traces,
 )
@@ -99,6 +100,9 @@ def version(as_json: options.Json = False) -> None:
         show_json({"version": __version__})
         return
     typer.echo(__version__)
+
+
+tokens.take_token_files(app)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

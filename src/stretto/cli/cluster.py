@@ -1,12 +1,13 @@
 """The verbs for what jobs run on and who may run them: nodes, queues, usage, token."""
 
+import time
 from typing import Annotated, Any
 
 import typer
 
 from stretto.cli import options
 from stretto.cli.printing import say, show_json, show_line, show_table
-from stretto.cli.service import Token, Url, service
+from stretto.cli.service import Token, Url, clock_of, service
 from stretto.model import InputError
 
 nodes = typer.Typer(help="Nodes of a running service; lists them.", invoke_without_command=True)
@@ -190,6 +191,9 @@ def create_token(
     name: Annotated[str, typer.Argument(help="What the token is called in lists.", metavar="NAME")],
     user: Annotated[str, typer.Option(help="Whose jobs it submits; else its name.")] = "",
     role: Annotated[str, typer.Option(help="user, operator or admin.")] = "user",
+    expires: Annotated[
+        str, typer.Option(help="For how long it opens anything, like 30d; never is for ever.")
+    ] = "never",
     url: Url = "",
     token: Token = "",
     as_json: options.Json = False,
@@ -198,12 +202,27 @@ def create_token(
     if role not in ("user", "operator", "admin"):
         raise InputError(f"--role {role}: expected user, operator or admin")
     with service(url, token) as client:
-        found = client.make_token(name, user or name, role)
+        found = client.make_token(name, user or name, role, _lasts_s(expires))
     if as_json:
         show_json(found)
         return
     say(f"{role} token of {user or name}, shown this once:")
     show_line(found["token"])
+
+
+def _lasts_s(expires: str) -> float | None:
+    """For how long a token opens anything; None: for ever. Raises InputError."""
+    from stretto.live.jobfile.quantities import duration_s
+
+    if expires == "never":
+        return None
+    try:
+        lasts_s = duration_s(expires)
+    except ValueError:
+        lasts_s = 0.0
+    if lasts_s <= 0:
+        raise InputError(f"--expires {expires}: expected a duration like 12h or 30d, or never")
+    return lasts_s
 
 
 @token.command("list")
@@ -214,7 +233,15 @@ def list_tokens(url: Url = "", token: Token = "", as_json: options.Json = False)
     if as_json:
         show_json({"tokens": found})
         return
-    show_table("", ["name", "user", "role"], [[one["name"], one["user"], one["role"]] for one in found])
+    header = ["name", "user", "role", "expires", "last used"]
+    show_table("", header, [_token_row(one) for one in found])
+
+
+def _token_row(token: dict[str, Any]) -> list[str]:
+    """A token as cells; a service of an older version does not say when it ends and was used."""
+    expires, used = token.get("expires"), token.get("last_used")
+    end = "never" if expires is None else "expired" if expires <= time.time() else clock_of(expires)
+    return [token["name"], token["user"], token["role"], end, "never" if used is None else clock_of(used)]
 
 
 @token.command("revoke")

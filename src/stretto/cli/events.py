@@ -22,6 +22,7 @@ WORDS: Mapping[str, str] = {
     "Audited": "asked by",
     "TokenMade": "new token",
     "TokenRevoked": "revoked token",
+    "TokenUsed": "used token",
     "NodeSeen": "node is there",
     "NodeLost": "node is silent",
     "NodeDead": "node is given up",

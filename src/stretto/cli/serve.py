@@ -187,7 +187,14 @@ def serve(
     async def run() -> None:
         announced: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         announced.add_done_callback(lambda done: say(f"listening on {done.result()}, policy {policy}"))
-        if not insecure_loopback:
+        if insecure_loopback:
+            announced.add_done_callback(
+                lambda _: say(
+                    "--insecure-loopback: everybody on this machine is an admin, and so is whoever comes "
+                    "through a proxy or a tunnel on it"
+                )
+            )
+        else:
             announced.add_done_callback(
                 lambda _: say(f"whoever asks needs a token; the first admin's is in {state / FIRST_TOKEN}")
             )

@@ -20,6 +20,7 @@ USUAL_URL = "http://127.0.0.1:8700"
 ANSWER_S = 70.0  # longer than any wait that we ask for
 LOOK_S = 0.5  # between two looks whether an attempt has begun; chosen
 MOST_BYTES, LONGEST_NAME = 1 << 20, 255  # of a job file, which is written by hand; as the service has it
+LONGEST_TOKEN = 1_000  # characters; ours have 51
 PLAIN = re.compile(r"[\x21-\x7e]*")  # what a header can hold as it is
 PIPE_S = 30.0  # of silence of whoever writes a job file through a pipe; chosen
 STREAM_AGAIN_S = 0.1  # before a stream that has ended is asked for again; chosen
@@ -41,7 +42,8 @@ class _NothingFollows(Exception):
 class Client:
     """A connection to a service; a context manager.
 
-    url: else from STRETTO_URL, else of this machine. token: else from STRETTO_TOKEN, or None for none.
+    url: else from STRETTO_URL, else of this machine. token: else from STRETTO_TOKEN, else from the file that
+    STRETTO_TOKEN_FILE names, or None for none.
     What the service says is wrong with a request raises InputError, anything else ServiceError.
     """
 
@@ -51,6 +53,8 @@ class Client:
             raise InputError(f"--url {self.url}: expected the address of a service, http://HOST:PORT")
         if token is not None:
             token = token or os.environ.get("STRETTO_TOKEN", "")
+            if not token and (file := os.environ.get("STRETTO_TOKEN_FILE", "")):
+                token = token_in(Path(file), "STRETTO_TOKEN_FILE")
             if not PLAIN.fullmatch(token):  # which is not shown: it may be one but for a slip
                 raise InputError("--token: expected letters, digits and signs of ASCII, got something else")
         headers = {"authorization": f"Bearer {token}"} if token else {"x-stretto-user": _user()}
@@ -260,9 +264,14 @@ class Client:
         found: list[dict[str, Any]] = self.ask("GET", "/api/v1/tokens")["tokens"]
         return found
 
-    def make_token(self, name: str, user: str, role: str) -> dict[str, Any]:
-        """Make a token; the answer's `token` is shown this once."""
-        return self.ask("POST", "/api/v1/tokens", json={"name": name, "user": user, "role": role})
+    def make_token(
+        self, name: str, user: str, role: str, expires_in_s: float | None = None
+    ) -> dict[str, Any]:
+        """Make a token, for so many seconds or for ever; the answer's `token` is shown this once."""
+        asked: dict[str, Any] = {"name": name, "user": user, "role": role}
+        if expires_in_s is not None:
+            asked["expires_in_s"] = expires_in_s
+        return self.ask("POST", "/api/v1/tokens", json=asked)
 
     def revoke_token(self, name: str) -> None:
         """Let a token open nothing any more."""
@@ -336,6 +345,19 @@ def _strange(answer: httpx.Response, expected: str) -> ServiceError:
     """What other servers answer."""
     got = answer.headers.get("content-type", "something else")
     return ServiceError(f"{answer.url}: expected {expected}, got {got}; is it a service of Stretto?")
+
+
+def token_in(file: Path, option: str) -> str:
+    """The token in a file. Raises InputError, which shows nothing of what the file holds."""
+    try:
+        with file.open("rb") as opened:
+            token = opened.read(LONGEST_TOKEN + 1).decode("ascii").strip()
+    except (OSError, ValueError) as wrong:
+        why = wrong.strerror if isinstance(wrong, OSError) else "not ASCII"
+        raise InputError(f"{option} {file}: expected a file with a token: {why}") from None
+    if not token or len(token) > LONGEST_TOKEN or not PLAIN.fullmatch(token):
+        raise InputError(f"{option} {file}: expected one token, got something else")
+    return token
 
 
 def _error_of(answer: httpx.Response) -> StrettoError:

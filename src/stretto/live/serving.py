@@ -27,7 +27,7 @@ from stretto.live.api.app import app_of
 from stretto.live.api.connections import Listener
 from stretto.live.api.limits import Limits
 from stretto.live.api.server import config_of, end_requests
-from stretto.live.api.tokens import first_admin
+from stretto.live.api.tokens import first_admin, is_admin
 from stretto.live.backends.emulation.backend import EmulatedBackend
 from stretto.live.backends.link import OwnAgent
 from stretto.live.backends.local import LocalBackend
@@ -144,6 +144,11 @@ class Config:
                 raise InputError(
                     f"--pass-env {name}: expected the name of a variable, or a pattern with * and ?"
                 )
+        if self.open_on_loopback and not _is_loopback(self.host):
+            raise InputError(
+                f"--insecure-loopback: expected --listen with an address of this machine only, such as "
+                f"127.0.0.1:{self.port}, got {self.host}: a proxy or a tunnel could make everybody an admin"
+            )
         if self.emulated and not self.cluster:
             raise InputError("--backend emulated: missing --cluster, a file or a built-in name")
         if not self.emulated and (self.cluster or self.profiles or self.pace != 1.0):
@@ -204,7 +209,9 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
                 first.append(configured)
             if state.queues and DEFAULT_QUEUE not in state.queues:
                 first.append(QueueSet(DEFAULT_QUEUE, is_default=True))  # an older service had none
-            if not config.open_on_loopback and not any(one.role == "admin" for one in state.tokens.values()):
+            if not config.open_on_loopback and not any(
+                is_admin(one, time.time()) for one in state.tokens.values()
+            ):
                 first.append(first_admin(config.state / FIRST_TOKEN))
             began = ledger.record(*first)
             await ledger.write_waiting()

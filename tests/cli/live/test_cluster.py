@@ -1,5 +1,6 @@
 """The verbs for nodes, queues, usage and tokens, and `top`."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -99,9 +100,34 @@ def test_usage_adds_up_by_user_and_queue(verbs: Stretto) -> None:
     assert verbs("usage", "--by", "queue").table[0][0] == "queue"
 
 
+def test_a_token_comes_from_a_file_and_has_an_end(verbs: Stretto, tmp_path: Path) -> None:
+    made = verbs("token", "create", "carols", "--user", "carol", "--expires", "30d", "--json").json
+    assert 0 < made["expires"] - time.time() <= 30 * 86_400
+    (row,) = (row for row in verbs("token", "list").table if row[0] == "carols")
+    assert row[3] == time.strftime("%Y-%m-%d %H:%M", time.localtime(made["expires"]))
+    file = tmp_path / "token"
+    file.write_text(f"{made['token']}\n")
+    job = verbs("submit", "--token-file", str(file), "--json", "--", "true").json
+    assert job["user"] == "carol"
+    for words, said in (
+        (("--token-file", str(tmp_path / "none")), "none: expected a file with a token: No such file"),
+        (("--token-file", str(tmp_path)), "expected a file with a token: Is a directory"),
+        (("--token-file", str(file), "--token", "other"), "expected it without --token"),
+    ):
+        ran = verbs("list", *words)
+        assert ran.status == 2
+        assert said in ran.err
+        assert made["token"] not in ran.err
+    wrong = verbs("token", "create", "x", "--expires", "soon")
+    assert (wrong.status, wrong.err.count("\n")) == (2, 1)
+    assert "--expires soon: expected a duration" in wrong.err
+    verbs("token", "revoke", "carols")
+
+
 def test_a_token_opens_the_door_until_it_is_revoked(verbs: Stretto) -> None:
     token = verbs("token", "create", "bobs", "--user", "bob").out.strip()
-    assert [row for row in verbs("token", "list").table if row[0] == "bobs"] == [["bobs", "bob", "user"]]
+    (row,) = (row for row in verbs("token", "list").table if row[0] == "bobs")
+    assert row == ["bobs", "bob", "user", "never", "never"]
     job = verbs("submit", "--token", token, "--json", "--", "true").json
     assert job["user"] == "bob"
     refused = verbs("token", "list", "--token", token)

@@ -1,6 +1,8 @@
 """Who may do what, and what everybody is refused."""
 
+import asyncio
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +10,11 @@ import pytest
 from tests.live.api.rig import SMALL, Rig, a_rig, play, token_of
 
 from stretto.live.api import shapes
+from stretto.live.api.access import Caller, Role, digest_of
 from stretto.live.api.limits import Limits
-from stretto.live.state.events import Audited
+from stretto.live.serving import Config
+from stretto.live.state.events import Audited, TokenUsed
+from stretto.model import InputError
 
 # Every route with what a request for it needs, and the least role that may ask it of others' things.
 ROUTES: list[tuple[str, str, Any, str]] = [
@@ -154,7 +159,18 @@ def test_nobody_comes_in_without_a_good_token(tmp_path: Path, headers: dict[str,
         pytest.param(
             {"sec-fetch-site": "cross-site"}, "http://127.0.0.1:8700", 401, id="a picture in a page"
         ),
-        pytest.param({"x-forwarded-for": "10.0.0.1"}, "http://127.0.0.1:8700", 401, id="through a proxy"),
+        *(
+            pytest.param({name: "10.0.0.1"}, "http://127.0.0.1:8700", 401, id=f"through a proxy: {name}")
+            for name in (
+                "forwarded",
+                "via",
+                "x-real-ip",
+                "x-forwarded-for",
+                "x-forwarded-host",
+                "x-forwarded-proto",
+                "x-forwarded-anything",
+            )
+        ),
         pytest.param({"x-stretto-user": "a\u00fcb"}, "http://127.0.0.1:8700", 400, id="a name that is none"),
         pytest.param({"authorization": "Bearer no"}, "http://127.0.0.1:8700", 401, id="a wrong token"),
     ],
@@ -180,7 +196,8 @@ def test_a_token_is_shown_once_kept_as_a_digest_and_revoked(tmp_path: Path) -> N
             made = shapes.TokenMade.model_validate((await root.post("/api/v1/tokens", json=asked)).json())
             assert (await root.post("/api/v1/tokens", json=asked)).status_code == 409
             shown = await root.get("/api/v1/tokens")
-            assert asked in shown.json()["tokens"]
+            (listed,) = (one for one in shown.json()["tokens"] if one["name"] == "laptop")
+            assert listed == {**asked, "expires": None, "last_used": None}
             log = json.dumps([one.body for one in rig.store.read()])
             stream = (await root.get("/api/v1/events")).text
             assert made.token not in log + shown.text + stream
@@ -279,5 +296,134 @@ def test_the_channel_opens_to_its_own_job_only(tmp_path: Path) -> None:
             for token in forged:
                 async with rig.client(token=token) as worker:
                     assert (await worker.post(path, json=body)).status_code == 401
+
+    play(story)
+
+
+def test_a_token_opens_until_its_end_and_its_streams_end_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        async with a_rig(tmp_path) as rig, rig.client("root") as root:
+            asked = {"name": "guest", "user": "eve", "expires_in_s": 3600}
+            made = (await root.post("/api/v1/tokens", json=asked)).json()
+            assert 3500 < made["expires"] - time.time() <= 3600
+            async with rig.client(token=made["token"]) as eve:
+                assert (await eve.get("/api/v1/jobs")).status_code == 200
+                monkeypatch.setattr(time, "time", lambda: made["expires"] - 1)
+                assert (await eve.get("/api/v1/jobs")).status_code == 200
+                caller = Caller("eve", Role.USER, rig.service.state.tokens[digest_of(made["token"])])
+                assert caller.holds_still(rig.service)
+                monkeypatch.setattr(time, "time", lambda: made["expires"])
+                refused = await eve.get("/api/v1/jobs")
+                assert (refused.status_code, refused.json()["detail"]) == (401, "the token has expired")
+                assert not caller.holds_still(rig.service)
+            for wrong in (0, -1, "soon"):
+                body = {**asked, "name": "x", "expires_in_s": wrong}
+                assert (await root.post("/api/v1/tokens", json=body)).status_code == 422
+
+    play(story)
+
+
+def test_the_last_use_of_a_token_is_shown_and_noted_in_the_log_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        async with a_rig(tmp_path) as rig, rig.client("olga") as olga, rig.client("root") as root:
+            now_s = time.time()
+            digest = digest_of(token_of("olga"))
+
+            async def last_use() -> Any:
+                tokens = (await root.get("/api/v1/tokens")).json()["tokens"]
+                return next(one["last_used"] for one in tokens if one["name"] == "olga")
+
+            assert await last_use() is None
+            for later_s, noted_s in ((0, 0), (60, 0), (86_000, 0), (86_400, 86_400), (86_500, 86_400)):
+                monkeypatch.setattr(time, "time", lambda at_s=now_s + later_s: at_s)
+                await olga.get("/api/v1/nodes")
+                assert await last_use() == now_s + later_s
+                await rig.submit()  # what was given to the log before is there then
+                assert rig.service.state.tokens[digest].used_unix_s == now_s + noted_s
+            used = [one for one in rig.store.read(kinds=[TokenUsed.__name__]) if one.subject == "olga"]
+            assert len(used) == 2
+
+    play(story)
+
+
+def test_the_last_token_of_an_admin_cannot_be_revoked(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with a_rig(tmp_path) as rig, rig.client("root") as root:
+            refused = await root.delete("/api/v1/tokens/root")
+            assert refused.status_code == 409
+            assert "is the last token of an admin" in refused.json()["detail"]
+            asked = {"name": "second", "user": "root", "role": "admin"}
+            made = (await root.post("/api/v1/tokens", json=asked)).json()
+            async with rig.client(token=made["token"]) as second:
+                answers = await asyncio.gather(
+                    root.delete("/api/v1/tokens/second"), second.delete("/api/v1/tokens/root")
+                )
+            assert sorted(one.status_code for one in answers) in ([204, 401], [204, 409])
+            admins = [one for one in rig.service.state.tokens.values() if one.role == "admin"]
+            assert len(admins) == 1
+
+    play(story)
+
+
+def test_the_audit_names_the_token_and_holds_failed_logins_but_not_endlessly(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with (
+            a_rig(tmp_path) as rig,
+            rig.client("olga") as olga,
+            rig.client(token="guessed") as guesser,
+            rig.client() as nobody,
+        ):
+            job = await rig.submit("ada")
+            await olga.post(f"/api/v1/jobs/{job}/hold")
+            for _ in range(50):
+                assert (await guesser.get("/api/v1/jobs")).status_code == 401
+            assert (await nobody.get("/api/v1/jobs")).status_code == 401
+            await rig.submit("bob")
+            noted = [one.body for one in rig.store.read(kinds=[Audited.__name__])]
+            keys = ("who", "what", "token", "client")
+            assert [noted[0][key] for key in keys] == ["olga", "hold", "olga", "127.0.0.1"]
+            failed = {
+                "who": "nobody",
+                "what": "log in",
+                "about": "/api/v1/jobs",
+                "refused": "unknown or revoked token",
+                "token": "",
+                "client": "127.0.0.1",
+            }
+            assert noted[1:] == [failed] * 20
+            assert "guessed" not in json.dumps(noted)
+
+    play(story)
+
+
+def test_the_open_door_is_closed_to_proxies_that_say_nothing_of_themselves(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with a_rig(tmp_path, open_on_loopback=True) as rig, rig.listening() as (host, port):
+            for version, status in (("1.0", b"401"), ("1.1", b"200")):
+                reader, writer = await asyncio.open_connection(host, port)
+                head = f"GET /api/v1/jobs HTTP/{version}\r\nhost: 127.0.0.1:{port}\r\n"
+                writer.write(head.encode() + b"connection: close\r\n\r\n")
+                assert (await reader.read()).startswith(b"HTTP/1.1 " + status)
+                writer.close()
+
+    play(story)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.1", "::", "gpu-box"])
+def test_the_open_door_is_for_services_that_listen_on_this_machine_only(tmp_path: Path, host: str) -> None:
+    with pytest.raises(InputError, match="--insecure-loopback: expected --listen with an address of this"):
+        Config(tmp_path, host=host, open_on_loopback=True)
+
+
+def test_a_what_if_with_an_unknown_key_is_refused(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with a_rig(tmp_path) as rig, rig.client("ada") as ada:
+            for body in ({"polcy": "sia"}, {"nodes": [{"gpu_type": "a100", "gpus": 1, "cuont": 2}]}):
+                answer = await ada.post("/api/v1/whatif", json=body)
+                assert answer.status_code == 422, answer.text
 
     play(story)

@@ -130,6 +130,28 @@ def test_one_user_follows_so_many_streams_at_once_and_places_come_free(tmp_path:
     play(story)
 
 
+def test_of_many_streams_that_come_at_once_exactly_so_many_have_a_place(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with a_rig(tmp_path, limits=Limits(streams=8)) as rig, rig.listening() as address:
+            statuses: list[int] = []
+            over = asyncio.Event()
+
+            async def follow() -> None:
+                async with web(address) as ada, ada.stream("GET", "/api/v1/events?follow=true") as answer:
+                    statuses.append(answer.status_code)
+                    await over.wait()
+
+            following = [asyncio.create_task(follow()) for _ in range(40)]
+            await rig.until(lambda: len(statuses) == 40)
+            assert sorted(statuses) == [200] * 8 + [429] * 32
+            assert rig.app.state.places.taken == {"ada": 8}
+            over.set()
+            await asyncio.gather(*following)
+            await rig.until(lambda: not rig.app.state.places.taken)
+
+    play(story)
+
+
 def test_a_log_is_followed_to_its_end_and_taken_up_where_it_was_left(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_rig(tmp_path) as rig, rig.listening() as address, web(address) as ada:

@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import re
+import time
 from dataclasses import dataclass
 from enum import IntEnum
 from http import HTTPStatus
@@ -22,6 +23,8 @@ USER = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,62}[\x21-\x7e])?")
 LOCAL_HOST = re.compile(
     r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?"
 )  # a page's own name could be made to lead here
+OF_PROXIES = frozenset({"forwarded", "via", "x-real-ip", "x-client-ip", "x-original-host"})
+UNKNOWN_TOKEN, EXPIRED_TOKEN = "unknown or revoked token", "the token has expired"
 PREFIX = "stretto_"  # of tokens, so that whoever finds one knows what it is
 CHALLENGE = {"www-authenticate": 'Bearer realm="stretto"'}
 
@@ -44,6 +47,7 @@ class Caller:
     user: str
     role: Role
     token: Token | None = None  # None: came in by the open door
+    address: str = ""  # where the request came from
 
     @property
     def name(self) -> str:
@@ -64,8 +68,9 @@ class Caller:
         return self.is_operator or user == self.user
 
     def holds_still(self, service: Service) -> bool:
-        """Whether their token has not been revoked."""
-        return self.token is None or self.token.sha256 in service.state.tokens
+        """Whether their token has neither been revoked nor expired."""
+        token = self.token
+        return token is None or (token.sha256 in service.state.tokens and not token.has_expired(time.time()))
 
 
 def digest_of(token: str) -> str:
@@ -81,16 +86,23 @@ def caller_by(service: Service, scope: Any, headers: Headers) -> Caller:
         token = service.state.tokens.get(digest)
         role = ROLES.get(token.role) if token is not None else None
         if token is None or role is None or not hmac.compare_digest(token.sha256, digest):
-            raise Problem(HTTPStatus.UNAUTHORIZED, "unknown or revoked token", CHALLENGE)
-        return Caller(token.user, role, token)
+            raise Problem(HTTPStatus.UNAUTHORIZED, UNKNOWN_TOKEN, CHALLENGE)
+        if token.has_expired(time.time()):
+            raise Problem(HTTPStatus.UNAUTHORIZED, EXPIRED_TOKEN, CHALLENGE)
+        return Caller(token.user, role, token, address_of(scope))
     if service.open_on_loopback and _from_loopback(scope, headers):
         user = headers.get("x-stretto-user", "")
         if user and not USER.fullmatch(user):
             raise Problem(
                 HTTPStatus.BAD_REQUEST, f"x-stretto-user: expected a line of 1 to 64 characters, got {user!r}"
             )
-        return Caller(user, Role.ADMIN)
+        return Caller(user, Role.ADMIN, address=address_of(scope))
     raise Problem(HTTPStatus.UNAUTHORIZED, "a bearer token is needed", CHALLENGE)
+
+
+def address_of(scope: Any) -> str:
+    """Where a request came from; "" where that has no address."""
+    return str((scope.get("client") or ("",))[0])
 
 
 def job_by(service: Service, headers: Headers) -> str:
@@ -107,15 +119,20 @@ def _bearer(headers: Headers) -> str | None:
 
 
 def _from_loopback(scope: Any, headers: Headers) -> bool:
-    """Whether a request came from this machine and means it: from no page of others, through no proxy."""
+    """Whether a request came from this machine and means it: from no page of others, through no proxy.
+
+    A proxy that says nothing of itself may be known by HTTP/1.0, which nginx speaks unless told otherwise.
+    """
     host = headers.get("host", "")
+    if scope.get("http_version") == "1.0":
+        return False
     if not LOCAL_HOST.fullmatch(host):
         return False
     if headers.get("origin", f"http://{host}") != f"http://{host}":
         return False
     if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         return False
-    if "forwarded" in headers or "x-forwarded-for" in headers:
+    if any(name in OF_PROXIES or name.startswith("x-forwarded-") for name in headers):
         return False
     try:
         return scope.get("client") is not None and ip_address(scope["client"][0]).is_loopback

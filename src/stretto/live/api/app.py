@@ -76,5 +76,6 @@ def app_of(service: Service, limits: Limits | None = None) -> FastAPI:
         connections=app.state.connections,
         together=app.state.together,
         requests=app.state.requests,
+        audit=app.state.audit,
     )
     return app

@@ -7,13 +7,13 @@ from statistics import median_low
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from stretto.live.api.access import Asked, Who
 from stretto.live.api.asking import read_job_file, while_listening, worked
 from stretto.live.api.jobs import job_of
 from stretto.live.api.problems import Problem
-from stretto.live.api.shapes import LARGEST_SUBMISSION, Submission
+from stretto.live.api.shapes import LARGEST_SUBMISSION, Asking, Submission
 from stretto.live.decide.scheduling import scheduler_of
 from stretto.live.foresight.beside import answered, foreseen, packed, would_start
 from stretto.live.foresight.explain import explained, question_of
@@ -32,7 +32,7 @@ MOST_NODES = 10_000  # that a what-if may add; chosen
 RECENT = 9  # decisions that say how long one takes: any single one may have waited for its turn; chosen
 
 
-class Nodes(BaseModel):
+class Nodes(Asking):
     """Nodes that are not there."""
 
     gpu_type: Annotated[str, Field(min_length=1, max_length=63)]
@@ -40,12 +40,12 @@ class Nodes(BaseModel):
     count: Annotated[int, Field(ge=1, le=MOST_NODES)] = 1
 
 
-class Asks(BaseModel):
+class Asks(Asking):
     """What is to be different; nothing: only what is foreseen as it is."""
 
     policy: Annotated[str, Field(max_length=255)] = ""
-    settings: Annotated[dict[str, str], Field(max_length=64)] = {}
-    nodes: Annotated[list[Nodes], Field(max_length=64)] = []
+    settings: Annotated[dict[str, str], Field(max_length=64)] = Field(default_factory=dict)
+    nodes: Annotated[list[Nodes], Field(max_length=64)] = Field(default_factory=list)
     job: Annotated[str, Field(max_length=LARGEST_SUBMISSION)] = ""  # the text of a job file
     draws: Annotated[int, Field(ge=1, le=MOST_DRAWS)] = DRAWS
 

@@ -14,7 +14,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 
 from stretto.live.api import problems
-from stretto.live.api.access import CHANNEL, OPEN, caller_by, job_by
+from stretto.live.api.access import CHANNEL, EXPIRED_TOKEN, OPEN, UNKNOWN_TOKEN, address_of, caller_by, job_by
+from stretto.live.api.audit import Audit
 from stretto.live.api.connections import Connections
 from stretto.live.api.limits import Limits, Together
 from stretto.live.api.meters import Meters
@@ -56,10 +57,11 @@ class Gate:
         connections: Connections,
         together: Together,
         requests: "set[asyncio.Task[Any]]",
+        audit: Audit,
     ) -> None:
         self.app, self.service, self.limits, self.meters = app, service, limits, meters
         self.most_of_one = max(min(limits.requests, connections.most // 2), 1)
-        self.together, self.requests = together, requests
+        self.together, self.requests, self.audit = together, requests, audit
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Let a request through, or refuse it."""
@@ -122,7 +124,13 @@ class Gate:
         if path.startswith(CHANNEL):
             scope["state"]["worker_job"] = job_by(self.service, headers)
         elif path not in OPEN:
-            scope["state"]["caller"] = caller_by(self.service, scope, headers)
+            try:
+                caller = scope["state"]["caller"] = caller_by(self.service, scope, headers)
+            except Problem as problem:
+                if problem.detail in (UNKNOWN_TOKEN, EXPIRED_TOKEN):
+                    self.audit.failed(address_of(scope), path, problem.detail)
+                raise
+            self.audit.used(caller)
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self.limits.body_bytes:
             raise self._too_large()

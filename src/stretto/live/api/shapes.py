@@ -94,6 +94,7 @@ class TokenAsked(Asking):
     name: Name
     user: UserName
     role: Literal["user", "operator", "admin"] = "user"
+    expires_in_s: Annotated[float, Field(gt=0, le=1e10, allow_inf_nan=False)] | None = None  # None: never
 
 
 # ── answers ───────────────────────────────────────────────────────────────────────────────────────
@@ -283,11 +284,13 @@ class Shares(Shown):
 
 
 class TokenShown(Shown):
-    """A token, without its secret."""
+    """A token, without its secret. Times are Unix times."""
 
     name: str
     user: str
     role: str
+    expires: float | None  # None: never
+    last_used: float | None  # None: never
 
 
 class TokenMade(TokenShown):

@@ -10,6 +10,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from stretto.live.api.access import Asked, Caller, Role, Who
 from stretto.live.api.feed import Entry, Feed
@@ -54,7 +55,8 @@ class Places:
 
     @contextmanager
     def one(self, caller: Caller) -> Iterator[None]:
-        """A place while the stream is open."""
+        """A place while the stream is open. Raises 429 where there is none."""
+        self.check(caller)
         self.taken[caller.user] = self.taken.get(caller.user, 0) + 1
         try:
             yield
@@ -81,15 +83,27 @@ def start_of(after: int, last_event_id: str, feed: Feed) -> int:
 def streamed(request: Request, caller: Caller, texts: AsyncIterator[str]) -> StreamingResponse:
     """The answer that sends texts while the caller has a place for them."""
     app = request.app.state
-    app.places.check(caller)
 
     async def sent() -> AsyncIterator[str]:
-        with app.places.one(caller), app.meters.streams.track_inprogress():
+        with app.meters.streams.track_inprogress():
             yield f"retry: {RETRY_MS}\n\n"
             async for text in texts:
                 yield text
 
-    return StreamingResponse(sent(), media_type=STREAM, headers={"x-accel-buffering": "no"})
+    return PlacedStream(sent(), app.places, caller)
+
+
+class PlacedStream(StreamingResponse):
+    """A stream that takes a place before it says anything, so that of many at once none comes between."""
+
+    def __init__(self, texts: AsyncIterator[str], places: Places, caller: Caller) -> None:
+        super().__init__(texts, media_type=STREAM, headers={"x-accel-buffering": "no"})
+        self.places, self.caller = places, caller
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it. Raises 429 where the caller has no place left."""
+        with self.places.one(self.caller):
+            await super().__call__(scope, receive, send)
 
 
 async def happening(

@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import time
 from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated
@@ -12,10 +13,11 @@ from fastapi import Path as InPath
 from stretto.live.api import shapes
 from stretto.live.api.access import PREFIX, Asked, Role, Who, digest_of, require
 from stretto.live.api.answers import Json
-from stretto.live.api.audit import did
+from stretto.live.api.audit import Audit, did
 from stretto.live.api.problems import Problem, not_found
 from stretto.live.api.writing import durably
 from stretto.live.state.events import TokenMade, TokenRevoked
+from stretto.live.state.records import Token
 
 router = APIRouter(prefix="/api/v1/tokens", tags=["tokens"])
 
@@ -26,6 +28,11 @@ ADMIN = "admin"  # the user of the first token
 def new_token() -> str:
     """A secret that nobody can guess."""
     return PREFIX + secrets.token_urlsafe(SECRET_BYTES)
+
+
+def is_admin(token: Token, unix_s: float) -> bool:
+    """Whether a token opens to an admin."""
+    return token.role == Role.ADMIN.name.lower() and not token.has_expired(unix_s)
 
 
 def first_admin(file: Path) -> TokenMade:
@@ -54,30 +61,58 @@ async def make(asked: shapes.TokenAsked, request: Request, service: Asked, calle
     async with request.app.state.one_token:  # of two who make the same name, one comes first
         if any(one.name == asked.name for one in service.state.tokens.values()):
             raise Problem(HTTPStatus.CONFLICT, f"there is a token {asked.name!r}: revoke it first")
-        made = TokenMade(asked.name, asked.user, asked.role, digest_of(token))
+        expires = time.time() + asked.expires_in_s if asked.expires_in_s is not None else 0.0
+        made = TokenMade(asked.name, asked.user, asked.role, digest_of(token), expires)
         noted = did(caller, "make", f"token {asked.name} of {asked.user} as {asked.role}")
         await durably(request, service.record(made, noted))
     return Json(
-        {"name": asked.name, "user": asked.user, "role": asked.role, "token": token},
+        {
+            "name": asked.name,
+            "user": asked.user,
+            "role": asked.role,
+            "expires": expires or None,
+            "last_used": None,
+            "token": token,
+        },
         status_code=HTTPStatus.CREATED,
     )
 
 
 @router.get("", response_model=shapes.Tokens)
-async def listed(service: Asked, caller: Who) -> Response:
-    """Every token that opens something, by name."""
+async def listed(request: Request, service: Asked, caller: Who) -> Response:
+    """Every token that was not revoked, by name; one that has expired opens nothing."""
     require(caller, Role.ADMIN, "list tokens")
     tokens = sorted(service.state.tokens.values(), key=lambda one: one.name)
-    return Json({"tokens": [{"name": one.name, "user": one.user, "role": one.role} for one in tokens]})
+    audit: Audit = request.app.state.audit
+    shown = [
+        {
+            "name": one.name,
+            "user": one.user,
+            "role": one.role,
+            "expires": one.expires_unix_s or None,
+            "last_used": audit.last_use(one),
+        }
+        for one in tokens
+    ]
+    return Json({"tokens": shown})
 
 
-@router.delete("/{name}", status_code=HTTPStatus.NO_CONTENT)
+@router.delete(
+    "/{name}",
+    status_code=HTTPStatus.NO_CONTENT,
+    responses={409: {"description": "It is the last one that opens to an admin"}},
+)
 async def revoke(
     name: Annotated[str, InPath(max_length=64)], request: Request, service: Asked, caller: Who
 ) -> Response:
     """A token opens nothing from now on; streams that it opened end with the next event."""
     require(caller, Role.ADMIN, "revoke a token")
-    if all(one.name != name for one in service.state.tokens.values()):
-        raise not_found("token", name)
-    await durably(request, service.record(TokenRevoked(name), did(caller, "revoke", f"token {name}")))
+    async with request.app.state.one_token:  # of two admins who revoke each other, one stays
+        tokens = service.state.tokens.values()
+        if all(one.name != name for one in tokens):
+            raise not_found("token", name)
+        admins = {one.name for one in tokens if is_admin(one, time.time())}
+        if admins == {name}:
+            raise Problem(HTTPStatus.CONFLICT, f"{name!r} is the last token of an admin: make another first")
+        await durably(request, service.record(TokenRevoked(name), did(caller, "revoke", f"token {name}")))
     return Response(status_code=HTTPStatus.NO_CONTENT)

@@ -88,6 +88,8 @@ class Audited(Event):
     what: str
     about: str = ""
     refused: str = ""
+    token: str = ""  # the name of the one that was shown
+    client: str = ""  # the address that it came from
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,16 @@ class TokenMade(Event):
     user: str
     role: str
     sha256: str
+    expires_unix_s: float = 0.0  # 0: never
+
+
+@dataclass(frozen=True)
+class TokenUsed(Event):
+    """Somebody came in by a token; noted now and then, not each time."""
+
+    subject: ClassVar[str] = "name"
+    name: str
+    unix_s: float
 
 
 @dataclass(frozen=True)

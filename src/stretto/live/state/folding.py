@@ -137,7 +137,13 @@ def _queue_set(state: State, event: happened.QueueSet, now_s: float) -> None:
 
 
 def _token_made(state: State, event: happened.TokenMade, now_s: float) -> None:
-    state.tokens[event.sha256] = Token(event.name, event.user, event.role, event.sha256)
+    state.tokens[event.sha256] = Token(event.name, event.user, event.role, event.sha256, event.expires_unix_s)
+
+
+def _token_used(state: State, event: happened.TokenUsed, now_s: float) -> None:
+    for token in state.tokens.values():
+        if token.name == event.name:
+            token.used_unix_s = max(token.used_unix_s, event.unix_s)
 
 
 def _token_revoked(state: State, event: happened.TokenRevoked, now_s: float) -> None:
@@ -160,6 +166,7 @@ _CHANGES: Mapping[type[Event], Callable[[State, Any, float], None]] = {
     happened.Reserved: reserved,
     happened.Unreserved: unreserved,
     happened.TokenMade: _token_made,
+    happened.TokenUsed: _token_used,
     happened.TokenRevoked: _token_revoked,
     happened.Submitted: job_submitted,
     happened.ArraySubmitted: array_submitted,

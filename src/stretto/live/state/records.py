@@ -303,12 +303,18 @@ def orphaned_by(record: JobRecord) -> str:
 
 @dataclass
 class Token:
-    """Who may come in by a token, as what."""
+    """Who may come in by a token, as what, and until when. Times are Unix times; 0: never."""
 
     name: str
     user: str
     role: str
     sha256: str
+    expires_unix_s: float = 0.0
+    used_unix_s: float = 0.0  # as it was noted last
+
+    def has_expired(self, unix_s: float) -> bool:
+        """Whether it opens nothing any more."""
+        return 0 < self.expires_unix_s <= unix_s
 
 
 def allocation_gpus(allocation: Allocation | None) -> int:
