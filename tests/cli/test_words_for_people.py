@@ -151,3 +151,11 @@ def test_what_is_shown_stays_while_the_service_is_away(monkeypatch: pytest.Monke
     assert [next(shown), next(shown)] == [1, 2]
     with pytest.raises(ServiceError, match="gone"):
         next(shown)
+
+
+def test_a_clock_that_has_jumped_is_said_with_its_way_and_length() -> None:
+    jump = {"seq": 3, "kind": "ClockSet", "at_s": 1.0, "boot": "b", "awake_s": 9.0}
+    assert what_of(jump) == "the clocks are read"
+    assert said_of({**jump, "jumped_s": 0.0}) == ""
+    assert said_of({**jump, "jumped_s": 40 * 86_400.0}) == "the time of day has jumped ahead by 40.0 d"
+    assert said_of({**jump, "jumped_s": -7200.0}) == "the time of day has jumped back by 2.0 h"

@@ -10,7 +10,7 @@ from stretto.live import clearing as clearings
 from stretto.live.clearing import Clearing
 from stretto.live.history.clock import Clock
 from stretto.live.history.retiring import DAY_S, Keep
-from stretto.live.state.events import Checkpointed, Retired
+from stretto.live.state.events import Checkpointed, ClockSet, Retired
 
 KEEP = Keep(checkpoints_s=30 * DAY_S)
 PLAIN = {"text": "run: 'true'"}
@@ -64,6 +64,20 @@ def test_checkpoints_of_completed_jobs_go_when_they_are_old_and_those_of_failed_
             assert kept(rig) == {done, failed, living, "not-a-job"}
             await after(rig, 31).look()
             assert kept(rig) == {failed, living, "not-a-job"}
+
+    play(story)
+
+
+def test_no_checkpoints_are_deleted_while_it_is_not_sure_what_time_it_is(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with a_rig(tmp_path) as rig:
+            done, right = await ended(rig), rig.service.state.unix_s
+            await rig.service.record(ClockSet(1.0, right + 99 * DAY_S, right, "boot", jumped_s=99 * DAY_S))
+            await after(rig, 99).look()
+            assert kept(rig) == {done}
+            await rig.service.record(ClockSet(1.0, right, right, "boot", jumped_s=-99 * DAY_S))
+            await after(rig, 99).look()
+            assert kept(rig) == set()
 
     play(story)
 

@@ -18,7 +18,7 @@ from stretto.live.backends.protocol import BackendUnreachable
 from stretto.live.deleting import Deleting, age_in_words
 from stretto.live.history.clock import Clock
 from stretto.live.history.retiring import DAY_S, Keep
-from stretto.live.state.events import Retired
+from stretto.live.state.events import ClockSet, Retired
 
 KEEP = Keep(logs_s=14 * DAY_S)
 
@@ -86,6 +86,22 @@ def test_logs_are_kept_for_so_long_and_whoever_asks_later_is_told_that_they_were
             await after(rig, 99.0).look()
             assert rig.backend.asked == [job], "once"
             assert waiting in rig.service.state.jobs
+
+    play(story)
+
+
+def test_no_logs_are_deleted_while_it_is_not_sure_what_time_it_is(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with a_scene(tmp_path) as rig:
+            (job,) = await ended(rig, 1)
+            late, right = after(rig, 99.0), rig.service.state.unix_s
+            late.calendar = rig.service.state.calendar
+            await rig.service.record(ClockSet(1.0, right + 99 * DAY_S, right, "boot", jumped_s=99 * DAY_S))
+            await late.look()
+            assert rig.backend.asked == []
+            await rig.service.record(ClockSet(1.0, right, right, "boot", jumped_s=-99 * DAY_S))
+            await late.look()
+            assert rig.backend.asked == [job]
 
     play(story)
 

@@ -13,11 +13,13 @@ import typer
 from stretto.cli import options
 from stretto.cli.printing import show_cells, show_line
 from stretto.cli.service import Token, Url, service
-from stretto.live.state.words import gpus_of
+from stretto.live.state.words import gpus_of, span_in_words
 
 # What happened, in words; a kind that is not here is spelt out from its name.
 WORDS: Mapping[str, str] = {
     "Began": "the log begins",
+    "ClockSet": "the clocks are read",
+    "LeadTaken": "a service leads",
     "Configured": "the scheduler is",
     "Audited": "asked by",
     "TokenMade": "new token",
@@ -127,6 +129,10 @@ def said_of(event: Mapping[str, Any]) -> str:
         case "Generation":
             size = f"{len(workers)} workers train together" if workers else "everybody is to save and leave"
             return f"generation {event['number']}: {size}"
+        case "ClockSet":
+            jumped_s = float(event.get("jumped_s", 0.0))
+            where = "ahead" if jumped_s > 0 else "back"
+            return f"the time of day has jumped {where} by {span_in_words(abs(jumped_s))}" if jumped_s else ""
         case "Held":
             return ""
         case "Retired":
