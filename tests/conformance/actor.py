@@ -14,7 +14,8 @@ FOLDER/enough-JOB, and is done.
     orphan S          leaves at once; a child in a session of its own lives for S seconds
     say COUNT         prints so many lines, one each 20 ms
     beat COUNT        rank 0 counts, saves each count, and goes on from there when started again
-    train COUNT       the same, and may be resized in place: it speaks over the channel of workers
+    saves COUNT       the same, and saves to FOLDER/disk too: a disk that is full ends it with status 28
+    train COUNT       as beat, and may be resized in place: it speaks over the channel of workers
 """
 
 import fcntl
@@ -104,6 +105,17 @@ def beat(folder: Path, count: int) -> None:
         time.sleep(BEAT_S)
         if RANK == 0:
             count_one(folder)
+
+
+def save_to_disk(folder: Path, count: int) -> None:
+    """Count up to a number, with a copy of some size on a disk that others may fill."""
+    while counted(folder) < count and not is_enough(folder):
+        time.sleep(BEAT_S)
+        try:
+            (folder / "disk" / JOB).write_bytes(b"x" * 4000)
+        except OSError as full:
+            leave(folder, full.errno or 1)
+        count_one(folder)
 
 
 class Channel:
@@ -223,6 +235,8 @@ def main() -> int:
             time.sleep(0.02)
     elif manner == "beat":
         beat(folder, int(number))
+    elif manner == "saves":
+        save_to_disk(folder, int(number))
     elif manner == "train":
         train(folder, int(number))
     status = int(arguments[1]) if len(arguments) > 1 else 0

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import shlex
 import sys
 import time
@@ -12,7 +13,8 @@ from typing import Any, TypeVar
 
 from tests.conformance.stage import ACTOR
 from tests.conformance.world import World
-from tests.live.running import Running
+from tests.live.crash.strikes import JUMPING
+from tests.live.running import PROGRAM, Running
 
 from stretto.client import Client
 from stretto.demo.own_service import NotInTime
@@ -47,7 +49,18 @@ class Hall:
         self.notes_folder = self.folder / "notes"
         self.notes_folder.mkdir(parents=True, exist_ok=True)
         options = [*POLICY, "--dead-after", f"{self.dead_after_s:g}s", *self.world.serve]
-        self.running = Running(self.folder, *options, program=self.world.program)
+        self.clocks = self.folder / "clocks"
+        self.clocks.mkdir(exist_ok=True)
+        usual = tuple(self.world.program) == PROGRAM
+        program = (str(JUMPING),) if usual else self.world.program
+        env = {**os.environ, "CLOCKS": str(self.clocks)}
+        self.running = Running(self.folder, *options, program=program, env=env)
+
+    def set_clock(self, by_s: float) -> None:
+        """Set the time of day that the service sees, as somebody does who sets it wrong, or right again."""
+        wall = self.clocks / "wall"
+        known_s = float(wall.read_text(encoding="ascii")) if wall.exists() else 0.0
+        wall.write_text(str(known_s + by_s), encoding="ascii")
 
     @property
     def patience_s(self) -> float:
@@ -70,7 +83,8 @@ class Hall:
         command = [sys.executable, "-I", "-S", ACTOR, str(self.notes_folder), manner]
         asked = f"{gpu_type}:{gpus}" if gpu_type else gpus
         number = arguments[0] if arguments else FOR_EVER
-        lasts_s = {"sleep": number, "beat": number * BEAT_S, "train": number * BEAT_S}.get(manner, FOR_EVER)
+        beats_s = dict.fromkeys(("beat", "saves", "train"), number * BEAT_S)
+        lasts_s = {"sleep": number, **beats_s}.get(manner, FOR_EVER)
         labels = {DURATION: f"{lasts_s:g}"} | ({SAVING: f"{number:g}"} if manner == "polite" else {})
         said = {
             "name": manner,

@@ -1,8 +1,12 @@
-"""Two hundred jobs through every backend while jobs are cancelled, and workers, nodes and services killed."""
+"""Two hundred jobs through every backend among random blows, of the cluster, the service, clocks and disks.
+
+STRETTO_BLOWS=N strikes N times instead, among as many jobs as that needs.
+"""
 
 import asyncio
 import os
 import random
+import signal
 import time
 from collections import Counter
 from contextlib import suppress
@@ -13,6 +17,7 @@ from typing import Any
 import pytest
 from tests.conformance.hall import BEAT_S, Hall
 from tests.conformance.world import World
+from tests.live.crash.conftest import mount_small, unmount
 from tests.live.crash.verdict import check_log
 
 from stretto.live.agent import keeper
@@ -20,9 +25,19 @@ from stretto.live.backends.emulation.truth import DURATION
 from stretto.model import StrettoError
 
 JOBS, OPEN = 200, 10
-BLOWS = {"cancel": 25, "worker": 20, "node": 4, "service": 3}
-EMULATED = {"cancel": 40, "requeue": 20, "service": 3}
+BLOWS = {
+    "cancel": 18,
+    "requeue": 7,
+    "worker": 20,
+    "node": 4,
+    "service": 3,
+    "graceful": 2,
+    "clock": 4,
+    "disk": 2,
+}
+EMULATED = {"cancel": 40, "requeue": 20, "service": 3, "graceful": 3, "clock": 4}
 SEED = 7
+JUMPS_S = (7200.0, 40 * 86_400.0)  # by how much somebody sets the time of day wrong, either way
 
 
 @dataclass
@@ -43,6 +58,7 @@ class Storm:
 
     hall: Hall
     seed: int
+    disk: Path  # a small one
     asked: dict[str, Asked] = field(default_factory=dict)
     fell: Counter[str] = field(default_factory=Counter)
     down: tuple[str, float] = ("", 0.0)  # a node that was killed, and when it returns
@@ -51,14 +67,16 @@ class Storm:
         """Decide when which blow falls."""
         self.chance = random.Random(self.seed)
         blows = BLOWS if self.hall.tells else EMULATED
-        self.due = [kind for kind, times in blows.items() for _ in range(times)]
+        wanted = int(os.environ.get("STRETTO_BLOWS", sum(blows.values())))
+        each = wanted / sum(blows.values())
+        self.due = [kind for kind, times in blows.items() for _ in range(max(round(each * times), 1))]
         self.due += [""] * (JOBS - len(self.due))
         self.chance.shuffle(self.due)
 
     def rage(self) -> None:
         """Submit all jobs, with a blow after each where one is due."""
-        for number, kind in enumerate(self.due):
-            self.submit(number)
+        for kind in self.due:
+            self.submit(len(self.asked))
             self.hall.until(lambda: self.open_jobs() < OPEN, "some job ends", 300)
             if kind:
                 time.sleep(self.chance.uniform(0.0, 0.3))
@@ -70,15 +88,17 @@ class Storm:
             time.sleep(0.2)
         self._return_node(at_once=True)
 
-    def submit(self, number: int) -> None:
+    def submit(self, number: int, manner: str = "") -> str:
         """One job, with a key: a service that is killed meanwhile takes it once."""
         manners = ["beat"] * 6 + ["train"] * 2 + ["polite", "stubborn", "fails"]
-        manner, count = self.chance.choice(manners), self.chance.randint(10, 30)
+        manner, count = manner or self.chance.choice(manners), self.chance.randint(10, 30)
         gpus = self.chance.choice([1, 1, 2]) if manner == "beat" else 1
         given: dict[str, Any] = {"grace_period": "1s"}
         if manner == "train":
             given["elastic"] = {"min": 1, "max": 3}
             given["labels"] = {DURATION: f"{count * BEAT_S:g}"}
+        if manner == "saves":
+            given["restart"] = {"max": 1000}
         if manner == "fails" and not self.hall.tells:
             manner = "beat"  # an emulated job cannot
         if manner == "fails":
@@ -93,6 +113,7 @@ class Storm:
 
         name = self.hall.until(acknowledged, f"job {number} is taken")
         self.asked[name] = Asked(name, manner, count, 3 if manner == "fails" else 0)
+        return name
 
     def open_jobs(self) -> int:
         """How many have not ended; those that end only when cancelled are, now and then."""
@@ -156,6 +177,31 @@ class Storm:
         self.hall.running.begin()
         return True
 
+    def _graceful(self) -> bool:
+        """As who updates the service does."""
+        assert self.hall.running.kill(signal.SIGTERM) == 0, self.hall.running.last_words()
+        self.hall.running.begin()
+        return True
+
+    def _clock(self) -> bool:
+        """The time of day is set by hours or weeks, while the service runs or between two of its lives."""
+        by_s = self.chance.choice([-1, 1]) * self.chance.choice(JUMPS_S)
+        self.hall.set_clock(by_s)
+        if self.chance.random() < 0.5:
+            self._service()
+        return True
+
+    def _disk(self) -> bool:
+        """The disk to which a job saves is full: its attempt fails, and a later one goes on."""
+        filler = self.disk / "filler"
+        with suppress(OSError), filler.open("wb", buffering=0) as file:
+            while file.write(b"x" * 65536):
+                pass
+        name = self.submit(len(self.asked), "saves")
+        self.hall.until(lambda: self.hall.shown(name)["failures"] > 0, "a job meets the full disk", 300)
+        filler.unlink()
+        return True
+
     # ── afterwards ────────────────────────────────────────────────────────────────────────────────
 
     def check(self) -> str:
@@ -164,7 +210,7 @@ class Storm:
         with hall.client() as client:
             shown = {one["id"]: one for one in client.jobs(everybody=True, ended=True)}
         assert set(shown) == set(self.asked), "each was taken once"
-        assert len(self.asked) == JOBS
+        assert len(self.asked) == len(self.due) + self.fell["disk"]
         for job in self.asked.values():
             self._check_job(job, shown[job.id]["state"], shown[job.id]["status"])
         hall.check()
@@ -176,7 +222,8 @@ class Storm:
             assert (node["up"], node["free"], node["jobs"]) == (True, node["gpus"], {}), node
         states = Counter(one["state"] for one in shown.values())
         attempts = sum(one["attempt"] for one in shown.values())
-        return f"{dict(states)}, {attempts} attempts, {decisions} decisions; fell: {dict(self.fell)}"
+        blows = f"{self.fell.total()} blows: {dict(self.fell)}"
+        return f"{dict(states)}, {attempts} attempts, {decisions} decisions; {blows}"
 
     def _check_job(self, job: Asked, state: str, status: int | None) -> None:
         usual = "FAILED" if job.status else "COMPLETED"
@@ -203,13 +250,16 @@ def test_two_hundred_jobs_among_random_blows_are_all_done_once_and_nothing_is_le
     hall = Hall(cluster, tmp_path)
     hall.running.begin()
     began_s = time.monotonic()
+    disk = hall.notes_folder / "disk"
+    mount_small(disk, "1m")
     try:
-        storm = Storm(hall, SEED)
+        storm = Storm(hall, SEED, disk)
         storm.rage()
         said = storm.check()
     finally:
         with suppress(StrettoError):
             hall.cancel_all()
         hall.running.end()
+        unmount(disk)
     with capsys.disabled():
         print(f"\n{cluster.name}: {said}; {time.monotonic() - began_s:.0f} s, load {os.getloadavg()[0]:.1f}")

@@ -3,7 +3,9 @@
 Run as `python local_service.py AGENTS.json DOWN_AFTER_S serve …`; the file lists node, URL and token of each.
 """
 
+import importlib
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,4 +24,7 @@ if __name__ == "__main__":
         return await LocalBackend(agents, down_after_s).open()
 
     vars(serving).update(_backend=opened)
+    if "CLOCKS" in os.environ:
+        sys.path.insert(0, str(Path(__file__).parents[2] / "live" / "crash"))
+        importlib.import_module("jumping").install()
     main()

@@ -27,6 +27,12 @@ def read_clocks() -> clock.Reading:
     return replace(usual, unix_s=usual.unix_s + jump("wall") + slept_s, passed_s=usual.passed_s + slept_s)
 
 
-vars(serving).update(read_clocks=read_clocks)
-vars(watching).update(CHECK_S=0.1)
-main()
+def install() -> None:
+    """From here on the service of this process reads clocks that jump, and looks at them often."""
+    vars(serving).update(read_clocks=read_clocks)
+    vars(watching).update(CHECK_S=0.1)
+
+
+if __name__ == "__main__":
+    install()
+    main()
