@@ -78,7 +78,7 @@ app.command()(submit.attach)
 app.command("list")(jobs.list_jobs)
 for verb in (jobs.describe, foresight.explain, jobs.logs, events.events):
     app.command()(verb)
-for change in (jobs.cancel, jobs.hold, jobs.release, jobs.requeue, jobs.scale):
+for change in (jobs.cancel, jobs.hold, jobs.release, jobs.requeue, jobs.scale, jobs.priority):
     app.command()(change)
 app.command()(top.top)
 app.add_typer(cluster.nodes, name="nodes")

@@ -31,6 +31,10 @@ def explain(job: JobName, url: Url = "", token: Token = "", as_json: options.Jso
         first = found["starts_as"]
         nodes = ", ".join(f"{gpus} on {node}" for node, gpus in first["nodes"].items())
         show_line(f"starts with {gpus_of(first['gpus'], first['gpu_type'])} ({nodes})")
+    if found.get("preempted") and not found["ended"]:
+        show_line(f"preempted {found['preempted']}")
+    if found.get("took_from") and not found["ended"]:
+        show_line(f"took GPUs from {', '.join(found['took_from'])}, of lower priority")
     for change in found["changes"]:
         said = f" {change['change']}" if change["change"] else ", at the next decision,"
         gets = gpus_of(change["gpus"], change["gpu_type"])

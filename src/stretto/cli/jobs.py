@@ -128,6 +128,7 @@ def _described(job: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("job", f"{job['id']} {job['name']}"),
         ("user", job["user"]),
         ("queue", job["queue"]),
+        ("priority", str(job["priority"]) if job["priority"] else ""),
         ("kind", job["kind"]),
         ("state", job["state"]),
         ("why", reason_in_words(job["reason"], job["evidence"])),
@@ -150,6 +151,8 @@ def _described(job: Mapping[str, Any]) -> list[tuple[str, str]]:
         ),
         ("restarts", str(job["restarts"]) if job["restarts"] else ""),
         ("resized", lost or (str(job["resizes"]) if job["resizes"] else "")),
+        ("preempted", job.get("preempted", "")),
+        ("took from", ", ".join(job.get("took_from", []))),
         ("checkpoint", job["checkpoint"]),
         ("exit status", "" if job["status"] is None else str(job["status"])),
     ]
@@ -246,3 +249,14 @@ def scale(
     """Give elastic jobs other bounds."""
     bounds = {"min_gpus": min_gpus, "max_gpus": max_gpus}
     change_all(Selection(jobs or []), "scale", url, token, as_json, **bounds)
+
+
+def priority(
+    job: JobName,
+    value: Annotated[int, typer.Argument(help="Larger is sooner.", metavar="VALUE")],
+    url: Url = "",
+    token: Token = "",
+    as_json: options.Json = False,
+) -> None:
+    """Let a job, or an array, come sooner or later; above 0 is for operators."""
+    change_all(Selection([job]), "priority", url, token, as_json, priority=value)

@@ -1,14 +1,22 @@
 """Higher jobs go first and take no more from lower ones than they use, whatever the policy."""
 
+from typing import Any
+
 import pytest
 from tests.live.play import Deciding
 
+from stretto.live.state import events as happened
+from stretto.live.state.standing import described
 from stretto.model import Why
 from stretto.policies.registry import policy_names
 
 POLICIES = policy_names()
 ENOUGH = 8  # decisions
 STINGY = ("elasticflow", "optimus")  # of themselves they leave a job of unknown speed on one GPU
+
+
+def shown(live: Deciding, name: str) -> dict[str, Any]:
+    return described(live.scene.state, live.scene.state.jobs[name], live.scene.now_s)
 
 
 def until_held(live: Deciding, name: str, gpus: int) -> None:
@@ -62,3 +70,71 @@ def test_nothing_is_taken_in_vain(policy: str) -> None:
     for _ in range(4):
         live.decide()
         assert [live.gpus(name) for name in "1234"] == [1, 1, 0, 2]
+
+
+def test_both_jobs_say_what_one_took_from_the_other() -> None:
+    live = Deciding("fifo", nodes=1)
+    live.submit("1", "", 4, elastic={"min_gpus": 1, "max_gpus": 4})
+    live.submit("2", "", 1)
+    live.scene.give(_1={"n0": 0b1110}, _2={"n0": 0b0001})
+    live.submit("3", "", 3, priority=10)
+    live.decide()
+    assert (live.gpus("1"), live.gpus("2"), live.gpus("3")) == (1, 0, 3)
+    assert shown(live, "1")["preempted"] == "by 3 (priority 10), 1 GPU left"
+    assert shown(live, "2")["preempted"] == "by 3 (priority 10), stopped"
+    assert shown(live, "3")["took_from"] == ["1", "2"]
+    assert shown(live, "3")["preempted"] == ""
+
+
+def test_where_a_log_says_nothing_of_priorities_they_are_ignored() -> None:
+    live = Deciding("fifo", nodes=1)
+    live.scene.tell(happened.Configured("fifo"))
+    live.submit("1", "", 4)
+    live.decide()
+    live.submit("2", "", 2, priority=10)
+    live.decide()
+    assert (live.gpus("1"), live.gpus("2")) == (4, 0)
+
+
+def test_a_queue_keeps_its_quota_from_higher_jobs_of_others_but_not_from_its_own() -> None:
+    live = Deciding("fifo", nodes=1)
+    live.queue("a", 2, 2)
+    live.queue("b", 2, 2)
+    for name in "1234":
+        live.submit(name, "a", 1)
+    live.decide()
+    live.submit("5", "b", 4, priority=10)
+    live.decide()
+    assert live.held("a") == 4, "two borrowed ones would not be enough"
+    live.submit("6", "b", 2, priority=9)
+    live.decide()
+    assert [live.gpus(name) for name in "123456"] == [1, 1, 0, 0, 0, 2]
+    live.submit("7", "a", 2, priority=1)
+    live.decide()
+    assert [live.gpus(name) for name in "127"] == [0, 0, 2]
+
+
+def test_a_guarantee_is_met_from_what_higher_jobs_borrowed_and_they_do_not_take_it_back() -> None:
+    live = Deciding("fifo", nodes=1)
+    live.queue("a", 2, 2)
+    live.queue("b", 2)
+    for name in "1234":
+        live.submit(name, "a", 1, priority=10)
+    live.decide()
+    live.submit("5", "b", 2)
+    live.submit("6", "", 4, priority=20)  # of no queue with a quota: it may take free GPUs only, and waits
+    for _ in range(4):
+        live.decide()
+        assert [live.gpus(name) for name in "123456"] == [1, 1, 0, 0, 2, 0]
+
+
+def test_who_has_no_guarantee_takes_nothing_back_from_a_higher_job_that_borrows() -> None:
+    live = Deciding("fifo", nodes=1)
+    live.queue("a", 2, 2)
+    for name in "1234":
+        live.submit(name, "a", 1, priority=10)
+    live.decide()
+    live.submit("5", "", 2)
+    for _ in range(4):
+        live.decide()
+        assert [live.gpus(name) for name in "12345"] == [1, 1, 1, 1, 0]

@@ -14,7 +14,7 @@ from stretto.demo.own_service import until
 from ..running import Running
 
 HERE = Path(__file__).parent
-ROUNDS = {"sia": 5, "pollux": 5}  # s; theirs of a minute would have the test wait for the first job to grow
+HOLDS = {"unisched": 2}  # on which it keeps a job of unknown speed; elsewhere all four
 TRAINING = {
     "name": "training",
     "run": f"{sys.executable} scaling.py",
@@ -31,8 +31,6 @@ URGENT = {"name": "urgent", "run": "sleep 600", "resources": {"accelerators": 2}
 def service(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Running]:
     policy = request.param
     options = ["--slots", "4", "--gpu-type", "cpu", "--policy", policy]
-    if policy in ROUNDS:
-        options += ["--set", f"policy.round_s={ROUNDS[policy]}"]
     running = Running(tmp_path, *options)
     try:
         running.begin()
@@ -65,7 +63,8 @@ def trains_on(client: Client, job: str) -> int:
 def test_an_urgent_job_runs_at_once_and_the_other_goes_on_at_two_in_place(service: Running) -> None:
     with service.client() as client:
         training = submit(client, TRAINING)
-        until(lambda: trains_on(client, training) == 4, 300, "the first job trains on all four")
+        holds = HOLDS.get(service.options[5], 4)
+        until(lambda: trains_on(client, training) == holds, 300, "the first job trains on all that it gets")
         before = client.describe(training)
         client.change(training, "scale", min_gpus=2, max_gpus=4)
         began = time.monotonic()
@@ -75,7 +74,7 @@ def test_an_urgent_job_runs_at_once_and_the_other_goes_on_at_two_in_place(servic
         until(lambda: trains_on(client, training) == 2, 120, "the first job trains on two")
         after = client.describe(training)
         assert (after["attempt"], after["restarts"]) == (before["attempt"], before["restarts"])
-        assert after["switches"] == before["switches"] + 1
+        assert after["switches"] == before["switches"] + (holds > 2)
         for name in (urgent, training):
             client.change(name, "cancel")
             client.wait(name)

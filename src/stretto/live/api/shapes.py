@@ -145,6 +145,8 @@ class Job(BaseModel):
     lost_s: float
     status: int | None
     checkpoint: str
+    preempted: str  # the last time, by whom and what was left
+    took_from: list[str]  # jobs of lower priority
     progress: dict[str, Any]
 
 

@@ -65,4 +65,5 @@ def decided(asked: Asked, answer: Answer, seen: int, took_ms: float) -> Decided:
         gap=plan.gap,
         took_ms=round(took_ms, 3),
         batches={name: batch.to_json() for name, batch in answer.batches.items()},
+        preempted={one.job: (one.by, one.priority, one.gpus) for one in plan.preemptions},
     )

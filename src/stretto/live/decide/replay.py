@@ -53,6 +53,7 @@ def _said(event: Decided) -> dict[str, Any]:
         "batches": batches,
         "wake_s": event.wake_s,
         "memory": event.memory,
+        "preempted": {job: list(said) for job, said in event.preempted.items()},
     }
 
 

@@ -97,6 +97,8 @@ def explained(question: Question) -> dict[str, Any]:
         "gpus": shown["gpus"],
         "gpu_type": shown["gpu_type"],
         "nodes": shown["nodes"],
+        "preempted": shown["preempted"],
+        "took_from": shown["took_from"],
         "basis": next((one.remaining.basis.value for one in members if one.job.id == question.job), ""),
         "start" if waits else "end": None if when is None else span_json(when, question.unix_s),
         "foreseen": None if foreseen_s != foreseen_s else round(foreseen_s + question.unix_s, 3),

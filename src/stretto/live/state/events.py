@@ -361,6 +361,7 @@ class Decided(Event):
     gap: float | None = None
     took_ms: float = 0.0
     batches: Mapping[str, Any] = field(default_factory=dict)  # job → (total, local, accumulation) from now on
+    preempted: Mapping[str, Any] = field(default_factory=dict)  # job → (by, its priority, GPUs that are left)
 
 
 # ── attempts, workers, generations ────────────────────────────────────────────────────────────────

@@ -21,7 +21,7 @@ from stretto.live.state.jobs import (
 from stretto.live.state.named_times import clock_set, log_began, reserved, unreserved
 from stretto.live.state.nodes import node_cordoned, node_dead, node_lost, node_seen, types_seen
 from stretto.live.state.plans import actions_of
-from stretto.live.state.records import Batch, Token
+from stretto.live.state.records import Batch, JobRecord, Preempted, Token
 from stretto.live.state.state import Skipped, State
 from stretto.live.state.workers import fold_worker_event
 from stretto.model import HALF_LIFE_S, Action, Queue
@@ -69,6 +69,16 @@ def apply(state: State, event: Event, seq: int, at_s: float) -> None:
             state.learn(record)
 
 
+MOST_TOOK_FROM = 8  # jobs that are remembered of one that preempts; chosen
+
+
+def _preempted(state: State, record: JobRecord, preempted: Preempted) -> None:
+    record.preempted = preempted
+    if (other := state.open_job(preempted.by)) is not None:
+        before = [name for name in other.took_from if name != record.id]
+        other.took_from = (*before, record.id)[-MOST_TOOK_FROM:]
+
+
 def _decided(state: State, event: happened.Decided, now_s: float) -> None:
     assert state.cluster is not None
     assert state.placement is not None
@@ -99,6 +109,9 @@ def _decided(state: State, event: happened.Decided, now_s: float) -> None:
         record = state.jobs[action.job]
         state.hold(record, action.after, now_s)
         state.touch(record.id)
+        if action.job in event.preempted:
+            by, priority, gpus = event.preempted[action.job]
+            _preempted(state, record, Preempted(by, priority, gpus, event.at_s))
     for job, batch in batches.items():  # each is for the GPUs that the plan gave
         if (changed := state.open_job(job)) is not None and job not in dropped:
             changed.batch = batch

@@ -150,6 +150,22 @@ class Prior:
         return max((int(point[2]) for point in self.points), default=0)
 
 
+@dataclass(frozen=True, slots=True)
+class Preempted:
+    """GPUs of a job went to one of higher priority."""
+
+    by: str  # the other job
+    priority: int  # of the other job
+    gpus: int  # that were left; 0: it was stopped
+    at_s: float
+
+    @property
+    def words(self) -> str:
+        """Who took how much."""
+        left = f"{self.gpus} GPU{'s' * (self.gpus != 1)} left" if self.gpus else "stopped"
+        return f"by {self.by} (priority {self.priority}), {left}"
+
+
 NO_PRIOR, NOTHING_LEARNED = Prior(), Learned()  # the same for all who need it; nobody changes them
 
 
@@ -193,6 +209,8 @@ class JobRecord:
     checkpoint_step: int = 0
     books: Books = field(default_factory=Books)
     learned: Learned = field(default_factory=Learned)  # replaced, never changed, by a report
+    preempted: Preempted | None = None  # the last time that a job of higher priority took its GPUs
+    took_from: tuple[str, ...] = ()  # jobs of lower priority from which it took GPUs, the last ones
     reason: str = ""  # why it ended, for programs, where it never ran
     state: str = ""  # the last one, once it has ended
     ended_s: float = nan

@@ -194,6 +194,8 @@ def described(
         "lost_s": round(books.lost_s, 3),
         "status": record.status,
         "checkpoint": record.checkpoint,
+        "preempted": record.preempted.words if record.preempted is not None else "",
+        "took_from": list(record.took_from),
         "progress": {
             key: latest[key]
             for key in ("step", "epoch", "loss", "metric", "batch", "left_s", "samples")

@@ -13,6 +13,8 @@ WORDS: Mapping[str, str] = {
     "QUOTA": "its queue holds as many GPUs as it may",
     "EXCEEDS_QUOTA": "asks for more GPUs than its queue may ever hold",
     "RESERVED": "what it needs is kept for others",
+    "PREEMPTED": "a job of higher priority has its GPUs",
+    "OUTRANKED": "jobs of higher priority come first",
     "NO_FREE_GPUS": "not enough GPUs that suit it are free",
     "BEHIND_IN_ORDER": "an earlier job waits for GPUs, too",
     "WORTH_LESS": "others make more of the GPUs",

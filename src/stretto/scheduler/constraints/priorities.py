@@ -167,7 +167,11 @@ class Cascade:
         names = dict.fromkeys([*before, *self.placement])
         touched = {name: now for name in names if (now := self.placement.get(name)) != before.get(name)}
         placement = before.changed(touched) if touched else before
-        lost = {name: one for name, one in self.preemptions.items() if name in touched}
+        lost = {
+            name: replace(one, gpus=_gpus(placement, name))
+            for name, one in self.preemptions.items()
+            if _gpus(placement, name) < _gpus(before, name)  # it may have found others since
+        }
         return Plan(
             based_on=self.snapshot.version,
             actions=actions_between(before, placement),
@@ -180,6 +184,11 @@ class Cascade:
             gap=max(gaps, default=None),
             preemptions=tuple(lost.values()),
         )
+
+
+def _gpus(placement: Placement, job: JobId) -> int:
+    held = placement.get(job)
+    return 0 if held is None else held.gpus
 
 
 def _taker(allocations: Mapping[JobId, Allocation], held: Allocation) -> JobId:

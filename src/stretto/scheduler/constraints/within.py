@@ -102,4 +102,5 @@ def _finished(draft: Draft, plans: list[Plan]) -> Plan:
         why=_reasons(draft, plans, placement),
         wake_s=float(wake_s) if np.isfinite(wake_s) else None,
         jobs=draft.snapshot.jobs,
+        preemptions=tuple(one for plan in plans for one in plan.preemptions),
     )
