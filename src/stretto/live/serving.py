@@ -57,7 +57,7 @@ from stretto.sim.settings import Batches, SimSettings
 from stretto.sim.truth.profiles import read_profiles
 
 DATABASE, KEY, CHECKPOINTS, WORKDIRS, AGENT = "stretto.db", "key", "checkpoints", "workdirs", "agent"
-MARK = "stretto.db.mark"  # how far the log has come, wherever it is
+MARK = "log.mark"  # how far the log has come, wherever it is; not to be taken for a part of the database
 KEY_BYTES = 32
 FIRST_TOKEN = "admin-token"  # of whoever starts the first service of a log; only they can read it
 BACKENDS = ("local", "emulated", "ray", "slurm")

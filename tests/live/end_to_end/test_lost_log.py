@@ -57,7 +57,7 @@ def emptied(state: Path) -> None:
 
 
 def gone(state: Path) -> None:
-    for path in [*state.glob("stretto.db"), *state.glob("stretto.db-*")]:
+    for path in state.glob("stretto.db*"):
         path.unlink()
 
 

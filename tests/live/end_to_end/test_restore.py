@@ -62,7 +62,7 @@ class Drill:
         return self.service.last_words().splitlines()[-1]
 
     def replace_log(self, with_backup: bool) -> None:
-        for path in [*self.service.state.glob("stretto.db"), *self.service.state.glob("stretto.db-*")]:
+        for path in self.service.state.glob("stretto.db*"):
             path.unlink()
         if with_backup:
             shutil.copy(self.backup, self.service.state / "stretto.db")
@@ -127,7 +127,7 @@ def test_a_log_that_is_gone_gives_no_id_a_second_time(drill: Drill) -> None:
 
 def test_a_backup_beside_what_it_does_not_know_gives_no_id_a_second_time(drill: Drill) -> None:
     drill.replace_log(with_backup=True)
-    (drill.service.state / "stretto.db.mark").unlink()  # nothing is said of how far the log had come
+    (drill.service.state / "log.mark").unlink()  # nothing is said of how far the log had come
     drill.service.begin()
     until(lambda: (drill.folder / "lost.saved").exists(), what="the lost job saves itself")
     drill.go_on(drill.service)
