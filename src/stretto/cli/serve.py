@@ -119,6 +119,10 @@ def serve(
             metavar="HOST",
         ),
     ] = [],  # noqa: B006  (typer wants a plain default)
+    max_open_jobs: Annotated[
+        int, typer.Option(min=1, help="Jobs that have not ended; a task of an array is one.")
+    ] = 100_000,
+    max_open_jobs_per_user: Annotated[int, typer.Option(min=1, help="Of these, of one user.")] = 20_000,
     max_connections: Annotated[
         int, typer.Option(min=1, help="Connections at once; fewer where the system allows fewer open files.")
     ] = 4096,
@@ -139,6 +143,7 @@ def serve(
     try:
         from stretto.live.api.limits import Limits
         from stretto.live.history.retiring import keep_of
+        from stretto.live.service import OpenJobs
         from stretto.live.serving import FIRST_TOKEN, Config, serve
     except ModuleNotFoundError as missing:
         raise InputError(f"serve needs {missing.name}: install stretto[serve]") from None
@@ -181,6 +186,7 @@ def serve(
         profiles=profiles,
         begin_anew=begin_anew,
         keep=keep_of(keep_ended, keep_logs, keep_checkpoints),
+        most_open=OpenJobs(max_open_jobs_per_user, max_open_jobs),
         notify_allow=tuple(notify_allow),
     )
 

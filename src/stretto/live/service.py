@@ -17,6 +17,7 @@ from stretto.live.deleting import Deleting
 from stretto.live.history.archive import Archive
 from stretto.live.history.clock import Clock
 from stretto.live.history.ledger import Ledger
+from stretto.live.history.reports import Reports
 from stretto.live.history.retiring import Keep, retire_for_ever
 from stretto.live.history.watching import ClockWatch
 from stretto.live.jobfile import Array, JobSpec
@@ -41,6 +42,18 @@ LONG_PROCESSES, LONG_S, LONG_WAITING = 2, 45.0, 4  # what-ifs and dry runs, whic
 SHORT_PROCESSES, SHORT_S, SHORT_WAITING = 1, 15.0, 32  # explanations and long job files: about a second
 MOST_WORK_BYTES = 2 << 30  # of memory, each
 NICE = 10  # of what takes long: jobs and the service come first
+
+
+class TooManyOpen(InputError):
+    """There are as many jobs that have not ended as there may be."""
+
+
+@dataclass(frozen=True)
+class OpenJobs:
+    """How many jobs there may be that have not ended; both are chosen."""
+
+    each: int = 20_000  # of one user
+    total: int = 100_000
 
 
 @dataclass(frozen=True)
@@ -71,6 +84,11 @@ def submission(
     return ArraySubmitted(name, said, ranges, user, key, spec.array.at_once, after, ends)
 
 
+def tasks_of(spec: JobSpec) -> int:
+    """How many jobs a submission makes."""
+    return 1 if spec.array is None else len(spec.array.indices)
+
+
 def ranges_of(indices: Sequence[int]) -> tuple[tuple[int, int], ...]:
     """Growing indices as (first, last) of each run without gaps."""
     runs: list[tuple[int, int]] = []
@@ -97,6 +115,7 @@ class Service:
     ending: bool = False
     keep: Keep = field(default_factory=Keep)
     targets: Targets = field(default_factory=Targets)  # of webhooks
+    most_open: OpenJobs = field(default_factory=OpenJobs)
     leadership: Leadership | None = None  # None: nobody else can lead
     watch: ClockWatch | None = None  # None: the time of day does not matter
     archive: Archive = field(init=False)
@@ -117,6 +136,7 @@ class Service:
         self.archive = Archive(self.ledger.state, self.ledger.store.ended)
         self.wisher = Wisher(self.ledger, self.backend, self.decider, self.clock, self.leadership)
         self.webhooks = Webhooks(self.ledger, self.targets)
+        self.reports = Reports(self.ledger, self.clock)
 
     @property
     def state(self) -> State:
@@ -147,6 +167,7 @@ class Service:
                 group.create_task(clearing.for_ever())
                 group.create_task(self.wisher.wish_for_ever())
                 group.create_task(self.webhooks.deliver_for_ever())
+                group.create_task(self.reports.write_for_ever())
 
     async def record(self, *events: Event) -> None:
         """Durable and folded when awaited."""
@@ -205,6 +226,7 @@ class Service:
             before = self.state.jobs[self.state.by_key[mark]]
         if before is not None:
             return await self._again(before, spec)
+        self._check_open(spec, user)
         spec = admitted(self.state, spec, user, is_operator)
         if self.state.cluster is None:
             raise InputError("no node has shown itself yet: nothing can be submitted")
@@ -231,6 +253,18 @@ class Service:
             raise InputError(f"idempotency key {before.key!r} was used before, for another job: {before.id}")
         return Accepted([one.id for one in tasks], again=True)
 
+    def _check_open(self, spec: JobSpec, user: str) -> None:
+        """Raise TooManyOpen where a submission would make more open jobs than there may be."""
+        new, has, most = tasks_of(spec), self.state.open_of.get(user, 0), self.most_open
+        if has + new > most.each:
+            raise TooManyOpen(
+                f"a user may have {most.each} jobs that have not ended, you have {has} and ask for {new} more"
+            )
+        if len(self.state.open) + new > most.total:
+            raise TooManyOpen(
+                f"the service takes {most.total} jobs that have not ended, and has {len(self.state.open)}"
+            )
+
     def _next_id(self) -> str:
         """A number that no job or array has, nor one whose submission is on its way."""
         self._last_id = max(self._last_id, self.state.submitted, self.state.largest_id) + 1
@@ -238,6 +272,7 @@ class Service:
 
     def described(self, record: JobRecord) -> dict[str, Any]:
         """A job for people and programs."""
+        record = self.reports.shown(record)
         plan, snapshot = self.decider.latest, self.decider.latest_snapshot
         if snapshot is not None and self._rows[0] is not snapshot:
             self._rows = snapshot, {name: row for row, name in enumerate(snapshot.jobs.ids)}

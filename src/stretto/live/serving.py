@@ -44,7 +44,7 @@ from stretto.live.keeping import Keeping, begun
 from stretto.live.leading import Leadership
 from stretto.live.logs import structured_logs
 from stretto.live.loss import incarnated, what_is_lost, workers_on_disk
-from stretto.live.service import Service
+from stretto.live.service import OpenJobs, Service
 from stretto.live.state.events import Began, Configured, Event, LeadTaken, QueueSet, event_of
 from stretto.live.state.standing import going_on
 from stretto.live.state.state import State
@@ -116,6 +116,7 @@ class Config:
     pace: float = 1.0  # of its clock
     profiles: str = ""  # a directory of measured profiles that it follows; "" = none
     keep: Keep = field(default_factory=Keep)  # what of jobs that have ended
+    most_open: OpenJobs = field(default_factory=OpenJobs)
     notify_allow: tuple[str, ...] = ()  # hosts and networks that webhooks may go to beside public ones
     begin_anew: bool = False  # without what of the log is lost
 
@@ -240,6 +241,7 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
                 secrets,
                 config.open_on_loopback,
                 keep=config.keep,
+                most_open=config.most_open,
                 targets=_targets(config, url, listening),
                 leadership=leadership,
                 watch=watch,

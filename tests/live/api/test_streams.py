@@ -67,8 +67,7 @@ def test_who_is_far_behind_is_told_from_the_store_and_goes_on_from_memory(tmp_pa
     async def story() -> None:
         async with a_rig(tmp_path, decides=False) as rig:
             feed = rig.app.state.feed
-            feed.kept, feed._tail = 50, type(feed._tail)(maxlen=50)
-            feed._before = rig.service.state.seq
+            feed.kept = 50
             job = await rig.submit("ada")
             await rig.service.record(*(Prioritised(job, number) for number in range(1_300)))
             async with rig.client("ada") as ada:

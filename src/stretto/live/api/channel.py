@@ -2,16 +2,18 @@
 
 from dataclasses import asdict
 from http import HTTPStatus
+from math import ceil
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from stretto.live.api.access import Asked
+from stretto.live.api.limits import Buckets
 from stretto.live.api.problems import Problem
 from stretto.live.api.shapes import LARGEST_NUMBER
 from stretto.live.service import Service
-from stretto.live.state.events import Checkpointed, Joined, Reported, StoreOpened, WorkerReady
+from stretto.live.state.events import Checkpointed, Joined, StoreOpened, WorkerReady
 from stretto.live.state.records import JobRecord, Life, Worker
 from stretto.live.state.reports import checked_report
 
@@ -70,6 +72,18 @@ def speaker_of(service: Service, request: Request, name: str) -> tuple[JobRecord
     if record is None or worker is None or record.has_ended or worker.life is Life.ENDED:
         raise Problem(HTTPStatus.GONE, f"no worker {name[:80]!r} is wanted")
     return record, worker
+
+
+def check_rate(request: Request, record: JobRecord) -> None:
+    """Raise 429 for a job that says more than any training has to say; the SDK says it again later."""
+    buckets: Buckets = request.app.state.said
+    wait_s = buckets.take(record.id)
+    if wait_s:
+        raise Problem(
+            HTTPStatus.TOO_MANY_REQUESTS,
+            f"at most {buckets.per_s:g} messages a second of one job",
+            {"retry-after": str(ceil(wait_s))},
+        )
 
 
 @router.get(
@@ -138,7 +152,8 @@ def generation_json(service: Service, record: JobRecord) -> dict[str, Any]:
 async def ready(said: Said, request: Request, service: Asked) -> None:
     """A newcomer can take part."""
     record, worker = speaker_of(service, request, said.worker)
-    await service.record(WorkerReady(record.id, worker.id))
+    if worker.life is not Life.READY:
+        await service.record(WorkerReady(record.id, worker.id))
 
 
 @router.post(
@@ -152,7 +167,9 @@ async def opened(said: SaidStore, request: Request, service: Asked) -> None:
     members = record.members
     if said.generation == members.number and members.workers and members.workers[0] != worker.id:
         raise Problem(HTTPStatus.CONFLICT, f"rank 0 of generation {members.number} is {members.workers[0]}")
-    await service.record(StoreOpened(record.id, said.generation, said.address))
+    check_rate(request, record)
+    if said.generation == members.number and said.address != members.store:
+        await service.record(StoreOpened(record.id, said.generation, said.address))
 
 
 @router.post(
@@ -165,18 +182,21 @@ async def joined(said: SaidJoined, request: Request, service: Asked) -> None:
     record, worker = speaker_of(service, request, said.worker)
     if said.generation > record.members.number:
         raise Problem(HTTPStatus.CONFLICT, f"the newest generation is {record.members.number}")
-    await service.record(Joined(record.id, worker.id, said.generation, said.step, said.lost_s))
+    if said.generation > worker.joined:
+        await service.record(Joined(record.id, worker.id, said.generation, said.step, said.lost_s))
 
 
 @router.post("/report", status_code=HTTPStatus.NO_CONTENT)
 async def report(said: dict[str, Any], request: Request, service: Asked) -> None:
     """What rank 0 says of the training."""
     record, _ = speaker_of(service, request, str(said.get("worker", "")))
-    await service.record(Reported(record.id, checked_report(said)))
+    check_rate(request, record)
+    await service.reports.take(record, checked_report(said))
 
 
 @router.post("/checkpoint", status_code=HTTPStatus.NO_CONTENT)
 async def checkpoint(said: SaidCheckpoint, request: Request, service: Asked) -> None:
     """A checkpoint is complete."""
     record, _ = speaker_of(service, request, said.worker)
+    check_rate(request, record)
     await service.record(Checkpointed(record.id, said.step, said.path))

@@ -10,7 +10,7 @@ from typing import Any
 from stretto.live.history.ledger import Ledger
 from stretto.live.state.events import Event, body_of, subject_of
 
-KEPT = 4_096  # events; chosen: some minutes of a busy service, a few MiB
+KEPT, MOST_BYTES = 4_096, 16 << 20  # events, at most so large; chosen: some minutes of a busy service
 READ_AT_ONCE = 500
 
 
@@ -31,12 +31,14 @@ class Feed:
 
     ledger: Ledger
     kept: int = KEPT
-    _tail: deque[tuple[int, float, Event]] = field(init=False)
+    most_bytes: int = MOST_BYTES
+    _tail: deque[tuple[int, float, Event]] = field(default_factory=deque)
+    _sizes: deque[int] = field(default_factory=deque)  # of these events in the log, in bytes
+    _bytes: int = 0  # their sum
     _before: int = field(init=False)  # the number of the event before the oldest in the tail
 
     def __post_init__(self) -> None:
         """Listen to what happens."""
-        self._tail = deque(maxlen=self.kept)
         self._before = self.ledger.state.seq
         self.ledger.listeners.append(self.heard)
 
@@ -47,9 +49,14 @@ class Feed:
 
     def heard(self, told: Sequence[tuple[int, Event]]) -> None:
         """Keep what happened."""
-        for seq, event in told:
-            self._before += len(self._tail) == self.kept
+        for (seq, event), size in zip(told, self.ledger.told_bytes, strict=True):
             self._tail.append((seq, self.ledger.state.at_s, event))
+            self._sizes.append(size)
+            self._bytes += size
+            while len(self._tail) > self.kept or self._bytes > self.most_bytes:
+                self._tail.popleft()
+                self._bytes -= self._sizes.popleft()
+                self._before += 1
 
     async def after(self, seen: int, subjects: Collection[str] | None = None) -> tuple[int, list[Entry]]:
         """(how far this looked, events up to there), of these subjects or of all. Raises StoreError."""

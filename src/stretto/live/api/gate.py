@@ -101,7 +101,7 @@ class Gate:
         try:
             self._let_in(scope, headers)
             with self._counted(scope):
-                await self.app(scope, self._bounded(receive), sent)
+                await self.app(scope, self._bounded(receive, scope["path"]), sent)
         except Problem as problem:
             await refuse(problem)
         except ClientDisconnect:
@@ -132,8 +132,8 @@ class Gate:
                 raise
             self.audit.used(caller)
         length = headers.get("content-length", "0")
-        if not length.isdecimal() or int(length) > self.limits.body_bytes:
-            raise self._too_large()
+        if not length.isdecimal() or int(length) > self._most_bytes(path):
+            raise self._too_large(path)
 
     @contextlib.contextmanager
     def _counted(self, scope: Any) -> Iterator[None]:
@@ -163,12 +163,15 @@ class Gate:
         bounded = caller is not None and caller.token is not None
         return (f"user {caller.user}", self.most_of_one) if bounded else ("", 0)
 
-    def _too_large(self) -> Problem:
+    def _most_bytes(self, path: str) -> int:
+        return self.limits.report_bytes if path.startswith(CHANNEL) else self.limits.body_bytes
+
+    def _too_large(self, path: str) -> Problem:
         return Problem(
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request may have {self.limits.body_bytes} bytes"
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request may have {self._most_bytes(path)} bytes here"
         )
 
-    def _bounded(self, receive: Receive) -> Receive:
+    def _bounded(self, receive: Receive, path: str) -> Receive:
         """A body that is counted as it comes, and must have come in time."""
         read, whole = 0, False
         until = asyncio.get_running_loop().time() + self.limits.body_s
@@ -185,8 +188,8 @@ class Gate:
             if message["type"] == "http.request":
                 read += len(message.get("body", b""))
                 whole = not message.get("more_body", False)
-                if read > self.limits.body_bytes:
-                    raise self._too_large()
+                if read > self._most_bytes(path):
+                    raise self._too_large(path)
             return message
 
         return bounded

@@ -19,7 +19,7 @@ from stretto.live.api.problems import Problem, not_found
 from stretto.live.api.streams import STREAM, After, LastId, happening, start_of, streamed
 from stretto.live.api.writing import durably
 from stretto.live.jobfile.to_job import scaled_bounds
-from stretto.live.service import Service
+from stretto.live.service import Service, TooManyOpen, tasks_of
 from stretto.live.state.admission import check_new_priority
 from stretto.live.state.events import Cancelled, Event, Held, Prioritised, Requeued, Scaled
 from stretto.live.state.records import JobRecord
@@ -67,6 +67,7 @@ def _seen_by(caller: Caller, records: list[JobRecord], word: str) -> list[JobRec
     responses={
         200: {"model": shapes.Accepted, "description": "The key was used before, for this job"},
         201: {"description": "The job is ours, whatever happens next"},
+        409: {"description": "There are too many jobs that have not ended"},
         413: {"description": "The body is too large"},
         429: {"description": "Too many submissions; Retry-After says when"},
     },
@@ -97,9 +98,13 @@ async def submit(
     given = submission.text, submission.name, submission.workdir
     try:
         spec, warnings = await read_job_file(request, caller, *given)
+        check_task_rate(request, caller, tasks_of(spec))
         accepted = await durably(
             request, service.submit(spec, caller.user, idempotency_key, caller.is_operator)
         )
+    except TooManyOpen as full:
+        meters.submits.labels("refused").inc()
+        raise Problem(HTTPStatus.CONFLICT, str(full)) from None
     except Exception:
         meters.submits.labels("refused").inc()
         raise
@@ -112,6 +117,18 @@ async def submit(
         status_code=HTTPStatus.OK if accepted.again else HTTPStatus.CREATED,
         headers={"location": f"/api/v1/jobs/{job['id']}"},
     )
+
+
+def check_task_rate(request: Request, caller: Caller, tasks: int) -> None:
+    """Raise 429 for a user who submits more jobs than one may, the tasks of arrays counted one by one."""
+    buckets = request.app.state.tasks
+    wait_s = buckets.take(caller.user, tasks) if caller.token is not None else 0.0
+    if wait_s:
+        raise Problem(
+            HTTPStatus.TOO_MANY_REQUESTS,
+            f"at most {buckets.per_s:g} jobs a second of one user, and {buckets.burst} at once",
+            {"retry-after": str(ceil(min(wait_s, 3_600.0)))},
+        )
 
 
 @router.get("", response_model=shapes.JobPage)

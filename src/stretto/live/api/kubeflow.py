@@ -13,8 +13,7 @@ from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, Field
 
 from stretto.live.api.access import Asked
-from stretto.live.api.channel import UNWANTED, speaker_of
-from stretto.live.state.events import Reported
+from stretto.live.api.channel import UNWANTED, check_rate, speaker_of
 from stretto.live.state.reports import MOST_COUNTED, checked_report
 
 router = APIRouter(prefix="/api/v1/worker", tags=["worker"], responses=UNWANTED)
@@ -48,14 +47,15 @@ async def status(
 ) -> dict[str, bool]:
     """How far Trainer says it is; whether that was kept."""
     record, _ = speaker_of(service, request, worker)
-    now_s, learned = service.clock.now_s(), record.learned
+    check_rate(request, record)
+    now_s, learned = service.clock.now_s(), service.reports.shown(record).learned
     numbers = numbers_of({each.name: each.value for each in said.status.metrics})
     if "current_step" in numbers and now_s < learned.reported_s + EVERY_S:
         return {"kept": False}
     report = report_of(numbers, learned.latest, worker, now_s)
     if record.speaks:  # a script may use both: what the channel says of switching counts
         del report["in_place"]
-    await service.record(Reported(record.id, checked_report(report)))
+    await service.reports.take(record, checked_report(report))
     return {"kept": True}
 
 

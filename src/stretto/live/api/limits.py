@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from math import isfinite
+from math import inf, isfinite
 
 from stretto.model import InputError
 
@@ -14,6 +14,11 @@ class Limits:
 
     submits_per_s: float = 20.0  # of one user, in the long run
     submit_burst: int = 500  # at once, after a quiet time
+    tasks_per_s: float = 100.0  # jobs of one user in the long run, tasks of arrays among them
+    task_burst: int = 20_000  # likewise at once
+    messages_per_s: float = 5.0  # of the workers of one job that the log may have to keep
+    message_burst: int = 200
+    report_bytes: int = 64 << 10  # of any message of a worker
     streams: int = 32  # that one user may follow at once
     requests: int = 256  # of one user that are under way at once, those that wait among them
     connections: int = 4_096  # in all; fewer where this process may not open so many files
@@ -41,14 +46,14 @@ class Buckets:
     now_s: Callable[[], float] = time.monotonic
     _left: dict[str, tuple[float, float]] = field(default_factory=dict)  # (tokens, when that was so) by name
 
-    def take(self, name: str) -> float:
-        """Take one token; 0, or the seconds until there will be one."""
+    def take(self, name: str, count: float = 1.0) -> float:
+        """Take so many tokens; 0, or the seconds until there will be enough, infinite for never."""
         now_s = self.now_s()
         tokens, at_s = self._left.get(name, (self.burst, now_s))
         tokens = min(self.burst, tokens + (now_s - at_s) * self.per_s)
-        if tokens < 1.0:
-            return (1.0 - tokens) / self.per_s
-        self._left[name] = (tokens - 1.0, now_s)
+        if tokens < count:
+            return (count - tokens) / self.per_s if count <= self.burst else inf
+        self._left[name] = (tokens - count, now_s)
         if len(self._left) > 1_000:
             full_s = self.burst / self.per_s
             self._left = {who: kept for who, kept in self._left.items() if now_s - kept[1] < full_s}

@@ -49,6 +49,7 @@ class Ledger:
     mark: Mark | None = None  # where it is noted how far the log has come
     healthy: bool = True  # the store answered last time
     listeners: list[Listener] = field(default_factory=list)
+    told_bytes: Sequence[int] = ()  # how large the events are that listeners are being told of
     _waiting: list[tuple[Sequence[Event], "asyncio.Future[int]"]] = field(default_factory=list)
     _there: asyncio.Event = field(default_factory=asyncio.Event)
     _told: list["asyncio.Future[int]"] = field(default_factory=list)  # of what is being written
@@ -138,6 +139,7 @@ class Ledger:
             apply_or_skip(self.state, event, number, at_s)
         self._note_how_far()
         told = list(zip(numbers, events, strict=True))
+        self.told_bytes = [len(row.text) for row in rows]
         for listener in self.listeners:
             listener(told)
 

@@ -504,11 +504,12 @@ class WorkersJoined(Event):
 
 @dataclass(frozen=True)
 class Reported(Event):
-    """What rank 0 says of the training."""
+    """What rank 0 says of the training: what has changed since the last such event."""
 
     subject: ClassVar[str] = "job"
     job: str
     report: Mapping[str, Any]
+    metrics_kept: int = 0  # of `epoch_metrics`: so many that are known come before those of the report
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ def job_submitted(state: State, event: happened.Submitted, now_s: float) -> None
     state.jobs[event.job] = record
     state.submitted += 1
     insort(state.open, (number, event.job))
+    state.open_of[event.user] = state.open_of.get(event.user, 0) + 1
     if spec.max_time_s is not None:
         state.timed[event.job] = None
     if spec.elastic is not None and spec.elastic.sizes:
@@ -133,6 +134,9 @@ def job_ended(state: State, event: happened.Ended, now_s: float) -> None:
     state.ended[record.id] = None
     state.ends[record.state] = state.ends.get(record.state, 0) + 1
     del state.open[bisect_left(state.open, (record.number, record.id))]
+    state.open_of[record.user] -= 1
+    if not state.open_of[record.user]:
+        del state.open_of[record.user]
     for name in state.relations.end(record):
         if not state.jobs[name].has_ended:
             state.touch(name)

@@ -16,14 +16,20 @@ NOISE = ("grad_sqr", "grad_var")
 Points = tuple[tuple[float, ...], ...]
 
 
-def with_report(learned: Learned, report: Mapping[str, Any], kind: int, now_s: float) -> Learned:
-    """The same with one more report; what it does not say stays as it was."""
+def with_report(
+    learned: Learned, report: Mapping[str, Any], kind: int, now_s: float, metrics_kept: int = 0
+) -> Learned:
+    """The same with one more report; what it does not say stays as it was.
+
+    metrics_kept: so many metrics of epochs that are known come before those of the report.
+    """
     said = report.get("profile")
     report = {key: value for key, value in report.items() if key != "profile"}
     latest = {**learned.latest, **{key: value for key, value in report.items() if value is not None}}
-    told = [(float(kind), *(float(value) for value in point)) for point in report.get("points") or ()]
+    told = told_points(report, kind)
     points = with_points(learned.points, [one for one in told if len(one) == 7 and all(map(isfinite, one))])
-    metrics = tuple(float(value) for value in report.get("epoch_metrics") or learned.metrics)
+    newer = report.get("epoch_metrics")
+    metrics = (*learned.metrics[:metrics_kept], *map(float, newer)) if newer else learned.metrics
     loss = report.get("loss")
     initial_loss = learned.initial_loss
     if isnan(initial_loss) and loss is not None and isfinite(loss):
@@ -37,6 +43,11 @@ def with_report(learned: Learned, report: Mapping[str, Any], kind: int, now_s: f
         reported_s=now_s,
         profile=json.dumps(said, sort_keys=True) if said else learned.profile,
     )
+
+
+def told_points(report: Mapping[str, Any], kind: int) -> list[tuple[float, ...]]:
+    """The points of a report, as they are kept: by GPU type first."""
+    return [(float(kind), *(float(value) for value in point)) for point in report.get("points") or ()]
 
 
 def with_points(points: Points, newer: Sequence[tuple[float, ...]]) -> Points:

@@ -71,6 +71,7 @@ class State:
     past: Past = field(default_factory=Past)
     relations: Relations = field(default_factory=Relations)
     open: list[tuple[int, str]] = field(default_factory=list)  # jobs that have not ended, by number
+    open_of: dict[str, int] = field(default_factory=dict)  # how many of them each user has
     by_key: dict[str, str] = field(default_factory=dict)  # job by idempotency key, which starts with the user
     models: dict[str, Prior] = field(default_factory=dict)  # what jobs have shown, by model
     untried: dict[str, dict[str, None]] = field(default_factory=dict)  # jobs that never started, by model

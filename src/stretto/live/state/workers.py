@@ -68,7 +68,9 @@ def fold_worker_event(record: JobRecord, event: Event, now_s: float, cluster: Cl
             for name in event.workers:
                 _joined(record, name, event.number, event.lost_s)
         case happened.Reported():
-            record.learned = with_report(record.learned, event.report, _kind_of(record), now_s)
+            record.learned = with_report(
+                record.learned, event.report, kind_of(record), now_s, event.metrics_kept
+            )
             if event.report.get("in_place") is False:
                 record.speaks = False
             _note_progress(record, event.report)
@@ -153,7 +155,7 @@ def _joined(record: JobRecord, name: str, number: int, lost_s: float) -> None:
         record.books.lost_s += 0.0 if isnan(lost_s) else lost_s
 
 
-def _kind_of(record: JobRecord) -> int:
+def kind_of(record: JobRecord) -> int:
     """The GPU type on which rank 0 reports."""
     for name in record.members.workers:
         if name in record.workers:
