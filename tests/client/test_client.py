@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -217,3 +218,64 @@ def test_a_token_comes_from_the_file_that_the_environment_names_unless_it_is_the
         file.write_text(text)
         with pytest.raises(InputError, match=r"STRETTO_TOKEN_FILE .*: expected "):
             Client("http://service")
+
+
+class Clock:
+    """A time that only passes while somebody sleeps."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 1000.0
+        monkeypatch.setattr(time, "sleep", self.sleep)
+        monkeypatch.setattr(time, "monotonic", lambda: self.now_s)
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+def away_until(clock: Clock, until_s: float) -> Answer:
+    def answer(request: httpx.Request) -> httpx.Response:
+        if clock.now_s < until_s:
+            raise httpx.ConnectError("refused")
+        if request.url.path.endswith("/events"):
+            return httpx.Response(204)
+        return httpx.Response(200, json={"id": "1", "ended_s": 5.0})
+
+    return answer
+
+
+@pytest.mark.parametrize("what", ["wait", "events"])
+def test_an_outage_of_minutes_is_sat_out_and_said_in_two_lines(
+    what: str, client_of: Callable[[Answer], Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+    said: list[str] = []
+    client = client_of(away_until(clock, 1500.0))
+    client.say = said.append
+    found = client.wait("1") if what == "wait" else list(client.events("1", follow=True))
+    assert found == ({"id": "1", "ended_s": 5.0} if what == "wait" else [])
+    assert 1500 <= clock.now_s < 1510
+    assert len(said) == 2
+    assert said[0].startswith("no service answers at http://service: refused")
+    assert said[0].endswith("; waiting for it, at most 600 s (STRETTO_PATIENCE_S)")
+    assert said[1] == "the service answers again"
+
+
+def test_patience_ends_when_it_was_said_to_end(
+    client_of: Callable[[Answer], Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+    for patience_s in (0.0, 30.0):
+        began_s = clock.now_s
+        client = client_of(away_until(clock, 1e9))
+        client.patience_s = patience_s
+        with pytest.raises(ServiceError, match="no service answers"):
+            client.wait("1")
+        assert clock.now_s <= began_s + patience_s
+        assert clock.now_s >= began_s + patience_s - 5.0
+
+
+@pytest.mark.parametrize("given", ["-1", "soon", "inf", "nan"])
+def test_patience_is_a_number_of_seconds(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STRETTO_PATIENCE_S", given)
+    with pytest.raises(InputError, match=f"STRETTO_PATIENCE_S={given}: expected seconds"):
+        Client("http://service")

@@ -32,7 +32,7 @@ from stretto.cli import (
     traces,
 )
 from stretto.cli.printing import say, shortened, show_json
-from stretto.model.errors import InputError, StrettoError
+from stretto.model.errors import StrettoError
 
 DONE, FAILED, WRONG_INPUT = 0, 1, 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
@@ -106,7 +106,7 @@ tokens.take_token_files(app)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run a command and leave with its status: 0 done, 1 it failed, 2 the input is wrong.
+    """Run a command and leave with its status: 0 done, 1 failed, 2 the input is wrong, 69 no service.
 
     Wrong input and failures are one line on standard error; what is a bug of ours is a traceback.
     """
@@ -125,10 +125,8 @@ def status_of(arguments: Sequence[str]) -> int:
     try:
         status = app(args=list(arguments), prog_name="stretto", standalone_mode=False)
         sys.stdout.flush()  # here, where a reader that has gone away is noticed
-    except InputError as wrong:
-        return _complain(str(wrong), WRONG_INPUT)
     except StrettoError as failed:
-        return _complain(str(failed), FAILED)
+        return _complain(str(failed), failed.exit_status)
     except UsageError as wrong:
         return _usage(wrong)
     except BrokenPipeError:

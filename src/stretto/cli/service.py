@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from stretto.cli.printing import say
 from stretto.live.state.words import reason_in_words, span_in_words
 from stretto.model import InputError
 
@@ -28,7 +29,6 @@ JobName = Annotated[
 
 SOON_S = 90.0  # what comes so soon is said in seconds, not by the clock
 LOOK_S = 1.0  # between two looks of --watch
-MOST_SILENT = 30  # looks without an answer; chosen: longer than a restart
 
 Found = TypeVar("Found")
 
@@ -40,7 +40,7 @@ def service(url: str, token: str) -> Iterator["Client"]:
         from stretto.client import Client
     except ModuleNotFoundError as missing:
         raise InputError(f"this needs {missing.name}: install stretto[serve]") from None
-    with Client(url, token) as client:
+    with Client(url, token, say=say) as client:
         yield client
 
 
@@ -109,17 +109,16 @@ def watch(look: Callable[[], "RenderableType"], plain: Callable[[], list[str]]) 
 def again_and_again(look: Callable[[], Found], every_s: float = LOOK_S) -> Iterator[Found]:
     """What is found, again and again; a service that does not answer is asked again for a while."""
     from stretto.client import ServiceError
+    from stretto.client.patience import Outage, patience_s
 
     yield look()
-    silent = 0
+    outage = Outage(patience_s(), lambda _: None)  # what was shown says when that was
     while True:
         time.sleep(every_s)
         try:
             found = look()
-        except ServiceError:
-            silent += 1
-            if silent > MOST_SILENT:
-                raise
+        except ServiceError as failure:
+            outage.sit_out(failure)
             continue
-        silent = 0
+        outage.end()
         yield found

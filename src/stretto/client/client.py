@@ -6,7 +6,7 @@ import re
 import select
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -14,6 +14,8 @@ from urllib.parse import quote
 
 import httpx
 
+from stretto.client import patience
+from stretto.client.patience import Outage
 from stretto.model.errors import InputError, StrettoError
 
 USUAL_URL = "http://127.0.0.1:8700"
@@ -24,11 +26,12 @@ LONGEST_TOKEN = 1_000  # characters; ours have 51
 PLAIN = re.compile(r"[\x21-\x7e]*")  # what a header can hold as it is
 PIPE_S = 30.0  # of silence of whoever writes a job file through a pipe; chosen
 STREAM_AGAIN_S = 0.1  # before a stream that has ended is asked for again; chosen
-MOST_TRIES = 8  # to take up a stream that broke off, about half a minute
 
 
 class ServiceError(StrettoError):
     """The service did not answer, or did not do what was asked."""
+
+    exit_status = 69  # EX_UNAVAILABLE of sysexits.h: seldom that of a job
 
 
 class Refused(InputError):
@@ -44,10 +47,19 @@ class Client:
 
     url: else from STRETTO_URL, else of this machine. token: else from STRETTO_TOKEN, else from the file that
     STRETTO_TOKEN_FILE names, or None for none.
+    patience_s: for how long whoever waits or follows outlasts a service that is away; else from
+    STRETTO_PATIENCE_S, else ten minutes. say: is told of that, a line when it begins and one when it is over.
     What the service says is wrong with a request raises InputError, anything else ServiceError.
     """
 
-    def __init__(self, url: str = "", token: str | None = "") -> None:
+    def __init__(
+        self,
+        url: str = "",
+        token: str | None = "",
+        patience_s: float | None = None,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.patience_s, self.say = patience.patience_s() if patience_s is None else patience_s, say
         self.url = url or os.environ.get("STRETTO_URL") or USUAL_URL
         if not self.url.startswith(("http://", "https://")):
             raise InputError(f"--url {self.url}: expected the address of a service, http://HOST:PORT")
@@ -172,23 +184,29 @@ class Client:
         that breaks off is taken up again, and so is one that a service ends because it ends itself.
         """
         path = f"/api/v1/jobs/{_name(job)}/events" if job else "/api/v1/events"
-        tries = 0
+        outage = Outage(self.patience_s, self.say)
         while True:
             try:
                 for one in self._stream(path, after, follow):
-                    after, tries = int(one["seq"]), 0
+                    after = int(one["seq"])
+                    outage.end()
                     path = f"/api/v1/jobs/{one['job']}/events" if job and "job" in one else path
                     yield one
                 if not follow:
                     return
                 time.sleep(STREAM_AGAIN_S)
             except _NothingFollows:
+                outage.end()
                 return
             except httpx.TransportError as broken:
-                tries += 1
-                if not follow or tries > MOST_TRIES:
-                    raise ServiceError(f"no service answers at {self.url}: {broken}") from None
-                time.sleep(min(0.1 * 2**tries, 5.0))
+                failure = ServiceError(f"no service answers at {self.url}: {broken}")
+                if not follow:
+                    raise failure from None
+                outage.sit_out(failure)
+            except ServiceError as failed:
+                if not follow:
+                    raise
+                outage.sit_out(failed)
 
     def _stream(self, path: str, after: int, follow: bool) -> Iterator[dict[str, Any]]:
         params = {"after": after, "follow": follow}
@@ -300,13 +318,16 @@ class Client:
             return False
 
     def _patiently(self, method: str, path: str, **request: Any) -> dict[str, Any]:
-        """As `ask`, over a restart of the service."""
-        for number in range(MOST_TRIES):
+        """As `ask`, over an outage of the service."""
+        outage = Outage(self.patience_s, self.say)
+        while True:
             try:
-                return self.ask(method, path, **request)
-            except ServiceError:
-                time.sleep(min(0.1 * 2**number, 5.0))
-        return self.ask(method, path, **request)
+                found = self.ask(method, path, **request)
+            except ServiceError as failure:
+                outage.sit_out(failure)
+            else:
+                outage.end()
+                return found
 
     def ask(self, method: str, path: str, **request: Any) -> dict[str, Any]:
         """The JSON that the service answers with."""

@@ -16,9 +16,13 @@ LONGEST_LINE = 400  # of what others say, in a message of ours; chosen
 class StrettoError(Exception):
     """The base of every error that this package raises on purpose."""
 
+    exit_status = 1  # of a command that it ends
+
 
 class InputError(StrettoError):
     """A file, option or value from outside is wrong; the message names it and what was expected."""
+
+    exit_status = 2
 
 
 class BadPlan(StrettoError):
