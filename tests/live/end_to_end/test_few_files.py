@@ -1,15 +1,18 @@
 """A service that can open few files, and somebody who takes all that are left: no job loses anything."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from stretto.demo.own_service import until
+from stretto.client import Client
+from stretto.demo.own_service import PATIENCE_S, until
 from stretto.demo.play import Play, play
 from stretto.demo.scene import QUICK
 
 from ..running import Running
+from .greedy import Greedy
 from .idlers import Idlers
 from .test_scene import EXAMPLES, SLOTS, check
 
@@ -61,17 +64,29 @@ def test_idle_connections_without_a_token_end_no_job(running: Running) -> None:
     assert running.differences()[1] == 0
 
 
+def test_a_user_who_does_everything_at_once_keeps_nobody_from_running(running: Running) -> None:
+    running.begin()
+    with running.client() as client, Greedy(client) as greedy:
+        until(lambda: sum(greedy.statuses.values()) > 100, what="the greedy user has been served")
+        for kind in ("batch", "interactive", "batch", "interactive"):
+            submitted = client.submit(f"{{name: {kind}, kind: {kind}, run: sleep 1, preemptible: false}}")
+            shown = client.wait(submitted["id"])
+            assert (shown["state"], shown["attempt"]) == ("COMPLETED", 1)
+            if kind == "interactive":  # in less than a second, on a machine that is not as busy as it may be
+                assert shown["waited_s"] < PATIENCE_S / 2
+    assert not [status for status in greedy.statuses if status >= 500 and status != 503]
+    assert greedy.statuses[201] > 0
+    assert not {"NodeLost", "NodeDead"} & {kind for _, _, kind, _ in running.log_of_all()}
+
+
 @pytest.mark.long
-def test_the_scene_is_played_with_few_files_beside_idle_connections(files: int) -> None:
-    program = (PROGRAM, str(files), f"{SILENT_S:g}")
-    idlers: list[Idlers] = []
+@pytest.mark.parametrize("who", ["idle connections", "a greedy user"])
+def test_the_scene_is_played_with_few_files(files: int, who: str) -> None:
+    with ExitStack() as stack:
 
-    def begin(client: object) -> None:
-        idlers.append(Idlers(int(str(client.url).rpartition(":")[2]), IDLERS).__enter__())  # type: ignore[attr-defined]
+        def begin(client: Client) -> None:
+            port = int(client.url.rpartition(":")[2])
+            stack.enter_context(Idlers(port, IDLERS) if who == "idle connections" else Greedy(client))
 
-    try:
+        program = (PROGRAM, str(files), f"{SILENT_S:g}")
         check(play(Play(QUICK, EXAMPLES, program, "sia", SLOTS, before=begin)))
-    finally:
-        for one in idlers:
-            one.__exit__()
-    assert idlers[0].opened > IDLERS
