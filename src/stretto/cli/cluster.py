@@ -104,11 +104,12 @@ def list_queues(url: Url = "", token: Token = "", as_json: options.Json = False)
     if as_json:
         show_json({"queues": found})
         return
-    header = ["queue", "quota", "borrows", "weight", "users", "held", "jobs"]
+    header = ["queue", "in", "quota", "borrows", "weight", "users", "held", "jobs"]
     rows = [
         [
             one["name"] or "(none)",
-            "-" if one["quota_gpus"] is None else str(one["quota_gpus"]),
+            one.get("parent") or "-",
+            _quota_of(one),
             str(one["borrow_gpus"]),
             f"{one['weight']:g}",
             _users_of(one),
@@ -133,6 +134,9 @@ def set_queue(
     user: Annotated[
         list[str] | None, typer.Option(help="Who may use it; may be repeated. Else who might before.")
     ] = None,
+    parent: Annotated[
+        str | None, typer.Option(help="The queue that it is a part of, or none.", metavar="QUEUE")
+    ] = None,
     everybody: Annotated[bool, typer.Option("--everybody", help="Let everybody use it.")] = False,
     url: Url = "",
     token: Token = "",
@@ -149,16 +153,24 @@ def set_queue(
         bounds["quota_gpus"] = None if quota == "none" else int(quota)
     if everybody:
         bounds["users"] = None
+    if parent is not None:
+        bounds["parent"] = "" if parent == "none" else parent
     with service(url, token) as client:
         found = client.set_queue(name, **bounds)
     if as_json:
         show_json(found)
     else:
-        quota = "none" if found["quota_gpus"] is None else found["quota_gpus"]
+        inside = f" in {found['parent']}" if found["parent"] else ""
         show_line(
-            f"queue {name}: quota {quota}, borrows {found['borrow_gpus']}, "
+            f"queue {name}{inside}: quota {_quota_of(found)}, borrows {found['borrow_gpus']}, "
             f"weight {found['weight']:g}, for {_users_of(found)}"
         )
+
+
+def _quota_of(queue: dict[str, Any]) -> str:
+    if queue["quota_gpus"] is not None:
+        return str(queue["quota_gpus"])
+    return "rest" if queue.get("is_default") else "none"
 
 
 def _users_of(queue: dict[str, Any]) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from stretto.model.job import Job
-from stretto.model.queue import DEFAULT_QUEUE
+from stretto.model.queue import DEFAULT_QUEUE, line_of
 from stretto.model.usage import Account
 
 ROOT = ""
@@ -36,12 +36,3 @@ class FairShare:
 def account_of(job: Job) -> Account:
     """Who is charged for what a job holds."""
     return job.queue or DEFAULT_QUEUE, job.user
-
-
-def line_of(queue: str, parents: Mapping[str, str]) -> list[str]:
-    """A queue and those that it is in, the outermost first."""
-    found: list[str] = []
-    while queue and queue not in found:
-        found.append(queue)
-        queue = parents.get(queue, ROOT)
-    return found[::-1]

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stretto.model import Account, FairShare, FloatArray, IntArray, JobTable, floats
-from stretto.model.fair_share import ROOT, line_of
+from stretto.model.fair_share import ROOT
+from stretto.model.queue import line_of
 
 AHEAD_S = 3_600.0  # that a job counts as running, and what is held as held on; chosen
 

@@ -181,3 +181,58 @@ def test_gpus_are_reserved_for_queues_that_there_are(tmp_path: Path) -> None:
         assert state.wanted(waits) is None
 
     told(tmp_path, story)
+
+
+def test_queues_are_parts_of_others_whose_quota_is_enough_for_all(tmp_path: Path) -> None:
+    async def story(rig: Rig) -> None:
+        async with rig.client("root") as root:
+
+            async def put(name: str, **bounds: object) -> tuple[int, str]:
+                answer = await root.put(f"/api/v1/queues/{name}", json=bounds)
+                return answer.status_code, answer.json().get("detail", answer.json().get("parent"))
+
+            assert await put("lab", quota_gpus=6, users=["ada"]) == (200, "")
+            assert await put("vision", quota_gpus=4, parent="lab") == (200, "lab")
+            assert (await put("speech", quota_gpus=3, parent="lab"))[0] == 422
+            assert await put("speech", quota_gpus=2, parent="lab") == (200, "lab")
+            assert (await put("lab", quota_gpus=5))[0] == 422
+            assert (await put("lab", parent="speech"))[0] == 422
+            status, said = await put("speech", parent="nowhere")
+            assert (status, said) == (
+                422,
+                "parent of queue speech: expected one of lab, open, vip, vision, got 'nowhere'",
+            )
+        async with rig.client("bob") as bob:
+            answer = await bob.post("/api/v1/jobs", json={"text": "run: x\nqueue: vision"})
+            assert (answer.status_code, answer.json()["detail"]) == (
+                403,
+                "queue vision is for ada, not for bob",
+            )
+        job = await rig.submit("ada", text="run: sleep\nqueue: vision")
+        await rig.until(lambda: rig.service.state.wanted(job))
+        async with rig.client("ada") as ada:
+            rows = (await ada.get("/api/v1/shares")).json()["shares"]
+        held = {"/".join((*one["queues"], one["name"])): one["held_gpus"] for one in rows}
+        assert {name: gpus for name, gpus in held.items() if gpus} == {
+            "lab": 1,
+            "lab/vision": 1,
+            "lab/vision/ada": 1,
+        }
+
+    told(tmp_path, story)
+
+
+def test_jobs_without_a_queue_give_back_what_a_queue_is_guaranteed(tmp_path: Path) -> None:
+    """Eight GPUs on each of two nodes: ada takes all of them without a queue, and bob has a quota of four."""
+
+    async def whole() -> None:
+        async with a_rig(tmp_path) as rig:
+            await with_queues(rig)
+            total = sum(node.gpus for node in rig.service.state.nodes)
+            plain = [await rig.submit("ada", text="run: sleep\npreemptible: true") for _ in range(total)]
+            await rig.until(lambda: all(rig.service.state.wanted(job) for job in plain))
+            entitled = await rig.submit("bob", text="run: sleep\nqueue: vip")
+            await rig.until(lambda: rig.service.state.wanted(entitled))
+            assert sum(rig.service.state.wanted(job) is None for job in plain) == 1
+
+    play(whole)

@@ -17,6 +17,7 @@ from stretto.live.service import Service
 from stretto.live.state.events import NodeCordoned, QueueSet
 from stretto.live.state.usage import usage_of
 from stretto.model import DEFAULT_QUEUE, Queue
+from stretto.model.queue import check_queue_tree
 
 router = APIRouter(prefix="/api/v1", tags=["cluster"])
 
@@ -115,6 +116,7 @@ def queues_json(service: Service) -> list[dict[str, Any]]:
                 "users": None if queue.users is None else list(queue.users),
                 "is_default": queue.is_default,
                 "shares": queue.shares,
+                "parent": queue.parent,
                 "jobs": 0,
                 "waiting": 0,
                 "held_gpus": 0,
@@ -124,7 +126,7 @@ def queues_json(service: Service) -> list[dict[str, Any]]:
     for name in state.queues:
         row(name)
     for record in state.open_jobs():
-        one = row(record.queue)
+        one = row(record.queue or (DEFAULT_QUEUE if state.queues else ""))
         one["jobs"] += 1
         one["waiting"] += not record.books.held_gpus
         one["held_gpus"] += record.books.held_gpus
@@ -145,9 +147,9 @@ async def set_queue(
     if said.get("users") is not None:
         said["users"] = tuple(dict.fromkeys(said["users"]))
     known = service.state.queues
-    events = [
-        QueueSet(**asdict(replace(known.get(queue, Queue(queue)), **said, is_default=queue == DEFAULT_QUEUE)))
-    ]
+    wanted = replace(known.get(queue, Queue(queue)), **said, is_default=queue == DEFAULT_QUEUE)
+    check_queue_tree({**known, queue: wanted})
+    events = [QueueSet(**asdict(wanted))]
     if queue != DEFAULT_QUEUE and DEFAULT_QUEUE not in known:
         events.append(QueueSet(DEFAULT_QUEUE, is_default=True))
     await durably(request, service.record(*events, did(caller, "set", f"queue {queue}")))

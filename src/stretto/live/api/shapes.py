@@ -67,7 +67,8 @@ class Bounds(Asking):
     borrow_gpus: Annotated[int, Field(ge=0, le=MOST_GPUS)] = 0
     weight: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = 1.0
     users: Annotated[list[UserName], Field(max_length=1000)] | None = None  # who may use it; null: everybody
-    shares: ShareCount = 1.0  # beside those of other queues
+    shares: ShareCount = 1.0  # beside those of its siblings
+    parent: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,63}$")] = ""  # the queue that it is a part of
 
 
 class UserShares(Asking):
@@ -214,6 +215,7 @@ class Queue(Shown):
     users: list[str] | None  # who may use it; null: everybody
     is_default: bool  # of jobs that name no queue
     shares: float
+    parent: str
     jobs: int  # that have not ended
     waiting: int
     held_gpus: int

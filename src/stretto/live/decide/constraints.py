@@ -6,19 +6,29 @@ from stretto.live.state.shares import fair_share_of
 from stretto.live.state.state import State
 from stretto.model import Constraints
 from stretto.model.constraints import LEAD_S
+from stretto.model.queue import parents_of, with_quotas
 
 
 def constraints_of(state: State, now_s: float) -> Constraints:
     """What decisions must keep to now."""
     reservations = tuple(one for _, one in sorted(state.reservations.items()) if one.until_s > now_s)
-    queues = {name: queue for name, queue in state.queues.items() if queue.quota_gpus is not None}
+    capacity_gpus = sum(node.gpus - node.others for node in state.nodes if node.up)
+    queues, parents = with_quotas(state.queues, capacity_gpus), parents_of(state.queues)
     sizes = dict(state.sized)  # a copy: jobs come and end while a decision is being made
     staying = {name: state.jobs[name].job for name in state.staying()}
     others = {index: node.others for index, node in enumerate(state.nodes) if node.others and node.up}
     act = state.configured.priorities == "preempt"
     fair = fair_share_of(state, now_s) if state.configured.fair_share_half_life_s else None
     if not reservations:
-        return Constraints(queues, sizes, staying=staying, others=others, priorities_act=act, fair_share=fair)
+        return Constraints(
+            queues,
+            sizes,
+            staying=staying,
+            others=others,
+            priorities_act=act,
+            parents=parents,
+            fair_share=fair,
+        )
     lasting_s: dict[str, float] = {}
     grace_s = 0.0
     for record in state.open_jobs():
@@ -36,5 +46,6 @@ def constraints_of(state: State, now_s: float) -> Constraints:
         staying=staying,
         others=others,
         priorities_act=act,
+        parents=parents,
         fair_share=fair,
     )

@@ -20,6 +20,7 @@ from stretto.live.state.records import JobRecord
 from stretto.live.state.state import State
 from stretto.live.state.words import gpus_of
 from stretto.model import Plan, Snapshot, Why
+from stretto.scheduler.constraints.hierarchy import Hierarchy
 
 LOOK_S = 1.0  # of wall time between two looks; chosen
 SURE_S = 3.0  # of wall time that a job is passed over before the cluster is asked; chosen: most get their
@@ -56,7 +57,8 @@ def wished(state: State, plan: Plan, snapshot: Snapshot, now_s: float, nodes: Se
     nodes: as the backend shows them. Not more is wished for than may come, nor than the bounds of queues let
     start.
     """
-    room, left = _room(state, nodes), _left_in_queues(state)
+    tree = Hierarchy(snapshot.constraints)
+    room, left = _room(state, nodes), _left_in_queues(state, tree)
     waiting = []
     for row, name in enumerate(snapshot.jobs.ids):
         record = state.jobs.get(name)
@@ -73,15 +75,13 @@ def wished(state: State, plan: Plan, snapshot: Snapshot, now_s: float, nodes: Se
             continue
         each = record.job.gpus_per_worker
         least = -(-max(record.job.min_gpus, 1) // each) * each
-        queue = record.queue
-        if queue in left and left[queue] < least:
+        if any(left[queue] < least for queue in tree.guarded(record.queue)):
             continue
         kind = next((one for one in kinds if room[one] >= least), "")
         found[record.id] = _wish(record, kind, least // each) if kind else None
         if kind:
             room[kind] -= least
-            if queue in left:
-                left[queue] -= least
+            tree.add(left, record.queue, -least)
     held, begins = _held(state, frozenset(room))
     return Wished(found, held, begins)
 
@@ -112,17 +112,11 @@ def _room(state: State, nodes: Sequence[NodeState]) -> dict[str, int]:
     return room
 
 
-def _left_in_queues(state: State) -> dict[str, int]:
-    """GPUs that each bounded queue may still hold."""
-    left = {
-        name: one.quota_gpus + one.borrow_gpus
-        for name, one in state.queues.items()
-        if one.quota_gpus is not None
-    }
+def _left_in_queues(state: State, tree: Hierarchy) -> dict[str, int]:
+    """GPUs that each bounded queue may still hold, with all that is in it."""
+    left = {name: tree.most(name) for name in tree.constraints.queues}
     for job, held in (state.placement or {}).items():
-        queue = state.jobs[job].queue
-        if queue in left:
-            left[queue] -= held.gpus
+        tree.add(left, state.jobs[job].queue, -held.gpus)
     return left
 
 

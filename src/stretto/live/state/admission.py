@@ -7,6 +7,7 @@ from stretto.live.jobfile import JobSpec
 from stretto.live.state.records import JobRecord
 from stretto.live.state.state import State
 from stretto.model import DEFAULT_QUEUE, InputError
+from stretto.model.queue import may_use, users_of
 
 LARGEST_OWN_PRIORITY = 0  # that users may give their jobs
 
@@ -28,10 +29,10 @@ def admitted(state: State, spec: JobSpec, user: str, is_operator: bool) -> JobSp
     if not has_closed_queues(state):
         return spec
     name = spec.queue or DEFAULT_QUEUE
-    check_queue(state, name, [queue.name for queue in state.queues.values() if queue.serves(user)])
-    queue = state.queues.get(name)
-    if queue is not None and not queue.serves(user):
-        users = " and ".join(queue.users or ()) or "nobody"
+    queues = state.queues
+    check_queue(state, name, [one for one in queues if may_use(queues, one, user)])
+    if not may_use(queues, name, user):
+        users = " and ".join(users_of(queues, name) or ()) or "nobody"
         raise NotPermitted(
             f"queue {name} is for {users}, not for {user or 'you'}", "submit to a queue of others"
         )

@@ -9,6 +9,7 @@ from stretto.live.state import events as happened
 from stretto.live.state.records import JobRecord
 from stretto.live.state.state import State
 from stretto.model import DEFAULT_QUEUE
+from stretto.model.queue import may_use
 
 
 def job_submitted(state: State, event: happened.Submitted, now_s: float) -> None:
@@ -60,9 +61,8 @@ def array_submitted(state: State, event: happened.ArraySubmitted, now_s: float) 
 
 def queue_of(state: State, name: str, user: str) -> str:
     """The queue of a job that asks for this one: the default queue where it may not be there."""
-    queue = state.queues.get(name)
-    if queue is not None:
-        return name if queue.serves(user) else DEFAULT_QUEUE
+    if name in state.queues:
+        return name if may_use(state.queues, name, user) else DEFAULT_QUEUE
     default = state.queues.get(DEFAULT_QUEUE)
     return DEFAULT_QUEUE if default is not None and default.is_default else name
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from stretto.live.state.state import State
 from stretto.model import DEFAULT_QUEUE, Account, FairShare
+from stretto.model.queue import parents_of
 from stretto.scheduler.fair_share import Node, tree_of
 
 LEAST_GPU_S = 1.0  # of decayed usage; who has less, and no open job, is not shown; chosen
@@ -20,7 +21,7 @@ def fair_share_of(state: State, now_s: float) -> FairShare:
         held_gpus=state.usage.held_gpus(),
         queue_shares={one.name: one.shares for one in queues},
         user_shares=dict(state.user_shares),
-        parents={one.name: one.parent for one in queues if one.parent},
+        parents=parents_of(state.queues),
     )
 
 

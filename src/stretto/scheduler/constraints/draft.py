@@ -1,5 +1,6 @@
 """A decision while it is shaped: what each job may have, what it holds meanwhile, and why not more."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -16,6 +17,7 @@ from stretto.model import (
     Snapshot,
     Why,
 )
+from stretto.scheduler.constraints.hierarchy import Hierarchy
 from stretto.scheduler.constraints.limits import ANY, Holdings, Limit
 from stretto.scheduler.constraints.offers import Claim
 from stretto.scheduler.constraints.shrinking import kept_of
@@ -34,7 +36,8 @@ class Draft:
     why: dict[int, tuple[Why, str]] = field(default_factory=dict)
     closed: list[tuple[Reservation, BoolArray, IntArray]] = field(default_factory=list)
     claimed: list[Claim] = field(default_factory=list)  # what was given back for whom
-    claims: set[str] = field(default_factory=set)  # queues within whose quotas somebody can start now
+    promised: Counter[str] = field(default_factory=Counter)  # GPUs for those who can start so, by queue
+    claims: set[tuple[str, str | None]] = field(default_factory=set)  # (around, part): see `Hierarchy.claims`
 
     def __post_init__(self) -> None:
         """Nothing is bounded yet."""
@@ -44,6 +47,7 @@ class Draft:
         self.of = [jobs[row] for row in range(len(jobs))]
         self.row_of = {job.id: row for row, job in enumerate(self.of)}
         self.holdings = Holdings(self.row_of)
+        self.hierarchy = Hierarchy(self.constraints)
         for row, job in enumerate(self.of):
             if job.id in self.constraints.sizes:
                 self.most[row] = self.allowed(row, int(self.most[row]))

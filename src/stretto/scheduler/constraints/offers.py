@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stretto.model import Allocation, Cluster, Constraints, IntArray, Job, JobId, Placement
+from stretto.scheduler.constraints.hierarchy import Hierarchy
 from stretto.scheduler.constraints.shrinking import kept_of
 
 
@@ -51,20 +52,21 @@ class Claim:
 class Budget:
     """GPUs that others may take from each queue: what it holds beyond its guaranteed quota.
 
-    own: a queue whose own jobs are served; among themselves no guarantee holds.
+    own: a queue whose own jobs are served; among themselves no guarantee holds, nor one of what it is in.
     """
 
-    over: dict[str, int]  # of queues with a quota
+    hierarchy: Hierarchy
+    held: dict[str, int]  # GPUs of queues with a quota, with all that is in them
     own: str | None = None
 
     def of(self, queue: str) -> int | None:
         """How many GPUs may still be taken; None: any number."""
-        return None if queue == self.own else self.over.get(queue)
+        spare = self.hierarchy.spare(self.held, queue, beside=self.own)
+        return None if spare is None else max(spare, 0)
 
     def spend(self, queue: str, gpus: int) -> None:
         """So many are taken."""
-        if queue in self.over:
-            self.over[queue] -= gpus
+        self.hierarchy.add(self.held, queue, -gpus)
 
 
 def offered_by(
@@ -197,12 +199,10 @@ def reduced(holder: Holder, used: IntArray, cluster: Cluster, sizes: Sizes) -> A
     return left if left.gpus == size else kept_of(left, size, None)
 
 
-def gpus_over_quota(jobs: list[Job], placement: Placement, constraints: Constraints) -> dict[str, int]:
-    """By queue with a quota, GPUs that it holds beyond it. jobs: all whose GPUs count."""
-    held = dict.fromkeys(constraints.queues, 0)
-    if not held:
-        return held
+def gpus_by_queue(jobs: list[Job], placement: Placement, hierarchy: Hierarchy) -> dict[str, int]:
+    """GPUs that each queue with a quota holds, with all that is in it. jobs: all whose GPUs count."""
+    held = dict.fromkeys(hierarchy.constraints.queues, 0)
     for job in jobs if held else ():
-        if job.queue in held and job.id in placement:
-            held[job.queue] += placement[job.id].gpus
-    return {name: max(gpus - (constraints.queues[name].quota_gpus or 0), 0) for name, gpus in held.items()}
+        if job.id in placement:
+            hierarchy.add(held, job.queue, placement[job.id].gpus)
+    return held

@@ -25,6 +25,7 @@ from stretto.model import (
 )
 from stretto.scheduler.asking import ask_policy
 from stretto.scheduler.components import Scheduler
+from stretto.scheduler.constraints.hierarchy import Hierarchy
 from stretto.scheduler.constraints.level_view import Attempt, Masks, ask_level
 from stretto.scheduler.constraints.offers import (
     Budget,
@@ -32,7 +33,7 @@ from stretto.scheduler.constraints.offers import (
     Holder,
     Sizes,
     by_kind,
-    gpus_over_quota,
+    gpus_by_queue,
     offered_by,
     reduced,
 )
@@ -93,7 +94,7 @@ class Cascade:
         jobs, memory = self.snapshot.jobs, self.snapshot.memory
         self.placement = self.snapshot.placement
         self.of = [jobs[row] for row in range(len(jobs))]
-        self.sizes = Sizes(self.constraints)
+        self.sizes, self.hierarchy = Sizes(self.constraints), Hierarchy(self.constraints)
         self.held = np.array(jobs.held_gpus)
         self.in_order = np.lexsort((-np.arange(len(jobs)), jobs.priority))  # who gives first: lowest, newest
         self.full = (np.int64(1) << self.snapshot.cluster.node_gpus) - 1
@@ -132,8 +133,8 @@ class Cascade:
 
     def budget(self, own: str | None) -> Budget:
         """What may be taken from each queue now."""
-        over = gpus_over_quota([*self.of, *self.outside], self.placement, self.constraints)
-        return Budget(over, own)
+        held = gpus_by_queue([*self.of, *self.outside], self.placement, self.hierarchy)
+        return Budget(self.hierarchy, held, own)
 
     def _carry_out(self, attempt: Attempt, priority: int, lower: list[Holder]) -> None:
         changes: dict[JobId, Allocation | None] = {}

@@ -1,11 +1,11 @@
 """Before the policy is asked: limits are set, and what exceeds them or was borrowed is taken back."""
 
 from dataclasses import replace
-from math import inf
 
 import numpy as np
 
 from stretto.model import IntArray, Job, Placement, Why, lowest_gpus
+from stretto.model.fair_share import ROOT
 from stretto.scheduler.constraints.draft import Draft
 from stretto.scheduler.constraints.limits import ANY, Limit
 from stretto.scheduler.constraints.offers import Claim
@@ -18,11 +18,11 @@ MOST_CLAIMS = 256  # jobs for which GPUs are taken back in one decision; chosen
 def make_room(draft: Draft) -> None:
     """Set the limits; take back what exceeds them, and what was borrowed from those who wait."""
     reserve(draft)
-    for name, queue in draft.constraints.queues.items():
-        rows = np.array([job.queue == name for job in draft.of], dtype=np.bool_)
-        assert queue.quota_gpus is not None
-        staying = sum(held.gpus for job, held in draft.staying() if job.queue == name)
-        most = max(queue.quota_gpus + queue.borrow_gpus - staying, 0)
+    tree = draft.hierarchy
+    for name in tree.innermost_first():
+        rows = np.array([name in tree.line(job.queue) for job in draft.of], dtype=np.bool_)
+        staying = sum(held.gpus for job, held in draft.staying() if name in tree.line(job.queue))
+        most = max(tree.most(name) - staying, 0)
         draft.limits.append(Limit(rows, ANY, most, Why.QUOTA, "", name, staying))
     for limit in draft.limits:
         _shed(draft, limit)
@@ -35,11 +35,28 @@ def make_room(draft: Draft) -> None:
 
 
 def _shed(draft: Draft, limit: Limit) -> None:
+    """What is held beyond a limit is taken, where queues in it hold more than their quota first."""
     excess = draft.held(limit) - limit.most
+    if excess <= 0:
+        return
+    tree = draft.hierarchy
+    if limit.queue and draft.constraints.parents:
+        held = _held_by_queue(draft)
+        for row in draft.holders(limit):
+            spare = tree.spare(held, draft.of[row].queue, beside=limit.queue)
+            if spare is not None and spare > 0 and excess > 0:
+                given = draft.take(row, min(excess, spare))
+                tree.add(held, draft.of[row].queue, -given)
+                excess -= given
     for row in draft.holders(limit) if excess > 0 else ():
         excess -= draft.take(row, excess)
         if excess <= 0:
             break
+
+
+def _held_by_queue(draft: Draft) -> dict[str, int]:
+    """GPUs that each queue with a quota holds, with all that is in it."""
+    return {one.queue: draft.held(one) + one.staying for one in draft.limits if one.queue}
 
 
 def _give_back(draft: Draft) -> None:
@@ -47,62 +64,85 @@ def _give_back(draft: Draft) -> None:
 
     Only where it lets them start. As long as somebody could, nobody borrows more.
     """
-    borrowers = [limit for limit in draft.limits if limit.queue]
-    quota = {one.queue: draft.constraints.queues[one.queue].quota_gpus or 0 for one in borrowers}
-    held = {one.queue: draft.held(one) + one.staying for one in borrowers}
+    tree, held = draft.hierarchy, _held_by_queue(draft)
     free = _free(draft)
-    jobs, order = draft.snapshot.jobs, []
-    for row in np.flatnonzero((jobs.held_gpus == 0) & (draft.most > 0)).tolist():
-        job = draft.of[row]
-        if held.get(job.queue, 0) + job.min_gpus <= quota.get(job.queue, inf):
-            order.append(row)
+    jobs = draft.snapshot.jobs
+    waiting = np.flatnonzero((jobs.held_gpus == 0) & (draft.most > 0)).tolist()
+    order = [row for row in waiting if _claims(draft, draft.of[row], held)]
     order.sort(key=lambda row: (-draft.of[row].priority, row))
     for row in order[:MOST_CLAIMS]:
         job = draft.of[row]
-        if held.get(job.queue, 0) + job.min_gpus > quota.get(job.queue, inf):
+        claims = _claims(draft, job, held)
+        if not claims:
             continue
         before = draft.placement
-        kind = _room_for(draft, row, free, held, quota)
+        kind = _room_for(draft, row, claims, free, held)
         if kind is None:
             continue
-        if draft.placement is not before and job.queue in quota:
+        if draft.placement is not before and tree.guarded(job.queue):
             draft.claimed.append(_claim(draft, job, kind, before))
-        draft.claims.add(job.queue)
+        draft.claims |= set(claims)
+        draft.promised[job.queue] += job.min_gpus
         free[kind] -= job.min_gpus
-        if job.queue in held:
-            held[job.queue] += job.min_gpus
+        tree.add(held, job.queue, job.min_gpus)
 
 
-def _room_for(
-    draft: Draft, row: int, free: IntArray, held: dict[str, int], quota: dict[str, int]
-) -> int | None:
-    """A type of which a job can have enough once others have given back what they borrowed."""
-    job = draft.of[row]
-    kinds: list[int] = np.flatnonzero(draft.kinds[row]).tolist()
-    for kind in kinds:
-        if free[kind] >= job.min_gpus:
+Claims = list[tuple[str, str | None]]
+
+
+def _claims(draft: Draft, job: Job, held: dict[str, int]) -> Claims:
+    """Where a job that waits is within what is guaranteed, nearest first; see `Hierarchy.claims`."""
+    tree = draft.hierarchy
+    return [
+        (around, part)
+        for around, part in tree.claims(job.queue)
+        if part not in held or held[part] + job.min_gpus <= tree.quota(part)
+    ]
+
+
+def _room_for(draft: Draft, row: int, claims: Claims, free: IntArray, held: dict[str, int]) -> int | None:
+    """A type of which a job can have enough once others have given back what they borrowed.
+
+    Parts of the same queue give back first, then parts of what that is in.
+    """
+    job, tree = draft.of[row], draft.hierarchy
+    for kind in np.flatnonzero(draft.kinds[row]).tolist():
+        if free[kind] >= job.min_gpus and not _lacks(draft, job, held):
             return int(kind)
-    for kind in kinds:
+    for kind in np.flatnonzero(draft.kinds[row]).tolist():
         before, placement = dict(held), draft.placement
         missing = job.min_gpus - int(free[kind])
-        for limit in draft.limits:
-            if not limit.queue or limit.queue == job.queue:
-                continue
-            for one in draft.holders(replace(limit, kind=kind)):
-                over = held[limit.queue] - quota[limit.queue]
-                if over <= 0 or missing <= 0:
-                    break
-                if _outranks(draft, one, row) and job.queue not in quota:
+        for around, part in claims:
+            lacks = max(missing, _lacks(draft, job, held, within=around))
+            for limit in draft.limits:
+                if not limit.queue or limit.queue == part or tree.parent(limit.queue) != around:
                     continue
-                given = draft.take(one, min(over, missing))
-                held[limit.queue] -= given
-                missing -= given
-        if missing <= 0:
+                for one in draft.holders(replace(limit, kind=kind)):
+                    over = tree.spare(held, draft.of[one].queue, beside=job.queue)
+                    if over is not None and over <= 0 and not draft.constraints.parents:
+                        break
+                    if over is None or over <= 0 or lacks <= 0:
+                        continue
+                    if _outranks(draft, one, row) and not tree.guarded(job.queue):
+                        continue
+                    given = draft.take(one, min(over, lacks))
+                    tree.add(held, draft.of[one].queue, -given)
+                    missing -= given
+                    lacks -= given
+        if missing <= 0 and not _lacks(draft, job, held):
             free[kind] = job.min_gpus - missing
             return int(kind)
+        held.clear()
         held.update(before)
         draft.placement = placement
     return None
+
+
+def _lacks(draft: Draft, job: Job, held: dict[str, int], within: str | None = None) -> int:
+    """GPUs that queues around a job hold too many for it to start; within: only this one and those around."""
+    tree = draft.hierarchy
+    line = tree.guarded(job.queue) if within is None else tree.guarded(within)
+    return max(0, *(held[one] + job.min_gpus - tree.most(one) for one in line), 0)
 
 
 def _outranks(draft: Draft, holder: int, row: int) -> bool:
@@ -130,6 +170,32 @@ def _claim(draft: Draft, job: Job, kind: int, before: Placement) -> Claim:
     return Claim(job.id, job.priority, masks)
 
 
+def _growth(draft: Draft, queue: str) -> int:
+    """GPUs by which a queue can grow without a job that is within its quota making room for it.
+
+    Those that are free and promised to nobody else, as far as queues around it let it have them, and those
+    that other queues hold beyond their quotas.
+    """
+    tree, held = draft.hierarchy, _held_by_queue(draft)
+    promised = sum(gpus for name, gpus in draft.promised.items() if queue not in tree.line(name))
+    most = max(int(_free(draft).sum()) - promised, 0) + _lent(draft, queue, ROOT, held)
+    for around in tree.line(queue)[:-1]:
+        if around in held:
+            slack = max(tree.most(around) - held[around], 0)
+            most = min(most, slack + _lent(draft, queue, around, held))
+    return most
+
+
+def _lent(draft: Draft, queue: str, within: str, held: dict[str, int]) -> int:
+    """GPUs that queues in this one hold beyond their quotas, beside those that the queue is in."""
+    tree, line = draft.hierarchy, draft.hierarchy.line(queue)
+    around = [ROOT, *line[:-1]]
+    levels = around[around.index(within) :]
+    return sum(
+        max(held[one] - tree.quota(one), 0) for one in held if one not in line and tree.parent(one) in levels
+    )
+
+
 def _free(draft: Draft) -> IntArray:
     """(types,) GPUs that anybody may have."""
     usable = draft.snapshot.usable & open_nodes(draft)
@@ -140,10 +206,15 @@ def _free(draft: Draft) -> IntArray:
 
 def _limit_queue(draft: Draft, limit: Limit) -> None:
     """No more than the quota is had anew while somebody else could start within theirs."""
-    queue = draft.constraints.queues[limit.queue]
-    assert queue.quota_gpus is not None
-    if draft.claims - {limit.queue}:
-        limit.most = min(limit.most, max(queue.quota_gpus - limit.staying, draft.held(limit)))
+    queue, around = draft.constraints.queues[limit.queue], draft.hierarchy.parent(limit.queue)
+    quota_gpus = draft.hierarchy.quota(limit.queue)
+    if any(claim[0] == around and claim[1] != limit.queue for claim in draft.claims):
+        limit.most = min(limit.most, max(quota_gpus - limit.staying, draft.held(limit)))
+    elif (
+        draft.constraints.priorities_act
+    ):  # else a policy that stops jobs for others would do so for borrowers
+        room = draft.held(limit) + _growth(draft, limit.queue)
+        limit.most = min(limit.most, max(quota_gpus - limit.staying, room))
     lent = f", and {queue.borrow_gpus} that it may borrow" if queue.borrow_gpus else ""
     holds = draft.held(limit) + limit.staying
     limit.evidence = f"queue {limit.queue} has {queue.quota_gpus} GPUs{lent}, and holds {holds}"

@@ -13,6 +13,8 @@ def tighten(draft: Draft, placement: Placement) -> bool:
     exceeded = False
     for limit in draft.limits:
         planned = _planned(draft, limit, placement)
+        if draft.constraints.parents:
+            planned = _still_planned(draft, limit, planned)
         if not planned:
             continue
         exceeded, room = True, limit.most
@@ -57,6 +59,12 @@ def _planned(draft: Draft, limit: Limit, placement: Placement) -> list[tuple[int
         return []
     found = zip(rows.tolist(), gpus[rows].tolist(), strict=True)
     return sorted(found, key=lambda one: _rank(draft, one[0]))
+
+
+def _still_planned(draft: Draft, limit: Limit, planned: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same without what limits of queues in this one leave out; empty where the rest keeps to it."""
+    left = [(row, min(gpus, int(draft.most[row]))) for row, gpus in planned if draft.most[row] > 0]
+    return left if sum(gpus for _, gpus in left) > limit.most else []
 
 
 def _rank(draft: Draft, row: int) -> tuple[bool, int, bool, int]:
