@@ -82,3 +82,23 @@ def test_a_service_does_not_begin_in_a_directory_that_everybody_may_write_to(
     assert status_of(["serve", "--state", str(state), "--listen", "127.0.0.1:0", *emulated]) == 2
     assert "only its owner may write to, such as mode 700, got mode 777" in capsys.readouterr().err
     assert list(state.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "most_bytes"),
+    [([], 1 << 30), (["--max-log-size", "500MB"], 500_000_000), (["--max-log-size", "any"], 0)],
+)
+def test_how_much_a_job_may_write_reaches_the_service(
+    started: list[Any], options: list[str], most_bytes: int
+) -> None:
+    assert status_of(["serve", *options]) == 0
+    assert started[0].max_log_bytes == most_bytes
+
+
+@pytest.mark.parametrize("size", ["", "lots", "10kB", "-1GB", "0", "inf"])
+def test_what_is_no_size_of_a_log_is_refused_in_a_line(
+    started: list[Any], capsys: pytest.CaptureFixture[str], size: str
+) -> None:
+    assert status_of(["serve", "--max-log-size", size]) == 2
+    assert f"--max-log-size {size}: expected 1MiB or more" in capsys.readouterr().err
+    assert started == []

@@ -9,6 +9,8 @@ from stretto.cli import options
 from stretto.cli.config_file import take_config
 from stretto.cli.printing import say
 
+LEAST_LOG_BYTES, MOST_LOG_BYTES = 1 << 20, 1 << 60  # that a job may be bound to; chosen
+
 
 def serve(
     config: Annotated[
@@ -91,6 +93,12 @@ def serve(
     keep_logs: Annotated[
         str, typer.Option(help="Of a job that has ended, what it has written; forever is for ever.")
     ] = "30d",
+    max_log_size: Annotated[
+        str,
+        typer.Option(
+            help="Of what a job writes, on each machine: beyond it the oldest is dropped; any is no bound."
+        ),
+    ] = "1GiB",
     keep_checkpoints: Annotated[
         str,
         typer.Option(help="Of a completed or cancelled job, its checkpoints where its file names no place."),
@@ -185,6 +193,7 @@ def serve(
         pace=pace,
         profiles=profiles,
         begin_anew=begin_anew,
+        max_log_bytes=_bytes_of(max_log_size),
         keep=keep_of(keep_ended, keep_logs, keep_checkpoints),
         most_open=OpenJobs(max_open_jobs_per_user, max_open_jobs),
         notify_allow=tuple(notify_allow),
@@ -236,6 +245,19 @@ def _seconds_of(dead_after: str) -> float:
         return 0.0 if dead_after == "0" else duration_s(dead_after)
     except ValueError:
         raise InputError(f"--dead-after {dead_after}: expected a duration like 90s or 5m, or 0") from None
+
+
+def _bytes_of(max_log_size: str) -> int:
+    from stretto.live.jobfile.quantities import memory_gb
+    from stretto.model import InputError
+
+    try:
+        found = round(memory_gb(max_log_size) * 1e9) if max_log_size != "any" else 0
+    except ValueError:
+        found = -1
+    if not LEAST_LOG_BYTES <= found <= MOST_LOG_BYTES and max_log_size != "any":
+        raise InputError(f"--max-log-size {max_log_size}: expected 1MiB or more, like 500MB or 2GiB, or any")
+    return found
 
 
 def _half_life_of(text: str) -> float:

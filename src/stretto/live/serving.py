@@ -70,6 +70,7 @@ OPTIONS_OF = {
     "pass_env": ("local", "slurm"),
 }
 VARIABLE = re.compile(r"[A-Za-z_*?][A-Za-z0-9_*?]*")
+MAX_LOG_BYTES = OwnAgent.max_log_bytes
 NAME = "name"  # of this service on clusters that it shares with others
 LEVELS = ("debug", "info", "warning", "error")
 LEAD_WAIT_S = 10.0  # for a service that is just ending; chosen
@@ -104,6 +105,7 @@ class Config:
     settings: Mapping[str, str] = field(default_factory=dict)
     seed: int = 0
     pass_env: tuple[str, ...] = ()  # names and patterns of our environment that jobs find beside the usual
+    max_log_bytes: int = MAX_LOG_BYTES  # that the logs of a job take on a machine; 0: any amount
     store: str = ""  # a URL; "" = a file in the state directory
     open_on_loopback: bool = False
     limits: Limits = field(default_factory=Limits)
@@ -140,6 +142,8 @@ class Config:
             if getattr(self, option) and self.backend not in backends:
                 said = f"--{option.removesuffix('s') if option == 'partitions' else option.replace('_', '-')}"
                 raise InputError(f"{said}: means something with --backend {' or '.join(backends)} only")
+        if self.max_log_bytes != MAX_LOG_BYTES and self.backend != "local":
+            raise InputError("--max-log-size: means something with --backend local only")
         for name in self.pass_env:
             if not VARIABLE.fullmatch(name):
                 raise InputError(
@@ -395,7 +399,14 @@ async def _backend(config: Config, world: Mapping[str, str], scheduler: Schedule
         known = {node.name: node.address for node in ledger.state.nodes}
         return await _on_a_cluster(config, known)
     node = config.node or socket.gethostname()
-    agent = OwnAgent(node, config.state / AGENT, config.slots, config.gpu_type, pass_env=config.pass_env)
+    agent = OwnAgent(
+        node,
+        config.state / AGENT,
+        config.slots,
+        config.gpu_type,
+        pass_env=config.pass_env,
+        max_log_bytes=config.max_log_bytes,
+    )
     return await LocalBackend([agent]).open()
 
 

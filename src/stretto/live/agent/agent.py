@@ -20,7 +20,7 @@ from stretto.live import files
 from stretto.live.agent import keeper, presence
 from stretto.live.agent.fence import Fence
 from stretto.live.agent.inherited import inherited
-from stretto.live.agent.node import this_node
+from stretto.live.agent.node import MAX_LOG_BYTES, this_node
 from stretto.live.agent.server import Server
 from stretto.live.agent.workers import Workers
 
@@ -33,7 +33,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run an agent; its exit status."""
     asked = options().parse_args(arguments)
     try:
-        node = replace(this_node(asked.node, asked.gpus, asked.gpu_type), pass_env=tuple(asked.pass_env))
+        node = replace(
+            this_node(asked.node, asked.gpus, asked.gpu_type),
+            pass_env=tuple(asked.pass_env),
+            max_log_bytes=asked.max_log_bytes,
+        )
         host, port = host_and_port(asked.listen)
         state = state_folder(asked.state)
         lock = presence.take(state)
@@ -87,6 +91,12 @@ def options() -> argparse.ArgumentParser:
         default=[],
         metavar="NAME",
         help="a variable of ours, or several with * and ?, that workers find too; may be repeated",
+    )
+    parser.add_argument(
+        "--max-log-bytes",
+        type=int,
+        default=MAX_LOG_BYTES,
+        help="that the logs of a job take here, beyond which the oldest is dropped; 0: any amount",
     )
     parser.add_argument(
         "--no-control-groups",

@@ -7,6 +7,8 @@ from typing import Any
 
 from stretto.live.agent import keeper
 
+MAX_LOG_BYTES = 1 << 30  # chosen: weeks of a line each second
+
 
 @dataclass(frozen=True)
 class Node:
@@ -19,6 +21,7 @@ class Node:
     cpus: int = 0
     memory_gb: float = 0.0
     boot_id: str = ""
+    max_log_bytes: int = MAX_LOG_BYTES  # that the logs of a job take on this machine; 0: any amount
     keys: tuple[str, ...] = ()  # by which all of the machine know the devices: UUIDs where there are some
     pass_env: tuple[str, ...] = ()  # names and patterns of its environment that workers find beside the usual
 

@@ -35,6 +35,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from stretto.live import files
 from stretto.live.agent import reading, requests
+from stretto.live.agent.bounding import first_byte
 from stretto.live.agent.fence import Fence
 from stretto.live.agent.lines import Lines
 from stretto.live.agent.requests import Refused
@@ -265,6 +266,7 @@ def read_piece(path: Path, offset: int, limit: int) -> tuple[int, bytes, int]:
         offset = max(0, size + offset) if offset < 0 else offset
         if offset >= size:  # some file systems refuse to go there
             return offset, b"", size
+        offset = max(offset, first_byte(reader.fileno()))  # what was before it has been dropped
         reader.seek(offset)
         return offset, reader.read(limit), size
 

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from stretto.live.agent import containing, keeper, reading, runs
+from stretto.live.agent.bounding import Bound, attempts_of
 from stretto.live.agent.devices import Devices, close_all, hold_to_ourselves
 from stretto.live.agent.node import Node
 from stretto.live.agent.requests import Refused
 
 WATCH_S = 0.5  # the longest that a change goes unnoticed of which no process tells us
+WATCH_LOGS_S = 0.5  # between looks at how much was written; chosen: a fast disk takes 1 GB meanwhile
 LOOK_FOR_OTHERS_S = 2.0  # between looks at who else has GPUs; chosen
 HURRY_S = 0.02  # while something is about to happen
 
@@ -63,6 +65,8 @@ class Workers:
         self.apart, self.environ, self.adopts, self.groups = apart, environ, adopts, groups
         self.keepers: dict[int, int] = {}  # children of ours: process id, and when it started in ticks
         self.devices = devices or Devices(node.keys)
+        self.bound = Bound(node.max_log_bytes)
+        self.older: dict[str, list[Path]] = {}  # by job with workers here, logs of those that are forgotten
         self.others: frozenset[int] = frozenset()  # devices that somebody else has, as last seen
         self.version = 1
         self.closing = False
@@ -75,6 +79,8 @@ class Workers:
         if node.keys:
             self.look_for_others()
             threading.Thread(target=self.watch_others, name="others", daemon=True).start()
+        if node.max_log_bytes:
+            threading.Thread(target=self.watch_logs, name="logs", daemon=True).start()
 
     def start(
         self,
@@ -165,6 +171,7 @@ class Workers:
                     raise Refused(409, f"worker {worker_id} still runs")
                 worker.run.rename(self.forgotten / worker_id)
                 del self.known[worker_id]
+                self.older.pop(worker_id.partition(".")[0], None)
                 self.changed()
             elif not (self.forgotten / worker_id).exists():
                 raise Refused(404, f"no worker {worker_id}")
@@ -279,6 +286,31 @@ class Workers:
             if found != self.others:
                 self.others = found
                 self.changed()
+
+    def watch_logs(self) -> None:
+        """Keep the logs of each job within their bound, as long as this agent lives."""
+        while not self.closing:
+            for logs in self.logs_of_jobs():
+                with suppress(OSError):  # of one: the others must not suffer from it
+                    self.bound.keep(logs)
+            with self.lock:
+                self.lock.wait_for(lambda: self.closing, WATCH_LOGS_S)
+
+    def logs_of_jobs(self) -> list[list[Path]]:
+        """Of each job with workers that are not forgotten: its logs on this machine."""
+        found: dict[str, list[Path]] = {}
+        with self.lock:
+            for each in self.known.values():
+                found.setdefault(each.run.name.partition(".")[0], []).append(each.run / "log")
+            self.older = {job: logs for job, logs in self.older.items() if job in found}
+            missing = [job for job in found if job not in self.older]
+        for job in missing:
+            # Most jobs have one worker, the first. It can have had none before it.
+            alone = [path.parent.name for path in found[job]] == [f"{job}.1.0"]
+            older = [] if alone else attempts_of(self.forgotten, job)
+            with self.lock:
+                self.older[job] = list(older)
+        return [logs + self.older[job] for job, logs in found.items()]
 
     def look_at(self, worker: Worker) -> None:
         """Read what one run directory says, and look for what is left where its keeper is gone."""

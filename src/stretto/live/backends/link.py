@@ -17,6 +17,7 @@ import httpx
 from stretto.live.agent import presence, reading
 from stretto.live.agent.fence import STALE_STATUS
 from stretto.live.agent.inherited import inherited
+from stretto.live.agent.node import MAX_LOG_BYTES
 from stretto.live.backends.protocol import BackendUnreachable, NodeState, NotNow, StaleLeader, WorkerState
 from stretto.model.errors import InputError
 
@@ -41,6 +42,7 @@ class OwnAgent:
     listen: str = "127.0.0.1:0"
     end_after_s: float = END_AFTER_S  # once nobody asks and no worker lives; 0: never
     pass_env: tuple[str, ...] = ()  # names and patterns of our environment that workers find beside the usual
+    max_log_bytes: int = MAX_LOG_BYTES  # that the logs of a job take there; 0: any amount
 
 
 @dataclass(frozen=True)
@@ -172,6 +174,7 @@ class Link:
                 "gpus": asked.gpus or said["gpus"],
                 "gpu_type": asked.gpu_type or said["gpu_type"],
                 "pass_env": list(asked.pass_env),
+                "max_log_bytes": asked.max_log_bytes,
             }
             for name, want in expected.items():
                 if said.get(name, want) != want:  # an agent of an older version may not know of it
@@ -306,6 +309,7 @@ def start_agent(agent: OwnAgent) -> int:
     command += ["--node", agent.node, "--listen", agent.listen, "--gpu-type", agent.gpu_type]
     command += ["--end-after-s", str(agent.end_after_s)]
     command += [f"--pass-env={name}" for name in agent.pass_env]
+    command += ["--max-log-bytes", str(agent.max_log_bytes)]
     if agent.gpus is not None:
         command += ["--gpus", str(agent.gpus)]
     append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
