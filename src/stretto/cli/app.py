@@ -21,6 +21,7 @@ from stretto.cli import (
     jobs,
     options,
     policies,
+    priority_classes,
     reproduce,
     reserve,
     serve,
@@ -78,11 +79,13 @@ app.command()(submit.attach)
 app.command("list")(jobs.list_jobs)
 for verb in (jobs.describe, foresight.explain, jobs.logs, events.events):
     app.command()(verb)
-for change in (jobs.cancel, jobs.hold, jobs.release, jobs.requeue, jobs.scale, jobs.priority):
+for change in (jobs.cancel, jobs.hold, jobs.release, jobs.requeue, jobs.scale):
     app.command()(change)
+app.command(context_settings=options.NEGATIVE_NUMBERS)(jobs.priority)
 app.command()(top.top)
 app.add_typer(cluster.nodes, name="nodes")
 app.add_typer(cluster.queues, name="queues")
+app.add_typer(priority_classes.app, name="priority-classes")
 app.add_typer(reserve.app, name="reserve")
 app.command()(cluster.usage)
 app.add_typer(shares.app, name="shares")

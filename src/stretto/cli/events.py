@@ -31,6 +31,8 @@ WORDS: Mapping[str, str] = {
     "NodeCordoned": "node is cordoned",
     "TypesSeen": "GPU types",
     "QueueSet": "bounds of queue",
+    "PriorityClassSet": "priority class",
+    "PriorityClassDeleted": "priority class deleted",
     "Reserved": "reservation",
     "Unreserved": "end of reservation",
     "Retired": "left memory",

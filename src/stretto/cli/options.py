@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+NEGATIVE_NUMBERS = {"ignore_unknown_options": True}  # as arguments: -5 is no option
 Cluster = Annotated[str, typer.Option("--cluster", "-c", help="A cluster file or a built-in name.")]
 Trace = Annotated[
     str,

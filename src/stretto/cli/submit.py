@@ -37,7 +37,9 @@ def submit(
     gpu_type: Annotated[str, typer.Option("--type", help="Their type; else any.")] = "",
     name: Annotated[str, typer.Option(help="What to call a command or session.")] = "",
     queue: Annotated[str, typer.Option(help="Whose bounds count for a command or session.")] = "",
-    priority: Annotated[int | None, typer.Option(help="Of a command or session; larger is sooner.")] = None,
+    priority: Annotated[
+        str | None, typer.Option(help="Of a command or session: a number, larger is sooner, or a class.")
+    ] = None,
     max_time: Annotated[str, typer.Option(help="When a command or session is ended, like 4h.")] = "",
     hold: Annotated[bool, typer.Option("--hold", help="A command waits until it is released.")] = False,
     wait: Annotated[

@@ -256,6 +256,19 @@ class Client:
         """
         return self.ask("PUT", f"/api/v1/queues/{_name(name)}", json=bounds)
 
+    def priority_classes(self) -> list[dict[str, Any]]:
+        """Named priorities, the highest first."""
+        found: list[dict[str, Any]] = self.ask("GET", "/api/v1/priority-classes")["priority_classes"]
+        return found
+
+    def set_priority_class(self, name: str, **values: Any) -> dict[str, Any]:
+        """value, and default or preempts (lower or never)."""
+        return self.ask("PUT", f"/api/v1/priority-classes/{_name(name)}", json=values)
+
+    def delete_priority_class(self, name: str) -> None:
+        """No new job is of this class."""
+        self.ask("DELETE", f"/api/v1/priority-classes/{_name(name)}")
+
     def shares(self) -> dict[str, Any]:
         """Queues and users as a tree: what they are entitled to, hold and have had."""
         return self.ask("GET", "/api/v1/shares")

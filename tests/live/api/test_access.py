@@ -43,6 +43,9 @@ ROUTES: list[tuple[str, str, Any, str]] = [
     ("PUT", "/api/v1/reservations/r", {"end": 4e9, "gpu_type": "a100", "gpus": 1, "user": "bob"}, "operator"),
     ("DELETE", "/api/v1/reservations/r", None, "operator"),
     ("GET", "/api/v1/usage", None, "user"),
+    ("GET", "/api/v1/priority-classes", None, "user"),
+    ("PUT", "/api/v1/priority-classes/urgent", {"value": 10}, "operator"),
+    ("DELETE", "/api/v1/priority-classes/urgent", None, "operator"),
     ("GET", "/api/v1/shares", None, "user"),
     ("PUT", "/api/v1/shares/users/ada", {"shares": 2}, "admin"),
     ("GET", "/api/v1/decisions", None, "user"),
@@ -95,7 +98,8 @@ def test_the_table_of_routes_is_complete(tmp_path: Path) -> None:
                     method,
                     path.replace("n1", "{node}")
                     .replace("/long", "/{queue}")
-                    .replace("users/ada", "users/{user}"),
+                    .replace("users/ada", "users/{user}")
+                    .replace("classes/urgent", "classes/{name}"),
                 )
                 for method, path in listed
             }

@@ -14,6 +14,7 @@ from stretto.live.api import (
     jobs,
     kubeflow,
     logs,
+    priority_classes,
     problems,
     reservations,
     shares,
@@ -65,7 +66,7 @@ def app_of(service: Service, limits: Limits | None = None) -> FastAPI:
     app.state.requests = set()
     problems.install(app)
     for part in (
-        *(foresight, jobs, logs, streams, cluster, reservations, shares, tokens),
+        *(foresight, jobs, logs, streams, cluster, reservations, priority_classes, shares, tokens),
         *(channel, kubeflow, health),
     ):
         app.include_router(part.router)

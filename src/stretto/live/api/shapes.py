@@ -71,6 +71,14 @@ class Bounds(Asking):
     parent: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,63}$")] = ""  # the queue that it is a part of
 
 
+class PriorityClassAsked(Asking):
+    """A named priority."""
+
+    value: Annotated[int, Field(ge=-1_000_000, le=1_000_000)]
+    default: bool = False  # of jobs that say nothing
+    preempts: Literal["lower", "never"] = "lower"
+
+
 class UserShares(Asking):
     """Shares of a user, beside the other users of each queue."""
 
@@ -99,6 +107,21 @@ class TokenAsked(Asking):
 
 
 # ── answers ───────────────────────────────────────────────────────────────────────────────────────
+
+
+class PriorityClass(BaseModel):
+    """A named priority. More keys may come."""
+
+    name: str
+    value: int
+    default: bool
+    preempts: str
+
+
+class PriorityClasses(BaseModel):
+    """Every class, the highest first."""
+
+    priority_classes: list[PriorityClass]
 
 
 class ProblemShown(BaseModel):

@@ -35,6 +35,8 @@ FOR_ALL = frozenset(
         "NodeCordoned",
         "TypesSeen",
         "QueueSet",
+        "PriorityClassSet",
+        "PriorityClassDeleted",
     }
 )
 STREAM = "text/event-stream"

@@ -18,6 +18,7 @@ from stretto.live.jobfile import JobSpec
 from stretto.live.jobfile.to_job import spec_to_job
 from stretto.live.state.eligible import Reason, names_of, why_not_yet
 from stretto.live.state.events import Configured
+from stretto.live.state.jobs import in_priority_class
 from stretto.live.state.records import Books, JobRecord
 from stretto.live.state.relations import NOTHING_PAST, Named, resolved, settled
 from stretto.live.state.remaining import SPREAD, Basis, Remaining, remaining_of, stated_of
@@ -153,6 +154,7 @@ def _not_submitted(
     spec: JobSpec, user: str, state: State, cluster: Cluster, now_s: float, past: Mapping[str, Named]
 ) -> JobRecord:
     job = spec_to_job(spec, NEW, now_s, cluster, user=user, epoch_s=state.unix_s)
+    job = in_priority_class(state, job)
     record = JobRecord(spec, job, user, "", "", state.submitted)
     record.prior = state.models.get(spec.model, record.prior) if spec.model else record.prior
     record.after = resolved(state.relations, state.jobs, spec, user, past)

@@ -52,6 +52,7 @@ class JobSpec:
     labels: Mapping[str, str] = field(default_factory=dict)
     queue: str = ""
     priority: int = 0  # larger is sooner
+    priority_class: str = ""  # by name, instead of a number
     kind: Kind = Kind.BATCH
     setup: str = ""  # for a shell, before `run`, once on each node of an attempt
     workdir: str = ""  # "" = as the service says; else absolute, or below where it says
@@ -87,6 +88,7 @@ class JobSpec:
             check_name("queue", self.queue)
         check_line("model", self.model, 128)
         check_path("workdir", self.workdir)
+        check_line("priority", self.priority_class, 63)
         check_count("priority", self.priority, -LARGEST_PRIORITY, LARGEST_PRIORITY)
         check_seconds("grace_period", self.grace_period_s)
         check_seconds("max_time", self.max_time_s, at_least=1.0)

@@ -1,5 +1,6 @@
 """Our own job file."""
 
+import re
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -59,6 +60,8 @@ CHECKPOINT = ("dir", "every")
 RESTART = ("max", "on_exit")
 
 WHOLE = "a whole number"
+PRIORITY = "a whole number, or the name of a priority class"
+CLASS = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,62}")
 NUMBER = "a number"
 DURATION = 'a duration with its unit, like "90s", "30m", "4h" or "1d12h"'
 WHEN = 'a duration like "4h", or a date with its zone like "2030-01-31T18:00:00Z"'
@@ -69,6 +72,11 @@ TRUTH = "true or false"
 Part = TypeVar("Part")
 
 
+def _priority(text: str) -> int | str:
+    """A number, or the name of a class."""
+    return text if CLASS.fullmatch(text) else whole(text)
+
+
 def spec_of(entry: Entry, default_name: str) -> JobSpec:
     """The specification in a job file. Raises InputError."""
     entry.check_keys(KEYS)
@@ -77,13 +85,17 @@ def spec_of(entry: Entry, default_name: str) -> JobSpec:
     elastic = _elastic(entry)
     goes_on = elastic is not None or entry.has("checkpoint")  # others would begin anew, all work lost
 
+    usual: int | str = 0
+    priority = entry.read("priority", _priority, PRIORITY, usual)
+
     def build() -> JobSpec:
         return JobSpec(
             run=entry.text("run"),
             name=entry.text("name", default_name),
             labels=entry.texts("labels"),
             queue=entry.text("queue"),
-            priority=entry.read("priority", whole, WHOLE, 0),
+            priority=priority if isinstance(priority, int) else 0,
+            priority_class=priority if isinstance(priority, str) else "",
             kind=entry.read("kind", Kind, _one_of(Kind), Kind.BATCH),
             setup=entry.text("setup"),
             workdir=entry.text("workdir"),

@@ -95,6 +95,7 @@ def accepted_job(
         gpu_types=_names(spec, cluster, kinds),
         rewards=rewards_of(spec, submitted_s, epoch_s),
         priority=spec.priority,
+        priority_class=spec.priority_class,
         weight=weight,
         user=user,
         queue=spec.queue,

@@ -25,7 +25,7 @@ def admitted(state: State, spec: JobSpec, user: str, is_operator: bool) -> JobSp
 
     Raises NotPermitted, and InputError for a queue that there is not.
     """
-    check_priority([LARGEST_OWN_PRIORITY], spec.priority, is_operator)
+    check_priority([LARGEST_OWN_PRIORITY], _priority_of(state, spec), is_operator)
     if not has_closed_queues(state):
         return spec
     name = spec.queue or DEFAULT_QUEUE
@@ -37,6 +37,16 @@ def admitted(state: State, spec: JobSpec, user: str, is_operator: bool) -> JobSp
             f"queue {name} is for {users}, not for {user or 'you'}", "submit to a queue of others"
         )
     return replace(spec, queue=name)
+
+
+def _priority_of(state: State, spec: JobSpec) -> int:
+    """What a job asks for, as a number or by the name of a class. Raises InputError for an unknown one."""
+    if not spec.priority_class:
+        return spec.priority
+    if spec.priority_class not in state.priority_classes:
+        known = ", ".join(["a whole number", *sorted(state.priority_classes)])
+        raise InputError(f"priority: expected one of {known}, got {spec.priority_class!r}")
+    return state.priority_classes[spec.priority_class].value
 
 
 def has_closed_queues(state: State) -> bool:

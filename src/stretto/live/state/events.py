@@ -180,6 +180,23 @@ class TypesSeen(Event):
 
 
 @dataclass(frozen=True)
+class PriorityClassSet(Event):
+    """Jobs that are submitted from now on may name this class; those that name none are of the default."""
+
+    name: str
+    value: int
+    is_default: bool = False
+    preempts: bool = True
+
+
+@dataclass(frozen=True)
+class PriorityClassDeleted(Event):
+    """No new job is of this class; those that are there keep their priority."""
+
+    name: str
+
+
+@dataclass(frozen=True)
 class QueueSet(Event):
     """A queue has these bounds from now on."""
 

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from stretto.live.state import events as happened
@@ -24,7 +25,7 @@ from stretto.live.state.plans import actions_of
 from stretto.live.state.records import Batch, JobRecord, Preempted, Token
 from stretto.live.state.state import Skipped, State
 from stretto.live.state.workers import fold_worker_event
-from stretto.model import HALF_LIFE_S, Action, Queue
+from stretto.model import HALF_LIFE_S, Action, PriorityClass, Queue
 from stretto.scheduler.stale import still_apply
 
 log = logging.getLogger(__name__)
@@ -140,6 +141,18 @@ def _user_shares_set(state: State, event: happened.UserSharesSet, now_s: float) 
     state.user_shares[event.user] = event.shares
 
 
+def _priority_class_set(state: State, event: happened.PriorityClassSet, now_s: float) -> None:
+    classes = state.priority_classes
+    if event.is_default:
+        for name, one in classes.items():
+            classes[name] = replace(one, is_default=False)
+    classes[event.name] = PriorityClass(**body_of(event))
+
+
+def _priority_class_deleted(state: State, event: happened.PriorityClassDeleted, now_s: float) -> None:
+    state.priority_classes.pop(event.name, None)
+
+
 def _queue_set(state: State, event: happened.QueueSet, now_s: float) -> None:
     state.queues[event.name] = Queue(**body_of(event))
     for record in state.open_jobs():
@@ -175,6 +188,8 @@ _CHANGES: Mapping[type[Event], Callable[[State, Any, float], None]] = {
     happened.NodeDead: node_dead,
     happened.NodeCordoned: node_cordoned,
     happened.QueueSet: _queue_set,
+    happened.PriorityClassSet: _priority_class_set,
+    happened.PriorityClassDeleted: _priority_class_deleted,
     happened.UserSharesSet: _user_shares_set,
     happened.Reserved: reserved,
     happened.Unreserved: unreserved,

@@ -8,7 +8,7 @@ from stretto.live.jobfile.to_job import accepted_job
 from stretto.live.state import events as happened
 from stretto.live.state.records import JobRecord
 from stretto.live.state.state import State
-from stretto.model import DEFAULT_QUEUE
+from stretto.model import DEFAULT_QUEUE, Job, with_priority_class
 from stretto.model.queue import may_use
 
 
@@ -27,6 +27,7 @@ def job_submitted(state: State, event: happened.Submitted, now_s: float) -> None
         spec, event.job, now_s, state.cluster, user=event.user, weight=weight, epoch_s=state.unix_s
     )
     job = job if job.queue == queue else replace(job, queue=queue)
+    job = in_priority_class(state, job)
     number = state.submitted
     record = JobRecord(spec, job, event.user, event.key, event.secret, number)
     record.array, record.index, record.at_once = event.array, event.index, event.at_once
@@ -49,6 +50,13 @@ def job_submitted(state: State, event: happened.Submitted, now_s: float) -> None
     if event.key:
         state.by_key[f"{event.user}\0{event.key}"] = event.job
     _membership_changed(state, record)
+
+
+def in_priority_class(state: State, job: Job) -> Job:
+    """The job with the priority of its class; of one whose class is gone by now, as it is."""
+    if job.priority_class and job.priority_class not in state.priority_classes:
+        return job
+    return with_priority_class(job, state.priority_classes)
 
 
 def array_submitted(state: State, event: happened.ArraySubmitted, now_s: float) -> None:

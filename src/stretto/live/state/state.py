@@ -22,6 +22,7 @@ from stretto.model import (
     Node,
     NodeId,
     Placement,
+    PriorityClass,
     Queue,
     Reservation,
     UsageLedger,
@@ -76,6 +77,7 @@ class State:
     models: dict[str, Prior] = field(default_factory=dict)  # what jobs have shown, by model
     untried: dict[str, dict[str, None]] = field(default_factory=dict)  # jobs that never started, by model
     queues: dict[str, Queue] = field(default_factory=dict)
+    priority_classes: dict[str, PriorityClass] = field(default_factory=dict)  # by name
     reservations: dict[str, Reservation] = field(default_factory=dict)  # by name
     reserved_unix_s: dict[str, tuple[float, float]] = field(default_factory=dict)  # from and until, as named
     sized: dict[str, tuple[int, ...]] = field(default_factory=dict)  # sizes that an open job may have

@@ -1,0 +1,66 @@
+"""The verbs for named priorities of a running service."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from stretto.cli import options
+from stretto.cli.printing import show_json, show_line, show_table
+from stretto.cli.service import Token, Url, service
+
+app = typer.Typer(help="Priority classes of a running service; lists them.", invoke_without_command=True)
+Name = Annotated[str, typer.Argument(help="The name of a class.", metavar="CLASS")]
+
+
+@app.callback()
+def classes_alone(context: typer.Context) -> None:
+    """Priority classes of a running service; without a command, list them."""
+    if context.invoked_subcommand is None:
+        list_classes()
+
+
+@app.command("list")
+def list_classes(url: Url = "", token: Token = "", as_json: options.Json = False) -> None:
+    """List classes, the highest first."""
+    with service(url, token) as client:
+        found = client.priority_classes()
+    if as_json:
+        show_json({"priority_classes": found})
+        return
+    rows = [
+        [one["name"], str(one["value"]), one["preempts"], "yes" if one["default"] else "no"] for one in found
+    ]
+    show_table("", ["class", "value", "preempts", "default"], rows)
+
+
+@app.command("set", context_settings=options.NEGATIVE_NUMBERS)
+def set_class(
+    name: Name,
+    value: Annotated[int, typer.Argument(help="Larger is sooner.", metavar="VALUE")],
+    default: Annotated[bool, typer.Option("--default", help="Of jobs that say nothing.")] = False,
+    preempts: Annotated[
+        Literal["lower", "never"], typer.Option(help="From whom its jobs may take GPUs.")
+    ] = "lower",
+    url: Url = "",
+    token: Token = "",
+    as_json: options.Json = False,
+) -> None:
+    """Give a priority a name; jobs that are there keep theirs."""
+    with service(url, token) as client:
+        found = client.set_priority_class(name, value=value, default=default, preempts=preempts)
+    if as_json:
+        show_json(found)
+    else:
+        of_all = ", of jobs that say nothing" if found["default"] else ""
+        show_line(f"priority class {name}: {found['value']}, preempts {found['preempts']}{of_all}")
+
+
+@app.command("delete")
+def delete_class(name: Name, url: Url = "", token: Token = "", as_json: options.Json = False) -> None:
+    """Let no new job be of this class."""
+    with service(url, token) as client:
+        client.delete_priority_class(name)
+    if as_json:
+        show_json({"deleted": name})
+    else:
+        show_line(f"priority class {name}: deleted")
