@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from stretto.model.job import Job
 from stretto.model.queue import DEFAULT_QUEUE, line_of
-from stretto.model.usage import Account
+from stretto.model.usage import HALF_LIFE_S, Account
 
 ROOT = ""
 
@@ -19,6 +19,7 @@ class FairShare:
     queue_shares: Mapping[str, float] = field(default_factory=dict)  # that were set
     user_shares: Mapping[str, float] = field(default_factory=dict)  # that were set
     parents: Mapping[str, str] = field(default_factory=dict)  # of queues that are in another one
+    half_life_s: float = HALF_LIFE_S  # of usage
 
     def matters_to(self, accounts: Iterable[Account]) -> bool:
         """Whether it may order these: there are several users, or queues whose shares somebody has set."""

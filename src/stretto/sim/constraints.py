@@ -8,8 +8,10 @@ from typing import Any
 
 from stretto.clusters.entries import Entry, entry_of, items_of, read_text, read_yaml
 from stretto.model import (
+    HALF_LIFE_S,
     Cluster,
     Constraints,
+    FairShare,
     InputError,
     Job,
     PriorityClass,
@@ -18,10 +20,12 @@ from stretto.model import (
     check_reservation,
     with_priority_class,
 )
+from stretto.model.queue import check_queue_tree, parents_of
 from stretto.traces.workload import Workload
 
-TOP_KEYS = ("queues", "reservations", "sizes", "priority_classes", "priorities")
-QUEUE_KEYS = ("name", "quota_gpus", "borrow_gpus", "weight")
+TOP_KEYS = ("queues", "reservations", "sizes", "priority_classes", "priorities", "fair_share")
+QUEUE_KEYS = ("name", "quota_gpus", "borrow_gpus", "weight", "shares", "parent")
+FAIR_SHARE_KEYS = ("half_life_s", "users")
 RESERVATION_KEYS = ("name", "start", "end", "gpu_type", "gpus", "nodes", "user", "queue")
 CLASS_KEYS = ("name", "value", "default", "preempts")
 PRIORITIES = ("preempt", "ignored")
@@ -49,6 +53,10 @@ def constraints_file_of(document: Any, where: str, cluster: Cluster) -> Constrai
     """The same of a document. `where` starts each message."""
     file = entry_of(document, where, TOP_KEYS)
     queues = {queue.name: queue for queue in _named(file, "queues", QUEUE_KEYS, _queue)}
+    try:
+        check_queue_tree(queues)
+    except InputError as wrong:
+        raise InputError(f"{where}: queues: {wrong}") from None
     reservations: dict[str, Reservation] = {}
     for number, item in enumerate(items_of(file, "reservations"), start=1):
         entry = entry_of(item, f"{where}: reservations, entry {number}", RESERVATION_KEYS)
@@ -74,6 +82,8 @@ def constraints_file_of(document: Any, where: str, cluster: Cluster) -> Constrai
             sizes={name: _sizes(sizes, name) for name in sizes.values},
             reservations=tuple(one for _, one in sorted(reservations.items())),
             priorities_act=act == PRIORITIES[0],
+            parents=parents_of(queues),
+            fair_share=_fair_share(file, queues),
         ),
         {one.name: one for one in classes},
         {name: queue.weight for name, queue in queues.items()},
@@ -118,6 +128,22 @@ def _queue(entry: Entry) -> Queue:
         entry.count("quota_gpus", at_least=0) if "quota_gpus" in entry.values else None,
         entry.count("borrow_gpus", default=0, at_least=0),
         entry.number("weight", default=1.0, above=0.0),
+        shares=entry.number("shares", default=1.0, above=0.0),
+        parent=entry.text("parent", default=""),
+    )
+
+
+def _fair_share(file: Entry, queues: Mapping[str, Queue]) -> FairShare | None:
+    """Shares of queues and users; None where the file says nothing of fair share."""
+    if "fair_share" not in file.values:
+        return None
+    entry = entry_of(file.values["fair_share"] or {}, f"{file.where}: fair_share", FAIR_SHARE_KEYS)
+    users = entry_of(entry.values.get("users", {}), f"{entry.where}: users")
+    return FairShare(
+        queue_shares={name: queue.shares for name, queue in queues.items()},
+        user_shares={str(name): users.number(name, default=1.0, above=0.0) for name in users.values},
+        parents=parents_of(queues),
+        half_life_s=entry.number("half_life_s", default=HALF_LIFE_S, above=0.0),
     )
 
 

@@ -15,7 +15,6 @@ from stretto.estimate.bootstrap import Choice, Mode
 from stretto.estimate.estimators import estimator_for
 from stretto.estimate.goodput_rows import Fit
 from stretto.model import (
-    HALF_LIFE_S,
     NO_CONSTRAINTS,
     Cluster,
     Constraints,
@@ -60,7 +59,6 @@ class Setup:
     lending: Lending | None = None  # the rule by which lent nodes come and go; None: they are out of reach
     lenders: Sequence[SimulatedLender] = ()
     shares: FairShare | None = None  # that were set; None: usage orders nobody
-    half_life_s: float = HALF_LIFE_S  # of usage, where there are shares
     constraints: Constraints = NO_CONSTRAINTS  # that every decision keeps to
 
     def resolved(self) -> dict[str, Any]:
@@ -178,9 +176,8 @@ def world_of(workload: Workload, setup: Setup) -> SimulatedWorld:
 
 
 def _charging(jobs: Sequence[Job], setup: Setup) -> Charging | None:
-    if setup.shares is None:
-        return None
-    return Charging(jobs, setup.cluster, setup.shares, UsageLedger(setup.half_life_s))
+    shares = setup.shares or setup.constraints.fair_share
+    return None if shares is None else Charging(jobs, setup.cluster, shares, UsageLedger(shares.half_life_s))
 
 
 def scheduler_of(setup: Setup) -> Scheduler:
