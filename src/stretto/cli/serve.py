@@ -68,6 +68,14 @@ def serve(
         Path | None,
         typer.Option(help="A file with that URL, which is then in no list of processes.", metavar="FILE"),
     ] = None,
+    run_as: Annotated[
+        list[str],
+        typer.Option(
+            help="As which Unix users jobs run, where root starts the service: user for those of the same "
+            "names, NAME=UNIX-USER or NAME=UID[:GID] for one user; may be given several times.",
+            metavar="WHOM",
+        ),
+    ] = [],  # noqa: B006  (typer wants a plain default)
     pass_env: Annotated[
         list[str],
         typer.Option(
@@ -176,6 +184,7 @@ def serve(
         settings=parse_settings(settings),
         seed=seed,
         store=_store_url(store, store_file),
+        run_as=tuple(run_as),
         pass_env=tuple(pass_env),
         open_on_loopback=insecure_loopback,
         limits=Limits(

@@ -210,6 +210,8 @@ class Service:
         asks may go away meanwhile: what was begun is finished, and the key stays taken until it is.
         """
         mark = f"{user}\0{key}"
+        if self.secrets.accounts is not None:
+            self.secrets.accounts.of(user)
         if isinstance(self.backend, Checks) and not (key and mark in self.state.by_key):
             await self.backend.check(spec)  # first: from the look at the key on, nobody may come between
         if not (key and mark in self.state.by_key):

@@ -20,7 +20,8 @@ from urllib.parse import urlsplit
 import uvicorn
 
 from stretto.clusters import read_cluster
-from stretto.live import files
+from stretto.live import files, owning
+from stretto.live.accounts import read_accounts
 from stretto.live.act.driving import DEAD_AFTER_S, Driver
 from stretto.live.act.environment import Secrets
 from stretto.live.api.app import app_of
@@ -68,6 +69,7 @@ OPTIONS_OF = {
     "account": ("slurm",),
     "qos": ("slurm",),
     "pass_env": ("local", "slurm"),
+    "run_as": ("local",),
 }
 VARIABLE = re.compile(r"[A-Za-z_*?][A-Za-z0-9_*?]*")
 MAX_LOG_BYTES = OwnAgent.max_log_bytes
@@ -104,6 +106,7 @@ class Config:
     policy: str = "sia"
     settings: Mapping[str, str] = field(default_factory=dict)
     seed: int = 0
+    run_as: tuple[str, ...] = ()  # as which Unix users jobs run: see `accounts`; (): as the service's
     pass_env: tuple[str, ...] = ()  # names and patterns of our environment that jobs find beside the usual
     max_log_bytes: int = MAX_LOG_BYTES  # that the logs of a job take on a machine; 0: any amount
     store: str = ""  # a URL; "" = a file in the state directory
@@ -144,6 +147,12 @@ class Config:
                 raise InputError(f"{said}: means something with --backend {' or '.join(backends)} only")
         if self.max_log_bytes != MAX_LOG_BYTES and self.backend != "local":
             raise InputError("--max-log-size: means something with --backend local only")
+        if self.run_as and os.geteuid() != 0:
+            raise InputError("--run-as: only root can run jobs as other users")
+        if self.run_as and self.open_on_loopback:
+            raise InputError(
+                "--run-as: not with --insecure-loopback, by which everybody here acts for everybody"
+            )
         for name in self.pass_env:
             if not VARIABLE.fullmatch(name):
                 raise InputError(
@@ -180,6 +189,7 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
         fair_share_half_life_s=config.fair_share_half_life_s,
     )
     scheduler = scheduler_of(configured)  # what is wrong with the words is said before anything is made
+    accounts = read_accounts(config.run_as)
     _make_usable(config)
     _raise_limits()
     listening = _listen(config.host, config.port)
@@ -222,7 +232,7 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
             await ledger.write_waiting()
             await began
             shared = (config.shared or config.state).absolute()
-            secrets = Secrets(url, key, shared / CHECKPOINTS, shared / WORKDIRS)
+            secrets = Secrets(url, key, shared / CHECKPOINTS, shared / WORKDIRS, accounts)
             backend = await _backend(config, world, scheduler, ledger)
             shown = [*workers_on_disk(config.state / AGENT, secrets.checkpoints)]
             shown += [one.id for one in await backend.workers()]
@@ -351,11 +361,21 @@ def _make_usable(config: Config) -> None:
     except OSError as wrong:
         raise InputError(f"--state {config.state}: expected a directory: {wrong.strerror}") from None
     check_own(config.state)
+    if config.run_as:
+        _open_for_users(config.state)
     if config.log is not None:
         try:
             config.log.open("ab").close()
         except OSError as wrong:
             raise InputError(f"--log-file {config.log}: cannot be written: {wrong.strerror}") from None
+
+
+def _open_for_users(state: Path) -> None:
+    """Jobs of other users reach what is theirs in the state directory, no more. Raises InputError."""
+    os.umask(0o077)
+    if closed := owning.closed_above(state):
+        raise InputError(f"--run-as: jobs could not reach --state {state}: not everybody may enter {closed}")
+    owning.open_state(state, CHECKPOINTS, WORKDIRS, AGENT)
 
 
 def check_own(folder: Path) -> None:
@@ -406,6 +426,7 @@ async def _backend(config: Config, world: Mapping[str, str], scheduler: Schedule
         config.gpu_type,
         pass_env=config.pass_env,
         max_log_bytes=config.max_log_bytes,
+        run_as=bool(config.run_as),
     )
     return await LocalBackend([agent]).open()
 

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
-from stretto.live.backends.protocol import WorkerStart
+from stretto.live.accounts import Account, Accounts
+from stretto.live.act.script import RUN_SCRIPT, SCRIPT, SETUP_DIR, in_place
+from stretto.live.backends.protocol import StartRefused, WorkerStart
 from stretto.live.jobfile import JobSpec
 from stretto.live.jobfile.slurm_script import shell_of
 from stretto.live.state.records import JobRecord, Worker
 from stretto.live.state.state import State
+from stretto.model import InputError
 
 FIRST_PORT, PORTS = (
     20_000,
@@ -22,13 +25,10 @@ TOKEN = ".token-"  # and the job: in a checkpoint directory, the token of a job 
 
 # Hugging Face's Trainer reads its token from a file, which the worker's shell writes where the job can.
 # A worker sees its own GPUs only, and scripts take LOCAL_RANK for the index of theirs.
-KEEP_TOKEN = f"""[ -z "$CUDA_VISIBLE_DEVICES" ] || export LOCAL_RANK=0 LOCAL_WORLD_SIZE=1
+PRELUDE = f"""[ -z "$CUDA_VISIBLE_DEVICES" ] || export LOCAL_RANK=0 LOCAL_WORLD_SIZE=1
 mkdir -p "$STRETTO_CHECKPOINT_DIR" 2>/dev/null &&
 (umask 077; printf %s "$STRETTO_TOKEN" >"$STRETTO_CHECKPOINT_DIR/{TOKEN}$STRETTO_JOB_ID") 2>/dev/null
-exec "$@" -c "$0"
-"""
-
-SETUP_DIR = "STRETTO_SETUP_DIR"  # in a worker's environment: a directory that its attempt alone has
+{RUN_SCRIPT}"""
 
 # What a setup leaves running must not hold the lock, for which other workers of the node wait.
 SETUP = """stretto_setup="${{{marks}:-$STRETTO_CHECKPOINT_DIR}}"/setup-{mark}
@@ -46,6 +46,7 @@ class Secrets:
     key: bytes
     checkpoints: Path
     workdirs: Path
+    accounts: Accounts | None = None  # as whom jobs run; None: as the service's user
 
     def token(self, job: str) -> str:
         """The token that opens the channel of one job's workers, which it names; it is nowhere kept."""
@@ -67,7 +68,7 @@ class Secrets:
 
 
 def start_of(state: State, record: JobRecord, worker: Worker, secrets: Secrets) -> WorkerStart:
-    """The worker as the backend is to start it."""
+    """The worker as the backend is to start it; raises StartRefused where its owner has no account here."""
     spec = record.spec
     peers = [one for one in record.workers.values() if one.joined or one.id == worker.id] or [worker]
     if record.members.number == 0:
@@ -111,13 +112,14 @@ def start_of(state: State, record: JobRecord, worker: Worker, secrets: Secrets) 
         **_checkpoints_of(spec),
         **_task_of(state, record),
         "PYTHONUNBUFFERED": "1",
+        SCRIPT: _script(record, worker),
     }
     return WorkerStart(
         id=worker.id,
         job=record.id,
         node=state.nodes[worker.node].name,
         gpus=worker.gpus,
-        command=("/bin/sh", "-c", KEEP_TOKEN, _script(record, worker), *shell_of(spec.run)),
+        command=("/bin/sh", "-c", PRELUDE, "sh", *shell_of(spec.run)),
         env=env,
         cwd=str(secrets.workdirs / spec.workdir) if spec.workdir else "",
         grace_s=spec.grace_period_s,
@@ -125,7 +127,18 @@ def start_of(state: State, record: JobRecord, worker: Worker, secrets: Secrets) 
         cpus=(spec.resources.cpus or 0.0) / spec.gpus * len(worker.gpus),
         memory_gb=(spec.resources.memory_gb or 0.0) / spec.gpus * len(worker.gpus),
         slurm=spec.slurm,
+        account=_account_of(record, secrets),
+        own=() if named.is_absolute() else tuple(str(secrets.checkpoints / part) for part in named.parts[:1]),
     )
+
+
+def _account_of(record: JobRecord, secrets: Secrets) -> Account | None:
+    if secrets.accounts is None:
+        return None
+    try:
+        return secrets.accounts.of(record.user)
+    except InputError as wrong:
+        raise StartRefused(str(wrong)) from None
 
 
 def _checkpoints_of(spec: JobSpec) -> dict[str, str]:
@@ -156,7 +169,8 @@ def _script(record: JobRecord, worker: Worker) -> str:
     service names no such directory; the job's own is the next best place.
     """
     spec = record.spec
+    run = in_place(spec.run)
     if not spec.setup:
-        return spec.run
+        return run
     mark = f"{record.id}.{record.attempt}.{worker.node}"  # all nodes of a cluster may see one directory
-    return SETUP.format(marks=SETUP_DIR, mark=quote(mark), setup=spec.setup) + spec.run
+    return SETUP.format(marks=SETUP_DIR, mark=quote(mark), setup=spec.setup) + run

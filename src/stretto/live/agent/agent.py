@@ -16,11 +16,12 @@ from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
-from stretto.live import files
+from stretto.live import files, owning
 from stretto.live.agent import keeper, presence
 from stretto.live.agent.fence import Fence
 from stretto.live.agent.inherited import inherited
 from stretto.live.agent.node import MAX_LOG_BYTES, this_node
+from stretto.live.agent.runs import SETUPS
 from stretto.live.agent.server import Server
 from stretto.live.agent.workers import Workers
 
@@ -33,13 +34,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run an agent; its exit status."""
     asked = options().parse_args(arguments)
     try:
+        owning.check_root(asked.run_as)
         node = replace(
             this_node(asked.node, asked.gpus, asked.gpu_type),
             pass_env=tuple(asked.pass_env),
+            run_as=asked.run_as,
             max_log_bytes=asked.max_log_bytes,
         )
         host, port = host_and_port(asked.listen)
         state = state_folder(asked.state)
+        if asked.run_as:
+            owning.open_for_users(state, state / "runs", state / SETUPS)
         lock = presence.take(state)
         if lock is None:
             print(f"another agent has {state}", file=sys.stderr)
@@ -49,6 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(failure, file=sys.stderr)
         return 2
     files.raise_limit()
+    if asked.run_as:
+        os.umask(0o077)
     # Orphans of keepers that were killed come to us: none stays behind as a zombie, and none hides from us.
     ctypes.CDLL(None).prctl(keeper.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     instance = secrets.token_hex(6)
@@ -85,6 +92,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--node", default=socket.gethostname(), help="name of this machine")
     parser.add_argument("--gpus", type=int, help="places for workers where no real GPU is meant")
     parser.add_argument("--gpu-type", default="", help="type of the GPUs; default: as the driver names it")
+    parser.add_argument("--run-as", action="store_true", help="run each worker as the user that is asked for")
     parser.add_argument(
         "--pass-env",
         action="append",

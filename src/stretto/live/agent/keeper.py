@@ -32,6 +32,7 @@ from typing import Any, NamedTuple, NoReturn
 
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 PR_SET_CHILD_SUBREAPER = 36
+PR_SET_NO_NEW_PRIVS = 38
 
 RESERVED_BYTES = 4096  # for the ending, set aside before the start, so that a full disk cannot lose it
 RETRY_S = 1.0  # between attempts to write the ending
@@ -39,6 +40,7 @@ FIRST_KILL_PAUSE_S, LONGEST_KILL_PAUSE_S = 0.02, 1.0  # what is killed may fork 
 
 CONTROL = 0  # standard input: the FIFO through which the agent gives orders
 ORDERS = "orders"  # or the file of the run where whoever is on another machine writes them
+WORK = "work"  # in the run: where the command of another user begins
 APART = "--apart"
 UNGUARDED = "killed, since what kept its GPUs for it has ended"
 KILLED = {"status": 137, "signal": 9}
@@ -372,29 +374,54 @@ def become_worker(
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # first: only the keeper may read orders
         signal.set_wakeup_fd(-1)
         os.setpgid(0, 0)
+        log = os.open(run / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        account = start.get("account")
+        if account:
+            become_user(account, libc)
+        # Not before: the kernel forgets it as the user changes.
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != keeper or os.read(held, 1) != b"g":
             os._exit(137)  # the keeper was killed before that could reach us
         for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
-        log = os.open(run / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(log, 1)
         os.dup2(log, 2)
-        os.chdir(start["cwd"] or run)
+        os.chdir(start["cwd"] or (run / WORK if account else run))
     except BaseException as surprise:
         os.write(failed, f"cannot start: {surprise}".encode()[:1000])
         os._exit(126)
+    inherited = dict(os.environ)
+    if account:
+        inherited.pop("TMPDIR", None)  # of whoever keeps it, where other users may not write
     command = start["command"]
     if isinstance(command, str):
         shell = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
         command = [shell, "-c", command]
     try:
-        os.execvpe(command[0], command, {**os.environ, **start["env"]})
+        os.execvpe(command[0], command, {**inherited, **surroundings_of(account), **start["env"]})
     except BaseException as surprise:
         why = getattr(surprise, "strerror", None) or repr(surprise)
         os.write(failed, f"cannot run {command[0]!r}: {why}".encode()[:1000])
         os._exit(127 if isinstance(surprise, FileNotFoundError) else 126)
+
+
+def become_user(account: dict[str, Any], libc: ctypes.CDLL) -> None:
+    """Be this user and no other any more, whatever is run; what is written is private unless it says so."""
+    os.setgroups(account["groups"])
+    os.setresgid(account["gid"], account["gid"], account["gid"])
+    os.setresuid(account["uid"], account["uid"], account["uid"])
+    os.umask(0o077)
+    if libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "cannot give up the way to other users")
+
+
+def surroundings_of(account: dict[str, Any] | None) -> dict[str, str]:
+    """What a user's programs find of their user in the environment."""
+    if not account:
+        return {}
+    name = account["name"] or str(account["uid"])
+    return {"USER": name, "LOGNAME": name, "HOME": account["home"] or "/"}
 
 
 def handle_of(pid: int, ticks: int) -> int | None:

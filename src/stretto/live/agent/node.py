@@ -23,6 +23,7 @@ class Node:
     boot_id: str = ""
     max_log_bytes: int = MAX_LOG_BYTES  # that the logs of a job take on this machine; 0: any amount
     keys: tuple[str, ...] = ()  # by which all of the machine know the devices: UUIDs where there are some
+    run_as: bool = False  # workers run as other users than this agent
     pass_env: tuple[str, ...] = ()  # names and patterns of its environment that workers find beside the usual
 
     def environment(self, gpus: list[int]) -> dict[str, str]:

@@ -36,7 +36,7 @@ def worker_id_of(text: str) -> str:
 
 def start_of(body: Any, gpus: int) -> dict[str, Any]:
     """A start in its full form, of a request for a node with so many GPUs; raises Refused."""
-    known = {"job", "gpus", "command", "env", "cwd", "grace_s"}
+    known = {"job", "gpus", "command", "env", "cwd", "grace_s", "account", "own"}
     if not isinstance(body, dict):
         raise Refused(400, f"a start must be a JSON object, got {type(body).__name__}")
     if unknown := sorted(set(body) - known):
@@ -58,7 +58,22 @@ def start_of(body: Any, gpus: int) -> dict[str, Any]:
         raise Refused(400, "env must be an object of strings, without '=' in names")
     if not (is_plain(start["job"]) and is_plain(start["cwd"])):
         raise Refused(400, "job and cwd must be strings")
+    if "account" in start:
+        check_account(start["account"], start.get("own"))
+    elif "own" in start:
+        raise Refused(400, "own must come with an account")
     return {**start, "gpus": sorted(indices), "grace_s": grace_of(start)}
+
+
+def check_account(account: Any, own: Any) -> None:
+    """Whom a worker is to run as, and which directories are to be that user's; raises Refused."""
+    ids = (account.get("uid"), account.get("gid"), *(account.get("groups") or ())) if account else ()
+    if not ids or not all(type(each) is int and each >= 0 for each in ids) or account["uid"] == 0:
+        raise Refused(400, f"account must have a uid above 0, a gid and groups, got {account!r}")
+    if not (is_plain(account.get("name")) and is_plain(account.get("home"))):
+        raise Refused(400, "name and home of an account must be strings")
+    if not isinstance(own, list) or not all(is_plain(each) and each.startswith("/") for each in own):
+        raise Refused(400, f"own must be a list of absolute paths, got {own!r}")
 
 
 def is_plain(value: Any) -> bool:

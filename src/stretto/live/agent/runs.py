@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from stretto.live import owning
 from stretto.live.agent import containing, keeper, reading
 from stretto.live.agent.requests import WORKER_ID
 
@@ -28,16 +29,27 @@ def prepare(
 ) -> Path:
     """Make the directory of a worker that has not started, all of it or nothing; raises OSError.
 
-    fifo: whether orders come through a FIFO, and not through a file.
+    fifo: whether orders come through a FIFO, and not through a file. Where a worker is to run as another user
+    the directories that it writes to become that user's; raises NotOwned where one is somebody else's.
     """
+    account: dict[str, Any] = start.get("account") or {}
+    for path in start.get("own", ()):
+        owning.give(Path(path), account)
     mark = secrets.token_hex(16)
     setups = setups_of(runs.parent, worker_id)
-    setups.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if account:
+        owning.give(setups, account)
+    else:
+        setups.mkdir(mode=0o700, parents=True, exist_ok=True)
     own = {"STRETTO_WORKER_ID": worker_id, SETUP_DIR: str(setups), keeper.RUN_MARK: mark}
     env = {**start["env"], **gpu_env, **own}
     made = runs / (NOT_YET + worker_id)
     shutil.rmtree(made, ignore_errors=True)
     made.mkdir(mode=0o700)
+    if account:
+        made.chmod(owning.ENTER_ONLY)
+        owning.give(made / keeper.WORK, account)
+        owning.give_file(made / "log", account)
     known = {"id": worker_id, "mark": mark, "asked_env": start["env"], "asked_s": time.time()}
     keeper.write_durably(made / "start.json", {**start, **known, "env": env})
     keeper.reserve(made / "running.json")
@@ -56,7 +68,8 @@ def prepare(
 def asked_for(started: dict[str, Any]) -> dict[str, Any]:
     """The request that a start.json came from, to compare another one with."""
     asked = {name: started[name] for name in ("job", "gpus", "command", "cwd", "grace_s")}
-    return {**asked, "env": started["asked_env"]}
+    as_whom: dict[str, Any] = {name: started[name] for name in ("account", "own") if name in started}
+    return {**asked, **as_whom, "env": started["asked_env"]}
 
 
 def spawn_keeper(run: Path, environ: Mapping[str, str] | None = None, apart: bool = False) -> int:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from stretto.live import owning
 from stretto.live.agent import containing, keeper, reading, runs
 from stretto.live.agent.bounding import Bound, attempts_of
 from stretto.live.agent.devices import Devices, close_all, hold_to_ourselves
@@ -19,6 +20,8 @@ from stretto.live.agent.requests import Refused
 WATCH_S = 0.5  # the longest that a change goes unnoticed of which no process tells us
 WATCH_LOGS_S = 0.5  # between looks at how much was written; chosen: a fast disk takes 1 GB meanwhile
 LOOK_FOR_OTHERS_S = 2.0  # between looks at who else has GPUs; chosen
+ACCOUNT_MISSING = "this agent runs workers as other users, and the request names none"
+ACCOUNT_UNUSED = "this agent runs no workers as other users: it must be started with --run-as"
 HURRY_S = 0.02  # while something is about to happen
 
 
@@ -103,12 +106,18 @@ class Workers:
             for index in start["gpus"]:
                 if holder := self.holder_of(index):
                     raise Refused(423, f"GPU {index} of {self.node.name} is in use by {holder}")
+            if self.node.run_as != ("account" in start):
+                raise Refused(400, ACCOUNT_MISSING if self.node.run_as else ACCOUNT_UNUSED)
             devices, locks = self.take_devices(start["gpus"])
             env = self.node.environment(devices) if env is None else env
             group = containing.make_group() if self.groups else ""
             more = {"guards": list(guards), "group": group, "devices": devices}
             try:
                 run = runs.prepare(self.runs, worker_id, {**start, **more}, env)
+            except owning.NotOwned as failure:
+                containing.remove_group(group)
+                close_all(locks)
+                raise Refused(400, f"worker {worker_id}: {failure}") from failure
             except OSError as failure:
                 containing.remove_group(group)
                 close_all(locks)

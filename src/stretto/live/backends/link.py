@@ -41,6 +41,7 @@ class OwnAgent:
     gpu_type: str = ""
     listen: str = "127.0.0.1:0"
     end_after_s: float = END_AFTER_S  # once nobody asks and no worker lives; 0: never
+    run_as: bool = False  # workers run as other users; for root
     pass_env: tuple[str, ...] = ()  # names and patterns of our environment that workers find beside the usual
     max_log_bytes: int = MAX_LOG_BYTES  # that the logs of a job take there; 0: any amount
 
@@ -175,7 +176,9 @@ class Link:
                 "gpu_type": asked.gpu_type or said["gpu_type"],
                 "pass_env": list(asked.pass_env),
                 "max_log_bytes": asked.max_log_bytes,
+                "run_as": asked.run_as,
             }
+            said.setdefault("run_as", False)  # an agent of an older version
             for name, want in expected.items():
                 if said.get(name, want) != want:  # an agent of an older version may not know of it
                     raise InputError(
@@ -310,6 +313,7 @@ def start_agent(agent: OwnAgent) -> int:
     command += ["--end-after-s", str(agent.end_after_s)]
     command += [f"--pass-env={name}" for name in agent.pass_env]
     command += ["--max-log-bytes", str(agent.max_log_bytes)]
+    command += ["--run-as"] if agent.run_as else []
     if agent.gpus is not None:
         command += ["--gpus", str(agent.gpus)]
     append = os.O_WRONLY | os.O_CREAT | os.O_APPEND

@@ -12,9 +12,10 @@ number, and its workers find in CUDA_VISIBLE_DEVICES what it gave.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from stretto.live.accounts import Account
 from stretto.live.jobfile import JobSpec
 from stretto.model.errors import StrettoError
 
@@ -63,6 +64,8 @@ class WorkerStart:
     slurm: Mapping[str, str] = field(
         default_factory=dict
     )  # what the job asks of Slurm: partition, account, …
+    account: Account | None = None  # the Unix user that it runs as; None: whoever runs the backend
+    own: tuple[str, ...] = ()  # directories that are made for that user where they are missing
 
     def request(self) -> dict[str, Any]:
         """What whoever runs it is asked for, as JSON values, but for the id."""
@@ -73,6 +76,7 @@ class WorkerStart:
             "env": dict(self.env),
             "cwd": self.cwd,
             "grace_s": self.grace_s,
+            **({"account": asdict(self.account), "own": list(self.own)} if self.account else {}),
         }
 
 
