@@ -18,6 +18,7 @@ from stretto.live.state.words import gpus_of, span_in_words
 # What happened, in words; a kind that is not here is spelt out from its name.
 WORDS: Mapping[str, str] = {
     "Began": "the log begins",
+    "Incarnated": "the log goes on, as",
     "ClockSet": "the clocks are read",
     "LeadTaken": "a service leads",
     "Configured": "the scheduler is",
