@@ -12,11 +12,12 @@ import httpx
 from stretto.client import Client
 
 AT_ONCE = 12
+SUBMIT = "/api/v1/jobs"
 HELD = {"text": json.dumps({"name": "greedy", "run": "true", "hold": True})}
 MANY = {"text": json.dumps({"name": "greedy", "run": "true", "hold": True, "array": "0-99"})}
 EVERYTHING: list[tuple[str, str, Any]] = [
-    ("POST", "/api/v1/jobs", HELD),
-    ("POST", "/api/v1/jobs", MANY),
+    ("POST", SUBMIT, HELD),
+    ("POST", SUBMIT, MANY),
     ("POST", "/api/v1/jobs/dry-run", HELD),
     ("POST", "/api/v1/whatif", {"policy": "fifo", "draws": 64}),
     ("GET", "/api/v1/jobs/greedy/explain", None),
@@ -43,7 +44,9 @@ EVERYTHING: list[tuple[str, str, Any]] = [
 class Greedy:
     """A context manager: many requests at a time, each followed by the next. statuses: of all answers."""
 
-    def __init__(self, admin: Client) -> None:
+    def __init__(self, admin: Client, submits: bool = True) -> None:
+        """submits: also jobs, which are held."""
+        self.asks = [one for one in EVERYTHING if submits or one[1] != SUBMIT]
         self.url = admin.url
         self.token = str(admin.make_token("greedy", "greedy", "user")["token"])
         self.statuses: Counter[int] = Counter()
@@ -64,7 +67,7 @@ class Greedy:
     def _ask(self, first: int) -> None:
         headers = {"authorization": f"Bearer {self.token}"}
         with httpx.Client(base_url=self.url, headers=headers, timeout=60, trust_env=False) as client:
-            for method, path, body in itertools.cycle(EVERYTHING[first:] + EVERYTHING[:first]):
+            for method, path, body in itertools.cycle(self.asks[first:] + self.asks[:first]):
                 if self.stop.is_set():
                     return
                 with contextlib.suppress(httpx.HTTPError):

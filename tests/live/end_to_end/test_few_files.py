@@ -109,7 +109,9 @@ def test_the_scene_is_played_with_few_files(files: int, who: str) -> None:
 
         def begin(client: Client) -> None:
             port = int(client.url.rpartition(":")[2])
-            stack.enter_context(Idlers(port, IDLERS) if who == "idle connections" else Greedy(client))
+            stack.enter_context(
+                Idlers(port, IDLERS) if who == "idle connections" else Greedy(client, submits=False)
+            )
 
         program = (PROGRAM, str(files), f"{SILENT_S:g}")
         check(play(Play(QUICK, EXAMPLES, program, "sia", SLOTS, before=begin)))
