@@ -68,6 +68,13 @@ def test_a_reservation_keeps_gpus_for_its_user(folder: Path, stretto: Stretto) -
     assert starts(folder, stretto, text) == {"a": 0.0, "b": 600.0, "c": 1.0, "d": 601.0}
 
 
+def test_jobs_that_name_no_queue_are_in_the_default_queue(folder: Path, stretto: Stretto) -> None:
+    nameless = TRACE.replace("research", "").replace("prod", "").replace("urgent", "")
+    (folder / "four.csv").write_text(nameless)
+    text = "queues: [{name: default, quota_gpus: 2}, {name: prod, quota_gpus: 2}]"
+    assert starts(folder, stretto, text) == {"a": 0.0, "b": 600.0, "c": 1200.0, "d": 1800.0}
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

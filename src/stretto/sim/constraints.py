@@ -8,6 +8,7 @@ from typing import Any
 
 from stretto.clusters.entries import Entry, entry_of, items_of, read_text, read_yaml
 from stretto.model import (
+    DEFAULT_QUEUE,
     HALF_LIFE_S,
     Cluster,
     Constraints,
@@ -184,6 +185,8 @@ def _sizes(entry: Entry, name: str) -> tuple[int, ...]:
 
 
 def _of_queue(job: Job, weights: Mapping[str, float]) -> Job:
-    """The job with the weight of its queue, unless it has one of its own."""
+    """The job in the queue that it is in, with the weight of that, unless it has one of its own."""
+    if not job.queue and DEFAULT_QUEUE in weights:
+        job = replace(job, queue=DEFAULT_QUEUE)
     weight = weights.get(job.queue, job.weight)
     return replace(job, weight=weight) if job.weight == 1.0 and weight != 1.0 else job

@@ -12,6 +12,7 @@ from stretto.traces.workload import Truth
 def job_file(job: Job, truth: Truth, cluster: Cluster) -> str:
     """The text to submit for one job; times of rewards are counted from the submission.
 
+    Its queue and priority class are named, so the service has to know them. Whoever submits it is its user.
     cluster: on which it is to run; a duration that was recorded on a GPU type is put in terms of speed 1.
     """
     types: list[str] = list(job.gpu_types)
@@ -24,7 +25,8 @@ def job_file(job: Job, truth: Truth, cluster: Cluster) -> str:
         },
         "model": job.model,
         "kind": job.kind.value,
-        "priority": job.priority,
+        "priority": job.priority_class or job.priority,
+        "queue": job.queue,
         "preemptible": job.preemptible,
         "labels": {},
     }
