@@ -119,8 +119,16 @@ def test_who_has_not_shown_the_key_does_not_disturb_who_has(terminal: Open, show
     told = to_the_end(user)
     assert b"got-this" in told
     assert REPLACED not in told
-    assert [stranger.recv(1) for stranger in strangers] == [b""] * 3
+    assert [learns(stranger) for stranger in strangers] == [b""] * 3
     assert shell.wait(60) == 4
+
+
+def learns(stranger: socket.socket) -> bytes:
+    """What a connection is told before it is closed, which may be by a reset: its wrong key lies unread."""
+    try:
+        return stranger.recv(1)
+    except ConnectionResetError:
+        return b""
 
 
 def test_strangers_who_hold_the_door_do_not_keep_the_user_out(terminal: Open) -> None:

@@ -128,12 +128,18 @@ def test_what_is_read_back_is_what_was_shown(nodes: list[tuple[int, int, int]]) 
     mine = [(index, mask) for index, mask in mine if mask]
     before = no_placement(cluster)
     if mine:
-        allocation = Allocation(0, tuple(index for index, _ in mine), tuple(mask for _, mask in mine))
+        masks = tuple(mask for _, mask in mine)
+        highest = tuple(1 << mask.bit_length() - 1 for mask in masks)
+        allocation = Allocation(0, tuple(index for index, _ in mine), masks, flexible=highest)
         before = before.changed({JobId("1"): allocation})
     lens = lens_of(before, {index: others for index, (_, _, others) in enumerate(nodes) if others})
     shown = lens.inward(before)
     assert {job: one.shape for job, one in shown.items()} == {job: one.shape for job, one in before.items()}
     assert dict(lens.outward(shown)) == dict(before)
+    for one in shown.values():  # what is flexible is among what is held, as it is shown too
+        assert [own & flexible for own, flexible in zip(one.masks, one.flexible, strict=True)] == [
+            *one.flexible
+        ]
     left = {
         JobId("2"): Allocation(0, (node,), (((1 << cluster.nodes[node].gpus) - 1) & mask,))
         for node, mask in [

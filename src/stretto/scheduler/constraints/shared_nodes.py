@@ -76,11 +76,16 @@ class Lens:
     def _moved(self, allocation: Allocation, inward: bool) -> Allocation:
         if self.visible.keys().isdisjoint(allocation.nodes):
             return allocation
-        masks = [
-            mask if node not in self.visible else _moved(mask, self.visible[node], inward)
-            for node, mask in zip(allocation.nodes, allocation.masks, strict=True)
-        ]
-        return replace(allocation, masks=tuple(masks))
+
+        def moved(masks: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple(
+                mask if node not in self.visible else _moved(mask, self.visible[node], inward)
+                for node, mask in zip(allocation.nodes, masks, strict=True)
+            )
+
+        # Which of its GPUs are flexible is said by masks too; batch sizes follow the GPUs' order, which stays.
+        flexible = moved(allocation.flexible) if allocation.flexible else ()
+        return replace(allocation, masks=moved(allocation.masks), flexible=flexible)
 
 
 def lens_of(placement: Placement, others: Mapping[int, int]) -> Lens:
