@@ -83,7 +83,7 @@ class Lens:
                 for node, mask in zip(allocation.nodes, masks, strict=True)
             )
 
-        # Which of its GPUs are flexible is said by masks too; batch sizes follow the GPUs' order, which stays.
+        # Flexible GPUs are masks, too; batch sizes follow the order of the GPUs, which stays.
         flexible = moved(allocation.flexible) if allocation.flexible else ()
         return replace(allocation, masks=moved(allocation.masks), flexible=flexible)
 
