@@ -25,6 +25,7 @@ from stretto.model import (
 )
 from stretto.scheduler.asking import ask_policy
 from stretto.scheduler.components import Scheduler
+from stretto.scheduler.constraints.guarantees import Lost, some_lose
 from stretto.scheduler.constraints.hierarchy import Hierarchy
 from stretto.scheduler.constraints.level_view import Attempt, Masks, ask_level
 from stretto.scheduler.constraints.offers import (
@@ -32,10 +33,12 @@ from stretto.scheduler.constraints.offers import (
     Claim,
     Holder,
     Sizes,
+    add_masks,
     by_kind,
     gpus_by_queue,
     offered_by,
     reduced,
+    without,
 )
 from stretto.scheduler.constraints.outranked import reasons_by_level
 
@@ -66,7 +69,10 @@ def ask_by_priority(
         if isinstance(memory, LevelMemories):
             memory = memory.by_priority.get(levels[0]) if levels else None
             snapshot = replace(snapshot, memory=memory)
-        return ask_policy(snapshot, scheduler)
+        plan = ask_policy(snapshot, scheduler)
+        guarded = levels and constraints.queues and some_lose(snapshot.placement, plan.placement)
+        if not guarded or not Cascade(snapshot, scheduler, constraints, outside, claims).breaks(plan):
+            return plan
     cascade = Cascade(snapshot, scheduler, constraints, outside, claims)
     for number, priority in enumerate(levels):
         if cascade.is_over(priority):
@@ -108,6 +114,13 @@ class Cascade:
             return False
         return not (self.snapshot.usable & (self.placement.free > 0)).any()
 
+    def breaks(self, plan: Plan) -> bool:
+        """Whether the policy's plan for a single level takes what the quota of a queue guarantees."""
+        rows = np.arange(len(self.of))
+        level = Level(self, int(self.snapshot.jobs.priority[0]), rows, [])
+        allocations = {job.id: plan.placement[job.id] for job in self.of if job.id in plan.placement}
+        return bool(level.owed(Attempt(rows, level.nothing, level.nothing, plan, allocations, {})))
+
     def settle(self, priority: int, *, is_one_of_many: bool) -> None:
         """Decide one level, and take from lower ones what it uses."""
         jobs = self.snapshot.jobs
@@ -139,8 +152,7 @@ class Cascade:
     def _carry_out(self, attempt: Attempt, priority: int, lower: list[Holder]) -> None:
         changes: dict[JobId, Allocation | None] = {}
         for holder in lower:
-            places = list(holder.held.nodes)
-            if (attempt.used[places] & np.array(holder.held.masks, dtype=np.int64)).any():
+            if uses(attempt, holder):
                 left = reduced(holder, attempt.used, self.snapshot.cluster, self.sizes)
                 changes[holder.job.id] = left
                 self.held[holder.row] = 0 if left is None else left.gpus
@@ -192,6 +204,12 @@ def _gpus(placement: Placement, job: JobId) -> int:
     return 0 if held is None else held.gpus
 
 
+def uses(attempt: Attempt, holder: Holder) -> bool:
+    """Whether an answer uses GPUs of a lower job."""
+    masks = np.array(holder.held.masks, dtype=np.int64)
+    return bool((attempt.used[list(holder.held.nodes)] & masks).any())
+
+
 def _taker(allocations: Mapping[JobId, Allocation], held: Allocation) -> JobId:
     """Who uses GPUs of this allocation: the one that uses most of them."""
 
@@ -225,6 +243,7 @@ class Level:
             for row in self.rows.tolist()
             if (name := cascade.of[row].id) in cascade.placement
         }
+        self.of = {cascade.of[row].id: cascade.of[row] for row in self.rows.tolist()}
         self.nothing = np.zeros_like(self.free)
 
     def decide(self) -> Attempt:
@@ -346,19 +365,77 @@ class Level:
         return np.where(self.snapshot.usable, masks, 0)
 
     def _ask(self, offered: Masks, caps: Mapping[int, int]) -> Attempt:
+        """The policy's answer; asked again beside jobs that keep what their queues are guaranteed."""
+        kept: dict[JobId, Allocation] = {}
+        while True:
+            attempt = self._ask_beside(kept, offered, caps)
+            more = self.owed(attempt)
+            if not more:
+                return attempt
+            kept |= more  # more of them, or larger: this ends at what the level holds
+
+    def _ask_beside(
+        self, kept: Mapping[JobId, Allocation], offered: Masks, caps: Mapping[int, int]
+    ) -> Attempt:
+        """The policy's answer for the others, where some jobs are not shown and keep so much in place."""
         cascade = self.cascade
-        memory = cascade.memories[self.priority]
-        return ask_level(
+        rows, own, free = self.rows, self.own, self.free
+        if kept:
+            rows = np.array([row for row in rows.tolist() if cascade.of[row].id not in kept], dtype=np.int64)
+            own = {name: held for name, held in own.items() if name not in kept}
+            free = free.copy()
+            for name, left in kept.items():
+                add_masks(free, without(self.own[name], left))
+            free = np.where(self.snapshot.usable, free, 0)
+        attempt = ask_level(
             self.snapshot,
             cascade.scheduler,
-            self.rows,
-            memory,
-            self.own,
-            self.free,
+            rows,
+            cascade.memories[self.priority],
+            own,
+            free,
             offered,
             caps,
             cascade.sizes,
         )
+        return replace(attempt, allocations={**attempt.allocations, **kept}) if kept else attempt
+
+    def owed(self, attempt: Attempt) -> dict[JobId, Allocation]:
+        """What jobs have to keep that the answer gives to jobs of other queues, against a guarantee."""
+        cascade, after = self.cascade, attempt.allocations
+        if not cascade.constraints.queues or not some_lose(self.own, after):
+            return {}
+        held = cascade.budget(None).held
+        left = dict(held)
+        for sign, allocations in ((-1, self.own), (1, after)):
+            for name, one in allocations.items():
+                cascade.hierarchy.add(left, self.of[name].queue, sign * one.gpus)
+        for holder in self.lower:
+            if uses(attempt, holder):
+                rest = reduced(holder, attempt.used, self.snapshot.cluster, cascade.sizes)
+                given = holder.held.gpus - (0 if rest is None else rest.gpus)
+                cascade.hierarchy.add(left, holder.job.queue, -given)
+        lost = Lost(self._that_may_stay(), after, held, left, self._idle(after))
+        return lost.owed(self.of.values(), cascade.hierarchy, cascade.sizes)
+
+    def _that_may_stay(self) -> dict[JobId, Allocation]:
+        """What its jobs hold where they still may be."""
+        jobs, usable = self.snapshot.jobs, self.snapshot.usable
+        held = [(row, self.own.get(self.cascade.of[row].id)) for row in self.rows.tolist()]
+        return {
+            self.cascade.of[row].id: one
+            for row, one in held
+            if one is not None and usable[list(one.nodes)].all() and jobs.allowed_kinds[row, one.kind]
+        }
+
+    def _idle(self, after: Mapping[JobId, Allocation]) -> IntArray:
+        """(types,) GPUs, free ones or its own, that nobody of the level holds afterwards."""
+        idle = self.free.copy()
+        for one in self.own.values():
+            add_masks(idle, without(one, None))
+        for one in after.values():
+            idle[list(one.nodes)] &= ~np.array(one.masks, dtype=np.int64)
+        return self._by_kind(np.where(self.snapshot.usable, idle, 0))
 
     def _is_content_with_free(self) -> bool:
         """Whether free GPUs are enough for all that its jobs may have."""

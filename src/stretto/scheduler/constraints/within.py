@@ -15,6 +15,8 @@ from stretto.scheduler.components import Scheduler
 from stretto.scheduler.constraints.draft import Draft
 from stretto.scheduler.constraints.evidence import Evidence
 from stretto.scheduler.constraints.fair_order import decide_in_fair_order
+from stretto.scheduler.constraints.guarantees import Lost, some_lose
+from stretto.scheduler.constraints.offers import Sizes, gpus_by_queue
 from stretto.scheduler.constraints.priorities import ask_by_priority
 from stretto.scheduler.constraints.quotas import make_room
 from stretto.scheduler.constraints.shared_nodes import lens_of
@@ -34,14 +36,49 @@ def decide_within(snapshot: Snapshot, scheduler: Scheduler) -> Plan:
         return lens.plan(decide_within(lens.snapshot(snapshot), scheduler), snapshot)
     if constraints.are_void:
         return ask_by_priority(snapshot, scheduler, constraints)
+    room, draft, plans = _settled(snapshot, scheduler)
+    plan = _finished(draft, plans)
+    if constraints.queues and constraints.priorities_act:
+        steady = _losers(draft, room, plan.placement)
+        if steady:  # they made way for jobs of their own, and others came in between
+            _, draft, plans = _settled(snapshot, scheduler, steady)
+            plan = _finished(draft, plans)
+    return plan
+
+
+def _settled(
+    snapshot: Snapshot, scheduler: Scheduler, steady: frozenset[str] = frozenset()
+) -> tuple[Placement, Draft, list[Plan]]:
+    """What is held once there is room, and the policy's last plans. steady: queues whose jobs only go on."""
     draft = Draft(snapshot)
     make_room(draft)
+    room = draft.placement
+    for limit in draft.limits:
+        if limit.queue in steady:
+            for row in np.flatnonzero(limit.rows & (draft.most > 0)).tolist():
+                held = room.get(draft.of[row].id)
+                draft.cap(row, limit, 0 if held is None else held.gpus)
     plans = _asked(draft, scheduler)
     for _ in range(MOST_TRIES - 1):
         if not tighten(draft, plans[-1].placement):
             break
         plans = _asked(draft, scheduler)
-    return _finished(draft, plans)
+    return room, draft, plans
+
+
+def _losers(draft: Draft, before: Placement, after: Placement) -> frozenset[str]:
+    """Queues of which others hold what their quotas guarantee, of what they held before."""
+    if not some_lose(before, after):
+        return frozenset()
+    tree, snapshot = draft.hierarchy, draft.snapshot
+    jobs = [*draft.of, *(job for job, _ in draft.staying())]
+    held, left = (gpus_by_queue(jobs, one, tree) for one in (before, after))
+    stay = {name: one for name, one in before.items() if snapshot.usable[list(one.nodes)].all()}
+    free, cluster = np.where(snapshot.usable, after.free, 0), snapshot.cluster
+    idle = np.bincount(cluster.kind, free, len(cluster.types)).astype(np.int64)
+    owed = Lost(stay, after, held, left, idle).owed(draft.of, tree, Sizes(draft.constraints))
+    lines = {one for name in owed for one in tree.guarded(draft.of[draft.row_of[name]].queue)}
+    return frozenset(one for one in lines if left[one] < min(held[one], tree.quota(one)))
 
 
 def _asked(draft: Draft, scheduler: Scheduler) -> list[Plan]:
