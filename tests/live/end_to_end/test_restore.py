@@ -42,6 +42,7 @@ class Drill:
         with self.service.client() as client:
             self.known = self.submit(client, "known", WAITS)
             until(lambda: (self.folder / "known.token").exists(), what="the known job runs")
+            until(lambda: client.describe(self.known)["state"] == "RUNNING", what="the log says that it runs")
             with sqlite3.connect(self.service.store) as log, sqlite3.connect(self.backup) as copy:
                 log.backup(copy)  # as the documentation has it
             log.close()
