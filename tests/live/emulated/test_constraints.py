@@ -15,7 +15,9 @@ import yaml
 from tests.live.running import Running
 
 from stretto.cli.app import status_of
+from stretto.client import Client
 from stretto.clusters import read_cluster
+from stretto.demo.own_service import until
 from stretto.live.backends.emulation.workload import job_file
 from stretto.traces import read_trace
 
@@ -29,7 +31,7 @@ priority_classes:
   - {name: eager, value: 5, preempts: never}
 fair_share: {half_life_s: 7200, users: {bob: 5, eve: 3}}
 """)
-# `first` holds all GPUs while the others are submitted, so it does not matter how fast they come.
+# `first` holds all GPUs before the others are submitted, so it does not matter how fast they come.
 TRACE = """job_id,submitted_s,gpus,duration_s,queue,user,priority_class,preemptible
 first,0,8,600,research,bob,,no
 b1,1,2,800,research,bob,,yes
@@ -41,11 +43,11 @@ d2,6,2,1200,prod,dan,,yes
 b2,7,2,900,research,bob,,yes
 late,1450,4,900,prod,dan,urgent,yes
 """
-PACE = 60.0
+PACE = 40.0
 WORLD = ("--policy", "fifo", "--set", "sim.restart_s=60")
 # A mean JCT live has been up to 1.047 of the simulated one (benchmarks/README.md). What a busy machine takes
 # for the decisions on the way comes on top; chosen, below the 150 s between any two starts or ends here.
-SHARE, LATE_S = 0.05, 2.0 * PACE
+SHARE, LATE_S = 0.05, 2.5 * PACE
 
 
 @dataclass(frozen=True)
@@ -113,8 +115,15 @@ def submit_all(service: Running, folder: Path) -> dict[str, str]:
         time.sleep(max(began + job.submitted_s / PACE - time.monotonic(), 0.0))
         with service.client() as client:
             client.http.headers["x-stretto-user"] = job.user
-            found[str(job.id)] = client.submit(job_file(job, truth, cluster))["id"]
+            submitted = client.submit(job_file(job, truth, cluster))["id"]
+            if not found:
+                wait_until_it_runs(client, submitted)
+            found[str(job.id)] = submitted
     return found
+
+
+def wait_until_it_runs(client: Client, job: str) -> None:
+    until(lambda: client.describe(job)["state"] == "RUNNING", what="the job runs")
 
 
 def simulated(lived: Lived, folder: Path, rules: Mapping[str, Any] = RULES) -> dict[str, Ran]:
