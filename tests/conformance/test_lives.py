@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.conformance.stage import Stage
 
-from stretto.live.backends.protocol import NoSuchWorker, StartRefused
+from stretto.live.backends.protocol import IdUsed, NoSuchWorker, StartRefused
 
 
 async def test_every_node_is_shown_with_its_gpus_and_their_type(stage: Stage) -> None:
@@ -69,7 +69,7 @@ async def test_an_id_is_never_used_again(stage: Stage) -> None:
     worker = await stage.start("sleep", 0.1)
     await stage.ended(worker)
     await stage.backend.forget(worker.id)
-    with pytest.raises(StartRefused):
+    with pytest.raises(IdUsed):
         await stage.backend.start(worker)
     assert len(stage.beginnings(worker)) == 1
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from stretto.live.backends.protocol import (
     BackendUnreachable,
+    IdUsed,
     LogPiece,
     NodeState,
     NoSuchWorker,
@@ -93,7 +94,7 @@ class FakeBackend:
         if worker.node not in self.known or max(worker.gpus, default=0) >= self.known[worker.node].gpus:
             raise StartRefused(f"worker {worker.id}: no such GPUs on {worker.node}")
         if worker.id in self.logs:
-            raise StartRefused(f"worker {worker.id}: its id was used before")
+            raise IdUsed(f"worker {worker.id}: its id was used before")
         taken = {
             gpu
             for one in self.shown.values()

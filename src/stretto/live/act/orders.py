@@ -15,6 +15,7 @@ from stretto.live.act.seen import Seen
 from stretto.live.backends.protocol import (
     Backend,
     BackendUnreachable,
+    IdUsed,
     NoSuchWorker,
     StartRefused,
     WorkerState,
@@ -71,6 +72,8 @@ class Orders:
             if isinstance(command, Start):
                 self.troubles[record.id] = str(trouble)
             self._repeat(record, key)
+        except IdUsed:  # in a time that the log has lost
+            await self.ledger.record(WorkerEnded(record.id, worker.id, VANISHED, UNKNOWN))
         except StartRefused as refused:
             await self.ledger.record(WorkerEnded(record.id, worker.id, REFUSED, str(refused)))
         except NoSuchWorker:

@@ -7,6 +7,7 @@ last seen. An agent of this machine that is gone is started again; its workers d
 import asyncio
 import time
 from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Self
 from urllib.parse import quote
 
@@ -16,6 +17,7 @@ from stretto.live import files
 from stretto.live.backends.link import Link, OwnAgent, RemoteAgent, path_of, state_of, why_of
 from stretto.live.backends.protocol import (
     BackendUnreachable,
+    IdUsed,
     LogPiece,
     NodeState,
     NoSuchWorker,
@@ -145,6 +147,8 @@ class LocalBackend:
                 f"worker {worker.id}: no node {worker.node}, expected one of {list(self.links)}"
             )
         answer = await link.ask("PUT", path_of(worker.id), worker.request())
+        if answer.status_code == HTTPStatus.GONE:
+            raise IdUsed(why_of(answer))
         if answer.status_code != 200:
             raise StartRefused(why_of(answer))
         said = link.said(answer)

@@ -42,6 +42,10 @@ class StartRefused(StrettoError):
     """A worker was not started and never will be: the id is taken or was used, or the request is wrong."""
 
 
+class IdUsed(StartRefused):
+    """A worker of this id has run before, has ended and was forgotten: how it ended is not known any more."""
+
+
 class NoSuchWorker(StrettoError):
     """The node knows no worker of this id; it was never started there, or has been forgotten."""
 
@@ -217,7 +221,10 @@ class Backend(Protocol):
         ...
 
     async def start(self, worker: WorkerStart) -> WorkerState:
-        """Start a worker unless it was started before; raises StartRefused, NotNow if a GPU is in use."""
+        """Start a worker unless it was started before.
+
+        Raises StartRefused, as IdUsed where the one that was started is forgotten; NotNow if a GPU is in use.
+        """
         ...
 
     async def stop(self, worker_id: str, grace_s: float) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from stretto.live.backends.protocol import (
     BackendUnreachable,
+    IdUsed,
     NoSuchWorker,
     NotNow,
     StaleLeader,
@@ -27,7 +28,8 @@ SILENCE_S = 20.0  # of a gateway that says something every second, before it is 
 PAUSE_S = 1.0  # between attempts
 LONGEST_LINE_BYTES = 64 << 20
 FAILURES = {
-    each.__name__: each for each in (BackendUnreachable, InputError, NoSuchWorker, NotNow, StartRefused)
+    each.__name__: each
+    for each in (BackendUnreachable, IdUsed, InputError, NoSuchWorker, NotNow, StartRefused)
 }
 
 

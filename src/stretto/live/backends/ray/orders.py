@@ -2,11 +2,13 @@
 
 import base64
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 from stretto.live.agent.fence import STALE_STATUS
 from stretto.live.backends.protocol import (
     BackendUnreachable,
+    IdUsed,
     NoSuchWorker,
     NotNow,
     StaleLeader,
@@ -142,7 +144,7 @@ class Orders:
 def answered(said: dict[str, Any], refused_as: type[Exception]) -> dict[str, Any]:
     """The answer of a steward, unless it is a refusal.
 
-    Raises NotNow, NoSuchWorker, StaleLeader or `refused_as`.
+    Raises NotNow, NoSuchWorker, IdUsed, StaleLeader or `refused_as`.
     """
     if "refused" not in said:
         return said
@@ -151,8 +153,10 @@ def answered(said: dict[str, Any], refused_as: type[Exception]) -> dict[str, Any
         raise StaleLeader(why, said["epoch"])
     if status in NOT_NOW:
         raise NotNow(why)
-    if status == 404:
+    if status == HTTPStatus.NOT_FOUND:
         raise NoSuchWorker(why)
+    if status == HTTPStatus.GONE:
+        raise IdUsed(why)
     if status >= 500:
         raise BackendUnreachable(why)
     raise refused_as(why)

@@ -15,6 +15,7 @@ from stretto.live.agent.requests import WORKER_ID, Refused
 from stretto.live.agent.server import read_piece
 from stretto.live.backends.protocol import (
     BackendUnreachable,
+    IdUsed,
     LogPiece,
     NodeState,
     NoSuchWorker,
@@ -123,7 +124,7 @@ class SlurmBackend:
         elif not WORKER_ID.fullmatch(worker.id):
             raise StartRefused(f"worker id must be letters, digits, '.', '_' and '-', got {worker.id!r}")
         elif (self.forgotten / worker.id).exists():
-            raise StartRefused(f"worker {worker.id} has ended and was forgotten; ids are not used twice")
+            raise IdUsed(f"worker {worker.id} has ended and was forgotten; ids are not used twice")
         self.looking.require_answers()
         await self._make_way(worker)
         node, partition = self._place(worker)
