@@ -15,10 +15,11 @@ from stretto.model.errors import InputError, StrettoError
 NEEDED = ("sbatch", "squeue", "scancel", "scontrol")
 AT_ONCE = 8  # commands under way; chosen: more make Slurm's controller no faster
 
-# Variables that reach the slice. What workers see besides goes by a private file.
-EXPORTED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
-# And those that only Slurm's commands see: where Slurm is, and who we are.
-KEPT = (*EXPORTED, "SLURM_CONF", "SLURM_JWT", "KRB5CCNAME")
+# All that Slurm's commands see, and so all that a slice begins with: sbatch exports what it has. If it were
+# told a list, Slurm would load what a login of the user loads. The rest goes to workers by a private file.
+USUAL = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "SLURM_CONF")
+CREDENTIALS = ("SLURM_JWT", "KRB5CCNAME")  # by which commands say who we are; a slice drops them at once
+KEPT = (*USUAL, *CREDENTIALS)
 
 # What Slurm's programs say when the controller did not answer, or not as itself; in lower case.
 SILENCE = (

@@ -26,7 +26,7 @@ from typing import Any
 from stretto.live.agent import keeper, runs
 from stretto.live.agent.inherited import inherited
 from stretto.live.backends.protocol import WorkerStart
-from stretto.live.backends.slurm.commands import EXPORTED, option
+from stretto.live.backends.slurm.commands import CREDENTIALS, option
 from stretto.live.backends.slurm.nodes import Holding
 from stretto.live.backends.slurm.options import SlurmOptions
 
@@ -50,7 +50,7 @@ run={run}
 cd "$run" || exit {not_seen}
 mkdir taken 2>/dev/null || {{ echo "this worker has begun or was withdrawn before"; exit {taken}; }}
 echo "$SLURM_JOB_ID" >taken/by
-unset SLURM_EXPORT_ENV  # else srun keeps from its steps all that is not in our --export
+unset {credentials}
 python={python}
 [ -x "$python" ] || python=python3
 exec "$python" -I -S {keeper} "$run" </dev/null
@@ -63,6 +63,7 @@ def script_of(run: Path, keeper_path: Path) -> str:
         run=shlex.quote(str(run)),
         python=shlex.quote(sys.executable),
         keeper=shlex.quote(str(keeper_path)),
+        credentials=" ".join(CREDENTIALS),
         not_seen=NOT_SEEN,
         taken=TAKEN,
     )
@@ -87,7 +88,7 @@ def submission(
     return [
         "sbatch",
         "--parsable",
-        f"--export={','.join(EXPORTED)}",
+        "--export=ALL",  # of what `Commands` gives it
         "--no-requeue",  # who is to run again is decided by one scheduler only
         f"--job-name={worker.name or 'stretto'}:{worker.id}",
         f"--comment={comment_of(service, worker.id)}",
