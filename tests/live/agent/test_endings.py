@@ -1,5 +1,6 @@
 """A worker's end is known as it was, and its GPUs are free only when nothing of it is left."""
 
+import shutil
 import time
 from shlex import quote
 from typing import Any
@@ -35,6 +36,20 @@ def test_the_end_of_a_command_is_shown_as_it_was(
     assert found["stopped"] is False
     assert found["ended_s"] >= found["started_s"] > 0
     assert found["lasted_s"] >= 0
+
+
+def test_a_worker_whose_run_directory_is_removed_ends_with_its_keeper_and_counts_as_lost(
+    agent: Agent,
+) -> None:
+    agent.run("j.1.0", ["sleep", "600"])
+    keeper, worker = agent.keeper_of("j.1.0"), agent.worker("j.1.0")["pid"]
+    shutil.rmtree(agent.state / "runs" / "j.1.0")
+    kill(worker)
+    assert agent.ended("j.1.0")["status"] == 137
+    until(lambda: is_gone(keeper))
+    assert agent.ask("DELETE", "/v1/workers/j.1.0").status_code == 200
+    assert agent.workers() == {}
+    assert agent.start("j.1.0", "exit 0").status_code == 410
 
 
 def test_a_directory_that_is_missing_is_named(agent: Agent) -> None:

@@ -36,6 +36,7 @@ PR_SET_NO_NEW_PRIVS = 38
 
 RESERVED_BYTES = 4096  # for the ending, set aside before the start, so that a full disk cannot lose it
 RETRY_S = 1.0  # between attempts to write the ending
+MOST_TRIES = 10  # of these where the run directory is gone; its agent then counts the worker as lost; chosen
 FIRST_KILL_PAUSE_S, LONGEST_KILL_PAUSE_S = 0.02, 1.0  # what is killed may fork meanwhile, or hang in a driver
 
 CONTROL = 0  # standard input: the FIFO through which the agent gives orders
@@ -344,18 +345,22 @@ class Keeper:
             write_durably(self.run / "running.json", self.notes)
 
     def write_ending(self) -> None:
-        """Write down how it ended; tried until it succeeds, since nobody else knows."""
+        """Write down how it ended; tried until it succeeds, since nobody else knows, or the run is gone."""
         ending = {
             **(self.exit or {}),
             "started_s": self.notes["started_s"],
             "ended_s": time.time(),
             "lasted_s": time.monotonic() - self.began,
         }
-        while True:
+        said, times_gone = "", 0
+        while times_gone < MOST_TRIES:
             try:
                 write_durably(self.run / "ended.json", ending)
             except OSError as failure:
-                print(f"cannot write ended.json: {failure}", file=sys.stderr, flush=True)
+                if said != str(failure):
+                    said = str(failure)
+                    print(f"cannot write ended.json: {said}", file=sys.stderr, flush=True)
+                times_gone = 0 if self.run.is_dir() else times_gone + 1
                 time.sleep(RETRY_S)
             else:
                 return

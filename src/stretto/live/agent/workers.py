@@ -178,7 +178,10 @@ class Workers:
             if worker := self.known.get(worker_id):
                 if not worker.ended:
                     raise Refused(409, f"worker {worker_id} still runs")
-                worker.run.rename(self.forgotten / worker_id)
+                try:
+                    worker.run.rename(self.forgotten / worker_id)
+                except FileNotFoundError:  # somebody has removed it; its id stays used
+                    (self.forgotten / worker_id).mkdir(mode=0o700, exist_ok=True)
                 del self.known[worker_id]
                 self.older.pop(worker_id.partition(".")[0], None)
                 self.changed()
