@@ -8,6 +8,7 @@ from tests.cli.ran import Stretto
 
 from stretto import __version__
 from stretto.cli.events import WORDS, aligned, cells_of, said_of, what_of
+from stretto.cli.jobs import nothing_listed
 from stretto.cli.printing import (
     CONTROL,
     harmless,
@@ -19,6 +20,7 @@ from stretto.cli.printing import (
     table_of,
 )
 from stretto.cli.service import again_and_again
+from stretto.cli.shares import place_of
 from stretto.client import ServiceError
 from stretto.demo.scene import SCENE, folder_of
 from stretto.live.state.events import Event
@@ -159,3 +161,38 @@ def test_a_clock_that_has_jumped_is_said_with_its_way_and_length() -> None:
     assert said_of({**jump, "jumped_s": 0.0}) == ""
     assert said_of({**jump, "jumped_s": 40 * 86_400.0}) == "the time of day has jumped ahead by 40.0 d"
     assert said_of({**jump, "jumped_s": -7200.0}) == "the time of day has jumped back by 2.0 h"
+
+
+def test_a_terminal_shows_a_line_instead_of_a_table_without_rows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show_table("", ["id", "name"], [], none="no jobs")
+    assert capsys.readouterr() == ("id\tname\n", "")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    show_table("", ["id", "name"], [], none="no jobs")
+    assert capsys.readouterr() == ("", "no jobs\n")
+
+
+@pytest.mark.parametrize(
+    ("everybody", "ended", "said"),
+    [
+        (False, False, "no open jobs of yours: see also --all and --ended"),
+        (True, False, "no open jobs: see also --ended"),
+        (False, True, "no jobs of yours: see also --all"),
+        (True, True, "no jobs"),
+    ],
+)
+def test_where_there_are_no_jobs_it_says_which_and_how_to_see_others(
+    everybody: bool, ended: bool, said: str
+) -> None:
+    assert nothing_listed(everybody, ended) == said
+
+
+def test_shares_stand_below_their_queue_on_a_terminal_and_as_paths_on_a_pipe(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ada = {"name": "ada", "queues": ["research", "speech"]}
+    assert place_of(ada) == "research/speech/ada"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert place_of(ada) == "    ada"
+    assert place_of({"name": "", "queues": []}) == "(nobody)"

@@ -6,23 +6,17 @@ from typing import Annotated, Any
 import typer
 
 from stretto.cli import options
+from stretto.cli.listing import Listing
 from stretto.cli.printing import say, show_json, show_line, show_table
 from stretto.cli.service import Token, Url, clock_of, service
 from stretto.model import InputError
 
-nodes = typer.Typer(help="Nodes of a running service; lists them.", invoke_without_command=True)
-queues = typer.Typer(help="Queues of a running service; lists them.", invoke_without_command=True)
+nodes = typer.Typer(help="Nodes of a running service; lists them.", cls=Listing)
+queues = typer.Typer(help="Queues of a running service; lists them.", cls=Listing)
 token = typer.Typer(help="Tokens of a running service.", no_args_is_help=True)
 
 NodeName = Annotated[str, typer.Argument(help="The name of a node.", metavar="NODE")]
 Why = Annotated[str, typer.Option(help="What people are told.")]
-
-
-@nodes.callback()
-def nodes_alone(context: typer.Context) -> None:
-    """Nodes of a running service; without a command, list them."""
-    if context.invoked_subcommand is None:
-        list_nodes()
 
 
 @nodes.command("list")
@@ -34,7 +28,7 @@ def list_nodes(url: Url = "", token: Token = "", as_json: options.Json = False) 
         show_json({"nodes": found})
         return
     header = ["node", "type", "gpus", "free", "state", "jobs", "why"]
-    show_table("", header, [_node_row(one) for one in found])
+    show_table("", header, [_node_row(one) for one in found], none="no node has shown itself yet")
 
 
 def _node_row(node: dict[str, Any]) -> list[str]:
@@ -89,13 +83,6 @@ def _close(node: str, closed: bool, drained: bool, why: str, url: str, token: st
         show_line(f"node {node}: {'drained' if drained else 'cordoned' if closed else 'up'}")
 
 
-@queues.callback()
-def queues_alone(context: typer.Context) -> None:
-    """Queues of a running service; without a command, list them."""
-    if context.invoked_subcommand is None:
-        list_queues()
-
-
 @queues.command("list")
 def list_queues(url: Url = "", token: Token = "", as_json: options.Json = False) -> None:
     """List queues with their bounds and what they hold."""
@@ -118,7 +105,7 @@ def list_queues(url: Url = "", token: Token = "", as_json: options.Json = False)
         ]
         for one in found
     ]
-    show_table("", header, rows)
+    show_table("", header, rows, none="no queue has been set")
 
 
 @queues.command("set")
@@ -195,7 +182,7 @@ def usage(
     rows = [
         [one[by] or "(none)", str(one["jobs"]), str(one["gpus"]), f"{one['gpu_hours']:.2f}"] for one in found
     ]
-    show_table("", [by, "jobs", "gpus", "gpu hours"], rows)
+    show_table("", [by, "jobs", "gpus", "gpu hours"], rows, none="nobody has had GPUs yet")
 
 
 @token.command("create")

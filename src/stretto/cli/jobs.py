@@ -46,7 +46,8 @@ def list_jobs(
             return [row_of(one) for one in found()]
 
         if not watching:
-            show_table("", *_without(HEADER, rows(), everybody), tight="name")
+            none = nothing_listed(everybody, ended)
+            show_table("", *_without(HEADER, rows(), everybody), tight="name", none=none)
             return
 
         def look() -> "Table":
@@ -54,6 +55,13 @@ def list_jobs(
             return table_of(time.strftime("jobs at %H:%M:%S"), *shown, tight="name")
 
         watch(look, lambda: ["\t".join(row) for row in rows()])
+
+
+def nothing_listed(everybody: bool, ended: bool) -> str:
+    """What is said where no job is to be listed, and how to see others."""
+    others = [option for option, is_given in (("--all", everybody), ("--ended", ended)) if not is_given]
+    said = f"no {'' if ended else 'open '}jobs{'' if everybody else ' of yours'}"
+    return said + (f": see also {' and '.join(others)}" if others else "")
 
 
 def row_of(job: Mapping[str, Any]) -> list[str]:

@@ -26,13 +26,19 @@ def show_line(text: str) -> None:
     print(harmless(text))
 
 
-def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], tight: str = "") -> None:
+def show_table(
+    title: str, header: Sequence[str], rows: Sequence[Sequence[str]], tight: str = "", none: str = ""
+) -> None:
     """A table with a title on a terminal; on a pipe its lines with tabs between the cells.
 
     tight: the column whose cells are shortened where a terminal is too narrow for all.
+    none: what a terminal shows instead of a table without rows.
     """
     if not sys.stdout.isatty():
         _show_plain([header, *rows])
+        return
+    if none and not rows:
+        say(none)
         return
     _show_rich(table_of(title, header, rows, tight))
 

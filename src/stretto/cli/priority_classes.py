@@ -5,18 +5,12 @@ from typing import Annotated, Literal
 import typer
 
 from stretto.cli import options
+from stretto.cli.listing import Listing
 from stretto.cli.printing import show_json, show_line, show_table
 from stretto.cli.service import Token, Url, service
 
-app = typer.Typer(help="Priority classes of a running service; lists them.", invoke_without_command=True)
+app = typer.Typer(help="Priority classes of a running service; lists them.", cls=Listing)
 Name = Annotated[str, typer.Argument(help="The name of a class.", metavar="CLASS")]
-
-
-@app.callback()
-def classes_alone(context: typer.Context) -> None:
-    """Priority classes of a running service; without a command, list them."""
-    if context.invoked_subcommand is None:
-        list_classes()
 
 
 @app.command("list")
@@ -30,7 +24,8 @@ def list_classes(url: Url = "", token: Token = "", as_json: options.Json = False
     rows = [
         [one["name"], str(one["value"]), one["preempts"], "yes" if one["default"] else "no"] for one in found
     ]
-    show_table("", ["class", "value", "preempts", "default"], rows)
+    header = ["class", "value", "preempts", "default"]
+    show_table("", header, rows, none="no priority class has been set")
 
 
 @app.command("set", context_settings=options.NEGATIVE_NUMBERS)

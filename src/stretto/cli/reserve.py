@@ -70,7 +70,8 @@ def list_reservations(url: Url = "", token: Token = "", as_json: options.Json = 
         ]
         for one in found
     ]
-    show_table("", ["name", "what", "user", "queue", "from", "to"], rows)
+    header = ["name", "what", "user", "queue", "from", "to"]
+    show_table("", header, rows, none="nothing is reserved")
 
 
 @app.command("cancel")

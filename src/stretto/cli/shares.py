@@ -1,34 +1,33 @@
 """The verbs for fair share: who is entitled to what, and who has had how much."""
 
+import sys
 from typing import Annotated, Any
 
 import typer
 
 from stretto.cli import options
+from stretto.cli.listing import Listing
 from stretto.cli.printing import say, show_json, show_line, show_table
 from stretto.cli.service import Token, Url, service
 from stretto.live.state.words import span_in_words
 from stretto.model import InputError
 
-app = typer.Typer(help="Fair share of a running service; shows it.", invoke_without_command=True)
+app = typer.Typer(help="Fair share of a running service; lists it.", cls=Listing)
 
 
-@app.callback()
-def shares_alone(
-    context: typer.Context, url: Url = "", token: Token = "", as_json: options.Json = False
-) -> None:
-    """Show what queues and users are entitled to, hold, borrow and have had; users see themselves."""
-    if context.invoked_subcommand is not None:
-        return
+@app.command("list")
+def list_shares(url: Url = "", token: Token = "", as_json: options.Json = False) -> None:
+    """List what queues and users are entitled to, hold, borrow and have had; users see themselves."""
     with service(url, token) as client:
         found = client.shares()
     if as_json:
         show_json(found)
         return
-    header = ["who", "shares", "entitled", "gpus", "held", "borrowed", "gpu-hours", "factor"]
-    show_table("", header, [_row(one) for one in found["shares"]])
+    header = ["who", "shares", "entitled", "gpus", "held", "borrowed", "gpu hours", "factor"]
+    rows = [_row(one) for one in found["shares"]]
+    show_table("", header, rows, tight="who", none="no queue has been set, and no user has had GPUs yet")
     if found["orders_jobs"]:
-        say(f"gpu-hours count half after {span_in_words(found['half_life_s'])}")
+        say(f"gpu hours count half after {span_in_words(found['half_life_s'])}")
     else:
         say("shares order no jobs here: the service was started with --fair-share-half-life off")
 
@@ -36,7 +35,7 @@ def shares_alone(
 def _row(one: dict[str, Any]) -> list[str]:
     borrowed = one["borrowed_gpus"]
     return [
-        "/".join((*one["queues"], one["name"] or "(nobody)")),
+        place_of(one),
         f"{one['shares']:g}",
         f"{one['entitled']:.1%}",
         f"{one['entitled_gpus']:.1f}",
@@ -47,9 +46,17 @@ def _row(one: dict[str, Any]) -> list[str]:
     ]
 
 
+def place_of(one: dict[str, Any]) -> str:
+    """Where it is in the tree: on a terminal below what it is in, on a pipe as a path."""
+    name = one["name"] or "(nobody)"
+    return "  " * len(one["queues"]) + name if sys.stdout.isatty() else "/".join((*one["queues"], name))
+
+
 @app.command("set")
 def set_shares(
-    shares: Annotated[float, typer.Argument(help="Beside those of others; 1 where nobody says.")],
+    shares: Annotated[
+        float, typer.Argument(help="Beside those of others; 1 where nobody says.", metavar="SHARES")
+    ],
     user: Annotated[str, typer.Option(help="Of a user, in each queue.")] = "",
     queue: Annotated[str, typer.Option(help="Of a queue, beside the others.")] = "",
     url: Url = "",

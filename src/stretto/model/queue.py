@@ -85,6 +85,6 @@ def check_queue_tree(queues: Mapping[str, Queue]) -> None:
         total = sum(one.quota_gpus or 0 for one in parts)
         if queue.quota_gpus is not None and total > queue.quota_gpus:
             raise InputError(
-                f"quota of queue {name}: {queue.quota_gpus} GPUs are less than the {total} "
-                f"of {', '.join(one.name for one in parts)}, which are in it"
+                f"quota of queue {name}: expected at least {total} GPUs, which the queues in it are "
+                f"guaranteed ({', '.join(one.name for one in parts)}), got {queue.quota_gpus}"
             )

@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from stretto.demo.own_service import OwnService
 
 from ..ran import Stretto
@@ -31,6 +33,30 @@ def test_a_cordoned_node_takes_nobody_until_it_is_open_again(verbs: Stretto, ser
 def test_nodes_and_queues_alone_are_listed(verbs: Stretto) -> None:
     assert verbs("nodes").table[0] == verbs("nodes", "list").table[0]
     assert verbs("queues").status == 0
+
+
+@pytest.mark.parametrize(
+    ("group", "key"),
+    [
+        ("nodes", "nodes"),
+        ("queues", "queues"),
+        ("shares", "shares"),
+        ("priority-classes", "priority_classes"),
+    ],
+)
+def test_a_group_alone_takes_the_options_of_its_list(
+    verbs: Stretto, tmp_path: Path, group: str, key: str
+) -> None:
+    token = verbs("token", "create", f"of-{group}").out
+    (tmp_path / "token").write_text(token)
+    for options in (["--json"], ["--token-file", "token", "--json"], ["list", "--json"]):
+        done = verbs(group, *options)
+        assert done.status == 0, done.err
+        assert key in done.json
+    assert verbs("token", "revoke", f"of-{group}").status == 0
+    assert "Commands:" in verbs(group, "--help").out
+    wrong = verbs(group, "--nonsense")
+    assert (wrong.status, wrong.out, wrong.err.count("\n")) == (2, "", 1)
 
 
 def test_a_job_is_asked_for_by_its_id_or_by_the_name_of_ones_newest(

@@ -72,6 +72,20 @@ def test_nothing_is_taken_in_vain(policy: str) -> None:
         assert [live.gpus(name) for name in "1234"] == [1, 1, 0, 2]
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_job_behind_lower_ones_that_are_never_stopped_is_not_told_that_it_never_starts(policy: str) -> None:
+    live = Deciding(policy, nodes=1)
+    live.submit("1", "", 3, preemptible=False)
+    live.scene.give(_1={"n0": 0b0111})
+    live.submit("2", "", 2, priority=10)
+    why = live.decide().plan.why
+    assert (live.gpus("1"), live.gpus("2")) == (3, 0)
+    assert why.of(1) > 0, why.of(1)
+    assert "there are" not in why.evidence.get(1, "")
+    live.submit("3", "", 5, priority=9)
+    assert live.decide().plan.why.of(2) < 0, "more than there is"
+
+
 def test_both_jobs_say_what_one_took_from_the_other() -> None:
     live = Deciding("fifo", nodes=1)
     live.submit("1", "", 4, elastic={"min_gpus": 1, "max_gpus": 4})

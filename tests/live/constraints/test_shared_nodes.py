@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.live.decide.test_closed_nodes import ask, snapshot_of
+from tests.live.play import Deciding
 from tests.live.scene import Scene
 
 from stretto.live.foresight.fork import fork_of
@@ -57,6 +58,17 @@ def test_who_trains_keeps_its_gpus_when_others_take_the_rest() -> None:
     scene.reconcile()
     assert scene.state.wanted("1") == Allocation(0, (0,), (0b1010,))
     assert not scene.asked_to_stop
+
+
+@pytest.mark.parametrize("policy", policy_names())
+def test_a_job_that_waits_for_gpus_of_others_is_not_told_that_it_never_starts(policy: str) -> None:
+    live = Deciding(policy, nodes=1)
+    see(live.scene, "n0", others=3)
+    live.submit("1", "", 2)
+    why = live.decide().plan.why
+    assert live.gpus("1") == 0
+    assert why.of(0) > 0, why.of(0)
+    assert "there are" not in why.evidence.get(0, "")
 
 
 def test_who_was_to_start_on_gpus_that_others_took_first_waits_again() -> None:

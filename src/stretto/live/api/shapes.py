@@ -19,9 +19,9 @@ Count = Annotated[int, Field(ge=0, le=LARGEST_NUMBER)]
 
 
 class Asking(BaseModel):
-    """A body of a request: keys that are not known are refused."""
+    """A body of a request: keys that are not known are refused, and so are values of other types."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class Shown(BaseModel):

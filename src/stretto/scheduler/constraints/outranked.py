@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from stretto.model import IntArray, JobId, Placement, Preemption, Reasons, Snapshot, Why
+from stretto.scheduler.constraints.evidence import too_large_for_a_part
 from stretto.scheduler.constraints.level_view import Attempt
 
 OF_WHAT_IS_LEFT = (Why.NO_FREE_GPUS, Why.TOO_LARGE)  # reasons of a policy that sees no more than that
@@ -36,6 +37,9 @@ def reasons_by_level(
         row = jobs.ids.index(name)
         if waits[row]:
             code[row] = int(Why.PREEMPTED)
+    for row in np.flatnonzero(too_large_for_a_part(code, snapshot)).tolist():  # of lower jobs that stay
+        code[row] = int(Why.NO_FREE_GPUS)
+        where.pop(row, None)
     return Reasons(code, LevelEvidence(code, where, outranked, preemptions))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from stretto.model import IntArray, Job, Placement, Plan, Reasons, Snapshot, actions_between
 from stretto.scheduler.components import Scheduler
 from stretto.scheduler.constraints.draft import Draft
-from stretto.scheduler.constraints.evidence import Evidence
+from stretto.scheduler.constraints.evidence import Evidence, seen_from_the_whole
 from stretto.scheduler.constraints.fair_order import decide_in_fair_order
 from stretto.scheduler.constraints.guarantees import Lost, some_lose
 from stretto.scheduler.constraints.offers import Sizes, gpus_by_queue
@@ -33,7 +33,8 @@ def decide_within(snapshot: Snapshot, scheduler: Scheduler) -> Plan:
         return decide_in_fair_order(snapshot, lambda ordered: decide_within(ordered, scheduler))
     if constraints.others:
         lens = lens_of(snapshot.placement, constraints.others)
-        return lens.plan(decide_within(lens.snapshot(snapshot), scheduler), snapshot)
+        plan = lens.plan(decide_within(lens.snapshot(snapshot), scheduler), snapshot)
+        return replace(plan, why=seen_from_the_whole(plan.why, snapshot))
     if constraints.are_void:
         return ask_by_priority(snapshot, scheduler, constraints)
     room, draft, plans = _settled(snapshot, scheduler)
