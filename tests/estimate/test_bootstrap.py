@@ -26,13 +26,13 @@ def known(
     return Known(several, alone, single_per_s, gpus_per_node=(4, 8, 8))
 
 
-def test_w_s5_speeds_carry_over_by_the_ratio_on_one_gpu() -> None:
+def test_speeds_carry_over_by_the_ratio_on_one_gpu() -> None:
     source = source_of(B, known(several=(1, 0, 0), alone=(1, 0, 0)))
     assert source == Source(A, 2.5, perfect=False)
     assert source.ratio * 320 == 800
 
 
-def test_w_s5_before_several_gpus_were_tried_scaling_is_perfect() -> None:
+def test_before_several_gpus_were_tried_scaling_is_perfect() -> None:
     assert source_of(A, known(alone=(1, 0, 0))) == Source(A, 1.0, perfect=True)
     assert perfectly_scaled(100.0, np.array([2])).tolist() == [200.0]
 

@@ -18,19 +18,19 @@ from stretto.estimate.learning_rate import Scaling, rule_named
 from stretto.estimate.throughput import ThroughputModel, throughput
 from stretto.model.errors import InputError
 
-MODEL = ThroughputModel(0.05, 0.001, 0.08, 0.004, 0.02, 0.002, 2.0)  # of W-M1
+MODEL = ThroughputModel(0.05, 0.001, 0.08, 0.004, 0.02, 0.002, 2.0)
 INIT = 128
 VAR, SQR = 1000 / INIT, 1.0  # a noise scale of 1000 samples
 
 
-def test_w_m2_efficiency_and_gain() -> None:
+def test_larger_batches_are_less_efficient_and_gain_more_a_step() -> None:
     assert noise_scale(INIT, VAR, SQR) == pytest.approx(1000)
     eff = efficiency(np.array([256, 512, 1024, 4096]), INIT, VAR, SQR)
     assert eff == pytest.approx([0.8981, 0.7460, 0.5573, 0.2214], abs=5e-5)
     assert gain(np.array([512, 1024]), INIT, VAR, SQR) == pytest.approx([2.9841, 4.4585], abs=5e-5)
 
 
-def test_w_m2_goodput_of_the_rows_of_w_m1() -> None:
+def test_goodput_is_throughput_times_efficiency() -> None:
     gpus, nodes, accumulation = (
         np.array([1, 2, 4, 8, 4]),
         np.array([1, 1, 1, 2, 1]),
@@ -42,7 +42,7 @@ def test_w_m2_goodput_of_the_rows_of_w_m1() -> None:
 
 
 @pytest.mark.parametrize(("rule", "factor"), [("square-root", 2.0), ("linear", 4.0), ("adascale", 2.9841)])
-def test_w_m2_learning_rate_factors(rule: str, factor: float) -> None:
+def test_a_fourfold_batch_scales_the_learning_rate_by_its_rule(rule: str, factor: float) -> None:
     at = Scaling(scale=512 / INIT, gain=float(gain(512, INIT, VAR, SQR)))
     assert rule_named(rule)(at) == pytest.approx(factor, abs=5e-5)
 

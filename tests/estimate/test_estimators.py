@@ -130,7 +130,7 @@ def test_the_published_fit_is_used_where_it_is_asked_for() -> None:
     assert row[column(1, 4, 0)] != best(observed, 0, 1, 4)
 
 
-def test_w_s5_elsewhere_it_is_multiplied_by_the_ratio_on_one_gpu() -> None:
+def test_speed_on_another_type_is_multiplied_by_the_ratio_on_one_gpu() -> None:
     """With the batch limits of the type that was tried, and nodes counted anew: B holds 8 GPUs, A only 4."""
     speeds = estimate(OnlineGoodput(), evidence(seen_on(0, *SEVERAL)))
     row = speeds.per_s[0]

@@ -23,7 +23,9 @@ from stretto.model import MeasuredSpeeds
         pytest.param(16, False, 0.55, id="fifteen exchanges between nodes"),
     ],
 )
-def test_w_u1_an_iteration_takes(gpus: int, one_node: bool, expected_s: float) -> None:
+def test_iteration_time_grows_with_gpus_and_with_distance(
+    gpus: int, one_node: bool, expected_s: float
+) -> None:
     took_s = iteration_s(np.array(0.10), np.array(0.01), np.array(0.03), np.array(gpus), np.array(one_node))
     assert took_s == pytest.approx(expected_s)
 
@@ -41,7 +43,7 @@ def test_w_u1_an_iteration_takes(gpus: int, one_node: bool, expected_s: float) -
         (6, 6, 0.0, [1.0]),
     ],
 )
-def test_w_u2_expected_suspensions(
+def test_expected_suspensions_follow_equation_3(
     needed: int, available: int, expected: float, by_count: list[float] | None
 ) -> None:
     assert suspensions(np.array(needed), np.array(available)) == pytest.approx(expected)
@@ -49,7 +51,7 @@ def test_w_u2_expected_suspensions(
         assert suspension_probabilities(needed, available) == pytest.approx(by_count, abs=5e-5)
 
 
-def test_w_u2_a_best_effort_job_is_suspended_after_every_other_lease() -> None:
+def test_a_best_effort_job_is_suspended_after_every_other_lease() -> None:
     assert best_effort_suspensions(np.array(6)) * 20.0 == pytest.approx(60.0)
 
 

@@ -18,7 +18,7 @@ MODEL = ThroughputModel(
         pytest.param(128, 4, 1, 1, 0.35761, 2863.45, id="one pass more before synchronising"),
     ],
 )
-def test_w_m1_iteration_times_and_throughput(
+def test_iteration_times_and_throughput_follow_the_model(
     local_batch: int, gpus: int, nodes: int, accumulation: int, expected_s: float, expected_per_s: float
 ) -> None:
     assert iteration_s(MODEL, nodes, gpus, local_batch, accumulation) == pytest.approx(expected_s, abs=6e-6)

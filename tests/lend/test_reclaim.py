@@ -48,7 +48,7 @@ def cost_of(rule: str, hosting: Hosting, count: int) -> tuple[int, int]:
     return int(stopped.sum()), hosting.excess_gpus(chosen, stopped)
 
 
-def test_w_l1_preemption_costs_are_those_of_the_papers_table_1() -> None:
+def test_preemption_costs_are_those_of_the_papers_table_1() -> None:
     hosting = hosting_of(FIGURE_5, servers=6)
     assert hosting.server_jobs.tolist() == [1, 1, 1, 1, 2, 1]
     fraction = hosting.gpus / hosting.job_gpus[hosting.job]
@@ -65,7 +65,9 @@ def test_w_l1_preemption_costs_are_those_of_the_papers_table_1() -> None:
         pytest.param(4, [1, 2, 4, 6], 3, 4, id="four: three jobs"),
     ],
 )
-def test_w_l2_of_figure_5_go_back(count: int, servers: list[int], stopped: int, excess: int) -> None:
+def test_the_servers_of_figure_5_that_go_back(
+    count: int, servers: list[int], stopped: int, excess: int
+) -> None:
     hosting = hosting_of(FIGURE_5, servers=6)
     assert chosen_by("lyra", hosting, count) == servers
     assert cost_of("lyra", hosting, count) == (stopped, excess)

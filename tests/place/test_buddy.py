@@ -28,7 +28,7 @@ def one_by_one(placer: Buddy, snapshot: Snapshot, asked: list[tuple[str, int]]) 
     return snapshot
 
 
-def test_cells_split_on_request_and_merge_when_freed() -> None:  # W-B15
+def test_cells_split_on_request_and_merge_when_freed() -> None:
     snapshot = a_snapshot(*(a_job(job) for job in "abc"), cluster=a_cluster(8))
     seen = []
     for step in [("a", 1), ("b", 2), ("c", 4), ("a", 0), ("b", 0), ("c", 0)]:
@@ -78,7 +78,7 @@ def test_a_request_gets(held: list[int], gpus: int, expected: Allocation | None)
 
 
 def test_with_split_a_request_takes_binary_cells_wherever_they_are() -> None:
-    # Three nodes of 8 and four jobs of 6: the smallest sufficient cells for 4 + 2 fill the nodes (W-U4).
+    # Three nodes of 8 and four jobs of 6: the smallest sufficient cells for 4 + 2 fill the nodes.
     jobs = [a_job(f"j{index}", gpus=6, at_s=index) for index in range(4)]
     snapshot = a_snapshot(*jobs, cluster=a_cluster(8, 8, 8))
     shares = shares_of(snapshot, {str(job.id): 6 for job in jobs})

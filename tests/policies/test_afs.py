@@ -18,13 +18,11 @@ WORK = floats([100.0, 300.0])
     ("gpus", "given"),
     [(1, (1, 0)), (2, (1, 1)), (3, (2, 1)), (4, (2, 2))],
 )
-def test_w_b5_afs_l_grants_to_the_short_the_long_the_short_the_long(
-    gpus: int, given: tuple[int, int]
-) -> None:
+def test_afs_l_grants_to_the_short_the_long_the_short_the_long(gpus: int, given: tuple[int, int]) -> None:
     assert tuple(by_tournament([CURVE, CURVE], WORK, gpus)) == given
 
 
-def test_w_b5_every_grant_follows_its_comparison() -> None:
+def test_every_grant_follows_its_comparison() -> None:
     race = _Race([CURVE, CURVE], WORK)
     compared = []
     for winner in (S, L, S, L):
@@ -36,7 +34,7 @@ def test_w_b5_every_grant_follows_its_comparison() -> None:
     ]
 
 
-def test_w_b5_a_decision_comes_to_the_same() -> None:
+def test_a_decision_gives_what_the_grants_add_up_to() -> None:
     cluster = a_cluster(4)
     table = MeasuredSpeeds(*[np.array([[np.nan, *CURVE.per_s]])] * 2)
     jobs = [a_job(name, 1, max_gpus=4) for name in "ls"]

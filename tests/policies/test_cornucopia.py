@@ -68,7 +68,7 @@ def queues(shares: Shares) -> list[int]:
     return [int(queue) for queue in shares.memory.queue]
 
 
-def test_w_c4_thresholds_are_twice_the_means() -> None:
+def test_queue_thresholds_are_twice_the_mean_durations() -> None:
     at_means = thresholds_of(300.0, 1_000.0, 5_000.0)
     assert (at_means.interactive_s, at_means.batch_s, at_means.starved_s) == (600.0, 2_000.0, 10_000.0)
 

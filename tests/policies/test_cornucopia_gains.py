@@ -6,17 +6,17 @@ from hypothesis import strategies as st
 from stretto.model import MeasuredSpeeds
 from stretto.policies.cornucopia_gains import extrapolated, gains_of, is_linear, loss_at, marginal_gains
 
-W_C1 = [0.0, 100.0, 190.0, 270.0, 340.0, 400.0, 440.0, 460.0, 470.0]
+PROFILE = [0.0, 100.0, 190.0, 270.0, 340.0, 400.0, 440.0, 460.0, 470.0]
 
 
-def test_w_c1_scaling_factors_of_a_profile_on_one_to_eight_gpus() -> None:
-    gains = marginal_gains(np.array(W_C1), asked=4)
+def test_scaling_factors_of_a_profile_on_one_to_eight_gpus() -> None:
+    gains = marginal_gains(np.array(PROFILE), asked=4)
     expected = [1.0, 1.0, 0.8889, 0.7778, 0.6667, 0.4444, 0.2222, 0.1111, 0.0]
     assert gains == pytest.approx(expected, abs=5e-5)
 
 
-def test_w_c1_what_is_lost_with_a_gpu_is_what_that_gpu_brought() -> None:
-    gains = tuple(marginal_gains(np.array(W_C1), asked=4).tolist())
+def test_what_is_lost_with_a_gpu_is_what_that_gpu_brought() -> None:
+    gains = tuple(marginal_gains(np.array(PROFILE), asked=4).tolist())
     assert loss_at(gains, 4) == pytest.approx(0.7778, abs=5e-5)
     assert loss_at(gains, 1) == 1.0
     assert not is_linear(loss_at(gains, 4))
@@ -32,7 +32,7 @@ def test_a_gpu_that_slows_a_job_down_is_worth_nothing() -> None:
 
 
 def test_a_job_of_one_gpu_is_profiled_on_two() -> None:
-    assert marginal_gains(np.array(W_C1), asked=1).tolist() == [1, 1, 0]
+    assert marginal_gains(np.array(PROFILE), asked=1).tolist() == [1, 1, 0]
 
 
 def test_a_job_that_cannot_run_on_one_gpu_is_measured_by_its_average_at_its_smallest_size() -> None:
@@ -45,14 +45,14 @@ def test_a_short_profile_is_worth_nothing_beyond_its_end() -> None:
 
 
 def test_what_is_not_profiled_yet_repeats_the_last_step_but_no_larger_one_than_before_it() -> None:
-    assert extrapolated(np.array(W_C1), 3, 5).tolist() == [0, 100, 190, 270, 350, 430]
+    assert extrapolated(np.array(PROFILE), 3, 5).tolist() == [0, 100, 190, 270, 350, 430]
     rising = np.array([0.0, 100.0, 110.0, 160.0, 400.0])
     assert extrapolated(rising, 3, 4).tolist() == [0, 100, 110, 160, 170]
 
 
 @pytest.mark.parametrize("upto", [0, 1])
 def test_a_job_that_has_not_been_seen_on_two_gpus_is_taken_for_linear(upto: int) -> None:
-    table = MeasuredSpeeds(np.array([W_C1]), np.array([W_C1]))
+    table = MeasuredSpeeds(np.array([PROFILE]), np.array([PROFILE]))
     assert gains_of(table, 0, 2, upto) == (1, 1, 1, 1, 0)
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from stretto.policies.cornucopia_gains import marginal_gains
 from stretto.policies.cornucopia_sharing import Contenders, share_out
 
-CURVE = np.array([0.0, 100.0, 190.0, 270.0, 340.0, 400.0, 440.0, 460.0, 470.0])  # W-C1
+CURVE = np.array([0.0, 100.0, 190.0, 270.0, 340.0, 400.0, 440.0, 460.0, 470.0])  # throughput on 0 to 8 GPUs
 Q1, Q2, Q3 = 1, 2, 3
 
 
@@ -42,17 +42,17 @@ def contenders(
     )
 
 
-def test_w_c2_interactive_as_requested_then_gpu_by_gpu_to_the_largest_gain() -> None:
+def test_interactive_jobs_get_what_they_request_then_each_gpu_goes_to_the_largest_gain() -> None:
     jobs = contenders([Q1, Q2, Q2], [0, 0, 0], [2, 4, 4], linear=[True, False, True])
     assert share_out(jobs, 7).tolist() == [2, 2, 3]
 
 
-def test_w_c3_a_sub_linear_job_gives_before_a_linear_one() -> None:
+def test_a_sub_linear_job_gives_before_a_linear_one() -> None:
     jobs = contenders([Q2, Q2, Q1], [4, 3, 0], [4, 4, 2], linear=[False, True, True])
     assert share_out(jobs, 0).tolist() == [2, 3, 2]
 
 
-def test_w_c3_of_linear_jobs_the_largest_gives_first_then_the_latest() -> None:
+def test_of_linear_jobs_the_largest_gives_first_then_the_latest() -> None:
     jobs = contenders([Q2, Q2, Q1], [5, 3, 0], [5, 3, 3])
     assert share_out(jobs, 0).tolist() == [3, 2, 3]
 

@@ -13,7 +13,7 @@ def due(name: str, deadline_s: float, gpus: int = 4, at_s: float = 0.0) -> Job:
     return a_job(name, gpus, at_s=at_s, rewards=(Reward(deadline_s, 100.0),) if deadline_s < inf else ())
 
 
-def test_w_b1_edf_serves_by_deadline() -> None:
+def test_jobs_are_served_by_deadline() -> None:
     jobs = [due("a", 30.0), due("b", 8.0)]
     played = play(EarliestDeadlineFirst(), {"a": 10.0, "b": 5.0}, jobs, a_cluster(4))
     assert played.decisions[:2] == ((0.0, {"b": 4}), (5.0, {"a": 4}))

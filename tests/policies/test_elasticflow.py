@@ -27,7 +27,7 @@ from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, speeds
 from stretto.testing.conformance import PROMISES
 from stretto.testing.situations import Situation, situations
 
-LEVELS, PER_S = np.array([1, 2, 4]), np.array([1.0, 1.5, 2.0])  # example W-B10: iterations a slot
+LEVELS, PER_S = np.array([1, 2, 4]), np.array([1.0, 1.5, 2.0])  # iterations a slot, by GPUs
 TABLE = np.array([[np.nan, 1.0, 1.5, 1.75, 2.0]])
 BY_SECONDS = ElasticFlow(slot_s=1.0)
 
@@ -64,7 +64,7 @@ def given_to(snapshot: Snapshot, shares: Shares) -> dict[str, int]:
     return {str(job): int(gpus) for job, gpus in zip(snapshot.jobs.ids, shares.gpus, strict=True)}
 
 
-def test_w_b10_the_minimum_satisfactory_shares() -> None:
+def test_the_minimum_satisfactory_share_is_the_fewest_gpus_that_meet_a_deadline() -> None:
     slots = slots_until(4.0, 1.0, alike=60, growth=0.1)
     free = np.full(4, 4)
     a = least_filling(LEVELS, PER_S, 3.0, free, slots.before(2.0))
@@ -79,13 +79,13 @@ def test_w_b10_the_minimum_satisfactory_shares() -> None:
     assert least_filling(LEVELS, PER_S, 5.0, free, slots.before(2.0)) is None  # C, even alone
 
 
-def test_w_b10_the_surplus_goes_to_the_job_with_a_later_deadline() -> None:
+def test_the_surplus_goes_to_the_job_with_a_later_deadline() -> None:
     snapshot = situation([(due("a", 2.0), 3.0), (due("b", 4.0), 4.0)])
     shares = asked(BY_SECONDS, snapshot)
     assert given_to(snapshot, shares) == {"a": 2, "b": 2}
 
 
-def test_w_b10_a_job_that_fits_beside_the_others_is_admitted_and_one_that_does_not_is_declined() -> None:
+def test_a_job_that_fits_beside_the_others_is_admitted_and_one_that_does_not_is_declined() -> None:
     work = [(due("a", 2.0), 3.0), (due("b", 4.0), 4.0), (due("d", 2.0), 3.0)]
     snapshot = situation(work)
     shares = asked(BY_SECONDS, snapshot)

@@ -12,7 +12,7 @@ JOBS = [a_job("a", 4), a_job("b", 2), a_job("c", 2)]
 DURATION_S = {"a": 10.0, "b": 3.0, "c": 5.0}
 
 
-def test_w_b1_fifo_serves_by_arrival() -> None:
+def test_jobs_are_served_by_arrival() -> None:
     played = play(FirstInFirstOut(), DURATION_S, JOBS, a_cluster(4))
     assert played.decisions[:2] == ((0.0, {"a": 4}), (10.0, {"b": 2, "c": 2}))
     assert played.ended_s == {"a": 10.0, "b": 13.0, "c": 15.0}

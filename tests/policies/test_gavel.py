@@ -48,7 +48,7 @@ def jobs_on(cluster: Cluster, *gpus: int, **rest: Any) -> Snapshot:
     return a_snapshot(*(a_job(str(name), count) for name, count in enumerate(gpus)), cluster=cluster, **rest)
 
 
-def test_w_b7_the_first_round_follows_the_time_shares() -> None:
+def test_the_first_round_follows_the_time_shares() -> None:
     snapshot = jobs_on(V_AND_K, 1, 1, 1)
     shares = asked(Gavel(), snapshot, [[40, 10], [12, 8], [100, 50]])
     assert given_to(snapshot, shares) == {"2": "v", "0": "k"}

@@ -29,7 +29,7 @@ def one_gpu(jobs: int) -> IntArray:
     return np.ones(jobs, dtype=np.int64)
 
 
-def test_w_b7_max_sum_runs_each_type_where_it_counts_most() -> None:
+def test_the_largest_sum_runs_each_type_where_it_counts_most() -> None:
     share = max_sum_throughput(THREE_JOBS, one_gpu(3), V_AND_K)
     assert share.value == pytest.approx(110)
     assert share.fraction == pytest.approx(floats([[0, 1], [0, 0], [1, 0]]))
@@ -38,14 +38,14 @@ def test_w_b7_max_sum_runs_each_type_where_it_counts_most() -> None:
     assert two.fraction == pytest.approx(np.eye(2))
 
 
-def test_w_b7_max_min_fairness_beside_equal_thirds() -> None:
+def test_max_min_fairness_compares_with_equal_thirds() -> None:
     share = max_min_fairness(THREE_JOBS, one_gpu(3), V_AND_K, np.ones(3))
     assert share.value == pytest.approx(1.125)
     assert share.fraction == pytest.approx(floats([[0.46875, 0], [0, 0.9375], [0.53125, 0.0625]]))
     assert throughput(THREE_JOBS, share) == pytest.approx(floats([18.75, 7.5, 56.25]))
 
 
-def test_w_b7_the_shortest_makespan() -> None:
+def test_the_shortest_makespan_lets_both_jobs_end_together() -> None:
     share = shortest_makespan(TWO_JOBS, one_gpu(2), V_AND_K, floats([400, 300]))
     assert 1 / share.value == pytest.approx(130)
     assert share.fraction == pytest.approx(floats([[0.6923, 0.3077], [0.3077, 0.6923]]), abs=5e-5)

@@ -49,7 +49,7 @@ def due(name: str, gpus: int, at_s: float, deadline_s: float, elastic: bool = Fa
     return a_job(name, gpus, at_s, rewards=(Reward(deadline_s, 100.0),), adaptivity=kind)
 
 
-def test_w_b13_the_job_with_less_laxity_goes_first() -> None:
+def test_the_job_with_less_laxity_goes_first() -> None:
     assert laxity(np.array([100.0, 80.0]), 0.0, np.array([50.0, 60.0])).tolist() == [50.0, 20.0]
     _, gpus = decided(due("a", 8, 0.0, 100.0), due("b", 8, 0.0, 80.0), remaining_s=[50.0, 60.0])
     assert gpus == {"a": 0, "b": 8}

@@ -17,7 +17,7 @@ from stretto.testing.situations import Situation, situations
 
 
 def two_jobs() -> Problem:
-    """W-B14: A takes 4 s and is due at 4, B takes 2 s and is due at 10, on one GPU."""
+    """A takes 4 s and is due at 4, B takes 2 s and is due at 10, on one GPU."""
     return Problem(
         duration_s=np.array([[4.0], [2.0]]),
         gpus=np.array([1, 1]),
@@ -28,7 +28,7 @@ def two_jobs() -> Problem:
     )
 
 
-def test_w_b14_the_original_cost_puts_the_job_that_would_be_late_first() -> None:
+def test_the_original_cost_puts_the_job_that_would_be_late_first() -> None:
     assert cost_of(two_jobs(), (0, 1), weight=2.0) == 10.0
     assert cost_of(two_jobs(), (1, 0), weight=2.0) == 12.0
     found = best_sequence(two_jobs(), weight=2.0, nodes=100)
@@ -36,7 +36,7 @@ def test_w_b14_the_original_cost_puts_the_job_that_would_be_late_first() -> None
 
 
 @pytest.mark.parametrize(("original", "first"), [(True, "a"), (False, "b")])
-def test_w_b14_in_unischeds_form_the_shorter_job_goes_first(original: bool, first: str) -> None:
+def test_in_unischeds_form_the_shorter_job_goes_first(original: bool, first: str) -> None:
     jobs = [a_job("a", rewards=(Reward(4.0, 100.0),)), a_job("b", rewards=(Reward(10.0, 100.0),))]
     policy = load_policy("hydra", original=original)
     played = play(policy, {"a": 4.0, "b": 2.0}, jobs, a_cluster(1), {"a": [1.0], "b": [1.0]})

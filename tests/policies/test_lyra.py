@@ -115,7 +115,9 @@ A_OF_TABLE_4 = Elastic(2, 3, 100.0)
     ("workers", "ends", "mean"),
     [((6, 2), (50, 53.33), 51.67), ((2, 6), (63.33, 20), 41.67), ((4, 4), (60, 30), 45)],
 )
-def test_w_l3_table_3(workers: tuple[int, int], ends: tuple[float, float], mean: float) -> None:
+def test_table_3_completion_times_by_numbers_of_workers(
+    workers: tuple[int, int], ends: tuple[float, float], mean: float
+) -> None:
     got = completion_s(A, B, workers)
     assert got == pytest.approx(ends, abs=5e-3)
     assert sum(got) / 2 == pytest.approx(mean, abs=5e-3)
@@ -124,7 +126,9 @@ def test_w_l3_table_3(workers: tuple[int, int], ends: tuple[float, float], mean:
 @pytest.mark.parametrize(
     ("workers", "ends", "mean"), [((3, 5), (100, 24), 62), ((2, 6), (106.67, 20), 63.33)]
 )
-def test_w_l4_table_4(workers: tuple[int, int], ends: tuple[float, float], mean: float) -> None:
+def test_table_4_completion_times_by_numbers_of_workers(
+    workers: tuple[int, int], ends: tuple[float, float], mean: float
+) -> None:
     got = completion_s(A_OF_TABLE_4, B, workers)
     assert got == pytest.approx(ends, abs=5e-3)
     assert sum(got) / 2 == pytest.approx(mean, abs=5e-3)
@@ -154,8 +158,8 @@ def elastic_job(name: str, job: Elastic, each: int = 1) -> Job:
 @pytest.mark.parametrize(
     ("a", "workers"),
     [
-        pytest.param(A_OF_TABLE_4, {"a": 3, "b": 5}, id="w-l4: the longer job first, which is better"),
-        pytest.param(A, {"a": 5, "b": 3}, id="w-l3: the longer job first, which is not"),
+        pytest.param(A_OF_TABLE_4, {"a": 3, "b": 5}, id="the longer job first, which is better"),
+        pytest.param(A, {"a": 5, "b": 3}, id="the longer job first, which is not"),
     ],
 )
 def test_lyra_shares_eight_workers(a: Elastic, workers: dict[str, int]) -> None:
@@ -167,11 +171,11 @@ def test_lyra_shares_eight_workers(a: Elastic, workers: dict[str, int]) -> None:
 @pytest.mark.parametrize(
     ("a", "ends", "mean"),
     [
-        pytest.param(A_OF_TABLE_4, (100.0, 24.0), 62.0, id="w-l4: the better row of table 4"),
-        pytest.param(A, (56.67, 40.0), 48.33, id="w-l3: between rows 1 and 2 of table 3"),
+        pytest.param(A_OF_TABLE_4, (100.0, 24.0), 62.0, id="the better row of table 4"),
+        pytest.param(A, (56.67, 40.0), 48.33, id="between rows 1 and 2 of table 3"),
     ],
 )
-def test_w_l3_w_l4_two_jobs_end_as_their_shares_say(
+def test_two_simulated_jobs_end_as_their_shares_say(
     a: Elastic, ends: tuple[float, float], mean: float
 ) -> None:
     """From launch to end: whoever is left grows at the round in which the other has ended."""
@@ -183,7 +187,7 @@ def test_w_l3_w_l4_two_jobs_end_as_their_shares_say(
     assert jct_s.mean() == pytest.approx(mean, abs=0.02)
 
 
-def test_w_l6_bases_come_first_and_what_does_not_fit_is_skipped() -> None:
+def test_base_demands_come_first_and_what_does_not_fit_is_skipped() -> None:
     jobs = elastic_job("a", A_OF_TABLE_4, each=2), elastic_job("b", B), a_job("i", 4, max_gpus=4, min_gpus=4)
     duration_s = {"a": 100.0, "b": 20.0, "i": 30.0}
     placement = decided(at_work(*jobs, cluster=a_cluster(8), duration_s=duration_s))

@@ -17,7 +17,7 @@ def two_jobs_of_figure_6() -> tuple[FloatArray, IntArray]:
     return reductions_s(floats([100.0, 20.0]) * most, least, most), ints([2, 1])
 
 
-def test_w_l5_items_of_figure_6() -> None:
+def test_the_items_of_figure_6_are_worth_the_seconds_that_they_save() -> None:
     value, _ = two_jobs_of_figure_6()
     assert value == pytest.approx(np.array([[50, -INF, -INF, -INF], [20, 30, 36, 40]]))
 
@@ -34,7 +34,9 @@ def test_w_l5_items_of_figure_6() -> None:
         (7, 90, (1, 4)),
     ],
 )
-def test_w_l5_best_packing_by_capacity(capacity: int, value: float, workers: tuple[int, int]) -> None:
+def test_the_best_packing_of_figure_6_for_every_capacity(
+    capacity: int, value: float, workers: tuple[int, int]
+) -> None:
     for packing in (pack(*two_jobs_of_figure_6(), capacity), pack_all(*two_jobs_of_figure_6(), capacity)):
         assert packing.value == pytest.approx(value)
         assert tuple(packing.workers) == workers

@@ -57,7 +57,7 @@ def text_of(row: IntArray) -> str:
     return "".join("." if job == IDLE else str(job + 1) for job in row.tolist())
 
 
-def test_w_o1_figure_8_children_share_out_the_genes_of_their_parents_gpu_by_gpu() -> None:
+def test_figure_8_children_share_out_the_genes_of_their_parents_gpu_by_gpu() -> None:
     first, second = genome("112233"), genome("322111")
     swapped = np.array([[False, True, False, False, True, False]])
     one, other = crossed(first, second, swapped)
@@ -66,14 +66,14 @@ def test_w_o1_figure_8_children_share_out_the_genes_of_their_parents_gpu_by_gpu(
     assert all(sorted((a, b)) == sorted((c, d)) for a, b, c, d in pairs)
 
 
-def test_w_o1_every_child_of_a_generation_inherits_from_its_parents_only() -> None:
+def test_every_child_of_a_generation_inherits_from_its_parents_only() -> None:
     rng = np.random.default_rng(0)
     first, second = rng.integers(-1, 5, (2, 40, 16))
     one, other = crossed(first, second, rng.random((40, 16)) < 0.5)
     assert (np.sort([one, other], axis=0) == np.sort([first, second], axis=0)).all()
 
 
-def test_w_o2_figure_10_reordering_packs_jobs_in_the_order_in_which_they_occur() -> None:
+def test_figure_10_reordering_packs_jobs_in_the_order_in_which_they_occur() -> None:
     assert text_of(reordered(a_field(3, 6), genome("122213"))[0]) == "112223"
 
 
@@ -84,31 +84,31 @@ def test_reordering_leaves_types_apart_and_idle_gpus_last() -> None:
     assert text_of(reordered(field, genome("2.1.3."))[0]) == "21.3.."
 
 
-def test_w_o3_a_job_of_4_gpus_releases_2_where_its_limit_has_halved() -> None:
+def test_a_job_of_4_gpus_releases_2_where_its_limit_has_halved() -> None:
     counts = np.arange(9)
     kept = np.minimum(counts, 512 * counts // 1024)[None]  # batch 1024 on 4 GPUs, 256 on each; limit 512
     field = a_field(1, 8, kept=np.maximum(kept, np.minimum(counts, 1)))
     assert text_of(trimmed(field, genome("1111...."), field.kept)[0]) == "11......"
 
 
-def test_w_o3_a_job_of_4_gpus_takes_4_more_where_its_limit_has_doubled() -> None:
+def test_a_job_of_4_gpus_takes_4_more_where_its_limit_has_doubled() -> None:
     grown = np.maximum(np.arange(9), 2048 * 4 // 1024)[None]
     field = a_field(1, 8, grown=grown)
     assert text_of(filled(field, genome("1111...."), np.ones((1, 1)))[0]) == "11111111"
 
 
-def test_w_o5_the_schedule_with_fewer_gpu_seconds_to_go_wins() -> None:
+def test_the_schedule_with_fewer_gpu_seconds_to_go_wins() -> None:
     costs = np.array([[2 / 400, 2 / 500], [3 / 500, 1 / 300]])
     assert scores(costs, np.array([[80_000.0, 30_000.0]]))[0] == pytest.approx([520.0, 580.0])
 
 
-def test_w_o5_two_epochs_of_10_000_samples_and_eight_to_come_leave_80_000() -> None:
+def test_two_epochs_of_10_000_samples_and_eight_to_come_leave_80_000() -> None:
     belief = Belief(np.array([20_000.0]), np.array([2.0]), np.array([8.0]))
     assert belief.expected[0] == pytest.approx(80_000.0)
     assert scores(np.array([[2 / 400]]), belief.expected[None])[0, 0] == pytest.approx(400.0)
 
 
-def test_w_o6_figure_9_the_gpus_of_a_struck_job_go_to_one_that_waits() -> None:
+def test_figure_9_mutation_gives_the_gpus_of_a_drawn_job_to_one_that_waits() -> None:
     field = a_field(4, 6, most=[1, 1, 1, 2])
     struck = np.array([[False, True, False, False]])
     assert text_of(mutated(field, genome("122313"), struck, np.ones((1, 4)))[0]) == "144313"

@@ -21,13 +21,13 @@ def moved(
 @pytest.mark.parametrize(
     ("executed_s", "limit"), [(50.0, 2048), (100.0, 1024), (101.0, 683), (250.0, 512), (1000.0, 187)]
 )
-def test_w_o4_a_limit_doubles_until_the_job_has_run_for_1_over_sigma_and_shrinks_then(
+def test_a_limit_doubles_until_the_job_has_run_for_1_over_sigma_and_shrinks_then(
     executed_s: float, limit: int
 ) -> None:
     assert moved(limits(1024), executed_s).limit.tolist() == [limit]
 
 
-def test_w_o4_shrinking_starts_from_the_limit_that_the_job_had_then() -> None:
+def test_shrinking_starts_from_the_limit_that_the_job_had_then() -> None:
     at_100 = moved(limits(1024), 100.0)
     at_250 = moved(at_100, 250.0, epochs=2)
     assert (at_100.limit.tolist(), at_250.limit.tolist()) == ([1024], [512])

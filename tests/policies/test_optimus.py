@@ -31,7 +31,7 @@ from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, speeds
 from stretto.testing.conformance import PROMISES
 from stretto.testing.situations import Situation, situations
 
-THREE_FIFTHS = (1.0, 1.8, 2.4, 2.8)  # the speeds of example W-B4
+THREE_FIFTHS = (1.0, 1.8, 2.4, 2.8)  # speed on 1 to 4 GPUs
 
 
 def table(*per_s: float, types: int = 1) -> MeasuredSpeeds:
@@ -54,12 +54,12 @@ def with_work(cluster: Cluster, work: dict[str, float], per_s: Any = THREE_FIFTH
     )
 
 
-def test_w_b4_two_jobs_share_four_gpus_in_two_steps() -> None:
+def test_two_jobs_share_four_gpus_in_two_steps() -> None:
     shares = asked(Optimus(), with_work(a_cluster(4), {"short": 100.0, "long": 300.0}))
     assert shares.gpus.tolist() == [2, 2]
 
 
-def test_w_b4_the_long_job_wins_first() -> None:
+def test_of_equal_curves_the_longer_job_gains_most_from_the_next_gpu() -> None:
     curve = Curve((1, 2, 3, 4), THREE_FIFTHS)
     work, kind, factor = np.array([100.0, 300.0]), np.array([0, 0]), np.ones(2)
     after = [by_marginal_gain({0: curve, 1: curve}, work, kind, [more], factor) for more in (1, 2, 3, 4, 5)]

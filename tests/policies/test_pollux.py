@@ -75,11 +75,11 @@ def gpus_by_job(snapshot: Snapshot, shares: Shares) -> dict[str, int]:
     return {str(job): int(gpus) for job, gpus in zip(snapshot.jobs.ids, shares.gpus, strict=True)}
 
 
-def test_w_b6_the_power_mean_of_speedups_1_2_4_with_p_minus_1_is_1_7143() -> None:
+def test_the_power_mean_of_speedups_1_2_4_with_p_minus_1_is_1_7143() -> None:
     assert fitness(np.array([1.0, 2.0, 4.0]), -1.0) == pytest.approx(1.7143, abs=5e-5)
 
 
-def test_w_b6_a_job_of_an_hour_with_two_restarts_keeps_0_9752_of_its_speedup() -> None:
+def test_a_job_of_an_hour_with_two_restarts_keeps_0_9752_of_its_speedup() -> None:
     assert realloc_factor(np.array([3600.0]), np.array([2]), 30.0)[0] == pytest.approx(0.9752, abs=5e-5)
 
 

@@ -57,7 +57,7 @@ def lasting(gpus: int, *jobs: tuple[int, float, float], **rest: Any) -> Snapshot
     )
 
 
-def test_w_b9_two_half_served_jobs_get_a_round_each() -> None:
+def test_two_jobs_with_equal_progress_get_a_round_each() -> None:
     assert solved(window(2, 1, [(1, 0.25, 4.0), (1, 0.25, 4.0)])) == [1, 1]
 
 

@@ -90,7 +90,7 @@ def given(shares: Shares, cluster: Cluster) -> list[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("power", [1.0, 0.5, -0.5])
-def test_w_s1_the_papers_example_is_chosen_for_every_fairness_power(power: float) -> None:
+def test_the_choice_of_table_1_is_the_same_for_every_fairness_power(power: float) -> None:
     jobs = [a_job("1"), a_job("2")]
     shares = allocate(Sia(fairness_power=power), TABLE_1, jobs, GOODPUT)
     assert given(shares, TABLE_1) == [(4, "B"), (2, "A")]
@@ -99,7 +99,7 @@ def test_w_s1_the_papers_example_is_chosen_for_every_fairness_power(power: float
 @pytest.mark.parametrize(
     ("power", "best", "runner_up"), [(1.0, 8.0, 7.0), (0.5, 4.0, 3.7321), (-0.5, 1.0, 1.0774)]
 )
-def test_w_s1_the_choice_and_its_runner_up_are_worth_what_the_paper_says(
+def test_the_choice_of_table_1_and_its_runner_up_are_worth_what_the_paper_says(
     power: float, best: float, runner_up: float
 ) -> None:
     """Sums of G^p of what is chosen, freely and where job 1 may have two GPUs at most."""
@@ -118,7 +118,7 @@ def test_w_s1_the_choice_and_its_runner_up_are_worth_what_the_paper_says(
     ("age_s", "restarts", "restart_s", "factor"),
     [(3600, 2, 30, 0.9752), (600, 3, 120, 0.3333), (300, 0, 250, 0.5455), (100, 1, 120, 1.0)],
 )
-def test_w_s2_the_restart_factor_decides_whether_a_better_configuration_is_taken(
+def test_the_restart_factor_decides_whether_a_better_configuration_is_taken(
     age_s: float, restarts: int, restart_s: float, factor: float
 ) -> None:
     """A job on one GPU moves to two exactly where these are 1/r times as good."""
@@ -144,7 +144,7 @@ def test_w_s2_the_restart_factor_decides_whether_a_better_configuration_is_taken
 @pytest.mark.parametrize(
     ("discount", "expected"), [(Discount.PAPER, 0), (Discount.ROBUST, 1)], ids=["paper", "robust"]
 )
-def test_w_s3_below_a_factor_of_0_8264_a_job_is_rather_stopped_than_made_smaller(
+def test_below_a_restart_factor_of_0_8264_a_job_is_rather_stopped_than_made_smaller(
     discount: Discount, expected: int
 ) -> None:
     """One of two GPUs goes to a job that must be served; (r · 1)^-0.5 > 1.1 where r < 0.8264."""
@@ -162,13 +162,13 @@ def test_w_s3_below_a_factor_of_0_8264_a_job_is_rather_stopped_than_made_smaller
     assert shares.gpus.tolist() == [expected, 1]
 
 
-def test_w_s4_waiting_is_penalised_and_not_rewarded_as_printed() -> None:
+def test_waiting_is_penalised_and_not_rewarded_as_equation_2_is_printed() -> None:
     """With λ = 5 and p = 1 equation 2 as printed is largest (10 > 8) where nobody is served."""
     shares = allocate(Sia(fairness_power=1.0, wait_penalty=5.0), TABLE_1, [a_job("1"), a_job("2")], GOODPUT)
     assert given(shares, TABLE_1) == [(4, "B"), (2, "A")]
 
 
-def test_w_s6_configurations_are_powers_within_a_node_and_whole_nodes() -> None:
+def test_configurations_are_powers_within_a_node_and_whole_nodes() -> None:
     assert len(powers_and_whole_nodes(cluster_of("t4", (T4, 16, 4)))) == 18
     assert len(powers_and_whole_nodes(cluster_of("rtx", (RTX, 3, 8)))) == 6
     assert len(powers_and_whole_nodes(cluster_of("a100", (A100, 2, 8)))) == 5

@@ -8,7 +8,7 @@ from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant
 from stretto.testing.play import play
 
 
-def test_w_b1_sjf_serves_by_duration() -> None:
+def test_jobs_are_served_by_duration() -> None:
     jobs = [a_job("a", 4), a_job("b", 2), a_job("c", 2)]
     played = play(ShortestJobFirst(), {"a": 10.0, "b": 3.0, "c": 5.0}, jobs, a_cluster(4))
     assert played.decisions[:3] == ((0.0, {"b": 2, "c": 2}), (3.0, {"c": 2}), (5.0, {"a": 4}))

@@ -33,7 +33,7 @@ def served(
     return " ".join(job for job, gpus in zip(snapshot.jobs.ids, shares.gpus, strict=True) if gpus)
 
 
-def test_w_b1_srtf_stops_the_longer_job_for_the_shorter() -> None:
+def test_srtf_stops_the_longer_job_for_the_shorter() -> None:
     jobs = [a_job("a", 4), a_job("b", 4, at_s=4)]
     played = play(load_policy("srtf"), {"a": 10.0, "b": 2.0}, jobs, a_cluster(4))
     assert played.decisions[:3] == ((0.0, {"a": 4}), (4.0, {"b": 4}), (6.0, {"a": 4}))

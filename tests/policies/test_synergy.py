@@ -14,7 +14,7 @@ from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, some_p
 from stretto.testing.conformance import PROMISES
 from stretto.testing.situations import Situation, situations
 
-J1 = (np.array([12.0, 20.0]), np.array([100.0, 160.0]))  # example W-B11: cores, and speed with them
+J1 = (np.array([12.0, 20.0]), np.array([100.0, 160.0]))  # cores, and speed with them
 J2 = (np.array([4.0, 12.0]), np.array([50.0, 50.0]))
 
 
@@ -39,7 +39,7 @@ def asked(policy: Synergy, snapshot: Snapshot) -> Shares:
     return policy.allocate(snapshot.limited_to(policy.views), blank)
 
 
-def test_w_b11_cores_go_to_the_job_that_can_use_them() -> None:
+def test_cores_go_to_the_job_that_can_use_them() -> None:
     wants = [least_enough(*curve, usual=12.0, enough=0.95) / 4 for curve in (J1, J2)]
     tuned = tune(
         np.array([4, 4]), np.array(wants)[:, None], np.array([[3.0]]), np.array([8]), np.array([8]), {}
@@ -51,13 +51,13 @@ def test_w_b11_cores_go_to_the_job_that_can_use_them() -> None:
     assert (speed, in_proportion) == (210.0, 150.0)
 
 
-def test_w_b11_no_division_of_the_cores_is_faster() -> None:
+def test_no_other_division_of_the_cores_is_faster() -> None:
     total, cores = best_total([J1, J2], usual=np.array([12.0, 12.0]), capacity=24.0)
     assert total == pytest.approx(210.0)
     assert cores == pytest.approx([20.0, 4.0])
 
 
-def test_the_snapshot_of_w_b11_is_decided_the_same() -> None:
+def test_a_decision_divides_the_cores_in_the_same_way() -> None:
     shares = asked(Synergy(enough=1.0), needing(with_cores(8), (4, 5.0), (4, 1.0)))
     assert shares.cpus is not None
     assert shares.cpus.tolist() == [20.0, 4.0]

@@ -49,14 +49,14 @@ def lasting(cluster: Cluster, remaining_s: dict[str, float], gpus: int = 1, **re
     return a_snapshot(*jobs, cluster=cluster, **({"now_s": 100.0} | known | rest))
 
 
-def test_w_b8_the_ratio_by_gpus() -> None:
+def test_the_finish_time_ratio_falls_with_every_gpu_more() -> None:
     remaining_s = 800.0 / np.array([1, 2, 4])
     assert finish_time_ratio(np.full(3, 100.0), remaining_s, np.full(3, 500.0)) == pytest.approx(
         [1.8, 1.0, 0.6]
     )
 
 
-def test_w_b8_the_auction_of_four_gpus() -> None:
+def test_two_bidders_for_four_gpus_keep_one_each_after_payments() -> None:
     value = np.array([[1.0, 1.5], [0.8, 1.0]])
     won = partial_allocation(value, np.array([0.25, 0.5]), np.array([2, 4]), np.array([0, 0]), np.array([4]))
     assert won.column.tolist() == [0, 0]

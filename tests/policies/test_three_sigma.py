@@ -26,16 +26,16 @@ def strict(due_s: float, value: float = 1.0) -> Utility:
     return Utility(np.array([[due_s]]), np.array([[value]]), np.zeros(1), np.full(1, 1e9), 0.0)
 
 
-def test_w_b12_expected_utility_is_the_chance_to_be_in_time() -> None:
+def test_expected_utility_is_the_chance_to_be_in_time() -> None:
     worth = expected_utility(SUPPORT_S, HALF, np.array([0.0, 6.0]), strict(10.0))
     assert worth.tolist() == [[0.5, 0.0]]
 
 
-def test_w_b12_a_job_is_expected_to_hold_its_gpus_with_the_chance_that_it_still_runs() -> None:
+def test_a_job_is_expected_to_hold_its_gpus_with_the_chance_that_it_still_runs() -> None:
     assert survival(SUPPORT_S, HALF, np.array([0.0, 7.0, 20.0])).tolist() == [[1.0, 0.5, 0.0]]
 
 
-def test_w_b12_what_has_not_happened_yet_is_left_out() -> None:
+def test_runtimes_that_a_job_has_outrun_are_left_out() -> None:
     support_s, probability = given_elapsed(SUPPORT_S[0], HALF[0], 6.0, 60.0)
     assert (support_s.tolist(), probability.tolist()) == ([15.0], [1.0])
 

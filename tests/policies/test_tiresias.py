@@ -34,7 +34,7 @@ def winner(policy: Tiresias, snapshot: Snapshot) -> str:
     return " ".join(np.array(snapshot.jobs.ids)[asked(policy, snapshot).gpus > 0])
 
 
-def test_w_b2_a_job_is_demoted_when_its_service_reaches_the_bound() -> None:
+def test_a_job_is_demoted_when_its_service_reaches_the_bound() -> None:
     jobs = [a_job("a", 4), a_job("b", 4, at_s=20.0)]
     policy = Tiresias(queue_bounds_gpu_s=(100.0,))
     played = play(policy, {"a": 40.0, "b": 10.0}, jobs, a_cluster(4))
@@ -116,12 +116,12 @@ def test_memory_is_kept_only_where_a_setting_needs_it() -> None:
     ("attained", "horizon", "index"),
     [(0.0, 2.0, 0.1250), (0.0, 4.0, 0.2143), (0.0, 10.0, 0.2000), (2.0, 2.0, 0.3333), (4.0, 6.0, 0.1667)],
 )
-def test_w_b3_the_gittins_index_to_a_horizon(attained: float, horizon: float, index: float) -> None:
+def test_the_gittins_index_within_a_horizon(attained: float, horizon: float, index: float) -> None:
     found = gittins_index_within(SAMPLES, np.array([attained]), np.array([horizon]))
     assert found == pytest.approx([index], abs=5e-5)
 
 
-def test_w_b3_the_gittins_index_is_the_best_over_all_horizons() -> None:
+def test_the_gittins_index_is_the_best_over_all_horizons() -> None:
     assert gittins_index(SAMPLES, np.array([0.0, 2.0, 4.0])) == pytest.approx(
         [0.2143, 0.3333, 0.1667], abs=5e-5
     )

@@ -20,7 +20,7 @@ from stretto.testing.builders import a_cluster
     ("gpus", "exact", "round_up"),
     [(1, 1, 0), (2, 2, 0), (3, 2, 1), (4, 4, 0), (6, 6, 1), (8, 10, 0), (12, 20, 0), (16, 35, 0)],
 )
-def test_w_u3_so_many_policies_for_gpus(gpus: int, exact: int, round_up: int) -> None:
+def test_the_number_of_cell_policies_for_every_count_of_gpus(gpus: int, exact: int, round_up: int) -> None:
     policies = policies_for(gpus)
     assert len(set(policies)) == len(policies) == exact + round_up
     assert sum(gpus_of(cells) == gpus for cells in policies) == exact
@@ -49,7 +49,7 @@ def test_beyond_sixteen_gpus_whole_nodes_and_the_binary_rest() -> None:
     assert policies_for(64) == ((0, 0, 0, 8),)
 
 
-def test_w_u4_four_jobs_of_six_gpus_fit_three_nodes_and_five_do_not() -> None:
+def test_four_jobs_of_six_gpus_fit_three_nodes_and_five_do_not() -> None:
     nodes = ints([0, 0, 0, 3])
     four = 4 * ints([0, 1, 1, 0])
     assert rows_of(tuple(four)).tolist() == [24, 12, 4, 0]

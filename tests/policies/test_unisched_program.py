@@ -31,7 +31,7 @@ A_STRICT = (0, 100.0, 8, 2, 2)
 B_SOFT = ((1, 100.0, 8, 1, 2), (1, 80.0, 8, 1, 3))
 
 
-def test_w_u5_a_strict_job_goes_first_and_the_soft_one_takes_its_second_deadline() -> None:
+def test_a_strict_job_goes_first_and_the_soft_one_takes_its_second_deadline() -> None:
     options = options_of(A_STRICT, *B_SOFT)
     cells = np.array([rows_of((0, 0, 0, 1))] * 3)
     found = solve_leases(options, cells, np.tile(rows_of((0, 0, 0, 1)), (3, 1)), most_nodes=1_000)
@@ -43,7 +43,7 @@ def test_w_u5_a_strict_job_goes_first_and_the_soft_one_takes_its_second_deadline
     assert runs[2].tolist() == [False, False, True]
 
 
-def test_w_u5_planned_without_a_variable_for_every_lease() -> None:
+def test_a_plan_without_a_variable_for_every_lease_comes_to_the_same() -> None:
     plan = plan_leases(options_of(A_STRICT, *B_SOFT), capacity_gpus=8, most_nodes=1_000)
     assert (plan.value, plan.gap) == (180.0, 0.0)
     assert plan.taken.tolist() == [True, False, True]

@@ -69,13 +69,13 @@ def test_tardiness_is_how_late_jobs_with_deadlines_end() -> None:
     assert metrics.tardiness_s(floats(10, 20, 30), floats(12, 15, INF)).tolist() == [0, 5]
 
 
-def test_w_u6_rewards_of_100_80_and_0_miss_0_4() -> None:
+def test_rewards_of_100_80_and_0_miss_0_4() -> None:
     missed = metrics.weighted_deadline_miss_rate(floats(100, 80, 0))
     assert missed == pytest.approx(0.40)
     assert 1 - missed == pytest.approx(0.60)
 
 
-def test_w_s7_fairness_on_three_types_is_weighted_by_their_gpus() -> None:
+def test_fairness_on_three_types_is_weighted_by_their_gpus() -> None:
     """G = 24, 24, 16 and ρ by type .9, .6, 1.2."""
     jct_s = floats(36)
     alone_s = jct_s[:, None] / floats(0.9, 0.6, 1.2)

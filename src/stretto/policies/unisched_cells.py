@@ -47,7 +47,7 @@ def gpus_of(cells: Cells) -> int:
 
 
 def is_one_node(cells: Cells) -> bool:
-    """Whether the cells are sure to lie on one node: a single cell. A conservative rule (A-U4)."""
+    """Whether the cells are sure to lie on one node: a single cell. A conservative rule."""
     return sum(cells) == 1
 
 

@@ -23,7 +23,7 @@ from stretto.policies.unisched_program import Options
 REFIT_AFTER = 1.2  # times the epochs of the last fit: a curve that is little longer says little more; chosen
 SMALLEST_EPOCHS = 0.05  # of progress from which the time of an epoch is known; chosen
 MINUTE_S = 60.0
-MOST_VALUE_OF_BEST_EFFORT = 1 / 1.01  # below a profiling run's 1, as the paper wants it (A-U5)
+MOST_VALUE_OF_BEST_EFFORT = 1 / 1.01  # below a profiling run's 1, as the paper wants it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
