@@ -17,8 +17,9 @@ from functools import partial
 
 import numpy as np
 
+from stretto.experiments.solver_bench import bench_solver
 from stretto.solve import Assignment, assign
-from stretto.solve.family import Instance, bench, instance
+from stretto.solve.family import Instance, instance
 
 SIZES = [(64, 64, 3), (500, 512, 3), (2_000, 2_048, 3), (20_000, 100_000, 4)]  # jobs, GPUs, types
 SMALL = [(5, 64), (10, 64), (20, 64), (40, 64)]  # jobs, GPUs: rounds of a small cluster
@@ -89,7 +90,7 @@ def print_row(name: str, runs: list[Timed]) -> None:
 def print_exact() -> None:
     print(f"\n{'problem':34}{'fast s':>9}{'exact s':>9}{'fast/exact value':>18}{'gap':>10}")
     for jobs, gpus, types in SIZES:
-        row = bench(jobs, gpus, types, seed=0)
+        row = bench_solver(jobs, gpus, types, seed=0)
         exact_s, exact_value = row["exact_s"], row["exact_value"]
         ratio = (
             "-" if exact_value is None else f"{float(str(row['fast_value'])) / float(str(exact_value)):.6f}"

@@ -69,7 +69,7 @@ def ticks(spec: RunSpec) -> None:
     """The second table."""
     solved_ms: list[float] = []  # by the end of each tick
     gaps: list[float] = []
-    with lapping() as laps:
+    with lapping(time.perf_counter) as laps:
 
         def record(snapshot: Snapshot, plan: Plan) -> None:
             solved_ms.append(laps.get("solve", 0.0) * 1e3)

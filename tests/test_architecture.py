@@ -82,6 +82,28 @@ OPTIONAL = ("torch", "ray", "pyslurm", "kubernetes", "pyarrow", "matplotlib", "p
 FOR_SERVICE = ("fastapi", "uvicorn", "sqlalchemy", "alembic", "prometheus_client", "psycopg")
 FOR_TESTS = ("pytest", "hypothesis")
 
+# Where decisions are computed, from arguments alone: the same snapshot always gives the same plan.
+PURE = ("model", "solve", "estimate", "policies", "place", "scheduler", "lend")
+IMPURE_MODULES = {
+    *("time", "datetime", "calendar", "sched"),  # clocks
+    *("random", "secrets", "uuid"),  # chance
+    *("threading", "asyncio", "multiprocessing", "concurrent", "queue", "signal", "subprocess", "os", "pty"),
+    *(
+        "socket",
+        "socketserver",
+        "select",
+        "selectors",
+        "ssl",
+        "http",
+        "urllib",
+        "httpx",
+        "requests",
+        "ftplib",
+    ),
+    *("logging", "tempfile", "shutil", "sqlite3"),
+}
+SEEDED = {"Generator", "default_rng"}  # of numpy.random: what draws from a state of its own
+
 DOTTED = re.compile(r"stretto(\.\w+){2,}(:\w+)?")  # "stretto.policies.sia:Sia": an import at run time
 MACHINE_PATH = re.compile(r"(?<![\w./:-])/(?:work|tmp|root|home|Users)\b(?![-.])")
 
@@ -172,6 +194,56 @@ def test_the_walk_sees_every_way_to_import(tmp_path: Path, monkeypatch: pytest.M
         "    return load('stretto.policies.sia:Sia')\n"
     )
     assert parts_imported_by(module) == {"sim", "place", "cli", "policies"}
+
+
+def impurities_of(path: Path) -> set[str]:
+    """Clocks, chance, threads, processes and sockets that a module imports or draws from."""
+    found = {name for name in imported_by(path) if name.split(".")[0] in IMPURE_MODULES}
+    for node in ast.walk(tree_of(path)):
+        match node:
+            case ast.Attribute(value=ast.Attribute(value=ast.Name("np" | "numpy"), attr="random"), attr=name):
+                found |= {f"numpy.random.{name}"} if name not in SEEDED else set()
+            case ast.ImportFrom(module="numpy.random", names=names):
+                found |= {f"numpy.random.{alias.name}" for alias in names if alias.name not in SEEDED}
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=[], keywords=[]):
+                found |= {"default_rng()"} if name == "default_rng" else set()  # seeded by the machine
+            case ast.Call(func=ast.Name(id="input" | "open" | "print" as name)):
+                found.add(f"{name}()")
+    return found
+
+
+def test_what_decides_has_no_clock_no_chance_no_threads_and_no_sockets() -> None:
+    paths = [path for part in PURE for path in sorted((PACKAGE / part).rglob("*.py"))]
+    assert {name_of(path).split("/")[2] for path in paths} == set(PURE)
+    assert {name_of(path): found for path in paths if (found := impurities_of(path))} == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("import time", {"time"}),
+        ("from datetime import date", {"datetime", "datetime.date"}),
+        (
+            "def later():\n    from concurrent.futures import Future",
+            {"concurrent.futures", "concurrent.futures.Future"},
+        ),
+        ("import os.path", {"os.path"}),
+        ("x = np.random.uniform()", {"numpy.random.uniform"}),
+        ("from numpy.random import seed", {"numpy.random.seed"}),
+        ("x = np.random.default_rng()", {"default_rng()"}),
+        ("x = np.random.default_rng([seed, 1])", set()),
+        ("def drawn(rng: np.random.Generator) -> float:\n    return rng.random()", set()),
+        ("print(1)", {"print()"}),
+    ],
+)
+def test_the_walk_sees_every_clock_and_all_chance(
+    line: str, expected: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "PACKAGE", tmp_path / "stretto")
+    module = tmp_path / "stretto" / "solve" / "sneaky.py"
+    module.parent.mkdir(parents=True)
+    module.write_text(line)
+    assert impurities_of(module) == expected
 
 
 @pytest.mark.parametrize(

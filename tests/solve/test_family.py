@@ -1,9 +1,7 @@
-import json
-
 import numpy as np
 import pytest
 
-from stretto.solve.family import bench, instance
+from stretto.solve.family import instance
 
 
 def test_the_same_seed_gives_the_same_problem() -> None:
@@ -42,18 +40,3 @@ def test_four_in_ten_jobs_have_a_large_minimum_and_some_are_forced() -> None:
     assert 0.01 < forced.size / 2000 < 0.07
     held = np.bincount(problem.kind[problem.forced[forced]], problem.gpus[problem.forced[forced]], 4)
     assert (held <= problem.capacity / 2).all()
-
-
-def test_bench_puts_the_fast_and_the_exact_answer_side_by_side() -> None:
-    figures = bench(20, 64, 3, seed=1)
-    assert figures["exact_value"] == pytest.approx(figures["fast_value"], rel=1e-5)
-    assert figures["gap"] == 0.0
-    assert figures["bound"] == figures["fast_value"]
-    assert json.loads(json.dumps(figures)) == figures
-
-
-def test_bench_ends_an_exact_run_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stretto.solve.family.EXACT_LIMIT_S", 0.001)
-    figures = bench(5, 24, 3, seed=1)
-    assert (figures["exact_s"], figures["exact_value"]) == (None, None)
-    assert figures["fast_value"] is not None

@@ -19,9 +19,9 @@ def solver(
     as_json: options.Json = False,
 ) -> None:
     """Solve one program of a fixed seeded family, fast and exactly, side by side."""
-    from stretto.solve.family import bench
+    from stretto.experiments.solver_bench import bench_solver
 
-    figures = bench(jobs, gpus, types, seed)
+    figures = bench_solver(jobs, gpus, types, seed)
     if as_json:
         show_json(figures)
         return

@@ -29,7 +29,7 @@ def decision_times(spec: RunSpec, most: int) -> tuple[dict[str, dict[str, float]
     def measured(snapshot: Snapshot, scheduler: Scheduler) -> Plan:
         if len(spent["total"]) >= most:
             raise _EnoughMeasured
-        with no_collection(), lapping() as laps:
+        with no_collection(), lapping(time.perf_counter) as laps:
             began = time.perf_counter()
             plan = decide(snapshot, scheduler)
             total = time.perf_counter() - began

@@ -1,22 +1,14 @@
 """A seeded family of assignment problems like those of an elastic scheduler, for benchmarks and tests."""
 
-import json
-import statistics
-import subprocess
-import sys
-import time
 from dataclasses import dataclass
 
 import numpy as np
 
 from stretto.solve.arrays import BoolArray, FloatArray, IntArray
-from stretto.solve.assignment import assign, assign_exactly
 
 NODE_GPUS = 8  # chosen: the usual server
 MOST_NODES_PER_JOB = 64  # chosen, as the sizes below: about 60 columns at 100,000 GPUs of four types
 EVERY_COUNT_UP_TO_NODES = 8  # above it only powers of two
-EXACT_LIMIT_S = 120.0  # branch and bound is ended after it: it may never end by itself
-RUNS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,52 +25,6 @@ class Instance:
     def arguments(self) -> tuple[FloatArray, BoolArray, IntArray, IntArray, IntArray, IntArray]:
         """In the order in which `assign` takes them."""
         return self.value, self.allowed, self.gpus, self.kind, self.capacity, self.forced
-
-
-def bench(jobs: int, gpus: int, types: int, seed: int = 0) -> dict[str, object]:
-    """Solve one problem of the family with `assign` here, and by branch and bound in a process of its own.
-
-    fast_s is the median of a few runs; exact_s and exact_value are None where `EXACT_LIMIT_S` was too short.
-    Also: fast_value, bound and gap (certified), prices per type, rows, columns.
-    """
-    problem = instance(jobs, gpus, types, seed)
-    runs_s = []
-    for _ in range(RUNS):
-        began = time.perf_counter()
-        found = assign(*problem.arguments())
-        runs_s.append(time.perf_counter() - began)
-    exact_s, exact_value = _exact_elsewhere(jobs, gpus, types, seed)
-    return {
-        "rows": jobs,
-        "columns": int(problem.gpus.size),
-        "fast_s": statistics.median(runs_s),
-        "exact_s": exact_s,
-        "fast_value": found.value,
-        "exact_value": exact_value,
-        "bound": found.bound,
-        "gap": found.gap,
-        "proof": found.proof,
-        "prices": found.prices.tolist(),
-    }
-
-
-def _exact_elsewhere(jobs: int, gpus: int, types: int, seed: int) -> tuple[float | None, float | None]:
-    """Seconds and value of branch and bound, in a process because nothing else stops it reliably."""
-    numbers = [str(number) for number in (jobs, gpus, types, seed)]
-    command = [sys.executable, "-m", "stretto.solve.family", *numbers]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=EXACT_LIMIT_S)
-    except subprocess.TimeoutExpired:
-        return None, None
-    answer = json.loads(done.stdout)
-    return answer["seconds"], answer["value"]
-
-
-def _print_exact(jobs: int, gpus: int, types: int, seed: int) -> None:
-    problem = instance(jobs, gpus, types, seed)
-    began = time.perf_counter()
-    found = assign_exactly(*problem.arguments())
-    print(json.dumps({"seconds": time.perf_counter() - began, "value": found.value}))
 
 
 def instance(
@@ -146,7 +92,3 @@ def _forced_within_half(
             forced[row] = rng.choice(fitting)
             left[kind[forced[row]]] -= size[forced[row]]
     return forced
-
-
-if __name__ == "__main__":
-    _print_exact(*(int(number) for number in sys.argv[1:5]))
