@@ -1,6 +1,7 @@
 """Two hundred jobs through every backend among random blows, of the cluster, the service, clocks and disks.
 
-STRETTO_BLOWS=N strikes N times instead, among as many jobs as that needs.
+STRETTO_BLOWS=N strikes N times instead, among as many jobs as that needs. STRETTO_SEED=N gives another order,
+and STRETTO_JOBS=N submits no more jobs than that, or than there are blows.
 """
 
 import asyncio
@@ -70,7 +71,7 @@ class Storm:
         wanted = int(os.environ.get("STRETTO_BLOWS", sum(blows.values())))
         each = wanted / sum(blows.values())
         self.due = [kind for kind, times in blows.items() for _ in range(max(round(each * times), 1))]
-        self.due += [""] * (JOBS - len(self.due))
+        self.due += [""] * (int(os.environ.get("STRETTO_JOBS", JOBS)) - len(self.due))
         self.chance.shuffle(self.due)
 
     def rage(self) -> None:
@@ -253,7 +254,7 @@ def test_two_hundred_jobs_among_random_blows_are_all_done_once_and_nothing_is_le
     disk = hall.notes_folder / "disk"
     mount_small(disk, "1m")
     try:
-        storm = Storm(hall, SEED, disk)
+        storm = Storm(hall, int(os.environ.get("STRETTO_SEED", SEED)), disk)
         storm.rage()
         said = storm.check()
     finally:
@@ -262,4 +263,5 @@ def test_two_hundred_jobs_among_random_blows_are_all_done_once_and_nothing_is_le
         hall.running.end()
         unmount(disk)
     with capsys.disabled():
-        print(f"\n{cluster.name}: {said}; {time.monotonic() - began_s:.0f} s, load {os.getloadavg()[0]:.1f}")
+        took = f"{time.monotonic() - began_s:.0f} s, load {os.getloadavg()[0]:.1f}"
+        print(f"\n{cluster.name}, seed {storm.seed}: {len(storm.asked)} jobs: {said}; {took}")
