@@ -75,13 +75,17 @@ class Storm:
         self.chance.shuffle(self.due)
 
     def rage(self) -> None:
-        """Submit all jobs, with a blow after each where one is due."""
+        """Submit all jobs, with a blow after each where one is due; one that hits nothing falls after another."""
         for kind in self.due:
             self.submit(len(self.asked))
             self.hall.until(lambda: self.open_jobs() < OPEN, "some job ends", 300)
-            if kind:
-                time.sleep(self.chance.uniform(0.0, 0.3))
-                self.fell[kind] += bool(getattr(self, f"_{kind}")())
+            if not kind:
+                continue
+            time.sleep(self.chance.uniform(0.0, 0.3))
+            if getattr(self, f"_{kind}")():
+                self.fell[kind] += 1
+            else:
+                self.due.append(kind)
         while self.open_jobs():
             for one in self.asked.values():
                 if one.manner in ("polite", "stubborn") and not one.cancelled:
