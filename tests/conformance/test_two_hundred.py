@@ -75,7 +75,7 @@ class Storm:
         self.chance.shuffle(self.due)
 
     def rage(self) -> None:
-        """Submit all jobs, with a blow after each where one is due; one that hits nothing falls after another."""
+        """Submit all jobs, with a blow after each where one is due; one that hits nothing falls later."""
         for kind in self.due:
             self.submit(len(self.asked))
             self.hall.until(lambda: self.open_jobs() < OPEN, "some job ends", 300)
