@@ -86,7 +86,13 @@ def test_a_service_does_not_begin_in_a_directory_that_everybody_may_write_to(
 
 @pytest.mark.parametrize(
     ("options", "most_bytes"),
-    [([], 1 << 30), (["--max-log-size", "500MB"], 500_000_000), (["--max-log-size", "any"], 0)],
+    [
+        ([], 1 << 30),
+        (["--max-log-size", "500MB"], 500_000_000),
+        (["--max-log-size", "any"], 0),
+        (["--max-log-size", "500MB", "--backend", "slurm"], 500_000_000),
+        (["--max-log-size", "500MB", "--backend", "ray"], 500_000_000),
+    ],
 )
 def test_how_much_a_job_may_write_reaches_the_service(
     started: list[Any], options: list[str], most_bytes: int

@@ -145,8 +145,8 @@ class Config:
             if getattr(self, option) and self.backend not in backends:
                 said = f"--{option.removesuffix('s') if option == 'partitions' else option.replace('_', '-')}"
                 raise InputError(f"{said}: means something with --backend {' or '.join(backends)} only")
-        if self.max_log_bytes != MAX_LOG_BYTES and self.backend != "local":
-            raise InputError("--max-log-size: means something with --backend local only")
+        if self.max_log_bytes != MAX_LOG_BYTES and self.emulated:
+            raise InputError("--max-log-size: means nothing with --backend emulated")
         if self.run_as and os.geteuid() != 0:
             raise InputError("--run-as: only root can run jobs as other users")
         if self.run_as and self.open_on_loopback:
@@ -444,10 +444,17 @@ async def _on_a_cluster(config: Config, known: Mapping[str, str]) -> Backend:
             from stretto.live.backends.ray import open_ray
         except ModuleNotFoundError as missing:
             raise InputError(f"--backend ray needs {missing.name}: install stretto[ray]") from None
-        return await open_ray(config.address or "auto", name, shared, grow=config.grow, known=known)
+        address, most = config.address or "auto", config.max_log_bytes
+        return await open_ray(address, name, shared, grow=config.grow, known=known, max_log_bytes=most)
     from stretto.live.backends.slurm import SlurmOptions, open_slurm
 
-    options = SlurmOptions(config.partitions, config.account, config.qos, pass_env=config.pass_env)
+    options = SlurmOptions(
+        config.partitions,
+        config.account,
+        config.qos,
+        pass_env=config.pass_env,
+        max_log_bytes=config.max_log_bytes,
+    )
     return await open_slurm(options, name, shared)
 
 

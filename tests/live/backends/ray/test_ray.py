@@ -5,11 +5,13 @@ import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.live.backends.ray.cluster import RayCluster
 
 from stretto.live.agent import keeper
+from stretto.live.agent.bounding import NOTICE
 from stretto.live.backends.protocol import (
     Backend,
     BackendUnreachable,
@@ -27,9 +29,11 @@ NAMESPACE = "stretto-tests"
 
 
 @asynccontextmanager
-async def opened(cluster: RayCluster, folder: Path, address: str = "") -> AsyncIterator[RayBackend]:
+async def opened(
+    cluster: RayCluster, folder: Path, address: str = "", **more: Any
+) -> AsyncIterator[RayBackend]:
     """A connection; all workers are gone and forgotten afterwards."""
-    call = Call(address or cluster.address, "tests", folder / "gateway.log", 30.0, 75.0)
+    call = Call(address or cluster.address, "tests", folder / "gateway.log", 30.0, 75.0, **more)
     backend = await RayBackend(call).open()
     try:
         yield backend
@@ -179,6 +183,21 @@ def test_commands_of_a_leader_that_was_followed_by_another_are_refused(
                 assert refused.value.epoch == 2
             assert [each.phase for each in await second.workers()] == ["running"]
             first.epoch = 2  # so that it may end what is left of the test
+
+    asyncio.run(story())
+
+
+def test_what_a_job_writes_takes_so_much_and_no_more(cluster: RayCluster, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with opened(cluster, tmp_path, max_log_bytes=1 << 20) as backend:
+            node = (await backend.nodes())[0].name
+            await backend.start(a_start("1.1.0", node, command="seq -f %0999g 0 1999; exec sleep 600"))
+
+            async def is_cut() -> bool:
+                return (await backend.log("1.1.0")).offset > 0
+
+            await until(backend, is_cut)
+            assert (await backend.log("1.1.0")).data.startswith(NOTICE)
 
     asyncio.run(story())
 

@@ -12,6 +12,7 @@ from tests.live.backends.slurm.cluster import SlurmCluster, until
 from tests.live.backends.slurm.stories import a_start, in_phase, insist, opened, worker
 
 from stretto.live.agent import keeper
+from stretto.live.agent.bounding import NOTICE
 from stretto.live.backends.protocol import BackendUnreachable, NotNow, StartRefused
 from stretto.live.backends.slurm import slices
 
@@ -100,6 +101,28 @@ def test_who_is_cancelled_by_somebody_else_says_so_and_may_save_first(
             ended = await in_phase(backend, "1.1.0", "ended")
             assert (ended.status, "CANCELLED" in ended.why) == (143, True)
             assert (await backend.log("1.1.0")).data.endswith(b"saved\n")
+
+    asyncio.run(story())
+
+
+def test_what_a_job_writes_takes_so_much_and_no_more(cluster: SlurmCluster, shared: Path) -> None:
+    async def story() -> None:
+        async with opened(cluster, shared, max_log_bytes=1 << 20) as backend:
+            await backend.start(a_start("1.1.0", "seq -f %0999g 0 1999; exit 3"))
+            await in_phase(backend, "1.1.0", "ended")
+            await backend.forget("1.1.0")  # attempts of before count with the present one
+            await backend.start(a_start("1.2.0", "echo begun; exec sleep 600"))
+
+            async def is_cut() -> bool:
+                return (await backend.log("1.1.0")).offset > 0
+
+            await stories.until(backend, is_cut, "the front of its log is dropped")
+            cut = await backend.log("1.1.0")
+            assert cut.data.startswith(NOTICE)
+            assert cut.data.endswith(b"1999\n")
+            assert (await backend.log("1.2.0", wait_s=60.0)).data == b"begun\n"
+            await backend.stop("1.2.0", 0.0)
+            await in_phase(backend, "1.2.0", "ended")
 
     asyncio.run(story())
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
 
+from stretto.live.agent.node import MAX_LOG_BYTES
 from stretto.live.backends.protocol import (
     LogPiece,
     NodeState,
@@ -42,19 +43,21 @@ async def open_ray(
     lost_after_s: float = LOST_AFTER_S,
     grow: Sequence[str] = (),
     known: Mapping[str, str] = MappingProxyType({}),
+    max_log_bytes: int = MAX_LOG_BYTES,
 ) -> "RayBackend":
     """A backend over the Ray cluster at `auto`, HOST:PORT or ray://HOST:PORT; raises InputError.
 
     service_id: names what is ours in the cluster. shared: where the gateway's output goes. grow: nodes that
     an autoscaler may add, as TYPE:GPUS:NODES; ("no",) none, and () those of its configuration. known:
-    addresses of nodes by name, from an earlier life of the service.
+    addresses of nodes by name, from an earlier life of the service. max_log_bytes: that the logs of a job
+    take on each node; 0: any amount.
     """
     if tuple(grow) != (NEVER,):
         types_said(grow)
     if find_spec("ray") is None:
         raise InputError("--backend ray needs ray: install stretto[ray]")
     log = shared / f"gateway-{service_id}.log"
-    call = Call(address, service_id, log, down_after_s, lost_after_s, tuple(grow))
+    call = Call(address, service_id, log, down_after_s, lost_after_s, tuple(grow), max_log_bytes)
     return await RayBackend(call, known).open()
 
 

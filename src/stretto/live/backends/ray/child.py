@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stretto.live.agent.node import MAX_LOG_BYTES
 from stretto.live.backends.protocol import (
     BackendUnreachable,
     IdUsed,
@@ -43,6 +44,7 @@ class Call:
     down_after_s: float
     lost_after_s: float
     grow: tuple[str, ...] = ()  # nodes that an autoscaler may add; (): as its configuration says
+    max_log_bytes: int = MAX_LOG_BYTES  # that the logs of a job take on each node; 0: any amount
 
     def command(self, file: int) -> list[str]:
         """Its command line, with the file that leads back to us."""
@@ -50,6 +52,7 @@ class Call:
             *(sys.executable, "-P", "-m", "stretto.live.backends.ray.gateway"),
             *("--address", self.address, "--service-id", self.service_id, "--socket", str(file)),
             *("--down-after-s", str(self.down_after_s), "--lost-after-s", str(self.lost_after_s)),
+            *("--max-log-bytes", str(self.max_log_bytes)),
             *("--grow", *self.grow),
         ]
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stretto import __version__
+from stretto.live.agent.node import MAX_LOG_BYTES
 from stretto.live.backends.protocol import BackendUnreachable, NotNow
 from stretto.live.backends.ray import holding
 from stretto.live.backends.ray.nodes import RayNode, held_by_others, held_by_us, node_of, nodes_in
@@ -72,6 +73,7 @@ class Cluster:
     ) -> None:
         self.coming = coming or Places()  # places of nodes that come and go
         self.wishes: list[dict[str, Any]] = []  # what is to have room beside all that is in use
+        self.max_log_bytes = MAX_LOG_BYTES  # that the logs of a job take on each node; 0: any amount
         self.service_id = service_id
         self.prefix = f"stretto-{service_id}/"  # of the names of our placement groups
         self.down_after_s = down_after_s  # silence after which a node counts as down
@@ -313,6 +315,7 @@ class Cluster:
         if said["stretto"] != __version__:
             ray.kill(steward)
             raise BackendUnreachable(f"its Stretto is {said['stretto']}, expected {__version__} as here")
+        asked(steward.keep_logs.remote(self.max_log_bytes))
         if said["left"]:
             raise NotNow(f"workers of its earlier life still end: {', '.join(said['left'][:3])}")
         with self.lock:

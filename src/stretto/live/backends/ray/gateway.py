@@ -26,6 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, BinaryIO
 
+from stretto.live.agent.node import MAX_LOG_BYTES
 from stretto.live.backends.protocol import BackendUnreachable, StaleLeader
 from stretto.live.backends.ray import growing, holding, looking
 from stretto.live.backends.ray.cluster import Cluster, asked, reason_of
@@ -275,7 +276,7 @@ def main() -> int:
     first = json.loads(lines.readline() or b"{}")
     coming = Places(coming_types(asked_for.grow), first.get("known", {}), asked_for.lost_after_s)
     cluster = Cluster(asked_for.service_id, asked_for.down_after_s, asked_for.lost_after_s, coming)
-    cluster.wishes = first.get("wishes", [])
+    cluster.wishes, cluster.max_log_bytes = first.get("wishes", []), asked_for.max_log_bytes
     say({"hello": True})
     Gateway(cluster, is_client, service, lines).run()
     os._exit(0)  # threads may be waiting for Ray
@@ -304,6 +305,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--socket", type=int, required=True, help="file descriptor of the way to the service")
     parser.add_argument("--down-after-s", type=float, required=True)
     parser.add_argument("--lost-after-s", type=float, required=True)
+    parser.add_argument("--max-log-bytes", type=int, default=MAX_LOG_BYTES)
     parser.add_argument("--grow", nargs="*", default=[])
     return parser
 

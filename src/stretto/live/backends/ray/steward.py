@@ -67,6 +67,10 @@ class Steward:
         forgotten = {run.name: str(job_of(run)) for run in runs.every(self.workers.forgotten)}
         return {**self.listed("", 0.0), "left": left, "forgotten": forgotten, "stretto": __version__}
 
+    def keep_logs(self, most_bytes: int) -> None:
+        """From now on the logs of a job take so much here; 0: any amount."""
+        self.workers.bound.most_bytes = most_bytes
+
     def of_earlier_raylets(self) -> list[str]:
         """Workers that still run although the raylet that they ran under is gone."""
         own = [self.raylet.pid, self.raylet.ticks]

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from stretto.live.agent import reading, runs
+from stretto.live.agent.bounding import Bound
 from stretto.live.agent.fence import Fence
 from stretto.live.agent.requests import WORKER_ID, Refused
 from stretto.live.agent.server import read_piece
@@ -41,6 +42,7 @@ log = logging.getLogger(__name__)
 
 SECOND_LOOK_S = 1.0  # after the first, where others hold GPUs; chosen
 LOG_POLL_S = 0.1  # how often a log that is followed is looked at; chosen
+BOUND_LOGS_S = 2.0  # between looks at how much was written; chosen: a shared disk is a slow one
 
 
 class SlurmBackend:
@@ -57,7 +59,8 @@ class SlurmBackend:
         self.keeper = Path()
         self.epoch = 0  # of the service that leads
         self.looking.leads = lambda: Fence(self.folder / "epoch.json").epoch <= self.epoch or not self.epoch
-        self.following: asyncio.Task[None] | None = None
+        self.bound = Bound(options.max_log_bytes)
+        self.tasks: list[asyncio.Task[None]] = []
 
     async def open(self) -> "SlurmBackend":
         """Adopt what is there, and look at Slurm once. Raises InputError, BackendUnreachable."""
@@ -69,7 +72,7 @@ class SlurmBackend:
         if any(node.others for node in self.looking.nodes):
             await asyncio.sleep(SECOND_LOOK_S)  # jobs that have just ended may still be shown there
             await self.looking.look()
-        self.following = asyncio.create_task(self.looking.follow())
+        self.tasks = [asyncio.create_task(one) for one in (self.looking.follow(), self._bound_logs())]
         return self
 
     def _read_folder(self) -> None:
@@ -94,8 +97,9 @@ class SlurmBackend:
 
     async def changes(self, after: int, wait_s: float = 20.0) -> int:
         """The newest number, once it is not `after` any more or `wait_s` is over."""
-        if self.following is not None and self.following.done():
-            self.following.result()  # nobody looks any more: whoever waits is told why
+        for task in self.tasks:
+            if task.done():
+                task.result()  # nobody looks any more: whoever waits is told why
         return await self.looking.changes(after, wait_s)
 
     async def check(self, spec: JobSpec) -> None:
@@ -292,6 +296,26 @@ class SlurmBackend:
                 return LogPiece(data, begin, begin + len(data), complete and begin + len(data) >= size)
             await asyncio.sleep(LOG_POLL_S)
 
+    async def _bound_logs(self) -> None:
+        """Keep the logs of each job within their bound, until cancelled."""
+        while self.bound.most_bytes > 0:
+            if self.looking.leads():
+                found = [one.run / "log" for one in list(self.known.values())]
+                await asyncio.to_thread(self._bound_once, found)
+            await asyncio.sleep(BOUND_LOGS_S)
+
+    def _bound_once(self, logs: list[Path]) -> None:
+        by_job: dict[str, list[Path]] = {}
+        for path in logs:
+            by_job.setdefault(job_in(path), []).append(path)
+        with suppress(OSError):
+            for path in (run / "log" for run in self.forgotten.iterdir()):
+                if job_in(path) in by_job:
+                    by_job[job_in(path)].append(path)
+        for those in by_job.values():
+            with suppress(OSError):  # of one: the others must not suffer from it
+                self.bound.keep(those)
+
     async def forget(self, worker_id: str) -> None:
         """List an ended worker no more."""
         known = self.known.get(worker_id)
@@ -313,10 +337,15 @@ class SlurmBackend:
 
     async def close(self) -> None:
         """Look no more. Slices go on."""
-        if self.following is not None:
-            self.following.cancel()
-            await asyncio.gather(self.following, return_exceptions=True)
-            self.following = None
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        self.tasks = []
+
+
+def job_in(log: Path) -> str:
+    """The job whose worker has written a log, by the directory that it lies in."""
+    return log.parent.name.partition(".")[0]
 
 
 def _as_started(worker: WorkerStart) -> dict[str, object]:

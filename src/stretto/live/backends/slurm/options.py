@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from stretto.live.agent.node import MAX_LOG_BYTES
+
 
 @dataclass(frozen=True)
 class SlurmOptions:
@@ -19,4 +21,5 @@ class SlurmOptions:
     pending_s: float = 60.0  # after which a slice that does not begin is withdrawn; chosen
     soon_s: float = 0.3  # between two looks while something is about to change; chosen
     quiet_s: float = 5.0  # and while nothing is; chosen
+    max_log_bytes: int = MAX_LOG_BYTES  # that the logs of a job take in the shared directory; 0: any amount
     json: bool = True  # ask for JSON where Slurm has it
