@@ -29,7 +29,7 @@ class Scene:
     silent: set[int] = field(default_factory=set)  # nodes that do not answer; what runs there goes on unseen
 
     def __post_init__(self) -> None:
-        self.tell(happened.Began(1.0e9), happened.Configured("fifo", priorities="preempt"))
+        self.tell(happened.Began(1.0e9), happened.Configured("fifo", priorities="preempt", quotas="kept"))
         for index in range(self.nodes):
             self.tell(happened.NodeSeen(f"n{index}", "a100", self.gpus))
 

@@ -31,24 +31,29 @@ TEMPTING = (
 )
 
 
+def quota_of(queue: str) -> int:
+    return QUEUES[queue].quota_gpus or 0
+
+
 def drawn(seed: int) -> Workload:
-    """Jobs of all sorts, none larger than its queue may ever hold."""
+    """Jobs of all sorts, none larger than what it may ever hold in its queue."""
     rng = np.random.default_rng([seed, 5])
     timed = []
     for number in range(int(rng.integers(3, 12))):
         queue = str(rng.choice(["a", "b", ""]))
         gpus = int(rng.choice(SIZES))
         is_elastic = bool(rng.random() < 0.4)
+        least = 1 if is_elastic else gpus
         job = Job(
             JobId(f"j{number}"),
             float(rng.integers(0, 3_000)),
             gpus,
-            min_gpus=1 if is_elastic else gpus,
+            min_gpus=least,
             max_gpus=gpus,
             adaptivity=Adaptivity.STRONG_SCALING if is_elastic else Adaptivity.RIGID,
             priority=int(rng.integers(-1, 4)),
             preempts=bool(rng.random() < 0.8),
-            preemptible=bool(rng.random() < 0.8),
+            preemptible=bool(rng.random() < 0.8) or (queue != "" and least > quota_of(queue)),
             queue=queue,
         )
         timed.append((job, float(rng.integers(300, 6_000))))
@@ -80,7 +85,9 @@ class Witness:
                 self.took[victim.id, by.id] = snapshot.now_s
         for queue in QUEUES.values():
             self._check_guarantee(queue, snapshot.placement, plan.placement, jobs)
+            self._check_lent(queue, plan.placement, jobs)
         self._check_nobody_waits_in_vain(snapshot, plan, jobs)
+        self._check_entitled(snapshot, plan, jobs)
 
     def _check_guarantee(
         self, queue: Queue, before: Placement, after: Placement, jobs: Mapping[JobId, Job]
@@ -107,6 +114,22 @@ class Witness:
             size = min(held, now + lacking)
             assert size < job.min_gpus or int(after.free.sum()) >= size - now, f"{queue.name} lost {job.id}"
 
+    def _check_lent(self, queue: Queue, placement: Placement, jobs: Mapping[JobId, Job]) -> None:
+        """What a queue holds beyond its quota can be taken back: it is held by jobs that can be preempted."""
+        fixed = {name: held.gpus for name, held in placement.items() if not jobs[name].preemptible}
+        assert sum(gpus for name, gpus in fixed.items() if jobs[name].queue == queue.name) <= (
+            queue.quota_gpus or 0
+        )
+
+    def _check_entitled(self, snapshot: Snapshot, plan: Plan, jobs: Mapping[JobId, Job]) -> None:
+        """A rigid job that is alone in its level does not wait within its quota for what others borrow."""
+        for job in jobs.values():
+            alone = sum(one.priority == job.priority for one in jobs.values()) == 1
+            if job.id in plan.placement or not job.queue or not alone or job.min_gpus < job.gpus:
+                continue
+            could = [entitled(job, one, jobs) for one in (snapshot.placement, plan.placement)]
+            assert not all(could), f"{job.id} at {snapshot.now_s}"
+
     def _check_nobody_waits_in_vain(self, snapshot: Snapshot, plan: Plan, jobs: Mapping[JobId, Job]) -> None:
         """A job that is alone in its level and in no queue waits only where it could not start."""
         for job in jobs.values():
@@ -119,6 +142,14 @@ class Witness:
 
 def gpus_of(placement: Placement, jobs: Mapping[JobId, Job], queue: str) -> int:
     return sum(held.gpus for name, held in placement.items() if jobs[name].queue == queue)
+
+
+def entitled(job: Job, placement: Placement, jobs: Mapping[JobId, Job]) -> bool:
+    """Whether a job is within its quota, and what is free or borrowed by other queues is enough for it."""
+    held = {label: gpus_of(placement, jobs, label) for label in QUEUES}
+    borrowed = sum(max(held[label] - quota_of(label), 0) for label in QUEUES if label != job.queue)
+    within = held[job.queue] + job.gpus <= quota_of(job.queue)
+    return within and int(placement.free.sum()) + borrowed >= job.gpus
 
 
 def could_start(job: Job, placement: Placement, jobs: Mapping[JobId, Job]) -> bool:

@@ -186,6 +186,7 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
         cluster=config.cluster,
         backend=config.backend,
         priorities="preempt",
+        quotas="kept",
         fair_share_half_life_s=config.fair_share_half_life_s,
     )
     scheduler = scheduler_of(configured)  # what is wrong with the words is said before anything is made

@@ -156,6 +156,22 @@ def test_no_more_is_asked_for_than_may_come_nor_than_a_queue_may_hold(tmp_path: 
     play(story)
 
 
+def test_nodes_are_asked_for_where_what_is_left_over_grows_with_them(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with growing(tmp_path) as (rig, backend):
+            await rig.service.record(replace(rig.service.state.configured, quotas="kept"))
+            await rig.service.record(QueueSet("all", 2, 4), QueueSet("default", is_default=True))
+            jobs = [await rig.submit(text=a_job(more="preemptible: false")) for _ in range(3)]
+            await asked(rig, ONE_MORE, ONE_MORE)  # 2 of 6 GPUs are guaranteed to others
+            await is_told(rig, jobs[2], "MAY_NOT_BORROW")
+            for node in ("small-1", "small-2"):
+                await backend.come(node)
+            await rig.until(lambda: len(backend.started) == 4)
+            assert all(len(wish) <= 2 for wish in backend.wishes), "the third one may not have them"
+
+    play(story)
+
+
 def test_a_job_that_may_have_several_types_or_sizes_is_asked_the_least_of_the_first_that_may_come(
     tmp_path: Path,
 ) -> None:

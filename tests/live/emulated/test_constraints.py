@@ -26,14 +26,16 @@ RULES: Mapping[str, Any] = yaml.safe_load("""
 queues:
   - {name: research, quota_gpus: 2, borrow_gpus: 6}
   - {name: prod, quota_gpus: 4, borrow_gpus: 2, shares: 4}
+  - {name: upkeep}
 priority_classes:
   - {name: urgent, value: 10}
   - {name: eager, value: 5, preempts: never}
 fair_share: {half_life_s: 7200, users: {bob: 5, eve: 3}}
 """)
 # `first` holds all GPUs before the others are submitted, so it does not matter how fast they come.
+# It cannot be preempted, so it would not borrow: its queue has no quota.
 TRACE = """job_id,submitted_s,gpus,duration_s,queue,user,priority_class,preemptible
-first,0,8,600,research,bob,,no
+first,0,8,600,upkeep,bob,,no
 b1,1,2,800,research,bob,,yes
 e1,2,2,1100,prod,eve,,yes
 a1,3,2,600,research,ada,,yes

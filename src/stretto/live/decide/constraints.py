@@ -12,12 +12,12 @@ from stretto.model.queue import parents_of, with_quotas
 def constraints_of(state: State, now_s: float) -> Constraints:
     """What decisions must keep to now."""
     reservations = tuple(one for _, one in sorted(state.reservations.items()) if one.until_s > now_s)
-    capacity_gpus = sum(node.gpus - node.others for node in state.nodes if node.up)
-    queues, parents = with_quotas(state.queues, capacity_gpus), parents_of(state.queues)
+    queues, parents = with_quotas(state.queues, capacity_of(state)), parents_of(state.queues)
     sizes = dict(state.sized)  # a copy: jobs come and end while a decision is being made
     staying = {name: state.jobs[name].job for name in state.staying()}
     others = {index: node.others for index, node in enumerate(state.nodes) if node.others and node.up}
     act = state.configured.priorities == "preempt"
+    kept = state.configured.quotas == "kept"
     fair = fair_share_of(state, now_s) if state.configured.fair_share_half_life_s else None
     if not reservations:
         return Constraints(
@@ -26,6 +26,7 @@ def constraints_of(state: State, now_s: float) -> Constraints:
             staying=staying,
             others=others,
             priorities_act=act,
+            quotas_kept=kept,
             parents=parents,
             fair_share=fair,
         )
@@ -46,6 +47,12 @@ def constraints_of(state: State, now_s: float) -> Constraints:
         staying=staying,
         others=others,
         priorities_act=act,
+        quotas_kept=kept,
         parents=parents,
         fair_share=fair,
     )
+
+
+def capacity_of(state: State) -> int:
+    """GPUs that there are for jobs."""
+    return sum(node.gpus - node.others for node in state.nodes if node.up)

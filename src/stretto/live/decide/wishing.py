@@ -7,10 +7,11 @@ more, for the least that the job may hold; what it could use beyond that is no r
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isnan
 
 from stretto.live.backends.protocol import Backend, BackendUnreachable, Grows, NodeState, Wish
+from stretto.live.decide.constraints import capacity_of
 from stretto.live.decide.deciding import Decider
 from stretto.live.history.clock import Clock
 from stretto.live.history.ledger import Ledger
@@ -19,7 +20,8 @@ from stretto.live.state.eligible import Reason, why_not_yet
 from stretto.live.state.records import JobRecord
 from stretto.live.state.state import State
 from stretto.live.state.words import gpus_of
-from stretto.model import Plan, Snapshot, Why
+from stretto.model import Constraints, Plan, Snapshot, Why
+from stretto.model.queue import with_quotas
 from stretto.scheduler.constraints.hierarchy import Hierarchy
 
 LOOK_S = 1.0  # of wall time between two looks; chosen
@@ -35,6 +37,7 @@ HELPED = frozenset(
         Why.FRAGMENTED,
         Why.TOO_LARGE,
         Why.NO_SUCH_TYPE,
+        Why.MAY_NOT_BORROW,  # where its queue has what is left over: that becomes more
     }
 )
 WAITS = "NODES_TO_COME"  # the reason that people and programs see
@@ -57,8 +60,8 @@ def wished(state: State, plan: Plan, snapshot: Snapshot, now_s: float, nodes: Se
     nodes: as the backend shows them. Not more is wished for than may come, nor than the bounds of queues let
     start.
     """
-    tree = Hierarchy(snapshot.constraints)
-    room, left = _room(state, nodes), _left_in_queues(state, tree)
+    tree = Hierarchy(_once_all_are_there(snapshot.constraints, state, nodes))
+    room, left, fixed = _room(state, nodes), _left_in_queues(state, tree), _left_to_fixed(state, tree)
     waiting = []
     for row, name in enumerate(snapshot.jobs.ids):
         record = state.jobs.get(name)
@@ -75,13 +78,15 @@ def wished(state: State, plan: Plan, snapshot: Snapshot, now_s: float, nodes: Se
             continue
         each = record.job.gpus_per_worker
         least = -(-max(record.job.min_gpus, 1) // each) * each
-        if any(left[queue] < least for queue in tree.guarded(record.queue)):
+        bounds = (left,) if record.job.preemptible else (left, fixed)
+        if any(one[queue] < least for one in bounds for queue in tree.guarded(record.queue)):
             continue
         kind = next((one for one in kinds if room[one] >= least), "")
         found[record.id] = _wish(record, kind, least // each) if kind else None
         if kind:
             room[kind] -= least
-            tree.add(left, record.queue, -least)
+            for one in bounds:
+                tree.add(one, record.queue, -least)
     held, begins = _held(state, frozenset(room))
     return Wished(found, held, begins)
 
@@ -118,6 +123,24 @@ def _left_in_queues(state: State, tree: Hierarchy) -> dict[str, int]:
     for job, held in (state.placement or {}).items():
         tree.add(left, state.jobs[job].queue, -held.gpus)
     return left
+
+
+def _left_to_fixed(state: State, tree: Hierarchy) -> dict[str, int]:
+    """GPUs that jobs that cannot be preempted may still hold in each bounded queue."""
+    of = tree.most if not tree.constraints.quotas_kept else tree.quota
+    left = {name: of(name) for name in tree.constraints.queues}
+    for job, held in (state.placement or {}).items():
+        if not (record := state.jobs[job]).job.preemptible:
+            tree.add(left, record.queue, -held.gpus)
+    return left
+
+
+def _once_all_are_there(constraints: Constraints, state: State, nodes: Sequence[NodeState]) -> Constraints:
+    """The constraints as they would be with all nodes that may come: more is left over for some."""
+    if not constraints.quotas_kept:
+        return constraints
+    coming = sum(node.gpus for node in nodes if node.comes and not node.up)
+    return replace(constraints, queues=with_quotas(state.queues, capacity_of(state) + coming))
 
 
 def _kinds_of(record: JobRecord, nodes: Sequence[NodeState]) -> list[str]:

@@ -77,6 +77,7 @@ class Configured(Event):
     backend: str = ""
     fair_share_half_life_s: float = 0.0  # of usage; 0: usage orders nobody
     priorities: str = "ignored"  # "preempt": higher jobs go first and take from lower ones
+    quotas: str = "lent"  # "kept": nothing is lent that could not be taken back
 
 
 @dataclass(frozen=True)

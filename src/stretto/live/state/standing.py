@@ -96,7 +96,11 @@ def reason_of(
         if row is not None:
             kinds, why = snapshot.jobs.allowed_kinds[row], plan.why.of(row)
             none_is_open = snapshot.cluster is state.cluster and not snapshot.capacity[kinds].any()
-            if none_is_open and why not in (Why.QUOTA, Why.EXCEEDS_QUOTA):  # open nodes would not help
+            if none_is_open and why not in (
+                Why.QUOTA,
+                Why.EXCEEDS_QUOTA,
+                Why.MAY_NOT_BORROW,
+            ):  # open nodes would not help
                 return "NODES_CLOSED", _closed_nodes(state, kinds)
             return why.name if why is not Why.RUNS else "STARTING_SOON", plan.why.evidence.get(row, "")
     return "NOT_CONSIDERED", "no decision has seen it yet"

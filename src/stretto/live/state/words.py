@@ -12,6 +12,7 @@ WORDS: Mapping[str, str] = {
     "ARRAY_LIMIT": "as many of its array run as may",
     "QUOTA": "its queue holds as many GPUs as it may",
     "EXCEEDS_QUOTA": "asks for more GPUs than its queue may ever hold",
+    "MAY_NOT_BORROW": "may not borrow, since it cannot be preempted",
     "RESERVED": "what it needs is kept for others",
     "PREEMPTED": "a job of higher priority has its GPUs",
     "OUTRANKED": "jobs of higher priority come first",

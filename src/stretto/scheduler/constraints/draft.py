@@ -110,8 +110,10 @@ class Draft:
     def cap(self, row: int, limit: Limit, most: int) -> None:
         """A job gets no more than this, of the type of the limit."""
         job = self.of[row]
-        allowed = self.allowed(row, most)
         held = self.placement.get(job.id)
+        if held is not None and not job.preemptible and self.constraints.quotas_kept:
+            most = max(most, held.gpus)  # it is never made smaller
+        allowed = self.allowed(row, most)
         if allowed:
             others = np.delete(self.kinds[row], [] if limit.kind == ANY else limit.kind)
             if limit.kind == ANY or not others.any():
@@ -134,14 +136,9 @@ class Draft:
     def note(self, row: int, limit: Limit) -> None:
         """Why a job is left out, and by how many GPUs."""
         needs = self.of[row].min_gpus
-        if limit.queue:
-            queue = self.constraints.queues[limit.queue]
-            most = (queue.quota_gpus or 0) + queue.borrow_gpus
-            if needs > most:
-                self.why[row] = (
-                    Why.EXCEEDS_QUOTA,
-                    f"{limit.evidence}; it needs {needs}, {needs - most} too many",
-                )
-                return
+        if limit.ever is not None and needs > limit.ever:
+            words = f"{limit.evidence}; it needs {needs}, {needs - limit.ever} too many"
+            self.why[row] = (Why.EXCEEDS_QUOTA, words)
+            return
         beyond = max(self.held(limit) + needs - limit.most, 1)
         self.why[row] = (limit.why, f"{limit.evidence}; it needs {needs}, {beyond} too many")

@@ -20,6 +20,7 @@ class Limit:
     evidence: str
     queue: str = ""
     staying: int = 0  # GPUs of jobs that are in no row: they count beside, and nobody can take them
+    ever: int | None = None  # GPUs that a job of the queue could have at best; None: as many as it needs
     summed: tuple[Placement, int] | None = field(default=None, init=False)  # GPUs that its rows last held
 
 

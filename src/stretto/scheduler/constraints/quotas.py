@@ -7,6 +7,7 @@ import numpy as np
 from stretto.model import IntArray, Job, Placement, Why, lowest_gpus
 from stretto.model.fair_share import ROOT
 from stretto.scheduler.constraints.draft import Draft
+from stretto.scheduler.constraints.fixed import FixedRoom, fixed_room, limit_fixed
 from stretto.scheduler.constraints.limits import ANY, Limit
 from stretto.scheduler.constraints.offers import Claim
 from stretto.scheduler.constraints.reservations import reserve
@@ -23,7 +24,8 @@ def make_room(draft: Draft) -> None:
         rows = np.array([name in tree.line(job.queue) for job in draft.of], dtype=np.bool_)
         staying = sum(held.gpus for job, held in draft.staying() if name in tree.line(job.queue))
         most = max(tree.most(name) - staying, 0)
-        draft.limits.append(Limit(rows, ANY, most, Why.QUOTA, "", name, staying))
+        draft.limits.append(Limit(rows, ANY, most, Why.QUOTA, "", name, staying, tree.most(name)))
+    limit_fixed(draft)
     for limit in draft.limits:
         _shed(draft, limit)
     _give_back(draft)
@@ -65,14 +67,14 @@ def _give_back(draft: Draft) -> None:
     Only where it lets them start. As long as somebody could, nobody borrows more.
     """
     tree, held = draft.hierarchy, _held_by_queue(draft)
-    free = _free(draft)
+    free, room = _free(draft), fixed_room(draft)
     jobs = draft.snapshot.jobs
     waiting = np.flatnonzero((jobs.held_gpus == 0) & (draft.most > 0)).tolist()
-    order = [row for row in waiting if _claims(draft, draft.of[row], held)]
+    order = [row for row in waiting if _claims(draft, draft.of[row], held, room)]
     order.sort(key=lambda row: (-draft.of[row].priority, row))
     for row in order[:MOST_CLAIMS]:
         job = draft.of[row]
-        claims = _claims(draft, job, held)
+        claims = _claims(draft, job, held, room)
         if not claims:
             continue
         before = draft.placement
@@ -85,14 +87,17 @@ def _give_back(draft: Draft) -> None:
         draft.promised[job.queue] += job.min_gpus
         free[kind] -= job.min_gpus
         tree.add(held, job.queue, job.min_gpus)
+        room.take(job)
 
 
 Claims = list[tuple[str, str | None]]
 
 
-def _claims(draft: Draft, job: Job, held: dict[str, int]) -> Claims:
+def _claims(draft: Draft, job: Job, held: dict[str, int], room: FixedRoom) -> Claims:
     """Where a job that waits is within what is guaranteed, nearest first; see `Hierarchy.claims`."""
     tree = draft.hierarchy
+    if not room.fits(job):
+        return []
     return [
         (around, part)
         for around, part in tree.claims(job.queue)

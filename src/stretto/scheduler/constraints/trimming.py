@@ -20,7 +20,7 @@ def tighten(draft: Draft, placement: Placement) -> bool:
         exceeded, room = True, limit.most
         served = {row for row, _ in planned}
         for row, gpus in planned:
-            given = gpus if not _rank(draft, row)[0] else draft.allowed(row, min(gpus, room))
+            given = draft.allowed(row, min(gpus, max(room, _kept(draft, row))))
             draft.cap(row, limit, given)
             room -= given
         for row in np.flatnonzero(limit.rows & (draft.most > 0)).tolist():
@@ -42,9 +42,11 @@ def cut(draft: Draft, placement: Placement) -> Placement:
         planned = _planned(draft, limit, placement)
         excess = sum(gpus for _, gpus in planned) - limit.most
         for row, gpus in reversed(planned):
-            if excess <= 0 or not _rank(draft, row)[0]:
+            if excess <= 0:
                 break
-            left = draft.allowed(row, max(gpus - excess, 0))
+            left = draft.allowed(row, max(gpus - excess, _kept(draft, row)))
+            if left == gpus:
+                continue
             placement = _cut_one(draft, placement, row, left)
             excess -= gpus - left
             if not left:
@@ -71,6 +73,13 @@ def _rank(draft: Draft, row: int) -> tuple[bool, int, bool, int]:
     job = draft.of[row]
     waits = job.id not in draft.snapshot.placement
     return (job.preemptible or waits, -job.priority, waits, row)
+
+
+def _kept(draft: Draft, row: int) -> int:
+    """GPUs that nobody takes from a job: what it holds, where it cannot be preempted."""
+    job = draft.of[row]
+    held = draft.snapshot.placement.get(job.id)
+    return 0 if held is None or job.preemptible else held.gpus
 
 
 def _off_reserved(draft: Draft, placement: Placement) -> Placement:
