@@ -27,7 +27,7 @@ class Constraints:
     )  # on closed nodes: not asked about, but counted
     others: Mapping[int, int] = field(default_factory=dict)  # by node, GPUs that work of others holds
     priorities_act: bool = True  # higher jobs go first and take from lower ones, whatever the policy is
-    quotas_kept: bool = True  # nothing is lent that could not be taken back
+    quotas_kept: bool = True  # nothing is lent that could not be taken back; parts have reservations, too
     parents: Mapping[str, str] = field(default_factory=dict)  # of queues that are a part of another
     fair_share: FairShare | None = None  # orders jobs of one priority; None: they come by submission
 

@@ -4,6 +4,7 @@ import pytest
 from tests.live.play import Deciding
 
 from stretto.live.state import events as happened
+from stretto.live.state.events import QueueSet
 from stretto.model import InputError, Reservation, Why, check_reservation
 from stretto.policies.registry import policy_names
 
@@ -101,3 +102,48 @@ def test_a_reservation_that_cannot_be_kept_is_refused() -> None:
     ):
         with pytest.raises(InputError, match=why):
             check_reservation(bad, cluster, {"r": good})
+
+
+@pytest.mark.parametrize("nodes", [(), ("n0", "n1")], ids=["of a type", "of nodes"])
+def test_what_is_reserved_for_a_queue_is_for_the_queues_in_it(nodes: tuple[str, ...]) -> None:
+    live = Deciding("fifo")
+    tree = (QueueSet("lab"), QueueSet("vision", parent="lab"), QueueSet("faces", parent="vision"))
+    live.scene.tell(*tree, QueueSet("other"))
+    kind, gpus = ("", 0) if nodes else ("a100", 8)
+    live.scene.tell(happened.Reserved("r", 0.0, 9_000.0, kind, gpus, nodes, queue="lab"))
+    for name, queue in (("1", "lab"), ("2", "vision"), ("3", "faces"), ("4", "other")):
+        live.submit(name, queue, 1)
+    live.decide()
+    assert [live.gpus(name) for name in "1234"] == [1, 1, 1, 0]
+
+
+def test_what_is_reserved_for_a_queue_is_not_for_the_one_that_it_is_in() -> None:
+    live = Deciding("fifo")
+    live.scene.tell(QueueSet("lab"), QueueSet("vision", parent="lab"))
+    live.scene.tell(happened.Reserved("r", 0.0, 9_000.0, "a100", 8, queue="vision"))
+    live.submit("1", "lab", 1)
+    live.submit("2", "vision", 1)
+    live.decide()
+    assert [live.gpus(name) for name in "12"] == [0, 1]
+
+
+@pytest.mark.parametrize(("queue", "starts"), [("vision", True), ("other", False)])
+def test_a_job_that_cannot_be_moved_starts_on_what_is_to_be_reserved_for_the_queue_around_its_own(
+    queue: str, starts: bool
+) -> None:
+    live = Deciding("fifo")
+    live.scene.tell(QueueSet("lab"), QueueSet("vision", parent="lab"), QueueSet("other"))
+    live.scene.tell(happened.Reserved("r", 1_000.0, 9_000.0, "", 0, ("n0", "n1"), queue="lab"))
+    live.submit("1", queue, 1, preemptible=False)
+    live.decide()
+    assert bool(live.gpus("1")) is starts
+
+
+def test_a_reservation_in_an_older_log_serves_jobs_that_name_its_queue_only() -> None:
+    live = Deciding("fifo")
+    live.scene.tell(happened.Configured("fifo", priorities="preempt"))
+    live.scene.tell(QueueSet("lab"), QueueSet("vision", parent="lab"))
+    live.scene.tell(happened.Reserved("r", 0.0, 9_000.0, "a100", 8, queue="lab"))
+    live.submit("1", "vision", 1)
+    live.decide()
+    assert live.gpus("1") == 0

@@ -77,7 +77,8 @@ class Configured(Event):
     backend: str = ""
     fair_share_half_life_s: float = 0.0  # of usage; 0: usage orders nobody
     priorities: str = "ignored"  # "preempt": higher jobs go first and take from lower ones
-    quotas: str = "lent"  # "kept": nothing is lent that could not be taken back
+    # "kept": nothing is lent that could not be taken back, and what is for a queue is for those in it, too
+    quotas: str = "lent"
 
 
 @dataclass(frozen=True)

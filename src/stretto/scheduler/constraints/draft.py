@@ -81,6 +81,11 @@ class Draft:
         """Until when a job that starts now has its GPUs, where it cannot be moved."""
         return self.snapshot.now_s + self.constraints.lasting_s.get(job.id, 0.0)
 
+    def serves(self, one: Reservation, job: Job) -> bool:
+        """Whether a job may use a reservation: for its user, its queue or one around that."""
+        around = self.hierarchy.line(job.queue) if self.constraints.quotas_kept else ()
+        return any(one.serves(job.user, queue) for queue in (job.queue, *around))
+
     def holders(self, limit: Limit) -> list[int]:
         """Of those that are limited, who can be made to give back, in the order in which they do."""
         jobs, rows = self.snapshot.jobs, self.holdings.holding(limit, self.placement)

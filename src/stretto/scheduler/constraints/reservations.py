@@ -18,12 +18,12 @@ def reserve(draft: Draft) -> None:
     for one in near:
         if one.nodes:
             nodes = one.places_on(cluster)
-            users = np.array([one.serves(job.user, job.queue) for job in draft.of], dtype=np.bool_)
+            users = np.array([draft.serves(one, job) for job in draft.of], dtype=np.bool_)
             if now_s < one.from_s:
                 users[:] = False
             draft.closed.append((one, users, nodes))
             for row, job in enumerate(draft.of):
-                if not one.serves(job.user, job.queue) and job.preemptible:
+                if not draft.serves(one, job) and job.preemptible:
                     _leave(draft, row, job, nodes)
     _reserve_counts(draft, [one for one in near if not one.nodes], lambda job: True)
     for one in later:  # who cannot be moved does not start where it would be in the way
@@ -49,7 +49,7 @@ def _reserve_counts(draft: Draft, reservations: Sequence[Reservation], binds: Ca
             for group in combinations(some, count):
 
                 def is_limited(job: Job, group: Sequence[Reservation] = group) -> bool:
-                    return binds(job) and not any(one.serves(job.user, job.queue) for one in group)
+                    return binds(job) and not any(draft.serves(one, job) for one in group)
 
                 rows = np.array([is_limited(job) for job in draft.of], dtype=np.bool_)
                 kept = sum(one.gpus_by_type(cluster)[name] for one in group)

@@ -92,7 +92,7 @@ def _off_reserved(draft: Draft, placement: Placement) -> Placement:
         for row, job in enumerate(draft.of):
             held = placement.get(job.id)
             new = held is not None and job.id not in draft.snapshot.placement
-            if not new or job.preemptible or one.serves(job.user, job.queue):
+            if not new or job.preemptible or draft.serves(one, job):
                 continue
             if draft.lasts(job) > one.from_s and not nodes.isdisjoint(held.nodes):
                 placement = placement.changed({job.id: None})
