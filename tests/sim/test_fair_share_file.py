@@ -25,6 +25,7 @@ def test_a_file_says_shares_half_life_and_parents() -> None:
         user_shares={"ada": 3.0},
         parents={"vision": "lab"},
         half_life_s=60.0,
+        limits=True,
     )
     assert constraints_file_of({}, "file", CLUSTER).constraints.fair_share is None
 

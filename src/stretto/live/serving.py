@@ -188,6 +188,7 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
         priorities="preempt",
         quotas="kept",
         fair_share_half_life_s=config.fair_share_half_life_s,
+        fair_share_limits=config.fair_share_half_life_s > 0,
     )
     scheduler = scheduler_of(configured)  # what is wrong with the words is said before anything is made
     accounts = read_accounts(config.run_as)

@@ -20,6 +20,7 @@ class FairShare:
     user_shares: Mapping[str, float] = field(default_factory=dict)  # that were set
     parents: Mapping[str, str] = field(default_factory=dict)  # of queues that are in another one
     half_life_s: float = HALF_LIFE_S  # of usage
+    limits: bool = False  # who has its share gives way while others wait for theirs; else shares only order
 
     def matters_to(self, accounts: Iterable[Account]) -> bool:
         """Whether it may order these: there are several users, or queues whose shares somebody has set."""

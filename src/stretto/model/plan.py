@@ -32,6 +32,7 @@ class Why(IntEnum):
     PREEMPTED = 9  # jobs of higher priority have just taken its GPUs
     OUTRANKED = 10  # jobs of higher priority hold what it would need
     MAY_NOT_BORROW = 11  # its queue's quota is in use, and what is beyond could not be taken back from it
+    OVER_SHARE = 12  # its user or queue has its fair share, and others wait for theirs
     TOO_LARGE = -1  # asks more GPUs than there are of any type that it accepts
     NO_SUCH_TYPE = -2  # accepts only GPU types that the cluster does not have
     DECLINED = -3  # the policy refused it for good

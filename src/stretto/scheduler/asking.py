@@ -1,5 +1,6 @@
 """The policy asked once: estimate, allocate, check, place. What holds around it is settled elsewhere."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +9,8 @@ from stretto.model import Placement, Plan, Reasons, Shares, Snapshot, Why, actio
 from stretto.model.laps import span
 from stretto.scheduler.check import check_shares
 from stretto.scheduler.components import Scheduler
+
+Ask = Callable[[Snapshot], Plan]  # what the policy wants of everything that it is shown
 
 
 def ask_policy(snapshot: Snapshot, scheduler: Scheduler) -> Plan:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stretto.model import Account, FairShare, FloatArray, IntArray, JobTable, floats
+from stretto.model import Account, FairShare, FloatArray, IntArray, JobTable, floats, ints
 from stretto.model.fair_share import ROOT
 from stretto.model.queue import line_of
 
@@ -35,7 +35,7 @@ class Node:
     children: "dict[tuple[bool, str], Node]" = field(
         default_factory=dict
     )  # by whether it is a user, and name
-    rows: list[int] = field(default_factory=list)  # of a user: jobs, in the order in which they come
+    rows: Sequence[int] | IntArray = ()  # of a user: jobs, in the order in which they come
 
 
 def tree_of(fair: FairShare, accounts: Iterable[Account], queues: Iterable[str] = ()) -> Node:
@@ -83,12 +83,47 @@ def in_fair_order(jobs: JobTable, accounts: Sequence[Account], fair: FairShare) 
     """
     waiting = np.flatnonzero(jobs.held_gpus == 0)
     root = tree_of(fair, {*accounts, *fair.usage_gpu_s, *fair.held_gpus})
+    rows: dict[Account, list[int]] = {}
     for row in waiting.tolist():
-        node = root
-        for queue in line_of(accounts[row][0], fair.parents):
-            node = node.children[False, queue]
-        node.children[True, accounts[row][1]].rows.append(row)
+        rows.setdefault(accounts[row], []).append(row)
+    for account, mine in rows.items():
+        _user(root, account, fair).rows = mine
     return np.concatenate((np.flatnonzero(jobs.held_gpus > 0), _merged(root, jobs.min_gpus)[0]))
+
+
+def entitled_gpus(
+    gpus: int, asked: IntArray, account: IntArray, accounts: Sequence[Account], fair: FairShare
+) -> IntArray:
+    """(accounts,) how many of some GPUs each account is entitled to, of what it asks.
+
+    The GPUs are dealt out in fair order, as if nobody held any of them; what no longer fits is passed over.
+    asked: (requests,) GPUs of each; account: (requests,) whose, as an index into `accounts`. Requests of one
+    account stand in the order in which they come. fair: what is held in it is held beside these GPUs.
+    """
+    root = tree_of(fair, {*accounts, *fair.usage_gpu_s, *fair.held_gpus})
+    mine = np.argsort(account, kind="stable")
+    ends = np.searchsorted(account[mine], np.arange(len(accounts) + 1))
+    for number, one in enumerate(accounts):
+        _user(root, one, fair).rows = mine[ends[number] : ends[number + 1]]
+    order = _merged(root, asked)[0]
+    dealt = np.zeros(len(accounts), dtype=np.int64)
+    order = order[asked[order] <= gpus]
+    while order.size:
+        total = asked[order].cumsum()
+        count = int(np.searchsorted(total, gpus, side="right"))  # at least the first of them
+        np.add.at(dealt, account[order[:count]], asked[order[:count]])
+        gpus -= int(total[count - 1])
+        order = order[count:]
+        order = order[asked[order] <= gpus] if gpus else order[:0]
+    return dealt
+
+
+def _user(root: Node, account: Account, fair: FairShare) -> Node:
+    """The node of an account."""
+    node = root
+    for queue in line_of(account[0], fair.parents):
+        node = node.children[False, queue]
+    return node.children[True, account[1]]
 
 
 def _merged(node: Node, gpus: IntArray) -> tuple[IntArray, FloatArray]:
@@ -98,7 +133,7 @@ def _merged(node: Node, gpus: IntArray) -> tuple[IntArray, FloatArray]:
     sorting by the usage that each child would have before each of its jobs: that only grows along a child.
     """
     if node.is_user:
-        rows = np.array(node.rows, dtype=np.int64)
+        rows = ints(node.rows)
         return rows, floats(gpus[rows]) * AHEAD_S
     found = [(child, *_merged(child, gpus)) for child in node.children.values()]
     if not found:

@@ -145,6 +145,7 @@ def _fair_share(file: Entry, queues: Mapping[str, Queue]) -> FairShare | None:
         user_shares={str(name): users.number(name, default=1.0, above=0.0) for name in users.values},
         parents=parents_of(queues),
         half_life_s=entry.number("half_life_s", default=HALF_LIFE_S, above=0.0),
+        limits=True,
     )
 
 

@@ -1,9 +1,12 @@
 """Live decisions by fair share: who waits comes by usage, and is told the reason that is its own."""
 
 import pytest
-from tests.live.play import Deciding
+from tests.live.play import DUE, Deciding
 
+from stretto.live.decide.decision import answer_to, asked_of, decided
+from stretto.live.decide.observe import Observer
 from stretto.live.state import events as happened
+from stretto.live.state.folding import apply
 from stretto.live.state.state import State
 from stretto.model import JobId, Why
 
@@ -78,23 +81,55 @@ def test_a_quota_goes_to_users_of_the_queue_by_fair_share() -> None:
     assert sorted(placement) == ["1", "2", "7", "8"]
 
 
+@pytest.mark.parametrize(
+    ("limits", "always"),
+    [
+        pytest.param(True, True, id="who is within a share goes on"),
+        pytest.param(False, False, id="as logs have it that say nothing of limits"),
+    ],
+)
+def test_turns_of_one_user_do_not_stop_another(limits: bool, always: bool) -> None:
+    live = Deciding("gavel")
+    live.scene.tell(
+        happened.Configured("gavel", fair_share_half_life_s=WEEK_S, fair_share_limits=limits)
+        if limits
+        else happened.Configured("gavel", fair_share_half_life_s=WEEK_S)
+    )
+    for number in range(20):
+        live.submit(f"{number + 1}", "", 1, user="ada")
+    live.decide()
+    for number in (21, 22):
+        live.submit(f"{number}", "", 1, user="bob")
+    run, reasons = [], set()
+    for _ in range(6):
+        live.scene.now_s += 400.0
+        plan = live.decide().plan
+        run.append({"21", "22"} <= set(plan.placement))
+        reasons |= {plan.why.of(row) for row in range(len(plan.jobs))}
+    assert all(run) == always
+    assert (Why.OVER_SHARE in reasons) == limits
+    assert_decided_again(live)
+
+
 def test_an_order_by_shares_is_the_same_when_it_is_decided_again() -> None:
-    from tests.live.play import DUE
-
-    from stretto.live.decide.decision import answer_to, asked_of, decided
-    from stretto.live.decide.observe import Observer
-    from stretto.live.state.folding import apply
-
     live = a_race(WEEK_S)
     live.scene.tell(happened.UserSharesSet("bob", 3.0))
     for name in ("1", "21", "2"):
         live.decide()
         live.end(name)
-    again = State()
+    assert_decided_again(live)
+
+
+def assert_decided_again(live: Deciding) -> None:
+    """The log alone gives the same decisions and the same usage."""
+    again, memory = State(), None
     for number, (event, at_s) in enumerate(zip(live.scene.log, live.scene.times, strict=True), start=1):
         if isinstance(event, happened.Decided):
+            again.memory = memory
             asked = asked_of(Observer(live.scheduler.policy.views), again, event.at_s, DUE, live.scheduler)
-            said = decided(asked, answer_to(asked, live.scheduler), event.seen, 1.0)
+            answer = answer_to(asked, live.scheduler)
+            said, memory = decided(asked, answer, event.seen, 1.0), answer.plan.memory
             assert said.actions == event.actions
+            assert said.memory == event.memory
         apply(again, event, number, at_s)
     assert again.usage == live.scene.state.usage

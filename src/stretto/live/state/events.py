@@ -76,6 +76,7 @@ class Configured(Event):
     cluster: str = ""
     backend: str = ""
     fair_share_half_life_s: float = 0.0  # of usage; 0: usage orders nobody
+    fair_share_limits: bool = False  # who has its share gives way while others wait for theirs
     priorities: str = "ignored"  # "preempt": higher jobs go first and take from lower ones
     # "kept": nothing is lent that could not be taken back, and what is for a queue is for those in it, too
     quotas: str = "lent"

@@ -22,6 +22,7 @@ def fair_share_of(state: State, now_s: float) -> FairShare:
         queue_shares={one.name: one.shares for one in queues},
         user_shares=dict(state.user_shares),
         parents=parents_of(state.queues),
+        limits=state.configured.fair_share_limits,
     )
 
 

@@ -16,6 +16,7 @@ WORDS: Mapping[str, str] = {
     "RESERVED": "what it needs is kept for others",
     "PREEMPTED": "a job of higher priority has its GPUs",
     "OUTRANKED": "jobs of higher priority come first",
+    "OVER_SHARE": "others are further behind their fair share",
     "NO_FREE_GPUS": "not enough GPUs that suit it are free",
     "BEHIND_IN_ORDER": "an earlier job waits for GPUs, too",
     "WORTH_LESS": "others make more of the GPUs",

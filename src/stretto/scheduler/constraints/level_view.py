@@ -17,8 +17,7 @@ from stretto.model import (
     Snapshot,
     no_placement,
 )
-from stretto.scheduler.asking import ask_policy
-from stretto.scheduler.components import Scheduler
+from stretto.scheduler.asking import Ask
 from stretto.scheduler.constraints.offers import Sizes
 from stretto.scheduler.constraints.shared_nodes import Lens, smaller
 from stretto.scheduler.constraints.tables import some_of
@@ -45,7 +44,7 @@ class Attempt:
 
 def ask_level(
     snapshot: Snapshot,
-    scheduler: Scheduler,
+    ask: Ask,
     rows: IntArray,
     memory: Memory,
     own: Mapping[JobId, Allocation],
@@ -75,7 +74,7 @@ def ask_level(
         memory=memory,
         constraints=NO_CONSTRAINTS,
     )
-    plan = ask_policy(lens.snapshot(seen), scheduler)
+    plan = ask(lens.snapshot(seen))
     allocations = _on_free_first(dict(lens.outward(plan.placement)), own, free, offered)
     used = np.zeros_like(offered)
     for held in allocations.values():

@@ -23,8 +23,7 @@ from stretto.model import (
     Snapshot,
     actions_between,
 )
-from stretto.scheduler.asking import ask_policy
-from stretto.scheduler.components import Scheduler
+from stretto.scheduler.asking import Ask
 from stretto.scheduler.constraints.guarantees import Lost, some_lose
 from stretto.scheduler.constraints.hierarchy import Hierarchy
 from stretto.scheduler.constraints.level_view import Attempt, Masks, ask_level
@@ -54,7 +53,7 @@ class LevelMemories:
 
 def ask_by_priority(
     snapshot: Snapshot,
-    scheduler: Scheduler,
+    ask: Ask,
     constraints: Constraints,
     outside: Sequence[Job] = (),
     claims: Sequence[Claim] = (),
@@ -69,11 +68,11 @@ def ask_by_priority(
         if isinstance(memory, LevelMemories):
             memory = memory.by_priority.get(levels[0]) if levels else None
             snapshot = replace(snapshot, memory=memory)
-        plan = ask_policy(snapshot, scheduler)
+        plan = ask(snapshot)
         guarded = levels and constraints.queues and some_lose(snapshot.placement, plan.placement)
-        if not guarded or not Cascade(snapshot, scheduler, constraints, outside, claims).breaks(plan):
+        if not guarded or not Cascade(snapshot, ask, constraints, outside, claims).breaks(plan):
             return plan
-    cascade = Cascade(snapshot, scheduler, constraints, outside, claims)
+    cascade = Cascade(snapshot, ask, constraints, outside, claims)
     for number, priority in enumerate(levels):
         if cascade.is_over(priority):
             break
@@ -86,7 +85,7 @@ class Cascade:
     """A decision on its way down the levels."""
 
     snapshot: Snapshot
-    scheduler: Scheduler
+    ask: Ask
     constraints: Constraints
     outside: Sequence[Job]
     claims: Sequence[Claim]
@@ -389,7 +388,7 @@ class Level:
             free = np.where(self.snapshot.usable, free, 0)
         attempt = ask_level(
             self.snapshot,
-            cascade.scheduler,
+            cascade.ask,
             rows,
             cascade.memories[self.priority],
             own,

@@ -7,10 +7,12 @@ plan may keep, in order of priority, as the jobs' limits. What is then still too
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from stretto.model import IntArray, Job, Placement, Plan, Reasons, Snapshot, actions_between
+from stretto.scheduler.asking import Ask, ask_policy
 from stretto.scheduler.components import Scheduler
 from stretto.scheduler.constraints.draft import Draft
 from stretto.scheduler.constraints.evidence import Evidence, seen_from_the_whole
@@ -28,27 +30,32 @@ MOST_TRIES = 3  # chosen: limits that follow from a plan are kept by the next on
 
 def decide_within(snapshot: Snapshot, scheduler: Scheduler) -> Plan:
     """One decision. Pure and deterministic; where nothing is constrained, what the policy says."""
+    if snapshot.constraints.fair_share is not None:
+        return decide_in_fair_order(snapshot, scheduler, _decided)
+    return _decided(snapshot, partial(ask_policy, scheduler=scheduler))
+
+
+def _decided(snapshot: Snapshot, ask: Ask) -> Plan:
+    """The same for jobs in the order in which they are to be shown."""
     constraints = snapshot.constraints
-    if constraints.fair_share is not None:
-        return decide_in_fair_order(snapshot, lambda ordered: decide_within(ordered, scheduler))
     if constraints.others:
         lens = lens_of(snapshot.placement, constraints.others)
-        plan = lens.plan(decide_within(lens.snapshot(snapshot), scheduler), snapshot)
+        plan = lens.plan(_decided(lens.snapshot(snapshot), ask), snapshot)
         return replace(plan, why=seen_from_the_whole(plan.why, snapshot))
     if constraints.are_void:
-        return ask_by_priority(snapshot, scheduler, constraints)
-    room, draft, plans = _settled(snapshot, scheduler)
+        return ask_by_priority(snapshot, ask, constraints)
+    room, draft, plans = _settled(snapshot, ask)
     plan = _finished(draft, plans)
     if constraints.queues and constraints.priorities_act:
         steady = _losers(draft, room, plan.placement)
         if steady:  # they made way for jobs of their own, and others came in between
-            _, draft, plans = _settled(snapshot, scheduler, steady)
+            _, draft, plans = _settled(snapshot, ask, steady)
             plan = _finished(draft, plans)
     return plan
 
 
 def _settled(
-    snapshot: Snapshot, scheduler: Scheduler, steady: frozenset[str] = frozenset()
+    snapshot: Snapshot, ask: Ask, steady: frozenset[str] = frozenset()
 ) -> tuple[Placement, Draft, list[Plan]]:
     """What is held once there is room, and the policy's last plans. steady: queues whose jobs only go on."""
     draft = Draft(snapshot)
@@ -59,11 +66,11 @@ def _settled(
             for row in np.flatnonzero(limit.rows & (draft.most > 0)).tolist():
                 held = room.get(draft.of[row].id)
                 draft.cap(row, limit, 0 if held is None else held.gpus)
-    plans = _asked(draft, scheduler)
+    plans = _asked(draft, ask)
     for _ in range(MOST_TRIES - 1):
         if not tighten(draft, plans[-1].placement):
             break
-        plans = _asked(draft, scheduler)
+        plans = _asked(draft, ask)
     return room, draft, plans
 
 
@@ -82,7 +89,7 @@ def _losers(draft: Draft, before: Placement, after: Placement) -> frozenset[str]
     return frozenset(one for one in lines if left[one] < min(held[one], tree.quota(one)))
 
 
-def _asked(draft: Draft, scheduler: Scheduler) -> list[Plan]:
+def _asked(draft: Draft, ask: Ask) -> list[Plan]:
     """The policy's plans for what it is shown: reserved nodes with their users first, then everything else.
 
     Each goes on from the one before, so the last one's placement is that of all.
@@ -93,20 +100,20 @@ def _asked(draft: Draft, scheduler: Scheduler) -> list[Plan]:
     for nodes, rows in enclaves(draft):
         seen = shown(draft, placement, rows & elsewhere, nodes)
         if len(seen.jobs):
-            plan = _ask(draft, scheduler, replace(seen, memory=None))
+            plan = _ask(draft, ask, replace(seen, memory=None))
             placement = plan.placement
             there.append(plan)
             elsewhere &= ~on_nodes(draft, placement, nodes)
-    return [*there, _ask(draft, scheduler, shown(draft, placement, elsewhere, open_nodes(draft)))]
+    return [*there, _ask(draft, ask, shown(draft, placement, elsewhere, open_nodes(draft)))]
 
 
-def _ask(draft: Draft, scheduler: Scheduler, seen: Snapshot) -> Plan:
+def _ask(draft: Draft, ask: Ask, seen: Snapshot) -> Plan:
     """The plan for some of the jobs; the others hold what they hold, and count in their queues."""
     outside: list[Job] = []
     if draft.constraints.queues:
         ids = set(seen.jobs.ids)
         outside = [job for job in draft.of if job.id not in ids] + [job for job, _ in draft.staying()]
-    return ask_by_priority(seen, scheduler, draft.constraints, outside, draft.claimed)
+    return ask_by_priority(seen, ask, draft.constraints, outside, draft.claimed)
 
 
 def _reasons(draft: Draft, plans: list[Plan], placement: Placement) -> Reasons:
