@@ -62,6 +62,7 @@ def app_of(service: Service, limits: Limits | None = None) -> FastAPI:
     app.state.together = Together()
     app.state.meters = Meters(service, app.state.connections)
     app.state.one_token = asyncio.Lock()
+    app.state.one_bound = asyncio.Lock()  # of queues and reservations: each is checked with the others
     app.state.under_way = set()
     app.state.requests = set()
     problems.install(app)

@@ -146,13 +146,14 @@ async def set_queue(
     said = bounds.model_dump(exclude_unset=True)
     if said.get("users") is not None:
         said["users"] = tuple(dict.fromkeys(said["users"]))
-    known = service.state.queues
-    wanted = replace(known.get(queue, Queue(queue)), **said, is_default=queue == DEFAULT_QUEUE)
-    check_queue_tree({**known, queue: wanted})
-    events = [QueueSet(**asdict(wanted))]
-    if queue != DEFAULT_QUEUE and DEFAULT_QUEUE not in known:
-        events.append(QueueSet(DEFAULT_QUEUE, is_default=True))
-    await durably(request, service.record(*events, did(caller, "set", f"queue {queue}")))
+    async with request.app.state.one_bound:  # of two that do not go together, one comes first
+        known = service.state.queues
+        wanted = replace(known.get(queue, Queue(queue)), **said, is_default=queue == DEFAULT_QUEUE)
+        check_queue_tree({**known, queue: wanted})
+        events = [QueueSet(**asdict(wanted))]
+        if queue != DEFAULT_QUEUE and DEFAULT_QUEUE not in known:
+            events.append(QueueSet(DEFAULT_QUEUE, is_default=True))
+        await durably(request, service.record(*events, did(caller, "set", f"queue {queue}")))
     return Json(next(one for one in queues_json(service) if one["name"] == queue))
 
 

@@ -69,10 +69,11 @@ async def reserve(
     )
     if asked.queue:
         check_queue(state, asked.queue)
-    there = {known: other for known, other in state.reservations.items() if other.until_s > now_s}
-    check_reservation(one, state.cluster, there)
     event = Reserved(**{key: getattr(one, key) for key in body_of(Reserved("", 0.0, 0.0))})
-    await durably(request, service.record(event, did(caller, "reserve", f"reservation {name}")))
+    async with request.app.state.one_bound:  # of two that want the same GPUs, one comes first
+        there = {known: other for known, other in state.reservations.items() if other.until_s > now_s}
+        check_reservation(one, state.cluster, there)
+        await durably(request, service.record(event, did(caller, "reserve", f"reservation {name}")))
     return Json(_shown(service, one))  # it may have ended before it was durable
 
 
