@@ -9,14 +9,13 @@ import pytest
 
 from stretto.client import Client, ServiceError
 from stretto.demo.own_service import PATIENCE_S, until
-from stretto.demo.play import Play, play
 from stretto.demo.scene import QUICK
 from stretto.model import InputError
 
 from ..running import Running
 from .greedy import Greedy
 from .idlers import Idlers
-from .test_scene import EXAMPLES, SLOTS, check
+from .test_scene import check, play_unhurried
 
 PROGRAM = str(Path(__file__).with_name("few_files.py"))
 LEFT = 64  # files, once a service has started
@@ -104,7 +103,7 @@ def test_a_user_who_does_everything_at_once_keeps_nobody_from_running(running: R
 
 @pytest.mark.long
 @pytest.mark.parametrize("who", ["idle connections", "a greedy user"])
-def test_the_scene_is_played_with_few_files(files: int, who: str) -> None:
+def test_the_scene_is_played_with_few_files(tmp_path: Path, files: int, who: str) -> None:
     with ExitStack() as stack:
 
         def begin(client: Client) -> None:
@@ -114,4 +113,4 @@ def test_the_scene_is_played_with_few_files(files: int, who: str) -> None:
             )
 
         program = (PROGRAM, str(files), f"{SILENT_S:g}")
-        check(play(Play(QUICK, EXAMPLES, program, "sia", SLOTS, before=begin)))
+        check(play_unhurried(tmp_path, QUICK, "sia", program, before=begin))
