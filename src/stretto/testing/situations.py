@@ -79,7 +79,9 @@ class Situation:
     def with_others_scrambled(self, views: frozenset[View]) -> "Situation":
         """The same to somebody with these views; all other columns hold something else."""
         jobs = self.snapshot.jobs
-        other = _known(len(jobs), len(self.snapshot.cluster.types), np.random.default_rng(len(jobs) + 99))
+        other = known_columns(
+            len(jobs), len(self.snapshot.cluster.types), np.random.default_rng(len(jobs) + 99)
+        )
         hidden = {name: other[name] for view, name in KNOWN.items() if view not in views}
         if View.GOODPUT_MODEL in views:  # which may fall back on tables
             hidden.pop("known_tables", None)
@@ -157,7 +159,7 @@ def situations(draw: st.DrawFn, most_jobs: int = 8) -> Situation:
         held=held,
         now_s=float(draw(st.integers(10, 1_000))),
         due=frozenset({Trigger.ARRIVAL}),
-        **_known(len(jobs), len(cluster.types), rng),
+        **known_columns(len(jobs), len(cluster.types), rng),
     )
     rate_per_s = rng.uniform(0.1, 10.0, (len(jobs), len(cluster.types)))
     rate_per_s[~snapshot.jobs.allowed_kinds | (rng.random(rate_per_s.shape) < 0.1)] = np.nan
@@ -196,7 +198,7 @@ def _run_some(
     return held
 
 
-def _known(jobs: int, types: int, rng: np.random.Generator) -> dict[str, Any]:
+def known_columns(jobs: int, types: int, rng: np.random.Generator) -> dict[str, Any]:
     """Columns for every view, plausible and random."""
     duration_s, estimate_s = rng.exponential(500.0, jobs), rng.exponential(500.0, jobs)
     never = rng.random(jobs) < 0.3
