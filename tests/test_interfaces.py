@@ -42,7 +42,7 @@ from stretto.model import (
     no_speeds,
 )
 from stretto.place.registry import load_placer
-from stretto.policies.admission import NO_CONFIGURATIONS
+from stretto.policies.common.admission import NO_CONFIGURATIONS
 from stretto.scheduler.loop import run
 from stretto.scheduler.round import Scheduler, decide
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, some_progress

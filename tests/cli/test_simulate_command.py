@@ -265,7 +265,7 @@ from typing import ClassVar
 import numpy as np
 
 from stretto.model import every
-from stretto.policies.admission import admit_waiting
+from stretto.policies.common.admission import admit_waiting
 from stretto.policies.fifo import FirstInFirstOut
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from stretto.model import Allocation, MeasuredSpeeds, floats
 from stretto.policies.afs import Afs, Variant
 from stretto.policies.afs_grants import _Race, by_gain, by_tournament
-from stretto.policies.curves import Curve
+from stretto.policies.common.speed_curves import Curve
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, speeds_of
 
 CURVE = Curve((1, 2, 3, 4), (1.0, 1.8, 2.4, 2.8))  # as in the example of Optimus

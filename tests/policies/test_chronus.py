@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from stretto.model import Durations, Goal, InputError, Job, Learning, Reward, every, no_speeds
 from stretto.policies import load_policy
-from stretto.policies.admission import NO_CONFIGURATIONS
 from stretto.policies.chronus import Chronus
 from stretto.policies.chronus_plan import (
     choose_deadlines,
@@ -19,6 +18,7 @@ from stretto.policies.chronus_plan import (
     rounded_up,
     safe_s,
 )
+from stretto.policies.common.admission import NO_CONFIGURATIONS
 from stretto.testing.builders import a_cluster, a_job, a_snapshot
 from stretto.testing.play import play
 from stretto.traces.learning import LearningCurve

@@ -3,7 +3,7 @@ from math import inf
 import pytest
 
 from stretto.model import Job, Reward, no_speeds
-from stretto.policies.admission import NO_CONFIGURATIONS
+from stretto.policies.common.admission import NO_CONFIGURATIONS
 from stretto.policies.edf import EarliestDeadlineFirst
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant
 from stretto.testing.play import play

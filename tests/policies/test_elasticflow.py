@@ -19,7 +19,7 @@ from stretto.model import (
     cluster_of,
 )
 from stretto.policies import load_policy
-from stretto.policies.curves import Curve
+from stretto.policies.common.speed_curves import Curve
 from stretto.policies.elasticflow import ElasticFlow, Promises
 from stretto.policies.elasticflow_filling import filling_with, least_filling, slots_until
 from stretto.policies.elasticflow_levels import _levels

@@ -3,7 +3,7 @@ import pytest
 from stretto.model import JobId, no_speeds
 from stretto.place.consolidate import Consolidated, Relaxed
 from stretto.place.fill import Placer
-from stretto.policies.admission import NO_CONFIGURATIONS
+from stretto.policies.common.admission import NO_CONFIGURATIONS
 from stretto.policies.fifo import FirstInFirstOut
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant
 from stretto.testing.play import play

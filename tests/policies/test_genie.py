@@ -16,7 +16,7 @@ from stretto.model import (
     no_speeds,
 )
 from stretto.policies import load_policy
-from stretto.policies.admission import NO_CONFIGURATIONS
+from stretto.policies.common.admission import NO_CONFIGURATIONS
 from stretto.policies.genie import Genie, laxity
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant
 

@@ -18,7 +18,7 @@ from stretto.model import (
     cluster_of,
 )
 from stretto.policies import load_policy
-from stretto.policies.curves import Curve
+from stretto.policies.common.speed_curves import Curve
 from stretto.policies.optimus import Optimus, Remaining, SpeedFrom, by_marginal_gain
 from stretto.policies.optimus_nodes import even_counts
 from stretto.policies.optimus_speed import (

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from stretto.model import Durations, no_speeds
-from stretto.policies.admission import NO_CONFIGURATIONS
+from stretto.policies.common.admission import NO_CONFIGURATIONS
 from stretto.policies.sjf import ShortestJobFirst
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant
 from stretto.testing.play import play

@@ -3,7 +3,7 @@ import pytest
 
 from stretto.model import Durations, NotDeclared, View, no_speeds
 from stretto.policies import load_policy
-from stretto.policies.admission import NO_CONFIGURATIONS
+from stretto.policies.common.admission import NO_CONFIGURATIONS
 from stretto.policies.srtf import (
     QuasiShortestServiceFirst,
     ShortestRemainingServiceFirst,

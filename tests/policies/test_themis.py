@@ -17,7 +17,7 @@ from stretto.model import (
     every,
 )
 from stretto.policies import load_policy
-from stretto.policies.admission import NO_CONFIGURATIONS
+from stretto.policies.common.admission import NO_CONFIGURATIONS
 from stretto.policies.gavel_programs import finish_time_fairness
 from stretto.policies.themis import Leases, Themis
 from stretto.policies.themis_auction import finish_time_ratio, partial_allocation

@@ -25,8 +25,9 @@ from stretto.model import (
     no_speeds,
 )
 from stretto.model.job import Goal
+from stretto.policies.common.remaining_time import Fits, remaining_s
 from stretto.policies.unisched import Profiling, UniSched
-from stretto.policies.unisched_jobs import Fits, best_effort_value, remaining_s
+from stretto.policies.unisched_jobs import best_effort_value
 from stretto.scheduler.check import check_shares
 from stretto.sim.run import Setup, simulate
 from stretto.sim.settings import SimSettings

@@ -18,9 +18,9 @@ from stretto.model import (
     View,
     on_change,
 )
-from stretto.policies.admission import most_gpus_of_one_job
 from stretto.policies.afs_grants import by_gain, by_tournament
-from stretto.policies.curves import (
+from stretto.policies.common.admission import most_gpus_of_one_job
+from stretto.policies.common.speed_curves import (
     NO_CURVE,
     Curve,
     Sizes,

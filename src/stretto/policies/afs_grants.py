@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 
 from stretto.model import FloatArray, IntArray, floats, ints
-from stretto.policies.curves import Curve
+from stretto.policies.common.speed_curves import Curve
 
 ROUNDING = 12  # decimals of a gain in steps per second; chosen: linear speeds gain the same from every GPU
 

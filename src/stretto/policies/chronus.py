@@ -23,7 +23,6 @@ from stretto.model import (
     Why,
     every,
 )
-from stretto.policies.admission import NO_CONFIGURATIONS, admit_anew, most_gpus_of_one_job
 from stretto.policies.chronus_plan import (
     ROUNDING_S,
     choose_deadlines,
@@ -34,7 +33,8 @@ from stretto.policies.chronus_plan import (
     rounded_up,
     safe_s,
 )
-from stretto.policies.unisched_jobs import Fits, remaining_s
+from stretto.policies.common.admission import NO_CONFIGURATIONS, admit_anew, most_gpus_of_one_job
+from stretto.policies.common.remaining_time import Fits, remaining_s
 
 NEW, BEST_EFFORT, UNACCEPTED = -3, -2, -1  # instead of the number of a deadline
 RESERVED_PART = 8  # chosen: on a small cluster no more than this part is set aside for profiling

@@ -20,7 +20,7 @@ from stretto.model import (
     Triggers,
     View,
 )
-from stretto.policies.admission import NO_CONFIGURATIONS, most_gpus_of_one_job, reasons_after
+from stretto.policies.common.admission import NO_CONFIGURATIONS, most_gpus_of_one_job, reasons_after
 from stretto.policies.cornucopia_gains import ALL_PROFILED, gains_of
 from stretto.policies.cornucopia_queues import (
     SLACK_S,

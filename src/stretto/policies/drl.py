@@ -21,7 +21,7 @@ from stretto.model import (
     Triggers,
     View,
 )
-from stretto.policies.curves import (
+from stretto.policies.common.speed_curves import (
     NO_CURVE,
     Curve,
     Sizes,

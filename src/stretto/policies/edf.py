@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from stretto.model import ON_CHANGE, Cluster, Configurations, Shares, Snapshot, Speeds, Triggers, View
-from stretto.policies.admission import NO_CONFIGURATIONS, admit_anew, admit_waiting
+from stretto.policies.common.admission import NO_CONFIGURATIONS, admit_anew, admit_waiting
 
 
 @dataclass(frozen=True)

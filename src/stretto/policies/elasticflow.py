@@ -24,7 +24,7 @@ from stretto.model import (
     View,
     Why,
 )
-from stretto.policies.curves import (
+from stretto.policies.common.speed_curves import (
     kinds_by_room,
     one_gpu_of_each_type,
     reasons_by_range,

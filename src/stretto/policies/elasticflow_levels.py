@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 
 from stretto.model import FloatArray, IntArray, Snapshot
-from stretto.policies.curves import Curve, Sizes
+from stretto.policies.common.speed_curves import Curve, Sizes
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,7 +15,7 @@ from stretto.model import (
     View,
     on_change,
 )
-from stretto.policies.admission import NO_CONFIGURATIONS, admit_waiting
+from stretto.policies.common.admission import NO_CONFIGURATIONS, admit_waiting
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from stretto.model import (
     View,
     on_change,
 )
-from stretto.policies.admission import most_gpus_of_one_job
-from stretto.policies.curves import one_gpu_of_each_type, reasons_by_range
+from stretto.policies.common.admission import most_gpus_of_one_job
+from stretto.policies.common.speed_curves import one_gpu_of_each_type, reasons_by_range
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from stretto.model import (
     Why,
     every,
 )
-from stretto.policies.admission import NO_CONFIGURATIONS, most_gpus_of_one_job, reasons_after
+from stretto.policies.common.admission import NO_CONFIGURATIONS, most_gpus_of_one_job, reasons_after
 from stretto.policies.gavel_programs import (
     Timeshare,
     finish_time_fairness,

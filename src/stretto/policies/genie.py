@@ -22,7 +22,7 @@ from stretto.model import (
     Triggers,
     View,
 )
-from stretto.policies.admission import NO_CONFIGURATIONS, admit_waiting, reasons_after
+from stretto.policies.common.admission import NO_CONFIGURATIONS, admit_waiting, reasons_after
 
 
 @dataclass(frozen=True, slots=True)

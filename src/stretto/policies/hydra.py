@@ -19,7 +19,7 @@ from stretto.model import (
     Triggers,
     View,
 )
-from stretto.policies.admission import (
+from stretto.policies.common.admission import (
     NO_CONFIGURATIONS,
     admit_waiting,
     most_gpus_of_one_job,

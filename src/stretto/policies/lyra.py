@@ -22,7 +22,7 @@ from stretto.model import (
     counts_within,
     on_change,
 )
-from stretto.policies.admission import most_gpus_of_one_job
+from stretto.policies.common.admission import most_gpus_of_one_job
 from stretto.policies.lyra_phases import Demand, launch, pooling, reasons, scale
 from stretto.policies.lyra_placement import Draft
 

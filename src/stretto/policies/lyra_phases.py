@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stretto.model import BoolArray, FloatArray, IntArray, Reasons, Snapshot, Why
-from stretto.policies.admission import AskedAndFree, most_gpus_of_one_job
+from stretto.policies.common.admission import AskedAndFree, most_gpus_of_one_job
 from stretto.policies.lyra_knapsack import pack, reductions_s
 from stretto.policies.lyra_placement import Draft
 

@@ -21,7 +21,8 @@ from stretto.model import (
     View,
     Why,
 )
-from stretto.policies.curves import one_gpu_of_each_type, reasons_by_range
+from stretto.policies.common.pins import pin_as_held
+from stretto.policies.common.speed_curves import one_gpu_of_each_type, reasons_by_range
 from stretto.policies.ones_arena import Arena, arena_of, field_of
 from stretto.policies.ones_evolution import (
     IDLE,
@@ -46,7 +47,6 @@ from stretto.policies.ones_memory import (
 )
 from stretto.policies.ones_nodes import genome_of, pin_of, settled, within_nodes
 from stretto.policies.ones_progress import alpha_of
-from stretto.policies.pollux_nodes import pin_as_held
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from stretto.model import BoolArray, IntArray, MeasuredSpeeds, Snapshot
-from stretto.policies.admission import most_gpus_of_one_job
-from stretto.policies.curves import unstoppable
+from stretto.policies.common.admission import most_gpus_of_one_job
+from stretto.policies.common.speed_curves import unstoppable
 from stretto.policies.ones_evolution import Field
 from stretto.policies.ones_nodes import Gpus, gpus_beside
 from stretto.policies.ones_speeds import Batches, batches_of, runs_on

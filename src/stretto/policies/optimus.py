@@ -22,7 +22,7 @@ from stretto.model import (
     View,
     every,
 )
-from stretto.policies.curves import (
+from stretto.policies.common.speed_curves import (
     NO_CURVE,
     Curve,
     Sizes,

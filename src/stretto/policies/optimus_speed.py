@@ -10,7 +10,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from stretto.model import FloatArray
-from stretto.policies.curves import Curve
+from stretto.policies.common.speed_curves import Curve
 
 LINE_SEARCH = 50  # values of β2 tried; chosen
 SPEED_SAMPLES = 5  # counts to which a curve is fitted; chosen: a short profiling run

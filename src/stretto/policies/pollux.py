@@ -26,12 +26,12 @@ from stretto.model import (
     counts_within,
     every,
 )
-from stretto.policies.admission import most_gpus_of_one_job
+from stretto.policies.common.admission import most_gpus_of_one_job
+from stretto.policies.common.pins import pin_as_held
 from stretto.policies.pollux_nodes import (
     VirtualNodes,
     idle_of_one_type,
     of_one_type,
-    pin_as_held,
     pin_of,
     rows_held,
     shrunk_to,

@@ -131,8 +131,3 @@ def idle_of_one_type(shown: VirtualNodes, free: IntArray, kinds: BoolArray, gpus
 def pin_of(shown: VirtualNodes, row: IntArray) -> Pinned:
     """Where a job is to run."""
     return Pinned(*shown.merged(row))
-
-
-def pin_as_held(allocation: Allocation) -> Pinned:
-    """Exactly the GPUs that a job has."""
-    return Pinned(allocation.nodes, allocation.shape, allocation.masks, allocation.local_batch)

@@ -22,8 +22,8 @@ from stretto.model import (
     Why,
     every,
 )
-from stretto.policies.admission import NO_CONFIGURATIONS, most_gpus_of_one_job, reasons_after
-from stretto.policies.curves import room_beside, unstoppable
+from stretto.policies.common.admission import NO_CONFIGURATIONS, most_gpus_of_one_job, reasons_after
+from stretto.policies.common.speed_curves import room_beside, unstoppable
 from stretto.policies.shockwave_window import Window, best_rounds, timetable
 
 MOST_WEIGHT = 1e6  # of an unfairly treated job; chosen

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from stretto.model import ON_CHANGE, Cluster, Configurations, Shares, Snapshot, Speeds, Triggers, View
-from stretto.policies.admission import NO_CONFIGURATIONS, admit_waiting
+from stretto.policies.common.admission import NO_CONFIGURATIONS, admit_waiting
 
 
 @dataclass(frozen=True)

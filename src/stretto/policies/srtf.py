@@ -17,7 +17,7 @@ from stretto.model import (
     Triggers,
     View,
 )
-from stretto.policies.admission import NO_CONFIGURATIONS, admit_anew, admit_waiting
+from stretto.policies.common.admission import NO_CONFIGURATIONS, admit_anew, admit_waiting
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from stretto.model import (
     View,
     every,
 )
-from stretto.policies.admission import NO_CONFIGURATIONS, admit_anew, admit_waiting
+from stretto.policies.common.admission import NO_CONFIGURATIONS, admit_anew, admit_waiting
 from stretto.policies.synergy_tune import Where, tune
 
 

@@ -22,7 +22,7 @@ from stretto.model import (
     View,
     every,
 )
-from stretto.policies.admission import NO_CONFIGURATIONS, most_gpus_of_one_job, reasons_after
+from stretto.policies.common.admission import NO_CONFIGURATIONS, most_gpus_of_one_job, reasons_after
 from stretto.policies.themis_auction import finish_time_ratio, partial_allocation
 from stretto.policies.themis_shares import FairTimeshares
 

@@ -22,7 +22,7 @@ from stretto.model import (
     floats,
     on_change,
 )
-from stretto.policies.admission import NO_CONFIGURATIONS, admit_anew, most_gpus_of_one_job
+from stretto.policies.common.admission import NO_CONFIGURATIONS, admit_anew, most_gpus_of_one_job
 from stretto.policies.three_sigma_history import History, distribution, given_elapsed, learned
 from stretto.policies.three_sigma_options import (
     Utility,

@@ -23,8 +23,8 @@ from stretto.model import (
     Triggers,
     View,
 )
-from stretto.policies.admission import NO_CONFIGURATIONS, admit_anew
-from stretto.policies.gittins import gittins_index, gittins_index_within
+from stretto.policies.common.admission import NO_CONFIGURATIONS, admit_anew
+from stretto.policies.common.gittins_index import gittins_index, gittins_index_within
 
 SLACK = 1e-3  # GPU-seconds, and seconds; chosen: a timer that rings a rounding error early has rung
 

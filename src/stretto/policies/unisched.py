@@ -24,15 +24,14 @@ from stretto.model import (
     frozen,
 )
 from stretto.model.laps import span
-from stretto.policies.admission import NO_CONFIGURATIONS, most_gpus_of_one_job, reasons_after
+from stretto.policies.common.admission import NO_CONFIGURATIONS, most_gpus_of_one_job, reasons_after
+from stretto.policies.common.remaining_time import Fits, remaining_s
 from stretto.policies.unisched_cells import cells_of_nodes
 from stretto.policies.unisched_jobs import (
-    Fits,
     LeaseTerms,
     Wanted,
     best_effort_value,
     options_for,
-    remaining_s,
     rewards_of,
 )
 from stretto.policies.unisched_nodes import give_leases

@@ -1,38 +1,25 @@
-"""What does each job want now, and how long will it take? The phases and durations of UniSched's Estimator.
+"""What does each job want now, and what is it worth? The phases and options of UniSched's Estimator.
 
 UniSched (TPDS 2024), sections III-B and III-C2. Rows are the jobs of one decision.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
-from stretto.estimate.learning_curves import FEWEST_EPOCHS, epochs_to_reach
 from stretto.estimate.placement_runtime import (
     best_effort_suspensions,
     relative_speed,
     suspensions,
     two_gpu_profile,
 )
-from stretto.model import BoolArray, FloatArray, IntArray, JobId, JobTable, Requests, Snapshot, frozen
+from stretto.model import BoolArray, FloatArray, IntArray, JobTable, Requests, Snapshot, frozen
 from stretto.policies.unisched_cells import offers
 from stretto.policies.unisched_program import Options
 
-REFIT_AFTER = 1.2  # times the epochs of the last fit: a curve that is little longer says little more; chosen
-SMALLEST_EPOCHS = 0.05  # of progress from which the time of an epoch is known; chosen
 MINUTE_S = 60.0
 MOST_VALUE_OF_BEST_EFFORT = 1 / 1.01  # below a profiling run's 1, as the paper wants it
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Fits:
-    """Epochs that jobs with a goal will take, as last fitted; columns are (jobs with a goal,)."""
-
-    ids: tuple[JobId, ...] = ()
-    seen: tuple[int, ...] = ()  # epochs to which the curve was fitted
-    needed: tuple[int, ...] = ()  # in all
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,41 +64,6 @@ def _all_rewards(requests: Requests) -> tuple[FloatArray, FloatArray]:
         for step, reward in enumerate(job.rewards):
             deadline_s[row, step], value[row, step] = reward.deadline_s, reward.value
     return frozen(deadline_s), frozen(value)
-
-
-def remaining_s(jobs: JobTable, iterations: bool, before: Fits) -> tuple[FloatArray, Fits]:
-    """(jobs,) N_iter T_iter: seconds left on what each job asked for, suspensions apart; and the fits kept.
-
-    A job that stops by performance is estimated from its learning curve, refitted as it grows: what an
-    epoch took so far, times the epochs that the ensemble expects (`iterations` off: times the epochs that its
-    owner allows). Until it has made some progress the world's estimate stands in for a profile of its epochs.
-    """
-    left_s = jobs.estimates.remaining_s.copy()
-    rows = [row for row, job in enumerate(_jobs(jobs)) if job.goal is not None]
-    if not rows:
-        return left_s, Fits()
-    learning, done_s = jobs.learning, jobs.estimates.duration_s - left_s
-    epochs = learning.samples / learning.dataset_samples
-    known = dict(zip(before.ids, zip(before.seen, before.needed, strict=True), strict=True))
-    seen_of, needed_of = [], []
-    for row in rows:
-        job, history = jobs[row], learning.history[row]
-        most = job.goal.most_epochs if job.goal else 0
-        seen, needed = known.get(job.id, (-1, most))
-        grown = len(history) >= max(seen * REFIT_AFTER, FEWEST_EPOCHS)
-        if iterations and job.goal and grown and seen != len(history):
-            seen, needed = len(history), epochs_to_reach(history, job.goal.metric, most)
-        seen_of.append(seen)
-        needed_of.append(needed)
-        if epochs[row] >= SMALLEST_EPOCHS:
-            left_s[row] = max(needed - epochs[row], SMALLEST_EPOCHS) * done_s[row] / epochs[row]
-    ids = tuple(jobs.ids[row] for row in rows)
-    return left_s, Fits(ids, tuple(seen_of), tuple(needed_of))
-
-
-def _jobs(jobs: JobTable) -> Sequence:  # type: ignore[type-arg]
-    requests = jobs.requests.jobs
-    return [requests[row] for row in jobs.rows.tolist()]
 
 
 def best_effort_value(left_s: FloatArray, overhead_s: FloatArray, lease_s: float) -> FloatArray:

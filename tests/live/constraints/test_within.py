@@ -10,7 +10,7 @@ from tests.live.play import DUE, Deciding
 from stretto.live.decide.decision import asked_of
 from stretto.live.state import events as happened
 from stretto.model import Why
-from stretto.policies.admission import AskedAndFree
+from stretto.policies.common.admission import AskedAndFree
 from stretto.policies.registry import policy_names
 from stretto.scheduler.constraints.draft import Draft
 from stretto.scheduler.constraints.quotas import make_room

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stretto.model import Cluster, GpuType, Job, Shares, Snapshot, Why, cluster_of
-from stretto.policies.admission import admit_anew, admit_waiting, most_gpus_of_one_job
+from stretto.policies.common.admission import admit_anew, admit_waiting, most_gpus_of_one_job
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant
 
 MIXED = cluster_of("mixed", (GpuType("small"), 2, 4), (GpuType("large"), 1, 8))  # 8 + 8 GPUs

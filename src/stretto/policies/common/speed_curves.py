@@ -22,7 +22,7 @@ from stretto.model import (
     Why,
     configurations_from,
 )
-from stretto.policies.admission import most_gpus_of_one_job
+from stretto.policies.common.admission import most_gpus_of_one_job
 
 
 @dataclass(frozen=True, slots=True)

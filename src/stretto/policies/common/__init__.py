@@ -1,0 +1,1 @@
+"""What several policies share: admitting whole requests in an order, curves of speed, estimates, pins."""
