@@ -24,7 +24,7 @@ from stretto.model import (
     powers_and_whole_nodes,
 )
 from stretto.model.laps import span
-from stretto.policies.sia_menu import Menu
+from stretto.policies.sia.configurations import Menu
 from stretto.solve import assign
 
 MOST_POWER = 16  # chosen: 1000^16 is still a number that can be summed

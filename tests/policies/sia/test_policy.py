@@ -27,7 +27,7 @@ from stretto.model import (
     virtual_nodes,
 )
 from stretto.place.registry import load_placer
-from stretto.policies.sia import Discount, FirstType, Sia
+from stretto.policies.sia.policy import Discount, FirstType, Sia
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, some_progress, speeds_of
 
 A, B = GpuType("A"), GpuType("B")
