@@ -15,7 +15,7 @@ import time
 
 import numpy as np
 
-from stretto.policies.ones_evolution import (
+from stretto.policies.ones.evolution import (
     Belief,
     Field,
     costs_of,

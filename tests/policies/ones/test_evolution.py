@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from stretto.model import IntArray
-from stretto.policies.ones_evolution import (
+from stretto.policies.ones.evolution import (
     IDLE,
     Belief,
     Field,

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stretto.model import FloatArray, IntArray, JobId, JobTable
-from stretto.policies.ones_evolution import IDLE
-from stretto.policies.ones_limits import BatchLimits
-from stretto.policies.ones_progress import (
+from stretto.policies.ones.batch_limits import BatchLimits
+from stretto.policies.ones.evolution import IDLE
+from stretto.policies.ones.progress import (
     FEATURES,
     NO_POINTS,
     NOTHING_LEARNED,

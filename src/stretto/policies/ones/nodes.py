@@ -7,7 +7,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from stretto.model import Allocation, BoolArray, IntArray, Pinned, Snapshot
-from stretto.policies.ones_evolution import IDLE
+from stretto.policies.ones.evolution import IDLE
 
 SLOTS = 64  # more GPUs than one node can have
 

@@ -3,7 +3,7 @@ import pytest
 from scipy.stats import beta as beta_distribution
 
 from stretto.model import FloatArray, floats
-from stretto.policies.ones_progress import (
+from stretto.policies.ones.progress import (
     EPOCHS_TO_GO,
     MOST_POINTS,
     NO_POINTS,

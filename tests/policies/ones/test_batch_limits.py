@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from stretto.policies.ones_limits import BatchLimits, after_epochs, after_rejection, arrival_rate_per_s
+from stretto.policies.ones.batch_limits import BatchLimits, after_epochs, after_rejection, arrival_rate_per_s
 
 BOUNDS = (np.array([64]), np.array([65_536]))
 

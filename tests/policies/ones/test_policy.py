@@ -22,10 +22,10 @@ from stretto.model import (
     no_speeds,
 )
 from stretto.policies.ones import Ones
-from stretto.policies.ones_arena import arena_of, field_of
-from stretto.policies.ones_memory import Remembered
-from stretto.policies.ones_nodes import Gpus, genome_of, pin_of, settled
-from stretto.policies.ones_progress import NOTHING_LEARNED
+from stretto.policies.ones.memory import Remembered
+from stretto.policies.ones.nodes import Gpus, genome_of, pin_of, settled
+from stretto.policies.ones.problem import arena_of, field_of
+from stretto.policies.ones.progress import NOTHING_LEARNED
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, some_progress
 
 POLICY = Ones(generations=5)

@@ -23,8 +23,8 @@ from stretto.model import (
 )
 from stretto.policies.common.pins import pin_as_held
 from stretto.policies.common.speed_curves import one_gpu_of_each_type, reasons_by_range
-from stretto.policies.ones_arena import Arena, arena_of, field_of
-from stretto.policies.ones_evolution import (
+from stretto.policies.ones.batch_limits import BatchLimits, after_epochs, after_rejection, arrival_rate_per_s
+from stretto.policies.ones.evolution import (
     IDLE,
     Belief,
     Field,
@@ -35,8 +35,7 @@ from stretto.policies.ones_evolution import (
     reordered,
     selected,
 )
-from stretto.policies.ones_limits import BatchLimits, after_epochs, after_rejection, arrival_rate_per_s
-from stretto.policies.ones_memory import (
+from stretto.policies.ones.memory import (
     NO_MEMORY,
     Remembered,
     Reports,
@@ -45,8 +44,9 @@ from stretto.policies.ones_memory import (
     reports_of,
     taught,
 )
-from stretto.policies.ones_nodes import genome_of, pin_of, settled, within_nodes
-from stretto.policies.ones_progress import alpha_of
+from stretto.policies.ones.nodes import genome_of, pin_of, settled, within_nodes
+from stretto.policies.ones.problem import Arena, arena_of, field_of
+from stretto.policies.ones.progress import alpha_of
 
 
 @dataclass(frozen=True)

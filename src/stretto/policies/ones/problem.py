@@ -8,9 +8,9 @@ import numpy as np
 from stretto.model import BoolArray, IntArray, MeasuredSpeeds, Snapshot
 from stretto.policies.common.admission import most_gpus_of_one_job
 from stretto.policies.common.speed_curves import unstoppable
-from stretto.policies.ones_evolution import Field
-from stretto.policies.ones_nodes import Gpus, gpus_beside
-from stretto.policies.ones_speeds import Batches, batches_of, runs_on
+from stretto.policies.ones.evolution import Field
+from stretto.policies.ones.nodes import Gpus, gpus_beside
+from stretto.policies.ones.throughput import Batches, batches_of, runs_on
 
 
 @dataclass(frozen=True, eq=False)
