@@ -21,7 +21,7 @@ import numpy as np
 from stretto.experiments.spec import RunSpec, set_up
 from stretto.model import FloatArray, IntArray, Policy, Shares, Snapshot, Speeds
 from stretto.policies import load_policy
-from stretto.policies.lyra_knapsack import Packing, pack, pack_all, reductions_s
+from stretto.policies.lyra.knapsack import Packing, pack, pack_all, reductions_s
 from stretto.scheduler.round import Scheduler, decide
 from stretto.sim.run import scheduler_of, world_of
 from stretto.sim.world import SimulatedWorld

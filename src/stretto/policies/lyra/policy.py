@@ -23,8 +23,8 @@ from stretto.model import (
     on_change,
 )
 from stretto.policies.common.admission import most_gpus_of_one_job
-from stretto.policies.lyra_phases import Demand, launch, pooling, reasons, scale
-from stretto.policies.lyra_placement import Draft
+from stretto.policies.lyra.phases import Demand, launch, pooling, reasons, scale
+from stretto.policies.lyra.placement import Draft
 
 MOST_TUNED_GPUS = 64  # columns of goodput that the tuned variant looks at; chosen: larger ranges are rare
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from stretto.model import BoolArray, FloatArray, IntArray, Reasons, Snapshot, Why
 from stretto.policies.common.admission import AskedAndFree, most_gpus_of_one_job
-from stretto.policies.lyra_knapsack import pack, reductions_s
-from stretto.policies.lyra_placement import Draft
+from stretto.policies.lyra.knapsack import pack, reductions_s
+from stretto.policies.lyra.placement import Draft
 
 MOST_ITEMS = 32  # items of one job; chosen: a wider range goes in larger steps
 MOST_PASSES = 3  # times that what could not be placed is shared out once more; chosen

@@ -25,7 +25,7 @@ from stretto.model import (
 )
 from stretto.place.as_pinned import AsPinned
 from stretto.policies import load_policy
-from stretto.policies.lyra import Lyra, LyraTuned, SjfKey
+from stretto.policies.lyra.policy import Lyra, LyraTuned, SjfKey
 from stretto.scheduler.check import check_shares
 from stretto.sim.run import Setup, simulate
 from stretto.sim.settings import SimSettings

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stretto.model import FloatArray, IntArray, floats, ints
-from stretto.policies.lyra_knapsack import pack, pack_all, reductions_s
+from stretto.policies.lyra.knapsack import pack, pack_all, reductions_s
 
 INF = np.inf
 
