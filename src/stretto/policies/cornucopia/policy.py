@@ -21,8 +21,8 @@ from stretto.model import (
     View,
 )
 from stretto.policies.common.admission import NO_CONFIGURATIONS, most_gpus_of_one_job, reasons_after
-from stretto.policies.cornucopia_gains import ALL_PROFILED, gains_of
-from stretto.policies.cornucopia_queues import (
+from stretto.policies.cornucopia.allocator import Contenders, share_out
+from stretto.policies.cornucopia.mlfq import (
     SLACK_S,
     Remembered,
     Runners,
@@ -33,7 +33,7 @@ from stretto.policies.cornucopia_queues import (
     requeue,
     thresholds_of,
 )
-from stretto.policies.cornucopia_sharing import Contenders, share_out
+from stretto.policies.cornucopia.profiler import ALL_PROFILED, gains_of
 
 
 class Profile(StrEnum):

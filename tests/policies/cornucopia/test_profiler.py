@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stretto.model import MeasuredSpeeds
-from stretto.policies.cornucopia_gains import extrapolated, gains_of, is_linear, loss_at, marginal_gains
+from stretto.policies.cornucopia.profiler import extrapolated, gains_of, is_linear, loss_at, marginal_gains
 
 PROFILE = [0.0, 100.0, 190.0, 270.0, 340.0, 400.0, 440.0, 460.0, 470.0]
 

@@ -11,8 +11,8 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 
 from stretto.model import BoolArray, IntArray
-from stretto.policies.cornucopia_gains import is_linear, loss_at
-from stretto.policies.cornucopia_queues import BATCH, INTERACTIVE, LONG
+from stretto.policies.cornucopia.mlfq import BATCH, INTERACTIVE, LONG
+from stretto.policies.cornucopia.profiler import is_linear, loss_at
 
 Gains = Callable[[int], tuple[float, ...]]
 

@@ -23,8 +23,8 @@ from stretto.model import (
 from stretto.model.cluster import GpuType
 from stretto.policies import load_policy
 from stretto.policies.common.admission import NO_CONFIGURATIONS
-from stretto.policies.cornucopia import Cornucopia, Profile
-from stretto.policies.cornucopia_queues import BATCH, INTERACTIVE, LONG, Means, Remembered, thresholds_of
+from stretto.policies.cornucopia.mlfq import BATCH, INTERACTIVE, LONG, Means, Remembered, thresholds_of
+from stretto.policies.cornucopia.policy import Cornucopia, Profile
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, some_progress
 from stretto.testing.situations import Situation, situations
 

@@ -5,8 +5,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stretto.policies.cornucopia_gains import marginal_gains
-from stretto.policies.cornucopia_sharing import Contenders, share_out
+from stretto.policies.cornucopia.allocator import Contenders, share_out
+from stretto.policies.cornucopia.profiler import marginal_gains
 
 CURVE = np.array([0.0, 100.0, 190.0, 270.0, 340.0, 400.0, 440.0, 460.0, 470.0])  # throughput on 0 to 8 GPUs
 Q1, Q2, Q3 = 1, 2, 3
