@@ -10,7 +10,7 @@ import numpy as np
 
 from stretto.estimate.placement_runtime import PROFILE_GPUS
 from stretto.model import BoolArray, IntArray, Pinned, Snapshot, lowest_gpus
-from stretto.policies.unisched_jobs import Wanted, who_is_on
+from stretto.policies.unisched.estimator import Wanted, who_is_on
 
 LEVELS = 6  # cells of 1 to 32 GPUs: a node has at most 62
 ALIGNED = tuple(sum(1 << at for at in range(0, 62, 1 << level)) for level in range(LEVELS + 1))

@@ -26,8 +26,8 @@ from stretto.model import (
 )
 from stretto.model.job import Goal
 from stretto.policies.common.remaining_time import Fits, remaining_s
-from stretto.policies.unisched import Profiling, UniSched
-from stretto.policies.unisched_jobs import best_effort_value
+from stretto.policies.unisched.estimator import best_effort_value
+from stretto.policies.unisched.policy import Profiling, UniSched
 from stretto.scheduler.check import check_shares
 from stretto.sim.run import Setup, simulate
 from stretto.sim.settings import SimSettings

@@ -26,17 +26,17 @@ from stretto.model import (
 from stretto.model.laps import span
 from stretto.policies.common.admission import NO_CONFIGURATIONS, most_gpus_of_one_job, reasons_after
 from stretto.policies.common.remaining_time import Fits, remaining_s
-from stretto.policies.unisched_cells import cells_of_nodes
-from stretto.policies.unisched_jobs import (
+from stretto.policies.unisched.cells import cells_of_nodes
+from stretto.policies.unisched.estimator import (
     LeaseTerms,
     Wanted,
     best_effort_value,
     options_for,
     rewards_of,
 )
-from stretto.policies.unisched_nodes import give_leases
-from stretto.policies.unisched_plan import LeasePlan, first_fit, plan_in_order, plan_leases
-from stretto.policies.unisched_program import Options
+from stretto.policies.unisched.lease_plan import LeasePlan, first_fit, plan_in_order, plan_leases
+from stretto.policies.unisched.placement import give_leases
+from stretto.policies.unisched.program import Options
 
 VALUE_OF_PROFILING = 1.0  # reward of a profiling run [paper]
 WITHIN_S = 1e-6  # rounding of a sum of times

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stretto.model import BoolArray, IntArray, frozen
-from stretto.policies.unisched_program import Chosen, Options, choose_options, must_by
+from stretto.policies.unisched.program import Chosen, Options, choose_options, must_by
 
 SINGLE_LEASES = 12  # planned one by one; what lies beyond, in stretches that grow; chosen
 GROWTH = 1.25  # of those stretches; chosen: 30 of them reach two weeks in leases of 10 minutes

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stretto.model import IntArray, ints
-from stretto.policies.unisched_cells import rows_of
-from stretto.policies.unisched_plan import best_options, lay_out, plan_in_order, plan_leases, stretches
-from stretto.policies.unisched_program import Options, choose_options, must_by, solve_leases
+from stretto.policies.unisched.cells import rows_of
+from stretto.policies.unisched.lease_plan import best_options, lay_out, plan_in_order, plan_leases, stretches
+from stretto.policies.unisched.program import Options, choose_options, must_by, solve_leases
 
 
 def options_of(*rows: tuple[int, float, int, int, int]) -> Options:

@@ -15,8 +15,8 @@ from stretto.estimate.placement_runtime import (
     two_gpu_profile,
 )
 from stretto.model import BoolArray, FloatArray, IntArray, JobTable, Requests, Snapshot, frozen
-from stretto.policies.unisched_cells import offers
-from stretto.policies.unisched_program import Options
+from stretto.policies.unisched.cells import offers
+from stretto.policies.unisched.program import Options
 
 MINUTE_S = 60.0
 MOST_VALUE_OF_BEST_EFFORT = 1 / 1.01  # below a profiling run's 1, as the paper wants it

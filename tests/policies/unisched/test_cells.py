@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stretto.model import ints
-from stretto.policies.unisched_cells import (
+from stretto.policies.unisched.cells import (
     cells_of_nodes,
     fit_together,
     gpus_of,
