@@ -28,7 +28,7 @@ from stretto.model import (
 )
 from stretto.policies.common.admission import most_gpus_of_one_job
 from stretto.policies.common.pins import pin_as_held
-from stretto.policies.pollux_nodes import (
+from stretto.policies.pollux.nodes import (
     VirtualNodes,
     idle_of_one_type,
     of_one_type,
@@ -38,7 +38,7 @@ from stretto.policies.pollux_nodes import (
     smallest_node_gpus,
     virtual_nodes_of,
 )
-from stretto.policies.pollux_speeds import largest_possible, type_blind
+from stretto.policies.pollux.type_blind_speeds import largest_possible, type_blind
 from stretto.solve.evolve import Population, Sharing, evolve, filled
 
 MOST_POWER = 16  # chosen: a thousandth to its power is still a number

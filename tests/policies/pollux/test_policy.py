@@ -24,8 +24,8 @@ from stretto.model import (
     digest,
 )
 from stretto.place import AsPinned
-from stretto.policies.pollux import Normalisation, Pollux, fitness, realloc_factor
-from stretto.policies.pollux_nodes import idle_of_one_type, virtual_nodes_of
+from stretto.policies.pollux.nodes import idle_of_one_type, virtual_nodes_of
+from stretto.policies.pollux.policy import Normalisation, Pollux, fitness, realloc_factor
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, some_progress, speeds_of
 
 Speed = Callable[[int, int], float]  # (nodes, gpus) -> goodput
