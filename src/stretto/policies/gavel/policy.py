@@ -25,7 +25,7 @@ from stretto.model import (
     every,
 )
 from stretto.policies.common.admission import NO_CONFIGURATIONS, most_gpus_of_one_job, reasons_after
-from stretto.policies.gavel_programs import (
+from stretto.policies.gavel.programs import (
     Timeshare,
     finish_time_fairness,
     isolated_per_s,
@@ -33,7 +33,7 @@ from stretto.policies.gavel_programs import (
     max_sum_throughput,
     shortest_makespan,
 )
-from stretto.policies.gavel_rounds import Account, Ledger, account_now, fill, new_account, pairs_by_priority
+from stretto.policies.gavel.rounds import Account, Ledger, account_now, fill, new_account, pairs_by_priority
 
 
 class Objective(StrEnum):

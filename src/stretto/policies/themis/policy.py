@@ -23,8 +23,8 @@ from stretto.model import (
     every,
 )
 from stretto.policies.common.admission import NO_CONFIGURATIONS, most_gpus_of_one_job, reasons_after
-from stretto.policies.themis_auction import finish_time_ratio, partial_allocation
-from stretto.policies.themis_shares import FairTimeshares
+from stretto.policies.themis.auction import finish_time_ratio, partial_allocation
+from stretto.policies.themis.timeshares import FairTimeshares
 
 SHORTEST_S = 1.0  # chosen: keeps ratios finite for jobs about to end
 LEAST_RATIO = 1e-12  # stands for a ratio of 0: a job submitted now with nothing left to do

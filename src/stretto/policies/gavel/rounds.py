@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stretto.model import BoolArray, FloatArray, IntArray, JobId, Snapshot
-from stretto.policies.gavel_programs import Timeshare
+from stretto.policies.gavel.programs import Timeshare
 
 NEVER_RECEIVED = 1e9  # stands for 1 / 0 in a priority, as in the published code
 

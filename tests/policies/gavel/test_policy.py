@@ -18,8 +18,8 @@ from stretto.model import (
 )
 from stretto.policies import load_policy
 from stretto.policies.common.admission import NO_CONFIGURATIONS
-from stretto.policies.gavel import Gavel, Objective
-from stretto.policies.gavel_rounds import Account, pairs_by_priority
+from stretto.policies.gavel.policy import Gavel, Objective
+from stretto.policies.gavel.rounds import Account, pairs_by_priority
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, speeds_of
 from stretto.testing.play import play
 

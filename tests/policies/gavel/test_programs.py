@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from stretto.model import FloatArray, IntArray, floats, ints
-from stretto.policies.gavel_programs import (
+from stretto.policies.gavel.programs import (
     Timeshare,
     finish_time_fairness,
     isolated_per_s,

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from stretto.model import FloatArray, IntArray, Snapshot
-from stretto.policies.gavel import SHORTEST_JOB_S, Gavel, Objective
-from stretto.policies.gavel_programs import (
+from stretto.policies.gavel.policy import SHORTEST_JOB_S, Gavel, Objective
+from stretto.policies.gavel.programs import (
     MOST_STEPS,
     RATIO_TOLERANCE,
     Timeshare,
     isolated_per_s,
 )
-from stretto.policies.gavel_rounds import Account
+from stretto.policies.gavel.rounds import Account
 
 
 @dataclass(frozen=True)
