@@ -23,7 +23,7 @@ from stretto.model import (
     Why,
     every,
 )
-from stretto.policies.chronus_plan import (
+from stretto.policies.chronus.lease_plan import (
     ROUNDING_S,
     choose_deadlines,
     fit_backward,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from stretto.model import Durations, Goal, InputError, Job, Learning, Reward, every, no_speeds
 from stretto.policies import load_policy
 from stretto.policies.chronus import Chronus
-from stretto.policies.chronus_plan import (
+from stretto.policies.chronus.lease_plan import (
     choose_deadlines,
     fit_backward,
     fit_one,
