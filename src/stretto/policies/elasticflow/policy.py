@@ -31,8 +31,8 @@ from stretto.policies.common.speed_curves import (
     room_beside,
     unstoppable,
 )
-from stretto.policies.elasticflow_filling import Filling, Slots, filling_with, least_filling, slots_until
-from stretto.policies.elasticflow_levels import Levels, LevelsOf
+from stretto.policies.elasticflow.filling import Filling, Slots, filling_with, least_filling, slots_until
+from stretto.policies.elasticflow.levels import Levels, LevelsOf
 
 EQUAL_GPU_S = 6  # decimals to which increases of GPU time are compared: smaller differences are rounding
 
