@@ -23,8 +23,8 @@ from stretto.model import (
     on_change,
 )
 from stretto.policies.common.admission import NO_CONFIGURATIONS, admit_anew, most_gpus_of_one_job
-from stretto.policies.three_sigma_history import History, distribution, given_elapsed, learned
-from stretto.policies.three_sigma_options import (
+from stretto.policies.three_sigma.history import History, distribution, given_elapsed, learned
+from stretto.policies.three_sigma.options import (
     Utility,
     expected_utility,
     plan_starts,

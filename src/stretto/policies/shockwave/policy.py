@@ -24,7 +24,7 @@ from stretto.model import (
 )
 from stretto.policies.common.admission import NO_CONFIGURATIONS, most_gpus_of_one_job, reasons_after
 from stretto.policies.common.speed_curves import room_beside, unstoppable
-from stretto.policies.shockwave_window import Window, best_rounds, timetable
+from stretto.policies.shockwave.window import Window, best_rounds, timetable
 
 MOST_WEIGHT = 1e6  # of an unfairly treated job; chosen
 LATEST_PART = 0.1  # of the latest estimate of a finish time beside the mean of earlier ones [published code]
