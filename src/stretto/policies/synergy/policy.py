@@ -23,7 +23,7 @@ from stretto.model import (
     every,
 )
 from stretto.policies.common.admission import NO_CONFIGURATIONS, admit_anew, admit_waiting
-from stretto.policies.synergy_tune import Where, tune
+from stretto.policies.synergy.tune import Where, tune
 
 
 class Base(StrEnum):

@@ -32,8 +32,8 @@ from stretto.policies.common.speed_curves import (
     room_beside,
     unstoppable,
 )
-from stretto.policies.optimus_nodes import pins_over_fewest_nodes
-from stretto.policies.optimus_speed import expected_epochs, fitted_curve
+from stretto.policies.optimus.models import expected_epochs, fitted_curve
+from stretto.policies.optimus.nodes import pins_over_fewest_nodes
 
 MOST_WORK = 1e15  # stands for a job without an end
 
