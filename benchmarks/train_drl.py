@@ -1,6 +1,6 @@
 """Train the network of the policy `drl` by the cross-entropy method, and hold it beside rules.
 
-    python benchmarks/train_drl.py [--iterations 100] [--out src/stretto/policies/drl_weights.npz]
+    python benchmarks/train_drl.py [--iterations 100] [--out src/stretto/policies/drl/weights.npz]
 
 Each iteration plays several episodes of each of a few made workloads with the stochastic policy, keeps the
 best fifth of each workload, and raises the probability of what was done there. The world is a light one, made
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from stretto.model import BoolArray, FloatArray, IntArray
-from stretto.policies.drl_network import FEATURES, Network, Seen, features, logits, write_network
+from stretto.policies.drl.network import FEATURES, Network, Seen, features, logits, write_network
 
 SHOWN = 16  # jobs at most in a decision of an episode
 HIDDEN = 128

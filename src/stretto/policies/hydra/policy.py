@@ -25,7 +25,7 @@ from stretto.policies.common.admission import (
     most_gpus_of_one_job,
     reasons_after,
 )
-from stretto.policies.hydra_sequences import Problem, best_sequence
+from stretto.policies.hydra.sequences import Problem, best_sequence
 
 
 @dataclass(frozen=True)

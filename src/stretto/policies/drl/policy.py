@@ -30,11 +30,11 @@ from stretto.policies.common.speed_curves import (
     reasons_by_range,
     unstoppable,
 )
-from stretto.policies.drl_network import Network, Seen, features, logits, read_network
+from stretto.policies.drl.network import Network, Seen, features, logits, read_network
 
 TRAINED, GREEDY = "trained", "greedy"
 FALLBACK = "greedy: no trained weights found"
-BUNDLED = Path(__file__).with_name("drl_weights.npz")
+BUNDLED = Path(__file__).with_name("weights.npz")
 
 
 @dataclass(frozen=True)

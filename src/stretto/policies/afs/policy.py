@@ -18,7 +18,7 @@ from stretto.model import (
     View,
     on_change,
 )
-from stretto.policies.afs_grants import by_gain, by_tournament
+from stretto.policies.afs.grants import by_gain, by_tournament
 from stretto.policies.common.admission import most_gpus_of_one_job
 from stretto.policies.common.speed_curves import (
     NO_CURVE,

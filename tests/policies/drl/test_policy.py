@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from stretto.model import ON_CHANGE, Adaptivity, Cluster, InputError, MeasuredSpeeds, Shares, Snapshot
 from stretto.policies import drl as drl_module
 from stretto.policies import load_policy
-from stretto.policies.drl import BUNDLED, FALLBACK, LearnedSizes
-from stretto.policies.drl_network import (
+from stretto.policies.drl.network import (
     FEATURES,
     Network,
     Seen,
@@ -18,6 +17,7 @@ from stretto.policies.drl_network import (
     read_network,
     write_network,
 )
+from stretto.policies.drl.policy import BUNDLED, FALLBACK, LearnedSizes
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, some_progress, speeds_of
 from stretto.testing.conformance import PROMISES
 from stretto.testing.situations import Situation, situations

@@ -1,0 +1,1 @@
+"""Tests of `stretto.policies.drl`."""
