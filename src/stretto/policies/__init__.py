@@ -1,4 +1,4 @@
-"""Who gets how many GPUs, and why? One published idea per file, found by name through the registry."""
+"""Who gets how many GPUs, and why? A package for each paper, a file for each simple rule."""
 
 from stretto.policies.registry import (
     POLICIES,

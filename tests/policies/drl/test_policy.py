@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 
 from stretto.model import ON_CHANGE, Adaptivity, Cluster, InputError, MeasuredSpeeds, Shares, Snapshot
-from stretto.policies import drl as drl_module
 from stretto.policies import load_policy
+from stretto.policies.drl import policy as drl_module
 from stretto.policies.drl.network import (
     FEATURES,
     Network,

@@ -131,7 +131,7 @@ def test_where_nobody_has_to_be_left_out_no_programme_is_solved() -> None:
 
 
 def test_where_the_solver_gives_up_worth_per_gpu_lease_decides(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stretto.policies.unisched_plan.choose_options", lambda *_: None)
+    monkeypatch.setattr("stretto.policies.unisched.lease_plan.choose_options", lambda *_: None)
     options = options_of((0, 10.0, 4, 1, 1), (1, 9.0, 2, 1, 1), (2, 9.0, 2, 1, 1), (3, 1.0, 1, 1, 1))
     plan = plan_leases(options, 4, most_nodes=100)
     assert plan.taken.tolist() == [False, True, True, False]

@@ -62,7 +62,7 @@ class ElasticFlow:
 
     ElasticFlow (Gu et al., ASPLOS 2023), section 4. Counts are the powers of two of a job's range at which
     more GPUs make it faster. By increasing deadline every job gets its *minimum satisfactory share*: the
-    smallest count that, where so many GPUs are free, finishes it in time (`elasticflow_filling`). A new job
+    smallest count that, where so many GPUs are free, finishes it in time (`filling`). A new job
     is admitted if that works out for it and for everybody admitted before. What then is free now goes to jobs
     that have none, and after that, count by count, to the job whose GPU time grows least for each GPU added.
 

@@ -54,10 +54,10 @@ class Ones:
     """Evolve schedules that say which job runs on which GPU, with batches within limits that grow slowly.
 
     ONES (Bian et al., SC 2021), section 3.2. The schedule with the smallest Σ_j Y_j c_j / X_j (equation 8)
-    wins: samples left Y, believed from jobs that have ended (`ones_progress`), GPUs c, and samples per
+    wins: samples left Y, believed from jobs that have ended (`progress`), GPUs c, and samples per
     second X at the batch that goes with c. A schedule is put in place once every running job has finished an
     epoch since the last time. Until then, and whenever a job arrives, only arrivals and idle GPUs are served,
-    by the refresh step on what is held now. Limits of batches: `ones_limits`. Placement: packed in the order
+    by the refresh step on what is held now. Limits of batches: `batch_limits`. Placement: packed in the order
     of the genome, on those nodes where most of it is already.
 
     Deviations, with their reasons in docs/decisions/0005-ones.md: the smallest score is the best, only
@@ -104,7 +104,7 @@ class Ones:
             raise InputError(f"policy.mutation_rate must lie in [0, 1], got {self.mutation_rate:g}")
 
     def configurations(self, cluster: Cluster) -> Configurations:
-        """One GPU of each type: speeds are predicted for every batch, in `ones_speeds`."""
+        """One GPU of each type: speeds are predicted for every batch, in `throughput`."""
         return one_gpu_of_each_type(cluster)
 
     def allocate(self, snapshot: Snapshot, speeds: Speeds) -> Shares:

@@ -1,4 +1,4 @@
-"""How fast would each job run on every count, and which counts may it have? Columns for `ones_evolution`.
+"""How fast would each job run on every count, and which counts may it have? Columns for `evolution`.
 
 X_j(B, c) of ONES (SC 2021), equation 5, for the batch that goes with a count: B = min(R, c b), with R the
 limit of the job and b the samples that fit on a GPU. Predicted by the throughput model fitted to what the

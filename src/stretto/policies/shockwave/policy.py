@@ -78,7 +78,7 @@ class Shockwave:
     had, jobs that are late beyond it weigh ρ to the power of `unfair_power` instead, and go first. The plan
     is followed until a job comes or goes; idle GPUs go to the jobs with the longest time left.
 
-    Deviations: the programme counts the rounds of each job and lays them out afterwards (`shockwave_window`),
+    Deviations: the programme counts the rounds of each job and lays them out afterwards (`window`),
     which loses a round now and then to fragmentation but has no symmetric solutions. A job that ends within
     the window meets its fairness row; read literally, one short job would make the rows impossible for all.
     ρ is counted from submission, not from the start of the clock. Jobs do not change their batch size by

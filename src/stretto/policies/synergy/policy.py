@@ -39,7 +39,7 @@ class Synergy:
     """Run jobs in the order of a simpler policy, and divide the cores of a node by what its jobs can use.
 
     Synergy (Mohan et al., OSDI 2022). Some jobs starve their GPUs without many cores for loading data, others
-    hardly need any. Whoever runs is found in the base order, whole requests. Then TUNE (`synergy_tune`) looks
+    hardly need any. Whoever runs is found in the base order, whole requests. Then TUNE (`tune`) looks
     for a node with the cores at which each reaches `enough` of its best speed, larger jobs first; where there
     is none it makes do with its share in proportion to GPUs, and those that have more give back. Nobody ever
     runs slower than with that share.

@@ -75,7 +75,7 @@ class UniSched:
 
     UniSched (Gao et al., TPDS 2024). Every `best_effort_lease_s` the leases of best-effort jobs and profiling
     runs end, every `deadline_lease_s` those of jobs with deadlines. A new job is profiled first, on at most
-    two GPUs. Then a programme (`unisched_program`) chooses which deadlines to meet, on which cells, so that
+    two GPUs. Then a programme (`program`) chooses which deadlines to meet, on which cells, so that
     the rewards add up to most; leases that can wait make room for profiling runs (worth 1) and best-effort
     jobs (worth 1 / minutes left), which share what is left of this tick by worth per GPU. GPUs that even
     then are idle go to jobs with deadlines ahead of their plan, least slack first. A job that has missed its
