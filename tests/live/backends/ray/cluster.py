@@ -25,6 +25,7 @@ from stretto.live.agent import keeper
 
 WITNESS = str(Path(__file__).with_name("witness.py"))
 PATIENCE_S = 120.0
+START_S = 600.0  # for `ray start`
 LOOK_S = 0.02
 STORE_BYTES = 80 << 20
 TYPES = {3: "A100", 4: "A100", 5: "T4"}  # GPU type by the last number of a node's address
@@ -37,6 +38,7 @@ SETTINGS = {  # of Ray's; a node that was killed is noticed within five seconds,
     "RAY_health_check_period_ms": "1000",
     "RAY_health_check_failure_threshold": "5",
     "RAY_gcs_rpc_server_reconnect_timeout_s": "300",
+    "RAY_raylet_start_wait_time_s": "150",  # a busy machine needs more than the minute that is usual
     "RAY_USAGE_STATS_ENABLED": "0",
     "GRPC_ENABLE_FORK_SUPPORT": "0",  # else the head at times fails to let somebody in from outside
 }
@@ -83,7 +85,7 @@ class RayCluster:
         for node in self.nodes:
             self.start_node(node)
             # Raylets of one machine that begin at the same moment choose the same name for their sockets.
-            until(partial(self.has_begun, node), f"the raylet of {node}")
+            until(partial(self.has_begun, node), f"the raylet of {node}", START_S)
         for node in self.nodes:
             self.joined(node)
 
@@ -113,7 +115,7 @@ class RayCluster:
     def joined(self, address: str) -> None:
         """Wait until `ray start` has done its part; where a machine was too slow for it, run it again."""
         for tries_left in reversed(range(TRIES)):
-            if self.starts.pop(address).wait(PATIENCE_S * 2) == 0:
+            if self.starts.pop(address).wait(START_S) == 0:
                 return
             words = (self.folder / f"{address}.log").read_text()
             assert tries_left, words
