@@ -33,7 +33,7 @@ from stretto.model import (
 )
 from stretto.model.plan import waiting_for
 from stretto.place.consolidate import Relaxed
-from stretto.scheduler.fair_share import entitled_gpus
+from stretto.scheduler.fair_share import Accounts, entitled_gpus
 from stretto.scheduler.round import Scheduler, decide
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, shares_held
 
@@ -258,6 +258,6 @@ def test_gpus_are_dealt_out(
     fair: FairShare, asked: dict[Account, list[int]], expected: dict[Account, int]
 ) -> None:
     sizes = np.array([gpus for one in asked.values() for gpus in one])
-    account = np.array([number for number, one in enumerate(asked.values()) for _ in one])
-    found = entitled_gpus(8, sizes, account, list(asked), fair)
+    accounts = Accounts.of([name for name, one in asked.items() for _ in one])
+    found = entitled_gpus(8, sizes, accounts, fair)
     assert dict(zip(asked, found.tolist(), strict=True)) == expected

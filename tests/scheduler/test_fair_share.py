@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stretto.model import Account, FairShare
-from stretto.scheduler.fair_share import AHEAD_S, in_fair_order, tree_of
+from stretto.scheduler.fair_share import AHEAD_S, Accounts, in_fair_order, tree_of
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant
 
 HOUR = 3_600.0
@@ -21,7 +21,7 @@ def order(fair: FairShare, *jobs: tuple[str, str], holding: str = "") -> list[st
     made = [a_job(name, gpus=1, at_s=float(at)) for at, name in enumerate(named)]
     held = {holding: grant(0, n0=1)} if holding else {}
     snapshot = a_snapshot(*made, cluster=a_cluster(4), held=held)
-    rows = in_fair_order(snapshot.jobs, jobs, fair)
+    rows = in_fair_order(snapshot.jobs, Accounts.of(jobs), fair)
     return [str(snapshot.jobs.ids[row]) for row in rows.tolist()]
 
 
@@ -88,7 +88,7 @@ def test_every_job_comes_once_and_jobs_of_one_account_by_submission(
 ) -> None:
     fair = FairShare(usage, queue_shares=shares, parents=parents)
     made = [a_job(str(number), gpus=1, at_s=float(number)) for number in range(len(jobs))]
-    rows = in_fair_order(a_snapshot(*made, cluster=a_cluster(4)).jobs, jobs, fair).tolist()
+    rows = in_fair_order(a_snapshot(*made, cluster=a_cluster(4)).jobs, Accounts.of(jobs), fair).tolist()
     assert sorted(rows) == list(range(len(jobs)))
     for account in set(jobs):
         mine = [row for row in rows if jobs[row] == account]
@@ -100,7 +100,7 @@ def test_the_next_job_is_of_who_would_have_had_least_for_its_shares(usage: list[
     accounts = [A, B] * 20
     fair = FairShare(dict(zip([A, B], usage, strict=True)), user_shares={"b": 3.0})
     made = [a_job(f"{number:02}", gpus=1, at_s=float(number)) for number in range(len(accounts))]
-    rows = in_fair_order(a_snapshot(*made, cluster=a_cluster(4)).jobs, accounts, fair).tolist()
+    rows = in_fair_order(a_snapshot(*made, cluster=a_cluster(4)).jobs, Accounts.of(accounts), fair).tolist()
     had, left = {A: usage[0], B: usage[1]}, {A: 20, B: 20}
     for row in rows:
         level = {A: had[A], B: had[B] / 3.0}

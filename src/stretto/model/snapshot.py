@@ -12,6 +12,7 @@ from stretto.model.arrays import BoolArray, FloatArray, IntArray, ObjectArray, f
 from stretto.model.cluster import Cluster
 from stretto.model.constraints import NO_CONSTRAINTS, Constraints
 from stretto.model.errors import NotDeclared
+from stretto.model.fair_share import account_of
 from stretto.model.job import Adaptivity, Job, JobId, Kind
 from stretto.model.knowledge import Durations, Evidence, Learning, MeasuredSpeeds, Progress, View
 from stretto.model.lending import LenderState
@@ -47,6 +48,13 @@ class Requests:
         names = np.empty(len(self.jobs), dtype=np.object_)
         names[:] = [job.id for job in self.jobs]
         return names
+
+    @cached_property
+    def accounts(self) -> ObjectArray:
+        """(all jobs,) who is charged for each."""
+        found = np.empty(len(self.jobs), dtype=np.object_)
+        found[:] = [account_of(job) for job in self.jobs]
+        return found
 
     @cached_property
     def submitted_s(self) -> FloatArray:

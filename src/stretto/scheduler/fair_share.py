@@ -35,24 +35,34 @@ class Node:
     children: "dict[tuple[bool, str], Node]" = field(
         default_factory=dict
     )  # by whether it is a user, and name
-    rows: Sequence[int] | IntArray = ()  # of a user: jobs, in the order in which they come
+    rows: IntArray | None = None  # jobs of a user, in the order in which they come
 
 
 def tree_of(fair: FairShare, accounts: Iterable[Account], queues: Iterable[str] = ()) -> Node:
     """The tree of these accounts and queues, with what each node is entitled to and has had."""
-    root = Node(ROOT)
-    for queue in sorted(queues):
-        _queue(root, queue, fair)
-    for account in sorted(set(accounts)):
-        used, held = fair.usage_gpu_s.get(account, 0.0), fair.held_gpus.get(account, 0.0)
-        nodes = [root, *_queue(root, account[0], fair)]
-        shares = fair.user_shares.get(account[1], 1.0)
-        nodes.append(nodes[-1].children.setdefault((True, account[1]), Node(account[1], shares, True)))
-        for node in nodes:
-            node.usage_gpu_s += used
-            node.held_gpus += held
+    root, _ = _grown(fair, accounts, queues)
     _rate(root)
     return root
+
+
+def _grown(
+    fair: FairShare, accounts: Iterable[Account], queues: Iterable[str] = ()
+) -> tuple[Node, dict[Account, Node]]:
+    """The tree with what each node has had, and the nodes of the accounts."""
+    root = Node(ROOT)
+    lines = {queue: [root, *_queue(root, queue, fair)] for queue in sorted(queues)}
+    users: dict[Account, Node] = {}
+    for account in sorted(set(accounts)):
+        queue, name = account
+        if queue not in lines:
+            lines[queue] = [root, *_queue(root, queue, fair)]
+        used, held = fair.usage_gpu_s.get(account, 0.0), fair.held_gpus.get(account, 0.0)
+        user = Node(name, fair.user_shares.get(name, 1.0), True)
+        users[account] = lines[queue][-1].children[True, name] = user
+        for node in (*lines[queue], user):
+            node.usage_gpu_s += used
+            node.held_gpus += held
+    return root, users
 
 
 def _queue(root: Node, name: str, fair: FairShare) -> list[Node]:
@@ -75,55 +85,59 @@ def _rate(node: Node) -> None:
         _rate(child)
 
 
-def in_fair_order(jobs: JobTable, accounts: Sequence[Account], fair: FairShare) -> IntArray:
+@dataclass(frozen=True, eq=False)
+class Accounts:
+    """Which account each row is charged to."""
+
+    names: tuple[Account, ...]
+    of_row: IntArray  # index into `names`
+
+    @classmethod
+    def of(cls, accounts: Sequence[Account]) -> "Accounts":
+        """accounts: by row."""
+        index = {name: number for number, name in enumerate(dict.fromkeys(accounts))}
+        return cls(tuple(index), ints(list(map(index.__getitem__, accounts))))
+
+
+def in_fair_order(jobs: JobTable, accounts: Accounts, fair: FairShare) -> IntArray:
     """(jobs,) rows: whoever holds GPUs as before, then who waits, the furthest behind its share first.
 
-    accounts: by row. One who is behind comes first with so many jobs as bring it level with its siblings.
+    One who is behind comes first with so many jobs as bring it level with its siblings.
     Ties go by row, which is by submission.
     """
     waiting = np.flatnonzero(jobs.held_gpus == 0)
-    root = tree_of(fair, {*accounts, *fair.usage_gpu_s, *fair.held_gpus})
-    rows: dict[Account, list[int]] = {}
-    for row in waiting.tolist():
-        rows.setdefault(accounts[row], []).append(row)
-    for account, mine in rows.items():
-        _user(root, account, fair).rows = mine
-    return np.concatenate((np.flatnonzero(jobs.held_gpus > 0), _merged(root, jobs.min_gpus)[0]))
+    order = _dealt(waiting, jobs.min_gpus, accounts, fair)
+    return np.concatenate((np.flatnonzero(jobs.held_gpus > 0), order))
 
 
-def entitled_gpus(
-    gpus: int, asked: IntArray, account: IntArray, accounts: Sequence[Account], fair: FairShare
-) -> IntArray:
+def entitled_gpus(gpus: int, asked: IntArray, accounts: Accounts, fair: FairShare) -> IntArray:
     """(accounts,) how many of some GPUs each account is entitled to, of what it asks.
 
     The GPUs are dealt out in fair order, as if nobody held any of them; what no longer fits is passed over.
-    asked: (requests,) GPUs of each; account: (requests,) whose, as an index into `accounts`. Requests of one
-    account stand in the order in which they come. fair: what is held in it is held beside these GPUs.
+    asked: (requests,) GPUs of each; those of one account stand in the order in which they come. fair: what is
+    held in it is held beside these GPUs.
     """
-    root = tree_of(fair, {*accounts, *fair.usage_gpu_s, *fair.held_gpus})
-    mine = np.argsort(account, kind="stable")
-    ends = np.searchsorted(account[mine], np.arange(len(accounts) + 1))
-    for number, one in enumerate(accounts):
-        _user(root, one, fair).rows = mine[ends[number] : ends[number + 1]]
-    order = _merged(root, asked)[0]
-    dealt = np.zeros(len(accounts), dtype=np.int64)
-    order = order[asked[order] <= gpus]
+    dealt = np.zeros(len(accounts.names), dtype=np.int64)
+    order = _dealt(np.flatnonzero(asked <= gpus), asked, accounts, fair)
     while order.size:
         total = asked[order].cumsum()
         count = int(np.searchsorted(total, gpus, side="right"))  # at least the first of them
-        np.add.at(dealt, account[order[:count]], asked[order[:count]])
+        np.add.at(dealt, accounts.of_row[order[:count]], asked[order[:count]])
         gpus -= int(total[count - 1])
         order = order[count:]
         order = order[asked[order] <= gpus] if gpus else order[:0]
     return dealt
 
 
-def _user(root: Node, account: Account, fair: FairShare) -> Node:
-    """The node of an account."""
-    node = root
-    for queue in line_of(account[0], fair.parents):
-        node = node.children[False, queue]
-    return node.children[True, account[1]]
+def _dealt(rows: IntArray, gpus: IntArray, accounts: Accounts, fair: FairShare) -> IntArray:
+    """Some rows in fair order. gpus: of every row."""
+    root, users = _grown(fair, {*accounts.names, *fair.usage_gpu_s, *fair.held_gpus})
+    of_row = accounts.of_row[rows]
+    by_account = np.argsort(of_row, kind="stable")
+    ends = np.searchsorted(of_row[by_account], np.arange(len(accounts.names) + 1))
+    for number, name in enumerate(accounts.names):
+        users[name].rows = rows[by_account[ends[number] : ends[number + 1]]]
+    return _merged(root, gpus)[0]
 
 
 def _merged(node: Node, gpus: IntArray) -> tuple[IntArray, FloatArray]:
@@ -132,12 +146,13 @@ def _merged(node: Node, gpus: IntArray) -> tuple[IntArray, FloatArray]:
     Taking again and again from the child with the least usage for its shares, and charging it, is the same as
     sorting by the usage that each child would have before each of its jobs: that only grows along a child.
     """
-    if node.is_user:
-        rows = ints(node.rows)
-        return rows, floats(gpus[rows]) * AHEAD_S
+    if node.rows is not None:
+        return node.rows, floats(gpus[node.rows]) * AHEAD_S
     found = [(child, *_merged(child, gpus)) for child in node.children.values()]
     if not found:
         return np.zeros(0, dtype=np.int64), np.zeros(0)
+    if len(found) == 1:
+        return found[0][1:]
     level = [
         (child.usage_gpu_s + child.held_gpus * AHEAD_S + charges.cumsum() - charges) / child.shares
         for child, _, charges in found

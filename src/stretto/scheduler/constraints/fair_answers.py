@@ -1,12 +1,11 @@
 """An answer of the policy, how far it leaves accounts below their shares, and what others could give up."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from stretto.model import (
-    Account,
     Allocation,
     BoolArray,
     IntArray,
@@ -19,22 +18,7 @@ from stretto.model import (
 )
 from stretto.scheduler.constraints.offers import Sizes
 from stretto.scheduler.constraints.shrinking import kept_of
-
-
-@dataclass(frozen=True, eq=False)
-class Accounts:
-    """Which account each job is charged to."""
-
-    names: Sequence[Account]
-    of_request: IntArray  # (all jobs of the world,) index into `names`; -1: not of this decision
-
-    @classmethod
-    def of(cls, jobs: JobTable, accounts: Sequence[Account]) -> "Accounts":
-        """accounts: by row of the jobs."""
-        index = {name: number for number, name in enumerate(dict.fromkeys(accounts))}
-        of_request = np.full(len(jobs.requests.jobs), -1, dtype=np.int64)
-        of_request[jobs.rows] = [index[name] for name in accounts]
-        return cls(tuple(index), of_request)
+from stretto.scheduler.fair_share import Accounts
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,14 +36,14 @@ class Answer:
 
     plan: Plan
     snapshot: Snapshot
-    accounts: Accounts
+    accounts: Accounts  # by position among the requests
     sizes: Sizes | None
     entitled: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # (accounts,) GPUs
 
     def __post_init__(self) -> None:
         """Count what everybody gets."""
         jobs, code = self.snapshot.jobs, self.plan.why.code
-        self.account: IntArray = self.accounts.of_request[jobs.rows]
+        self.account: IntArray = self.accounts.of_row[jobs.rows]
         self.gpus, self.kind = _columns(jobs, self.plan)  # (jobs,)
         least = jobs.min_gpus if self.sizes else jobs.gpus
         self.least: IntArray = np.where(self.gpus > 0, np.minimum(least, self.gpus), least)  # to run at all
@@ -193,9 +177,9 @@ class Answer:
 def _columns(jobs: JobTable, plan: Plan) -> tuple[IntArray, IntArray]:
     """(jobs,) GPUs that a plan gives each job, and their type, -1 none."""
     gpus, kind = jobs.held_gpus.copy(), jobs.held_kind.copy()
-    row_of = {name: row for row, name in enumerate(jobs.ids)} if plan.actions else {}
-    for action in plan.actions:
-        row, after = row_of.get(action.job), action.after
-        if row is not None:
-            gpus[row], kind[row] = (0, -1) if after is None else (after.gpus, after.kind)
+    after = {action.job: action.after for action in plan.actions}
+    touched = np.fromiter(map(after.__contains__, jobs.ids), dtype=np.bool_, count=len(jobs))
+    for row in np.flatnonzero(touched).tolist():
+        held = after[jobs.ids[row]]
+        gpus[row], kind[row] = (0, -1) if held is None else (held.gpus, held.kind)
     return gpus, kind

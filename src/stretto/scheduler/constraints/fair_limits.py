@@ -16,10 +16,10 @@ import numpy as np
 
 from stretto.model import FairShare, IntArray, Plan, Reasons, Snapshot, Why, actions_between
 from stretto.scheduler.asking import Ask
-from stretto.scheduler.constraints.fair_answers import Accounts, Answer, Shown
+from stretto.scheduler.constraints.fair_answers import Answer, Shown
 from stretto.scheduler.constraints.offers import Sizes
 from stretto.scheduler.constraints.tables import some_of
-from stretto.scheduler.fair_share import entitled_gpus
+from stretto.scheduler.fair_share import Accounts, entitled_gpus
 
 MOST_TRIES = 2  # the second leaves the policy no choice among jobs of accounts that are behind
 
@@ -30,7 +30,7 @@ class FairLimits:
 
     ask: Ask
     fair: FairShare
-    accounts: Accounts
+    accounts: Accounts  # by position among the requests
     sizes: Sizes | None  # that jobs may have; None: the policy gives them what they ask for, or nothing
 
     def __call__(self, snapshot: Snapshot) -> Plan:
@@ -67,8 +67,7 @@ class FairLimits:
         return entitled_gpus(
             max(int(answer.snapshot.capacity.sum()), int(answer.gpus.sum())),
             np.concatenate((least[served], least[waits], np.ones_like(more))),
-            np.concatenate((account[served], account[waits], more)),
-            names,
+            Accounts(names, np.concatenate((account[served], account[waits], more))),
             replace(self.fair, held_gpus={**self.fair.held_gpus, **beside}),
         )
 

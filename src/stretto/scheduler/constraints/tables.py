@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from stretto.model import IntArray, Job, JobTable, Placement, Requests, ints
+from stretto.model import IntArray, Job, JobId, JobTable, Placement, Requests
 
 PER_JOB = ("max_gpus", "gpus", "min_gpus")  # columns of requests in which other requests differ
 
@@ -19,16 +19,23 @@ def some_of(jobs: JobTable, rows: IntArray, changed: Mapping[int, Job], placemen
         for one in fields(jobs)
         if one.name.startswith("known_")
     }
-    names = [jobs.ids[row] for row in rows.tolist()]
-    held = [placement.get(name) for name in names]
-    return JobTable(
-        requests=requests,
-        rows=jobs.rows[rows],
-        held_gpus=ints([one.gpus if one else 0 for one in held]),
-        held_nodes=ints([len(one.nodes) if one else 0 for one in held]),
-        held_kind=ints([one.kind if one else -1 for one in held]),
-        **known,
-    )
+    gpus, nodes = np.zeros((2, len(rows)), dtype=np.int64)
+    kind = np.full(len(rows), -1)
+    names: list[JobId] = requests.ids[jobs.rows[rows]].tolist()
+    place_of = {name: place for place, name in enumerate(names)}
+    for name, held in placement.items():
+        place = place_of.get(name)
+        if place is not None:
+            gpus[place], nodes[place], kind[place] = held.gpus, len(held.nodes), held.kind
+    return JobTable(requests, jobs.rows[rows], gpus, nodes, kind, **known)
+
+
+def reordered(jobs: JobTable, order: IntArray) -> JobTable:
+    """The same jobs in another order of rows."""
+    columns = {
+        one.name: _taken(getattr(jobs, one.name), order) for one in fields(jobs) if one.name != "requests"
+    }
+    return replace(jobs, **columns)
 
 
 def with_requests(requests: Requests, changed: Mapping[int, Job]) -> Requests:
