@@ -154,6 +154,22 @@ def set_queue(
         )
 
 
+@queues.command("delete")
+def delete_queue(
+    name: Annotated[str, typer.Argument(help="The name of a queue.", metavar="QUEUE")],
+    url: Url = "",
+    token: Token = "",
+    as_json: options.Json = False,
+) -> None:
+    """Delete a queue that no job and no other queue is in."""
+    with service(url, token) as client:
+        client.delete_queue(name)
+    if as_json:
+        show_json({"deleted": name})
+    else:
+        show_line(f"queue {name}: deleted")
+
+
 def _quota_of(queue: dict[str, Any]) -> str:
     if queue["quota_gpus"] is not None:
         return str(queue["quota_gpus"])

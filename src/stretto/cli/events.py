@@ -32,6 +32,7 @@ WORDS: Mapping[str, str] = {
     "NodeCordoned": "node is cordoned",
     "TypesSeen": "GPU types",
     "QueueSet": "bounds of queue",
+    "QueueDeleted": "queue deleted",
     "PriorityClassSet": "priority class",
     "PriorityClassDeleted": "priority class deleted",
     "Reserved": "reservation",

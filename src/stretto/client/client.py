@@ -261,6 +261,10 @@ class Client:
         """
         return self.ask("PUT", f"/api/v1/queues/{_name(name)}", json=bounds)
 
+    def delete_queue(self, name: str) -> None:
+        """Delete a queue that nothing is in. Raises Refused while jobs or other queues are in it."""
+        self.ask("DELETE", f"/api/v1/queues/{_name(name)}")
+
     def priority_classes(self) -> list[dict[str, Any]]:
         """Named priorities, the highest first."""
         found: list[dict[str, Any]] = self.ask("GET", "/api/v1/priority-classes")["priority_classes"]

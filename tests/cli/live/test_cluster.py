@@ -100,6 +100,18 @@ def test_a_queue_has_the_bounds_that_it_was_given(verbs: Stretto) -> None:
     assert verbs("queues", "set", "team", "--quota", "few").status == 2
 
 
+def test_a_queue_is_deleted_once_nothing_is_in_it(verbs: Stretto) -> None:
+    verbs("queues", "set", "short-lived", "--quota", 0)
+    verbs("queues", "set", "part", "--parent", "short-lived")
+    refused = verbs("queues", "delete", "short-lived")
+    said = "stretto: queue short-lived cannot be deleted: part is in it\n"
+    assert (refused.status, refused.err) == (2, said)
+    assert verbs("queues", "delete", "part", "--json").json == {"deleted": "part"}
+    assert verbs("queues", "delete", "short-lived").out == "queue short-lived: deleted\n"
+    assert "short-lived" not in verbs("queues", "list").out
+    assert verbs("queues", "delete", "short-lived").status == 2
+
+
 def test_a_reservation_is_listed_until_it_is_given_up(verbs: Stretto) -> None:
     node = verbs("nodes", "list", "--json").json["nodes"][0]
     done = verbs(

@@ -39,6 +39,7 @@ ROUTES: list[tuple[str, str, Any, str]] = [
     ("POST", "/api/v1/nodes/n1/uncordon", None, "operator"),
     ("GET", "/api/v1/queues", None, "user"),
     ("PUT", "/api/v1/queues/long", {"quota_gpus": 4}, "admin"),
+    ("DELETE", "/api/v1/queues/long", None, "admin"),
     ("GET", "/api/v1/reservations", None, "user"),
     ("PUT", "/api/v1/reservations/r", {"end": 4e9, "gpu_type": "a100", "gpus": 1, "user": "bob"}, "operator"),
     ("DELETE", "/api/v1/reservations/r", None, "operator"),

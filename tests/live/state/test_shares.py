@@ -31,7 +31,7 @@ def story(seed: int) -> Scene:
             for mask in range(8)
             if not any(one.nodes[0] * 4 + one.masks[0].bit_length() - 1 == mask for one in held.values())
         ]
-        match chance.choice(["submit", "submit", "give", "take", "queue", "end"]):
+        match chance.choice(["submit", "submit", "give", "take", "queue", "delete", "end"]):
             case "submit":
                 submitted(scene, str(number), chance.choice("abc"), chance.choice(["", "x", "y"]))
             case "give" if free and (
@@ -47,6 +47,8 @@ def story(seed: int) -> Scene:
                     happened.QueueSet(chance.choice("xy"), 4, users=users),
                     happened.QueueSet("default", is_default=True),
                 )
+            case "delete":
+                scene.tell(happened.QueueDeleted(chance.choice("xy")))
             case "end" if scene.state.open:
                 scene.tell(happened.Ended(chance.choice(scene.state.open_jobs()).id, "COMPLETED", 0))
     return scene

@@ -11,10 +11,11 @@ from stretto.live.api.access import Asked, Caller, Role, Who, require
 from stretto.live.api.answers import Json
 from stretto.live.api.audit import did
 from stretto.live.api.planned import Planned
-from stretto.live.api.problems import not_found
+from stretto.live.api.problems import Problem, not_found
 from stretto.live.api.writing import durably
 from stretto.live.service import Service
-from stretto.live.state.events import NodeCordoned, QueueSet
+from stretto.live.state.events import NodeCordoned, QueueDeleted, QueueSet
+from stretto.live.state.state import State
 from stretto.live.state.usage import usage_of
 from stretto.model import DEFAULT_QUEUE, Queue
 from stretto.model.queue import check_queue_tree
@@ -22,6 +23,8 @@ from stretto.model.queue import check_queue_tree
 router = APIRouter(prefix="/api/v1", tags=["cluster"])
 
 Node = Annotated[str, Path(max_length=255)]
+QueueName = Annotated[str, Path(pattern=r"^[A-Za-z0-9._-]{1,63}$")]
+MOST_NAMED = 5  # jobs or queues that are in one which cannot be deleted
 
 
 @router.get("/nodes", response_model=shapes.Nodes)
@@ -135,7 +138,7 @@ def queues_json(service: Service) -> list[dict[str, Any]]:
 
 @router.put("/queues/{queue}", response_model=shapes.Queue)
 async def set_queue(
-    queue: Annotated[str, Path(pattern=r"^[A-Za-z0-9._-]{1,63}$")],
+    queue: QueueName,
     bounds: shapes.Bounds,
     request: Request,
     service: Asked,
@@ -155,6 +158,42 @@ async def set_queue(
             events.append(QueueSet(DEFAULT_QUEUE, is_default=True))
         await durably(request, service.record(*events, did(caller, "set", f"queue {queue}")))
     return Json(next(one for one in queues_json(service) if one["name"] == queue))
+
+
+@router.delete(
+    "/queues/{queue}",
+    status_code=HTTPStatus.NO_CONTENT,
+    responses={409: {"description": "Jobs or other queues are in it, or GPUs are reserved for it"}},
+)
+async def delete_queue(queue: QueueName, request: Request, service: Asked, caller: Who) -> None:
+    """There is no such queue any more. With the last one, jobs may name any queue again."""
+    require(caller, Role.ADMIN, "delete a queue")
+    if queue not in service.state.queues:
+        raise not_found("queue", queue)
+    if why := why_it_stays(service.state, queue, service.clock.now_s()):
+        raise Problem(HTTPStatus.CONFLICT, f"queue {queue} cannot be deleted: {why}")
+    await durably(request, service.record(QueueDeleted(queue), did(caller, "delete", f"queue {queue}")))
+
+
+def why_it_stays(state: State, queue: str, now_s: float) -> str:
+    """What keeps a queue from being deleted; "" for nothing."""
+    others = sorted(name for name in state.queues if name != queue)
+    if queue == DEFAULT_QUEUE and others:
+        return f"it is there as long as others are: {_some(others)}"
+    if parts := sorted(one.name for one in state.queues.values() if one.parent == queue):
+        return f"{_some(parts)} {'is' if len(parts) == 1 else 'are'} in it"
+    if jobs := [record.id for record in state.open_jobs() if record.queue == queue]:
+        is_or_are = "job {} is in it and has" if len(jobs) == 1 else "jobs {} are in it and have"
+        return is_or_are.format(_some(jobs)) + " not ended"
+    kept = sorted(one.name for one in state.reservations.values() if one.queue == queue)
+    if kept := [name for name in kept if state.reservations[name].until_s > now_s]:
+        return f"GPUs are reserved for it: {_some(kept)}"
+    return ""
+
+
+def _some(names: list[str]) -> str:
+    more = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
+    return " and ".join(filter(None, [", ".join(names[:MOST_NAMED]), *more]))
 
 
 @router.get("/usage", response_model=shapes.Usage, response_model_exclude_none=True)

@@ -35,6 +35,7 @@ FOR_ALL = frozenset(
         "NodeCordoned",
         "TypesSeen",
         "QueueSet",
+        "QueueDeleted",
         "PriorityClassSet",
         "PriorityClassDeleted",
     }

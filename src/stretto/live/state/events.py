@@ -215,6 +215,14 @@ class QueueSet(Event):
 
 
 @dataclass(frozen=True)
+class QueueDeleted(Event):
+    """There is no such queue any more; a job that came to be in it meanwhile is in the default queue."""
+
+    subject: ClassVar[str] = "name"
+    name: str
+
+
+@dataclass(frozen=True)
 class UserSharesSet(Event):
     """A user has so many shares from now on, beside the other users of each queue."""
 

@@ -162,6 +162,19 @@ def _queue_set(state: State, event: happened.QueueSet, now_s: float) -> None:
             state.move_to_queue(record, name, weight, now_s)
 
 
+def _queue_deleted(state: State, event: happened.QueueDeleted, now_s: float) -> None:
+    if state.queues.pop(event.name, None) is None:
+        return
+    for name, queue in state.queues.items():
+        if queue.parent == event.name:
+            state.queues[name] = replace(queue, parent="")
+    for record in state.open_jobs():
+        if record.queue == event.name:
+            name = queue_of(state, record.spec.queue, record.user)
+            weight = state.queues[name].weight if name in state.queues else 1.0
+            state.move_to_queue(record, name, weight, now_s)
+
+
 def _token_made(state: State, event: happened.TokenMade, now_s: float) -> None:
     state.tokens[event.sha256] = Token(event.name, event.user, event.role, event.sha256, event.expires_unix_s)
 
@@ -188,6 +201,7 @@ _CHANGES: Mapping[type[Event], Callable[[State, Any, float], None]] = {
     happened.NodeDead: node_dead,
     happened.NodeCordoned: node_cordoned,
     happened.QueueSet: _queue_set,
+    happened.QueueDeleted: _queue_deleted,
     happened.PriorityClassSet: _priority_class_set,
     happened.PriorityClassDeleted: _priority_class_deleted,
     happened.UserSharesSet: _user_shares_set,
