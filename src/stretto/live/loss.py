@@ -56,7 +56,7 @@ def incarnated(state: State, reached: Reached | None, workers: Iterable[str], wh
         why = why or "jobs were found that the log does not know"
     elif not why and any(_is_later(state, one) for one in workers):
         why = "attempts were found that the log does not know"
-    return Incarnated(secrets.token_hex(NAME_BYTES), last_id, why) if why else None
+    return Incarnated(secrets.token_hex(NAME_BYTES), last_id, why, ends_elastic=True) if why else None
 
 
 def workers_on_disk(agent: Path, checkpoints: Path) -> Iterator[str]:

@@ -50,6 +50,70 @@ def test_newcomers_of_an_attempt_are_called_as_those_who_began_it() -> None:
     assert sorted(scene.running) == ["1.1.0", "1.1.1"]
 
 
+def trains() -> Scene:
+    """Job 1 trains on two workers in a generation."""
+    scene = Scene()
+    scene.submit("1", 2, elastic=(1, 4))
+    scene.give(_1={"n0": 3})
+    scene.reconcile()
+    scene.ready("1.1.0", "1.1.1")
+    scene.reconcile()
+    scene.join("1")
+    return scene
+
+
+def test_who_trains_in_a_generation_saves_and_begins_anew_since_later_ones_may_be_lost() -> None:
+    scene = trains()
+    job = scene.state.jobs["1"]
+    scene.tell(happened.Incarnated("abc", 50, ends_elastic=True))
+    scene.reconcile()
+    assert job.members.leaves
+    assert job.members.number > 100, "whatever generation it is in, this one is later"
+    assert scene.asked_to_stop == {"1.1.0", "1.1.1"}
+    scene.end("1.1.0", 0)  # as whoever has left a generation ends
+    scene.end("1.1.1", 143)
+    scene.reconcile()
+    assert (scene.standing("1"), job.losses, job.failures) == ("RUNNING", 0, 0)
+    assert scene.names("1") == ["1.2-abc.0", "1.2-abc.1"]
+
+
+def test_in_logs_of_before_who_trains_goes_on() -> None:
+    scene = trains()
+    scene.tell(happened.Incarnated("abc", 50))
+    scene.reconcile()
+    assert scene.asked_to_stop == set()
+
+
+def shown(scene: Scene, *workers: WorkerState) -> list[tuple[WorkerState, float]]:
+    """What is to be stopped once the backend shows these; the rest is in the log then."""
+    events, stop = about_workers(scene.state, workers)
+    scene.tell(*events)
+    scene.reconcile()
+    return stop
+
+
+def test_who_was_stopped_in_a_time_that_the_log_has_lost_has_not_come_to_its_end() -> None:
+    scene = a_scene()
+    del scene.running["1.1.0"]
+    assert shown(scene, WorkerState("1.1.0", "n0", (0,), "ended", 0, stopped=True)) == []
+    assert (scene.standing("1"), scene.state.jobs["1"].attempt) == ("RUNNING", 2)
+
+
+def test_whose_attempt_has_grown_in_a_time_that_the_log_has_lost_begins_anew() -> None:
+    scene = Scene()
+    scene.submit("1", 1, elastic=(1, 2), grace_period_s=70.0)
+    scene.give(_1={"n0": 1})
+    scene.reconcile()
+    scene.tell(happened.Incarnated("abc", 50, ends_elastic=True))
+    newcomer = WorkerState("1.1.1", "n0", (1,), "running")
+    assert shown(scene, newcomer) == [(newcomer, 70.0)]  # its peer may need it in order to save
+    assert scene.asked_to_stop == {"1.1.0"}
+    scene.end("1.1.0", 1)  # whatever becomes of it without its peer
+    scene.reconcile()
+    assert (scene.standing("1"), scene.state.jobs["1"].failures) == ("RUNNING", 0)
+    assert scene.names("1") == ["1.2-abc.0"]
+
+
 @pytest.mark.parametrize(
     ("worker", "grace_s"),
     [
@@ -60,8 +124,8 @@ def test_newcomers_of_an_attempt_are_called_as_those_who_began_it() -> None:
     ],
 )
 def test_who_is_not_known_is_stopped_and_a_lost_job_has_time(worker: str, grace_s: float) -> None:
-    shown = WorkerState(worker, "n1", (0,), "running")
-    assert about_workers(a_scene().state, [shown])[1] == [(shown, grace_s)]
+    one = WorkerState(worker, "n1", (0,), "running")
+    assert about_workers(a_scene().state, [one])[1] == [(one, grace_s)]
 
 
 @pytest.mark.parametrize(

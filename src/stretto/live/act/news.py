@@ -3,8 +3,16 @@
 from collections.abc import Sequence
 
 from stretto.live.backends.protocol import NodeState, WorkerState
-from stretto.live.state.events import Event, NodeDead, NodeLost, NodeSeen, WorkersEnded, WorkersRan
-from stretto.live.state.records import Life, NodeRecord
+from stretto.live.state.events import (
+    Event,
+    NodeDead,
+    NodeLost,
+    NodeSeen,
+    WorkersEnded,
+    WorkersRan,
+    WorkersStopped,
+)
+from stretto.live.state.records import KILLED, TERMINATED, JobRecord, Life, NodeRecord
 from stretto.live.state.state import State
 
 LOST_GRACE_S = 300.0  # of workers of a job that the log has lost: time to save; chosen
@@ -56,18 +64,24 @@ def about_workers(
 
     What nobody wants must not go on holding GPUs: a worker that the log knows nothing of, or counts as ended,
     and what a worker's command started and left behind when it ended. A job that the log has lost is no
-    fault of its owner: its workers have time to save what they did.
+    fault of its owner: its workers have time to save what they did. So have those of an attempt that has
+    grown in a time that the log has lost; it ends as a whole. Who was stopped in such a time says nothing by
+    a status of its own.
     """
     stop: list[tuple[WorkerState, float]] = []
     ran: dict[str, list[str]] = {}
     ended: dict[str, list[dict[str, object]]] = {}
+    stopped: dict[str, dict[str, None]] = {}
     for one in shown:
         record = state.jobs.get(one.id.split(".")[0])
         worker = record.workers.get(one.id) if record is not None else None
         if worker is None or worker.life is Life.ENDED:
             if one.holds_gpus and one.phase == "running":
-                was_lost = state.was_lost(one.id.split(".")[0])
-                stop.append((one, LOST_GRACE_S if was_lost else 0.0))
+                grace_s = LOST_GRACE_S if state.was_lost(one.id.split(".")[0]) else 0.0
+                if record is not None and worker is None and (peers := _peers_of(record, one.id)):
+                    stopped.setdefault(record.id, {}).update(dict.fromkeys(peers))
+                    grace_s = record.spec.grace_period_s
+                stop.append((one, grace_s))
             continue
         if one.phase == "running" and one.status is not None and record is not None:
             stop.append((one, record.spec.grace_period_s))
@@ -76,10 +90,20 @@ def about_workers(
         elif one.phase == "ended":
             status = VANISHED if one.status is None else one.status
             said = {"id": worker.id, "status": status, **({"why": one.why} if one.why else {})}
+            if one.stopped and not worker.stopped and status not in (TERMINATED, KILLED):
+                stopped.setdefault(worker.job, {})[worker.id] = None
             ended.setdefault(worker.job, []).append(said)
-    events: list[Event] = [WorkersRan(job, tuple(workers)) for job, workers in ran.items()]
+    events: list[Event] = [WorkersStopped(job, tuple(workers)) for job, workers in stopped.items()]
+    events += [WorkersRan(job, tuple(workers)) for job, workers in ran.items()]
     events += [WorkersEnded(job, tuple(workers)) for job, workers in ended.items()]
     return events, stop
+
+
+def _peers_of(record: JobRecord, stranger: str) -> list[str]:
+    """Workers that run in the attempt which an unknown worker is of by its id; none where that is over."""
+    attempt = stranger.rpartition(".")[0]
+    of_attempt = [name.rpartition(".")[0] == attempt for name in record.workers]
+    return [worker.id for worker in record.alive] if record.is_open and any(of_attempt) else []
 
 
 def about_vanished(

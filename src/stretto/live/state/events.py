@@ -63,6 +63,7 @@ class Incarnated(Event):
     name: str
     last_id: int
     why: str = ""
+    ends_elastic: bool = False  # attempts that train in generations are to end: later ones may be lost
 
 
 @dataclass(frozen=True)

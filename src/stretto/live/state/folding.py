@@ -24,7 +24,7 @@ from stretto.live.state.nodes import node_cordoned, node_dead, node_lost, node_s
 from stretto.live.state.plans import actions_of
 from stretto.live.state.records import Batch, JobRecord, Preempted, Token
 from stretto.live.state.state import Skipped, State
-from stretto.live.state.workers import fold_worker_event
+from stretto.live.state.workers import fold_worker_event, leave_unseen
 from stretto.model import HALF_LIFE_S, Action, PriorityClass, Queue
 from stretto.scheduler.stale import still_apply
 
@@ -130,6 +130,10 @@ def _incarnated(state: State, event: happened.Incarnated, now_s: float) -> None:
     if event.last_id > state.largest_id:
         state.lost_ids = (*state.lost_ids, (state.largest_id + 1, event.last_id))
         state.largest_id = event.last_id
+    for record in state.open_jobs() if event.ends_elastic else ():
+        if record.is_open and record.elastic:
+            leave_unseen(record, now_s)
+            state.touch(record.id)
 
 
 def _configured(state: State, event: happened.Configured, now_s: float) -> None:

@@ -21,6 +21,7 @@ from stretto.live.state.records import (
 )
 from stretto.model import Cluster
 
+UNSEEN_GENERATIONS = 1_000_000  # that a log may have lost; chosen: more than there ever are
 LISTENED_S = 60.0  # who ran so long and said nothing does not speak; chosen: an import takes up to 15 s
 
 
@@ -80,6 +81,13 @@ def fold_worker_event(record: JobRecord, event: Event, now_s: float, cluster: Cl
         case _:
             return False
     return True
+
+
+def leave_unseen(record: JobRecord, now_s: float) -> None:
+    """Have an attempt end that may be in a generation which the log has lost: all are to save and leave."""
+    record.members = Members(record.members.number + UNSEEN_GENERATIONS, (), at_s=now_s)
+    for worker in record.alive:
+        worker.stopped, worker.asked_s = True, now_s
 
 
 def _wanted(record: JobRecord, event: happened.WorkersWanted, cluster: Cluster | None) -> None:
