@@ -6,10 +6,13 @@ import re
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+import psycopg
 import pytest
 from tests.live.running import Running
+from tests.live.store.servers import PostgreSQL, new_server
 
 from stretto.demo.own_service import NotInTime
 
@@ -17,17 +20,15 @@ CLUSTER = "name: one\ngpu_types: {v100: {memory_gb: 32}}\nnodes: [{type: v100, g
 JOB = "{run: x, name: again, expected_time: 1m}"
 
 
-def a_service(folder: Path, *options: str) -> Running:
+def a_service(folder: Path, *options: str, store: str = "") -> Running:
     folder.mkdir(exist_ok=True)
     (folder / "cluster.yaml").write_text(CLUSTER)
     words = ["--backend", "emulated", "--cluster", str(folder / "cluster.yaml"), "--policy", "fifo"]
-    return Running(folder, *words, "--pace", "1000", *options)
+    return Running(folder, *words, "--pace", "1000", *options, store=store)
 
 
-@pytest.fixture(scope="module")
-def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def killed_after_three_jobs(running: Running) -> Iterator[Path]:
     """The state directory of a service with three jobs that have ended, that was killed."""
-    running = a_service(tmp_path_factory.mktemp("killed"))
     try:
         running.begin()
         with running.client() as client:
@@ -35,6 +36,34 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
                 assert client.wait(str(client.submit(JOB)["id"]))["state"] == "COMPLETED"
         running.kill()
         yield running.state
+    finally:
+        running.end()
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    yield from killed_after_three_jobs(a_service(tmp_path_factory.mktemp("killed")))
+
+
+def check(folder: Path, said: str, store: str = "") -> None:
+    """A start says the loss in one line and does no more; one that is told to goes on, as do later ones."""
+    before = {path.name for path in (folder / "state").iterdir()}
+    running = a_service(folder, store=store)
+    try:
+        with pytest.raises(NotInTime):
+            running.begin()
+        assert running.process is not None
+        assert running.process.returncode == 2
+        (line,) = running.last_words().splitlines()
+        assert re.search(f"^stretto: .*the log is damaged: .*({said}).*--begin-anew", line)
+        assert {path.name for path in (folder / "state").iterdir()} - before <= {"stretto.db-shm"}
+        anew = a_service(folder, "--begin-anew", store=store)
+        anew.begin()
+        assert "begun anew: event" in anew.last_words()
+        anew.kill()
+        running.begin()
+        with running.client() as client:
+            assert client.wait(str(client.submit(JOB)["id"]))["state"] == "COMPLETED"
     finally:
         running.end()
 
@@ -94,22 +123,62 @@ def test_a_loss_is_said_in_one_line_and_gone_on_without_only_where_somebody_says
 ) -> None:
     shutil.copytree(killed, tmp_path / "state")
     damage(tmp_path / "state")
-    before = {path.name for path in (tmp_path / "state").iterdir()}
-    running = a_service(tmp_path)
+    check(tmp_path, said)
+
+
+@dataclass(frozen=True)
+class OnServer:
+    """What `killed` is, with its log in a database of a server that nobody is connected to any more."""
+
+    server: PostgreSQL
+    state: Path
+
+    def damaged_copy(self, folder: Path, statement: str) -> str:
+        """A copy of all, of which the database has lost something; where it is."""
+        shutil.copytree(self.state, folder / "state")
+        name = f"copy{sum(statement.encode())}"
+        with psycopg.connect(self.server.url, autocommit=True) as connection:
+            connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "killed"')
+        with psycopg.connect(self.server.url_of(name), autocommit=True) as connection:
+            connection.execute(statement)
+        return self.server.url_of(name)
+
+
+@pytest.fixture(scope="module")
+def killed_on_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnServer]:
+    server = new_server(pytest.skip)
     try:
-        with pytest.raises(NotInTime):
-            running.begin()
-        assert running.process is not None
-        assert running.process.returncode == 2
-        (line,) = running.last_words().splitlines()
-        assert re.search(f"^stretto: .*the log is damaged: .*({said}).*--begin-anew", line)
-        assert {path.name for path in (tmp_path / "state").iterdir()} - before <= {"stretto.db-shm"}
-        anew = a_service(tmp_path, "--begin-anew")
-        anew.begin()
-        assert "begun anew: event" in anew.last_words()
-        anew.kill()
-        running.begin()
-        with running.client() as client:
-            assert client.wait(str(client.submit(JOB)["id"]))["state"] == "COMPLETED"
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            connection.execute('CREATE DATABASE "killed"')
+        running = a_service(tmp_path_factory.mktemp("killed"), store=server.url_of("killed"))
+        for state in killed_after_three_jobs(running):
+            yield OnServer(server, state)
     finally:
-        running.end()
+        server.stop("immediate")
+        shutil.rmtree(server.folder)
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        pytest.param(
+            "DELETE FROM stretto_log WHERE seq > (SELECT max(seq) / 2 FROM stretto_log)",
+            r"it ends at event \d+, and had come to event \d+",
+            id="an older dump was restored",
+        ),
+        pytest.param(f"DELETE FROM stretto_log {MIDDLE}", r"event \d+ missing", id="a row is gone"),
+        pytest.param("TRUNCATE stretto_log", "it ends at event 0, and had", id="no rows"),
+        pytest.param(
+            f"UPDATE stretto_log SET body = '{{}}' {MIDDLE}",
+            r"event \d+ is not what was written",
+            id="a body was changed",
+        ),
+        pytest.param(
+            "DROP SCHEMA public CASCADE; CREATE SCHEMA public", "it is gone", id="another, empty database"
+        ),
+    ],
+)
+def test_a_loss_on_a_server_is_said_in_one_line_and_gone_on_without_only_where_somebody_says_so(
+    statement: str, said: str, killed_on_server: OnServer, tmp_path: Path
+) -> None:
+    check(tmp_path, said, store=killed_on_server.damaged_copy(tmp_path, statement))
