@@ -8,19 +8,6 @@ import pytest
 from stretto.cli.app import status_of
 
 
-@pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """How services would have been started."""
-    configured: list[Any] = []
-
-    async def serve(config: Any, announced: Any) -> str:
-        configured.append(config)
-        return ""
-
-    monkeypatch.setattr("stretto.live.serving.serve", serve)
-    return configured
-
-
 def written(folder: Path, text: str) -> str:
     file = folder / "service.yaml"
     file.write_text(text)

@@ -196,26 +196,18 @@ sys.meta_path.insert(0, Slow())
 """
 
 
-def test_ctrl_c_while_modules_load_is_one_line(tmp_path: Path) -> None:
-    program = f"{SLOW}\nfrom stretto.cli.entry import main\nmain()"
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        pytest.param("typer", ["policies"], id="of the command line"),
+        pytest.param("uvicorn", ["serve", "--state", "state", "--slots", "1"], id="of a command"),
+    ],
+)
+def test_ctrl_c_while_modules_load_is_one_line(module: str, words: list[str], tmp_path: Path) -> None:
+    program = f"{SLOW.replace('typer', module)}\nfrom stretto.cli.entry import main\nmain()"
     running = subprocess.Popen(
-        [sys.executable, "-c", program, "policies"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-    assert running.stdout is not None
-    assert running.stdout.readline() == "importing\n"
-    running.send_signal(signal.SIGINT)
-    _, err = running.communicate(timeout=60)
-    assert (running.returncode, err) == (130, "stretto: interrupted\n")
-
-
-def test_ctrl_c_while_a_command_loads_its_modules_is_one_line(tmp_path: Path) -> None:
-    program = f"{SLOW.replace('typer', 'uvicorn')}\nfrom stretto.cli.entry import main\nmain()"
-    running = subprocess.Popen(
-        [sys.executable, "-c", program, "serve", "--state", str(tmp_path / "state"), "--slots", "1"],
+        [sys.executable, "-c", program, *words],
+        cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

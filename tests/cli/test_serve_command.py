@@ -10,19 +10,6 @@ from stretto.cli.app import status_of
 URL = "postgresql+psycopg://ada:secret@db/stretto"
 
 
-@pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """How services would have been started."""
-    configured: list[Any] = []
-
-    async def serve(config: Any, announced: Any) -> str:
-        configured.append(config)
-        return ""
-
-    monkeypatch.setattr("stretto.live.serving.serve", serve)
-    return configured
-
-
 def test_the_url_of_the_store_may_come_from_a_file(tmp_path: Path, started: list[Any]) -> None:
     file = tmp_path / "url"
     file.write_text(f"{URL}\n")

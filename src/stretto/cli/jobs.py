@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -190,60 +190,29 @@ def logs(
             sys.stdout.flush()
 
 
-def cancel(
-    jobs: Jobs = None,
-    state: State = [],  # noqa: B006  (typer wants a plain default)
-    every: Every = False,
-    user: User = "",
-    yes: Yes = False,
-    url: Url = "",
-    token: Token = "",
-    as_json: options.Json = False,
-) -> None:
-    """End jobs."""
-    change_all(Selection(jobs or [], state, every, user, yes), "cancel", url, token, as_json)
+def _change_of(verb: str, what: str) -> Callable[..., None]:
+    """The command that does one thing, which needs no further words, to the jobs that are selected."""
+
+    def change(
+        jobs: Jobs = None,
+        state: State = [],  # noqa: B006  (typer wants a plain default)
+        every: Every = False,
+        user: User = "",
+        yes: Yes = False,
+        url: Url = "",
+        token: Token = "",
+        as_json: options.Json = False,
+    ) -> None:
+        change_all(Selection(jobs or [], state, every, user, yes), verb, url, token, as_json)
+
+    change.__name__, change.__doc__ = verb, what
+    return change
 
 
-def hold(
-    jobs: Jobs = None,
-    state: State = [],  # noqa: B006
-    every: Every = False,
-    user: User = "",
-    yes: Yes = False,
-    url: Url = "",
-    token: Token = "",
-    as_json: options.Json = False,
-) -> None:
-    """Keep jobs from running until they are released."""
-    change_all(Selection(jobs or [], state, every, user, yes), "hold", url, token, as_json)
-
-
-def release(
-    jobs: Jobs = None,
-    state: State = [],  # noqa: B006
-    every: Every = False,
-    user: User = "",
-    yes: Yes = False,
-    url: Url = "",
-    token: Token = "",
-    as_json: options.Json = False,
-) -> None:
-    """Let held jobs run again."""
-    change_all(Selection(jobs or [], state, every, user, yes), "release", url, token, as_json)
-
-
-def requeue(
-    jobs: Jobs = None,
-    state: State = [],  # noqa: B006
-    every: Every = False,
-    user: User = "",
-    yes: Yes = False,
-    url: Url = "",
-    token: Token = "",
-    as_json: options.Json = False,
-) -> None:
-    """End the attempts of jobs and let them wait anew."""
-    change_all(Selection(jobs or [], state, every, user, yes), "requeue", url, token, as_json)
+cancel = _change_of("cancel", "End jobs.")
+hold = _change_of("hold", "Keep jobs from running until they are released.")
+release = _change_of("release", "Let held jobs run again.")
+requeue = _change_of("requeue", "End the attempts of jobs and let them wait anew.")
 
 
 def scale(
