@@ -22,6 +22,8 @@ queues:
 priority_classes: [{name: urgent, value: 10}]
 """
 
+CLASS = "priority_classes: [{name: urgent, value: 10}]\n"
+
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -75,6 +77,20 @@ def test_jobs_that_name_no_queue_are_in_the_default_queue(folder: Path, stretto:
     assert starts(folder, stretto, text) == {"a": 0.0, "b": 600.0, "c": 1200.0, "d": 1800.0}
 
 
+def test_the_default_queue_has_what_is_left_over_and_gives_back_the_rest(
+    folder: Path, stretto: Stretto
+) -> None:
+    nameless = TRACE.replace("research", "").replace("urgent", "").replace("d,2,2,600,prod", "d,2,2,600,")
+    (folder / "four.csv").write_text(nameless)
+    found = starts(folder, stretto, "queues: [{name: prod, quota_gpus: 2}]")
+    assert found == {"a": 0.0, "b": 0.0, "c": 1.0, "d": 601.0}, "b gives back what it borrowed"
+
+
+def test_users_of_a_queue_are_those_that_the_file_names(folder: Path, stretto: Stretto) -> None:
+    text = QUEUES.replace("{name: prod, quota_gpus: 2}", "{name: prod, quota_gpus: 2, users: [bob]}")
+    assert starts(folder, stretto, text) == {"a": 0.0, "b": 0.0, "c": 1.0, "d": 601.0}
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -98,6 +114,15 @@ def test_jobs_that_name_no_queue_are_in_the_default_queue(folder: Path, stretto:
             "priority_classes: [{name: x, value: 1}]",
             "job c: unknown priority class 'urgent', expected one of x",
         ),
+        (
+            CLASS + "queues: [{name: prod, users: [eve, dan]}]",
+            "job c: queue prod is for eve and dan, not for bob",
+        ),
+        (
+            CLASS + "queues: [{name: lab, users: []}, {name: prod, parent: lab}]",
+            "job c: queue prod is for nobody, not for bob",
+        ),
+        ("queues: [{name: prod, users: 3}]", "entry 1: users must be"),
         ("priorities: maybe", "priorities must be preempt or ignored, got 'maybe'"),
         ("[]", "expected keys and values, got []"),
     ],

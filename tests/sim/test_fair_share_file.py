@@ -21,7 +21,7 @@ def test_a_file_says_shares_half_life_and_parents() -> None:
     found = constraints_file_of(said, "file", CLUSTER).constraints
     assert found.parents == {"vision": "lab"}
     assert found.fair_share == FairShare(
-        queue_shares={"lab": 1.0, "vision": 2.0},
+        queue_shares={"lab": 1.0, "vision": 2.0, "default": 1.0},
         user_shares={"ada": 3.0},
         parents={"vision": "lab"},
         half_life_s=60.0,

@@ -21,11 +21,11 @@ from stretto.model import (
     check_reservation,
     with_priority_class,
 )
-from stretto.model.queue import check_queue_tree, parents_of
+from stretto.model.queue import check_queue_tree, may_use, parents_of, users_of, with_quotas
 from stretto.traces.workload import Workload
 
 TOP_KEYS = ("queues", "reservations", "sizes", "priority_classes", "priorities", "fair_share")
-QUEUE_KEYS = ("name", "quota_gpus", "borrow_gpus", "weight", "shares", "parent")
+QUEUE_KEYS = ("name", "quota_gpus", "borrow_gpus", "weight", "users", "shares", "parent")
 FAIR_SHARE_KEYS = ("half_life_s", "users")
 RESERVATION_KEYS = ("name", "start", "end", "gpu_type", "gpus", "nodes", "user", "queue")
 CLASS_KEYS = ("name", "value", "default", "preempts")
@@ -38,7 +38,7 @@ class ConstraintsFile:
 
     constraints: Constraints = field(default_factory=Constraints)
     classes: Mapping[str, PriorityClass] = field(default_factory=dict)
-    weights: Mapping[str, float] = field(default_factory=dict)  # of queues, with a quota or without
+    queues: Mapping[str, Queue] = field(default_factory=dict)  # with a quota or without, and the default one
 
 
 NOTHING_SAID = ConstraintsFile()
@@ -54,6 +54,8 @@ def constraints_file_of(document: Any, where: str, cluster: Cluster) -> Constrai
     """The same of a document. `where` starts each message."""
     file = entry_of(document, where, TOP_KEYS)
     queues = {queue.name: queue for queue in _named(file, "queues", QUEUE_KEYS, _queue)}
+    if queues:  # with the first one, as in a service
+        queues.setdefault(DEFAULT_QUEUE, Queue(DEFAULT_QUEUE, is_default=True))
     try:
         check_queue_tree(queues)
     except InputError as wrong:
@@ -79,7 +81,7 @@ def constraints_file_of(document: Any, where: str, cluster: Cluster) -> Constrai
     sizes = entry_of(file.values.get("sizes", {}), f"{where}: sizes")
     return ConstraintsFile(
         Constraints(
-            queues={name: queue for name, queue in queues.items() if queue.quota_gpus is not None},
+            queues=with_quotas(queues, int(cluster.capacity.sum())),
             sizes={name: _sizes(sizes, name) for name in sizes.values},
             reservations=tuple(one for _, one in sorted(reservations.items())),
             priorities_act=act == PRIORITIES[0],
@@ -87,20 +89,20 @@ def constraints_file_of(document: Any, where: str, cluster: Cluster) -> Constrai
             fair_share=_fair_share(file, queues),
         ),
         {one.name: one for one in classes},
-        {name: queue.weight for name, queue in queues.items()},
+        queues,
     )
 
 
 def constrained(workload: Workload, file: ConstraintsFile, where: str) -> tuple[Workload, Constraints]:
     """The workload with what the file says of its jobs, and the constraints with what the jobs say.
 
-    Raises InputError for a priority class or a job of which there is none.
+    Raises InputError for a priority class or a job of which there is none, and a job in a queue of others.
     """
     names = {str(job.id) for job in workload.jobs}
     for name in file.constraints.sizes:
         if name not in names:
             raise InputError(f"{where}: sizes: {workload.name} has no job {name!r}")
-    jobs = [_of_queue(with_priority_class(job, file.classes), file.weights) for job in workload.jobs]
+    jobs = [_of_queue(with_priority_class(job, file.classes), file.queues) for job in workload.jobs]
     lasting_s: dict[str, float] = {}
     if file.constraints.reservations:
         for job, truth in zip(jobs, workload.truths, strict=True):
@@ -129,6 +131,8 @@ def _queue(entry: Entry) -> Queue:
         entry.count("quota_gpus", at_least=0) if "quota_gpus" in entry.values else None,
         entry.count("borrow_gpus", default=0, at_least=0),
         entry.number("weight", default=1.0, above=0.0),
+        entry.texts("users") if "users" in entry.values else None,
+        is_default=entry.text("name") == DEFAULT_QUEUE,
         shares=entry.number("shares", default=1.0, above=0.0),
         parent=entry.text("parent", default=""),
     )
@@ -185,9 +189,12 @@ def _sizes(entry: Entry, name: str) -> tuple[int, ...]:
     return tuple(sorted(set(value)))
 
 
-def _of_queue(job: Job, weights: Mapping[str, float]) -> Job:
+def _of_queue(job: Job, queues: Mapping[str, Queue]) -> Job:
     """The job in the queue that it is in, with the weight of that, unless it has one of its own."""
-    if not job.queue and DEFAULT_QUEUE in weights:
+    if not job.queue and DEFAULT_QUEUE in queues:
         job = replace(job, queue=DEFAULT_QUEUE)
-    weight = weights.get(job.queue, job.weight)
+    if not may_use(queues, job.queue, job.user):
+        users = " and ".join(users_of(queues, job.queue) or ()) or "nobody"
+        raise InputError(f"job {job.id}: queue {job.queue} is for {users}, not for {job.user or 'no user'}")
+    weight = queues[job.queue].weight if job.queue in queues else job.weight
     return replace(job, weight=weight) if job.weight == 1.0 and weight != 1.0 else job
