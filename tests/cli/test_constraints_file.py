@@ -141,3 +141,43 @@ def test_a_comparison_keeps_to_them(folder: Path, stretto: Stretto) -> None:
     ran = stretto("compare", *words, "--workers", 1)
     assert ran.status == 0, ran.err
     assert [run["makespan_s"] > 1200 for run in ran.json["runs"]] == [True, True]
+
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n"
+    for before, name in zip("abcdefg", "bcdefgh", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param(f"fair_share: {{half_life_s: 1{'0' * 400}}}", "half_life_s must be", id="400 digits"),
+        pytest.param(f"fair_share: {{half_life_s: 1{'0' * 5000}}}", "4300 digits", id="5000 digits"),
+        pytest.param(f"{BOMB}queues: *h", "unknown key 'a'", id="aliases"),
+        pytest.param(f"queues: [{{name: {BOMB.splitlines()[0][3:]}}}]", "name must be a text", id="a list"),
+        pytest.param("fair_share: {half_life_s: 2026-02-30}", "day is out of range", id="no such day"),
+    ],
+)
+def test_a_value_that_nobody_meant_is_one_line(folder: Path, stretto: Stretto, text: str, said: str) -> None:
+    (folder / "rules.yaml").write_text(text)
+    ran = stretto("simulate", *WORDS, "--constraints", "rules.yaml")
+    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1), ran.err
+    assert said in ran.err
+    assert len(ran.err) < 1000
+
+
+def test_a_list_of_lists_of_lists_is_shown_in_short(folder: Path, stretto: Stretto) -> None:
+    nested = "[" * 6 + "x" + "]" * 6
+    (folder / "rules.yaml").write_text(f"queues: [{nested}]")
+    ran = stretto("simulate", *WORDS, "--constraints", "rules.yaml")
+    assert "queues, entry 1: expected keys and values, got [[[[...]]]]" in ran.err
+
+
+@pytest.mark.parametrize("option", ["--constraints", "-c"])
+def test_a_file_without_an_end_is_not_read_to_it(folder: Path, stretto: Stretto, option: str) -> None:
+    with (folder / "long.yaml").open("wb") as file:
+        file.truncate((16 << 20) + 1)
+    words = [*WORDS[2:], *(() if option == "-c" else WORDS[:2]), option, "long.yaml"]
+    ran = stretto("simulate", *words)
+    assert (ran.status, ran.err) == (2, "stretto: long.yaml: expected at most 16 MiB\n")

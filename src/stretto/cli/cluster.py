@@ -116,7 +116,7 @@ def set_queue(
         int | None, typer.Option(min=0, help="GPUs beyond that while others leave them idle.")
     ] = None,
     weight: Annotated[
-        float | None, typer.Option(min=0.001, help="Of its jobs, where a policy weighs.")
+        float | None, typer.Option(min=0.001, max=1e6, help="Of its jobs, where a policy weighs.")
     ] = None,
     user: Annotated[
         list[str] | None, typer.Option(help="Who may use it; may be repeated. Else who might before.")

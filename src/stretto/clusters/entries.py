@@ -4,12 +4,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
 from pathlib import Path
+from reprlib import Repr
 from typing import Any
 
 import yaml
 
 from stretto.model import InputError
 from stretto.model.spelling import did_you_mean
+
+MOST_BYTES = 16 << 20  # of a file that people write; chosen
+
+
+class _Short(Repr):
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel, self.maxlist, self.maxdict = 3, 12, 12
+        self.maxstring, self.maxlong, self.maxother = 200, 60, 200
+
+
+_SHORT = _Short()
+
+
+def shown(value: object) -> str:
+    """A value for a message, in some hundred characters.
+
+    A few lines of YAML may stand for gigabytes, by aliases within aliases.
+    """
+    return _SHORT.repr(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +60,13 @@ class Entry:
         expected = f"a number > {above:g}" if above > -inf else f"a number >= {at_least:g}"
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self._wrong(key, expected, value)
-        if not isfinite(value) or value < at_least or value <= above:
+        try:
+            number = float(value)
+        except OverflowError:  # a whole number of hundreds of digits
+            raise self._wrong(key, "a number below 1e308", value) from None
+        if not isfinite(number) or number < at_least or number <= above:
             raise self._wrong(key, expected, value)
-        return float(value)
+        return number
 
     def count(self, key: str, default: int | None = None, at_least: int = 1) -> int:
         """A whole number, at least so many."""
@@ -58,16 +83,16 @@ class Entry:
         return default
 
     def _wrong(self, key: str, expected: str, value: object) -> InputError:
-        return InputError(f"{self.where}: {key} must be {expected}, got {value!r}")
+        return InputError(f"{self.where}: {key} must be {expected}, got {shown(value)}")
 
 
 def entry_of(value: Any, where: str, keys: Sequence[str] | None = None) -> Entry:
     """A mapping as an entry. Raises InputError for anything else and for keys that are not among `keys`."""
     if not isinstance(value, dict):
-        raise InputError(f"{where}: expected keys and values, got {value!r}")
+        raise InputError(f"{where}: expected keys and values, got {shown(value)}")
     for key in value:
         if not isinstance(key, str):
-            raise InputError(f"{where}: a key must be a text, got {key!r}; write it in quotes")
+            raise InputError(f"{where}: a key must be a text, got {shown(key)}; write it in quotes")
         if keys is not None and key not in keys:
             raise InputError(f"{where}: unknown key {key!r}, {did_you_mean(key, keys)}")
     return Entry(where, value)
@@ -77,7 +102,7 @@ def items_of(entry: Entry, key: str) -> Sequence[Any]:
     """The list under a key, empty where there is none."""
     value = entry.values.get(key, [])
     if not isinstance(value, list):
-        raise InputError(f"{entry.where}: {key} must be a list, got {value!r}")
+        raise InputError(f"{entry.where}: {key} must be a list, got {shown(value)}")
     return value
 
 
@@ -92,14 +117,21 @@ def read_yaml(text: str, where: str) -> Any:
         raise InputError(f"{where}{line}: {error.problem}") from None
     except yaml.YAMLError as error:
         raise InputError(f"{where}: {' '.join(str(error).split())}") from None
+    except ValueError as error:  # a day that there is not, or a number of thousands of digits
+        raise InputError(f"{where}: {error}") from None
 
 
 def read_text(path: Path) -> str:
     """The text of a file. Raises InputError where it cannot be read."""
     try:
-        return path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    if len(content) > MOST_BYTES:
+        raise InputError(f"{path}: expected at most {MOST_BYTES >> 20} MiB")
+    try:
+        return content.decode()
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: expected UTF-8 text: {error.reason} at byte {error.start}") from error
 

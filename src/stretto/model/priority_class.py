@@ -39,6 +39,6 @@ def with_priority_class(job: Job, classes: Mapping[str, PriorityClass]) -> Job:
             return job
         return replace(job, priority=default.value, preempts=default.preempts)
     if name not in classes:
-        known = ", ".join(sorted(classes)) or "none"
-        raise InputError(f"job {job.id}: unknown priority class {name!r}, expected one of {known}")
+        known = f"expected one of {', '.join(sorted(classes))}" if classes else "and there are none"
+        raise InputError(f"job {job.id}: unknown priority class {name!r}, {known}")
     return replace(job, priority=classes[name].value, preempts=classes[name].preempts)

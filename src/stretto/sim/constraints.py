@@ -6,7 +6,7 @@ from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
-from stretto.clusters.entries import Entry, entry_of, items_of, read_text, read_yaml
+from stretto.clusters.entries import Entry, entry_of, items_of, read_text, read_yaml, shown
 from stretto.model import (
     DEFAULT_QUEUE,
     HALF_LIFE_S,
@@ -171,13 +171,13 @@ def _reservation(entry: Entry) -> Reservation:
 def _priority_class(entry: Entry) -> PriorityClass:
     default = entry.values.get("default", False)
     if not isinstance(default, bool):
-        raise InputError(f"{entry.where}: default must be true or false, got {default!r}")
+        raise InputError(f"{entry.where}: default must be true or false, got {shown(default)}")
     preempts = entry.text("preempts", default="lower")
     if preempts not in ("lower", "never"):
         raise InputError(f"{entry.where}: preempts must be lower or never, got {preempts!r}")
     value = entry.values.get("value")
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InputError(f"{entry.where}: value must be a whole number, got {value!r}")
+        raise InputError(f"{entry.where}: value must be a whole number, got {shown(value)}")
     return PriorityClass(entry.text("name"), value, default, preempts == "lower")
 
 
@@ -185,7 +185,7 @@ def _sizes(entry: Entry, name: str) -> tuple[int, ...]:
     value = entry.values[name]
     fits = isinstance(value, list) and all(type(one) is int and one >= 1 for one in value)
     if not value or not fits:
-        raise InputError(f"{entry.where}: {name} must be a list of whole numbers >= 1, got {value!r}")
+        raise InputError(f"{entry.where}: {name} must be a list of whole numbers >= 1, got {shown(value)}")
     return tuple(sorted(set(value)))
 
 

@@ -59,6 +59,13 @@ def test_a_group_alone_takes_the_options_of_its_list(
     assert (wrong.status, wrong.out, wrong.err.count("\n")) == (2, "", 1)
 
 
+@pytest.mark.parametrize("weight", ["inf", "nan", "0", "1e7", "heavy"])
+def test_the_weight_of_a_queue_is_a_finite_number(verbs: Stretto, weight: str) -> None:
+    done = verbs("queues", "set", "heavy", "--weight", weight)
+    assert (done.status, done.out, done.err.count("\n")) == (2, "", 1), done.err
+    assert "weight" in done.err
+
+
 def test_a_job_is_asked_for_by_its_id_or_by_the_name_of_ones_newest(
     verbs: Stretto, job_file: Callable[..., Path]
 ) -> None:
