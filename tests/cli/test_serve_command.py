@@ -59,6 +59,27 @@ def test_what_is_no_name_of_a_variable_is_refused_in_a_line(
     assert started == []
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--pass-env", "STRETTO_TOKEN", "variables of STRETTO_* are never passed on"),
+        ("--submit-rate", "0", "expected a number of submissions above 0"),
+        ("--submit-rate", "-3", "expected a number of submissions above 0"),
+        ("--submit-rate", "nan", "expected a number of submissions above 0"),
+        ("--submit-rate", "inf", "expected a number of submissions above 0"),
+    ],
+)
+def test_what_would_do_nothing_is_refused_in_a_line_that_names_the_option(
+    started: list[Any], capsys: pytest.CaptureFixture[str], option: str, value: str, said: str
+) -> None:
+    assert status_of(["serve", option, value]) == 2
+    said_all = capsys.readouterr().err
+    assert said_all.count("\n") == 1
+    assert said_all.startswith(f"stretto: {option} ")
+    assert said in said_all
+    assert started == []
+
+
 def test_a_service_does_not_begin_in_a_directory_that_everybody_may_write_to(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -132,6 +132,8 @@ def set_queue(
     """Give a queue bounds, and say who may use it; what is not said stays as it is."""
     if quota not in (None, "none") and not quota.isdecimal():
         raise InputError(f"--quota {quota}: expected a number of GPUs or none")
+    if parent == "":
+        raise InputError("--parent '': expected the name of a queue, or none")
     if everybody and user:
         raise InputError(f"--everybody: excludes --user {user[0]}")
     bounds: dict[str, Any] = {"borrow_gpus": borrow, "weight": weight, "users": user}

@@ -1,5 +1,6 @@
 """`stretto serve`: the service on this machine, or on top of a cluster."""
 
+from math import isfinite
 from pathlib import Path
 from typing import Annotated
 
@@ -188,7 +189,7 @@ def serve(
         pass_env=tuple(pass_env),
         open_on_loopback=insecure_loopback,
         limits=Limits(
-            submits_per_s=submit_rate,
+            submits_per_s=_rate(submit_rate),
             submit_burst=submit_burst,
             connections=max_connections,
             connections_per_address=max_connections_per_address,
@@ -244,6 +245,15 @@ def _store_url(url: str, file: Path | None) -> str:
     if len(lines) != 1:
         raise InputError(f"--store-file {file}: expected one line, the URL of a database, got {len(lines)}")
     return lines[0]
+
+
+def _rate(per_s: float) -> float:
+    """Submissions a second. Raises InputError."""
+    from stretto.model import InputError
+
+    if not (isfinite(per_s) and per_s > 0):
+        raise InputError(f"--submit-rate {per_s:g}: expected a number of submissions above 0")
+    return per_s
 
 
 def _seconds_of(dead_after: str) -> float:

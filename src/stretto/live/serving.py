@@ -24,6 +24,7 @@ from stretto.live import files, owning
 from stretto.live.accounts import read_accounts
 from stretto.live.act.driving import DEAD_AFTER_S, Driver
 from stretto.live.act.environment import Secrets
+from stretto.live.agent.inherited import OURS
 from stretto.live.api.app import app_of
 from stretto.live.api.connections import Listener
 from stretto.live.api.limits import Limits
@@ -158,6 +159,8 @@ class Config:
                 raise InputError(
                     f"--pass-env {name}: expected the name of a variable, or a pattern with * and ?"
                 )
+            if name.startswith(OURS):
+                raise InputError(f"--pass-env {name}: variables of {OURS}* are never passed on")
         if self.open_on_loopback and not _is_loopback(self.host):
             raise InputError(
                 f"--insecure-loopback: expected --listen with an address of this machine only, such as "

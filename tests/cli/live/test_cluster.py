@@ -66,6 +66,11 @@ def test_the_weight_of_a_queue_is_a_finite_number(verbs: Stretto, weight: str) -
     assert "weight" in done.err
 
 
+def test_a_queue_without_a_name_is_no_parent(verbs: Stretto) -> None:
+    done = verbs("queues", "set", "part", "--parent", "")
+    assert (done.status, done.out, done.err.count("\n")) == (2, "", 1), done.err
+
+
 def test_a_job_is_asked_for_by_its_id_or_by_the_name_of_ones_newest(
     verbs: Stretto, job_file: Callable[..., Path]
 ) -> None:
