@@ -405,22 +405,23 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     given = parser.parse_args()
     only = [name for name in given.only.split(",") if name]
+    if only and not given.check:
+        parser.error("--only goes with --check")
+    kept = FILE.read_text(encoding="utf-8").splitlines() if given.check else []
+    if given.check and kept[:2] != made_with():
+        print(f"made elsewhere, so digests may differ:\n  {kept[0]}\n  {made_with()[0]}")
+    lines, different = [], 0
     with ProcessPoolExecutor(given.jobs) as pool:
-        lines = list(pool.map(line_of, cases(only)))
+        for line in pool.map(line_of, cases(only)):
+            lines.append(line)
+            if given.check and line not in kept:
+                different += 1
+                print(line, flush=True)
     if not given.check:
-        if only:
-            parser.error("--only goes with --check")
         FILE.write_text("\n".join([*made_with(), *lines]) + "\n", encoding="utf-8")
         print(f"{len(lines)} lines written to {FILE.name}")
         return 0
-    kept = FILE.read_text(encoding="utf-8").splitlines()
-    if kept[:2] != made_with():
-        print(f"made elsewhere, so digests may differ:\n  {kept[0]}\n  {made_with()[0]}")
-    before = set(kept[2:])
-    different = [line for line in lines if line not in before]
-    for line in different:
-        print(line)
-    print(f"{len(lines)} lines compared, {len(different)} differ")
+    print(f"{len(lines)} lines compared, {different} differ")
     return 1 if different else 0
 
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stretto.model import FloatArray, IntArray, floats, ints
-from stretto.policies.lyra.knapsack import pack, pack_all, reductions_s
+from stretto.policies.lyra.phases import most_saved, reductions_s
 
 INF = np.inf
 
@@ -23,7 +23,7 @@ def test_the_items_of_figure_6_are_worth_the_seconds_that_they_save() -> None:
 
 
 @pytest.mark.parametrize(
-    ("capacity", "value", "workers"),
+    ("capacity", "saved_s", "workers"),
     [
         (1, 20, (0, 1)),
         (2, 50, (1, 0)),
@@ -35,36 +35,38 @@ def test_the_items_of_figure_6_are_worth_the_seconds_that_they_save() -> None:
     ],
 )
 def test_the_best_packing_of_figure_6_for_every_capacity(
-    capacity: int, value: float, workers: tuple[int, int]
+    capacity: int, saved_s: float, workers: tuple[int, int]
 ) -> None:
-    for packing in (pack(*two_jobs_of_figure_6(), capacity), pack_all(*two_jobs_of_figure_6(), capacity)):
-        assert packing.value == pytest.approx(value)
-        assert tuple(packing.workers) == workers
-        assert packing.is_best
+    value, each = two_jobs_of_figure_6()
+    found = most_saved(value, each, capacity)
+    assert tuple(found) == workers
+    assert total(value, found) == pytest.approx(saved_s)
 
 
 def test_nothing_fits_into_no_room() -> None:
-    assert pack(*two_jobs_of_figure_6(), 0).workers.tolist() == [0, 0]
-    assert pack(np.zeros((0, 0)), ints([]), 5).workers.tolist() == []
+    assert most_saved(*two_jobs_of_figure_6(), 0).tolist() == [0, 0]
+    assert most_saved(np.zeros((0, 0)), ints([]), 5).tolist() == []
 
 
 def test_of_equal_values_the_fewest_gpus_are_taken() -> None:
     value = floats([[5.0, 5.0], [5.0, 8.0]])
-    packing = pack(value, ints([2, 3]), 8)
-    assert packing.workers.tolist() == [1, 2]
-    assert pack(value, ints([2, 3]), 5).workers.tolist() == [1, 1]
-    assert pack(floats([[3.0], [3.0]]), ints([2, 1]), 2).workers.tolist() == [0, 1]
+    assert most_saved(value, ints([2, 3]), 8).tolist() == [1, 2]
+    assert most_saved(value, ints([2, 3]), 5).tolist() == [1, 1]
+    assert most_saved(floats([[3.0], [3.0]]), ints([2, 1]), 2).tolist() == [0, 1]
 
 
-def exhaustive(value: FloatArray, each: IntArray, capacity: int) -> tuple[float, int]:
-    """(value, GPUs) of the best packing, fewest GPUs first among equals."""
-    best = (0.0, 0)
+def total(value: FloatArray, workers: IntArray) -> float:
+    """Seconds saved by so many more workers of each group."""
+    return float(sum(value[row, count - 1] for row, count in enumerate(workers.tolist()) if count))
+
+
+def exhaustive(value: FloatArray, each: IntArray, capacity: int) -> float:
+    """The value of the best packing."""
+    best = 0.0
     worth = np.concatenate((np.zeros((len(value), 1)), value), axis=1)
     for pick in product(range(worth.shape[1]), repeat=len(value)):
-        gpus = int(sum(pick[row] * each[row] for row in range(len(value))))
-        total = float(sum(worth[row, pick[row]] for row in range(len(value))))
-        if gpus <= capacity and (total, -gpus) > (best[0], -best[1]):
-            best = (total, gpus)
+        if sum(pick[row] * each[row] for row in range(len(value))) <= capacity:
+            best = max(best, float(sum(worth[row, pick[row]] for row in range(len(value)))))
     return best
 
 
@@ -79,35 +81,34 @@ def packings(draw: st.DrawFn) -> tuple[FloatArray, IntArray, int]:
     return value, ints(each), draw(st.integers(0, 40))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(packings())
-def test_both_ways_agree_with_exhaustive_search(drawn: tuple[FloatArray, IntArray, int]) -> None:
-    _, each, _ = drawn
-    for packing in (pack(*drawn), pack_all(*drawn)):
-        assert (packing.value, int((packing.workers * each).sum())) == exhaustive(*drawn)
-        assert packing.is_best
+def test_the_packing_is_as_good_as_exhaustive_search_finds(drawn: tuple[FloatArray, IntArray, int]) -> None:
+    value, each, capacity = drawn
+    workers = most_saved(*drawn)
+    assert total(value, workers) == exhaustive(*drawn)
+    assert (workers * each).sum() <= capacity
+
+
+def by_dynamic_programming(value: FloatArray, each: IntArray, capacity: int) -> float:
+    """The best value as the paper finds it: group by group, over the whole capacity."""
+    best = np.zeros(capacity + 1)
+    for row in range(len(value)):
+        before = best.copy()
+        for count in range(1, value.shape[1] + 1):
+            gpus = count * int(each[row])
+            if gpus <= capacity:
+                best[gpus:] = np.maximum(best[gpus:], before[: capacity + 1 - gpus] + value[row, count - 1])
+    return float(best[-1])
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(0, 400))
-def test_the_items_that_can_matter_are_enough(seed: int, capacity: int) -> None:
+def test_many_jobs_save_as_much_as_the_papers_dynamic_programme_says(seed: int, capacity: int) -> None:
     rng = np.random.default_rng(seed)
     least = rng.integers(1, 9, 40)
     value = reductions_s(rng.exponential(1e5, 40), least, least + rng.integers(0, 9, 40))
     each = rng.choice([1, 2, 4, 8], 40)
-    some, everything = pack(value, each, capacity), pack_all(value, each, capacity)
-    assert some.is_best
-    assert some.value == pytest.approx(everything.value, rel=1e-12)
-    assert (some.workers * each).sum() <= capacity
-
-
-@settings(max_examples=60, deadline=None)
-@given(packings(), st.integers(1, 200))
-def test_with_little_work_allowed_the_packing_fits_and_the_bound_holds(
-    drawn: tuple[FloatArray, IntArray, int], updates: int
-) -> None:
-    value, each, capacity = drawn
-    packing = pack(value, each, capacity, updates)
-    best, _ = exhaustive(*drawn)
-    assert (packing.workers * each).sum() <= capacity
-    assert packing.value <= best + 1e-9 <= packing.bound + 1e-6
+    workers = most_saved(value, each, capacity)
+    assert total(value, workers) == pytest.approx(by_dynamic_programming(value, each, capacity), rel=1e-9)
+    assert (workers * each).sum() <= capacity

@@ -6,8 +6,8 @@ import numpy as np
 
 from stretto.model import BoolArray, FloatArray, IntArray, Reasons, Snapshot, Why
 from stretto.policies.common.admission import AskedAndFree, most_gpus_of_one_job
-from stretto.policies.lyra.knapsack import pack, reductions_s
 from stretto.policies.lyra.placement import Draft
+from stretto.solve import assign
 
 MOST_ITEMS = 32  # items of one job; chosen: a wider range goes in larger steps
 MOST_PASSES = 3  # times that what could not be placed is shared out once more; chosen
@@ -182,13 +182,39 @@ def _scale_on(
             (draft.idle_for_flexible(kind) + int(own[kind])) // int(stand_ins[kind]) for kind in kinds
         )
         value = _values(demand, rows, limit, step, tried)
-        packing = pack(value, demand.each[rows] * step, capacity)
-        target = packing.workers * step
+        target = most_saved(value, demand.each[rows] * step, capacity) * step
         reached = _settle(draft, demand, rows, target, kinds, holds)
         if (reached >= target).all():
             return
         limit = np.where(reached < target, reached, limit)
         rows, limit = rows[limit > 0], limit[limit > 0]
+
+
+def most_saved(value: FloatArray, each: IntArray, capacity: int) -> IntArray:
+    """(groups,) workers beyond the base of each elastic job, for the largest sum of seconds saved.
+
+    A multiple-choice knapsack (section 5.2): a group is an elastic job, an item so many more workers, the
+    capacity the GPUs that are left. Equal sums go to the fewest GPUs. value: (groups, items) of 1, 2, … more
+    workers, -inf where there is no such item; each: (groups,) GPUs of a worker.
+    """
+    if value.size == 0 or capacity <= 0:
+        return np.zeros(len(value), dtype=np.int64)
+    items = value.shape[1]
+    gpus = np.arange(1, items + 1) * each[:, None]
+    one_kind = np.zeros(items, dtype=np.int64)  # each knapsack has GPUs of one capacity
+    chosen = assign(value, np.isfinite(value), gpus, one_kind, [capacity])
+    return chosen.column + 1  # -1: nothing of the group goes in
+
+
+def reductions_s(work_s: FloatArray, least: IntArray, most: IntArray) -> FloatArray:
+    """(groups, items) seconds that k more workers save: W / w_min - W / (w_min + k), k = 1, 2, ….
+
+    work_s: (groups,) what is left, in seconds of one worker; least, most: (groups,) workers. -inf where
+    a group has no such item. Speed is linear in workers within the range (Lyra, section 5).
+    """
+    more = np.arange(1, max(int((most - least).max(initial=0)), 0) + 1)
+    saved_s = work_s[:, None] / least[:, None] - work_s[:, None] / (least[:, None] + more)
+    return np.where(more <= (most - least)[:, None], saved_s, -np.inf)
 
 
 def _values(

@@ -51,7 +51,7 @@ class Lyra:
     ones keep coming; a job that runs is not stopped, except where lent servers go back.
 
     Cost of one decision: linear in the jobs, O(log) sorting aside, plus one pass over a type's nodes for
-    each job that changes, plus a knapsack of at most 32 items a job and 4 million cells.
+    each job that changes, plus a knapsack of at most 32 items a job.
     """
 
     round_s: float = 60.0  # seconds between decisions; chosen: "much smaller" than the lenders' 300 s
