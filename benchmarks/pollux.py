@@ -21,7 +21,7 @@ import numpy as np
 from stretto.model import Allocation, Cluster, FloatArray, GpuType, Snapshot, Speeds, cluster_of
 from stretto.place import AsPinned
 from stretto.policies.pollux import Pollux
-from stretto.solve.evolve import Sharing, evolve, filled
+from stretto.solve.genetic import AllocationProblem, evolve, filled
 from stretto.testing.builders import a_job, a_snapshot, some_progress, speeds_of
 
 GPUS = 4
@@ -68,7 +68,7 @@ def decisions_ms(
     return took, snapshot
 
 
-def a_sharing(jobs: int, nodes: int, rng: np.random.Generator) -> Sharing:
+def a_problem(jobs: int, nodes: int, rng: np.random.Generator) -> AllocationProblem:
     """The same kind of jobs as arrays, all of them waiting."""
     units = min(64, GPUS * nodes)
     count = np.maximum(np.arange(units + 1), 1)
@@ -77,7 +77,7 @@ def a_sharing(jobs: int, nodes: int, rng: np.random.Generator) -> Sharing:
     fair = min(units, max(1, GPUS * nodes // jobs))
     speedup /= speedup[:, int(fair > GPUS), fair][:, None, None]
     speedup[:, :, 0] = 1e-3
-    return Sharing(
+    return AllocationProblem(
         worth=-1 / speedup,
         kept_worth=-1 / speedup[:, 0, 0],
         current=np.zeros((jobs, nodes), dtype=np.int64),
@@ -89,24 +89,24 @@ def a_sharing(jobs: int, nodes: int, rng: np.random.Generator) -> Sharing:
     )
 
 
-def bound(sharing: Sharing) -> float:
+def bound(problem: AllocationProblem) -> float:
     """The best worth if only the GPUs together were limited: row by row, the best for each number of GPUs."""
-    total = int(sharing.capacity.sum())
+    total = int(problem.capacity.sum())
     best = np.zeros(total + 1)
-    for row in range(sharing.rows):
-        grown = best + sharing.worth[row, 0, 0]
-        for gpus in range(1, int(sharing.most[row]) + 1):
-            worth = sharing.worth[row, 1 if gpus > GPUS else 0, gpus]
+    for row in range(problem.rows):
+        grown = best + problem.worth[row, 0, 0]
+        for gpus in range(1, int(problem.most[row]) + 1):
+            worth = problem.worth[row, 1 if gpus > GPUS else 0, gpus]
             grown[gpus:] = np.maximum(grown[gpus:], best[: total + 1 - gpus] + worth)
         best = grown
     return float(best.max())
 
 
-def reached(sharing: Sharing, generations: int, rate: float, seed: int) -> float:
+def reached(problem: AllocationProblem, generations: int, rate: float, seed: int) -> float:
     """The harmonic mean of speed-ups found, as a share of the bound."""
     rng = np.random.default_rng(seed)
-    start = filled(sharing, np.zeros((100, *sharing.limit.shape), dtype=np.int8), rng)
-    return bound(sharing) / float(evolve(sharing, start, generations, rng, rate).worth[0])
+    start = filled(problem, np.zeros((100, *problem.limit.shape), dtype=np.int8), rng)
+    return bound(problem) / float(evolve(problem, start, generations, rng, rate).worth[0])
 
 
 def main() -> None:
@@ -146,11 +146,11 @@ def main() -> None:
             (1_000, policy.mutation_rate),
             (100, jobs / 2),
         ):
-            sharings = [
-                a_sharing(jobs, nodes, np.random.default_rng(options.seed + draw)) for draw in range(5)
+            problems = [
+                a_problem(jobs, nodes, np.random.default_rng(options.seed + draw)) for draw in range(5)
             ]
             shares.append(
-                statistics.median(reached(one, generations, rate, options.seed) for one in sharings)
+                statistics.median(reached(one, generations, rate, options.seed) for one in problems)
             )
         print(f"{jobs:6}{nodes:6}{shares[0]:10.3f}{shares[1]:12.3f}{shares[2]:10.3f}")
 

@@ -1,4 +1,4 @@
-"""Milliseconds and gaps of the assignment solver, by size, lumpiness and likeness of the rows.
+"""Milliseconds and gaps of the multiple-choice knapsack solver, by size, lumpiness and likeness of the rows.
 
     python benchmarks/solver.py [--seeds 20] [--exact]
 

@@ -1,4 +1,4 @@
-"""How fast, and how near to the best, is the assignment solver on one problem of its seeded family?"""
+"""How fast, and how near to the best, is the knapsack solver on one problem of its seeded family?"""
 
 import json
 import statistics
@@ -6,8 +6,8 @@ import subprocess
 import sys
 import time
 
-from stretto.solve.assignment import assign, assign_exactly
 from stretto.solve.family import instance
+from stretto.solve.mckp import assign, assign_exactly
 
 EXACT_LIMIT_S = 120.0  # branch and bound is ended after it: it may never end by itself
 RUNS = 5

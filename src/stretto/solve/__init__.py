@@ -4,9 +4,9 @@ Nothing here knows what a job is. Limits on effort are counts, never seconds: th
 the same answer.
 """
 
-from stretto.solve.assignment import assign, assign_by_prices, assign_exactly
 from stretto.solve.errors import NoSolution
 from stretto.solve.linear import LpSolution, maximise
+from stretto.solve.mckp import assign, assign_by_prices, assign_exactly
 from stretto.solve.program import Assignment, Limits
 
 __all__ = [

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stretto.solve.arrays import BoolArray, FloatArray, IntArray
-from stretto.solve.prices import Priced
+from stretto.solve.lagrangian import Priced
 from stretto.solve.program import Program
 
 MOST_KEPT = 60_000  # chosen: beyond it an alternative never mattered at 20,000 rows

@@ -1,4 +1,4 @@
-"""A seeded family of assignment problems like those of an elastic scheduler, for benchmarks and tests."""
+"""A seeded family of multiple-choice knapsacks like those of a scheduler, for benchmarks and tests."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ EVERY_COUNT_UP_TO_NODES = 8  # above it only powers of two
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One assignment problem, in the arguments of `assign`."""
+    """One multiple-choice knapsack, in the arguments of `assign`."""
 
     value: FloatArray  # (rows, cols)
     allowed: BoolArray  # (rows, cols)

@@ -1,4 +1,4 @@
-"""The assignment problem in the form the methods work on: forced rows taken out, "no pick" a column."""
+"""The multiple-choice knapsack in the form the methods work on: forced rows taken out, "no pick" a column."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -31,8 +31,8 @@ from stretto.policies.common.speed_curves import (
     room_beside,
     unstoppable,
 )
-from stretto.policies.elasticflow.filling import Filling, Slots, filling_with, least_filling, slots_until
 from stretto.policies.elasticflow.levels import Levels, LevelsOf
+from stretto.solve.progressive_filling import Filling, Slots, filling_with, least_filling, slots_until
 
 EQUAL_GPU_S = 6  # decimals to which increases of GPU time are compared: smaller differences are rounding
 
@@ -62,7 +62,7 @@ class ElasticFlow:
 
     ElasticFlow (Gu et al., ASPLOS 2023), section 4. Counts are the powers of two of a job's range at which
     more GPUs make it faster. By increasing deadline every job gets its *minimum satisfactory share*: the
-    smallest count that, where so many GPUs are free, finishes it in time (`filling`). A new job
+    smallest count that, where so many GPUs are free, finishes it in time (progressive filling). A new job
     is admitted if that works out for it and for everybody admitted before. What then is free now goes to jobs
     that have none, and after that, count by count, to the job whose GPU time grows least for each GPU added.
 

@@ -39,7 +39,7 @@ from stretto.policies.pollux.nodes import (
     virtual_nodes_of,
 )
 from stretto.policies.pollux.type_blind_speeds import largest_possible, type_blind
-from stretto.solve.evolve import Population, Sharing, evolve, filled
+from stretto.solve.genetic import AllocationProblem, Population, evolve, filled
 
 MOST_POWER = 16  # chosen: a thousandth to its power is still a number
 
@@ -104,7 +104,7 @@ class Pollux:
     most_gpus: int = 64  # of one job; Sia's published simulator
     within_smallest_type: bool = True  # a job gets no more than the smallest type has; the same
     avoid_interference: bool = True  # the paper
-    mutation_rate: float = 0.5  # chosen: see `mutated` in solve/evolve.py
+    mutation_rate: float = 0.5  # chosen: see `mutated` in solve/genetic.py
 
     def __post_init__(self) -> None:
         """Check the parameters."""
@@ -150,13 +150,13 @@ class Pollux:
         stays = (held.sum(axis=1) > 0) & (snapshot.jobs.progress.recovering | ~snapshot.jobs.preemptible)
         believed = self._believe(snapshot, speeds, held)
         plays = np.flatnonzero(~stays & (believed.most > 0))
-        sharing = self._sharing(snapshot, shown, held, stays, believed, plays)
+        problem = self._problem(snapshot, shown, held, stays, believed, plays)
 
         rounds = memory.rounds if memory else 0
         rng = np.random.default_rng([snapshot.seed, rounds])
         bred = tuple(snapshot.jobs.ids[row] for row in plays.tolist())
-        start = self._start(sharing, held[plays], _bred_before(memory, shown, bred, held[plays]), rng)
-        found = evolve(sharing, start, self.generations, rng, self.mutation_rate)
+        start = self._start(problem, held[plays], _bred_before(memory, shown, bred, held[plays]), rng)
+        found = evolve(problem, start, self.generations, rng, self.mutation_rate)
 
         rows = np.where(stays[:, None], held, 0)
         rows[plays] = found.population[0]
@@ -230,7 +230,7 @@ class Pollux:
         base = np.where(modelled, np.where(np.isfinite(at), at, least), linear)
         return np.where(np.isfinite(base), base, 1.0)
 
-    def _sharing(
+    def _problem(
         self,
         snapshot: Snapshot,
         shown: VirtualNodes,
@@ -238,7 +238,7 @@ class Pollux:
         stays: BoolArray,
         believed: "_Believed",
         plays: IntArray,
-    ) -> Sharing:
+    ) -> AllocationProblem:
         """What is left for the jobs that may change, in the terms of the search."""
         jobs = snapshot.jobs
         capacity = shown.gpus - held[stays].sum(axis=0)
@@ -253,7 +253,7 @@ class Pollux:
             snapshot.now_s - jobs.submitted_s[plays], jobs.progress.restarts[plays], self.restart_s
         )
         factor = np.where(jobs.held_gpus[plays] > 0, factor, 1.0)[:, None, None]
-        return Sharing(
+        return AllocationProblem(
             worth=_power(np.maximum(speedup * factor, self.waiting_speedup), self.fairness_power),
             kept_worth=_power(kept, self.fairness_power),
             current=now,
@@ -265,13 +265,13 @@ class Pollux:
         )
 
     def _start(
-        self, sharing: Sharing, held: IntArray, before: Population, rng: np.random.Generator
+        self, problem: AllocationProblem, held: IntArray, before: Population, rng: np.random.Generator
     ) -> Population:
         """What is held now, then the last population; at first, variations of what is held now."""
         now = held.astype(np.int8)[None]
         before = before[: self.population - 1]
         others = np.concatenate([before, np.repeat(now, self.population - 1 - len(before), axis=0)])
-        return np.concatenate([now, filled(sharing, others, rng)])
+        return np.concatenate([now, filled(problem, others, rng)])
 
 
 @dataclass(frozen=True, eq=False)

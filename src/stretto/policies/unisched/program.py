@@ -27,7 +27,7 @@ import numpy as np
 from scipy import sparse
 
 from stretto.model import BoolArray, FloatArray, IntArray
-from stretto.policies.unisched.search import most_valuable, solve_whole
+from stretto.solve.packing import most_valuable, solve_whole
 
 CHOSEN = 0.5  # a binary variable above this is 1
 

@@ -1,4 +1,4 @@
-"""Prices for the kinds of units: the Lagrangian relaxation of the assignment problem.
+"""Prices for the kinds of units: the Lagrangian relaxation of the multiple-choice knapsack.
 
 With a price per unit of each kind, every row chooses for itself. For any prices p >= 0
 

@@ -1,4 +1,4 @@
-"""The assignment problem: each row picks at most one column, each column takes units of one kind.
+"""The multiple-choice knapsack problem: each row picks at most one column, which takes units of one kind.
 
 maximise sum(value[r, c] of the picks) such that the units taken of each kind stay within its capacity. For a
 scheduler the rows are jobs, the columns configurations, the kinds GPU types; nothing here depends on that.
@@ -15,9 +15,9 @@ from numpy.typing import ArrayLike
 from stretto.solve.alternatives import Alternatives, alternatives
 from stretto.solve.arrays import FloatArray, IntArray
 from stretto.solve.branching import branched, classes_of
-from stretto.solve.lattice import ROUNDING, Found, improved, least_loss
+from stretto.solve.core_dp import ROUNDING, Incumbent, improved, least_loss
+from stretto.solve.lagrangian import Priced, search_prices
 from stretto.solve.preferences import settled
-from stretto.solve.prices import Priced, search_prices
 from stretto.solve.program import Assignment, Frame, Limits, Program, Proof, read
 from stretto.solve.repair import repaired
 
@@ -58,10 +58,10 @@ def assign(
         return frame.assignment(free, np.zeros(program.capacity.size), 0.0, "unconstrained")
 
     priced = search_prices(program, limits, first_prices)
-    found, nodes = _searched(program, priced, alternatives(program, priced), limits)
-    proof: Proof = "exact" if found.is_best else "relaxed"
-    pick = settled(program, found.pick)
-    return frame.assignment(pick, priced.prices, priced.bound - found.floor, proof, nodes)
+    incumbent, nodes = _searched(program, priced, alternatives(program, priced), limits)
+    proof: Proof = "exact" if incumbent.is_best else "relaxed"
+    pick = settled(program, incumbent.pick)
+    return frame.assignment(pick, priced.prices, priced.bound - incumbent.floor, proof, nodes)
 
 
 def assign_by_prices(
@@ -129,30 +129,30 @@ def _start(prices: ArrayLike | None, program: Program, frame: Frame) -> FloatArr
     return start / frame.unit
 
 
-def _searched(program: Program, priced: Priced, near: Alternatives, limits: Limits) -> tuple[Found, int]:
+def _searched(program: Program, priced: Priced, near: Alternatives, limits: Limits) -> tuple[Incumbent, int]:
     """From cheap to dear: a short look for a proof, a better choice, then a long look or branching."""
     prices = priced.prices
     pick = repaired(program, prices, near, priced.pick)
     loss = priced.bound - program.total(pick)
-    found = least_loss(program, prices, near, Found(pick, loss), limits.updates // FIRST_LOOK)
-    if _is_within(limits.good_gap, found, priced):
-        return found, 0
+    incumbent = least_loss(program, prices, near, Incumbent(pick, loss), limits.updates // FIRST_LOOK)
+    if _is_within(limits.good_gap, incumbent, priced):
+        return incumbent, 0
 
-    pick = _improved(program, priced, near, found.pick)
-    found = replace(found, pick=pick, loss=priced.bound - program.total(pick))
-    if _is_within(limits.good_gap, found, priced):
-        return found, 0
-    outcome = _branched(program, priced, near, found, limits, alike=True)
+    pick = _improved(program, priced, near, incumbent.pick)
+    incumbent = replace(incumbent, pick=pick, loss=priced.bound - program.total(pick))
+    if _is_within(limits.good_gap, incumbent, priced):
+        return incumbent, 0
+    outcome = _branched(program, priced, near, incumbent, limits, alike=True)
     if outcome is not None:
         return outcome
-    found = least_loss(program, prices, near, found, limits.updates)
-    if _is_within(limits.branch_gap, found, priced):
-        return found, 0
-    return _branched(program, priced, near, found, limits, alike=False) or (found, 0)
+    incumbent = least_loss(program, prices, near, incumbent, limits.updates)
+    if _is_within(limits.branch_gap, incumbent, priced):
+        return incumbent, 0
+    return _branched(program, priced, near, incumbent, limits, alike=False) or (incumbent, 0)
 
 
-def _is_within(gap: float, found: Found, priced: Priced) -> bool:
-    return found.is_best or found.loss - found.floor <= gap * (priced.bound - found.loss)
+def _is_within(gap: float, incumbent: Incumbent, priced: Priced) -> bool:
+    return incumbent.is_best or incumbent.loss - incumbent.floor <= gap * (priced.bound - incumbent.loss)
 
 
 def _improved(program: Program, priced: Priced, near: Alternatives, pick: IntArray) -> IntArray:
@@ -165,32 +165,32 @@ def _improved(program: Program, priced: Priced, near: Alternatives, pick: IntArr
 
 
 def _branched(
-    program: Program, priced: Priced, near: Alternatives, found: Found, limits: Limits, alike: bool
-) -> tuple[Found, int] | None:
+    program: Program, priced: Priced, near: Alternatives, incumbent: Incumbent, limits: Limits, alike: bool
+) -> tuple[Incumbent, int] | None:
     """HiGHS on the alternatives that a better choice can use, and the nodes it took; None if they are many.
 
-    `alike`: only where most rows have equals. Then there are few classes, which is as hard for the lattice as
+    `alike`: only where most rows have equals. Then there are few classes, which is as hard for the core DP as
     it is easy for branching.
     """
-    rounded = found.loss + ROUNDING * priced.bound  # what `found` itself uses must not fall outside
+    rounded = incumbent.loss + ROUNDING * priced.bound  # what `incumbent` itself uses must not fall outside
     undecided = int(np.searchsorted(near.loss, rounded, side="right"))
     if near.beyond <= rounded:
         return None
     if undecided == 0:  # every other choice uses an alternative, and loses more
-        return replace(found, floor=found.loss), 0
-    strays = np.flatnonzero(found.pick != near.base)
+        return replace(incumbent, floor=incumbent.loss), 0
+    strays = np.flatnonzero(incumbent.pick != near.base)
     rows = np.unique(np.concatenate((near.row[:undecided], strays)))
-    core = _core(program, near, rows, undecided, found.pick)
+    core = _core(program, near, rows, undecided, incumbent.pick)
     classes = classes_of(core)
     if classes.column.size > limits.branch_cells or (alike and 2 * len(classes.members) > rows.size):
         return None
-    outcome = branched(core, classes, found.pick[rows], limits.nodes)
-    pick = found.pick.copy()
+    outcome = branched(core, classes, incumbent.pick[rows], limits.nodes)
+    pick = incumbent.pick.copy()
     pick[rows] = outcome.pick
     closed = program.total(pick) - program.total_of(rows, outcome.pick)
     loss = priced.bound - program.total(pick)
-    floor = loss if outcome.proven else min(loss, max(found.floor, priced.bound - closed - outcome.bound))
-    return replace(found, pick=pick, loss=loss, floor=floor), outcome.nodes
+    floor = loss if outcome.proven else min(loss, max(incumbent.floor, priced.bound - closed - outcome.bound))
+    return replace(incumbent, pick=pick, loss=loss, floor=floor), outcome.nodes
 
 
 def _core(program: Program, near: Alternatives, rows: IntArray, count: int, pick: IntArray) -> Program:

@@ -1,7 +1,7 @@
-"""ElasticFlow's progressive filling: the fewest GPUs, slot by slot, with which a job meets its deadline.
+"""Progressive filling: the fewest units, slot by slot, with which some work is done in time.
 
-ElasticFlow (Gu et al., ASPLOS 2023), section 4.1, algorithm 1. Nothing here knows what a job is: `levels`
-(levels,) are GPU counts, increasing; `per_s` (levels,) work done a second at each; `free` (slots,) GPUs
+ElasticFlow (Gu et al., ASPLOS 2023), section 4.1, algorithm 1. For ElasticFlow units are GPUs: `levels`
+(levels,) are counts, increasing; `per_s` (levels,) work done a second at each; `free` (slots,) GPUs
 that nobody has reserved.
 """
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stretto.model import FloatArray, IntArray
+from stretto.solve.arrays import FloatArray, IntArray
 
 ROUNDING = 1e-9  # of the work: sums of slots must not miss it by a rounding error
 

@@ -24,7 +24,7 @@ MOST_UNITS = 127  # of one entry: what one byte holds
 
 
 @dataclass(frozen=True, eq=False)
-class Sharing:
+class AllocationProblem:
     """Which matrices (rows, columns) of non-negative integers are allowed, and what they are worth.
 
     A matrix is worth the sum of its rows: `worth[row, spread, total]`, where `spread` is 1 for a row with
@@ -71,7 +71,7 @@ class Sharing:
 
 @dataclass(frozen=True, eq=False)
 class Copies:
-    """Columns of a sharing, repeated for each matrix of a population; (matrices * rows,) or * columns."""
+    """Columns of a problem, repeated for each matrix of a population; (matrices * rows,) or * columns."""
 
     least: IntArray
     most: IntArray
@@ -83,20 +83,20 @@ class Copies:
     first_worth: IntArray  # where a row's worth begins
 
 
-def _copies(sharing: Sharing, size: int) -> Copies:
-    if size not in sharing.copies:
-        counts = sharing.worth.shape[2]
-        sharing.copies[size] = Copies(
-            least=np.tile(sharing.least, size),
-            most=np.tile(sharing.most, size),
-            lumpy=np.tile(sharing.least > 1, size),
-            capacity=np.tile(sharing.capacity, size),
-            spread_room=np.tile(sharing.spread_room, size),
-            kept_worth=np.tile(sharing.kept_worth, size),
-            currently_filled=np.tile(np.count_nonzero(sharing.current, axis=1), size),
-            first_worth=np.tile(np.arange(sharing.rows) * 2 * counts, size),
+def _copies(problem: AllocationProblem, size: int) -> Copies:
+    if size not in problem.copies:
+        counts = problem.worth.shape[2]
+        problem.copies[size] = Copies(
+            least=np.tile(problem.least, size),
+            most=np.tile(problem.most, size),
+            lumpy=np.tile(problem.least > 1, size),
+            capacity=np.tile(problem.capacity, size),
+            spread_room=np.tile(problem.spread_room, size),
+            kept_worth=np.tile(problem.kept_worth, size),
+            currently_filled=np.tile(np.count_nonzero(problem.current, axis=1), size),
+            first_worth=np.tile(np.arange(problem.rows) * 2 * counts, size),
         )
-    return sharing.copies[size]
+    return problem.copies[size]
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +108,11 @@ class Evolved:
 
 
 def evolve(
-    sharing: Sharing, start: Population, generations: int, rng: np.random.Generator, rate: float = 0.5
+    problem: AllocationProblem,
+    start: Population,
+    generations: int,
+    rng: np.random.Generator,
+    rate: float = 0.5,
 ) -> Evolved:
     """The best of `generations * population` matrices bred from `start`, whose own are repaired first.
 
@@ -116,14 +120,14 @@ def evolve(
     at `mutated`.
     """
     size = len(start)
-    label = rng.random(sharing.cells)
-    parents, entries = repair(sharing, np.minimum(start, sharing.limit).astype(np.int8), rng)
-    worth, marks = _worth(sharing, entries, size), _marks(entries, label, size)
+    label = rng.random(problem.cells)
+    parents, entries = repair(problem, np.minimum(start, problem.limit).astype(np.int8), rng)
+    worth, marks = _worth(problem, entries, size), _marks(entries, label, size)
     ranked = np.argsort(-worth, kind="stable")
-    for _ in range(generations if sharing.cells else 0):
+    for _ in range(generations if problem.cells else 0):
         children = crossed(parents, ranked, rng)
-        children, entries = repair(sharing, mutated(sharing, children, rate, rng), rng)
-        worth_of_all = np.concatenate([worth, _worth(sharing, entries, size)])
+        children, entries = repair(problem, mutated(problem, children, rate, rng), rng)
+        worth_of_all = np.concatenate([worth, _worth(problem, entries, size)])
         marks_of_all = np.concatenate([marks, _marks(entries, label, size)])
         kept = _best_distinct(worth_of_all, marks_of_all, size)
         born, dead = kept[kept >= size], np.ones(size, dtype=np.bool_)
@@ -134,9 +138,9 @@ def evolve(
     return Evolved(parents[ranked], worth[ranked])
 
 
-def worth_of(sharing: Sharing, population: Population) -> FloatArray:
+def worth_of(problem: AllocationProblem, population: Population) -> FloatArray:
     """(population,) the worth of matrices, which need not be allowed but have no row above `units`."""
-    return _worth(sharing, _entries(population), len(population))
+    return _worth(problem, _entries(population), len(population))
 
 
 def crossed(parents: Population, ranked: IntArray, rng: np.random.Generator) -> Population:
@@ -155,23 +159,23 @@ def crossed(parents: Population, ranked: IntArray, rng: np.random.Generator) -> 
     return children.reshape(size, rows, columns)
 
 
-def filled(sharing: Sharing, population: Population, rng: np.random.Generator) -> Population:
+def filled(problem: AllocationProblem, population: Population, rng: np.random.Generator) -> Population:
     """The matrices repaired, with `least` units for empty rows wherever idle units allow, in random order.
 
     A start for `evolve`: which rows go without is the first thing to get right, and mutation takes long to.
     Overwrites `population`.
     """
-    population, _ = repair(sharing, population, rng)
+    population, _ = repair(problem, population, rng)
     size = len(population)
-    idle = sharing.capacity - population.sum(axis=1, dtype=np.int64)
+    idle = problem.capacity - population.sum(axis=1, dtype=np.int64)
     is_spread = np.count_nonzero(population, axis=2) > 1
-    open_to_spread = sharing.spread_room - ((population > 0) & is_spread[:, :, None]).sum(axis=1)
-    wants = (population.sum(axis=2, dtype=np.int64) == 0) & (sharing.most > 0)
+    open_to_spread = problem.spread_room - ((population > 0) & is_spread[:, :, None]).sum(axis=1)
+    wants = (population.sum(axis=2, dtype=np.int64) == 0) & (problem.most > 0)
     turn = np.argsort(np.where(wants, rng.random(wants.shape), 2.0), axis=1)
     for row_of in turn.T[: int(wants.sum(axis=1).max(initial=0))]:
         matrix = np.flatnonzero(wants[np.arange(size), row_of])
         row = row_of[matrix]
-        asked, room = sharing.least[row], np.minimum(sharing.limit[row], idle[matrix])
+        asked, room = problem.least[row], np.minimum(problem.limit[row], idle[matrix])
         fits_one = (room >= asked[:, None]).any(axis=1, keepdims=True)
         room = np.where(fits_one | (open_to_spread[matrix] > 0), room, 0)
         packed = _packed(asked, room, room, rng)
@@ -182,7 +186,9 @@ def filled(sharing: Sharing, population: Population, rng: np.random.Generator) -
     return population
 
 
-def mutated(sharing: Sharing, children: Population, rate: float, rng: np.random.Generator) -> Population:
+def mutated(
+    problem: AllocationProblem, children: Population, rate: float, rng: np.random.Generator
+) -> Population:
     """The same matrices, a few entries of each changed.
 
     In expectation `rate` entries of each of four kinds: any, of empty rows and non-zero ones are replaced by
@@ -192,15 +198,15 @@ def mutated(sharing: Sharing, children: Population, rate: float, rng: np.random.
     time into idle units. Overwrites `children`.
     """
     size, rows, columns = children.shape
-    flat, lumpy, limit = children.reshape(-1), _copies(sharing, size).lumpy, sharing.limit.reshape(-1)
+    flat, lumpy, limit = children.reshape(-1), _copies(problem, size).lumpy, problem.limit.reshape(-1)
     entries = _entries(children)
     matrix = entries.row // rows
     used = np.bincount(entries.column, entries.value, size * columns).astype(np.int64)
-    idle = _copies(sharing, size).capacity - used
+    idle = _copies(problem, size).capacity - used
 
     grows = _some_of_each(matrix, (idle[entries.column] > 0) & ~lumpy[entries.row], size, rate, rng)
     place, more = entries.place[grows], rng.random(grows.size) * idle[entries.column[grows]]
-    flat[place] = np.minimum(entries.value[grows] + 1 + more.astype(np.int64), limit[place % sharing.cells])
+    flat[place] = np.minimum(entries.value[grows] + 1 + more.astype(np.int64), limit[place % problem.cells])
 
     empty = np.bincount(entries.row, minlength=size * rows) == 0
     empty_rows = empty.reshape(size, rows).sum(axis=1)
@@ -209,14 +215,14 @@ def mutated(sharing: Sharing, children: Population, rate: float, rng: np.random.
     redrawn, changed = rows_hit[lumpy[rows_hit]], rows_hit[~lumpy[rows_hit]]
     replaced = entries.place[_some_of_each(matrix, ~lumpy[entries.row], size, rate, rng)]
     replaced = np.concatenate([replaced, changed * columns + rng.integers(0, columns, changed.size)])
-    flat[replaced] = (rng.random(replaced.size) * (limit[replaced % sharing.cells] + 1)).astype(np.int8)
+    flat[replaced] = (rng.random(replaced.size) * (limit[replaced % problem.cells] + 1)).astype(np.int8)
     if redrawn.size:
-        _redraw(sharing, children, redrawn, rng)
+        _redraw(problem, children, redrawn, rng)
     return children
 
 
 def repair(
-    sharing: Sharing, population: Population, rng: np.random.Generator
+    problem: AllocationProblem, population: Population, rng: np.random.Generator
 ) -> tuple[Population, "Entries"]:
     """The matrices made allowed by taking units away at random, and their non-zero entries.
 
@@ -229,7 +235,7 @@ def repair(
     entries = _entries(population)
     row, column, value = entries.row, entries.column, entries.value
     turn = rng.random(size * rows)
-    limits = _copies(sharing, size)
+    limits = _copies(problem, size)
     value = _trimmed(value, row, limits.most, rng.random(value.size))
     is_spread = (np.bincount(row[value > 0], minlength=size * rows) > 1)[row] & (value > 0)
     may_stay = _trimmed(is_spread.astype(np.int64), column, limits.spread_room, turn[row])
@@ -285,20 +291,22 @@ def _some_of_each(
     return members[rng.random(members.size) * there_are[group[members]] < expected]
 
 
-def _redraw(sharing: Sharing, children: Population, drawn: IntArray, rng: np.random.Generator) -> None:
+def _redraw(
+    problem: AllocationProblem, children: Population, drawn: IntArray, rng: np.random.Generator
+) -> None:
     """Give rows (matrix * rows + row) of the children another size and place."""
     _, rows, columns = children.shape
     by_row = children.reshape(-1, columns)
     by_row[drawn] = 0
-    idle = (sharing.capacity - children.sum(axis=1, dtype=np.int64))[drawn // rows]
-    limit, displaces = sharing.limit[drawn % rows], rng.random((drawn.size, 1)) < 0.5
+    idle = (problem.capacity - children.sum(axis=1, dtype=np.int64))[drawn // rows]
+    limit, displaces = problem.limit[drawn % rows], rng.random((drawn.size, 1)) < 0.5
     room = np.where(displaces, limit, np.clip(idle, 0, limit))
-    by_row[drawn] = _packed(_any_size(sharing, drawn % rows, rng), room, idle, rng)
+    by_row[drawn] = _packed(_any_size(problem, drawn % rows, rng), room, idle, rng)
 
 
-def _any_size(sharing: Sharing, rows: IntArray, rng: np.random.Generator) -> IntArray:
+def _any_size(problem: AllocationProblem, rows: IntArray, rng: np.random.Generator) -> IntArray:
     """(draws,) nothing, or anything from `least` to `most`, all equally likely."""
-    least, most = sharing.least[rows], sharing.most[rows]
+    least, most = problem.least[rows], problem.most[rows]
     drawn = (rng.random(rows.size) * (most - least + 2)).astype(np.int64)
     return np.where((drawn > 0) & (most > 0), drawn + least - 1, 0)
 
@@ -315,15 +323,15 @@ def _packed(asked: IntArray, room: IntArray, idle: IntArray, rng: np.random.Gene
     return packed
 
 
-def _worth(sharing: Sharing, entries: Entries, size: int) -> FloatArray:
-    rows, copies = sharing.rows, _copies(sharing, size)
+def _worth(problem: AllocationProblem, entries: Entries, size: int) -> FloatArray:
+    rows, copies = problem.rows, _copies(problem, size)
     total = np.bincount(entries.row, entries.value, size * rows).astype(np.int64)
     filled = np.bincount(entries.row[entries.value > 0], minlength=size * rows)
-    now = sharing.current.reshape(-1)[entries.place % sharing.cells]
+    now = problem.current.reshape(-1)[entries.place % problem.cells]
     differing = np.bincount(entries.row[entries.value != now], minlength=size * rows)
     changed = (differing > 0) | (filled != copies.currently_filled)
-    place = copies.first_worth + (filled > 1) * sharing.worth.shape[2] + total
-    by_row = np.where(changed, sharing.worth.reshape(-1)[place], copies.kept_worth)
+    place = copies.first_worth + (filled > 1) * problem.worth.shape[2] + total
+    by_row = np.where(changed, problem.worth.reshape(-1)[place], copies.kept_worth)
     return np.asarray(by_row.reshape(size, rows).sum(axis=1))
 
 
@@ -340,12 +348,12 @@ def _best_distinct(worth: FloatArray, marks: FloatArray, size: int) -> IntArray:
     return np.lexsort((-worth, again))[:size]
 
 
-def is_allowed(sharing: Sharing, population: Population) -> BoolArray:
-    """(population,) whether each matrix keeps every limit of the sharing."""
+def is_allowed(problem: AllocationProblem, population: Population) -> BoolArray:
+    """(population,) whether each matrix keeps every limit of the problem."""
     by_row, filled = population.sum(axis=2, dtype=np.int64), np.count_nonzero(population, axis=2)
     by_column = population.sum(axis=1, dtype=np.int64)
     meeting = ((filled > 1)[:, :, None] & (population > 0)).sum(axis=1)
-    allowed = ((population >= 0) & (population <= sharing.limit)).all(axis=(1, 2))
-    allowed &= ((by_row == 0) | ((by_row >= sharing.least) & (by_row <= sharing.most))).all(axis=1)
-    allowed &= ((by_column <= sharing.capacity) & (meeting <= sharing.spread_room)).all(axis=1)
+    allowed = ((population >= 0) & (population <= problem.limit)).all(axis=(1, 2))
+    allowed &= ((by_row == 0) | ((by_row >= problem.least) & (by_row <= problem.most))).all(axis=1)
+    allowed &= ((by_column <= problem.capacity) & (meeting <= problem.spread_room)).all(axis=1)
     return np.asarray(allowed)

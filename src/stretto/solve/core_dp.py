@@ -29,7 +29,7 @@ UNFILLED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Incumbent:
     """How far the search came."""
 
     pick: IntArray  # (rows,) the best choice known
@@ -43,7 +43,9 @@ class Found:
         return self.loss <= self.floor
 
 
-def least_loss(program: Program, prices: FloatArray, near: Alternatives, known: Found, updates: int) -> Found:
+def least_loss(
+    program: Program, prices: FloatArray, near: Alternatives, known: Incumbent, updates: int
+) -> Incumbent:
     """Search among ever more alternatives until the best choice is proven or `updates` are spent.
 
     An update is one option of one state. Goes on from where `known` came to.
@@ -56,13 +58,13 @@ def least_loss(program: Program, prices: FloatArray, near: Alternatives, known: 
         best = _search(core, min(outside, loss), updates)
         updates -= best.updates
         if not best.complete:
-            return Found(pick, loss, floor, tried)
+            return Incumbent(pick, loss, floor, tried)
         if best.options is not None and best.loss < loss - ROUNDING:
             pick, loss = _with_options(near.base, core, best.options), best.loss
         floor, tried = max(floor, outside), count
         if count == near.loss.size:
             break
-    return Found(pick, loss, loss if loss <= floor + ROUNDING else floor, tried)
+    return Incumbent(pick, loss, loss if loss <= floor + ROUNDING else floor, tried)
 
 
 def improved(

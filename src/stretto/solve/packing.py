@@ -11,7 +11,7 @@ import highspy
 import numpy as np
 from scipy import sparse
 
-from stretto.model import BoolArray, FloatArray
+from stretto.solve.arrays import BoolArray, FloatArray
 from stretto.solve.linear import quiet_highs, unit_of
 
 _ROWWISE = int(highspy.MatrixFormat.kRowwise)
@@ -22,7 +22,7 @@ MOST_ADDED = 400  # columns that are tried when a rounded solution is filled up;
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Found:
+class IntegerPacking:
     """A solution in whole numbers and how good any other can be."""
 
     x: FloatArray  # (columns,) whole numbers
@@ -32,7 +32,7 @@ class Found:
 
 def most_valuable(
     value: FloatArray, rows: sparse.csr_array, limits: FloatArray, upper: FloatArray, most_nodes: int
-) -> Found | None:
+) -> IntegerPacking | None:
     """Most of value @ x with rows @ x <= limits and whole 0 <= x <= upper; None where the solver gives up.
 
     rows and limits: not negative, so that x = 0 is a solution and less of a solution is one too. upper:
@@ -40,12 +40,12 @@ def most_valuable(
     """
     unit = unit_of(value)
     found = _most_valuable(value / unit, rows, limits, upper, most_nodes)
-    return found and Found(found.x, found.value * unit, found.bound * unit)
+    return found and IntegerPacking(found.x, found.value * unit, found.bound * unit)
 
 
 def _most_valuable(
     value: FloatArray, rows: sparse.csr_array, limits: FloatArray, upper: FloatArray, most_nodes: int
-) -> Found | None:
+) -> IntegerPacking | None:
     """The same for values of a usual size."""
     relaxed = _relaxed(value, rows, limits, upper)
     if relaxed is None:
@@ -66,7 +66,7 @@ def _most_valuable(
         if reach >= _to_gain(best, got, unit):  # whatever is better was among what was searched
             bound = min(bound, max(got, limit))
             break
-    return Found(known, got, max(got, bound))
+    return IntegerPacking(known, got, max(got, bound))
 
 
 def _to_gain(best: float, got: float, unit: float) -> float:
@@ -97,7 +97,7 @@ def _searched(
 
 def solve_whole(
     value: FloatArray, rows: sparse.csr_array, limits: FloatArray, upper: FloatArray, most_nodes: int
-) -> Found | None:
+) -> IntegerPacking | None:
     """The same by branch and bound alone; None where no solution was found within `most_nodes`."""
     highs = quiet_highs()
     highs.setOptionValue("mip_max_nodes", most_nodes)
@@ -111,7 +111,7 @@ def solve_whole(
         return None
     x = np.rint(np.array(highs.getSolution().col_value, dtype=np.float64))
     got = float(value @ x)
-    return Found(x, got, max(got, float(info.mip_dual_bound) * unit))
+    return IntegerPacking(x, got, max(got, float(info.mip_dual_bound) * unit))
 
 
 def _relaxed(

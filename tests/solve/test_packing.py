@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from stretto.policies.unisched.search import most_valuable
+from stretto.solve.packing import most_valuable
 
 COLUMNS, ROWS = 6, 3
 whole = st.integers(0, 9)
