@@ -24,7 +24,7 @@ HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[2] / "examples"
 SLOTS = 4
 SHORT = (
-    Entry("digits_cnn.yaml", 0.0, 24, True),
+    Entry("digits_cnn.yaml", 0.0, 16, True),
     Entry("rigid_ddp.yaml", 5.0, 5, waits=True),
     Entry("interactive.yaml", 6.0),
 )
