@@ -7,6 +7,8 @@ import time
 import pytest
 from tests.conformance.stage import Stage
 
+LONG_S = 600.0  # longer than any test waits
+
 
 async def test_a_stop_with_grace_lets_a_worker_save(stage: Stage) -> None:
     worker = await stage.run("polite", 0.5)
@@ -33,14 +35,12 @@ async def test_who_ignores_the_stop_is_killed_after_the_grace(stage: Stage) -> N
 
 async def test_a_second_stop_shortens_the_grace_and_never_lengthens_it(stage: Stage) -> None:
     hurried, not_spared = await stage.run("stubborn"), await stage.run("stubborn", gpus=(1,))
-    began_s = time.monotonic()
-    await stage.backend.stop(hurried.id, 60.0)
+    await stage.backend.stop(hurried.id, LONG_S)
     await stage.backend.stop(hurried.id, 0.2)
     await stage.backend.stop(not_spared.id, 0.5)
-    await stage.backend.stop(not_spared.id, 60.0)
+    await stage.backend.stop(not_spared.id, LONG_S)
     assert (await stage.ended(hurried)).status == 137
     assert (await stage.ended(not_spared)).status == 137
-    assert time.monotonic() - began_s < 60.0
 
 
 async def test_who_is_stopped_before_it_has_begun_ends_like_any_other(stage: Stage) -> None:

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from functools import partial
 
 import pytest
@@ -10,6 +9,7 @@ from tests.live.ports import free_ports
 from tests.sdk.conftest import PATIENCE_S, Scene
 
 SAMPLES = 1797
+HOUR_S = 3600.0  # longer than any test waits
 
 
 def has_said(scene: Scene, worker: str, **what: int) -> bool:
@@ -52,7 +52,7 @@ def test_all_leave_at_one_step_and_another_number_of_workers_goes_on(scene: Scen
 def test_whoever_gets_sigterm_while_rank_0_evaluates_and_the_others_wait_takes_all_with_it(
     scene: Scene, told: str
 ) -> None:
-    scene.start("a", "b", epochs=2, evaluate_s=60.0)
+    scene.start("a", "b", epochs=2, evaluate_s=HOUR_S)
     scene.publish("a", "b")
     scene.wait_seen("a", "evaluating")
     scene.wait_seen("b", "ended")  # waits for a in a collective call, where no handler of Python's runs
@@ -63,18 +63,18 @@ def test_whoever_gets_sigterm_while_rank_0_evaluates_and_the_others_wait_takes_a
 
 @pytest.mark.parametrize("by", ["signal", "channel"])
 def test_an_evaluation_that_never_checks_is_left_before_the_grace_ends(scene: Scene, by: str) -> None:
-    scene.start("a", "b", epochs=2, evaluate_s=60.0, is_deaf=True, grace_s=1.0 if by == "signal" else 60.0)
+    scene.start(
+        "a", "b", epochs=2, evaluate_s=HOUR_S, is_deaf=True, grace_s=1.0 if by == "signal" else HOUR_S
+    )
     scene.publish("a", "b")
     scene.wait_seen("a", "evaluating")
     scene.wait_seen("b", "ended")
-    began_s = time.monotonic()
     if by == "channel":
         scene.conductor.leave(until_s=1.0)
     else:
         for name in "ab":
             os.kill(scene.workers[name].pid or 0, signal.SIGTERM)
     assert (scene.status("a"), scene.status("b")) == (143, 143)
-    assert time.monotonic() < began_s + 50  # and not a minute, which the evaluation takes
     assert [path.name for path in scene.checkpoint_dir.glob("*.pt")] == ["step-000000000029.pt"]
 
 
@@ -83,7 +83,7 @@ def test_leaving_in_an_evaluation_steps_no_schedule_twice(scene: Scene) -> None:
     assert scene.status("undisturbed") == 0
     [calm] = [line for line in scene.lines("rank0") if "done" in line]
     env = {"STRETTO_CHECKPOINT_DIR": str(scene.checkpoint_dir), "RANK": "0"}
-    scene.start_with("stopped", env, epochs=4, evaluate_s=60.0)
+    scene.start_with("stopped", env, epochs=4, evaluate_s=HOUR_S)
     evaluates = partial(has_said, scene, "stopped", evaluating=0)
     scene.conductor.wait_until(evaluates, PATIENCE_S, "evaluation")
     os.kill(scene.workers["stopped"].pid or 0, signal.SIGTERM)
@@ -181,7 +181,7 @@ def test_sigterm_to_all_processes_of_a_worker_spares_those_of_its_loader(scene: 
 
 
 def test_an_evaluation_that_others_wait_for_to_sum_up_is_left_by_all(scene: Scene) -> None:
-    scene.start("a", "b", epochs=2, evaluate_s=60.0, sums=True)
+    scene.start("a", "b", epochs=2, evaluate_s=HOUR_S, sums=True)
     scene.publish("a", "b")
     scene.wait_seen("a", "evaluating")
     scene.wait_seen("b", "evaluating")

@@ -114,7 +114,7 @@ class EmulatedWorld:
     cluster: Cluster = CLUSTER
     name: str = "emulated"
     lacks: Mapping[str, str] = field(default_factory=lambda: LACKS)
-    patience_s: float = 40.0
+    patience_s: float = 120.0
     program: Sequence[str] = ("-m", "stretto.cli.app")
     serve: Sequence[str] = ()
     log: list[tuple[float, Event]] = field(default_factory=list)

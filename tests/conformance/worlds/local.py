@@ -37,7 +37,7 @@ class LocalWorld:
     folder: Path
     name: str = "local"
     lacks: Mapping[str, str] = field(default_factory=dict)
-    patience_s: float = 40.0
+    patience_s: float = 120.0
     program: Sequence[str] = (PROGRAM,)
     serve: Sequence[str] = ()
     agents: dict[tuple[str, str], OwnAgent] = field(default_factory=dict)  # by (node, whose)

@@ -44,7 +44,7 @@ class RayWorld:
     cluster: RayCluster
     name: str = "ray"
     lacks: Mapping[str, str] = field(default_factory=dict)
-    patience_s: float = 60.0
+    patience_s: float = 120.0
     program: Sequence[str] = ("-m", "stretto.cli.app")
     serve: Sequence[str] = ()
     is_slow: bool = False

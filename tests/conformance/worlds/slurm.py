@@ -41,7 +41,7 @@ class SlurmWorld:
     folder: Path
     name: str = "slurm"
     lacks: Mapping[str, str] = field(default_factory=dict)
-    patience_s: float = 40.0
+    patience_s: float = 120.0
     program: Sequence[str] = ("-m", "stretto.cli.app")
     serve: Sequence[str] = ("--backend", "slurm")
     slurm: SlurmCluster = field(init=False)

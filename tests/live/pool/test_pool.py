@@ -111,7 +111,7 @@ def test_closing_waits_for_no_work() -> None:
             await asyncio.sleep(0.01)
         began = time.monotonic()
         await pool.close()
-        assert time.monotonic() - began < 30.0  # the work would take hours
+        assert time.monotonic() - began < 300.0  # the work would take hours
         for one in asking:
             with pytest.raises(Closed):
                 await one

@@ -18,7 +18,7 @@ from stretto.live.jobfile import JobSpec, Resources
 from stretto.live.jobfile.parts import Accelerators
 from stretto.model.errors import InputError
 
-AT_ONCE_S = 30.0  # Ray by itself goes on for two minutes
+AT_ONCE_S = 60.0  # Ray by itself goes on for two minutes
 
 
 @pytest.fixture
