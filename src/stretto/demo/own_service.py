@@ -16,7 +16,7 @@ from stretto.live.agent import keeper, reading
 from stretto.live.backends.link import is_taken
 from stretto.model import StrettoError
 
-PATIENCE_S = 60.0  # for what takes a second on a quiet machine; chosen
+PATIENCE_S = 180.0  # for what takes a second on a quiet machine; chosen
 LOOK_S = 0.02
 HERE = "127.0.0.1"
 FIRST_TOKEN = "admin-token"  # as a service that asks for tokens writes it

@@ -16,7 +16,7 @@ import httpx
 
 from stretto.live.agent import keeper, reading
 
-PATIENCE_S = 60.0  # for what takes a tenth of a second on a quiet machine
+PATIENCE_S = 180.0  # for what takes a tenth of a second on a quiet machine
 
 Found = TypeVar("Found")
 

@@ -29,7 +29,7 @@ from stretto.live.state.events import Began, Configured, TokenMade
 from stretto.live.state.state import State
 from stretto.live.store import Store, open_store
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 PEOPLE = {"ada": "user", "bob": "user", "olga": "operator", "root": "admin"}
 NOWHERE = {
     "text": "run: 'true'\nresources: {accelerators: '8'}\nname: waits"

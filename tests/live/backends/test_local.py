@@ -28,7 +28,7 @@ from stretto.live.backends.protocol import (
 )
 from stretto.model.errors import InputError
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 ENDS_AFTER_S = 0.7  # an agent that nobody asks
 
 

@@ -17,7 +17,7 @@ from stretto.live.state.events import Began, Configured, Decided, NodeSeen, Subm
 from stretto.live.state.state import State
 from stretto.live.store import open_store
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 @asynccontextmanager

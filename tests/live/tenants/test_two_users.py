@@ -18,7 +18,7 @@ from stretto.demo.own_service import OwnService, until
 from .attacks import ATTACKS, NOT_OF_ROOT, harmless, script
 
 ALICE, BOB = 61_001, 61_002  # without names on this machine
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 def can_become(uid: int) -> bool:

@@ -25,6 +25,7 @@ from stretto.live.backends.ray import RayBackend
 from stretto.live.backends.ray.child import Call
 
 PATIENCE_S = 120.0
+FOLLOWS_S = 600.0
 NAMESPACE = "stretto-tests"
 
 
@@ -129,20 +130,20 @@ def test_two_hundred_who_follow_a_log_stop_nothing_and_all_are_told(
             await in_phase(backend, "a.1.0", "running")
             none = await backend.log("a.1.0", wait_s=0.5)
             assert (none.data, none.complete) == (b"", False), "who waited long enough is told that, too"
-            followers = [asyncio.create_task(backend.log("a.1.0", wait_s=60.0)) for _ in range(many)]
+            followers = [asyncio.create_task(backend.log("a.1.0", wait_s=FOLLOWS_S)) for _ in range(many)]
             await asyncio.sleep(2.0)
-            async with asyncio.timeout(15):  # of orders that need a steward or two
+            async with asyncio.timeout(PATIENCE_S):  # far less than they follow
                 await backend.start(a_start("b.1.0", cluster.nodes[0], (1,)))
                 await in_phase(backend, "b.1.0", "running")
                 await backend.stop("b.1.0", 0.0)
                 await in_phase(backend, "b.1.0", "ended")
             assert not any(each.done() for each in followers)
             mark.touch()
-            async with asyncio.timeout(15):
+            async with asyncio.timeout(PATIENCE_S):
                 assert {(await each).data for each in followers} == {b"said\n"}
-            last = asyncio.create_task(backend.log("a.1.0", offset=5, wait_s=60.0))
+            last = asyncio.create_task(backend.log("a.1.0", offset=5, wait_s=FOLLOWS_S))
             await backend.stop("a.1.0", 0.0)
-            async with asyncio.timeout(15):
+            async with asyncio.timeout(PATIENCE_S):
                 assert (await last).complete
         await nothing_left(cluster)
 
@@ -279,7 +280,7 @@ def test_a_node_that_drains_is_shut_and_when_its_raylet_ends_its_workers_are_kil
 
             await until(backend, is_shut)
             keeper.send_to(cluster.raylet(node), signal.SIGKILL)
-            async with asyncio.timeout(30.0):
+            async with asyncio.timeout(PATIENCE_S):
                 while keeper.process_at(running.pid) is not None:
                     await asyncio.sleep(0.02)
             ended = await in_phase(backend, "a.1.0", "ended")

@@ -23,7 +23,7 @@ from stretto.live.agent import keeper
 
 NEEDED = ("slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol", "sinfo")
 MACHINE = str(Path(__file__).with_name("machine.py"))
-PATIENCE_S = 90.0
+PATIENCE_S = 180.0
 DOWN_AFTER_S = 6  # of silence, until Slurm counts a node as down; it takes two or three times as long
 ANSWER_S = 10  # of silence, until a daemon counts as not there
 

@@ -14,7 +14,7 @@ from stretto.live.backends.slurm import SlurmOptions
 from stretto.live.backends.slurm.backend import SlurmBackend
 from stretto.live.backends.slurm.opening import open_slurm
 
-PATIENCE_S = 90.0
+PATIENCE_S = 180.0
 
 
 @asynccontextmanager
