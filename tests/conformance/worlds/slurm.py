@@ -98,6 +98,11 @@ class SlurmWorld:
         finally:
             self.flag.unlink()
 
+    async def repair(self) -> None:
+        """Restart a controller that counts GPUs as in use which no job has."""
+        if self.slurm.has_lost_gpus():
+            await asyncio.to_thread(self.slurm.restart_controller)
+
     async def left(self) -> Sequence[str]:
         """Jobs that Slurm has not ended, and processes of nodes beside slurmd."""
         jobs = await asyncio.to_thread(self.slurm.jobs)

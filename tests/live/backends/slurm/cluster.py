@@ -142,6 +142,21 @@ class SlurmCluster:
         self.controller = self._spawn(["slurmctld", "-D", *more], "slurmctld")
         until(lambda: daemon_of(self.controller), lambda: "slurmctld does not start")
 
+    def restart_controller(self) -> None:
+        """End slurmctld as an admin does, and start it; what it saved it knows again."""
+        assert self.controller is not None
+        os.kill(daemon_of(self.controller), signal.SIGTERM)
+        self.controller.wait(timeout=PATIENCE_S)
+        self.start_controller()
+
+    def has_lost_gpus(self) -> bool:
+        """Whether the controller says that it could not free GPUs of a job that has ended.
+
+        So it is in 22.05 with who was requeued since it could not be launched on a node that had just died:
+        to Slurm these GPUs stay in use, though no job has them, until the controller is restarted.
+        """
+        return "dealloc of node" in (self.root / "log" / "slurmctld").read_text(errors="replace")
+
     def start_node(self, node: str) -> None:
         """Start slurmd of a node."""
         if node not in self.machines:
