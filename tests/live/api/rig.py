@@ -110,6 +110,8 @@ async def a_rig(
         decider = Decider(ledger, scheduler_of(configured), clock)
         driver = Driver(ledger, backend, clock, secrets)
         service = Service(ledger, decider, driver, backend, clock, secrets, open_on_loopback)
+        # A busy machine takes long to begin a process; tests of these bounds set their own.
+        service.short_work.most_s = service.long_work.most_s = PATIENCE_S
         app = app_of(service, limits)
         loops = [asyncio.create_task(ledger.write_for_ever())]
         try:
