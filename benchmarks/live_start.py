@@ -1,9 +1,11 @@
 """How long a service takes to start from a long log, with a kept state and without.
 
     python benchmarks/live_start.py [--events 200000] [--policy sia]
+    python benchmarks/live_start.py --open 100000
 
 Writes a log of jobs that come, train, report and end, with a decision at every arrival and end, into a SQLite
-file, and times what a start does with it before it listens.
+file, and times what a start does with it before it listens. With `--open` the log is one of jobs that all
+wait; times are of the processor, with garbage looked for meanwhile, as by default in Python, and put off.
 """
 
 import argparse
@@ -12,8 +14,10 @@ import resource
 import tempfile
 import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
+from stretto.live.collecting import put_off
 from stretto.live.decide.decision import answer_to, asked_of, decided
 from stretto.live.decide.observe import Observer
 from stretto.live.decide.replay import Replay
@@ -76,6 +80,33 @@ def life(policy: str) -> Iterator[tuple[float, Event]]:
                 yield told(happened.Reported(job.id, report))
 
 
+def waiting(jobs: int) -> Iterator[tuple[float, Event]]:
+    """Events of jobs that have come, and wait."""
+    yield 0.0, happened.Began(1.7e9)
+    yield 0.0, happened.Configured("fifo")
+    yield 0.0, happened.NodeSeen("n0", "a100", GPUS)
+    spec = JobSpec.from_json({"run": "true", "model": "m"}).to_json()
+    for number in range(jobs):
+        yield 0.01 * number, happened.Submitted(str(number + 1), spec, f"user{number % 50}")
+
+
+def start_with_open(store: Store, jobs: int) -> dict[str, float]:
+    """Processor seconds of a start with so many jobs that wait."""
+    events = waiting(jobs)
+    while rows := [
+        Unrecorded(at_s, type(event).__name__, subject_of(event), body_of(event))
+        for at_s, event in islice(events, 10_000)
+    ]:
+        store.append(rows, store.last())
+    began = time.process_time()
+    started(store)
+    collected_s, began = time.process_time() - began, time.process_time()
+    with put_off():
+        started(store)
+    put_off_s = time.process_time() - began
+    return {"open_jobs": jobs, "start_collecting_s": round(collected_s, 2), "start_s": round(put_off_s, 2)}
+
+
 def started(store: Store, events: int | None = None) -> tuple[float, State, int]:
     """Seconds, and what a start ends up with."""
     began = time.perf_counter()
@@ -92,7 +123,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=int, default=200_000)
     parser.add_argument("--policy", default="sia")
+    parser.add_argument("--open", type=int, default=0, help="jobs that wait, instead of a long log")
     asks = parser.parse_args()
+    if asks.open:
+        with tempfile.TemporaryDirectory() as folder, open_store(Path(folder) / "log.db") as store:
+            print(json.dumps(start_with_open(store, asks.open)))
+        return
     with tempfile.TemporaryDirectory() as folder, open_store(Path(folder) / "log.db") as store:
         rows: list[Unrecorded] = []
         for at_s, event in life(asks.policy):

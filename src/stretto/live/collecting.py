@@ -6,6 +6,8 @@ that only what is young is looked at as it comes; everything, once an hour.
 
 import asyncio
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 YOUNG = 20_000  # objects made and not freed between two looks at the youngest; chosen
 MIDDLE, OLD = (
@@ -13,6 +15,18 @@ MIDDLE, OLD = (
     1_000_000,
 )  # such looks to one at the middle-aged, and of those to one at all: never by itself
 EVERY_S = 3600.0  # between two looks at everything
+
+
+@contextmanager
+def put_off() -> Iterator[None]:
+    """Nothing is looked for meanwhile: what a start reads from the log is much, and it stays."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def look_at_the_young() -> None:

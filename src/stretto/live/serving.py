@@ -34,7 +34,7 @@ from stretto.live.backends.emulation.backend import EmulatedBackend
 from stretto.live.backends.link import OwnAgent
 from stretto.live.backends.local import LocalBackend
 from stretto.live.backends.protocol import Backend
-from stretto.live.collecting import look_at_all_for_ever, look_at_the_young
+from stretto.live.collecting import look_at_all_for_ever, look_at_the_young, put_off
 from stretto.live.decide.deciding import Decider
 from stretto.live.decide.replay import Replay
 from stretto.live.decide.scheduling import scheduler_of
@@ -322,6 +322,7 @@ def _raise_why(running: "asyncio.Task[None]") -> None:
         raise
 
 
+@put_off()
 def _restored(
     store: Store, key: bytes, pace: float, configured: Configured, scheduler: Scheduler
 ) -> tuple[State, Clock, int]:
