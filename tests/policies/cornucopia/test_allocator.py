@@ -5,8 +5,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stretto.policies.cornucopia.allocator import Contenders, share_out
-from stretto.policies.cornucopia.profiler import marginal_gains
+from stretto.policies.cornucopia.allocator import Candidates, allocate_greedily
+from stretto.policies.cornucopia.profiler import scaling_factors
 
 CURVE = np.array([0.0, 100.0, 190.0, 270.0, 340.0, 400.0, 440.0, 460.0, 470.0])  # throughput on 0 to 8 GPUs
 Q1, Q2, Q3 = 1, 2, 3
@@ -14,23 +14,23 @@ Q1, Q2, Q3 = 1, 2, 3
 
 def gains_of(asked: int, *, linear: bool) -> tuple[float, ...]:
     profile = np.linspace(0.0, 200.0 * asked, 2 * asked + 1) if linear else CURVE
-    return tuple(marginal_gains(profile, asked).tolist())
+    return tuple(scaling_factors(profile, asked).tolist())
 
 
-def contenders(
+def candidates(
     queue: Sequence[int],
     held: Sequence[int],
     asked: Sequence[int],
     linear: Sequence[bool] = (),
     **columns: Any,
-) -> Contenders:
+) -> Candidates:
     """Jobs by arrival: elastic from 1 to 2R GPUs, linear unless told otherwise."""
     jobs = len(queue)
     are_linear = linear or [True] * jobs
     gains = [gains_of(wanted, linear=is_linear) for wanted, is_linear in zip(asked, are_linear, strict=True)]
     elastic = np.asarray(columns.get("elastic", [True] * jobs))
     wanted = np.array(asked)
-    return Contenders(
+    return Candidates(
         queue=np.array(queue),
         held=np.array(held),
         least=np.asarray(columns.get("least", np.where(elastic, 1, wanted))),
@@ -38,97 +38,97 @@ def contenders(
         most=np.where(elastic, 2 * wanted, wanted),
         elastic=elastic,
         fixed=np.asarray(columns.get("fixed", [False] * jobs)),
-        gains=gains.__getitem__,
+        factors=gains.__getitem__,
     )
 
 
 def test_interactive_jobs_get_what_they_request_then_each_gpu_goes_to_the_largest_gain() -> None:
-    jobs = contenders([Q1, Q2, Q2], [0, 0, 0], [2, 4, 4], linear=[True, False, True])
-    assert share_out(jobs, 7).tolist() == [2, 2, 3]
+    jobs = candidates([Q1, Q2, Q2], [0, 0, 0], [2, 4, 4], linear=[True, False, True])
+    assert allocate_greedily(jobs, 7).tolist() == [2, 2, 3]
 
 
 def test_a_sub_linear_job_gives_before_a_linear_one() -> None:
-    jobs = contenders([Q2, Q2, Q1], [4, 3, 0], [4, 4, 2], linear=[False, True, True])
-    assert share_out(jobs, 0).tolist() == [2, 3, 2]
+    jobs = candidates([Q2, Q2, Q1], [4, 3, 0], [4, 4, 2], linear=[False, True, True])
+    assert allocate_greedily(jobs, 0).tolist() == [2, 3, 2]
 
 
 def test_of_linear_jobs_the_largest_gives_first_then_the_latest() -> None:
-    jobs = contenders([Q2, Q2, Q1], [5, 3, 0], [5, 3, 3])
-    assert share_out(jobs, 0).tolist() == [3, 2, 3]
+    jobs = candidates([Q2, Q2, Q1], [5, 3, 0], [5, 3, 3])
+    assert allocate_greedily(jobs, 0).tolist() == [3, 2, 3]
 
 
 def test_the_lowest_queue_gives_first_even_where_it_loses_more() -> None:
-    jobs = contenders([Q2, Q3, Q1], [4, 1, 0], [4, 4, 1], linear=[False, True, True])
-    assert share_out(jobs, 0).tolist() == [4, 0, 1]
+    jobs = candidates([Q2, Q3, Q1], [4, 1, 0], [4, 4, 1], linear=[False, True, True])
+    assert allocate_greedily(jobs, 0).tolist() == [4, 0, 1]
 
 
 def test_queue_two_takes_from_queue_three_and_never_from_itself() -> None:
-    jobs = contenders([Q3, Q2, Q2], [3, 2, 0], [4, 2, 4])
-    assert share_out(jobs, 0).tolist() == [0, 2, 3]
+    jobs = candidates([Q3, Q2, Q2], [3, 2, 0], [4, 2, 4])
+    assert allocate_greedily(jobs, 0).tolist() == [0, 2, 3]
 
 
 def test_an_interactive_job_runs_on_a_part_where_there_is_no_more() -> None:
-    assert share_out(contenders([Q2, Q1], [2, 0], [2, 4]), 1).tolist() == [0, 3]
+    assert allocate_greedily(candidates([Q2, Q1], [2, 0], [2, 4]), 1).tolist() == [0, 3]
 
 
 def test_interactive_jobs_never_give_what_they_asked_for_to_each_other() -> None:
-    assert share_out(contenders([Q1, Q1], [3, 0], [4, 1]), 0).tolist() == [3, 0]
+    assert allocate_greedily(candidates([Q1, Q1], [3, 0], [4, 1]), 0).tolist() == [3, 0]
 
 
 def test_lower_queues_get_nothing_before_higher_ones_have_what_they_asked_for() -> None:
-    assert share_out(contenders([Q3, Q2, Q1], [0, 0, 0], [2, 4, 2]), 5).tolist() == [0, 3, 2]
+    assert allocate_greedily(candidates([Q3, Q2, Q1], [0, 0, 0], [2, 4, 2]), 5).tolist() == [0, 3, 2]
 
 
 def test_surplus_goes_up_to_twice_the_request_and_to_interactive_jobs_last() -> None:
-    jobs = contenders([Q1, Q2, Q3], [0, 0, 0], [2, 2, 2])
-    assert share_out(jobs, 9).tolist() == [2, 4, 3]
-    assert share_out(jobs, 11).tolist() == [3, 4, 4]
-    assert share_out(jobs, 20).tolist() == [4, 4, 4]
+    jobs = candidates([Q1, Q2, Q3], [0, 0, 0], [2, 2, 2])
+    assert allocate_greedily(jobs, 9).tolist() == [2, 4, 3]
+    assert allocate_greedily(jobs, 11).tolist() == [3, 4, 4]
+    assert allocate_greedily(jobs, 20).tolist() == [4, 4, 4]
 
 
 def test_surplus_is_idle_to_a_job_that_has_less_than_it_asked_for() -> None:
-    jobs = contenders([Q1, Q2, Q3], [3, 4, 0], [2, 2, 2])
-    assert share_out(jobs, 0).tolist() == [3, 2, 2]  # of equal losses, that of the lower queue
+    jobs = candidates([Q1, Q2, Q3], [3, 4, 0], [2, 2, 2])
+    assert allocate_greedily(jobs, 0).tolist() == [3, 2, 2]  # of equal losses, that of the lower queue
 
 
 def test_gpus_that_bring_nothing_stay_idle() -> None:
-    jobs = contenders([Q2], [0], [4], linear=[False])
-    assert share_out(jobs, 20).tolist() == [8]
+    jobs = candidates([Q2], [0], [4], linear=[False])
+    assert allocate_greedily(jobs, 20).tolist() == [8]
 
 
 def test_a_job_that_is_not_elastic_gets_all_or_nothing() -> None:
-    jobs = contenders([Q1, Q2], [0, 0], [4, 2], elastic=[False, True])
-    assert share_out(jobs, 3).tolist() == [0, 3]
-    assert share_out(jobs, 4).tolist() == [4, 0]
+    jobs = candidates([Q1, Q2], [0, 0], [4, 2], elastic=[False, True])
+    assert allocate_greedily(jobs, 3).tolist() == [0, 3]
+    assert allocate_greedily(jobs, 4).tolist() == [4, 0]
 
 
 def test_nothing_is_taken_for_a_job_that_cannot_get_all_it_needs() -> None:
-    jobs = contenders([Q1, Q2], [0, 2], [4, 2], elastic=[False, True])
-    assert share_out(jobs, 1).tolist() == [0, 3]
+    jobs = candidates([Q1, Q2], [0, 2], [4, 2], elastic=[False, True])
+    assert allocate_greedily(jobs, 1).tolist() == [0, 3]
 
 
 def test_a_job_that_is_not_elastic_is_stopped_whole_when_nothing_elastic_is_left() -> None:
-    jobs = contenders([Q3, Q2, Q1], [4, 2, 0], [4, 2, 3], elastic=[False, True, True])
-    assert share_out(jobs, 0).tolist() == [0, 3, 3]  # the GPU left over goes to the elastic job
+    jobs = candidates([Q3, Q2, Q1], [4, 2, 0], [4, 2, 3], elastic=[False, True, True])
+    assert allocate_greedily(jobs, 0).tolist() == [0, 3, 3]  # the GPU left over goes to the elastic job
 
 
 def test_of_jobs_that_are_not_elastic_the_smallest_that_suffices_is_stopped() -> None:
-    jobs = contenders([Q3, Q3, Q1], [8, 2, 0], [8, 2, 2], elastic=[False, False, True])
-    assert share_out(jobs, 0).tolist() == [8, 0, 2]
+    jobs = candidates([Q3, Q3, Q1], [8, 2, 0], [8, 2, 2], elastic=[False, False, True])
+    assert allocate_greedily(jobs, 0).tolist() == [8, 0, 2]
 
 
 def test_who_may_not_be_preempted_is_left_alone() -> None:
-    jobs = contenders([Q3, Q1], [2, 0], [2, 1], fixed=[True, False])
-    assert share_out(jobs, 0).tolist() == [2, 0]
+    jobs = candidates([Q3, Q1], [2, 0], [2, 1], fixed=[True, False])
+    assert allocate_greedily(jobs, 0).tolist() == [2, 0]
 
 
 def test_a_job_that_cannot_run_on_less_is_stopped_rather_than_made_smaller() -> None:
-    jobs = contenders([Q2, Q1], [2, 0], [2, 1], least=[2, 1])
-    assert share_out(jobs, 0).tolist() == [0, 2]
+    jobs = candidates([Q2, Q1], [2, 0], [2, 1], least=[2, 1])
+    assert allocate_greedily(jobs, 0).tolist() == [0, 2]
 
 
 @st.composite
-def anybody(draw: st.DrawFn) -> tuple[Contenders, int]:
+def anybody(draw: st.DrawFn) -> tuple[Candidates, int]:
     count = draw(st.integers(1, 12))
     asked = [draw(st.sampled_from([1, 1, 2, 4])) for _ in range(count)]
     elastic = [draw(st.sampled_from([True, True, False])) for _ in range(count)]
@@ -137,7 +137,7 @@ def anybody(draw: st.DrawFn) -> tuple[Contenders, int]:
         draw(st.sampled_from([0, draw(st.integers(low, 2 * one if may else one))]))
         for low, one, may in zip(least, asked, elastic, strict=True)
     ]
-    jobs = contenders(
+    jobs = candidates(
         [draw(st.integers(1, 3)) for _ in range(count)],
         held,
         asked,
@@ -150,9 +150,9 @@ def anybody(draw: st.DrawFn) -> tuple[Contenders, int]:
 
 
 @given(anybody())
-def test_nobody_leaves_its_range_and_no_gpu_is_made_or_lost(drawn: tuple[Contenders, int]) -> None:
+def test_nobody_leaves_its_range_and_no_gpu_is_made_or_lost(drawn: tuple[Candidates, int]) -> None:
     jobs, idle = drawn
-    gpus = share_out(jobs, idle)
+    gpus = allocate_greedily(jobs, idle)
     served = gpus > 0
     assert gpus.sum() <= jobs.held.sum() + idle
     assert (gpus[served] >= jobs.least[served]).all()
@@ -162,19 +162,19 @@ def test_nobody_leaves_its_range_and_no_gpu_is_made_or_lost(drawn: tuple[Contend
 
 
 @given(anybody())
-def test_queue_one_is_never_a_victim(drawn: tuple[Contenders, int]) -> None:
+def test_queue_one_is_never_a_victim(drawn: tuple[Candidates, int]) -> None:
     jobs, idle = drawn
-    gpus = share_out(jobs, idle)
+    gpus = allocate_greedily(jobs, idle)
     first = jobs.queue == Q1
     assert (gpus[first] >= np.minimum(jobs.held, jobs.asked)[first]).all()
 
 
 @given(anybody())
 def test_no_interactive_job_waits_while_a_lower_queue_holds_elastic_gpus(
-    drawn: tuple[Contenders, int],
+    drawn: tuple[Candidates, int],
 ) -> None:
     jobs, idle = drawn
-    gpus = share_out(jobs, idle)
+    gpus = allocate_greedily(jobs, idle)
     waits = (jobs.queue == Q1) & (gpus == 0)
     lower = (jobs.queue > Q1) & ~jobs.fixed & (gpus > 0)
     if waits.any():
@@ -182,23 +182,23 @@ def test_no_interactive_job_waits_while_a_lower_queue_holds_elastic_gpus(
 
 
 @given(anybody())
-def test_no_gpu_is_idle_while_a_job_waits_that_it_would_let_run(drawn: tuple[Contenders, int]) -> None:
+def test_no_gpu_is_idle_while_a_job_waits_that_it_would_let_run(drawn: tuple[Candidates, int]) -> None:
     jobs, idle = drawn
-    gpus = share_out(jobs, idle)
+    gpus = allocate_greedily(jobs, idle)
     left = jobs.held.sum() + idle - gpus.sum()
     assert not ((gpus == 0) & (jobs.least <= left)).any()
 
 
 @given(anybody())
-def test_a_second_look_changes_nothing_about_who_runs(drawn: tuple[Contenders, int]) -> None:
+def test_a_second_look_changes_nothing_about_who_runs(drawn: tuple[Candidates, int]) -> None:
     jobs, idle = drawn
-    gpus = share_out(jobs, idle)
+    gpus = allocate_greedily(jobs, idle)
     left = int(jobs.held.sum() + idle - gpus.sum())
-    again = share_out(contenders_again(jobs, gpus), left)
+    again = allocate_greedily(contenders_again(jobs, gpus), left)
     assert ((again > 0) == (gpus > 0)).all()
 
 
-def contenders_again(jobs: Contenders, gpus: np.ndarray[Any, np.dtype[np.int64]]) -> Contenders:
-    return Contenders(
-        jobs.queue, gpus, jobs.least, jobs.asked, jobs.most, jobs.elastic, jobs.fixed, jobs.gains
+def contenders_again(jobs: Candidates, gpus: np.ndarray[Any, np.dtype[np.int64]]) -> Candidates:
+    return Candidates(
+        jobs.queue, gpus, jobs.least, jobs.asked, jobs.most, jobs.elastic, jobs.fixed, jobs.factors
     )

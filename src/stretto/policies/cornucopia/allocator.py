@@ -1,7 +1,8 @@
-"""From queues and scaling factors to counts, on the GPUs of one type: Cornucopia's algorithms 2 and 3.
+"""The elastic allocator of Cornucopia, section 4.4: greedy allocation and partial preemption.
 
-Arrays in, arrays out. Work per call: a few passes over columns, and Python steps for the jobs that run, and
-for as many waiting ones as there are GPUs to be had; never for all that wait.
+Algorithm 2 is `allocate_greedily`, algorithm 3 is `preempt`. Both work on the GPUs of one type, on arrays.
+Work per call: a few passes over columns, and Python steps for the jobs that run, and for as many waiting ones
+as there are GPUs to be had; never for all that wait.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,91 +13,99 @@ import numpy as np
 
 from stretto.model import BoolArray, IntArray
 from stretto.policies.cornucopia.mlfq import BATCH, INTERACTIVE, LONG
-from stretto.policies.cornucopia.profiler import is_linear, loss_at
+from stretto.policies.cornucopia.profiler import factor_of_last_gpu, is_linear
 
-Gains = Callable[[int], tuple[float, ...]]
+ScalingFactors = Callable[[int], tuple[float, ...]]
 
 
 @dataclass(frozen=True, eq=False)
-class Contenders:
+class Candidates:
     """The jobs that may hold GPUs of one type, by when they joined their queues; columns are (jobs,)."""
 
     queue: IntArray  # 1, 2 or 3
     held: IntArray  # GPUs now
     least: IntArray  # fewest GPUs to run on: all that it asks for where it is not elastic
-    asked: IntArray  # GPUs up to which it comes before lower queues
-    most: IntArray  # GPUs up to which it takes what nobody else wants
+    asked: IntArray  # R: GPUs up to which it comes before lower queues
+    most: IntArray  # 2R: GPUs up to which it takes what no other job wants
     elastic: BoolArray
     fixed: BoolArray  # keeps exactly what it holds
-    gains: Gains  # by position: worth of the GPU on top of 0, 1, …
+    factors: ScalingFactors  # S by position: scaling factor of the GPU on top of 0, 1, …
 
 
-def share_out(jobs: Contenders, idle: int) -> IntArray:
-    """(jobs,) GPUs for everybody, starting from what they hold and some idle ones.
+def allocate_greedily(jobs: Candidates, idle: int) -> IntArray:
+    """Algorithm 2: (jobs,) GPUs of every job, starting from what they hold and W = `idle` GPUs.
 
-    Queue 1 in order gets what it asks for, taking from lower queues; then queue 2, then queue 3: first
-    jobs that are not elastic, whole, then GPU by GPU whoever gains most; at last the surplus. A GPU that a
-    job holds above what it asked for counts as idle for whoever has less than it asked for.
+    No job of queue 1 gets less than it holds, or than it asks for. While a job of queue 1 that one GPU would
+    let run holds none, no elastic job of a lower queue holds any.
 
-    Nobody in queue 1 gets less than it holds, or than it asks for. While a job of queue 1 that one GPU
-    would let run holds none, no elastic job of a lower queue holds any.
+    Deviations (decision 0004). W counts what lower queues would have to give, so that lines 8 to 13 preempt
+    by algorithm 3 where the paper does it in a step of its own. A job that is not elastic gets all or
+    nothing. What is left when every job has what it asked for is handed out too, up to the profiled 2R.
     """
-    sharing = _Sharing(jobs, idle)
-    sharing.serve_whole(sharing.lacking(INTERACTIVE), INTERACTIVE)
+    allocator = _Allocator(jobs, idle)
+    # Lines 6 to 14: an interactive job gets R, or what is left.
+    allocator.meet_requests(allocator.below_request(INTERACTIVE), INTERACTIVE)
     for queue in (BATCH, LONG):
-        lacking = sharing.lacking(queue)
-        sharing.serve_whole(lacking[~jobs.elastic[lacking]], queue)
-        sharing.serve_greedily(lacking[jobs.elastic[lacking]], jobs.asked, queue)
-    sharing.hand_out_surplus()
-    return sharing.gpus
+        below = allocator.below_request(queue)
+        # Jobs that are not elastic have a scaling factor of 1 (section 4.3), the largest, so they come first.
+        allocator.meet_requests(below[~jobs.elastic[below]], queue)
+        # Lines 15 to 17: GPU by GPU to the job with the largest scaling factor of the same priority.
+        allocator.grow_by_scaling_factor(below[jobs.elastic[below]], queue)
+    allocator.hand_out_surplus()
+    return allocator.gpus
 
 
-class _Sharing:
-    """Counts while they are being worked out."""
+class _Allocator:
+    """Counts while they are being worked out: R, S and W of algorithms 2 and 3."""
 
-    def __init__(self, jobs: Contenders, idle: int) -> None:
+    def __init__(self, jobs: Candidates, idle: int) -> None:
         self.jobs = jobs
-        self.idle = idle
+        self.idle = idle  # W, without what could be preempted
         self.gpus = jobs.held.astype(np.int64)
-        self._curves: dict[int, tuple[float, ...]] = {}
+        self._profiles: dict[int, tuple[float, ...]] = {}
         running = np.flatnonzero((jobs.held > 0) & ~jobs.fixed)
-        self.elastic = running[jobs.elastic[running]]  # who may be made smaller
-        self.whole = running[~jobs.elastic[running]]  # who may be stopped
+        self.elastic = running[jobs.elastic[running]]  # may be made smaller
+        self.whole = running[~jobs.elastic[running]]  # may only be stopped
+        # Heaps of jobs to take from, made at the first need: most decisions take nothing.
         self._surplus: list[tuple[float, int, int, int]] | None = None
         self._victims: list[tuple[int, bool, float, int, int]] | None = None
 
-    def lacking(self, queue: int) -> IntArray:
+    # ── algorithm 2 ───────────────────────────────────────────────────────────────────────────────
+
+    def below_request(self, queue: int) -> IntArray:
         """Positions in a queue that have less than they ask for, in order."""
         jobs = self.jobs
         return np.flatnonzero((jobs.queue == queue) & (self.gpus < jobs.asked) & ~jobs.fixed)
 
-    def to_be_had(self, queue: int) -> int:
-        """GPUs that jobs of a queue may get: idle ones, surplus ones, and those of strictly lower queues."""
+    def available_to(self, queue: int) -> int:
+        """W for a queue: idle GPUs, surplus ones, and those of strictly lower queues."""
         held = self.gpus[self.elastic]
         lower = self.jobs.queue[self.elastic] > queue
         surplus = np.maximum(held - self.jobs.asked[self.elastic], 0)
         stopped = self.gpus[self.whole][self.jobs.queue[self.whole] > queue]
         return self.idle + int(np.where(lower, held, surplus).sum()) + int(stopped.sum())
 
-    def serve_whole(self, positions: IntArray, queue: int) -> None:
-        """What they ask for, in order; an elastic job takes less where there is less."""
-        left = self.to_be_had(queue) if positions.size else 0
+    def meet_requests(self, positions: IntArray, queue: int) -> None:
+        """Lines 6 to 14: what they ask for, in order; an elastic job takes less where there is less."""
+        left = self.available_to(queue) if positions.size else 0
+        # W only falls, so a job whose first step does not fit now never will: it is not looked at.
         for position in positions[self._first_step(positions) <= left].tolist():
             if left <= 0:
-                return
+                return  # line 4
             missing = int(self.jobs.asked[position] - self.gpus[position])
             step = self._step(position)
             if step > left:
                 continue
-            wanted = min(missing, left) if self.jobs.elastic[position] else missing
-            self._obtain(wanted, queue)
+            wanted = min(missing, left) if self.jobs.elastic[position] else missing  # lines 8 and 12
+            self.preempt(wanted, queue)
             self._give(position, wanted)
-            left -= wanted
+            left -= wanted  # line 18
 
-    def serve_greedily(self, positions: IntArray, cap: IntArray, queue: int) -> None:
-        """GPU by GPU to the largest gain, up to a cap; ties to the fewest GPUs, then the first in order."""
-        left = self.to_be_had(queue) if positions.size else 0
-        while left > 0:
+    def grow_by_scaling_factor(self, positions: IntArray, queue: int) -> None:
+        """Lines 15 to 17: one GPU at a time to the largest S; ties: fewest GPUs, then the first in order."""
+        asked = self.jobs.asked
+        left = self.available_to(queue) if positions.size else 0
+        while left > 0:  # line 2
             before = left
             heap = [self._bid(position) for position in self._bidders(positions, left)]
             heapify(heap)
@@ -104,25 +113,26 @@ class _Sharing:
                 negative, _, position = heappop(heap)
                 step = self._step(position)
                 if negative >= 0:
-                    break  # nobody gains anything any more
+                    break  # no job is faster with one more
                 if step > left:
                     continue
-                self._obtain(step, queue)
+                self.preempt(step, queue)
                 self._give(position, step)
                 left -= step
-                if self.gpus[position] < cap[position]:
-                    heappush(heap, self._bid(position))
-            positions = positions[self.gpus[positions] < cap[positions]]
+                if self.gpus[position] < asked[position]:
+                    heappush(heap, self._bid(position))  # line 18: S has changed
+            positions = positions[self.gpus[positions] < asked[positions]]
+            # Another pass lets in jobs that `_bidders` left out; without progress there are none.
             if left == before:
                 return
 
     def hand_out_surplus(self) -> None:
-        """What is idle now goes to those who gain by it, beyond what they asked for; queue 1 comes last."""
+        """Idle GPUs go beyond R to the jobs that they make faster; queue 1 comes last."""
         jobs = self.jobs
         if self.idle <= 0:
             return
         grows = jobs.elastic & ~jobs.fixed & (self.gpus > 0) & (self.gpus < jobs.most)
-        self._surplus = []  # nobody is made smaller for this
+        self._surplus = []  # no job is made smaller for this
         for queue in (BATCH, LONG, INTERACTIVE):
             self._grow_on_idle(np.flatnonzero(grows & (jobs.queue == queue)))
 
@@ -143,14 +153,12 @@ class _Sharing:
         return [*positions[~waits].tolist(), *fits.tolist()]
 
     def _bid(self, position: int) -> tuple[float, int, int]:
+        """Sorts a job among those that want one more GPU: the largest S first."""
         gpus = int(self.gpus[position])
-        gains = self._gains(position)
-        gain = gains[gpus] if gpus < len(gains) else 0.0
-        return (
-            -1.0 if is_linear(gain) else -gain,
-            gpus,
-            position,
-        )  # linear jobs are alike, as for algorithm 3
+        factors = self._factors(position)
+        factor = factors[gpus] if gpus < len(factors) else 0.0
+        key = -1.0 if is_linear(factor) else -factor  # linear jobs are alike, as for algorithm 3
+        return key, gpus, position
 
     def _first_step(self, positions: IntArray) -> IntArray:
         waits = self.gpus[positions] == 0
@@ -164,13 +172,17 @@ class _Sharing:
         self.gpus[position] += count
         self.idle -= count
 
-    # ── taking away ───────────────────────────────────────────────────────────────────────────────
+    # ── algorithm 3 ───────────────────────────────────────────────────────────────────────────────
 
-    def _obtain(self, wanted: int, queue: int) -> None:
-        """Have so many idle GPUs: of the surplus first, then of lower queues, at last by stopping jobs."""
-        while self.idle < wanted:
-            if not (self._take_surplus() or self._take_from_below(queue)):
-                self._stop_below(queue, wanted - self.idle)
+    def preempt(self, required: int, queue: int) -> None:
+        """Algorithm 3: GPU by GPU from the job with the smallest S, until req_high = `required` are idle.
+
+        Surplus beyond R goes first, whatever its queue, then the lowest queue gives. Model-parallel jobs, and
+        all that are not elastic, are stopped whole, and only when no elastic job has anything left to give.
+        """
+        while self.idle < required:  # line 2
+            if not (self._take_surplus() or self._preempt_one_gpu(queue)):
+                self._stop_below(queue, required - self.idle)
 
     def _take_surplus(self) -> bool:
         """One GPU beyond what its job asked for, the least missed; ties: lower queue, more GPUs, later."""
@@ -188,38 +200,40 @@ class _Sharing:
 
     def _spare(self, position: int) -> tuple[float, int, int, int]:
         gpus = int(self.gpus[position])
-        return (self._loss(position, gpus), -int(self.jobs.queue[position]), -gpus, -position)
+        return (self._last_factor(position, gpus), -int(self.jobs.queue[position]), -gpus, -position)
 
-    def _take_from_below(self, queue: int) -> bool:
-        """Algorithm 3: one GPU of the lowest queue, of sub-linear jobs first, the least missed.
+    def _preempt_one_gpu(self, queue: int) -> bool:
+        """Lines 3 to 6: one GPU of the lowest queue, of sub-linear jobs first, by the smallest S.
 
-        Linear jobs are alike: of those, the one with most GPUs, then the last in order.
+        Linear jobs are alike: of those, the one with most GPUs (section 4.4), then the last in order.
         """
         if self._victims is None:
             lower = self.elastic[self.jobs.queue[self.elastic] > INTERACTIVE]
             self._victims = [self._victim(position) for position in lower.tolist() if self.gpus[position] > 0]
             heapify(self._victims)
+        # The heap has the lowest queue on top: where that is not below `queue`, no other is.
         if not self._victims or -self._victims[0][0] <= queue:
             return False
         position = -heappop(self._victims)[-1]
-        self._take_one(position)
+        self._take_one(position)  # line 5
         if self.gpus[position] > 0:
-            heappush(self._victims, self._victim(position))
+            heappush(self._victims, self._victim(position))  # line 6
         return True
 
     def _victim(self, position: int) -> tuple[int, bool, float, int, int]:
         gpus = int(self.gpus[position])
-        loss = self._loss(position, gpus)
-        linear = is_linear(loss)
-        return (-int(self.jobs.queue[position]), linear, 0.0 if linear else loss, -gpus, -position)
+        factor = self._last_factor(position, gpus)
+        linear = is_linear(factor)
+        return (-int(self.jobs.queue[position]), linear, 0.0 if linear else factor, -gpus, -position)
 
-    def _loss(self, position: int, gpus: int) -> float:
-        return loss_at(self._gains(position), gpus) if gpus > self.jobs.least[position] else 1.0
+    def _last_factor(self, position: int, gpus: int) -> float:
+        """S of a job's last GPU; 1 where it would stop without that."""
+        return factor_of_last_gpu(self._factors(position), gpus) if gpus > self.jobs.least[position] else 1.0
 
-    def _gains(self, position: int) -> tuple[float, ...]:
-        if position not in self._curves:
-            self._curves[position] = self.jobs.gains(position)
-        return self._curves[position]
+    def _factors(self, position: int) -> tuple[float, ...]:
+        if position not in self._profiles:
+            self._profiles[position] = self.jobs.factors(position)
+        return self._profiles[position]
 
     def _take_one(self, position: int) -> None:
         """One GPU, or all of a job that cannot run on fewer."""

@@ -1,4 +1,4 @@
-"""Who is in which of Cornucopia's three queues, and when does that change? Section 4.2."""
+"""The multi-level feedback queue (MLFQ) of Cornucopia, section 4.2: thresholds, promotion and demotion."""
 
 from dataclasses import dataclass, field, fields, replace
 from math import inf
@@ -125,20 +125,23 @@ def means_with_ended(memory: Remembered, snapshot: Snapshot) -> Means:
     return memory.means.with_ended(executed_s, runners.interactive[gone])
 
 
-def requeue(memory: Remembered, jobs: JobTable, now_s: float) -> Remembered:
-    """Everybody into the queue where they now belong.
+def promote_and_demote(memory: Remembered, jobs: JobTable, now_s: float) -> Remembered:
+    """Every job into the queue where it now belongs: demotion and promotion policy of section 4.2.
 
     A job that comes to a queue starts its executed time there afresh, so that one promoted from queue 3 is
     not demoted at once, and it comes last there. One step at a time: who leaves queue 1 has run 0 seconds
     in queue 2.
     """
+    # New jobs enter by their label: interactive ones into queue 1, all others into queue 2.
     at, executed_s = memory.thresholds, jobs.progress.executed_s
     before = memory.queue.astype(np.int64)
     queue = np.where(before == 0, np.where(jobs.interactive, INTERACTIVE, BATCH), before)
     entered_s = np.where(before == 0, 0.0, memory.entered_s)
     local_s = executed_s - entered_s + SLACK_S
     starving_s = now_s - jobs.progress.last_stop_s  # NaN, which is never too long, for who never ran
+    # Promotion: only time without any GPU counts.
     starved = (queue == LONG) & (jobs.held_gpus == 0) & (starving_s + SLACK_S >= at.starved_s)
+    # Demotion, from the bottom up, so that no job falls two queues at once.
     moved = (queue == BATCH) & (local_s >= at.batch_s)
     queue = np.where(moved, LONG, queue)
     demoted = (queue == INTERACTIVE) & (local_s >= at.interactive_s)
@@ -149,7 +152,7 @@ def requeue(memory: Remembered, jobs: JobTable, now_s: float) -> Remembered:
     return replace(memory, queue=queue.astype(memory.queue.dtype), entered_s=entered_s, joined_s=joined_s)
 
 
-def next_change_s(memory: Remembered, jobs: JobTable, gpus: IntArray, now_s: float) -> float:
+def next_threshold_s(memory: Remembered, jobs: JobTable, gpus: IntArray, now_s: float) -> float:
     """When the next job will cross a threshold if it is left with these GPUs; infinite where none will."""
     at, queue = memory.thresholds, memory.queue
     local_s = jobs.progress.executed_s - memory.entered_s

@@ -21,7 +21,7 @@ from stretto.model import (
     View,
 )
 from stretto.policies.common.admission import NO_CONFIGURATIONS, most_gpus_of_one_job, reasons_after
-from stretto.policies.cornucopia.allocator import Contenders, share_out
+from stretto.policies.cornucopia.allocator import Candidates, allocate_greedily
 from stretto.policies.cornucopia.mlfq import (
     SLACK_S,
     Remembered,
@@ -29,11 +29,11 @@ from stretto.policies.cornucopia.mlfq import (
     Thresholds,
     aligned,
     means_with_ended,
-    next_change_s,
-    requeue,
+    next_threshold_s,
+    promote_and_demote,
     thresholds_of,
 )
-from stretto.policies.cornucopia.profiler import ALL_PROFILED, gains_of
+from stretto.policies.cornucopia.profiler import ALL_PROFILED, profiled_factors
 
 
 class Profile(StrEnum):
@@ -100,18 +100,20 @@ class Cornucopia:
         return NO_CONFIGURATIONS
 
     def allocate(self, snapshot: Snapshot, speeds: Speeds) -> Shares:
-        """Counts for every GPU type in turn, those with most idle GPUs first."""
+        """MLFQ, profiler, allocator: counts for every GPU type in turn, those with most idle GPUs first."""
         jobs = snapshot.jobs
-        memory = self._profiled(self._queued(snapshot), snapshot)
+        memory = self._promote_and_demote(snapshot)  # the MLFQ, section 4.2
+        memory = self._profile_ramp_up(memory, snapshot)  # algorithm 1, section 4.3
         gpus, kind = jobs.held_gpus.astype(np.int64), jobs.held_kind.astype(np.int64)
         left = np.maximum(snapshot.free, 0)
         joined_s = memory.joined_s
+        # The allocator, section 4.4. A job that one type cannot serve is still without GPUs for the next.
         for of_type in np.argsort(-left, kind="stable").tolist():
             rows = self._on_type(snapshot, gpus, kind, of_type)
             rows = rows[joined_s[rows].argsort(kind="stable")]  # ties by arrival
             if rows.size:
-                contenders = self._contenders(snapshot, memory, rows, gpus, of_type)
-                given = share_out(contenders, int(left[of_type]))
+                candidates = self._candidates(snapshot, memory, rows, gpus, of_type)
+                given = allocate_greedily(candidates, int(left[of_type]))  # algorithms 2 and 3
                 left[of_type] -= int(given.sum() - gpus[rows].sum())
                 gpus[rows], kind[rows] = given, np.where(given > 0, of_type, -1)
         memory = _with_runners(memory, snapshot, gpus)
@@ -124,25 +126,30 @@ class Cornucopia:
             wake_s=self._wake_s(memory, snapshot, gpus),
         )
 
-    def _queued(self, snapshot: Snapshot) -> Remembered:
-        """What is remembered, with everybody in the queue where they belong now."""
+    def _promote_and_demote(self, snapshot: Snapshot) -> Remembered:
+        """What is remembered, with every job in the queue where it belongs now."""
         blank = Remembered(self._thresholds(self.interactive_mean_s, self.batch_mean_s))
         memory = snapshot.memory if isinstance(snapshot.memory, Remembered) else blank
         means = means_with_ended(memory, snapshot)
         memory = aligned(memory, snapshot.jobs)
+        # New thresholds whenever the count of ended jobs passes a multiple of `learn_every` (section 4.2).
         if self.learn_every and means.jobs // self.learn_every > memory.means.jobs // self.learn_every:
             learned = self._thresholds(
                 means.interactive_s / means.interactive if means.interactive else self.interactive_mean_s,
                 means.batch_s / means.batch if means.batch else self.batch_mean_s,
             )
             memory = replace(memory, thresholds=learned)
-        return requeue(replace(memory, means=means), snapshot.jobs, snapshot.now_s)
+        return promote_and_demote(replace(memory, means=means), snapshot.jobs, snapshot.now_s)
 
     def _thresholds(self, interactive_mean_s: float, batch_mean_s: float) -> Thresholds:
         return thresholds_of(interactive_mean_s, self.rttf_s, batch_mean_s, self.factor)
 
-    def _profiled(self, memory: Remembered, snapshot: Snapshot) -> Remembered:
-        """The counts that jobs have held for long enough by now count as profiled."""
+    def _profile_ramp_up(self, memory: Remembered, snapshot: Snapshot) -> Remembered:
+        """Algorithm 1: the counts that jobs have held for long enough by now are profiled.
+
+        Line 2, the loop over 1 to 2R GPUs, is spread over decisions: `_candidates` lets a job have one GPU
+        more than is profiled of it. Lines 3 and 4 take `profile_step_s` at each count.
+        """
         if self.profile is Profile.INSTANT:
             return memory
         runners = memory.runners
@@ -161,9 +168,10 @@ class Cornucopia:
             may &= jobs.allowed_kinds[:, of_type]
         return np.flatnonzero(may | (kind == of_type))
 
-    def _contenders(
+    def _candidates(
         self, snapshot: Snapshot, memory: Remembered, rows: IntArray, gpus: IntArray, of_type: int
-    ) -> Contenders:
+    ) -> Candidates:
+        """The allocator's columns for the jobs in `rows`: R and 2R, within the profile and the cluster."""
         jobs = snapshot.jobs
         elastic = ~jobs.rigid[rows]
         wanted, least, held = jobs.gpus[rows], jobs.min_gpus[rows], gpus[rows]
@@ -171,17 +179,17 @@ class Cornucopia:
         most = np.where(elastic, np.minimum(2 * wanted, jobs.max_gpus[rows]), wanted)
         asked, most = np.minimum(wanted, limit), np.minimum(most, limit)
         upto = None
-        if self.profile is Profile.RAMP:
+        if self.profile is Profile.RAMP:  # one more GPU than is known: that is how the next count is measured
             upto = memory.profiled_upto[rows]
             reach = np.where(elastic, np.maximum(upto + 1, least), most)
             asked, most = np.minimum(asked, reach), np.minimum(most, reach)
         tables = jobs.tables
 
-        def gains(position: int) -> tuple[float, ...]:
+        def factors(position: int) -> tuple[float, ...]:
             known = ALL_PROFILED if upto is None else int(upto[position])
-            return gains_of(tables[int(rows[position])], of_type, int(wanted[position]), known)
+            return profiled_factors(tables[int(rows[position])], of_type, int(wanted[position]), known)
 
-        return Contenders(
+        return Candidates(
             queue=memory.queue[rows],
             held=held,
             least=least,
@@ -189,11 +197,11 @@ class Cornucopia:
             most=most,
             elastic=elastic,
             fixed=~jobs.preemptible[rows] & (held > 0),
-            gains=gains,
+            factors=factors,
         )
 
     def _wake_s(self, memory: Remembered, snapshot: Snapshot, gpus: IntArray) -> float | None:
-        at_s = next_change_s(memory, snapshot.jobs, gpus, snapshot.now_s)
+        at_s = next_threshold_s(memory, snapshot.jobs, gpus, snapshot.now_s)
         at_s = max(at_s, snapshot.now_s + self.notice_s)
         if self.profile is Profile.RAMP:
             runners = memory.runners

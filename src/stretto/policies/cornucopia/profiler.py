@@ -1,4 +1,8 @@
-"""What is one more GPU worth to a job, and one less? Scaling factors of Cornucopia, sections 4.3 and 4.4."""
+"""The profiler of Cornucopia, section 4.3: from measured throughput to scaling factors.
+
+Algorithm 1 measures T, the throughput on 1 to 2R GPUs; equation 1 turns it into scaling factors S, by which
+the allocator gives and takes GPUs. When a count becomes known is up to the policy (`Cornucopia.profile`).
+"""
 
 from functools import lru_cache
 
@@ -10,8 +14,8 @@ LINEAR_WITHIN = 0.05  # chosen: a job is linear where its last GPU brings at lea
 ALL_PROFILED = -1  # stands for a profile without gaps
 
 
-def marginal_gains(throughput: FloatArray, asked: int) -> FloatArray:
-    """(2R + 1,) worth of the GPU that comes on top of 0, 1, … 2R GPUs; equation 1 with guards.
+def scaling_factors(throughput: FloatArray, asked: int) -> FloatArray:
+    """(2R + 1,) S, worth of the GPU that comes on top of 0, 1, … 2R GPUs; equation 1 with guards.
 
     throughput: entry j is T^j, NaN where it is unknown or the job cannot run so; entry 0 is not read.
     The first GPU is worth 1, and GPU j + 1 is worth (T^{j+1} - T^j) / (T^2 - T^1), at least 0. Nothing is
@@ -27,11 +31,11 @@ def marginal_gains(throughput: FloatArray, asked: int) -> FloatArray:
     if np.isnan(second):
         sizes = np.flatnonzero(np.isfinite(known[1:])) + 1
         second = known[sizes[0]] / sizes[0] if sizes.size else 0.0
-    gains = np.zeros(most + 1)
-    gains[0] = 1.0
+    factors = np.zeros(most + 1)
+    factors[0] = 1.0
     if second > 0:
-        gains[1:most] = np.maximum(np.nan_to_num(np.diff(known[1:]) / second), 0.0)
-    return gains
+        factors[1:most] = np.maximum(np.nan_to_num(np.diff(known[1:]) / second), 0.0)
+    return factors
 
 
 def extrapolated(throughput: FloatArray, profiled_upto: int, most: int) -> FloatArray:
@@ -53,19 +57,19 @@ def extrapolated(throughput: FloatArray, profiled_upto: int, most: int) -> Float
 
 
 @lru_cache(maxsize=65_536)
-def gains_of(
+def profiled_factors(
     table: MeasuredSpeeds, kind: int, asked: int, profiled_upto: int = ALL_PROFILED
 ) -> tuple[float, ...]:
-    """`marginal_gains` of a measured job on consolidated GPUs of one type, of what is profiled of it."""
+    """`scaling_factors` of a measured job on consolidated GPUs of one type, of what is profiled of it."""
     throughput = table.per_s[kind]
     if profiled_upto != ALL_PROFILED:
         throughput = extrapolated(throughput, profiled_upto, 2 * asked)
-    return tuple(marginal_gains(throughput, asked).tolist())
+    return tuple(scaling_factors(throughput, asked).tolist())
 
 
-def loss_at(gains: tuple[float, ...], gpus: int) -> float:
+def factor_of_last_gpu(factors: tuple[float, ...], gpus: int) -> float:
     """What a job that holds so many GPUs loses with one of them: what that one brought."""
-    return gains[gpus - 1] if gpus <= len(gains) else 0.0
+    return factors[gpus - 1] if gpus <= len(factors) else 0.0
 
 
 def is_linear(loss: float) -> bool:
