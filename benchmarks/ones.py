@@ -16,14 +16,14 @@ import time
 import numpy as np
 
 from stretto.policies.ones.evolution import (
-    Belief,
-    Field,
+    ProblemInstance,
+    ProgressPosterior,
     costs_of,
     next_generation,
     random_schedules,
-    repaired,
+    repair,
     scores,
-    selected,
+    select,
 )
 
 PER_NODE = 4
@@ -31,7 +31,7 @@ MUTATION_RATE = 0.1  # the default of the policy
 MARKS = (0, 10, 100, 400)  # generations
 
 
-def a_field(jobs: int, gpus: int, rng: np.random.Generator) -> Field:
+def a_field(jobs: int, gpus: int, rng: np.random.Generator) -> ProblemInstance:
     """Jobs that would use 1 to 16 GPUs and may hold twice as many."""
     counts = np.arange(gpus + 1)
     per_s = rng.uniform(100.0, 1_000.0, (jobs, 1))
@@ -44,7 +44,7 @@ def a_field(jobs: int, gpus: int, rng: np.random.Generator) -> Field:
         axis=1,
     )
     useful = 2 ** rng.integers(0, 5, (jobs, 1))
-    return Field(
+    return ProblemInstance(
         segment=np.zeros(gpus, dtype=np.int64),
         node=np.arange(gpus) // PER_NODE,
         per_node=np.array([PER_NODE]),
@@ -61,18 +61,20 @@ def a_field(jobs: int, gpus: int, rng: np.random.Generator) -> Field:
 def measured(jobs: int, gpus: int, seconds: float, seed: int) -> tuple[float, float, list[float]]:
     """Generations per second of clock and processor, and the best expected score after each of MARKS."""
     rng = np.random.default_rng(seed)
-    field = a_field(jobs, gpus, rng)
-    belief = Belief(rng.uniform(1e4, 1e5, jobs), rng.uniform(1.0, 20.0, jobs), rng.uniform(1.0, 20.0, jobs))
-    population = repaired(field, random_schedules(field, gpus, rng), belief.drawn(gpus, rng))
-    population = selected(field, population, gpus, belief, rng)
+    problem = a_field(jobs, gpus, rng)
+    posterior = ProgressPosterior(
+        rng.uniform(1e4, 1e5, jobs), rng.uniform(1.0, 20.0, jobs), rng.uniform(1.0, 20.0, jobs)
+    )
+    population = repair(problem, random_schedules(problem, gpus, rng), posterior.drawn(gpus, rng))
+    population = select(problem, population, gpus, posterior, rng)
     reached, done, began, began_cpu = [], 0, time.perf_counter(), time.process_time()
     took_s = took_cpu_s = 0.0
     for mark in MARKS:
         while done < mark:
-            population = next_generation(field, population, gpus, belief, MUTATION_RATE, rng)
+            population = next_generation(problem, population, gpus, posterior, MUTATION_RATE, rng)
             done += 1
         took_s, took_cpu_s = time.perf_counter() - began, time.process_time() - began_cpu
-        reached.append(float(scores(costs_of(field, population[:1]), belief.expected[None])[0, 0]))
+        reached.append(float(scores(costs_of(problem, population[:1]), posterior.expected[None])[0, 0]))
         if took_s > seconds and mark > 0:
             break
     return done / took_s, done / took_cpu_s, reached

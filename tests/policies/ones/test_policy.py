@@ -23,8 +23,8 @@ from stretto.model import (
 )
 from stretto.policies.ones import Ones
 from stretto.policies.ones.memory import Remembered
-from stretto.policies.ones.nodes import Gpus, genome_of, pin_of, settled
-from stretto.policies.ones.problem import arena_of, field_of
+from stretto.policies.ones.nodes import Gpus, genome_of, pin_of, settle_on_nodes
+from stretto.policies.ones.problem import participants_of, problem_of
 from stretto.policies.ones.progress import NOTHING_LEARNED
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, some_progress
 
@@ -233,24 +233,24 @@ def test_the_same_snapshot_draws_the_same_and_the_next_decision_others() -> None
 def test_no_schedule_gives_a_job_more_gpus_than_its_limit_fills() -> None:
     jobs = [a_job(f"j{index}") for index in range(3)]
     snapshot = at(*jobs, cluster=a_cluster(4, 4))
-    arena = arena_of(snapshot)
+    participants = participants_of(snapshot)
     limit = np.array([64, 256, 600])  # a GPU holds 128
-    field = field_of(snapshot, arena, limit, limit)
-    assert field.fit[:, -1].tolist() == [1, 2, 5]
-    assert field.grown[:, 0].tolist() == [1, 2, 5]
+    problem = problem_of(snapshot, participants, limit, limit)
+    assert problem.fit[:, -1].tolist() == [1, 2, 5]
+    assert problem.grown[:, 0].tolist() == [1, 2, 5]
 
 
 def test_counts_are_whole_workers_within_the_range_of_the_job() -> None:
     paired = a_job("a", gpus=4, min_gpus=4, max_gpus=6, gpus_per_worker=2)
     snapshot = at(paired, cluster=a_cluster(8))
-    field = field_of(snapshot, arena_of(snapshot), np.array([1_024]), np.array([1_024]))
-    assert field.fit[0].tolist() == [0, 0, 0, 0, 4, 4, 6, 6, 6]
+    problem = problem_of(snapshot, participants_of(snapshot), np.array([1_024]), np.array([1_024]))
+    assert problem.fit[0].tolist() == [0, 0, 0, 0, 4, 4, 6, 6, 6]
 
 
 def test_a_schedule_settles_where_most_of_it_is_already() -> None:
     gpus = Gpus(np.zeros(8, dtype=np.int64), np.arange(8) // 4, np.arange(8) % 4)
     held = genome_of(gpus, {0: grant(0, n1=4), 1: grant(0, n0=2)})[0]
-    there = settled(gpus, np.array([0, 0, 0, 0, 1, 1, 2, 2]), held, 3)
+    there = settle_on_nodes(gpus, np.array([0, 0, 0, 0, 1, 1, 2, 2]), held, 3)
     assert there.tolist() == [1, 1, 2, 2, 0, 0, 0, 0]
 
 

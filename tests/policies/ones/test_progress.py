@@ -11,7 +11,7 @@ from stretto.policies.ones.progress import (
     TrainingSet,
     alpha_of,
     features_of,
-    fitted,
+    fit_regression,
     with_job,
 )
 
@@ -23,7 +23,7 @@ def a_log(epochs: int, dataset: float = 100.0) -> FloatArray:
 
 
 def test_before_any_job_has_ended_ten_epochs_are_thought_to_come() -> None:
-    assert fitted(NO_POINTS) is NOTHING_LEARNED
+    assert fit_regression(NO_POINTS) is NOTHING_LEARNED
     assert NOTHING_LEARNED.beta(a_log(3)).tolist() == [EPOCHS_TO_GO] * 3
 
 
@@ -53,7 +53,7 @@ def test_the_fit_finds_the_epochs_to_come_where_all_jobs_are_alike() -> None:
     progress = rng.beta(alpha, 7.0)
     log = a_log(10)
     points = TrainingSet(np.tile(log * [1, 1, 0, 0, 1], (100, 1)), alpha, progress, rng.random(1_000))
-    assert fitted(points).beta(log[:1] * [1, 1, 0, 0, 1])[0] == pytest.approx(7.0, rel=0.1)
+    assert fit_regression(points).beta(log[:1] * [1, 1, 0, 0, 1])[0] == pytest.approx(7.0, rel=0.1)
 
 
 def test_the_fit_is_more_likely_than_what_was_believed_before() -> None:
@@ -66,7 +66,7 @@ def test_the_fit_is_more_likely_than_what_was_believed_before() -> None:
         alpha = np.maximum(points.epochs_done, 1.0)
         return float(np.sum(beta_distribution.logpdf(points.progress, alpha, beta)))
 
-    assert likelihood(fitted(points).beta(points.features)) > likelihood(
+    assert likelihood(fit_regression(points).beta(points.features)) > likelihood(
         NOTHING_LEARNED.beta(points.features)
     )
 
@@ -76,14 +76,14 @@ def test_a_job_further_on_is_expected_to_have_less_to_come() -> None:
     rng = np.random.default_rng(4)
     for _ in range(20):
         points = with_job(points, a_log(20), 2_000.0, rng)
-    to_come = fitted(points).beta(a_log(19))
+    to_come = fit_regression(points).beta(a_log(19))
     assert (np.diff(to_come) <= 0).all()
     assert to_come[0] > to_come[-1] + 5
 
 
 def test_what_a_job_does_not_report_counts_as_the_mean_of_the_others() -> None:
     points = with_job(NO_POINTS, a_log(10), 1_000.0, np.random.default_rng(5))
-    regression = fitted(points)
+    regression = fit_regression(points)
     silent = np.full((1, 5), np.nan)
     assert regression.beta(silent)[0] == pytest.approx(max(regression.intercept, 1.0))
 
@@ -93,7 +93,7 @@ def test_one_job_of_odd_losses_spoils_what_is_learned_of_nobody(initial_loss: fl
     done, same = 100.0 * floats(np.arange(1, 11)), np.ones(10)
     odd = features_of(100.0 * same, initial_loss * same, done, loss * same, same)
     points = with_job(NO_POINTS, a_log(20), 2_000.0, np.random.default_rng(6))
-    regression = fitted(with_job(points, odd, 1_000.0, np.random.default_rng(7)))
+    regression = fit_regression(with_job(points, odd, 1_000.0, np.random.default_rng(7)))
     to_come = regression.beta(a_log(20))
     assert to_come[0] > to_come[-1] + 5
     assert np.isfinite(regression.beta(odd)).all()

@@ -18,7 +18,7 @@ IDLE = -1
 
 
 @dataclass(frozen=True, eq=False)
-class Field:
+class ProblemInstance:
     """What schedules are made of: GPUs by type and node, and jobs that each keep to one type."""
 
     segment: IntArray  # (gpus,) the GPU type, not falling: the GPUs of a type stand together
@@ -50,8 +50,8 @@ class Field:
 
 
 @dataclass(frozen=True, eq=False)
-class Belief:
-    """How far each job has come: what is left of it is drawn, or its expectation taken."""
+class ProgressPosterior:
+    """The progress posterior ρ ~ Be(α, β) of each job: what is left of it is drawn, or its expectation taken."""
 
     processed: FloatArray  # (jobs,) samples, at least one epoch
     alpha: FloatArray  # (jobs,) of the progress ρ ~ Be(α, β)
@@ -75,32 +75,35 @@ def counts_of(genomes: IntArray, jobs: int) -> IntArray:
     return np.bincount(flat.ravel(), minlength=members * (jobs + 1)).reshape(members, jobs + 1)[:, 1:]
 
 
-def reordered(field: Field, genomes: IntArray) -> IntArray:
+def reorder(problem: ProblemInstance, genomes: IntArray) -> IntArray:
     """Every type packed: the workers of a job side by side, jobs in the order in which they first occur.
 
     Idle GPUs come last. Figure 10.
     """
-    first = _first_places(genomes, field.jobs)
+    first = _first_places(genomes, problem.jobs)
     rows = np.arange(len(genomes))[:, None]
-    key = np.where(genomes == IDLE, 2 * field.ends[field.segment] - 1, 2 * first[rows, genomes])
+    key = np.where(genomes == IDLE, 2 * problem.ends[problem.segment] - 1, 2 * first[rows, genomes])
     order = np.argsort(key.astype(np.int32), axis=1, kind="stable")
     return np.take_along_axis(genomes, order, axis=1)
 
 
-def trimmed(field: Field, genomes: IntArray, allowed: IntArray) -> IntArray:
+def trim(problem: ProblemInstance, genomes: IntArray, allowed: IntArray) -> IntArray:
     """Without the last occurrences of jobs that have more than `allowed` (jobs, gpus + 1) of their count."""
-    counts = counts_of(genomes, field.jobs)
-    allowance = allowed[np.arange(field.jobs), counts]
+    counts = counts_of(genomes, problem.jobs)
+    allowance = allowed[np.arange(problem.jobs), counts]
     over = (allowance < counts).any(axis=1)
     if not over.any():
         return genomes
     kept = genomes.copy()
     rows = genomes[over]
+    # Number the workers of each job by sorting the GPUs by job: within a job the sort keeps their order, so the
+    # number is the distance from the first GPU of its run. Then workers beyond the allowance are taken out.
     by_job = np.argsort(rows, axis=1, kind="stable")
     inside = np.take_along_axis(rows, by_job, axis=1)
     place = np.arange(rows.shape[1])
     starts = np.where(np.diff(inside, axis=1, prepend=-2) != 0, place, 0)
     number = place - np.maximum.accumulate(starts, axis=1)  # among the workers of its job
+    # Column 0 stands for IDLE, which is -1 and is never allowed anything.
     most = np.concatenate([np.zeros((len(rows), 1), dtype=np.int64), allowance[over]], axis=1)
     fine = number < np.take_along_axis(most, inside + 1, axis=1)
     np.put_along_axis(rows, by_job, np.where(fine, inside, IDLE), axis=1)
@@ -108,23 +111,27 @@ def trimmed(field: Field, genomes: IntArray, allowed: IntArray) -> IntArray:
     return kept
 
 
-def filled(field: Field, genomes: IntArray, left: FloatArray, shunned: BoolArray | None = None) -> IntArray:
+def fill_idle(
+    problem: ProblemInstance, genomes: IntArray, left: FloatArray, shunned: BoolArray | None = None
+) -> IntArray:
     """Idle GPUs to waiting jobs and to jobs below their limit, until nobody can use any.
 
     left: (members, jobs) samples left, as drawn. One job after the other: the one whose Δφ_j Y_j is smallest,
     where φ = c/X is 0 for a waiting job. Figure 7. shunned: (members, jobs) taken only where no other can.
     """
     genomes = genomes.copy()
-    jobs = np.arange(field.jobs)
-    active = np.flatnonzero((genomes == IDLE).any(axis=1)) if field.jobs else np.zeros(0, dtype=np.int64)
+    jobs = np.arange(problem.jobs)
+    # Each pass gives one job of every member that still has idle GPUs its next size.
+    active = np.flatnonzero((genomes == IDLE).any(axis=1)) if problem.jobs else np.zeros(0, dtype=np.int64)
     while active.size:
         rows = genomes[active]
         idle = rows == IDLE
-        counts = counts_of(rows, field.jobs)
-        room = _idle_by_type(field, idle)[:, field.home]
-        wanted = np.minimum(field.grown[jobs, counts], counts + room)
-        taken = field.fit[jobs, wanted]
-        more = field.packed_cost[jobs, taken] - field.packed_cost[jobs, counts]
+        counts = counts_of(rows, problem.jobs)
+        room = _idle_by_type(problem, idle)[:, problem.home]
+        wanted = np.minimum(problem.grown[jobs, counts], counts + room)
+        taken = problem.fit[jobs, wanted]
+        # Δφ_j: what the job's cost of a sample rises by from B_j to R_j.
+        more = problem.packed_cost[jobs, taken] - problem.packed_cost[jobs, counts]
         value = np.where(taken > counts, more * left[active], np.inf)
         if shunned is not None:
             others = np.where(shunned[active], np.inf, value)
@@ -133,7 +140,8 @@ def filled(field: Field, genomes: IntArray, left: FloatArray, shunned: BoolArray
         members = np.arange(len(active))
         possible = np.isfinite(value[members, chosen])
         need = np.where(possible, taken[members, chosen] - counts[members, chosen], 0)
-        there: BoolArray = idle & (field.segment == field.home[chosen][:, None])
+        # The first `need` idle GPUs of the job's type.
+        there: BoolArray = idle & (problem.segment == problem.home[chosen][:, None])
         here = there & (np.cumsum(there, axis=1) <= need.reshape(-1, 1))
         genomes[active] = np.where(here, chosen[:, None], rows)
         active = active[possible]
@@ -141,21 +149,28 @@ def filled(field: Field, genomes: IntArray, left: FloatArray, shunned: BoolArray
     return genomes
 
 
-def refreshed(
-    field: Field, genomes: IntArray, new: IntArray, belief: Belief, rng: np.random.Generator
+def refresh(
+    problem: ProblemInstance,
+    genomes: IntArray,
+    new: IntArray,
+    posterior: ProgressPosterior,
+    rng: np.random.Generator,
 ) -> IntArray:
     """Schedules brought up to date, nobody moved: limits kept, `new` jobs placed, idle GPUs filled.
 
     Where too few are idle, new jobs take GPUs one by one from the job that has run longest (ties: that with
     most GPUs). Entries of completed jobs must be IDLE already.
     """
-    genomes = trimmed(field, trimmed(field, genomes, field.kept), field.fit)
+    # (1) Completed jobs are gone already. (2) Jobs beyond their limits R scale down.
+    genomes = trim(problem, trim(problem, genomes, problem.kept), problem.fit)
+    # (3) New jobs get GPUs.
     for job in new.tolist():
-        genomes = _with_a_place_for(field, genomes, job, new)
-    return filled(field, genomes, belief.drawn(len(genomes), rng))
+        genomes = _with_a_place_for(problem, genomes, job, new)
+    # Idle GPUs resume waiting jobs or scale running ones up.
+    return fill_idle(problem, genomes, posterior.drawn(len(genomes), rng))
 
 
-def crossed(first: IntArray, second: IntArray, swapped: BoolArray) -> tuple[IntArray, IntArray]:
+def crossover(first: IntArray, second: IntArray, swapped: BoolArray) -> tuple[IntArray, IntArray]:
     """Two children of each pair: on every GPU one inherits from the first parent, the other from the second.
 
     Figure 8. swapped: (pairs, gpus) where the first child inherits from the second parent.
@@ -163,21 +178,23 @@ def crossed(first: IntArray, second: IntArray, swapped: BoolArray) -> tuple[IntA
     return np.where(swapped, second, first), np.where(swapped, first, second)
 
 
-def mutated(field: Field, genomes: IntArray, struck: BoolArray, left: FloatArray) -> IntArray:
-    """The GPUs of the jobs that were struck (members, jobs) are filled with others. Figure 9."""
-    padded = np.concatenate([np.zeros((len(struck), 1), dtype=np.bool_), struck], axis=1)
+def mutate(
+    problem: ProblemInstance, genomes: IntArray, mutation_mask: BoolArray, left: FloatArray
+) -> IntArray:
+    """The GPUs of the jobs in the mask (members, jobs) go to others. Uniform mutation, figure 9."""
+    padded = np.concatenate([np.zeros((len(mutation_mask), 1), dtype=np.bool_), mutation_mask], axis=1)
     gone = np.take_along_axis(padded, genomes + 1, axis=1)
-    return filled(field, np.where(gone, IDLE, genomes), left, shunned=struck)
+    return fill_idle(problem, np.where(gone, IDLE, genomes), left, shunned=mutation_mask)
 
 
-def costs_of(field: Field, genomes: IntArray) -> FloatArray:
+def costs_of(problem: ProblemInstance, genomes: IntArray) -> FloatArray:
     """(members, jobs) φ of every job in packed schedules: GPU-seconds a sample; 0 where it waits."""
-    jobs = np.arange(field.jobs)
-    counts = counts_of(genomes, field.jobs)
-    first = np.where(counts > 0, _first_places(genomes, field.jobs)[:, : field.jobs], 0)
+    jobs = np.arange(problem.jobs)
+    counts = counts_of(genomes, problem.jobs)
+    first = np.where(counts > 0, _first_places(genomes, problem.jobs)[:, : problem.jobs], 0)
     last = np.maximum(first + counts - 1, 0)
-    spans = (field.node[first] != field.node[last]).astype(np.int64)
-    return np.asarray(field.cost[jobs, spans, counts])
+    spans = (problem.node[first] != problem.node[last]).astype(np.int64)
+    return np.asarray(problem.cost[jobs, spans, counts])
 
 
 def scores(costs: FloatArray, left: FloatArray) -> FloatArray:
@@ -188,61 +205,76 @@ def scores(costs: FloatArray, left: FloatArray) -> FloatArray:
     return np.asarray(left @ costs.T)
 
 
-def selected(field: Field, pool: IntArray, most: int, belief: Belief, rng: np.random.Generator) -> IntArray:
-    """The next population: for each of `most` draws the best schedule that no earlier draw has taken.
+def select(
+    problem: ProblemInstance,
+    pool: IntArray,
+    most: int,
+    posterior: ProgressPosterior,
+    rng: np.random.Generator,
+) -> IntArray:
+    """The next population: algorithm 1, probability sampling, `most` times without replacement.
 
     Equal schedules count once. Best under the expected progress first.
     """
     pool = _distinct(pool)
-    costs = costs_of(field, pool)
+    costs = costs_of(problem, pool)
     if len(pool) > most:
-        value = scores(costs, belief.drawn(most, rng))
+        samples_left = posterior.drawn(most, rng)  # lines 1 to 3, for all samplings at once
+        value = scores(costs, samples_left)  # lines 4 to 6
         taken = np.zeros(most, dtype=np.int64)
-        for draw in range(most):
-            taken[draw] = value[draw].argmin()
-            value[:, taken[draw]] = np.inf
+        for sampling in range(most):
+            taken[sampling] = value[
+                sampling
+            ].argmin()  # line 7; the smallest score is the best (decision 0005)
+            value[:, taken[sampling]] = np.inf  # each schedule is selected once
         pool, costs = pool[taken], costs[taken]
-    best_first = np.argsort(scores(costs, belief.expected[None])[0], kind="stable")
+    best_first = np.argsort(scores(costs, posterior.expected[None])[0], kind="stable")
     return pool[best_first]
 
 
-def random_schedules(field: Field, members: int, rng: np.random.Generator) -> IntArray:
+def random_schedules(problem: ProblemInstance, members: int, rng: np.random.Generator) -> IntArray:
     """A random job of its type on each GPU."""
-    genomes = np.full((members, len(field.segment)), IDLE, dtype=np.int64)
-    for kind in np.unique(field.home).tolist():
-        there = np.flatnonzero(field.segment == kind)
-        those = np.flatnonzero(field.home == kind)
+    genomes = np.full((members, len(problem.segment)), IDLE, dtype=np.int64)
+    for kind in np.unique(problem.home).tolist():
+        there = np.flatnonzero(problem.segment == kind)
+        those = np.flatnonzero(problem.home == kind)
         genomes[:, there] = rng.choice(those, (members, len(there)))
     return genomes
 
 
-def on_own_type(field: Field, genomes: IntArray) -> IntArray:
+def on_own_type(problem: ProblemInstance, genomes: IntArray) -> IntArray:
     """Without the GPUs of types to which their jobs do not keep."""
-    own = np.append(field.home, IDLE)  # the last one is looked up for IDLE
-    return np.where(own[genomes] == field.segment, genomes, IDLE)
+    own = np.append(problem.home, IDLE)  # the last one is looked up for IDLE
+    return np.where(own[genomes] == problem.segment, genomes, IDLE)
 
 
-def repaired(field: Field, genomes: IntArray, left: FloatArray) -> IntArray:
+def repair(problem: ProblemInstance, genomes: IntArray, left: FloatArray) -> IntArray:
     """Possible and packed: no job beyond what it may hold, idle GPUs filled."""
-    return reordered(field, filled(field, trimmed(field, genomes, field.fit), left))
+    return reorder(problem, fill_idle(problem, trim(problem, genomes, problem.fit), left))
 
 
 def next_generation(
-    field: Field,
+    problem: ProblemInstance,
     population: IntArray,
     most: int,
-    belief: Belief,
+    posterior: ProgressPosterior,
     mutation_rate: float,
     rng: np.random.Generator,
 ) -> IntArray:
-    """`most` schedules, best first: of the population, two children of `most` pairs, and `most` mutants."""
+    """One turn of the loop of figure 5: `most` schedules, best first.
+
+    They are selected from the population G_i, two children of `most` pairs, and `most` mutants.
+    """
+    # Uniform crossover: every GPU of a child comes from either parent with the same chance.
     first, second, third = rng.integers(len(population), size=(3, most))
     swapped = rng.random((most, population.shape[1])) < 0.5
-    children = np.concatenate(crossed(population[first], population[second], swapped))
-    struck = rng.random((most, field.jobs)) < mutation_rate
-    mutants = mutated(field, population[third], struck, belief.drawn(most, rng))
-    offspring = repaired(field, np.concatenate([children, mutants]), belief.drawn(3 * most, rng))
-    return selected(field, np.concatenate([population, offspring]), most, belief, rng)
+    children = np.concatenate(crossover(population[first], population[second], swapped))
+    # Uniform mutation: each job loses its GPUs with the chance θ.
+    mutation_mask = rng.random((most, problem.jobs)) < mutation_rate
+    mutants = mutate(problem, population[third], mutation_mask, posterior.drawn(most, rng))
+    # Reorder, and what makes any offspring possible: no job beyond its range, idle GPUs filled.
+    offspring = repair(problem, np.concatenate([children, mutants]), posterior.drawn(3 * most, rng))
+    return select(problem, np.concatenate([population, offspring]), most, posterior, rng)
 
 
 def _first_places(genomes: IntArray, jobs: int) -> IntArray:
@@ -255,31 +287,33 @@ def _first_places(genomes: IntArray, jobs: int) -> IntArray:
     return first
 
 
-def _idle_by_type(field: Field, idle: BoolArray) -> IntArray:
+def _idle_by_type(problem: ProblemInstance, idle: BoolArray) -> IntArray:
     """(members, types) idle GPUs."""
     so_far = np.concatenate([np.zeros((len(idle), 1), dtype=np.int64), np.cumsum(idle, axis=1)], axis=1)
-    return np.diff(so_far[:, field.ends], axis=1, prepend=0)
+    return np.diff(so_far[:, problem.ends], axis=1, prepend=0)
 
 
-def _with_a_place_for(field: Field, genomes: IntArray, job: int, new: IntArray) -> IntArray:
+def _with_a_place_for(problem: ProblemInstance, genomes: IntArray, job: int, new: IntArray) -> IntArray:
     """The least GPUs for one job, idle ones first, else those of whoever has run longest."""
-    need, home = int(field.least[job]), int(field.home[job])
-    there = field.segment == home
-    may_lose = field.home == home
+    need, home = int(problem.least[job]), int(problem.home[job])
+    there = problem.segment == home
+    may_lose = problem.home == home
     may_lose[new] = False
     genomes = genomes.copy()
+    # Take from one victim of each member at a time, until its idle GPUs are enough for the new job.
     while True:
-        counts = counts_of(genomes, field.jobs)
+        counts = counts_of(genomes, problem.jobs)
         idle = ((genomes == IDLE) & there).sum(axis=1)
         short = (counts[:, job] == 0) & (idle < need)
-        victims = np.where(may_lose & (counts > 0), field.executed_s, -1.0)
+        victims = np.where(may_lose & (counts > 0), problem.executed_s, -1.0)
         ties = np.where(victims == victims.max(axis=1, keepdims=True), counts, -1)
         victim = ties.argmax(axis=1)
         short &= victims.max(axis=1) >= 0
         if not short.any():
             break
         held = counts[np.arange(len(genomes)), victim]
-        left = field.fit[victim, np.maximum(held - 1, 0)]
+        # The victim falls to the next size that it may have, by its last workers.
+        left = problem.fit[victim, np.maximum(held - 1, 0)]
         number = np.cumsum(genomes == victim[:, None], axis=1)
         lost = short[:, None] & (genomes == victim[:, None]) & (number > left[:, None])
         genomes[lost] = IDLE

@@ -14,7 +14,7 @@ from stretto.policies.ones.progress import (
     Regression,
     TrainingSet,
     features_of,
-    fitted,
+    fit_regression,
     with_job,
 )
 
@@ -75,8 +75,8 @@ def reports_of(jobs: JobTable) -> Reports:
     return Reports(samples, dataset, features)
 
 
-def brought_forward(before: Remembered, jobs: JobTable, least_limit: IntArray, now: Reports) -> Remembered:
-    """The same for the jobs that are there now: new ones begin, logs grow, and ended ones have taught."""
+def carry_forward(before: Remembered, jobs: JobTable, least_limit: IntArray, now: Reports) -> Remembered:
+    """The same for the jobs that are there now: new ones begin, logs grow, and ended ones have update_training_set."""
     row_then = {job: row for row, job in enumerate(before.jobs)}
     then = np.array([row_then.get(job, -1) for job in jobs.ids], dtype=np.int64)
     known = then >= 0
@@ -107,7 +107,7 @@ def brought_forward(before: Remembered, jobs: JobTable, least_limit: IntArray, n
     )
 
 
-def taught(before: Remembered, now: Remembered, rng: np.random.Generator) -> Remembered:
+def update_training_set(before: Remembered, now: Remembered, rng: np.random.Generator) -> Remembered:
     """With the logs of the jobs that have ended since in the training set, and the regression fitted anew.
 
     What a job came to is not seen when it ends: another epoch like its last one is added to its log.
@@ -119,7 +119,7 @@ def taught(before: Remembered, now: Remembered, rng: np.random.Generator) -> Rem
             points = with_job(points, log, float(2 * samples[-1] - samples[-2]), rng)
     if points is before.points:
         return now
-    return replace(now, points=points, regression=fitted(points))
+    return replace(now, points=points, regression=fit_regression(points))
 
 
 def population_on(memory: Remembered, places: IntArray) -> IntArray:

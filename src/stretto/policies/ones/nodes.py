@@ -59,7 +59,7 @@ def genome_of(gpus: Gpus, held: dict[int, Allocation]) -> IntArray:
     return genome
 
 
-def settled(gpus: Gpus, genome: IntArray, held: IntArray, jobs: int) -> IntArray:
+def settle_on_nodes(gpus: Gpus, genome: IntArray, held: IntArray, jobs: int) -> IntArray:
     """(gpus,) a schedule on other nodes of the same sizes, so that as many GPUs as can be keep their job.
 
     An assignment problem: what the schedule says of a node goes to the node where most of it is already.

@@ -26,26 +26,26 @@ from stretto.policies.common.speed_curves import one_gpu_of_each_type, reasons_b
 from stretto.policies.ones.batch_limits import BatchLimits, after_epochs, after_rejection, arrival_rate_per_s
 from stretto.policies.ones.evolution import (
     IDLE,
-    Belief,
-    Field,
+    ProblemInstance,
+    ProgressPosterior,
     next_generation,
     on_own_type,
     random_schedules,
-    refreshed,
-    reordered,
-    selected,
+    refresh,
+    reorder,
+    select,
 )
 from stretto.policies.ones.memory import (
     NO_MEMORY,
     Remembered,
     Reports,
-    brought_forward,
+    carry_forward,
     population_on,
     reports_of,
-    taught,
+    update_training_set,
 )
-from stretto.policies.ones.nodes import genome_of, pin_of, settled, within_nodes
-from stretto.policies.ones.problem import Arena, arena_of, field_of
+from stretto.policies.ones.nodes import genome_of, pin_of, settle_on_nodes, within_nodes
+from stretto.policies.ones.problem import Participants, participants_of, problem_of
 from stretto.policies.ones.progress import alpha_of
 
 
@@ -109,153 +109,164 @@ class Ones:
 
     def allocate(self, snapshot: Snapshot, speeds: Speeds) -> Shares:
         """A new schedule where it is time for one, else what is held with arrivals and idle GPUs served."""
+        # The problem instance: participants, batch limits R (section 3.3.2), and what each count is worth.
         before = snapshot.memory if isinstance(snapshot.memory, Remembered) else NO_MEMORY
         rng = np.random.default_rng([snapshot.seed, before.decisions])
-        arena = arena_of(snapshot)
+        participants = participants_of(snapshot)
         reports = reports_of(snapshot.jobs)
-        memory = brought_forward(before, snapshot.jobs, arena.least_limit, reports)
-        memory = taught(before, memory, rng)
-        limits = self._limits(snapshot, arena, memory, reports)
-        field = field_of(snapshot, arena, memory.limits.limit, limits.limit)
+        memory = carry_forward(before, snapshot.jobs, participants.least_limit, reports)
+        memory = update_training_set(before, memory, rng)
+        limits = self._limits(snapshot, participants, memory, reports)
+        problem = problem_of(snapshot, participants, memory.limits.limit, limits.limit)
         memory = replace(memory, limits=limits)
 
-        belief = _belief(memory, reports)
+        # Progress: the posterior of equations 6 and 7.
+        posterior = _posterior(memory, reports)
         seen = np.isin(np.array(snapshot.jobs.ids), np.array(before.jobs, dtype=str))
-        new = np.flatnonzero((arena.home >= 0) & ~arena.runs & ~seen)
-        held = on_own_type(field, genome_of(arena.gpus, _held_by(snapshot, arena)))
-        genome, population, whole = held[0], population_on(memory, arena.gpus.place), False
-        if (arena.home >= 0).any():
-            population = self._evolved(field, population, held, new, belief, rng)
-            whole = not new.size and _everybody_had_an_epoch(snapshot, arena, memory)
+        new = np.flatnonzero((participants.home >= 0) & ~participants.runs & ~seen)
+        held = on_own_type(problem, genome_of(participants.gpus, _held_by(snapshot, participants)))
+        # Evolution (section 3.2.2), then either its best schedule or a refresh of the one in place.
+        genome, population, whole = held[0], population_on(memory, participants.gpus.place), False
+        if (participants.home >= 0).any():
+            population = self._evolved(problem, population, held, new, posterior, rng)
+            whole = not new.size and _everybody_had_an_epoch(snapshot, participants, memory)
             if whole:
-                genome = settled(arena.gpus, population[0], held[0], len(snapshot.jobs))
+                genome = settle_on_nodes(participants.gpus, population[0], held[0], len(snapshot.jobs))
             else:
-                genome = refreshed(field, held, new, belief, rng)[0]
-        return self._shares(snapshot, arena, replace(memory, population=population), field, genome, whole)
+                genome = refresh(problem, held, new, posterior, rng)[0]
+        return self._shares(
+            snapshot, participants, replace(memory, population=population), problem, genome, whole
+        )
 
-    def _limits(self, snapshot: Snapshot, arena: Arena, memory: Remembered, reports: Reports) -> BatchLimits:
-        jobs, batches = snapshot.jobs, arena.batches
+    def _limits(
+        self, snapshot: Snapshot, participants: Participants, memory: Remembered, reports: Reports
+    ) -> BatchLimits:
+        jobs, batches = snapshot.jobs, participants.batches
         rate = arrival_rate_per_s(memory.arrivals, memory.first_s, snapshot.now_s)
-        waits = (arena.home >= 0) & ~arena.runs & (jobs.submitted_s < snapshot.now_s)
-        warm = arena.runs & ~batches.fixed & (reports.samples >= self.warmup_steps * batches.init)
+        waits = (participants.home >= 0) & ~participants.runs & (jobs.submitted_s < snapshot.now_s)
+        warm = participants.runs & ~batches.fixed & (reports.samples >= self.warmup_steps * batches.init)
         return after_epochs(
             memory.limits,
             jobs.progress.epochs,
             jobs.progress.executed_s,
             self.penalty * rate,
             warm,
-            (arena.least_limit, arena.most_limit),
+            (participants.least_limit, participants.most_limit),
             self.always_scale_down or bool(waits.any()),
             self.compounding,
         )
 
     def _evolved(
         self,
-        field: Field,
-        bred: IntArray,
+        problem: ProblemInstance,
+        population: IntArray,
         held: IntArray,
         new: IntArray,
-        belief: Belief,
+        posterior: ProgressPosterior,
         rng: np.random.Generator,
     ) -> IntArray:
-        """The next population; what is held now takes part, brought up to date like all others."""
+        """The loop of figure 5; what is held now takes part, brought up to date like all others."""
         most = self.population or held.shape[1]
-        if not len(bred):
-            bred = random_schedules(field, most, rng)
-        bred = reordered(field, on_own_type(field, np.concatenate([held, bred])))
-        bred = reordered(field, refreshed(field, bred, new, belief, rng))
-        bred = selected(field, bred, most, belief, rng)
+        if not len(population):  # initialization: G_0 is a random job on each GPU
+            population = random_schedules(problem, most, rng)
+        population = reorder(problem, on_own_type(problem, np.concatenate([held, population])))
+        population = reorder(problem, refresh(problem, population, new, posterior, rng))
+        population = select(problem, population, most, posterior, rng)
         for _ in range(self.generations):
-            bred = next_generation(field, bred, most, belief, self.mutation_rate, rng)
-        return bred
+            population = next_generation(problem, population, most, posterior, self.mutation_rate, rng)
+        return population
 
     def _shares(
         self,
         snapshot: Snapshot,
-        arena: Arena,
+        participants: Participants,
         memory: Remembered,
-        field: Field,
+        problem: ProblemInstance,
         genome: IntArray,
         whole: bool,
     ) -> Shares:
         jobs, limits = snapshot.jobs, memory.limits
         genome = genome.copy()
         for index, gpu_type in enumerate(snapshot.cluster.types):
-            for row in np.flatnonzero(arena.home == index).tolist() if gpu_type.max_nodes_per_job else ():
-                within_nodes(arena.gpus, genome, row, gpu_type.max_nodes_per_job)
+            for row in (
+                np.flatnonzero(participants.home == index).tolist() if gpu_type.max_nodes_per_job else ()
+            ):
+                within_nodes(participants.gpus, genome, row, gpu_type.max_nodes_per_job)
                 held = int((genome == row).sum())
-                genome[np.flatnonzero(genome == row)[int(field.fit[row, held]) :]] = IDLE
-        pinned = _pins(snapshot, arena, limits, genome, whole)
+                genome[np.flatnonzero(genome == row)[int(problem.fit[row, held]) :]] = IDLE
+        pinned = _pins(snapshot, participants, limits, genome, whole)
         gpus = np.zeros(len(jobs), dtype=np.int64)
         nodes, kind = np.zeros_like(gpus), np.full(len(jobs), -1)
         for row, pin in pinned.items():
             gpus[row], nodes[row] = sum(pin.gpus), len(pin.nodes)
             kind[row] = snapshot.cluster.kind[pin.nodes[0]]
         if whole:
-            waits = (gpus == 0) & (arena.home >= 0)
-            limits = after_rejection(limits, waits & ~arena.batches.fixed, arena.least_limit)
+            waits = (gpus == 0) & (participants.home >= 0)
+            limits = after_rejection(limits, waits & ~participants.batches.fixed, participants.least_limit)
         return Shares(
             gpus=gpus,
             kind=kind,
             nodes=nodes,
-            why=_why(snapshot, arena, gpus, kind),
+            why=_why(snapshot, participants, gpus, kind),
             pinned=pinned,
             memory=replace(
                 memory,
                 decisions=memory.decisions + 1,
                 limits=limits,
                 deployed_epochs=jobs.progress.epochs if whole else memory.deployed_epochs,
-                places=arena.gpus.place,
+                places=participants.gpus.place,
             ),
         )
 
 
-def _belief(memory: Remembered, reports: Reports) -> Belief:
+def _posterior(memory: Remembered, reports: Reports) -> ProgressPosterior:
     """Equations 6 and 7; at least one epoch counts as processed, as it does in α."""
-    return Belief(
+    return ProgressPosterior(
         processed=np.maximum(reports.samples, reports.dataset_samples),
         alpha=alpha_of(reports.samples, reports.dataset_samples),
         beta=memory.regression.beta(reports.features),
     )
 
 
-def _everybody_had_an_epoch(snapshot: Snapshot, arena: Arena, memory: Remembered) -> bool:
+def _everybody_had_an_epoch(snapshot: Snapshot, participants: Participants, memory: Remembered) -> bool:
     """Whether every running job that reports epochs has ended one since the last whole schedule."""
     reports = np.array([one is not None for one in snapshot.jobs.evidence])
     ended = snapshot.jobs.progress.epochs > memory.deployed_epochs
-    return bool((ended | ~reports)[arena.runs].all())
+    return bool((ended | ~reports)[participants.runs].all())
 
 
-def _held_by(snapshot: Snapshot, arena: Arena) -> dict[int, Allocation]:
+def _held_by(snapshot: Snapshot, participants: Participants) -> dict[int, Allocation]:
     """The allocations of those that take part, by row."""
-    return {row: snapshot.placement[snapshot.jobs.ids[row]] for row in np.flatnonzero(arena.runs).tolist()}
+    return {
+        row: snapshot.placement[snapshot.jobs.ids[row]] for row in np.flatnonzero(participants.runs).tolist()
+    }
 
 
 def _pins(
-    snapshot: Snapshot, arena: Arena, limits: BatchLimits, genome: IntArray, whole: bool
+    snapshot: Snapshot, participants: Participants, limits: BatchLimits, genome: IntArray, whole: bool
 ) -> dict[int, Pinned]:
     """Where everybody runs, with its batch; whoever keeps its GPUs keeps its batch until a whole schedule."""
     counts = np.arange(len(genome) + 1)
-    total = np.where(arena.batches.fixed[:, None], 0, arena.batches.total(limits.limit, counts))
+    total = np.where(participants.batches.fixed[:, None], 0, participants.batches.total(limits.limit, counts))
     pinned: dict[int, Pinned] = {}
-    for row in np.flatnonzero(arena.stays).tolist():
+    for row in np.flatnonzero(participants.stays).tolist():
         pinned[row] = pin_as_held(snapshot.placement[snapshot.jobs.ids[row]])
     for row in np.unique(genome[genome != IDLE]).tolist():
         columns = np.flatnonzero(genome == row)
-        pin = pin_of(arena.gpus, columns, int(total[row, len(columns)]))
+        pin = pin_of(participants.gpus, columns, int(total[row, len(columns)]))
         held = snapshot.placement.get(snapshot.jobs.ids[row])
         same = held is not None and (held.nodes, held.masks) == (pin.nodes, pin.masks)
         pinned[row] = pin_as_held(held) if held is not None and same and not whole else pin
     return pinned
 
 
-def _why(snapshot: Snapshot, arena: Arena, gpus: IntArray, kind: IntArray) -> Reasons:
+def _why(snapshot: Snapshot, participants: Participants, gpus: IntArray, kind: IntArray) -> Reasons:
     """Why each job waits: of those that could take part, others promise to be done with less."""
     jobs = snapshot.jobs
     served = gpus > 0
     used = np.bincount(kind[served], gpus[served], len(snapshot.capacity)).astype(np.int64)
     left = np.maximum(snapshot.capacity - used, 0).tolist()
-    unknown = np.flatnonzero(jobs.allowed_kinds.any(axis=1) & ~arena.possible.any(axis=1))
+    unknown = np.flatnonzero(jobs.allowed_kinds.any(axis=1) & ~participants.possible.any(axis=1))
     code = reasons_by_range(snapshot, gpus, left, unknown).code.copy()
-    code[~served & (arena.home >= 0)] = int(Why.WORTH_LESS)
+    code[~served & (participants.home >= 0)] = int(Why.WORTH_LESS)
     return Reasons(code)

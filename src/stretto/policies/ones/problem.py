@@ -8,13 +8,13 @@ import numpy as np
 from stretto.model import BoolArray, IntArray, MeasuredSpeeds, Snapshot
 from stretto.policies.common.admission import most_gpus_of_one_job
 from stretto.policies.common.speed_curves import unstoppable
-from stretto.policies.ones.evolution import Field
+from stretto.policies.ones.evolution import ProblemInstance
 from stretto.policies.ones.nodes import Gpus, gpus_beside
 from stretto.policies.ones.throughput import Batches, batches_of, runs_on
 
 
 @dataclass(frozen=True, eq=False)
-class Arena:
+class Participants:
     """Jobs as ONES sees them, GPUs counted as they are held; columns are (jobs,)."""
 
     gpus: Gpus  # that may change hands
@@ -30,7 +30,7 @@ class Arena:
     most_limit: IntArray  # at least as large
 
 
-def arena_of(snapshot: Snapshot) -> Arena:
+def participants_of(snapshot: Snapshot) -> Participants:
     """Everybody but the unstoppable, on usable GPUs that nobody unstoppable holds."""
     jobs, cluster = snapshot.jobs, snapshot.cluster
     stays = unstoppable(jobs)
@@ -56,7 +56,7 @@ def arena_of(snapshot: Snapshot) -> Arena:
     most = np.minimum(jobs.max_gpus * each, within[kind])
     batches = batches_of(jobs.evidence, tables, jobs.gpus, kind, len(gpus.node))
     least_limit = batches.least_limit(least)
-    return Arena(
+    return Participants(
         gpus=gpus,
         stays=stays,
         runs=(home >= 0) & (jobs.held_gpus > 0),
@@ -71,17 +71,19 @@ def arena_of(snapshot: Snapshot) -> Arena:
     )
 
 
-def field_of(snapshot: Snapshot, arena: Arena, limit_before: IntArray, limit: IntArray) -> Field:
+def problem_of(
+    snapshot: Snapshot, participants: Participants, limit_before: IntArray, limit: IntArray
+) -> ProblemInstance:
     """What every count of GPUs is worth to every job at the limits of their batches."""
-    counts = np.arange(len(arena.gpus.node) + 1)
-    batches, plays = arena.batches, (arena.home >= 0)[:, None]
-    least, step = arena.least[:, None], arena.step[:, None]
+    counts = np.arange(len(participants.gpus.node) + 1)
+    batches, plays = participants.batches, (participants.home >= 0)[:, None]
+    least, step = participants.least[:, None], participants.step[:, None]
     total = batches.total(limit, counts)
     fixed = batches.fixed[:, None]
 
     # Genes of the paper are local batches that sum to at most the limit, and growth keeps the local batch.
-    useful = np.where(batches.fixed, arena.most, -(-limit // batches.max_local))
-    most = np.maximum(np.minimum(arena.most, useful), arena.least)[:, None]
+    useful = np.where(batches.fixed, participants.most, -(-limit // batches.max_local))
+    most = np.maximum(np.minimum(participants.most, useful), participants.least)[:, None]
     fit = np.minimum(counts, most) // step * step
     fit = np.where(plays & (fit >= least), fit, 0)
 
@@ -89,19 +91,19 @@ def field_of(snapshot: Snapshot, arena: Arena, limit_before: IntArray, limit: In
     left = np.maximum(limit[:, None] * counts // before, np.minimum(counts, 1))
     kept = np.where(fixed | (limit[:, None] >= before), counts, left)
     start = np.where(batches.fixed, batches.start, -(-limit // batches.max_local))
-    start = np.maximum(start, arena.least)
+    start = np.maximum(start, participants.least)
     more = np.maximum(counts, limit[:, None] * counts // np.maximum(total, 1))
     grown = np.where(counts == 0, start[:, None], np.where(fixed, counts, more))
-    return Field(
-        segment=arena.gpus.kind,
-        node=arena.gpus.node,
+    return ProblemInstance(
+        segment=participants.gpus.kind,
+        node=participants.gpus.node,
         per_node=snapshot.cluster.gpus_per_node,
-        home=arena.home,
+        home=participants.home,
         cost=batches.cost(total, counts),
         fit=fit,
         kept=kept,
         grown=np.where(plays, grown, 0),
-        least=arena.least,
+        least=participants.least,
         executed_s=snapshot.jobs.progress.executed_s,
     )
 

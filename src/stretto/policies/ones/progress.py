@@ -91,7 +91,7 @@ def with_job(
     )
 
 
-def fitted(points: TrainingSet) -> Regression:
+def fit_regression(points: TrainingSet) -> Regression:
     """The regression of greatest likelihood; what is believed at first where there is no point."""
     if not len(points.keys):
         return NOTHING_LEARNED
