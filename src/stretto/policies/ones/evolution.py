@@ -51,7 +51,7 @@ class ProblemInstance:
 
 @dataclass(frozen=True, eq=False)
 class ProgressPosterior:
-    """The progress posterior ρ ~ Be(α, β) of each job: what is left of it is drawn, or its expectation taken."""
+    """The posterior ρ ~ Be(α, β) of each job's progress: what is left is drawn, or its expectation taken."""
 
     processed: FloatArray  # (jobs,) samples, at least one epoch
     alpha: FloatArray  # (jobs,) of the progress ρ ~ Be(α, β)
@@ -96,8 +96,8 @@ def trim(problem: ProblemInstance, genomes: IntArray, allowed: IntArray) -> IntA
         return genomes
     kept = genomes.copy()
     rows = genomes[over]
-    # Number the workers of each job by sorting the GPUs by job: within a job the sort keeps their order, so the
-    # number is the distance from the first GPU of its run. Then workers beyond the allowance are taken out.
+    # Number the workers of each job by sorting the GPUs by job: within a job the sort keeps their order, so
+    # the number is the distance from the first GPU of its run. Workers beyond the allowance are taken out.
     by_job = np.argsort(rows, axis=1, kind="stable")
     inside = np.take_along_axis(rows, by_job, axis=1)
     place = np.arange(rows.shape[1])
@@ -223,9 +223,7 @@ def select(
         value = scores(costs, samples_left)  # lines 4 to 6
         taken = np.zeros(most, dtype=np.int64)
         for sampling in range(most):
-            taken[sampling] = value[
-                sampling
-            ].argmin()  # line 7; the smallest score is the best (decision 0005)
+            taken[sampling] = value[sampling].argmin()  # line 7
             value[:, taken[sampling]] = np.inf  # each schedule is selected once
         pool, costs = pool[taken], costs[taken]
     best_first = np.argsort(scores(costs, posterior.expected[None])[0], kind="stable")

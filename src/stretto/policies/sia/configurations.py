@@ -1,4 +1,4 @@
-"""What Sia's program chooses from: columns, the pools of GPUs they take from, and what a choice means."""
+"""Sia's configuration set C (section 3.3): columns, the pools they take GPUs from, what a choice means."""
 
 from dataclasses import dataclass
 
@@ -54,10 +54,15 @@ class Pools:
 
 
 @dataclass(frozen=True, eq=False)
-class Menu:
-    """The columns of the program: each configuration, then each type with exactly the GPUs asked for.
+class ConfigurationSet:
+    """The configuration set C: the columns of the ILP.
 
-    A column stands there once for each pool that it could be taken from.
+    Each configuration (n, r, t) of section 3.3 comes first, then each type with exactly the GPUs asked for,
+    the columns of equation 5. A column stands there once for each pool that it could be taken from.
+
+    Jobs with less freedom, in the words used here: *fixed* jobs choose among the columns of equation 5 only;
+    those that *insist* are never stopped once they are let in; a *reserved* job insists on GPUs of one type.
+    Which of them the ILP must serve now, *forced*, the policy says.
     """
 
     configurations: Configurations
@@ -75,7 +80,7 @@ class Menu:
     replica: IntArray  # (jobs, columns) GPUs of one replica there
 
     @classmethod
-    def of(cls, snapshot: Snapshot, speeds: Speeds) -> "Menu":
+    def of(cls, snapshot: Snapshot, speeds: Speeds) -> "ConfigurationSet":
         """The columns for these jobs; those by request only where somebody needs them."""
         jobs, pools, offered = snapshot.jobs, Pools.of(snapshot), speeds.configurations
         request, reserved, nodes = _requests(jobs, snapshot.cluster)
@@ -107,6 +112,7 @@ class Menu:
     def acceptable(self) -> BoolArray:
         """(jobs, columns) the sort of column that a job may have, on a reserved type if it has one."""
         by_request = self.configuration < 0
+        # A job within one node needs a virtual node as large; one on whole nodes takes the largest ones.
         blocks = self.pools.block[self.pool]
         largest = blocks == np.array([self.pools.block[self.pools.kind == kind].max() for kind in self.kind])
         fits_a_block = (self.gpus <= blocks) | largest
@@ -159,14 +165,17 @@ class Menu:
     ) -> Shares:
         """What the chosen columns mean."""
         served = column >= 0
+        # Column 0 stands in for -1 in look-ups; what is read there is not used.
         at = np.maximum(column, 0)
         rows = np.arange(len(column))
         by_configuration = served & (self.configuration[at] >= 0)
         enough = self.gpus >= np.where(self.fixed, self.request, snapshot.jobs.min_gpus)[:, None]
         fits = enough & (self.gpus <= snapshot.cluster.capacity[self.kind])
         possible = (fits & self.acceptable & snapshot.jobs.allowed_kinds[:, self.kind]).any(axis=1)
+        # Why the others wait: too large for the cluster, no room beside forced jobs, or worth less.
         waits = np.where(lacks_room, Why.NO_FREE_GPUS, Why.WORTH_LESS)
         waits = np.where(possible, waits, Why.TOO_LARGE)
+        # Pools of one type have prices of their own; the dearest says what one more GPU would be worth.
         by_type = np.zeros(len(snapshot.capacity))
         np.maximum.at(by_type, self.pools.kind, prices)
         return Shares(

@@ -24,7 +24,7 @@ from stretto.model import (
     powers_and_whole_nodes,
 )
 from stretto.model.laps import span
-from stretto.policies.sia.configurations import Menu
+from stretto.policies.sia.configurations import ConfigurationSet
 from stretto.solve import assign
 
 MOST_POWER = 16  # chosen: 1000^16 is still a number that can be summed
@@ -108,69 +108,86 @@ class Sia:
         return powers_and_whole_nodes(cluster)
 
     def allocate(self, snapshot: Snapshot, speeds: Speeds) -> Shares:
-        """One configuration, or none, for every job."""
-        menu = Menu.of(snapshot, speeds)
-        goodput, valid = self._goodput(snapshot.jobs, speeds, menu)
-        held = menu.held(snapshot.jobs)
-        worth = self._worth(snapshot, goodput, valid, held, menu)
+        """One configuration, or none, for every job: sections 3.3 and 3.4 in their order."""
+        # The configuration set C, and G over it: goodput by job and configuration (3.3).
+        configs = ConfigurationSet.of(snapshot, speeds)
+        goodput, valid = self._goodput(snapshot.jobs, speeds, configs)
+        held = configs.held(snapshot.jobs)
+        # (r_i G_ij)^p of equation 4, as a worth to be maximised (3.4).
+        worth = self._worth(snapshot, goodput, valid, held, configs)
+        # Non-preemptive jobs and reservations are constraints on the choice (3.4, the last paragraph).
         suits = valid.copy()
-        forced, capacity = self._forced(snapshot, held, valid, worth, menu)
+        forced, capacity = self._forced(snapshot, held, valid, worth, configs)
+        # The ILP: at most one configuration for each job, within the GPUs of each type. It is a
+        # multiple-choice knapsack, so no general solver of integer programs is needed.
         with span("solve"):
             chosen = assign(
                 worth,
                 valid,
-                menu.gpus,
-                menu.pool,
+                configs.gpus,
+                configs.pool,
                 capacity,
                 forced=forced,
-                prefer=_prefer(held, valid, menu.kind),
+                prefer=_prefer(held, valid, configs.kind),
             )
-        lacks_room = menu.lacks_room(suits, forced, capacity)
-        return menu.shares(snapshot, chosen.column, lacks_room, chosen.prices, chosen.gap)
+        lacks_room = configs.lacks_room(suits, forced, capacity)
+        return configs.shares(snapshot, chosen.column, lacks_room, chosen.prices, chosen.gap)
 
     def pays(self, snapshot: Snapshot, speeds: Speeds) -> FloatArray:
         """(jobs, types) the most that a job could pay for one GPU of a type, NaN where it cannot run there.
 
         In the units of `Shares.prices`: a configuration is chosen where its worth exceeds its price.
         """
-        menu = Menu.of(snapshot, speeds)
-        goodput, valid = self._goodput(snapshot.jobs, speeds, menu)
-        worth = self._worth(snapshot, goodput, valid, menu.held(snapshot.jobs), menu)
-        per_gpu = np.where(valid, worth / np.maximum(menu.gpus, 1), -np.inf)
+        configs = ConfigurationSet.of(snapshot, speeds)
+        goodput, valid = self._goodput(snapshot.jobs, speeds, configs)
+        worth = self._worth(snapshot, goodput, valid, configs.held(snapshot.jobs), configs)
+        per_gpu = np.where(valid, worth / np.maximum(configs.gpus, 1), -np.inf)
         types = range(len(snapshot.cluster.types))
-        most = [per_gpu[:, menu.kind == kind].max(axis=1, initial=-np.inf) for kind in types]
+        most = [per_gpu[:, configs.kind == kind].max(axis=1, initial=-np.inf) for kind in types]
         return np.where(np.isfinite(most), most, np.nan).T
 
-    def _goodput(self, jobs: JobTable, speeds: Speeds, menu: Menu) -> tuple[FloatArray, BoolArray]:
+    def _goodput(
+        self, jobs: JobTable, speeds: Speeds, configs: ConfigurationSet
+    ) -> tuple[FloatArray, BoolArray]:
         """G and where it is valid, (jobs, columns): section 3.3, and the doubling rule of 3.1 in replicas."""
-        goodput = menu.goodput.copy()
-        replicas, part = np.divmod(menu.gpus, menu.replica)
-        valid = (goodput > 0) & (part == 0) & menu.acceptable & jobs.allowed_kinds[:, menu.kind]
+        goodput = configs.goodput.copy()
+        # Whole replicas only, on configurations of the job's sort and on types that it accepts.
+        replicas, part = np.divmod(configs.gpus, configs.replica)
+        valid = (goodput > 0) & (part == 0) & configs.acceptable & jobs.allowed_kinds[:, configs.kind]
         # An oracle may have been shown speeds on GPUs that the job never held.
         seen = np.minimum(speeds.observed_gpus, jobs.progress.largest_held_gpus[:, None])
-        largest = self.growth * (seen[:, menu.kind] // menu.replica).max(axis=1, initial=0)
-        largest = np.minimum(largest, speeds.reach_gpus // menu.replica.max(axis=1, initial=1))
-        elastic = (menu.gpus >= jobs.min_gpus[:, None]) & (menu.gpus <= jobs.max_gpus[:, None])
-        least = _fewest(replicas, elastic & (part == 0), menu.kind)
+        # 3.1: at most `growth` times the replicas on which the job was observed, and never beyond its reach.
+        largest = self.growth * (seen[:, configs.kind] // configs.replica).max(axis=1, initial=0)
+        largest = np.minimum(largest, speeds.reach_gpus // configs.replica.max(axis=1, initial=1))
+        # Its own range, in which the smallest configuration is always allowed: it has to start somewhere.
+        elastic = (configs.gpus >= jobs.min_gpus[:, None]) & (configs.gpus <= jobs.max_gpus[:, None])
+        least = _fewest(replicas, elastic & (part == 0), configs.kind)
         elastic &= replicas <= np.maximum(largest[:, None], least)
-        valid &= elastic | menu.fixed[:, None]
-        valid |= menu.is_reserved  # kept for it, whatever is known of its speed
+        valid &= elastic | configs.fixed[:, None]
+        valid |= configs.is_reserved  # kept for it, whatever is known of its speed
         if self.first_type is FirstType.BLIND:
             goodput[~speeds.modelled] = 1.0
         return goodput, valid
 
     def _worth(
-        self, snapshot: Snapshot, goodput: FloatArray, valid: BoolArray, held: BoolArray, menu: Menu
+        self,
+        snapshot: Snapshot,
+        goodput: FloatArray,
+        valid: BoolArray,
+        held: BoolArray,
+        configs: ConfigurationSet,
     ) -> FloatArray:
         """λ -/+ (r G / min G)^p, (jobs, columns); section 3.4, equations 3 to 5."""
         jobs = snapshot.jobs
+        # Normalise each row by its least goodput, in GPUs of that configuration, so that jobs compare (3.4).
         lowest = np.where(valid, goodput, np.inf)
         worst = lowest.argmin(axis=1)
         rows = np.arange(len(worst))
-        least_gpus = np.maximum(menu.replica[rows, worst], jobs.min_gpus)
-        units = np.where(menu.fixed, menu.request, least_gpus)
+        least_gpus = np.maximum(configs.replica[rows, worst], jobs.min_gpus)
+        units = np.where(configs.fixed, configs.request, least_gpus)
         with np.errstate(invalid="ignore"):
             normal = goodput / lowest[rows, worst][:, None] * units[:, None]
+        # Equation 3 lowers every configuration but the present one.
         normal *= self._restart_factors(snapshot, held)
         with np.errstate(divide="ignore", invalid="ignore"):
             powered = np.where(valid & np.isfinite(normal), normal, 1.0) ** self.fairness_power
@@ -178,6 +195,7 @@ class Sia:
             powered = np.round(powered, self.decimals)
         if self.fairness_power > 0:
             return self.wait_penalty + powered
+        # Without this a restart factor near 0 makes G^p exceed λ, and a job rather stops than shrinks.
         if self.discount is Discount.ROBUST:
             powered = np.minimum(powered, self.wait_penalty - 0.01)
         return self.wait_penalty - powered
@@ -196,7 +214,12 @@ class Sia:
         return np.where(discounted[:, None] & ~held, factor[:, None], 1.0)
 
     def _forced(
-        self, snapshot: Snapshot, held: BoolArray, valid: BoolArray, worth: FloatArray, menu: Menu
+        self,
+        snapshot: Snapshot,
+        held: BoolArray,
+        valid: BoolArray,
+        worth: FloatArray,
+        configs: ConfigurationSet,
     ) -> tuple[IntArray, IntArray]:
         """(jobs,) the column that a job must get or -1, and (pools,) what there is to choose from.
 
@@ -206,18 +229,19 @@ class Sia:
         """
         jobs = snapshot.jobs
         forced = np.full(len(jobs), -1)
+        # First jobs that run and must go on, even on GPUs that others may not use; then those that wait.
         stays = np.flatnonzero((jobs.progress.recovering | ~jobs.preemptible) & held.any(axis=1))
-        capacity = menu.capacity(snapshot, stays)
+        capacity = configs.capacity(snapshot, stays)
         left = capacity.copy()
-        enters = np.flatnonzero(menu.insists & ~held.any(axis=1))
+        enters = np.flatnonzero(configs.insists & ~held.any(axis=1))
         for row in [*stays.tolist(), *enters.tolist()]:
             choice = held[row] if held[row].any() else valid[row]
-            fits = choice & (menu.gpus[row] <= left[menu.pool])
+            fits = choice & (configs.gpus[row] <= left[configs.pool])
             valid[row] &= fits
             if fits.any():
                 forced[row] = np.where(fits, worth[row], -np.inf).argmax()
                 valid[row, forced[row]] = True
-                left[menu.pool[forced[row]]] -= menu.gpus[row, forced[row]]
+                left[configs.pool[forced[row]]] -= configs.gpus[row, forced[row]]
         return forced, capacity
 
 
