@@ -411,7 +411,7 @@ def _error_of(answer: httpx.Response) -> StrettoError:
     if answer.status_code in (400, 404, 409, 413, 422):
         return InputError(detail)
     if answer.status_code == 401:
-        return Refused(f"{detail}: give --token or STRETTO_TOKEN")
+        return Refused(f"{detail}: give --token-file, --token or STRETTO_TOKEN")
     if answer.status_code == 403:
         return Refused(detail)
     return ServiceError(f"{answer.status_code} {detail}")

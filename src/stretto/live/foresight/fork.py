@@ -267,7 +267,10 @@ def _assumptions(members: Sequence[Member], unmeasured: int) -> tuple[str, ...]:
         if count:
             said.append(f"what is left of {count} job{'s' * (count != 1)}: {words[basis]}")
     if unmeasured:
-        said.append(f"speed of {unmeasured} unmeasured: nine tenths of each doubling of GPUs is gained")
+        said.append(
+            f"speed of {unmeasured} job{'s' * (unmeasured != 1)}, which nobody has measured: "
+            "nine tenths of each doubling of GPUs is gained"
+        )
     said.append(f"a restart takes {RESTART_S:g} s, a change of size {SWITCH_S:g} s; nobody else comes")
     return tuple(said)
 

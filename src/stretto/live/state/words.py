@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 WORDS: Mapping[str, str] = {
-    "ENDING": "its processes are ending",
+    "ENDING": "it is ending",
     "HELD": "held until it is released",
     "NOT_BEFORE": "its time has not come",
     "DEPENDENCY": "another job comes first",
