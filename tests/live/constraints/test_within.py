@@ -156,7 +156,7 @@ def test_thousands_who_wait_cost_a_decision_neither_words_nor_another_count(
         patched.setattr(AskedAndFree, "__getitem__", in_words)
         plan = live.decide().plan
     assert sorted(plan.why.evidence) == [1, 3, 5, 7, 9, 11, 13, 15, 16, 17, 18, 19]
-    assert plan.why.evidence[18] == "asks 1 GPUs, 0 free"
+    assert plan.why.evidence[18] == "asks 1 GPU, 0 free"
 
 
 Submission = tuple[str, int, int, int, bool]

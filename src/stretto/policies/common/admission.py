@@ -76,10 +76,12 @@ class AskedAndFree(Mapping[int, str]):
         if not 0 <= row < len(self.code) or self.code[row] == Why.RUNS:
             raise KeyError(row)
         there_is, limit = ("", self.most) if self.code[row] < 0 else (" free", self.left)
+        asked = int(self.asked[row])
+        gpus = f"{asked} GPU{'s' * (asked != 1)}"
         if len(self.type_names) == 1:
-            return f"asks {self.asked[row]} GPUs, {limit[0]}{there_is or ' there are for one job'}"
+            return f"asks {gpus}, {limit[0]}{there_is or ' there are for one job'}"
         counts = ", ".join(f"{count} {name}" for count, name in zip(limit, self.type_names, strict=True))
-        return f"asks {self.asked[row]} GPUs of one type, {counts}{there_is or ' there are for one job'}"
+        return f"asks {gpus} of one type, {counts}{there_is or ' there are for one job'}"
 
     def __iter__(self) -> Iterator[int]:
         """Rows of waiting jobs."""
