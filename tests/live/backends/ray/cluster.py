@@ -42,9 +42,6 @@ SETTINGS = {  # of Ray's; a node that was killed is noticed within five seconds,
     "GRPC_ENABLE_FORK_SUPPORT": "0",  # else the head at times fails to let somebody in from outside
 }
 
-TOO_SLOW = "timed out during startup"  # what Ray says of a raylet that is not there after half a minute
-STARTS = 5  # of a node, on a machine so busy that it is not; chosen
-
 Found = TypeVar("Found")
 
 
@@ -70,7 +67,6 @@ class RayCluster:
         self.client_address = f"ray://{self.head}:{self.client_port}"
         self.sessions: dict[str, int] = {}  # by address: the session in which the processes of a node are
         self.starts: dict[str, subprocess.Popen[bytes]] = {}  # `ray start`, while it runs
-        self.begun: dict[str, tuple[list[str], dict[str, str] | None]] = {}  # by address: how it was started
         self.asked: dict[str, tuple[list[str], dict[str, str]]] = {}  # by address: how it was started last
         self.witness: subprocess.Popen[str] | None = None
 
@@ -100,7 +96,6 @@ class RayCluster:
 
     def start(self, address: str, args: list[str], env: dict[str, str] | None = None) -> None:
         """`ray start`, whose processes stay in the session that is made for them."""
-        self.begun[address] = args, env
         command = [str(Path(sys.executable).with_name("ray")), "start", "--node-ip-address", address]
         command += ["--object-store-memory", str(STORE_BYTES), "--include-log-monitor", "false", *args]
         self.asked[address] = args, env or {}
