@@ -19,8 +19,8 @@ import numpy as np
 from stretto.experiments.spec import RunSpec, run_spec
 from stretto.model import FloatArray, Plan, Snapshot
 from stretto.model.laps import lapping
+from stretto.policies.unisched.ilp import Options, must_by
 from stretto.policies.unisched.lease_plan import plan_leases, stretches
-from stretto.policies.unisched.program import Options, must_by
 
 GPUS = np.array([1] * 90 + [2, 2, 2, 4, 4, 6, 8, 8, 16, 16])
 STEPS = ((1.0, 10.0), (1.1, 8.0), (1.2, 5.0), (1.5, 2.0))  # later than the first deadline by, worth

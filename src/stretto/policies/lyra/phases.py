@@ -88,11 +88,13 @@ def _served(draft: Draft, demand: Demand, pools: Pooling, order: IntArray) -> di
     for each in np.unique(demand.each[order]).tolist():
         same = demand.each[order] == each
         fits[same] &= need[same] <= np.array([draft.slots(kind, each) * each for kind in kinds])
+    # Jobs that mix types need not fit on any single one.
     mixes = demand.mixes[order]
     together = (demand.allowed[order] * (left // stand_ins)).sum(axis=1)
     considered = np.flatnonzero(fits.any(axis=1) | (mixes & (demand.base_gpus[order] <= together)))
     if not considered.size:
         return {}
+    # One walk in the order of SJF. It ends early once not even the smallest demand is left for.
     smallest = int(need[considered].min())
     remaining = left.tolist()
     served: dict[int, dict[int, int]] = {}
@@ -173,10 +175,12 @@ def _scale_on(
     stand_ins = draft.cluster.stand_ins
     limit = demand.most_items[rows]
     rows, limit = rows[limit > 0], limit[limit > 0]
+    # Number first, place second: a job that cannot place its share takes part again with what it could.
     for _ in range(MOST_PASSES):
         if not rows.size:
             return
         step = -(-limit // MOST_ITEMS)
+        # Capacity: idle GPUs, and those that these jobs' own flexible workers would free.
         own = holds[rows].sum(axis=0)
         capacity = sum(
             (draft.idle_for_flexible(kind) + int(own[kind])) // int(stand_ins[kind]) for kind in kinds
@@ -246,6 +250,7 @@ def _settle(
     unit = demand.each[rows, None] * stand_ins[columns]
     have = holds[rows[:, None], columns]
     whole = have // unit
+    # Shrink first, from the least preferred type on; a part of a worker that is left over goes as well.
     surplus = np.maximum(whole.sum(axis=1) - target, 0)
     for place in np.flatnonzero((surplus > 0) | (have % unit).any(axis=1)).tolist():
         row, excess = int(rows[place]), int(surplus[place])
@@ -257,6 +262,7 @@ def _settle(
             holds[row, kinds[column]] -= gpus
             whole[place, column] -= fewer
     reached: IntArray = whole.sum(axis=1)
+    # Then grow, larger workers first: they are the hardest to place (best-fit decreasing, section 5.3).
     growing = np.flatnonzero(reached < target)
     for place in growing[(-demand.each[rows[growing]]).argsort(kind="stable")].tolist():
         row = int(rows[place])

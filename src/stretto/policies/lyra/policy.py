@@ -82,11 +82,12 @@ class Lyra:
         return configurations_from((1, 1, kind) for kind in range(len(cluster.types)))
 
     def allocate(self, snapshot: Snapshot, speeds: Speeds) -> Shares:
-        """Both phases, and exactly where every job that changes is to run."""
+        """Section 5.2, both phases in turn; and exactly where every job that changes is to run (5.3)."""
         jobs, cluster = snapshot.jobs, snapshot.cluster
         gone = _on_lost_nodes(snapshot)
         running = jobs.held_gpus > 0
         running[gone] = False
+        # Base and flexible demand of every job, and the types that each tries first: own or on loan.
         demand = self._demand(snapshot, running)
         pools = pooling(snapshot, self.special_placement)
         apart = self.special_placement & pools.lent[cluster.kind]
@@ -94,7 +95,9 @@ class Lyra:
         base = np.where(demand.mixes, -1, demand.base_gpus * cluster.stand_ins[jobs.held_kind])
         draft = Draft(snapshot, resizable, base, apart, gone)
 
+        # Phase 1: base demands of waiting jobs, shortest first, on idle GPUs and those of flexible workers.
         launch(draft, demand, pools, np.flatnonzero(~running))
+        # Phase 2: what is left goes to elastic jobs, running or just launched, by a multiple-choice knapsack.
         launched = [row for row, counts in draft.base.items() if counts and not running[row]]
         growing = np.union1d(resizable, launched).astype(np.int64)
         growing = growing[demand.elastic[growing]]
@@ -111,6 +114,7 @@ class Lyra:
         most = np.maximum(np.minimum(jobs.max_gpus, reach_gpus), base) if self.scaling else base
         each = jobs.gpus_per_worker
         most = base + (most - base) // each * each
+        # Speed is linear in the range, so the minimum running time W / w_max needs no profile (5.2).
         left_s = np.maximum(jobs.estimates.remaining_s, 0.0)  # the whole duration, unless progress was kept
         fastest_on = most if self.sjf_key is SjfKey.FASTEST else base
         return Demand(
@@ -125,7 +129,7 @@ class Lyra:
         )
 
     def _tried(self, snapshot: Snapshot, demand: Demand, speeds: Speeds) -> FloatArray | None:
-        """Nothing: speed is linear."""
+        """Values of the knapsack other than those of linear speed; here none."""
         return None
 
     def _shares(self, draft: Draft, demand: Demand) -> Shares:
@@ -186,6 +190,7 @@ class LyraTuned(Lyra):
             return None
         jobs = snapshot.jobs
         items = max(int(demand.most_items.max(initial=0)), 1)
+        # Seconds left on base + 0, 1, 2, … workers; an item is worth the difference to the base alone.
         more = np.arange(items + 1)
         gpus = demand.base_gpus[:, None] + more * demand.each[:, None]
         linear = gpus / jobs.gpus[:, None]

@@ -16,7 +16,7 @@ from stretto.estimate.placement_runtime import (
 )
 from stretto.model import BoolArray, FloatArray, IntArray, JobTable, Requests, Snapshot, frozen
 from stretto.policies.unisched.cells import offers
-from stretto.policies.unisched.program import Options
+from stretto.policies.unisched.ilp import Options
 
 MINUTE_S = 60.0
 MOST_VALUE_OF_BEST_EFFORT = 1 / 1.01  # below a profiling run's 1, as the paper wants it

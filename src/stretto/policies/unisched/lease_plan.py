@@ -1,6 +1,6 @@
 """When does each chosen job run its leases? As late as its deadline allows, so that others can run now.
 
-UniSched's programme (TPDS 2024, section III-C4) pays for deadlines that are met and, a hundredth of that, for
+UniSched's ILP (TPDS 2024, section III-C4) pays for deadlines that are met and, a hundredth of that, for
 best-effort jobs that run in the current lease. Its optimum therefore meets the deadlines and, of all ways to
 do so, leaves most of the current lease to best-effort jobs: leases of jobs with deadlines go to the end.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stretto.model import BoolArray, IntArray, frozen
-from stretto.policies.unisched.program import Chosen, Options, choose_options, must_by
+from stretto.policies.unisched.ilp import Chosen, Options, choose_options, must_by
 
 SINGLE_LEASES = 12  # planned one by one; what lies beyond, in stretches that grow; chosen
 GROWTH = 1.25  # of those stretches; chosen: 30 of them reach two weeks in leases of 10 minutes
@@ -43,11 +43,13 @@ def plan_leases(options: Options, capacity_gpus: int, most_nodes: int) -> LeaseP
     if not len(options):
         return LeasePlan(_none(0), _none(0), 0.0, 0.0, False)
     ends = stretches(int(options.window.max()))
+    # Where all deadlines can be met no ILP is needed: each job has its first option.
     best = best_options(options)
     bound = float(options.value[best].sum())
     now, missed = lay_out(options.of(best), capacity_gpus, ends)
     if not missed.any():
         return _plan(options, best, now, bound, solved=False)
+    # The ILP counts GPUs of all cells together, so its choice may still not fit; such jobs are left out.
     found = _choose(options, capacity_gpus, ends, most_nodes)
     now, missed = lay_out(options.of(found.taken), capacity_gpus, ends)
     laid_out = found.taken.copy()
@@ -89,12 +91,14 @@ def lay_out(options: Options, capacity_gpus: int, ends: IntArray) -> tuple[BoolA
     leases there could be cut at will.
     """
     left = options.leases.copy()
+    # Backwards, so that leases end up as late as they can: stretches from the last to the second.
     by_size = np.argsort(-options.gpus, kind="stable")
     for begin, end in zip(ends[-2:0:-1].tolist(), ends[:1:-1].tolist(), strict=True):
         active = by_size[(options.window[by_size] > begin) & (left[by_size] > 0)]
         active = active[np.argsort(-left[active], kind="stable")]
         usable = np.minimum(np.minimum(options.window[active], end) - begin, left[active])
         left[active] -= _shared_out(usable, options.gpus[active], capacity_gpus * (end - begin))
+    # What is left has to run in lease 0, where there is room for one lease of each job at most.
     missed = left > 1
     last = np.flatnonzero(left == 1)
     density = options.value[last] / (options.gpus[last] * options.leases[last])

@@ -34,9 +34,9 @@ from stretto.policies.unisched.estimator import (
     options_for,
     rewards_of,
 )
+from stretto.policies.unisched.ilp import Options
 from stretto.policies.unisched.lease_plan import LeasePlan, first_fit, plan_in_order, plan_leases
 from stretto.policies.unisched.placement import give_leases
-from stretto.policies.unisched.program import Options
 
 VALUE_OF_PROFILING = 1.0  # reward of a profiling run [paper]
 WITHIN_S = 1e-6  # rounding of a sum of times
@@ -75,7 +75,7 @@ class UniSched:
 
     UniSched (Gao et al., TPDS 2024). Every `best_effort_lease_s` the leases of best-effort jobs and profiling
     runs end, every `deadline_lease_s` those of jobs with deadlines. A new job is profiled first, on at most
-    two GPUs. Then a programme (`program`) chooses which deadlines to meet, on which cells, so that
+    two GPUs. Then an ILP (`ilp`) chooses which deadlines to meet, on which cells, so that
     the rewards add up to most; leases that can wait make room for profiling runs (worth 1) and best-effort
     jobs (worth 1 / minutes left), which share what is left of this tick by worth per GPU. GPUs that even
     then are idle go to jobs with deadlines ahead of their plan, least slack first. A job that has missed its
@@ -86,7 +86,7 @@ class UniSched:
     last has passed. A profiling run waits only for jobs that cannot wait.
 
     Costs per decision: sorting the jobs, and per `deadline_lease_s` a plan in about 40 stretches of leases;
-    where not all deadlines can be met, a programme with one variable for each different (GPUs, leases,
+    where not all deadlines can be met, an ILP with one variable for each different (GPUs, leases,
     deadlines, rewards) and 40 rows. `max_nodes` bounds the search; the distance from the best is in the plan.
 
     Deviations, and what they cost, are in docs/decisions/0007-unisched.md.
@@ -142,10 +142,12 @@ class UniSched:
         return NO_CONFIGURATIONS
 
     def allocate(self, snapshot: Snapshot, speeds: Speeds) -> Shares:
-        """Leases for this tick, on named cells."""
+        """Leases for this tick, on named cells: estimate, solve the ILP, serve by value, place on cells."""
         jobs = snapshot.jobs
+        # At the end of a cycle the leases of jobs with deadlines end too, and a new plan is made.
         book = snapshot.memory if isinstance(snapshot.memory, LeaseBook) else None
         cycle = book is None or snapshot.now_s >= book.next_cycle_s
+        # The Estimator (section III-B): what each job asks for now, and how long it will still take.
         wanted, fits = self._wanted(snapshot, book)
         leased, accepted = _as_booked(book, jobs.ids)
         leased &= (not cycle) & wanted.urgent & wanted.stays(snapshot)
@@ -155,9 +157,10 @@ class UniSched:
         for kind in range(len(snapshot.cluster.types)):
             mine = (wanted.kind == kind) & ~wanted.kept
             room = Room(*self._room(snapshot, wanted, kind))
+            # Within a cycle, jobs with leases run on; at its start the plan says who must run.
             must, reserve = leased & mine, wanted.gpus
             if cycle:
-                with span("solve"):
+                with span("solve"):  # the ILP (section III-C4), on one GPU type
                     plan, options = self._plan(snapshot, wanted, mine, room.gpus, kind)
                 bounds.append((plan.value, plan.bound))
                 accepted[mine] = False
@@ -165,6 +168,7 @@ class UniSched:
                 must = np.isin(np.arange(len(jobs)), options.job[plan.now])
                 reserve = wanted.gpus.copy()
                 reserve[options.job[plan.now]] = options.gpus[plan.now]
+            # Profiling runs and best effort share the rest of this tick by value per GPU.
             served |= self._served(snapshot, wanted, mine, must, reserve, accepted, room)
         gap = _gap(bounds) if cycle or book is None else book.gap
         next_cycle_s = snapshot.now_s + self.deadline_lease_s if cycle or book is None else book.next_cycle_s
@@ -174,6 +178,7 @@ class UniSched:
         return self._placed(snapshot, wanted, served, memory)
 
     def _wanted(self, snapshot: Snapshot, book: LeaseBook | None) -> tuple[Wanted, Fits]:
+        """What every job asks for in this tick, and its running time with suspensions (equation 1)."""
         jobs, progress = snapshot.jobs, snapshot.jobs.progress
         held = jobs.held_gpus > 0
         kept = held & ~jobs.preemptible
@@ -252,6 +257,7 @@ class UniSched:
         left = room.gpus - int(reserve[must].sum())
         served = must.copy()
 
+        # In this order: profiling runs, best effort, jobs ahead of their plan, jobs whose deadlines are lost.
         static = self.profiling is Profiling.STATIC
         queues = [
             (by_worth, mine & wanted.profiles & (not static)),
@@ -259,7 +265,7 @@ class UniSched:
             (by_slack, mine & wanted.urgent & accepted & ~must),
             (by_worth, mine & wanted.urgent & ~accepted & ~must),
         ]
-        if not self.puts_off:
+        if not self.puts_off:  # best effort comes after jobs that run ahead of their plan
             queues[1:3] = queues[2:0:-1]
         for order, queue in queues:
             rows = order[queue[order]]
@@ -275,6 +281,7 @@ class UniSched:
         """The shares of those who are served and for whom there are cells."""
         jobs, types = snapshot.jobs, len(snapshot.cluster.types)
         stays, pinned = give_leases(snapshot, wanted, served, self._set_aside(snapshot), self.joint)
+        # Jobs that stay keep their cells, the others get those that `give_leases` found.
         gpus = np.where(wanted.kept, jobs.held_gpus, np.where(stays, wanted.asks, 0))
         gpus[list(pinned)] = wanted.asks[list(pinned)]
         kind = np.where(gpus > 0, wanted.kind, -1)

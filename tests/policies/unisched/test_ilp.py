@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from stretto.model import IntArray, ints
 from stretto.policies.unisched.cells import rows_of
+from stretto.policies.unisched.ilp import Options, choose_options, must_by, solve_leases
 from stretto.policies.unisched.lease_plan import best_options, lay_out, plan_in_order, plan_leases, stretches
-from stretto.policies.unisched.program import Options, choose_options, must_by, solve_leases
 
 
 def options_of(*rows: tuple[int, float, int, int, int]) -> Options:

@@ -1,4 +1,4 @@
-"""Which jobs meet which deadline, on which cells? UniSched's programme, and a form of it that is solved fast.
+"""UniSched's ILP: which jobs meet which deadline, on which cells? And a form of it that is solved fast.
 
 UniSched (TPDS 2024), section III-C4, in linear form. Time is divided into leases k = 0, 1, ...; an option o
 of a job is one of its deadlines with one of its allocation policies. It is worth V_o, asks n_o GPUs (cells)
@@ -11,7 +11,7 @@ in each of l_o leases among the first Q_o, and l_o = ceil(L / speed) counts the 
 
 The printed (7) bounds leases from above, and (12) is a product of three variables; this is what they mean.
 
-`solve_leases` is that programme. `choose_options` has no z: for GPUs counted in row 0 alone the leases of
+`solve_leases` is that ILP. `choose_options` has no z: for GPUs counted in row 0 alone the leases of
 chosen options can be laid out if and only if, for every a, what has to happen in the first a leases fits,
 
     sum_o n_o max(0, l_o - (Q_o - a)+) u_o  <=  G_0 + ... + G_(a-1),
@@ -80,10 +80,12 @@ def choose_options(options: Options, capacity: IntArray, ends: IntArray, most_no
     """
     if not len(options):
         return Chosen(np.zeros(0, dtype=np.bool_), 0.0, 0.0)
+    # Equal jobs become one integer variable: without that, branching would try their permutations.
     groups, group_of, members = _equal_jobs(options)
     kinds = options.of(groups)
     load = must_by(kinds, ends)
     room = np.concatenate((np.zeros(1), capacity.cumsum()))[ends].astype(np.float64)
+    # One row for each prefix of leases that could be overfull, and one for each job: (6), (13).
     binding = load @ members > room  # rows that can be broken at all
     jobs, once = np.unique(kinds.job, return_inverse=True)
     each_once = sparse.csr_array((np.ones(len(kinds)), (once, np.arange(len(kinds)))))
@@ -110,17 +112,19 @@ def must_by(options: Options, ends: IntArray) -> FloatArray:
 def solve_leases(
     options: Options, rows: IntArray, free_rows: IntArray, most_nodes: int
 ) -> tuple[Chosen, BoolArray] | None:
-    """The programme as a whole: the choice and (options, leases) which leases each chosen option runs.
+    """The ILP as a whole: the choice and (options, leases) which leases each chosen option runs.
 
     rows: (options, levels) of the cells of each option; free_rows: (leases, levels) of the free cells. For
     small problems: it has a variable for every option and lease.
     """
     count, leases = len(options), len(free_rows)
+    # Variables: u_o of every option, then z_ok of every option and lease in its window.
     option, lease = np.nonzero(np.arange(leases) < options.window[:, None])
     z = count + np.arange(len(option))
     size = count + len(option)
     jobs, once = np.unique(options.job, return_inverse=True)
     each_once = sparse.csr_array((np.ones(count), (once, np.arange(count))), shape=(len(jobs), size))
+    # l_o u_o - sum_k z_ok <= 0: (7).
     enough = sparse.csr_array(
         (
             np.concatenate((options.leases, -np.ones(len(option)))),
@@ -128,6 +132,7 @@ def solve_leases(
         ),
         shape=(count, size),
     )
+    # z_ok - u_o <= 0: (12).
     only_chosen = sparse.csr_array(
         (
             np.concatenate((np.ones(len(z)), -np.ones(len(z)))),
@@ -135,6 +140,7 @@ def solve_leases(
         ),
         shape=(len(z), size),
     )
+    # Rows of cells by lease and level: (14).
     levels = rows.shape[1]
     cell_row = (lease[:, None] * levels + np.arange(levels)).ravel()
     within = sparse.csr_array(
