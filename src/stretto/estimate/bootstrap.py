@@ -68,16 +68,19 @@ def source_of(
     scaling has the profile for its model; where it has run elsewhere, K X_B(1) is written as
     X_B(1) / X_A(1) · K X_A(1), so that both have the batch sizes of A's model.
     """
+    # What was measured here needs no stand-in.
     if known.several[kind] or (mode is Mode.ORACLE and known.alone[kind]):
         return Source(kind, 1.0, perfect=False)
     types = range(len(known.several))
     ran = [one for one in types if known.several[one] or known.alone[one]]
+    # Without profiles any type that it ran on stands in as it is.
     if mode is Mode.NO_PROF:
         reference = kind if kind in ran else _stand_in(kind, ran, known, choice)
         return None if reference is None else Source(reference, 1.0, perfect=True)
     if choice is Choice.FIRST_MODEL:
         reference = kind if kind in ran else _stand_in(kind, ran, known, choice)
     else:
+        # Prefer a type on which it ran on several GPUs: only there is its scaling known.
         measured = [one for one in ran if known.several[one]]
         reference = _stand_in(kind, measured or ([kind] if kind in ran else ran), known, choice)
     if reference is not None:

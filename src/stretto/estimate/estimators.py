@@ -113,6 +113,7 @@ class OnlineGoodput:
         jobs = snapshot.jobs
         types, width = len(snapshot.cluster.types), len(configurations)
         evidence = jobs.evidence
+        # Jobs of which only a table is known get its rows; all other rows are overwritten below.
         if any(one is None for one in evidence):
             speeds = MeasuredTables().estimate(snapshot, configurations)
         else:
@@ -124,6 +125,7 @@ class OnlineGoodput:
         requested = jobs.gpus.tolist()
         per_node = tuple(snapshot.cluster.gpus_per_node.tolist())
         frame = frame_of(configurations, per_node, self.mode, self.reference, self.fit)
+        # One question for each job; equal ones are answered once, and answers are kept from round to round.
         questions = [
             Question(
                 frame,

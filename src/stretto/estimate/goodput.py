@@ -92,12 +92,14 @@ def best_batches(
     for field, one in zip(cells, inputs, strict=True):
         field[...] = one
     _, _, _, _, _, _, count, init_batch, max_batch, min_local, max_local = cells
+    # Cells that no batch fits are left out before the search, which is what takes time.
     within = np.maximum(init_batch, min_local * count) <= max_batch
     possible = within & (count >= 1) & (min_local <= max_local)
     where = np.flatnonzero(possible if wanted is None else possible & wanted)
 
     cells = cells.reshape(len(inputs), -1)
     best = np.zeros((4, cells.shape[1]))
+    # In parts, so that the candidates of all cells never stand in memory at once.
     for first in range(0, len(where), CELLS_AT_ONCE):
         part = where[first : first + CELLS_AT_ONCE]
         best[:, part] = _search(cells[:, part], accumulates)
@@ -175,11 +177,13 @@ def _splits(
     accumulates: bool,
 ) -> tuple[FloatArray, FloatArray, FloatArray, BoolArray]:
     """M, m, s + 1 and whether it may be taken, (cells, candidates); arguments are (cells, 1)."""
+    # Candidates are spaced evenly in the logarithm between the least and the most batch.
     least = np.maximum(init_batch, min_local * gpus)
     share = (least / gpus) * np.exp(np.log(max_batch / least) * _SPACING)
     alone = np.flatnonzero(gpus[:, 0] == 1)
     if accumulates:
         passes = np.maximum(np.ceil(share / max_local - ROUNDING), 1.0)
+        # One GPU measures gradient noise only where a step has at least two passes.
         passes[alone] = np.maximum(passes[alone], 1 + (share[alone] > init_batch[alone] + ROUNDING))
     else:
         passes = np.ones_like(share)

@@ -162,6 +162,7 @@ def _chosen(frame: Frame, asked: Sequence[Held]) -> list[BatchChoice]:
     believed = _believed(frame, questions)
     kind = np.array([one.kind for one in asked])[:, None]
     source = believed.source[rows, kind]
+    # A type that stands in is asked about as many replicas, on nodes of its own size.
     replicas = np.array([one.gpus for one in asked])[:, None] // _by_type(limits, "replica_gpus")[rows, kind]
     gpus_there = replicas * _by_type(limits, "replica_gpus")[rows, source]
     nodes_there = -(-gpus_there // np.array(frame.gpus_per_node)[source])

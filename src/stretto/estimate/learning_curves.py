@@ -146,11 +146,13 @@ def forecast(metric: FloatArray, most_epochs: int) -> Forecast | None:
     """
     x: FloatArray = np.flatnonzero(np.isfinite(metric)).astype(np.float64) + 1.0
     seen = metric[np.isfinite(metric)]
+    # Long histories are thinned, evenly in the logarithm: early epochs bend the curve most.
     if len(seen) > MOST_FITTED:
         some = np.unique(np.geomspace(1, len(seen), MOST_FITTED).round().astype(np.int64)) - 1
         x, seen = x[some], seen[some]
     if len(seen) < FEWEST_EPOCHS or most_epochs <= len(metric):
         return None
+    # A metric within [0, 1] stays there; anything else is scaled to about 1 for the fits.
     bounded = bool(seen.min() >= 0.0 and seen.max() <= 1.0)
     scale = 1.0 if bounded else float(np.abs(seen).max())
     points = min(most_epochs - len(metric), MOST_POINTS)

@@ -72,6 +72,7 @@ def _objective(
     grad = alpha_c + beta_c * local_batch
     sync = np.where(several, alpha_n + beta_n * beyond_two, alpha_l + beta_l * beyond_two)
     sync = np.where(alone, NO_SYNC_S, sync)
+    # T_step = (T_grad^γ + T_sync^γ)^(1/γ), with the larger one taken out of the sum.
     log_grad, log_sync = np.log(grad), np.log(sync)
     largest = np.maximum(log_grad, log_sync)
     grad_part, sync_part = np.exp(gamma * (log_grad - largest)), np.exp(gamma * (log_sync - largest))
@@ -82,9 +83,11 @@ def _objective(
     step_error = largest + log_total / gamma - log_step_s
     count = len(local_batch)
     grad_rms, step_rms = sqrt(grad_error @ grad_error / count), sqrt(step_error @ step_error / count)
+    # The published penalties: γ near 1, and little cost for each further node or GPU.
     across, within = beta_n / alpha_n, beta_l / alpha_l
     value = grad_rms + step_rms + GAMMA_PENALTY * (gamma - 1) ** 2 + RATIO_PENALTY * (across**2 + within**2)
 
+    # The gradient by the chain rule: first of both errors, then of T_grad and T_sync, then of parameters.
     by_grad = grad_error / (count * grad_rms) if grad_rms > 0 else np.zeros(count)
     by_step = step_error / (count * step_rms) if step_rms > 0 else np.zeros(count)
     of_grad = (by_grad + by_step * grad_part) / grad

@@ -118,8 +118,11 @@ def _tightest_cell(free: IntArray, node_gpus: IntArray, size: int) -> tuple[int,
     level = cell.bit_length() - 1
     if level < LEVELS:
         whole = free
+        # Merge pairs of free cells up to the size that is needed.
         for below in range(level):
             whole = whole & (whole >> (1 << below)) & ALIGNED[below + 1]
+        # From small to large: the first level at which some cell stands alone, without a free buddy, has the
+        # smallest free cells. Taking one of those breaks up nothing larger.
         for above in range(level, LEVELS):
             merged = whole & (whole >> (1 << above)) & ALIGNED[above + 1]
             alone = whole & ~(merged | merged << (1 << above))

@@ -110,6 +110,7 @@ def place_by_moving_others(
     Sia's covering argument (section 3.3).
     """
     for way in islice(_ways(draft, want.kind, sizes, openings, who), tries):
+        # Try one way on the draft itself; `undo` takes back all of it where a displaced job finds no place.
         mark = draft.mark()
         victims = [(job, draft.lift(job)) for opening in way for job in opening.victims]
         moved = [_again(draft, job, held) for job, held in victims if held is not None]

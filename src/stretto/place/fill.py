@@ -39,11 +39,14 @@ def fill(snapshot: Snapshot, shares: Shares, rules: Sequence[Rule], may_split: b
     draft = Draft(snapshot)
     wants = {row: _want(snapshot, shares, row) for row in rows}
     for row in rows:
+        # Steps 1 and 2: what is settled by letting go, or by keeping a part, is done.
         if _lets_go(draft, wants[row], row in lost or row in shares.pinned, may_split):
             del wants[row]
+    # Step 3; where an order is stated, a pin that fails blocks all that wait behind it.
     blocked = not _pin(draft, shares, wants)
     for row in _turns(shares, list(wants)):
         want = wants[row]
+        # Steps 4 and 5. Behind a job that found no room nothing new starts; what runs goes on.
         if blocked and want.held is None:
             continue
         placed = _settle(draft, snapshot, row, want, rules)

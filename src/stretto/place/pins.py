@@ -13,6 +13,7 @@ def is_at(held: Allocation, pin: Pinned) -> bool:
 
 def check_pin(cluster: Cluster, want: Want, pin: Pinned) -> None:
     """Raise BadPlan where a pin contradicts itself, the share or the types that the job may have."""
+    # The counts, the named GPUs, the order of nodes, the flexible ones; last the type.
     if sum(pin.gpus) != want.gpus or min(pin.gpus, default=0) < 1 or len(pin.gpus) != len(pin.nodes):
         raise BadPlan(
             f"job {want.job} is pinned to {pin.gpus} GPUs of nodes {pin.nodes}, expected {want.gpus} in all"

@@ -123,6 +123,7 @@ class _Draft:
         jobs = self.jobs
         ever = (jobs.allowed_kinds & (jobs.min_gpus[:, None] * self.stand_ins <= self.most)).any(axis=1)
         back = np.bincount(self.kind[self.kind >= 0], self._beyond()[self.kind >= 0], len(self.left))
+        # Room counts GPUs beyond bases, which can be taken back one worker at a time.
         room = [left + int(more) for left, more in zip(self.left, back, strict=True)]
         started: list[int] = []
         all_started = True
@@ -162,6 +163,7 @@ class _Draft:
         most = np.minimum(jobs.max_gpus * self.stand_ins[self.kind], self.most[self.kind])
         left = np.array(self.left)[self.kind]
         able = (self.gpus > 0) & ~self.fixed & (self.gpus + unit <= most) & (unit <= left)
+        # Round-robin by the number of extra workers.
         turns = [(self.extra(row) // int(unit[row]), row) for row in np.flatnonzero(able).tolist()]
         heapq.heapify(turns)
         while turns:

@@ -91,6 +91,7 @@ class Genie:
         started, pinned = [], {}
         order = self._order(snapshot)
         least = np.where(np.isinf(jobs.deadline_s), jobs.gpus, jobs.min_gpus)
+        # By laxity, skipping jobs whose least does not fit by number.
         for row in order[least[order] <= free.sum()].tolist():
             if least[row] > free.sum():
                 continue
@@ -157,6 +158,7 @@ class Genie:
         asked_per_s = _asked_per_s(table, asked)
         options = []
         for kind in np.flatnonzero(jobs.allowed_kinds[row]).tolist():
+            # So many GPUs of a type need as many of its freest nodes as it takes to reach the count.
             here = np.sort(np.where(cluster.kind == kind, free, 0))[::-1]
             reached = here.cumsum()
             limit = cluster.types[kind].max_nodes_per_job or len(here)

@@ -141,6 +141,7 @@ class Tiresias:
             return None
         ends = np.array((*self.queue_bounds_gpu_s, inf))
         runs = shares.gpus > 0
+        # Service grows by one GPU-second a second for each GPU held.
         after_s = ((ends[queue[runs]] - served_gpu_s[runs]) / shares.gpus[runs]).min(initial=inf)
         if self.starvation_factor > 0:
             starving = waits & (queue > 0)

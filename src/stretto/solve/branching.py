@@ -69,12 +69,14 @@ def branched(
     """
     if not classes.column.size:
         return Branched(start, 0.0, 0, proven=True)
+    # HiGHS compares with absolute tolerances, so values are brought near 1.
     scale = float(classes.worth.max())
     highs = _loaded(program, classes, scale)
     highs.setOptionValue("presolve", "on" if presolve else "off")
     highs.setOptionValue("mip_max_nodes", nodes)
     highs.setOptionValue("mip_rel_gap", 0.0)
     highs.setOptionValue("mip_abs_gap", 0.0)
+    # A known choice cuts off most of the tree.
     known = highspy.HighsSolution()
     known.col_value = _counts(program, classes, start).tolist()
     highs.setSolution(known)
@@ -83,6 +85,7 @@ def branched(
     info = highs.getInfo()
     pick = start
     if info.primal_solution_status == int(highspy.SolutionStatus.kSolutionStatusFeasible):
+        # What HiGHS calls feasible is checked in whole numbers: its tolerances are wider than ours.
         found = _picks(program, classes, np.rint(np.array(highs.getSolution().col_value)).astype(np.int64))
         if program.total(found) > program.total(start) and (program.taken(found) <= program.capacity).all():
             pick = found
@@ -95,6 +98,7 @@ def _loaded(program: Program, classes: Classes, scale: float) -> highspy.Highs:
     """HiGHS with one variable per cell, one row per class, one row per kind."""
     cells = classes.column.size
     counts = np.array([rows.size for rows in classes.members], dtype=np.float64)
+    # Column by column: a cell counts once in the row of its class and takes its units in the row of its kind.
     index = np.empty(2 * cells, dtype=np.int32)
     index[0::2] = classes.of_cell
     index[1::2] = counts.size + program.kind[classes.column]

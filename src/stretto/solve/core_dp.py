@@ -53,14 +53,17 @@ def least_loss(
     pick, loss, floor, tried = known.pick, known.loss, known.floor, known.tried
     while loss > floor + ROUNDING:
         count = min(max(FIRST_ALTERNATIVES, tried * GROWTH), near.loss.size)
+        # Any choice outside these alternatives loses at least as much as the first of them that is left out.
         outside = float(near.loss[count]) if count < near.loss.size else near.beyond
         core = _open(program, prices, near, near.base, count)
         best = _search(core, min(outside, loss), updates)
         updates -= best.updates
+        # Out of updates: what is proven so far stands.
         if not best.complete:
             return Incumbent(pick, loss, floor, tried)
         if best.options is not None and best.loss < loss - ROUNDING:
             pick, loss = _with_options(near.base, core, best.options), best.loss
+        # The search was complete, so nothing better is inside, and `outside` bounds the rest.
         floor, tried = max(floor, outside), count
         if count == near.loss.size:
             break

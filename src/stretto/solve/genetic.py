@@ -125,11 +125,13 @@ def evolve(
     worth, marks = _worth(problem, entries, size), _marks(entries, label, size)
     ranked = np.argsort(-worth, kind="stable")
     for _ in range(generations if problem.cells else 0):
+        # Uniform crossover, mutation, repair; then the best distinct ones of parents and children live on.
         children = crossed(parents, ranked, rng)
         children, entries = repair(problem, mutated(problem, children, rate, rng), rng)
         worth_of_all = np.concatenate([worth, _worth(problem, entries, size)])
         marks_of_all = np.concatenate([marks, _marks(entries, label, size)])
         kept = _best_distinct(worth_of_all, marks_of_all, size)
+        # Children take the places of dead parents in the same arrays: a population is large to copy.
         born, dead = kept[kept >= size], np.ones(size, dtype=np.bool_)
         dead[kept[kept < size]] = False
         parents[dead] = children[born - size]
@@ -168,9 +170,11 @@ def filled(problem: AllocationProblem, population: Population, rng: np.random.Ge
     population, _ = repair(problem, population, rng)
     size = len(population)
     idle = problem.capacity - population.sum(axis=1, dtype=np.int64)
+    # A row on several columns takes one of the few places that a column has for such rows.
     is_spread = np.count_nonzero(population, axis=2) > 1
     open_to_spread = problem.spread_room - ((population > 0) & is_spread[:, :, None]).sum(axis=1)
     wants = (population.sum(axis=2, dtype=np.int64) == 0) & (problem.most > 0)
+    # Empty rows in random order, the others behind them; one row of every matrix at a time.
     turn = np.argsort(np.where(wants, rng.random(wants.shape), 2.0), axis=1)
     for row_of in turn.T[: int(wants.sum(axis=1).max(initial=0))]:
         matrix = np.flatnonzero(wants[np.arange(size), row_of])
@@ -204,10 +208,12 @@ def mutated(
     used = np.bincount(entries.column, entries.value, size * columns).astype(np.int64)
     idle = _copies(problem, size).capacity - used
 
+    # Some entries in columns with idle units grow.
     grows = _some_of_each(matrix, (idle[entries.column] > 0) & ~lumpy[entries.row], size, rate, rng)
     place, more = entries.place[grows], rng.random(grows.size) * idle[entries.column[grows]]
     flat[place] = np.minimum(entries.value[grows] + 1 + more.astype(np.int64), limit[place % problem.cells])
 
+    # Some entries are replaced: any of a row, more likely one of an empty row, or one that is not zero.
     empty = np.bincount(entries.row, minlength=size * rows) == 0
     empty_rows = empty.reshape(size, rows).sum(axis=1)
     chance = rate / rows + np.repeat(rate / np.maximum(empty_rows, 1), rows) * empty
@@ -236,10 +242,13 @@ def repair(
     row, column, value = entries.row, entries.column, entries.value
     turn = rng.random(size * rows)
     limits = _copies(problem, size)
+    # Rows above `most`, in random order of their entries.
     value = _trimmed(value, row, limits.most, rng.random(value.size))
+    # Columns in which too many spread rows meet; what gives way leaves the column altogether.
     is_spread = (np.bincount(row[value > 0], minlength=size * rows) > 1)[row] & (value > 0)
     may_stay = _trimmed(is_spread.astype(np.int64), column, limits.spread_room, turn[row])
     value = np.where(is_spread & (may_stay == 0), 0, value)
+    # Columns above their capacity; then rows that have fallen below their least go as a whole.
     value = _trimmed(value, column, limits.capacity, turn[row])
     totals = np.bincount(row, value, size * rows)
     value[(totals < limits.least)[row]] = 0

@@ -92,6 +92,7 @@ class Afs:
         kind = np.where(fixed, jobs.held_kind, -1)
         left = room_beside(snapshot, fixed)
         if self.variant is Variant.LYRA:
+            # As Lyra compares with it: base demands first, then only elastic jobs compete for what is left.
             left = self._bases(snapshot, speeds, gpus, kind, left)
             candidates = np.flatnonzero((gpus > 0) & ~fixed & (jobs.max_gpus > jobs.min_gpus))
         else:
@@ -103,6 +104,7 @@ class Afs:
             rows = candidates[kind[candidates] == one]
             curves = [sizes.curve(row, one) for row in rows.tolist()]
             if self.variant is Variant.LYRA:
+                # Gains count from the base on.
                 curves = [_from(curve, int(gpus[row])) for curve, row in zip(curves, rows, strict=True)]
                 given = by_gain(curves, int(left[one]))
                 grown = given > 0
@@ -120,6 +122,7 @@ class Afs:
     ) -> IntArray:
         """Base demands, written into gpus and kind; (types,) GPUs that are left."""
         jobs, stand_ins = snapshot.jobs, snapshot.cluster.stand_ins
+        # Bases of running jobs are never taken; waiting jobs follow by what they have left, as in SJF.
         running = (jobs.held_gpus > 0) & (gpus == 0)
         gpus[running] = jobs.min_gpus[running] * stand_ins[jobs.held_kind[running]]
         kind[running] = jobs.held_kind[running]
@@ -174,6 +177,7 @@ def _types_for(snapshot: Snapshot, rows: IntArray, left: IntArray) -> IntArray:
     room = left.astype(np.float64)
     at = held >= 0
     room -= np.bincount(held[at], need[at, held[at]], len(left))
+    # Those that wait are dealt out in order, each to the type with most room then.
     for place in np.flatnonzero(~at & fits.any(axis=1)).tolist():
         best = int(np.where(fits[place], room, -np.inf).argmax())
         chosen[place] = best

@@ -144,15 +144,18 @@ class Chronus:
         within = self._beside_profiling(snapshot)
         profilers = int(snapshot.capacity.sum() - within.capacity.sum())
         before = snapshot.memory if isinstance(snapshot.memory, Ledger) else Ledger()
+        # Leases have numbers; a new number means that the old lease has expired.
         lease = floor((snapshot.now_s + ROUNDING_S) / self.lease_s)
         expires = lease != before.lease
         ledger = self._profiled(snapshot, brought_forward(before, jobs.ids, profilers))
 
         left_s, fits = remaining_s(jobs, self.estimator, ledger.fits)
+        # Profiled jobs without a deadline are best effort; those with one ask for a promise.
         ready = ledger.ready_s <= snapshot.now_s + ROUNDING_S
         step = np.where((ledger.step == NEW) & ready & np.isinf(jobs.deadline_s), BEST_EFFORT, ledger.step)
         coming = np.flatnonzero((step == NEW) & ready)
         leased, gap = ledger.leased & (step >= 0), None
+        # Only now can promises change: at an arrival, or with a new lease.
         if coming.size or (expires and (step >= 0).any()):
             rows = np.flatnonzero((step >= 0) | (step == NEW) & ready)
             demand = self._demand(snapshot, rows, left_s[rows], lease if expires else lease + 1)
@@ -160,6 +163,7 @@ class Chronus:
             step = _promised(demand, free, step, coming)
             if expires:
                 step, leased, gap = self._planned(demand, free, step)
+        # Leased jobs first, then best effort in the gaps.
         order = _by_turn(snapshot, left_s, step, leased, ready)
         shares = admit_anew(within, order)
         waits = ~ready & (shares.gpus == 0) & (shares.why.code > 0)
@@ -239,11 +243,13 @@ class Chronus:
         part = _rows_of(demand, promised)
         best = np.where((part.reward > 0).any(axis=1), (part.reward > 0).argmax(axis=1), -1)
         most = float(part.reward.max(axis=1, initial=0.0).sum())
+        # Where every job can have its best deadline there is nothing to plan.
         kept, now = _fit_at(part, free, best)
         if (kept < best).any():
             kept, now = _rescued(
                 part, free, np.where(_possible(part, step[part.rows]), step[part.rows], best)
             )
+            # The integer program, unless there are too many jobs; its choice counts only where it is better.
             if part.rows.size <= self.most_planned:
                 found = choose_deadlines(
                     free, part.gpus, part.needs, part.before, part.reward, self.periods, self.nodes

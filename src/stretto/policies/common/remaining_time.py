@@ -41,11 +41,13 @@ def remaining_s(jobs: JobTable, iterations: bool, before: Fits) -> tuple[FloatAr
         job, history = jobs[row], learning.history[row]
         most = job.goal.most_epochs if job.goal else 0
         seen, needed = known.get(job.id, (-1, most))
+        # A refit costs milliseconds, so a curve is fitted again only once it is longer by a fifth.
         grown = len(history) >= max(seen * REFIT_AFTER, FEWEST_EPOCHS)
         if iterations and job.goal and grown and seen != len(history):
             seen, needed = len(history), epochs_to_reach(history, job.goal.metric, most)
         seen_of.append(seen)
         needed_of.append(needed)
+        # Time so far over progress so far gives the time of an epoch.
         if epochs[row] >= SMALLEST_EPOCHS:
             left_s[row] = max(needed - epochs[row], SMALLEST_EPOCHS) * done_s[row] / epochs[row]
     ids = tuple(jobs.ids[row] for row in rows)

@@ -89,6 +89,7 @@ def aligned(memory: Remembered, jobs: JobTable) -> Remembered:
     ids = jobs.ids
     if ids == memory.ids:
         return memory
+    # Columns over all jobs are looked up by name; -1 is read as the last row and masked.
     before, now = ({name: at for at, name in enumerate(names)} for names in (memory.ids, ids))
     at = np.array([before.get(name, -1) for name in ids], dtype=np.int64)
 
@@ -101,6 +102,7 @@ def aligned(memory: Remembered, jobs: JobTable) -> Remembered:
 
     runners = memory.runners
     rows = np.array([now.get(memory.ids[row], -1) for row in runners.rows.tolist()], dtype=np.int64)
+    # Runners stay sorted by row, which `_with_runners` searches by bisection.
     here = np.flatnonzero(rows >= 0)
     here = here[rows[here].argsort()]
     columns = {entry.name: getattr(runners, entry.name)[here] for entry in fields(runners)}

@@ -27,6 +27,7 @@ def scaling_factors(throughput: FloatArray, asked: int) -> FloatArray:
     most = 2 * asked
     known = np.full(most + 1, np.nan)
     known[: len(throughput)] = throughput[: most + 1]
+    # T^2 - T^1, the denominator of equation 1; or the average GPU of the smallest size that runs.
     second = known[2] - known[1]
     if np.isnan(second):
         sizes = np.flatnonzero(np.isfinite(known[1:])) + 1

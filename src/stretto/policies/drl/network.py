@@ -36,6 +36,7 @@ def features(seen: Seen) -> FloatArray:
     waits = (seen.held == 0).astype(np.float64)
     share = seen.free / seen.total
     waiting = np.log1p(seen.waiting) / 4
+    # Logarithms and fractions bring all features to about 1.
     columns = [
         waits,
         seen.held / seen.total,

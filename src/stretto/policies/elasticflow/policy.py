@@ -125,6 +125,7 @@ class ElasticFlow:
         slots = self._slots(snapshot, due)
         free = np.repeat(room_beside(snapshot, kept)[:, None], len(slots.length_s), axis=1)
 
+        # Admission (algorithm 1): the least GPUs, slot by slot, with which each deadline is met.
         desk = _Desk(snapshot, levels_of, work, slots, free)
         reserved, late, told = desk.admit(due, told)
         gpus = np.where(kept, jobs.held_gpus, 0)
@@ -133,6 +134,7 @@ class ElasticFlow:
             gpus[one.row], kind[one.row] = one.filling.gpus[0], one.kind
         declined = _rows_of(snapshot, told.declined)
         others = self._others(snapshot, gpus, {one.row for one in reserved}, late, declined)
+        # Allocation (algorithm 2): what is left now goes where it costs least GPU time.
         desk.share_out(gpus, kind, reserved, others, kept)
 
         idle = gpus == 0

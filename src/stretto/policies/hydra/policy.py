@@ -146,6 +146,7 @@ def _with_others(snapshot: Snapshot, kind: IntArray, behind: IntArray) -> Shares
     """Start what the sequence starts, then of the rows behind whatever still fits."""
     jobs, types = snapshot.jobs, len(snapshot.cluster.types)
     started = np.flatnonzero(kind >= 0)
+    # Admit none: that gives the shares of the running jobs, to which the started ones are added.
     shares = admit_waiting(snapshot, started[:0], skip=True)
     gpus, kinds = shares.gpus.copy(), shares.kind.copy()
     gpus[started], kinds[started] = jobs.gpus[started], kind[started]

@@ -83,6 +83,7 @@ def best_sequence(problem: Problem, weight: float, nodes: int) -> Sequence:
     able = tuple(job for job in range(len(problem.gpus)) if problem.ends(job, problem.free_s))
     ahead = _equal_and_due_sooner(problem)
     best, best_cost = _as_given(problem, able, weight)
+    # Entries by bound, then longer prefixes first: those reach whole sequences soon.
     queue: list[tuple[float, int, int, float, Prefix, tuple[int, ...], Free]] = []
     heapq.heappush(queue, (problem.least(able, problem.free_s, weight), 0, 0, 0.0, (), able, problem.free_s))
     spent = count = 0
@@ -90,6 +91,7 @@ def best_sequence(problem: Problem, weight: float, nodes: int) -> Sequence:
         _, _, _, cost, prefix, left, free_s = heapq.heappop(queue)
         spent += 1
         for job in left:
+            # An equal job that is due sooner comes first.
             if not ahead[job].isdisjoint(left):
                 continue
             rest = tuple(other for other in left if other != job)

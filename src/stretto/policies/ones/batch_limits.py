@@ -49,6 +49,7 @@ def after_epochs(
     ended = may_change & (epochs > before.epochs)
     long = penalty_per_s * executed_s >= 1 - ROUNDING
     shrinks = long & crowded
+    # While it is scaled down, a limit starts from where it was before the first time.
     from_here = np.isnan(before.reference) | compounding
     reference = np.where(from_here, before.limit, before.reference)
     moved = np.where(shrinks, penalised(reference, executed_s, penalty_per_s), 2 * before.limit)

@@ -78,6 +78,7 @@ def reports_of(jobs: JobTable) -> Reports:
 def carry_forward(before: Remembered, jobs: JobTable, least_limit: IntArray, now: Reports) -> Remembered:
     """The same for the jobs that are there now: new ones begin, logs grow, ended ones have gone."""
     row_then = {job: row for row, job in enumerate(before.jobs)}
+    # Where each job stood at the last decision; -1 is read as the last row and masked by `known`.
     then = np.array([row_then.get(job, -1) for job in jobs.ids], dtype=np.int64)
     known = then >= 0
     epochs = jobs.progress.epochs

@@ -29,6 +29,7 @@ def pins_over_fewest_nodes(snapshot: Snapshot, gpus: IntArray, kind: IntArray) -
     jobs, cluster = snapshot.jobs, snapshot.cluster
     changed = (gpus != jobs.held_gpus) | (kind != jobs.held_kind)
     free = np.where(snapshot.usable, snapshot.placement.free, 0)
+    # Whatever changes lets go of its GPUs first.
     for row in np.flatnonzero(changed & (jobs.held_gpus > 0)).tolist():
         held = snapshot.placement[jobs.ids[row]]
         for node, mask in zip(held.nodes, held.masks, strict=True):
@@ -36,6 +37,7 @@ def pins_over_fewest_nodes(snapshot: Snapshot, gpus: IntArray, kind: IntArray) -
     moving = np.flatnonzero(changed & (gpus > 0))
     pinned: dict[int, Pinned] = {}
     for row in moving[np.argsort(gpus[moving], kind="stable")].tolist():
+        # Even counts over as few nodes as possible, the roomiest first.
         of_kind = np.flatnonzero(cluster.kind == kind[row])
         roomiest = of_kind[np.argsort(-free[of_kind], kind="stable")]
         most_nodes = cluster.types[int(kind[row])].max_nodes_per_job or len(roomiest)

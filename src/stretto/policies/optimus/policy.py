@@ -126,6 +126,7 @@ class Optimus:
         left: list[int] = room_beside(snapshot, kept).tolist()
         gpus = np.where(kept, jobs.held_gpus, 0)
         kind = np.where(kept, jobs.held_kind, -1)
+        # First a smallest share for every job that fits, then the rest by marginal gain.
         served = self._first_share(snapshot, gpus, kind, left)
 
         work, sure = self._work(jobs, served)
@@ -178,6 +179,7 @@ class Optimus:
             samples, batch = float(learning.dataset_samples[row]), int(jobs.batch_size[row])
             if not samples > 0 or not batch:
                 continue
+            # Young jobs: the fit of few losses is unsure, so their gains count less.
             if len(history) < self.few_losses:
                 sure[row] = self.unsure
             if len(history) >= 2:
@@ -208,6 +210,7 @@ def by_marginal_gain(
         gain = float(work[row] * factor[row]) * (1 / curve.per_s[at] - 1 / curve.per_s[at + 1]) / more
         return (-gain, row, at) if gain > 0 else None
 
+    # Each job starts on its first count and offers its next one; the largest gain is taken, again and again.
     count = {row: curve.gpus[0] for row, curve in curves.items()}
     offers = [one for row in curves if (one := offer(row, 0)) is not None]
     heapq.heapify(offers)
@@ -215,6 +218,7 @@ def by_marginal_gain(
         _, row, at = heapq.heappop(offers)
         curve = curves[row]
         more = curve.gpus[at + 1] - curve.gpus[at]
+        # GPUs only become fewer, so an offer that does not fit now is dropped for good.
         if more > left[kind[row]]:
             continue
         left[kind[row]] -= more

@@ -72,6 +72,7 @@ def rows_held(snapshot: Snapshot, shown: VirtualNodes, chosen: dict[JobId, IntAr
             left -= before
         else:
             unexplained.append((row, allocation))
+    # Now the others, part by part, where the explained ones have left room.
     for row, allocation in unexplained:
         for node, gpus in zip(allocation.nodes, allocation.shape, strict=True):
             parts = np.flatnonzero(shown.node == node)

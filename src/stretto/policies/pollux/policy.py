@@ -147,17 +147,20 @@ class Pollux:
         memory = snapshot.memory if isinstance(snapshot.memory, PolluxMemory) else None
         shown = virtual_nodes_of(snapshot.cluster, snapshot.usable)
         held = rows_held(snapshot, shown, _rows_given(memory, shown))
+        # Jobs that restart or may not be stopped keep their GPUs and take no part.
         stays = (held.sum(axis=1) > 0) & (snapshot.jobs.progress.recovering | ~snapshot.jobs.preemptible)
         believed = self._believe(snapshot, speeds, held)
         plays = np.flatnonzero(~stays & (believed.most > 0))
         problem = self._problem(snapshot, shown, held, stays, believed, plays)
 
+        # The search goes on from the population of the last round, as published.
         rounds = memory.rounds if memory else 0
         rng = np.random.default_rng([snapshot.seed, rounds])
         bred = tuple(snapshot.jobs.ids[row] for row in plays.tolist())
         start = self._start(problem, held[plays], _bred_before(memory, shown, bred, held[plays]), rng)
         found = evolve(problem, start, self.generations, rng, self.mutation_rate)
 
+        # What the search chose may mix types: each job keeps one of them, or gets other GPUs that are idle.
         rows = np.where(stays[:, None], held, 0)
         rows[plays] = found.population[0]
         split = np.zeros(len(rows), dtype=np.bool_)
@@ -190,8 +193,11 @@ class Pollux:
         units, node_gpus = self._units(cluster), smallest_node_gpus(cluster)
         counts = np.arange(units + 1)
         speed, runs = type_blind(speeds, cluster, jobs.allowed_kinds, node_gpus, units)
+        # Speeds outside the range of a job count as unknown.
         in_range = (counts >= jobs.min_gpus[:, None]) & (counts <= jobs.max_gpus[:, None])
         speed = np.where(in_range[:, None, :], speed, np.nan)
+        # A job of which nothing is known is shown its least count at a speed of that many GPUs, so that it
+        # starts.
         unknown = np.flatnonzero(
             ~speeds.modelled & ~np.isfinite(speed).any(axis=(1, 2)) & (jobs.min_gpus <= units)
         )
@@ -200,12 +206,15 @@ class Pollux:
         )
         runs = np.where(runs.any(axis=1, keepdims=True), runs, jobs.allowed_kinds & ~speeds.modelled[:, None])
 
+        # A count that is not possible is as good as the largest smaller one that is.
         possible = largest_possible(np.isfinite(speed))
         rows, either = np.arange(len(jobs))[:, None, None], np.arange(2)[:, None]
         reached = np.where(possible > 0, speed[rows, either, possible], np.nan)
         base = self._base(snapshot, reached, speeds.modelled, node_gpus)
         speedup = np.where(possible > 0, reached / base[:, None, None], self.waiting_speedup)
         smallest = np.where(np.isfinite(speed), counts, units + 1).min(axis=(1, 2))
+        # At most `growth` times what the job has held, within reach and range; 0 where not even its least
+        # fits.
         explored = self.growth * np.maximum(jobs.progress.largest_held_gpus, jobs.held_gpus)
         most = np.maximum(explored.astype(np.int64), smallest)
         most = np.minimum(np.minimum(most, speeds.reach_gpus), np.minimum(jobs.max_gpus, units))
@@ -241,6 +250,7 @@ class Pollux:
     ) -> AllocationProblem:
         """What is left for the jobs that may change, in the terms of the search."""
         jobs = snapshot.jobs
+        # What the jobs that stay hold is gone, also the one place of a node for a job on several nodes.
         capacity = shown.gpus - held[stays].sum(axis=0)
         spans = (held > 0).sum(axis=1) > 1
         room = len(jobs) if not self.avoid_interference else 1 - (held[stays & spans] > 0).any(axis=0)
@@ -249,6 +259,7 @@ class Pollux:
         speedup, now = believed.speedup[plays], held[plays]
         total = np.minimum(now.sum(axis=1), speedup.shape[2] - 1)
         kept = speedup[np.arange(len(plays)), spans[plays].astype(np.int64), total]
+        # A change costs a restart, so the worth of any other allocation is lowered by the age of the job.
         factor = realloc_factor(
             snapshot.now_s - jobs.submitted_s[plays], jobs.progress.restarts[plays], self.restart_s
         )
@@ -345,6 +356,7 @@ def _why(snapshot: Snapshot, rows: IntArray, split: BoolArray, believed: _Believ
     free = int(snapshot.capacity.sum() - rows.sum())
     code = np.full(len(jobs), int(Why.RUNS), dtype=np.int64)
     evidence: dict[int, str] = {}
+    # The first cause that applies, from what can never be to what may be soon.
     more_than_least = bool((rows.sum(axis=1) > jobs.min_gpus).any())
     for row in np.flatnonzero(rows.sum(axis=1) == 0).tolist():
         least = int(jobs.min_gpus[row])

@@ -24,14 +24,17 @@ def type_blind(
     passes through unchanged. A count counts as possible if it is so on every type on which the job runs;
     the published simulator takes the limits of a single type.
     """
+    # On one node there are no more GPUs than one node has.
     per_s, exists = _by_count(speeds, cluster, units)
     per_s[:, :, 0, node_gpus + 1 :] = np.nan
     known = per_s > 0
     runs = allowed & known.any(axis=(2, 3))
     here = known & runs[:, :, None, None]
+    # A count is possible if no type on which the job runs, and which has so many GPUs, rules it out.
     possible = here.any(axis=1) & (known | ~exists | ~runs[:, :, None, None]).all(axis=1)
     seen = here & (speeds.observed_gpus > 0)[:, :, None, None]
     counted = np.where(seen.any(axis=1, keepdims=True), seen, here)
+    # The geometric mean over types of speeds relative to one GPU.
     logs = np.log(np.where(known, per_s, 1.0) / _of_one_gpu(per_s, known)[:, :, None, None])
     mean = np.where(counted, logs, 0.0).sum(axis=1) / np.maximum(counted.sum(axis=1), 1)
     return np.where(possible, np.exp(mean), np.nan), runs

@@ -86,9 +86,11 @@ class ConfigurationSet:
         request, reserved, nodes = _requests(jobs, snapshot.cluster)
         insists = ~jobs.preemptible | (reserved >= 0)
         fixed = jobs.rigid | insists | ~_have_a_choice(jobs, offered)
+        # Columns by request only where some job needs them: they double the size of the ILP.
         configuration, pool = _columns(offered, pools, with_requests=bool(fixed.any()))
         kind, by_request = pools.kind[pool], configuration < 0
         types = len(snapshot.capacity)
+        # Hybrid-parallel jobs span several GPUs with one replica (3.5); all others one.
         alone = np.ones(types, dtype=np.int64)
         replicas = [alone if one is None else one.limits.replica_gpus for one in jobs.evidence]
         replica = np.array(replicas, dtype=np.int64).reshape(len(jobs), types)

@@ -41,12 +41,15 @@ def partial_allocation(
     one's due lowers it. One assignment for all and one more for each winner that pays; pays: (bidders,), all
     unless given.
     """
+    # A product is maximised by its logarithm, in which a bidder that wins nothing counts 0: its value then is
+    # `idle`.
     worth = np.log(np.where(value > 0, value, 1.0) / idle[:, None])
     allowed = (value > 0) & (worth > 0)
     everybody = np.arange(len(value))
     column, total = _best(worth, allowed, gpus, kind, capacity, everybody)
     part = np.ones(len(value))
     pays = np.ones(len(value), dtype=np.bool_) if pays is None else pays
+    # The hidden payment: what all others would gain if this winner had not bid.
     for row in np.flatnonzero((column >= 0) & pays).tolist():
         _, alone = _best(worth, allowed, gpus, kind, capacity, everybody[everybody != row])
         part[row] = min(np.exp(total - worth[row, column[row]] - alone), 1.0)

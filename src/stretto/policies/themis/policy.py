@@ -119,6 +119,7 @@ class Themis:
         jobs = snapshot.jobs
         memory = snapshot.memory if isinstance(snapshot.memory, Leases) else Leases()
         lease_end_s = _lease_ends(snapshot, memory)
+        # Leases that have not ended are kept; what is left is auctioned.
         kept = (jobs.held_gpus > 0) & (~jobs.preemptible | (lease_end_s > snapshot.now_s))
         gpus = np.where(kept, jobs.held_gpus, 0)
         kind = np.where(kept, jobs.held_kind, -1)
@@ -132,6 +133,7 @@ class Themis:
         losing = bidders[gpus[bidders] == 0]
         _give_leftovers(np.concatenate((others, losing)), bids, gpus, kind, left)
 
+        # Winners get a new lease. The next auction is due when the first lease ends, if any job waits for it.
         new = (gpus > 0) & ~kept
         lease_end_s = np.where(new, snapshot.now_s + self.lease_s, lease_end_s)
         runs = np.flatnonzero((gpus > 0) & jobs.preemptible)
@@ -160,6 +162,7 @@ class Themis:
         if not bidders.size or not left.any():
             return
         asked = bids.gpus[bidders]
+        # Columns: each size that is asked for, on each type. A bidder may win only its own size.
         sizes = np.unique(asked)
         types = len(left)
         column_gpus, column_kind = np.repeat(sizes, types), np.tile(np.arange(types), len(sizes))
@@ -176,6 +179,8 @@ class Themis:
         for row, column, part in zip(bidders.tolist(), won.column.tolist(), won.part.tolist(), strict=True):
             if column >= 0:
                 asks, step = int(column_gpus[column]), int(bids.step[row])
+                # Whole workers of what the payment leaves, or all of it where that is less than the job can
+                # run on.
                 keeps = int(part * asks * (1 + ROUNDING)) // step * step
                 gpus[row], kind[row] = keeps if keeps >= bids.least[row] else asks, column_kind[column]
                 left[column_kind[column]] -= gpus[row]
@@ -204,6 +209,7 @@ class _Bids:
         best = np.where(possible, per_s, 0.0).max(axis=1, initial=0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
             slower = np.where(possible, best[:, None] / per_s, np.inf)
+        # Alone on its part of the cluster a job would take `ideal_s`: that is what ρ divides by.
         share = max(float(snapshot.capacity.sum()) / max(len(jobs), 1), 1e-9)
         ideal_s = np.maximum(durations.duration_s * np.maximum(jobs.gpus / share, 1.0), SHORTEST_S)
         elapsed_s = snapshot.now_s - jobs.submitted_s

@@ -36,6 +36,8 @@ class FairTimeshares(Gavel):
         jobs = snapshot.jobs
         isolated = np.zeros(len(jobs))
         isolated[within] = isolated_per_s(per_s[within], jobs.gpus[within], capacity)
+        # Time alone on an equal part of the cluster: of the past from the account, of the rest from its
+        # speed.
         isolated_s = np.maximum(
             account.isolated_s[within] + remaining[within] / isolated[within], SHORTEST_JOB_S
         )

@@ -93,6 +93,7 @@ def plan_starts(
     job, start = np.nonzero(worth[groups] > 0)
     count = np.array([len(rows) for rows in members], dtype=np.float64)
     columns = job.size + len(cost)
+    # Expected use: a job started in a slot holds its GPUs in a later one as far as it survives until then.
     use = np.zeros((slots, columns))
     for offset in range(slots):
         at = np.flatnonzero(start + offset < slots)
@@ -110,6 +111,7 @@ def plan_starts(
     if found is None:
         return None
     answer = found.x
+    # Jobs that are alike take the starts of their variable in their order.
     slot = np.full(len(worth), -1, dtype=np.int64)
     for group, rows in enumerate(members):
         mine = np.flatnonzero(job == group)
@@ -130,8 +132,10 @@ def pulled_forward(
     slot, slots = slot.copy(), len(room)
     left = room.copy()
     for row in np.flatnonzero(slot >= 0).tolist():
+        # What the plan itself is expected to use.
         left[slot[row] :] -= gpus[row] * held[row, : slots - slot[row]]
     for row in order[slot[order] != 0].tolist():
+        # A job that moves to now gives back what it would have used later.
         own = np.zeros(slots)
         if slot[row] > 0:
             own[slot[row] :] = gpus[row] * held[row, : slots - slot[row]]

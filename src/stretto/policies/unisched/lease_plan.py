@@ -155,6 +155,7 @@ def _shared_out(leases: IntArray, gpus: IntArray, room: int) -> IntArray:
     need = gpus * leases
     waiting = np.arange(len(leases))
     while waiting.size:
+        # One step for all rows up to the first that does not fit, not one for each row.
         total = need[waiting].cumsum()
         count = int(np.searchsorted(total, room, side="right"))
         served = waiting[:count]

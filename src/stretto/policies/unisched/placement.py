@@ -38,6 +38,7 @@ def give_leases(
     stays = served & (wanted.kept | wanted.stays(snapshot))
     if aside.any():
         stays &= wanted.kept | (who_is_on(snapshot, aside) == wanted.profiles)
+    # Everything is cut anew from what the jobs that stay leave: large ones first, urgent ones before others.
     free = _free_without(snapshot, stays)
     starts = np.flatnonzero(served & ~stays)
     starts = starts[np.lexsort((~wanted.urgent[starts], -wanted.asks[starts]))]
@@ -45,6 +46,7 @@ def give_leases(
     for kind in np.unique(wanted.kind[starts]).tolist():
         whole = 1 << (int(cluster.gpus_per_node[kind]).bit_length() - 1)
         most_nodes = cluster.types[kind].max_nodes_per_job or len(cluster.nodes)
+        # Profiling runs come last, on nodes set aside where there are such.
         for profiles in (False, True):
             rows = starts[(wanted.kind[starts] == kind) & (wanted.profiles[starts] == profiles)].tolist()
             open_to = (cluster.kind == kind) & (aside if profiles and aside.any() else ~aside)

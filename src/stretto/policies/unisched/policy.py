@@ -324,6 +324,7 @@ def _home(snapshot: Snapshot) -> IntArray:
         return np.where(fits[:, 0], 0, -1)
     left = capacity.astype(np.float64)
     home = np.full(len(jobs), -1)
+    # Jobs that run come first, so that their types count as taken when the others choose.
     for row in np.argsort(jobs.held_gpus == 0, kind="stable").tolist():
         held = int(jobs.held_kind[row])
         if held >= 0 and fits[row, held]:
