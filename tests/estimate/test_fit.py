@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-import stretto.estimate.fit as fitting
-from stretto.estimate.fit import fit, fit_many
+from stretto.estimate.fit import fit, fit_many, forget_fits
 from stretto.estimate.fit_start import LOWEST
 from stretto.estimate.throughput import ThroughputModel, grad_s, iteration_s, step_s
 from stretto.model.arrays import FloatArray
@@ -22,9 +21,9 @@ EVERYWHERE = [(1, 1), (1, 2), (1, 4), (1, 8), (2, 16), (4, 32)]
 
 @pytest.fixture(autouse=True)
 def _nothing_remembered() -> Iterator[None]:
-    fitting._fits.clear()
+    forget_fits()
     yield
-    fitting._fits.clear()
+    forget_fits()
 
 
 def measured(
@@ -231,11 +230,11 @@ def test_fits_of_published_profiles_are_no_worse_than_the_published_method_finds
 def test_a_fit_is_the_same_alone_and_among_others_bit_for_bit() -> None:
     sets = random_sets(80, seed=13)
     together = fit_many(sets)
-    fitting._fits.clear()
+    forget_fits()
     backwards = fit_many(sets[::-1])[::-1]
     alone = []
     for observed in sets:
-        fitting._fits.clear()
+        forget_fits()
         alone.append(fit(observed))
     assert together == backwards == alone
 
@@ -244,14 +243,13 @@ def test_the_order_of_measuring_does_not_matter() -> None:
     observed = random_sets(1, seed=14)[0]
     other = Observations(observed.points[::-1])
     first = fit(observed)
-    fitting._fits.clear()
+    forget_fits()
     assert fit(other) == first
 
 
-def test_equal_measurements_are_fitted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_measurements_are_fitted_once() -> None:
     observed = measured(TRUTH, EVERYWHERE, [16, 32])
     model = fit(observed)
-    monkeypatch.setattr(fitting, "_descend", None)
     assert fit(Observations(observed.points[::-1])) is model
 
 

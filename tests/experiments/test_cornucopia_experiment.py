@@ -56,22 +56,22 @@ def test_what_the_text_says_of_queuing_are_limits() -> None:
     assert {row.bound for row in stated if row.metric == "interactive_queue_reduction"} == {"at least"}
     assert not any(row.bound for row in rows if row.paper is None)
     (demand,) = (note for note in notes if "the whole workload asks for" in note)
-    jobs = cornucopia._whole(cornucopia._trace(MADE))
+    jobs = cornucopia.whole_workload(cornucopia.trace_of(MADE))
     gpu_s = sum(job.gpus * truth.duration_s for job, truth in zip(jobs.jobs, jobs.truths, strict=True))
     span_s = jobs.jobs[-1].submitted_s - jobs.jobs[0].submitted_s
     assert f"{gpu_s / span_s / 640:.1f} times 640 GPUs" in demand
 
 
 def test_gpus_at_once_are_those_of_jobs_that_overlap() -> None:
-    jobs = cornucopia._whole(cornucopia._trace(MADE))
+    jobs = cornucopia.whole_workload(cornucopia.trace_of(MADE))
     nobody = np.zeros(len(jobs.jobs), dtype=np.bool_)
-    assert cornucopia._most_at_once(jobs, nobody) == 0
+    assert cornucopia.most_gpus_at_once(jobs, nobody) == 0
     everybody = ~nobody
     starts_s = np.array([job.submitted_s for job in jobs.jobs])
-    ends_s = starts_s + cornucopia._durations_s(jobs)
+    ends_s = starts_s + cornucopia.true_durations_s(jobs)
     gpus = np.array([job.gpus for job in jobs.jobs])
     most = max(int(gpus[(starts_s <= at) & (ends_s > at)].sum()) for at in starts_s)
-    assert cornucopia._most_at_once(jobs, everybody) == most
+    assert cornucopia.most_gpus_at_once(jobs, everybody) == most
 
 
 def test_inflation_is_completion_time_over_the_duration_on_what_was_asked_for() -> None:
@@ -105,8 +105,8 @@ def test_labels_and_elasticity_vary_over_the_papers_shares() -> None:
 
 
 def test_cornucopia_starts_from_the_mean_durations_of_the_first_submissions() -> None:
-    spec = cornucopia._spec(MADE, 320, cornucopia._trace(MADE), "cornucopia")
-    first = cornucopia._whole(spec.trace)
+    spec = cornucopia.spec_of(MADE, 320, cornucopia.trace_of(MADE), "cornucopia")
+    first = cornucopia.whole_workload(spec.trace)
     duration_s = [truth.duration_s for truth in first.truths[: cornucopia.FIRST_SUBMISSIONS]]
     assert float(spec.settings["policy.rttf_s"]) == pytest.approx(np.mean(duration_s), abs=0.5)
     assert float(spec.settings["policy.interactive_mean_s"]) <= 1_800
@@ -114,6 +114,6 @@ def test_cornucopia_starts_from_the_mean_durations_of_the_first_submissions() ->
 
 
 def test_changes_are_free_of_charge_and_speeds_follow_the_catalogue() -> None:
-    spec: RunSpec = cornucopia._spec(MADE, 640, cornucopia._trace(MADE), "srtf")
+    spec: RunSpec = cornucopia.spec_of(MADE, 640, cornucopia.trace_of(MADE), "srtf")
     assert spec.settings == {"sim.restart_s": "0", "sim.scaling": "catalogue"}
     assert spec.cluster == "gpu8-640"

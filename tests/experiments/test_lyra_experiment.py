@@ -84,7 +84,7 @@ def test_a_smaller_cluster_keeps_the_proportions() -> None:
 @pytest.mark.parametrize("scale", [1.0, 0.25, 0.125])
 def test_runs_of_usual_sizes_name_clusters_that_come_with_the_package(scale: float, tmp_path: Path) -> None:
     scheme = TABLE_5_SCHEMES["9 loaning: lyra"][0]
-    spec = lyra_runs._spec(Request(data=None, scale=scale), scheme, tmp_path, 0)
+    spec = lyra_runs.spec_of(Request(data=None, scale=scale), scheme, tmp_path, 0)
     _, setup = set_up(replace(spec, trace="synthetic-philly:jobs=2"))
     servers = sum(not node.lender for node in setup.cluster.nodes)
     assert servers == round(443 * scale)

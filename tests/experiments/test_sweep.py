@@ -59,7 +59,7 @@ def test_one_simulation_a_core_unless_told_otherwise(monkeypatch: pytest.MonkeyP
         asked.append(workers)
         return [Done(DUMMY, 1.0) for _ in specs]
 
-    monkeypatch.setattr(sweep, "_run_beside", beside)
+    monkeypatch.setattr(sweep, "run_in_processes", beside)
     monkeypatch.setattr(sweep, "cores", lambda: 3)
     run_all(SPECS)
     run_all(SPECS, 2)

@@ -102,10 +102,10 @@ def test_chronus_and_its_selector_profile_on_equally_many_gpus(monkeypatch: pyte
     asked: list[RunSpec] = []
 
     def run(request: Request, cases: Sequence[unisched.Case]) -> dict[unisched.Case, Result]:
-        asked.extend(unisched._spec(request, case) for case in cases)
+        asked.extend(unisched.spec_of(request, case) for case in cases)
         return {}
 
-    monkeypatch.setattr(unisched, "_run", run)
+    monkeypatch.setattr(unisched, "run_cases", run)
     figure12(MADE)
     aside = {
         int(spec.settings.get("policy.profiling_gpus", 0))
@@ -117,13 +117,13 @@ def test_chronus_and_its_selector_profile_on_equally_many_gpus(monkeypatch: pyte
 
 
 def test_only_a_part_of_the_arrivals_says_that_it_fills_nothing() -> None:
-    said = {scale: unisched._notes(replace(MADE, scale=scale)) for scale in (0.1, 1.0)}
+    said = {scale: unisched.notes_of(replace(MADE, scale=scale)) for scale in (0.1, 1.0)}
     assert len(said[0.1]) == len(said[1.0]) + 1
 
 
 def test_the_miss_rate_is_one_minus_the_mean_share_of_rewards() -> None:
     case = unisched.Case("one", "H_MIX2", "hydra", {})
-    result = unisched._run(MADE, [case])[case]
+    result = unisched.run_cases(MADE, [case])[case]
     nobody_in_time = replace(result, completed_s=result.completed_s + 1e9)
     everybody = replace(result, completed_s=result.requests.submitted_s)
     assert (miss_rate(nobody_in_time), miss_rate(everybody)) == (1.0, 0.0)

@@ -7,7 +7,7 @@ import numpy as np
 from stretto.model import Adaptivity, Cluster, GpuType, JobId, Node, NodeId
 from stretto.place import Relaxed
 from stretto.place.draft import Draft
-from stretto.place.evict import _again
+from stretto.place.evict import ask_again
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant
 from stretto.testing.placing import shares_of
 
@@ -38,5 +38,5 @@ def test_what_is_left_of_a_job_on_two_types_is_of_the_type_of_its_first_node() -
 def test_a_job_moved_out_of_the_way_is_still_profiled_on_its_cores() -> None:
     held = replace(grant(0, n0=2), profiling=True, cpus=3.0)
     draft = Draft(a_snapshot(a_job("a", gpus=2), cluster=a_cluster(4), held={"a": held}))
-    elsewhere = _again(draft, A, held)
+    elsewhere = ask_again(draft, A, held)
     assert (elsewhere.profiling, elsewhere.cpus) == (True, 3.0)

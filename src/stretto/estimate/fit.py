@@ -67,12 +67,12 @@ def fit(observations: Observations) -> ThroughputModel:
     A function of the set of points alone. Raises `InputError` where there is no point, or one whose counts
     or times are not positive.
     """
-    return _fits.of([observations])[0]
+    return _known_fits.of([observations])[0]
 
 
 def fit_many(observed: Sequence[Observations]) -> list[ThroughputModel]:
     """`fit` of each; those not yet known are fitted side by side, in a fraction of the time."""
-    return _fits.of(observed)
+    return _known_fits.of(observed)
 
 
 def _fit_all(observed: Sequence[Observations]) -> list[ThroughputModel]:
@@ -90,7 +90,12 @@ def _fit_all(observed: Sequence[Observations]) -> list[ThroughputModel]:
     return models
 
 
-_fits: Memo[Observations, ThroughputModel] = Memo(_fit_all, REMEMBERED)
+_known_fits: Memo[Observations, ThroughputModel] = Memo(_fit_all, REMEMBERED)
+
+
+def forget_fits() -> None:
+    """Let every set of measurements be fitted anew."""
+    _known_fits.clear()
 
 
 def _as_parameters(problem: Problem, theta: FloatArray) -> FloatArray:

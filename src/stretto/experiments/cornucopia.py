@@ -36,7 +36,7 @@ Key = tuple[int, str]  # (GPUs, policy)
 
 def figure4(request: Request) -> Made:
     """Interactive jobs' queuing time under each policy, and the tail of figure 5 on 320 GPUs."""
-    compared = _compared(request, _trace(request))
+    compared = _compared(request, trace_of(request))
     rows = []
     for (gpus, policy), result in compared.items():
         paper = (QUEUE_320_S if gpus == CLUSTERS[0] else QUEUE_S).get(policy)
@@ -55,14 +55,14 @@ def figure4(request: Request) -> Made:
                 less = _less(ours, _interactive_queue_s(compared[gpus, policy]))
                 name = f"{gpus} GPUs: less than {policy}"
                 rows.append(Row(name, "interactive_queue_reduction", QUEUE_REDUCTION, less, "at least"))
-    return _inputs(request), rows, (*_notes(request), _demand(_whole(_trace(request))))
+    return _inputs(request), rows, (*_notes(request), _demand(whole_workload(trace_of(request))))
 
 
 def figure6(request: Request) -> Made:
     """Completion times and their inflation under each policy, and how much the guessed RTTF matters."""
-    trace = _trace(request)
+    trace = trace_of(request)
     compared = _compared(request, trace)
-    duration_s = _durations_s(_whole(trace))
+    duration_s = true_durations_s(whole_workload(trace))
     rows = []
     for (gpus, policy), result in compared.items():
         rows += _jct_rows(_name(gpus, policy), result, duration_s)
@@ -96,14 +96,14 @@ def figure10(request: Request) -> Made:
 
 def _varied(request: Request, parameter: str, queue_s: float | None) -> Made:
     """Cornucopia under each share beside Synergy, whose jobs are never elastic; queue_s: the paper's."""
-    traces = {share: _trace(request, **{parameter: share}) for share in SHARES}
+    traces = {share: trace_of(request, **{parameter: share}) for share in SHARES}
     keys = [(gpus, share) for gpus in CLUSTERS for share in SHARES]
-    specs = [_spec(request, gpus, traces[share], "cornucopia") for gpus, share in keys]
+    specs = [spec_of(request, gpus, traces[share], "cornucopia") for gpus, share in keys]
     rivals = ["synergy"] if "synergy" in policy_names() else []
-    specs += [_spec(request, gpus, traces[0.0], rival) for rival in rivals for gpus in CLUSTERS]
+    specs += [spec_of(request, gpus, traces[0.0], rival) for rival in rivals for gpus in CLUSTERS]
     results = request.run(specs)
-    duration_s = _durations_s(_whole(traces[0.0]))
-    truly = np.array([job.kind is Kind.INTERACTIVE for job in _whole(traces[0.0]).jobs])
+    duration_s = true_durations_s(whole_workload(traces[0.0]))
+    truly = np.array([job.kind is Kind.INTERACTIVE for job in whole_workload(traces[0.0]).jobs])
     rows = []
     for (gpus, share), result in zip(keys, results, strict=False):
         name = f"{_name(gpus, 'cornucopia')}, {parameter} {share:.0%}"
@@ -119,7 +119,8 @@ def _varied(request: Request, parameter: str, queue_s: float | None) -> Made:
 # ── which simulations ─────────────────────────────────────────────────────────────────────────────
 
 
-def _trace(request: Request, **labels: float) -> str:
+def trace_of(request: Request, **labels: float) -> str:
+    """Name of the trace to simulate; `labels` are parameters of its recipe: shares of mislabelled jobs."""
     words = ",".join(f"{key}={value:g}" for key, value in labels.items() if value)
     recipe = "cornucopia" + (f":{words}" if words else "")
     if request.data is None:
@@ -127,19 +128,19 @@ def _trace(request: Request, **labels: float) -> str:
     return f"{data_set(request.data, 'chronus', 'trace_job_Philly_MIX2.csv.gz')}@{recipe}"
 
 
-def _spec(request: Request, gpus: int, trace: str, policy: str) -> RunSpec:
+def spec_of(request: Request, gpus: int, trace: str, policy: str) -> RunSpec:
     """One simulation, free of charge for changes as in section 7, and with all speeds known beforehand."""
     settings = {"sim.restart_s": "0", "sim.scaling": "catalogue"}
     if policy == "chronus":
         settings["policy.profiling_gpus"] = "0"  # section 7: what is compared is the scheduling
     spec = RunSpec(f"gpu8-{gpus}", trace, policy, settings=settings)
     if policy == "cornucopia":
-        spec = replace(spec, settings=settings | _initial_means(_whole(trace)))
+        spec = replace(spec, settings=settings | _initial_means(whole_workload(trace)))
     return replace(spec, window=min(1.0, max(request.scale, LEAST_JOBS / JOBS)))
 
 
 @lru_cache(maxsize=8)
-def _whole(trace: str) -> Workload:
+def whole_workload(trace: str) -> Workload:
     """All jobs of a trace after its recipe, in the order in which every run of it has them."""
     return set_up(RunSpec(f"gpu8-{CLUSTERS[0]}", trace, "srtf"))[0]
 
@@ -147,7 +148,7 @@ def _whole(trace: str) -> Workload:
 def _initial_means(workload: Workload) -> dict[str, str]:
     """Mean durations by label of the first submissions; that of all of them stands in for the RTTF."""
     jobs = workload.jobs[:FIRST_SUBMISSIONS]
-    duration_s = _durations_s(workload)[:FIRST_SUBMISSIONS]
+    duration_s = true_durations_s(workload)[:FIRST_SUBMISSIONS]
     interactive = np.array([job.kind is Kind.INTERACTIVE for job in jobs])
     means = {
         "interactive_mean_s": duration_s[interactive],
@@ -158,7 +159,7 @@ def _initial_means(workload: Workload) -> dict[str, str]:
 
 
 def _rttf_specs(request: Request, trace: str) -> list[tuple[float, RunSpec]]:
-    specs = [_spec(request, gpus, trace, "cornucopia") for gpus in CLUSTERS]
+    specs = [spec_of(request, gpus, trace, "cornucopia") for gpus in CLUSTERS]
     return [(factor, spec) for spec in specs for factor in (0.5, 2.0)]
 
 
@@ -171,7 +172,7 @@ def _compared(request: Request, trace: str) -> dict[Key, Result]:
     known = policy_names()
     policies = ["cornucopia", *(name for name in OTHERS if name in known)]
     keys = [(gpus, policy) for gpus in CLUSTERS for policy in policies]
-    specs = [_spec(request, gpus, trace, policy) for gpus, policy in keys]
+    specs = [spec_of(request, gpus, trace, policy) for gpus, policy in keys]
     return dict(zip(keys, request.run(specs), strict=True))
 
 
@@ -196,7 +197,8 @@ def _interactive_queue_s(result: Result) -> float | None:
     return float(queue_s.mean()) if len(queue_s) else None
 
 
-def _durations_s(workload: Workload) -> FloatArray:
+def true_durations_s(workload: Workload) -> FloatArray:
+    """(jobs,) seconds that each job takes on what it asks for."""
     return np.array([truth.duration_s for truth in workload.truths])
 
 
@@ -260,12 +262,12 @@ def _demand(workload: Workload) -> str:
 
     Both decide how long who has to wait, whatever the policy.
     """
-    gpu_s = float(np.dot([job.gpus for job in workload.jobs], _durations_s(workload)))
+    gpu_s = float(np.dot([job.gpus for job in workload.jobs], true_durations_s(workload)))
     submitted_s = [job.submitted_s for job in workload.jobs]
     mean_gpus = gpu_s / max(max(submitted_s) - min(submitted_s), 1.0)
     times = ", ".join(f"{mean_gpus / gpus:.1f} times {gpus} GPUs" for gpus in CLUSTERS)
     interactive = [job.kind is Kind.INTERACTIVE for job in workload.jobs]
-    most = _most_at_once(workload, np.array(interactive, dtype=np.bool_))
+    most = most_gpus_at_once(workload, np.array(interactive, dtype=np.bool_))
     return (
         f"while jobs arrive, the whole workload asks for {times}; without deadlines elasticflow serves by "
         "submission, so that interactive jobs wait behind all that came before; interactive jobs alone would "
@@ -273,13 +275,13 @@ def _demand(workload: Workload) -> str:
     )
 
 
-def _most_at_once(workload: Workload, of: BoolArray) -> int:
+def most_gpus_at_once(workload: Workload, of: BoolArray) -> int:
     """GPUs that these jobs hold at most at once if each starts when it is submitted."""
     if not of.any():
         return 0
     gpus = np.array([job.gpus for job in workload.jobs])[of]
     start_s = np.array([job.submitted_s for job in workload.jobs])[of]
-    at_s = np.concatenate([start_s + _durations_s(workload)[of], start_s])
+    at_s = np.concatenate([start_s + true_durations_s(workload)[of], start_s])
     change = np.concatenate([-gpus, gpus])  # ends before starts of the same time
     return int(change[np.argsort(at_s, kind="stable")].cumsum().max())
 

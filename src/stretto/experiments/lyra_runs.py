@@ -49,7 +49,7 @@ def run_schemes(
     """The results of each scheme's parts, by name."""
     with TemporaryDirectory(prefix="stretto-lyra-") as folder:
         parts = [(name, part) for name, several in schemes.items() for part in several]
-        specs = [_spec(request, part, Path(folder), seed) for _, part in parts]
+        specs = [spec_of(request, part, Path(folder), seed) for _, part in parts]
         found: dict[str, list[Result]] = {}
         for (name, _), result in zip(parts, request.run(specs), strict=True):
             found.setdefault(name, []).append(result)
@@ -61,7 +61,8 @@ def least_scale(scale: float) -> float:
     return min(1.0, max(scale, LEAST_SERVERS / 443))
 
 
-def _spec(request: Request, scheme: Scheme, folder: Path, seed: int) -> RunSpec:
+def spec_of(request: Request, scheme: Scheme, folder: Path, seed: int) -> RunSpec:
+    """One simulation of a scheme; files that only it needs go to `folder`."""
     scale = least_scale(request.scale * scheme.share)
     settings = USUAL | dict(scheme.settings)
     if scheme.rule:

@@ -31,7 +31,12 @@ class Damaged(Exception):
 def write_values(file: BinaryIO, value: Any) -> None:
     """Write a value; TypeError where a part of it cannot be written."""
     arrays: list[np.ndarray] = []
-    words = json.dumps(_tree(value, arrays), separators=(",", ":")).encode()
+    write_tree(file, _tree(value, arrays), arrays)
+
+
+def write_tree(file: BinaryIO, tree: Tree, arrays: Sequence[np.ndarray]) -> None:
+    """Write words and their arrays, sealed; whether they make values is for the reader to check."""
+    words = json.dumps(tree, separators=(",", ":")).encode()
     columns = {f"a{number}": array for number, array in enumerate(arrays)}
     columns[WORDS] = np.frombuffer(words, dtype=np.uint8)
     packed = BytesIO()

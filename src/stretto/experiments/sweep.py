@@ -77,7 +77,7 @@ def run_each(
         elif workers <= 1:
             ran = [_alone(index, spec, watcher, finished) for index, spec in enumerate(to_run)]
         else:
-            ran = _run_beside(to_run, workers, watcher, finished)
+            ran = run_in_processes(to_run, workers, watcher, finished)
     for remark in dict.fromkeys(done.remark for done in ran if done.remark):
         if say is not None:
             say(remark)
@@ -151,9 +151,10 @@ def _alone(index: int, spec: RunSpec, watcher: Watcher, finished: Finished | Non
     return done
 
 
-def _run_beside(
+def run_in_processes(
     specs: Sequence[RunSpec], workers: int, watcher: Watcher, finished: Finished | None
 ) -> list[Done]:
+    """What became of each spec, run in `workers` processes; the first error ends them all."""
     context = multiprocessing.get_context("spawn")  # a fork would take over locks of threads that it lacks
     before = set(multiprocessing.active_children())
     told = context.Queue()

@@ -67,7 +67,7 @@ def figure6(request: Request) -> Made:
         for workload in _workloads(request, (*HELIOS, *PHILLY))
         for policy in _policies()
     ]
-    found = _run(request, cases)
+    found = run_cases(request, cases)
     rows = [row for case, result in found.items() for row in _figures(case.name, result)]
     by_key = {(case.cluster, case.workload, case.policy): result for case, result in found.items()}
     rows += _ratios("R_slo, SLO workloads", by_key, DEADLINE_AWARE, miss_rate, SLO_RATIO, ("SLO",))
@@ -75,7 +75,7 @@ def figure6(request: Request) -> Made:
     rows += _ratios("R_slo, MIX workloads", by_key, LEARNERS, miss_rate, LEARNERS_RATIO, ("MIX1", "MIX2"))
     baselines = (*DEADLINE_AWARE, *LEARNERS)
     rows += _ratios("best-effort JCT", by_key, baselines, best_effort_jct_s, JCT_RATIO, ("MIX1", "MIX2"))
-    return _inputs(request), rows, _notes(request)
+    return _inputs(request), rows, notes_of(request)
 
 
 def figure6_density(request: Request) -> Made:
@@ -85,12 +85,12 @@ def figure6_density(request: Request) -> Made:
         for density in DENSITIES
         for policy in _policies()
     ]
-    found = _run(request, cases)
+    found = run_cases(request, cases)
     rows = [row for case, result in found.items() for row in _figures(case.name, result)]
     by_key = {(case.recipe, case.workload, case.policy): result for case, result in found.items()}
     baselines = (*DEADLINE_AWARE, *LEARNERS)
     rows += _ratios("R_slo", by_key, baselines, miss_rate, DENSITY_RATIO, ("MIX2",))
-    return _inputs(request), rows, _notes(request)
+    return _inputs(request), rows, notes_of(request)
 
 
 def figure9(request: Request) -> Made:
@@ -124,7 +124,7 @@ def figure9(request: Request) -> Made:
         for error in ERRORS
     ]
     rows = []
-    for case, result in _run(request, cases).items():
+    for case, result in run_cases(request, cases).items():
         if case.name.startswith("b "):
             rows.append(Row(case.name, "R_slo_of_goals", None, miss_rate(result, goals_only=True)))
         rows += _figures(case.name, result)
@@ -134,7 +134,7 @@ def figure9(request: Request) -> Made:
         "longest wait to be profiled: 2,105 s static, 840 s unified, for a workload that is not named",
         "static profiling has two nodes, as in the paper, on which the bursts of P_* wait for hours",
     )
-    return _inputs(request), rows, (*_notes(request), *stated)
+    return _inputs(request), rows, (*notes_of(request), *stated)
 
 
 def figure10(request: Request) -> Made:
@@ -154,13 +154,13 @@ def figure10(request: Request) -> Made:
         for workload in _workloads(request, (*HELIOS, *PHILLY))
         for word, on in (("with", True), ("without", False))
     ]
-    rows = [row for case, result in _run(request, cases).items() for row in _figures(case.name, result)]
+    rows = [row for case, result in run_cases(request, cases).items() for row in _figures(case.name, result)]
     for cluster, gpus in SCALES.items():
         density = gpus / SCALES[max(SCALES, key=SCALES.__getitem__)]
         case = Case(f"d {gpus} GPUs", "H_MIX2", "unisched", {}, cluster, f"density={density:.3f}")
         rows += _decisions(request, case)
     stated = "d: the paper's 10 s are of its solver alone, ours of whole decisions"
-    return _inputs(request), rows, (*_notes(request), stated)
+    return _inputs(request), rows, (*notes_of(request), stated)
 
 
 def figure11(request: Request) -> Made:
@@ -176,8 +176,8 @@ def figure11(request: Request) -> Made:
         for share in HOSTILE
         for word, on in (("joint", True), ("consolidated", False))
     ]
-    rows = [row for case, result in _run(request, cases).items() for row in _figures(case.name, result)]
-    return _inputs(request), rows, _notes(request)
+    rows = [row for case, result in run_cases(request, cases).items() for row in _figures(case.name, result)]
+    return _inputs(request), rows, notes_of(request)
 
 
 def figure12(request: Request) -> Made:
@@ -199,14 +199,14 @@ def figure12(request: Request) -> Made:
         for workload in _workloads(request, MIXES)
         for name, (policy, settings) in variants.items()
     ]
-    rows = [row for case, result in _run(request, cases).items() for row in _figures(case.name, result)]
+    rows = [row for case, result in run_cases(request, cases).items() for row in _figures(case.name, result)]
     stated = (
         "R_slo of chronus is at most 5.2 % above that of unisched; the estimator takes up to 4.2 % off it, "
         "the selector up to 1.5 % (section VI-C)",
         f"chronus + selector is unisched's programme with {CHRONUS_PROFILES_ON} GPUs set aside for profiles, "
         "as for chronus, without learning curves and without expected suspensions",
     )
-    return _inputs(request), rows, (*_notes(request), *stated)
+    return _inputs(request), rows, (*notes_of(request), *stated)
 
 
 # ── which simulations ─────────────────────────────────────────────────────────────────────────────
@@ -222,7 +222,8 @@ def _workloads(request: Request, names: Sequence[str]) -> list[str]:
     return [name for name in names if request.data is not None or name in HELIOS]
 
 
-def _spec(request: Request, case: Case) -> RunSpec:
+def spec_of(request: Request, case: Case) -> RunSpec:
+    """The simulation of one case."""
     family, _, mix = case.workload.partition("_")
     words = [case.recipe] if case.recipe else []
     if case.policy in CHANGE_SIZES:
@@ -254,9 +255,9 @@ def _text(value: object) -> str:
     )
 
 
-def _run(request: Request, cases: Sequence[Case]) -> dict[Case, Result]:
+def run_cases(request: Request, cases: Sequence[Case]) -> dict[Case, Result]:
     """The result of every case; equal simulations run once."""
-    specs = [_spec(request, case) for case in cases]
+    specs = [spec_of(request, case) for case in cases]
     different = list({repr(spec): spec for spec in specs}.values())
     results = dict(zip(map(repr, different), request.run(different), strict=True))
     return {case: results[repr(spec)] for case, spec in zip(cases, specs, strict=True)}
@@ -330,7 +331,7 @@ def _decisions(request: Request, case: Case) -> list[Row]:
         if plan.gap is not None:
             gaps.append(plan.gap)
 
-    result = run_spec(_spec(request, case), record=note)
+    result = run_spec(spec_of(request, case), record=note)
     return [
         Row(case.name, "policy_ms_p50", None, metrics.percentile(result.decision_ms, 50)),
         Row(case.name, "policy_ms_p95", None, metrics.percentile(result.decision_ms, 95)),
@@ -356,7 +357,8 @@ def _inputs(request: Request) -> list[Input]:
     ]
 
 
-def _notes(request: Request) -> tuple[str, ...]:
+def notes_of(request: Request) -> tuple[str, ...]:
+    """What a reader of the figures has to know of how they were made."""
     absent = [name for name in OTHERS if name not in policy_names()]
     notes = [
         f"scale {request.scale:g}: that share of the time over which jobs arrive",

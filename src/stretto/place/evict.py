@@ -113,7 +113,7 @@ def place_by_moving_others(
         # Try one way on the draft itself; `undo` takes back all of it where a displaced job finds no place.
         mark = draft.mark()
         victims = [(job, draft.lift(job)) for opening in way for job in opening.victims]
-        moved = [_again(draft, job, held) for job, held in victims if held is not None]
+        moved = [ask_again(draft, job, held) for job, held in victims if held is not None]
         if draft.give(want, _joined(way)) and all(
             fit(draft, other)
             or place_by_moving_others(draft, other, (other.gpus,), openings, who, fit, tries=1)
@@ -141,7 +141,8 @@ def _ways(
         yield tuple(chosen[node] for node in sorted(chosen))
 
 
-def _again(draft: Draft, job: JobId, held: Allocation) -> Want:
+def ask_again(draft: Draft, job: JobId, held: Allocation) -> Want:
+    """What a displaced job needs elsewhere: as many GPUs of the same type, for the same use."""
     before = draft.before.get(job)
     keeps = before if before is not None and before.gpus == held.gpus and before.kind == held.kind else held
     return Want(job, held.gpus, held.kind, 1, keeps, profiling=held.profiling, cpus=held.cpus)

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stretto.model import Allocation, MeasuredSpeeds, floats
-from stretto.policies.afs.grants import _Race, by_gain, by_tournament
+from stretto.policies.afs.grants import Tournament, by_gain, by_tournament
 from stretto.policies.afs.policy import Afs, Variant
 from stretto.policies.common.speed_curves import Curve
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, speeds_of
@@ -23,12 +23,12 @@ def test_afs_l_grants_to_the_short_the_long_the_short_the_long(gpus: int, given:
 
 
 def test_every_grant_follows_its_comparison() -> None:
-    race = _Race([CURVE, CURVE], WORK)
+    tournament = Tournament([CURVE, CURVE], WORK)
     compared = []
     for winner in (S, L, S, L):
-        assert race.winner() == winner
-        compared.append((race.as_short[S], race.as_long[L]))
-        race.grant(winner)
+        assert tournament.winner() == winner
+        compared.append((tournament.as_short[S], tournament.as_long[L]))
+        tournament.grant(winner)
     assert compared[1:] == [
         pytest.approx(pair, abs=5e-5) for pair in ((0.8, 1.0), (0.8, 0.4444), (0.3333, 0.4444))
     ]

@@ -20,7 +20,7 @@ from stretto.model import (
 )
 from stretto.policies import load_policy
 from stretto.policies.common.speed_curves import Curve
-from stretto.policies.elasticflow.levels import _levels
+from stretto.policies.elasticflow.levels import levels_on
 from stretto.policies.elasticflow.policy import ElasticFlow, Promises
 from stretto.solve.progressive_filling import filling_with, least_filling, slots_until
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, speeds_of
@@ -133,14 +133,14 @@ def test_the_surplus_goes_where_gpu_time_grows_least() -> None:
 
 
 def test_counts_that_make_nothing_faster_are_not_given() -> None:
-    levels = _levels(Curve((1, 2, 3, 4, 8), (1.0, 1.5, 1.4, 1.5, 3.0)), 1)
+    levels = levels_on(Curve((1, 2, 3, 4, 8), (1.0, 1.5, 1.4, 1.5, 3.0)), 1)
     assert levels is not None
     assert levels.gpus.tolist() == [1, 2, 8]
 
 
 def test_a_job_without_a_power_of_two_in_its_range_gets_what_it_asks_for() -> None:
-    rigid = _levels(Curve((12,), (1.0,)), 12)
-    threes = _levels(Curve((3, 6, 12), (1.0, 1.5, 2.0)), 6)
+    rigid = levels_on(Curve((12,), (1.0,)), 12)
+    threes = levels_on(Curve((3, 6, 12), (1.0, 1.5, 2.0)), 6)
     assert rigid is not None
     assert threes is not None
     assert (rigid.gpus.tolist(), threes.gpus.tolist()) == ([12], [6])

@@ -17,19 +17,19 @@ def by_tournament(curves: Sequence[Curve], work: FloatArray, gpus: int) -> IntAr
     curves: the counts at which a job can run, and how fast; work: (jobs,) what is left, in their units. Of
     two jobs without GPUs the one with less work for its first count wins.
     """
-    race = _Race(curves, work)
-    while race.open.size:
-        row = race.winner()
-        cost = race.cost(row)
+    tournament = Tournament(curves, work)
+    while tournament.open.size:
+        row = tournament.winner()
+        cost = tournament.cost(row)
         if cost > gpus:
-            race.close(row)
+            tournament.close(row)
         else:
             gpus -= cost
-            race.grant(row)
-    return race.gpus
+            tournament.grant(row)
+    return tournament.gpus
 
 
-class _Race:
+class Tournament:
     """The jobs that may still get more, in their order, with what the comparisons look at as columns."""
 
     def __init__(self, curves: Sequence[Curve], work: FloatArray) -> None:

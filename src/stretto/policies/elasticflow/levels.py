@@ -37,12 +37,12 @@ class LevelsOf:
         """Those of a job on a type; None where it cannot run there."""
         if (row, kind) not in self.known:
             asked = int(self.sizes.jobs.gpus[row]) * int(self.sizes.stand_ins[kind])
-            self.known[row, kind] = _levels(self.sizes.curve(row, kind), asked)
+            self.known[row, kind] = levels_on(self.sizes.curve(row, kind), asked)
         return self.known[row, kind]
 
 
 @lru_cache(maxsize=65_536)
-def _levels(curve: Curve, asked: int) -> Levels | None:
+def levels_on(curve: Curve, asked: int) -> Levels | None:
     """The powers of two on a curve; without any, what the job asks for, else the fewest that it can use."""
     if not curve.gpus:
         return None
