@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stretto.cli.reproduce import _lines
+from stretto.cli.reproduce import table_rows
 from stretto.experiments import sia
 from stretto.experiments.published import EXPERIMENTS
 from stretto.experiments.reproduction import Row
@@ -178,13 +178,13 @@ def test_a_table_and_the_list_are_too_much_at_once(stretto: Stretto) -> None:
 def test_on_a_terminal_a_name_stands_on_the_first_of_its_rows() -> None:
     rows = (Row("a", "x", 1.0, 2.0), Row("b", "x", None, 120.4), Row("a", "y", 3.0, None))
     apart = [["a", "x", "1", "2", "2"], ["", "y", "3", "-", "-"], ["b", "x", "-", "120", "-"]]
-    assert _lines(rows, apart=True) == apart
-    assert [line[0] for line in _lines(rows, apart=False)] == ["a", "a", "b"]
+    assert table_rows(rows, apart=True) == apart
+    assert [line[0] for line in table_rows(rows, apart=False)] == ["a", "a", "b"]
 
 
 def test_a_limit_has_a_sign_before_it() -> None:
     rows = (Row("a", "x", 1.0, 2.0, "at most"), Row("b", "x", 0.9, 1.0, "at least"))
-    assert [line[2] for line in _lines(rows, apart=False)] == ["<= 1", ">= 0.9"]
+    assert [line[2] for line in table_rows(rows, apart=False)] == ["<= 1", ">= 0.9"]
 
 
 def test_the_scale_says_how_much_of_each_workload_runs(

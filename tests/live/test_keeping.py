@@ -135,7 +135,7 @@ def test_a_state_of_other_code_or_another_key_is_not_used(
         store.keep_state(len(log), bytes([*whole, last ^ 1]))
         assert begun(store, KEY).seq == 0
         keep(store, KEY, state)
-        monkeypatch.setattr(keeping, "_code", lambda: b"other")
+        monkeypatch.setattr(keeping, "code_digest", lambda: b"other")
         assert begun(store, KEY).seq == 0
 
 
@@ -147,18 +147,18 @@ def test_what_is_installed_while_a_service_runs_does_not_pass_for_its_code(
     code = package / "live" / "state.py"
     code.write_text("old")
     monkeypatch.setattr(stretto, "__file__", str(package / "__init__.py"))
-    keeping._code.cache_clear()
+    keeping.code_digest.cache_clear()
     try:
         with open_store(tmp_path / "log.db") as store:
             written(store, log)
             state = read_on(begun(store, KEY), log).state
             code.write_text("new")
             keep(store, KEY, state)
-            keeping._code.cache_clear()  # a new service
+            keeping.code_digest.cache_clear()  # a new service
             assert begun(store, KEY).seq == 0
     finally:
         monkeypatch.undo()
-        keeping._code.cache_clear()
+        keeping.code_digest.cache_clear()
 
 
 def test_a_newer_version_keeps_nothing_for_a_service_of_an_older_one(
@@ -166,7 +166,7 @@ def test_a_newer_version_keeps_nothing_for_a_service_of_an_older_one(
 ) -> None:
     with open_store(tmp_path / "log.db") as store:
         written(store, log)
-        monkeypatch.setattr(keeping, "_code", lambda: b"older")
+        monkeypatch.setattr(keeping, "code_digest", lambda: b"older")
         keep_beside(store, KEY, len(log), None)
         assert store.newest_state() is None
 

@@ -1,5 +1,7 @@
 """What scripts bring along and do in their loops, in one process."""
 
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -90,15 +92,29 @@ def test_a_second_training_or_a_group_of_the_script_is_refused_where_the_size_ma
             dist.destroy_process_group()
 
 
-def test_a_rank_that_ends_in_the_middle_of_an_epoch_without_the_others_says_so(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    job = a_job(nn.Linear(2, 1))
-    next(job.epochs(2))
-    next(trained(job))
-    monkeypatch.setattr(job._world, "part", lambda occasion, wait: False)
-    job._end_late()
-    assert caplog.messages == ["rank 0 ended after step 1, and others have not: all must after the same step"]
+ENDS_EARLY = """
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+import stretto.sdk
+from stretto.sdk.world import World
+
+World.part = lambda world, occasion, wait: False  # the others do not come
+model = nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+job = stretto.sdk.elastic(model, optimizer, data=TensorDataset(torch.ones(48, 2)), batch_size=8)
+for _ in job.epochs(2):
+    for (x,) in job.batches():
+        job.backward(job.model(x).square().mean())
+        job.step()
+        raise SystemExit(0)
+"""
+
+
+def test_a_rank_that_ends_in_the_middle_of_an_epoch_without_the_others_says_so() -> None:
+    done = subprocess.run([sys.executable, "-c", ENDS_EARLY], capture_output=True, text=True, check=True)
+    said = "rank 0 ended after step 1, and others have not: all must after the same step"
+    assert said in done.stderr
 
 
 def test_processes_of_a_torchrun_within_a_worker_are_not_taken_for_that_worker(
@@ -141,15 +157,20 @@ def test_sparse_gradients_are_trained_without_being_measured() -> None:
 
 @pytest.mark.parametrize("kind", [torch.float64, torch.complex64], ids=str)
 @pytest.mark.parametrize("passes", [1, 2])
-def test_models_of_any_kind_of_number_are_measured(kind: torch.dtype, passes: int) -> None:
-    model = nn.Linear(2, 1, dtype=kind)
-    job = a_job(model, max_local_batch=8 // passes)
-    for _ in job.epochs(8):
-        for x, _ in job.batches():
-            job.backward(job.model(x.to(kind)).abs().square().mean())
-            job.step()
+def test_models_of_any_kind_of_number_are_measured(
+    kind: torch.dtype, passes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Conductor() as conductor:
+        for name, value in conductor.environment_of("j.1.0").items():
+            monkeypatch.setenv(name, value)
+        conductor.publish(["j.1.0"])
+        job = a_job(nn.Linear(2, 1, dtype=kind), max_local_batch=8 // passes, report_s=0.0)
+        for _ in job.epochs(8):
+            for x, _ in job.batches():
+                job.backward(job.model(x.to(kind)).abs().square().mean())
+                job.step()
     assert job.steps == 48
-    assert job._training.progress.noise.var > 0
+    assert conductor.reports[-1]["grad_var"] > 0
 
 
 def test_all_optimizers_step_after_one_backward_pass_and_go_into_checkpoints(tmp_path: Any) -> None:
@@ -170,7 +191,6 @@ def test_all_optimizers_step_after_one_backward_pass_and_go_into_checkpoints(tmp
     for _ in job.epochs(1):
         assert len(list(trained(job))) == 6
     assert not any(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
-    job._checkpoints.save_alone()
     _, optimizers_too, resumed = begin()
     assert resumed.steps > 0
     pairs = zip(optimizers, optimizers_too, strict=True)

@@ -2,6 +2,9 @@
 
 import json
 import math
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
 
 import pytest
 
@@ -67,12 +70,28 @@ def test_a_token_that_is_wrong_is_an_error_not_an_answer() -> None:
         channel.close(0.0)
 
 
-def test_a_service_that_sends_nonsense_is_one_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    channel = Channel("http://127.0.0.1:9", "", "w")
-    monkeypatch.setattr(channel, "_ask", lambda *_: b'{"generation": "four"}')
-    with pytest.raises(OSError, match="no generation"):
-        channel.generation(0, 0.0, with_store=False)
-    channel.close(0.0)
+class Nonsense(BaseHTTPRequestHandler):
+    """Answers every question, and nothing sensible."""
+
+    def do_GET(self) -> None:
+        answer = b'{"generation": "four"}'
+        self.send_response(200)
+        self.send_header("content-length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *given: Any, **named: Any) -> None:
+        """Nobody reads it."""
+
+
+def test_a_service_that_sends_nonsense_is_one_that_does_not_answer() -> None:
+    with HTTPServer(("127.0.0.1", 0), Nonsense) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        channel = Channel(f"http://127.0.0.1:{server.server_port}", "", "w")
+        with pytest.raises(OSError, match="no generation"):
+            channel.generation(0, 0.0, with_store=False)
+        channel.close(0.0)
+        server.shutdown()
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,7 @@ def _finished(keep: str, fresh: bool) -> "Finished | None":
 
 def _print(made: "Reproduction") -> None:
     header = ["row", "metric", "paper", "ours", "ratio"]
-    show_table(f"{made.name}: {made.paper}", header, _lines(made.rows, apart=sys.stdout.isatty()))
+    show_table(f"{made.name}: {made.paper}", header, table_rows(made.rows, apart=sys.stdout.isatty()))
     for one in made.inputs:
         say(f"{'real' if one.real else 'SYNTHETIC'}: {one.what} ({one.note})")
     for note in made.notes:
@@ -155,7 +155,7 @@ def _print(made: "Reproduction") -> None:
 _SIGNS = {"": "", "at most": "<= ", "at least": ">= "}  # before a figure that is a limit
 
 
-def _lines(rows: "tuple[Row, ...]", apart: bool) -> list[list[str]]:
+def table_rows(rows: "tuple[Row, ...]", apart: bool) -> list[list[str]]:
     """The cells row by row, rows of one name together; apart: the name stands on the first of them only."""
     groups: dict[str, list[Row]] = {}
     for one in rows:

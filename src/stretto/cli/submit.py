@@ -83,7 +83,7 @@ def submit(
             found = _session(client, found)
         elif interactive and not as_json:
             say(one_line(found))
-            _say_address(client, found["id"])
+            print_address(client, found["id"])
             found = client.describe(found["id"])
         else:
             if not as_json:
@@ -194,7 +194,7 @@ def _session(client: "Client", found: dict[str, Any]) -> dict[str, Any]:
     return client.describe(found["id"])
 
 
-def _say_address(client: "Client", job: str) -> None:
+def print_address(client: "Client", job: str) -> None:
     """Wait for the first address that the command prints, and pass it on."""
     said = ""  # of the line that is being written
     for piece in client.log(job, follow=True):

@@ -56,7 +56,7 @@ def opened(stored: bytes, key: bytes) -> State | None:
 
 def begun(store: Store, key: bytes, up_to: int | None = None) -> State:
     """The newest kept state of no event later than `up_to`, else that of an empty log."""
-    _code()  # now: while the service runs, somebody may install a newer version over what it was made of
+    code_digest()  # now: while the service runs, somebody may install a newer version over its files
     stored = store.newest_state(up_to)
     state = None if stored is None else opened(stored.state, key)
     return State() if state is None or stored is None or state.seq != stored.seq else state
@@ -93,7 +93,9 @@ def keep_beside(store: Store, key: bytes, seq: int, memory: Memory) -> None:
         log.warning("what the policy remembers cannot be kept, and so is no state: %s", wrong)
         return
     address = store.engine.url.render_as_string(hide_password=False)
-    said = pickle.dumps((address, key, seq, remembered, _code()))  # nothing of it is for other people's eyes
+    said = pickle.dumps(
+        (address, key, seq, remembered, code_digest())
+    )  # nothing of it is for other people's eyes
     done = subprocess.run(
         [sys.executable, "-P", "-m", "stretto.live.keeping"], input=said, capture_output=True, check=False
     )
@@ -106,7 +108,7 @@ def main() -> None:
     """What `keep_beside` runs; a newer version that was installed meanwhile keeps nothing."""
     os.nice(NICE)
     address, key, seq, remembered, code = pickle.load(sys.stdin.buffer)
-    if code == _code():
+    if code == code_digest():
         with open_store(address, upgrade=False) as store:
             keep_from_log(store, key, seq, remembered)
 
@@ -138,11 +140,11 @@ class Keeping:
 
 
 def _seal(body: bytes, key: bytes) -> bytes:
-    return hmac.new(key, _code() + body, hashlib.sha256).digest()
+    return hmac.new(key, code_digest() + body, hashlib.sha256).digest()
 
 
 @cache
-def _code() -> bytes:
+def code_digest() -> bytes:
     """A digest of everything that gives kept values their meaning."""
     found = hashlib.sha256(f"{sys.version} {np.__version__}".encode())
     root = Path(stretto.__file__).parent

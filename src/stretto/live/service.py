@@ -158,7 +158,7 @@ class Service:
                 group.create_task(self.driver.reconcile_for_ever())
                 group.create_task(self.decider.decide_for_ever())
                 group.create_task(self.driver.bury_for_ever())
-                group.create_task(self._watch_times())
+                group.create_task(self.watch_times())
                 group.create_task(retire_for_ever(self.ledger, self.clock, self.keep))
                 ended, keep, leadership = self.ledger.store.ended, self.keep, self.leadership
                 deleting = Deleting(ended, self.backend, self.clock, keep, leadership, self.state.calendar)
@@ -287,7 +287,7 @@ class Service:
             found["evidence"] = found["evidence"] or self.driver.orders.troubles.get(record.id, "")
         return found
 
-    async def _watch_times(self) -> None:
+    async def watch_times(self) -> None:
         """End jobs that have run longer than they may."""
         while True:
             now_s = self.clock.now_s()

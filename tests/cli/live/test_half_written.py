@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from stretto.cli.attaching import where
-from stretto.cli.submit import _say_address
+from stretto.cli.submit import print_address
 from stretto.client import Client, ServiceError
 from stretto.live.terminal import ANNOUNCED
 
@@ -45,7 +45,7 @@ def test_whoever_waits_for_a_terminal_waits_also_for_the_service() -> None:
 
 
 def test_an_address_is_handed_over_whole(capsys: pytest.CaptureFixture[str]) -> None:
-    _say_address(
+    print_address(
         cast("Client", Writing("starts\nat http://127.0.0", ".1:99", "99/lab?a=b\nand so on\n")), "1"
     )
     assert capsys.readouterr().out == "http://127.0.0.1:9999/lab?a=b\n"

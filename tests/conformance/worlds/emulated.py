@@ -65,7 +65,7 @@ class OnALog:
 
     async def start(self, worker: WorkerStart) -> WorkerState:
         """Submit the job unless that was done, then start."""
-        if worker.node not in {node.name for node in self.inner._nodes}:
+        if worker.node not in {node.name for node in await self.inner.nodes()}:
             raise StartRefused(f"worker {worker.id}: no node {worker.node}")
         state = self.ledger.state
         if worker.job not in state.jobs:

@@ -128,8 +128,8 @@ def test_whoever_is_asked_over_and_over_is_noted_once(tmp_path: Path) -> None:
             for _ in range(10):
                 await rig.submit()
                 await asyncio.sleep(0.01)
-                assert len(rig.service.driver._later) <= 1
-            await rig.until(lambda: [job for _, job in rig.service.driver._later] == [grows])
+                assert len(rig.service.driver.later) <= 1
+            await rig.until(lambda: [job for _, job in rig.service.driver.later] == [grows])
 
     play(story)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -225,14 +226,14 @@ def test_a_store_that_does_not_answer_is_said_and_the_job_is_there_once_it_does(
             a_rig(tmp_path, limits=Limits(durable_s=0.1), decides=False) as rig,
             rig.client("ada") as ada,
         ):
-            go_on = asyncio.Event()
-            write = rig.service.ledger._write
+            go_on = threading.Event()
+            append = rig.service.ledger.store.append
 
-            async def later(*given: Any) -> None:
-                await go_on.wait()
-                await write(*given)
+            def later(*given: Any) -> Any:
+                go_on.wait(60.0)
+                return append(*given)
 
-            monkeypatch.setattr(rig.service.ledger, "_write", later)
+            monkeypatch.setattr(rig.service.ledger.store, "append", later)
             key = {"idempotency-key": "patient"}
             answer = await ada.post("/api/v1/jobs", json=SMALL, headers=key)
             assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")

@@ -147,7 +147,7 @@ def test_what_ifs_whose_askers_have_gone_are_stopped_and_do_not_wait(tmp_path: P
                 writer.close()
             await rig.until(lambda: working not in children_of(os.getpid()))
             turns = rig.service.long_work.turns
-            await rig.until(lambda: not turns._waiting and not turns._taken)
+            await rig.until(lambda: turns.is_idle)
 
     play(story)
 

@@ -17,14 +17,14 @@ def test_of_two_slices_the_damaged_one_is_set_aside(
     tmp_path: Path, name: str, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     backend = SlurmBackend(SlurmOptions(()), "s", tmp_path)
-    backend._read_folder()
+    backend.adopt()
     for worker in ("1.1.0", "2.1.0"):
         start = WorkerStart(worker, worker[0], "n1", (0,), "exit 0", {})
         run = slices.prepare(backend.runs, start, Holding(1, 1, 1))
         slices.note_job(run, 7)
     (backend.runs / "1.1.0" / name).write_text(text)
     backend.known.clear()
-    backend._read_folder()
+    backend.adopt()
     assert list(backend.known) == ["2.1.0"]
     assert backend.known["2.1.0"].job_id == 7
     assert f"worker 1.1.0 is set aside: {name}" in caplog.text

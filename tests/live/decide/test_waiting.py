@@ -100,7 +100,7 @@ def test_a_job_ends_once_it_has_run_for_as_long_as_it_may_restarts_included(tmp_
         backend = FakeBackend(nodes_count=1, gpus=1)
         async with a_rig(tmp_path, backend=backend) as rig:
             service = rig.service
-            watching = asyncio.create_task(service._watch_times())
+            watching = asyncio.create_task(service.watch_times())
             text = "run: 'true'\nmax_time: 1000s\nrestart: {max: 1}\n"
             job = service.state.jobs[await rig.submit(text=text)]
             await rig.until(lambda: f"{job.id}.1.0" in backend.shown)

@@ -90,12 +90,9 @@ class Stage:
     def go_to(self, now_s: float) -> None:
         """Let time pass, in steps that stop wherever something is due."""
         while self.now_s < now_s:
-            agenda = self.backend._agenda
-            due_s = agenda[0][0] if agenda else now_s
+            due_s = min(self.backend.due_s, now_s)
             self.now_s = min(max(due_s, self.now_s), now_s)
             self.backend.catch_up()
-            if due_s > now_s:
-                break
         self.now_s = now_s
         self.backend.catch_up()
 

@@ -279,7 +279,7 @@ def test_a_label_that_is_no_time_is_refused_with_its_value(label: str) -> None:
         stage = Stage(SimSettings())
         stage.submit("1", HOUR + f"labels: {{{label}}}\n")
         with pytest.raises(InputError, match=r"label emulated.duration_s: expected seconds above 0"):
-            stage.backend._job(stage.ledger.state.jobs["1"])
+            stage.backend.job_of(stage.ledger.state.jobs["1"])
 
     played(play)
 
@@ -290,9 +290,9 @@ def test_time_that_stands_still_by_mistake_is_told_to_whoever_waits() -> None:
 
     async def play() -> None:
         stage = Stage(SimSettings())
-        stage.backend._at(0.0, "1", mistake)
+        stage.backend.do_at(0.0, "1", mistake)
         await asyncio.sleep(0.01)
         with pytest.raises(ZeroDivisionError):
-            await stage.backend.changes(stage.backend._number, wait_s=0.01)
+            await stage.backend.changes(-1, wait_s=0.01)
 
     played(play)

@@ -228,7 +228,7 @@ def test_the_log_gives_the_same_calendar_again() -> None:
     again = State()
     for number, event in enumerate(machine.log, start=1):
         apply(again, event, number, 0.0)
-    assert again.calendar._spans == machine.state.calendar._spans
+    assert again.calendar == machine.state.calendar
     assert again.reservations == machine.state.reservations
     assert again.jobs["1"].job.rewards == machine.state.jobs["1"].job.rewards
 

@@ -234,8 +234,9 @@ def test_the_newest_events_in_memory_are_bounded_in_bytes(tmp_path: Path) -> Non
             feed.most_bytes = 50_000
             for number in range(100):
                 await rig.service.record(Reported(job, {"step": number, "note": "x" * 1000}))
-            assert 40_000 < feed._bytes <= 50_000
-            assert len(feed._tail) < 50
+            events, size = feed.in_memory
+            assert events < 50
+            assert 40_000 < size <= 50_000
             seen, numbers = 0, []
             while seen < feed.last:  # what is not in memory any more is read from the store
                 seen, entries = await feed.after(seen)

@@ -92,7 +92,7 @@ def test_work_whose_caller_has_gone_is_stopped() -> None:
     async def story(pool: Pool) -> None:
         process = await pool.call("ada", preparing(os.getpid))
         asking = asyncio.create_task(pool.call("ada", preparing(*FOR_EVER)))
-        while pool._idle:
+        while pool.idle:
             await asyncio.sleep(0.01)
         asking.cancel()
         await until_gone(process)
@@ -107,7 +107,7 @@ def test_closing_waits_for_no_work() -> None:
         asking = [
             asyncio.create_task(pool.call(user, preparing(*FOR_EVER))) for user in ("ada", "ada", "bob")
         ]
-        while pool._idle:
+        while pool.idle:
             await asyncio.sleep(0.01)
         began = time.monotonic()
         await pool.close()

@@ -182,7 +182,7 @@ def test_slow_targets_of_one_owner_hold_up_no_other(tmp_path: Path) -> None:
             await rig.backend.finish(f"{job}.1.0", 0)
             await rig.until(lambda: listener.moments("/ends") == ["completed"])
             assert 1 <= hole.open <= EACH  # its own wait for their turn, and none has been given up
-            assert rig.service.webhooks._pending["ada"] == 200
+            assert rig.service.webhooks.pending["ada"] == 200
 
     play(story)
 
@@ -198,8 +198,8 @@ def test_the_queue_of_an_owner_is_bounded_and_drops_no_other_owners(
             slow = (await rig.submit("ada", text=text)).split("_")[0]
             async with rig.client("ada") as ada:
                 assert (await ada.post(f"/api/v1/jobs/{slow}/cancel")).status_code == 200
-            await rig.until(lambda: rig.service.webhooks._pending["ada"])
-            assert rig.service.webhooks._pending["ada"] == 20
+            await rig.until(lambda: rig.service.webhooks.pending["ada"])
+            assert rig.service.webhooks.pending["ada"] == 20
             job = await rig.submit("bob", text=f"run: x\nnotify: {listener.url}/ends")
             await rig.until(lambda: rig.backend.started)
             await rig.backend.finish(f"{job}.1.0", 0)

@@ -37,9 +37,9 @@ class Driver:
     dead_after_s: float = DEAD_AFTER_S  # of silence; 0: never
     leadership: Leadership | None = None
     orders: Orders = field(init=False)
-    _seen: Seen = field(init=False)
+    seen: Seen = field(init=False)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
-    _later: list[tuple[float, str]] = field(default_factory=list)  # (time, job) to look at again, a heap
+    later: list[tuple[float, str]] = field(default_factory=list)  # (time, job) to look at again, a heap
     _planned: set[tuple[float, str]] = field(default_factory=set)  # what is in it
     _occupied: Occupied = field(default_factory=Occupied)
     _waiting: set[str] = field(default_factory=set)  # jobs that are to start or grow once GPUs are free
@@ -50,10 +50,8 @@ class Driver:
     def __post_init__(self) -> None:
         """Listen to what happens."""
         self._began_s = self.clock.now_s()
-        self._seen = Seen(self.ledger, self._occupied, self._let_go)
-        self.orders = Orders(
-            self.ledger, self.backend, self.secrets, self._seen, self._again, self.leadership
-        )
+        self.seen = Seen(self.ledger, self._occupied, self._let_go)
+        self.orders = Orders(self.ledger, self.backend, self.secrets, self.seen, self._again, self.leadership)
         self.ledger.listeners.append(self._heard)
 
     def _heard(self, told: Sequence[tuple[int, Event]]) -> None:
@@ -67,7 +65,7 @@ class Driver:
         while True:
             self._changed.clear()
             await self.reconcile_once()
-            wait_s = self.clock.wall_s(self._later[0][0] - self.clock.now_s()) if self._later else None
+            wait_s = self.clock.wall_s(self.later[0][0] - self.clock.now_s()) if self.later else None
             try:
                 async with asyncio.timeout(None if wait_s is None else max(wait_s, 0.0)):
                     await self._changed.wait()
@@ -78,8 +76,8 @@ class Driver:
         """Ask every job that changed: record what follows of all, then carry out what was recorded."""
         state = self.ledger.state
         now_s = self.clock.now_s()
-        while self._later and self._later[0][0] <= now_s:
-            due = heapq.heappop(self._later)
+        while self.later and self.later[0][0] <= now_s:
+            due = heapq.heappop(self.later)
             self._planned.discard(due)
             state.touched.add(due[1])
         touched = {name for name in state.take_touched() if name in state.jobs}
@@ -125,7 +123,7 @@ class Driver:
         """Look at a job again at a time; whoever waits says the same time over and over."""
         if (at_s, job) not in self._planned:
             self._planned.add((at_s, job))
-            heapq.heappush(self._later, (at_s, job))
+            heapq.heappush(self.later, (at_s, job))
 
     def _let_go(self) -> None:
         """GPUs are free of a process: where it was a stray, nothing of the log says that others may begin."""
@@ -144,7 +142,7 @@ class Driver:
 
     async def look(self) -> None:
         """Compare what the backend shows now with the log; write the difference."""
-        state, seen = self.ledger.state, self._seen
+        state, seen = self.ledger.state, self.seen
         nodes = await self.backend.nodes()
         events = [] if nodes is self._nodes else about_nodes(state, nodes)
         self._nodes = nodes

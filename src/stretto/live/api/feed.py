@@ -47,6 +47,11 @@ class Feed:
         """The number of the newest event."""
         return self._before + len(self._tail)
 
+    @property
+    def in_memory(self) -> tuple[int, int]:
+        """(events, bytes) that are kept for those who ask."""
+        return len(self._tail), self._bytes
+
     def heard(self, told: Sequence[tuple[int, Event]]) -> None:
         """Keep what happened."""
         for (seq, event), size in zip(told, self.ledger.told_bytes, strict=True):

@@ -1,7 +1,7 @@
 """How much one caller may ask for: bytes, requests, streams, connections."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, fields
 from math import inf, isfinite
 
@@ -58,6 +58,11 @@ class Buckets:
             full_s = self.burst / self.per_s
             self._left = {who: kept for who, kept in self._left.items() if now_s - kept[1] < full_s}
         return 0.0
+
+    @property
+    def names(self) -> Collection[str]:
+        """Those who have taken of their bucket, as far as is remembered."""
+        return self._left.keys()
 
 
 @dataclass

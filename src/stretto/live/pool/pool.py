@@ -46,7 +46,7 @@ class Pool:
     most_bytes: int  # of memory, for a call
     nice: int = 0
     closed: bool = False
-    _idle: list[Process] = field(default_factory=list)
+    idle: list[Process] = field(default_factory=list)
     _busy: set["asyncio.Task[Any]"] = field(default_factory=set)
     _ended: list[Process] = field(default_factory=list)  # killed, perhaps not gone yet
     _retiring: asyncio.TimerHandle | None = None
@@ -74,7 +74,7 @@ class Pool:
             function, arguments = await prepare()
             call = Call(function, arguments, self.most_s, self.most_bytes)
             body = await asyncio.to_thread(pickle.dumps, call, pickle.HIGHEST_PROTOCOL)
-            process = self._idle.pop() if self._idle else await self._started()
+            process = self.idle.pop() if self.idle else await self._started()
             try:
                 answer = await self._answer_of(process, body)
                 if answer.out_of_memory:
@@ -82,7 +82,7 @@ class Pool:
             except BaseException:
                 await _killed(process)
                 raise
-            self._idle.append(process)
+            self.idle.append(process)
             self._retire_later()
         if answer.wrong:
             raise InputError(answer.wrong)
@@ -133,10 +133,10 @@ class Pool:
         self._retiring = asyncio.get_running_loop().call_later(IDLE_S, self._retire)
 
     def _retire(self) -> None:
-        for process in self._idle:
+        for process in self.idle:
             process.kill()
-        self._ended = [one for one in self._ended if one.returncode is None] + self._idle
-        self._idle = []
+        self._ended = [one for one in self._ended if one.returncode is None] + self.idle
+        self.idle = []
 
     async def close(self) -> None:
         """End every process, whatever it does; whoever waits gets Closed."""
@@ -147,9 +147,9 @@ class Pool:
         for task in busy:
             task.cancel()
         await asyncio.gather(*busy, return_exceptions=True)
-        for process in [*self._idle, *self._ended]:
+        for process in [*self.idle, *self._ended]:
             await _killed(process)
-        self._idle, self._ended = [], []
+        self.idle, self._ended = [], []
 
 
 async def _killed(process: Process) -> None:

@@ -21,6 +21,11 @@ class Turns:
     _taken: Counter[str] = field(default_factory=Counter)  # turns by user
     _waiting: dict[str, deque["asyncio.Future[None]"]] = field(default_factory=dict)  # the next user first
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no user has a turn or waits for one."""
+        return not self._waiting and not self._taken
+
     @asynccontextmanager
     async def turn(self, user: str) -> AsyncIterator[None]:
         """A turn, once it has come. Raises TooManyWaiting at once where the queue of the user is full."""

@@ -56,7 +56,7 @@ class Webhooks:
     targets: Targets = field(default_factory=Targets)
     pauses_s: Sequence[float] = PAUSES_S
     _turns: Turns = field(default_factory=lambda: Turns(AT_ONCE, MOST_PENDING, EACH))
-    _pending: Counter[str] = field(default_factory=Counter)  # deliveries by owner
+    pending: Counter[str] = field(default_factory=Counter)  # deliveries by owner
     _new: "asyncio.Queue[Delivery]" = field(default_factory=asyncio.Queue)
 
     def __post_init__(self) -> None:
@@ -77,10 +77,10 @@ class Webhooks:
                 self._add(Delivery(record.user, url, body))
 
     def _add(self, one: Delivery) -> None:
-        if self._pending[one.owner] >= MOST_PENDING:
+        if self.pending[one.owner] >= MOST_PENDING:
             log.warning("too many webhooks of %s wait: none is sent for job %s", one.owner, one.body["job"])
             return
-        self._pending[one.owner] += 1
+        self.pending[one.owner] += 1
         self._new.put_nowait(one)
 
     async def deliver_for_ever(self) -> None:
@@ -104,9 +104,9 @@ class Webhooks:
             # Without the address, which may hold a secret.
             log.warning("job %s: its webhook cannot be delivered: %s", one.body["job"], why)
         finally:
-            self._pending[one.owner] -= 1
-            if not self._pending[one.owner]:
-                del self._pending[one.owner]
+            self.pending[one.owner] -= 1
+            if not self.pending[one.owner]:
+                del self.pending[one.owner]
 
     async def _try(self, client: httpx.AsyncClient, one: Delivery) -> str:
         """Why it could not be delivered; "" where it was."""

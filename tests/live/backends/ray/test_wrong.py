@@ -143,4 +143,4 @@ def test_a_cluster_of_which_no_node_has_stretto_is_refused(tmp_path: Path) -> No
     why = "Stretto cannot be imported there: No module named 'stretto'"
     backend = a_backend(tmp_path, NodeState("a", "a100", 4, up=False, why=why))
     with pytest.raises(InputError, match="node a: Stretto cannot be imported there"):
-        backend._check_installed()
+        backend.check_installed()

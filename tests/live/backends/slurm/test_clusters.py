@@ -212,7 +212,7 @@ def test_a_node_is_as_it_was_while_a_controller_that_was_restarted_waits_for_it(
     looking = Looking(Asking(Commands(options)), options, "s", {}, tmp_path)
 
     def is_up(now_s: float, *states: str) -> bool:
-        looking.all_nodes = {one.name: one for one in looking._with_patience([seen(*states)], now_s)}
+        looking.all_nodes = {one.name: one for one in looking.with_patience([seen(*states)], now_s)}
         return state_of(looking.all_nodes["a1"], Holding()).up
 
     assert not is_up(0.0, "UNKNOWN", "NO_RESPOND")  # which was never seen otherwise

@@ -15,7 +15,7 @@ def test_commands_of_a_leader_that_was_followed_by_another_are_refused(tmp_path:
         first, second = (SlurmBackend(SlurmOptions(), "s", tmp_path) for _ in range(2))
         assert isinstance(first, Fences)
         for one in (first, second):
-            one._read_folder()
+            one.adopt()
         first.epoch, second.epoch = 1, 2
         await first.delete_logs("1")
         assert first.looking.leads()

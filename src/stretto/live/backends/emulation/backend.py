@@ -128,7 +128,7 @@ class EmulatedBackend:
         known = record.workers.get(worker.id) if record is not None else None
         if record is None or known is None:
             raise StartRefused(f"worker {worker.id}: no such job or worker was submitted")
-        job = self._job(record)
+        job = self.job_of(record)
         if worker.id in job.workers:
             return job.workers[worker.id].shown()
         now_s = self._now_s()
@@ -166,7 +166,7 @@ class EmulatedBackend:
             self._end(worker, TERMINATED, now_s)
         elif first or grace_s < job.saving_s:
             status = TERMINATED if job.saving_s <= grace_s else KILLED
-            self._at(
+            self.do_at(
                 now_s + min(job.saving_s, grace_s),
                 job.id,
                 lambda: self._end(worker, status, self._now_s()),
@@ -224,12 +224,17 @@ class EmulatedBackend:
     def _now_s(self) -> float:
         return self.ledger.clock.now_s()
 
-    def _at(self, due_s: float, job: str, act: Callable[[], None]) -> None:
+    def do_at(self, due_s: float, job: str, act: Callable[[], None]) -> None:
         """Do something at a time."""
         self._count += 1
         heapq.heappush(self._agenda, (due_s, self._count, job, act))
         if self._agenda[0][1] == self._count:
             self._alarm.set()
+
+    @property
+    def due_s(self) -> float:
+        """When something happens next; infinity where nothing does by itself."""
+        return self._agenda[0][0] if self._agenda else inf
 
     def catch_up(self) -> None:
         """Do everything whose time has come."""
@@ -241,8 +246,7 @@ class EmulatedBackend:
         while True:
             self._alarm.clear()
             self.catch_up()
-            due_s = self._agenda[0][0] if self._agenda else inf
-            wait_s = self.ledger.clock.wall_s(due_s - self._now_s()) if self._agenda else None
+            wait_s = self.ledger.clock.wall_s(self.due_s - self._now_s()) if self._agenda else None
             try:
                 async with asyncio.timeout(wait_s):
                     await self._alarm.wait()
@@ -260,7 +264,7 @@ class EmulatedBackend:
             near = [one for one in waiting if abs(one - ready_s) <= TOGETHER_S]
             worker.ready_s = near[0] if near else ready_s
             if not near:
-                self._at(ready_s, job.id, lambda: self._ready(job, ready_s))
+                self.do_at(ready_s, job.id, lambda: self._ready(job, ready_s))
             return
         peers = [one for one in alive if one.attempt == worker.attempt]
         if len(peers) >= worker.peers:
@@ -268,7 +272,7 @@ class EmulatedBackend:
             for one in peers:
                 one.ready_s = ready_s
             if ready_s > now_s:
-                self._at(ready_s, job.id, lambda: self._ready(job, ready_s))
+                self.do_at(ready_s, job.id, lambda: self._ready(job, ready_s))
             else:
                 self._ready(job, ready_s)
 
@@ -304,7 +308,7 @@ class EmulatedBackend:
         stamp = job.stamp
         due_s = min(due_s, job.run.next_s())
         if isfinite(due_s):
-            self._at(due_s, job.id, lambda: self._look(job, stamp, due_s))
+            self.do_at(due_s, job.id, lambda: self._look(job, stamp, due_s))
 
     def _look(self, job: EmulatedJob, stamp: int, due_s: float) -> None:
         if stamp != job.stamp or not job.training:
@@ -389,7 +393,7 @@ class EmulatedBackend:
         """What a short run on one GPU of each type would tell, and whether it is resized in place."""
         record = self.ledger.state.jobs[name]
         try:
-            job = self._job(record)
+            job = self.job_of(record)
         except InputError:
             return  # it is refused when it is to start
         told: dict[str, object] = {}
@@ -442,12 +446,12 @@ class EmulatedBackend:
             if job.generation == generation:
                 self.ledger.record(joined)
 
-        self._at(due_s, job.id, join)
+        self.do_at(due_s, job.id, join)
 
     def _adopt(self, record: JobRecord) -> None:
         """Make again what the log says that runs, as it stood when the service ended."""
         now_s = self._now_s()
-        job = self._job(record)
+        job = self.job_of(record)
         members = record.members.workers
         for one in record.alive:
             if one.life is Life.WANTED:
@@ -485,7 +489,7 @@ class EmulatedBackend:
 
     # ── jobs ──────────────────────────────────────────────────────────────────────────────────────
 
-    def _job(self, record: JobRecord) -> EmulatedJob:
+    def job_of(self, record: JobRecord) -> EmulatedJob:
         """A job, made when it is first looked for. Raises InputError for labels that say nothing sensible."""
         job = self.jobs.get(record.id)
         if job is None:

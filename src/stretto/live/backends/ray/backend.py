@@ -91,7 +91,7 @@ class RayBackend:
                 why = TURNED_AWAY if self.gateway.is_turned_away() else why
                 raise InputError(why if "--address" in why else f"--address {self.call.address}: {why}")
             await self._until(self._all_seen, FIRST_S)
-            self._check_installed()
+            self.check_installed()
         except BaseException:
             await self.close()
             raise
@@ -112,7 +112,7 @@ class RayBackend:
         nodes = self.known_nodes
         return bool(nodes) and all(node.up or node.dead or node.why not in BEGINNING for node in nodes)
 
-    def _check_installed(self) -> None:
+    def check_installed(self) -> None:
         """Raise InputError where Stretto is on none of the nodes."""
         why = [node.why for node in self.known_nodes if not node.dead]
         if why and all("Stretto" in each for each in why):

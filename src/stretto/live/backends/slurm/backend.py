@@ -65,7 +65,7 @@ class SlurmBackend:
     async def open(self) -> "SlurmBackend":
         """Adopt what is there, and look at Slurm once. Raises InputError, BackendUnreachable."""
         try:
-            await asyncio.to_thread(self._read_folder)
+            await asyncio.to_thread(self.adopt)
         except OSError as failure:
             raise InputError(f"--shared {self.folder}: {failure.strerror or failure}") from None
         await self.looking.look()
@@ -75,7 +75,8 @@ class SlurmBackend:
         self.tasks = [asyncio.create_task(one) for one in (self.looking.follow(), self._bound_logs())]
         return self
 
-    def _read_folder(self) -> None:
+    def adopt(self) -> None:
+        """Take in the workers of before, from their directories. Raises OSError."""
         for folder in (self.folder, self.runs, self.forgotten):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.keeper = slices.place_keeper(self.folder)

@@ -144,7 +144,7 @@ class Looking:
             self.silence, self.listed_s, self.took_s = "", now_s, time.monotonic() - now_s
             held = self._held()
             if found is not None:
-                found = self._with_patience(found, now_s)
+                found = self.with_patience(found, now_s)
                 self.all_nodes = {one.name: one for one in found}
                 self.served = {one.name: one for one in found if slurm_nodes.serves(one, self.partitions)}
             changed = await self._take_in(jobs.jobs, jobs.asked_s)
@@ -270,7 +270,7 @@ class Looking:
             held[one.state.node] = held.get(one.state.node, Holding()) + one.holds
         return held
 
-    def _with_patience(self, found: list[SlurmNode], now_s: float) -> list[SlurmNode]:
+    def with_patience(self, found: list[SlurmNode], now_s: float) -> list[SlurmNode]:
         """Nodes, of which those that have not answered Slurm for a while only are as they were before.
 
         A controller that was restarted knows nothing of any node until it has registered anew, and so it is
