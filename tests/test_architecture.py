@@ -269,6 +269,66 @@ def test_the_package_imports_without(blocked: tuple[str, ...], skipped: tuple[st
     assert done.returncode == 0, done.stderr
 
 
+PRIVATE = re.compile(r"_[^_].*|_")
+
+
+@cache
+def private_names() -> frozenset[str]:
+    """Names of the package that begin with an underscore: of functions, classes, attributes and values."""
+    names: set[str] = set()
+    for path in MODULES:
+        for node in ast.walk(tree_of(path)):
+            match node:
+                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                    names.add(name)
+                case ast.Attribute(attr=name, ctx=ast.Store()) | ast.Name(id=name, ctx=ast.Store()):
+                    names.add(name)
+    return frozenset(name for name in names if PRIVATE.fullmatch(name))
+
+
+def private_names_read_by(path: Path) -> set[str]:
+    """Private names of the package that a test reads, imports, or replaces by their text."""
+    read: set[str] = set()
+    for node in ast.walk(tree_of(path)):
+        match node:
+            case ast.Attribute(value=ast.Name(id="self")) | ast.Call(args=[ast.Name(id="self"), *_]):
+                pass  # its own
+            case ast.Attribute(attr=name) if name in private_names():
+                read.add(name)
+            case ast.ImportFrom(module=str(module), names=names) if module.split(".")[0] == "stretto":
+                read |= {alias.name for alias in names if PRIVATE.fullmatch(alias.name)}
+            case ast.Call(func=ast.Name(id=called) | ast.Attribute(attr=called), args=arguments) if (
+                called in {"setattr", "getattr", "delattr", "patch", "object"}
+            ):
+                texts = [one.value for one in arguments if isinstance(one, ast.Constant)]
+                ends = {text.rpartition(".")[2] for text in texts if isinstance(text, str)}
+                read |= {name for name in ends if PRIVATE.fullmatch(name)}
+    return read
+
+
+def test_no_test_reads_a_private_name_of_the_package() -> None:
+    paths = sorted((ROOT / "tests").rglob("*.py"))
+    assert {name_of(path): names for path in paths if (names := private_names_read_by(path))} == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("ledger._write()", {"_write"}),
+        ("self._write()", set()),
+        ("namedtuple._replace(a=1)", set()),
+        ("from stretto.live.service import _row", {"_row"}),
+        ("from stretto import __version__", set()),
+        ("patch.setattr(ledger, '_write', None)", {"_write"}),
+        ("patch.setattr('stretto.live.service._row', None)", {"_row"}),
+    ],
+)
+def test_the_walk_sees_private_names(line: str, expected: set[str], tmp_path: Path) -> None:
+    module = tmp_path / "test_sneaky.py"
+    module.write_text(line)
+    assert private_names_read_by(module) == expected
+
+
 def test_every_module_says_what_it_is_for() -> None:
     assert [name_of(path) for path in MODULES if not ast.get_docstring(tree_of(path))] == []
 
