@@ -12,14 +12,14 @@ import ast
 import io
 import json
 import re
+import subprocess
+import sys
 import tokenize
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-
-from job_way import files_of_a_job
 
 ALGORITHMS = ("policies", "solve", "place", "estimate", "scheduler/constraints", "live/bounds", "sdk")
 STEPS_FROM = 20  # lines from which a function is to say its steps
@@ -232,6 +232,12 @@ def sentences_of(markdown: str) -> Iterator[str]:
                 yield sentence
 
 
+def files_of_a_job(root: Path) -> list[str]:
+    """What `job_way.py` prints, without its last line."""
+    command = [sys.executable, str(Path(__file__).with_name("job_way.py")), "--root", str(root)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[:-1]
+
+
 Figures = dict[str, object]
 
 
@@ -248,7 +254,7 @@ def measured(root: Path, way: bool) -> tuple[Figures, dict[str, list[str]]]:
     count("single-use modules", single_use(modules), len(modules))
     if way:
         lists["files of a job's way"] = files_of_a_job(root)
-        folders = Counter("/".join(name.split("/")[:2]) for name in lists["files of a job's way"])
+        folders = Counter(".".join(name.split(".")[1:2]) for name in lists["files of a job's way"])
         figures["files of a job's way"] = len(lists["files of a job's way"])
         figures["of these"] = ", ".join(f"{folder} {number}" for folder, number in folders.most_common())
     functions = sorted(

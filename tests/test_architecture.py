@@ -169,6 +169,31 @@ def test_the_parts_of_the_service_import_one_way_too() -> None:
     tuple(TopologicalSorter(MAY_IMPORT_IN_LIVE).static_order())
 
 
+def import_table() -> list[str]:
+    """What each part may import, as rows of the page that says so."""
+    parts = [part for part in MAY_IMPORT if part != "__main__"]
+    rows = []
+    for part in parts:
+        allowed = sorted(MAY_IMPORT[part])
+        others = sorted({*parts} - {part, *allowed})
+        names = ", ".join(f"`{name}`" for name in (allowed if len(allowed) <= len(others) else others))
+        everything = "" if len(allowed) <= len(others) else "everything but "
+        rows.append(f"| `{part}` | {everything}{names or 'nothing of ours'} |")
+    return rows
+
+
+def test_the_page_of_the_layout_says_what_each_part_may_import() -> None:
+    page = (ROOT / "docs" / "decisions" / "0001-layout.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `.*\|$", page, flags=re.M) == import_table(), "\n".join(import_table())
+
+
+def test_the_folders_of_tests_are_those_of_the_package() -> None:
+    paths = [
+        path for path in (ROOT / "tests").iterdir() if path.is_dir() and not path.name.startswith((".", "_"))
+    ]
+    assert {path.name for path in paths} - {*PARTS} == {"conformance", "examples", "golden"}
+
+
 def test_the_package_itself_imports_none_of_its_parts() -> None:
     assert parts_imported_by(PACKAGE / "__init__.py") == set()
 

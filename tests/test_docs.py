@@ -72,8 +72,18 @@ def test_the_overview_shows_every_view_and_every_folder() -> None:
     page = text("docs/overview.md")
     assert [view.value for view in View if f"`{view.value}`" not in page] == []
     folders = sorted(path.parent.name for path in (ROOT / "src" / "stretto").glob("*/__init__.py"))
-    for where in (page, text("README.md")):
-        assert [folder for folder in folders if f"{folder}/" not in where] == []
+    assert [folder for folder in folders if f"{folder}/" not in text("README.md")] == []
+
+
+@pytest.mark.parametrize(("title", "folder"), [("folder", ""), ("within `live/`", "live")])
+def test_the_overview_lays_out_the_folders_that_there_are(title: str, folder: str) -> None:
+    (table,) = re.findall(
+        rf"^\| {title} \| question \|\n\|[-|]+\n((?:\|.*\n)+)", text("docs/overview.md"), flags=re.M
+    )
+    named = {name for row in table.splitlines() for name in re.findall(r"`([\w.]+)/?`", row.split("|")[1])}
+    there = ROOT / "src" / "stretto" / folder
+    assert [name for name in named if not (there / name).exists()] == []
+    assert {path.parent.name for path in there.glob("*/__init__.py")} - named == set()
 
 
 def test_the_page_of_fair_share_says_who_comes_first_under_every_policy() -> None:

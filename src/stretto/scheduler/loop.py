@@ -1,4 +1,4 @@
-"""The loop around the decision, the same for every world."""
+"""The loop around the decision for worlds that are waited for, as the simulator is."""
 
 from collections.abc import Callable
 from typing import Protocol
