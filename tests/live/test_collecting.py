@@ -9,7 +9,7 @@ import pytest
 
 from stretto.live.decide.scheduling import scheduler_of
 from stretto.live.jobfile import JobSpec
-from stretto.live.serving import _restored
+from stretto.live.serving import restored
 from stretto.live.state import events as happened
 from stretto.live.state.events import body_of, subject_of
 from stretto.live.store import Unrecorded, open_store
@@ -45,7 +45,7 @@ def test_nothing_is_looked_for_while_the_log_is_read(looks: list[str], tmp_path:
         store.append(rows, store.last())
         scheduler = scheduler_of(configured)
         looks.clear()
-        state, _, _ = _restored(store, b"k" * 32, 1.0, configured, scheduler)
+        state, _, _ = restored(store, b"k" * 32, 1.0, configured, scheduler)
         meanwhile = len(looks)
     assert len(state.jobs) == JOBS
     assert meanwhile < JOBS / 10, "only before and after"

@@ -214,7 +214,7 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
             for line in what_is_lost(store, reached, config.begin_anew):
                 print(line, file=sys.stderr, flush=True)
             key = _key(config.state)
-            state, clock, kept = _restored(store, key, config.pace, configured, scheduler)
+            state, clock, kept = restored(store, key, config.pace, configured, scheduler)
             copied = reached is None and bool(store.chain_of(state.seq))  # another directory had its mark
             why = "begun anew" if config.begin_anew else "copied from elsewhere" if copied else ""
             mark = Mark(config.state / MARK)
@@ -323,7 +323,7 @@ def _raise_why(running: "asyncio.Task[None]") -> None:
 
 
 @put_off()
-def _restored(
+def restored(
     store: Store, key: bytes, pace: float, configured: Configured, scheduler: Scheduler
 ) -> tuple[State, Clock, int]:
     """The state that the log gives, with the policy's memory, its clock going on, and where reading began.
