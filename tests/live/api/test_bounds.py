@@ -14,6 +14,7 @@ from tests.live.api.rig import SMALL, a_rig, play, token_of
 from stretto.live.api import shapes
 from stretto.live.api.limits import Limits
 from stretto.live.jobfile import JobSpec
+from stretto.live.store.log import Store
 
 MIB = 1 << 20
 
@@ -86,7 +87,7 @@ def test_a_wrong_method_is_told_the_right_ones(tmp_path: Path) -> None:
                 ("/api/v1/jobs", "GET, POST"),
                 ("/api/v1/tokens", "GET, POST"),
                 ("/api/v1/jobs/1", "GET"),
-                ("/api/v1/queues/long", "PUT"),
+                ("/api/v1/queues/long", "DELETE, PUT"),
             ):
                 answer = await root.request("OPTIONS", path)
                 assert (answer.status_code, answer.headers["allow"]) == (405, methods)
@@ -227,13 +228,13 @@ def test_a_store_that_does_not_answer_is_said_and_the_job_is_there_once_it_does(
             rig.client("ada") as ada,
         ):
             go_on = threading.Event()
-            append = rig.service.ledger.store.append
+            append = Store.append
 
             def later(*given: Any) -> Any:
                 go_on.wait(60.0)
                 return append(*given)
 
-            monkeypatch.setattr(rig.service.ledger.store, "append", later)
+            monkeypatch.setattr(Store, "append", later)
             key = {"idempotency-key": "patient"}
             answer = await ada.post("/api/v1/jobs", json=SMALL, headers=key)
             assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
