@@ -93,6 +93,27 @@ def test_what_is_given_back_comes_from_the_nearest_who_borrowed() -> None:
     assert held(live) == {"lab": 6, "vision": 1, "speech": 5, "other": 2}
 
 
+def test_a_parent_at_its_limit_gives_no_job_of_a_part_what_a_sibling_is_guaranteed() -> None:
+    live = a_lab(
+        tree=(
+            QueueSet("lab", 4, 4),
+            QueueSet("vision", 2, 6, parent="lab"),
+            QueueSet("speech", 2, 6, parent="lab"),
+            QueueSet("other", 4),
+        )
+    )
+    live.scene.tell(happened.Configured("fifo", priorities="preempt", quotas="kept"))
+    submit(live, 1, 2, "vision")
+    submit(live, 11, 2, "speech")
+    live.decide()
+    live.decide()
+    live.submit("21", "vision", 1, priority=9)
+    submit(live, 31, 1, "other", gpus=2)  # so the lab borrows nothing
+    live.decide()
+    assert held(live) == {"lab": 4, "vision": 2, "speech": 2, "other": 2}
+    assert live.gpus("21") == 1, "its own part makes room for it"
+
+
 def test_a_lowered_quota_of_a_parent_takes_from_those_in_it_who_borrow() -> None:
     live = a_lab(
         tree=(QueueSet("lab", 8), QueueSet("vision", 2, 8, parent="lab"), QueueSet("speech", 2, parent="lab"))

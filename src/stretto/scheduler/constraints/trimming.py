@@ -1,10 +1,13 @@
 """After the policy was asked: what its plan may keep, and what is cut off it."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from stretto.model import JobId, Placement, Why
 from stretto.scheduler.constraints.draft import Draft
 from stretto.scheduler.constraints.limits import Limit
+from stretto.scheduler.constraints.parts import Parts
 from stretto.scheduler.constraints.shrinking import kept_of
 
 
@@ -17,16 +20,19 @@ def tighten(draft: Draft, placement: Placement) -> bool:
             planned = _still_planned(draft, limit, planned)
         if not planned:
             continue
-        exceeded, room = True, limit.most
+        exceeded = True
         served = {row for row, _ in planned}
-        for row, gpus in planned:
-            given = draft.allowed(row, min(gpus, max(room, _kept(draft, row))))
+        for row, given in _given_out(draft, limit, planned):
             draft.cap(row, limit, given)
-            room -= given
         for row in np.flatnonzero(limit.rows & (draft.most > 0)).tolist():
             if row not in served:
                 draft.cap(row, limit, 0)
     return exceeded
+
+
+def is_within(draft: Draft, placement: Placement) -> bool:
+    """Whether a plan exceeds no limit."""
+    return not any(_planned(draft, limit, placement) for limit in draft.limits)
 
 
 def cut(draft: Draft, placement: Placement) -> Placement:
@@ -41,10 +47,11 @@ def cut(draft: Draft, placement: Placement) -> Placement:
     for limit in draft.limits:
         planned = _planned(draft, limit, placement)
         excess = sum(gpus for _, gpus in planned) - limit.most
+        least = dict(_given_out(draft, limit, planned)) if _has_parts(draft, limit) else {}
         for row, gpus in reversed(planned):
             if excess <= 0:
                 break
-            left = draft.allowed(row, max(gpus - excess, _kept(draft, row)))
+            left = draft.allowed(row, max(gpus - excess, least.get(row, 0), _kept(draft, row)))
             if left == gpus:
                 continue
             placement = _cut_one(draft, placement, row, left)
@@ -60,7 +67,7 @@ def _planned(draft: Draft, limit: Limit, placement: Placement) -> list[tuple[int
     if int(gpus[rows].sum()) <= limit.most:
         return []
     found = zip(rows.tolist(), gpus[rows].tolist(), strict=True)
-    return sorted(found, key=lambda one: _rank(draft, one[0]))
+    return sorted(found, key=lambda one: rank(draft, one[0]))
 
 
 def _still_planned(draft: Draft, limit: Limit, planned: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -69,7 +76,32 @@ def _still_planned(draft: Draft, limit: Limit, planned: list[tuple[int, int]]) -
     return left if sum(gpus for _, gpus in left) > limit.most else []
 
 
-def _rank(draft: Draft, row: int) -> tuple[bool, int, bool, int]:
+def _given_out(draft: Draft, limit: Limit, planned: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """(row, GPUs) that each may keep of what was planned, in the same order.
+
+    What a part of the limit's queue is guaranteed goes to none of its other parts, whatever their priority.
+    """
+    room, parts = limit.most, None
+    if _has_parts(draft, limit):
+        plan = [(draft.of[row].queue, gpus) for row, gpus in planned]
+        parts = Parts(draft.hierarchy, limit.queue, plan)
+    for row, gpus in planned:
+        queue = draft.of[row].queue
+        left = room if parts is None else max(room - parts.kept_for_others(queue), 0)
+        given = draft.allowed(row, min(gpus, max(left, _kept(draft, row))))
+        room -= given
+        if parts is not None:
+            parts.give(queue, gpus, given)
+        yield row, given
+
+
+def _has_parts(draft: Draft, limit: Limit) -> bool:
+    """Whether parts of a limit's queue have guarantees; in decisions of old logs they had none there."""
+    return bool(limit.queue and draft.constraints.parents and draft.constraints.quotas_kept)
+
+
+def rank(draft: Draft, row: int) -> tuple[bool, int, bool, int]:
+    """Who comes first where a limit is exceeded: the lowest rank."""
     job = draft.of[row]
     waits = job.id not in draft.snapshot.placement
     return (job.preemptible or waits, -job.priority, waits, row)

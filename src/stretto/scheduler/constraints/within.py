@@ -2,7 +2,8 @@
 
 The policy is shown what it may use: jobs that would exceed a limit are left out or may have fewer GPUs, and
 what was borrowed is given back before. Where its plan still exceeds a limit, it is asked again with what the
-plan may keep, in order of priority, as the jobs' limits. What is then still too much is cut off.
+plan may keep, in order of priority, as the jobs' limits. Where it then leaves some of that, jobs that were
+left out are let in again. What is still too much is cut off.
 """
 
 from collections.abc import Mapping
@@ -18,11 +19,12 @@ from stretto.scheduler.constraints.draft import Draft
 from stretto.scheduler.constraints.evidence import Evidence, seen_from_the_whole
 from stretto.scheduler.constraints.fair_order import decide_in_fair_order
 from stretto.scheduler.constraints.guarantees import Lost, some_lose
+from stretto.scheduler.constraints.loosening import loosened
 from stretto.scheduler.constraints.offers import Sizes, gpus_by_queue
 from stretto.scheduler.constraints.priorities import ask_by_priority
 from stretto.scheduler.constraints.quotas import make_room
 from stretto.scheduler.constraints.shared_nodes import lens_of
-from stretto.scheduler.constraints.trimming import cut, tighten
+from stretto.scheduler.constraints.trimming import cut, is_within, tighten
 from stretto.scheduler.constraints.views import enclaves, on_nodes, open_nodes, shown
 
 MOST_TRIES = 3  # chosen: limits that follow from a plan are kept by the next one, but for types that stand in
@@ -66,11 +68,17 @@ def _settled(
             for row in np.flatnonzero(limit.rows & (draft.most > 0)).tolist():
                 held = room.get(draft.of[row].id)
                 draft.cap(row, limit, 0 if held is None else held.gpus)
+    granted = draft.most.copy()
     plans = _asked(draft, ask)
     for _ in range(MOST_TRIES - 1):
         if not tighten(draft, plans[-1].placement):
             break
         plans = _asked(draft, ask)
+    more = loosened(draft, granted, room, plans[-1].placement)
+    if more is not None:
+        better = _asked(more, ask)
+        if is_within(more, better[-1].placement):
+            return room, more, better
     return room, draft, plans
 
 
