@@ -136,6 +136,7 @@ def _load(
     upper: FloatArray,
     whole: bool,
 ) -> None:
+    # Row by row as scipy stores it; 0 <= x <= upper, rows @ x <= limits, all whole or none.
     highs.passModel(
         len(value),
         len(limits),

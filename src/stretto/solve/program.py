@@ -176,6 +176,7 @@ def _check(
     forced: IntArray,
     prefer: FloatArray | None,
 ) -> None:
+    # One line for each: shapes, signs, the range of kinds, forced columns, preferences.
     if value.ndim != 2 or allowed.shape != value.shape:
         raise ValueError(f"value and allowed must be (rows, cols), got {value.shape} and {allowed.shape}")
     rows, cols = value.shape

@@ -221,6 +221,7 @@ class _Desk:
         self, gpus: IntArray, kind: IntArray, reserved: list[Reserved], others: list[int], kept: BoolArray
     ) -> None:
         """Give what is free now: first to those who have nothing, then where GPU time grows least."""
+        # Jobs whose filling starts later, and jobs without a deadline, first get a smallest share now.
         of = {one.row: one for one in reserved}
         for one in reserved:
             if gpus[one.row] == 0:
@@ -236,6 +237,7 @@ class _Desk:
         heapq.heapify(offers)
         while offers and self.free[:, 0].any():
             _, _, row = heapq.heappop(offers)
+            # A job with a deadline goes up a level of its filling; another one just takes its next count.
             if row in of:
                 if not self._upgrade(of[row], of, gpus):
                     continue

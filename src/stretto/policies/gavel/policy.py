@@ -115,17 +115,20 @@ class Gavel:
         remaining = self._remaining(jobs)
 
         before = snapshot.memory if isinstance(snapshot.memory, Ledger) else None
+        # Rounds (section 5): what each job has received on each type, against what it is owed.
         account = (
             account_now(snapshot, before, remaining, self._head_start_s)
             if before
             else new_account(len(jobs), len(capacity), self._head_start_s)
         )
         per_s = self._per_s(measured, can_run, fits)
+        # The linear program is solved anew only where jobs, speeds or capacity have changed.
         if before and _same_programme(before, jobs, per_s, capacity):
             share, isolated = before.share, before.isolated_per_s
         else:
             share, isolated = self._solve(snapshot, per_s, capacity, remaining, account)
 
+        # Pairs of a job and a type by fraction owed over time received; the largest go first.
         rows, kinds = pairs_by_priority(share.fraction, account, self._head_start_s, can_run)
         kind, left = fill(rows, kinds, jobs.gpus, capacity, given=np.where(kept, jobs.held_kind, -1))
         gpus = np.where(kept, jobs.held_gpus, np.where(kind >= 0, jobs.gpus, 0))
@@ -173,6 +176,7 @@ class Gavel:
         if not within.size:
             return Timeshare(np.zeros(per_s.shape), np.zeros(len(capacity)), 0.0), isolated
         problem = (per_s[within], jobs.gpus[within], capacity)
+        # Jobs that can run nowhere are left out, or the max-min objectives would be 0 for all.
         match self.objective:
             case Objective.MAX_SUM_THROUGHPUT:
                 found = max_sum_throughput(*problem)

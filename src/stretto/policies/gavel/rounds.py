@@ -59,6 +59,7 @@ def account_now(snapshot: Snapshot, before: Ledger, remaining: FloatArray, head_
     received_s[known] = before.account.received_s[was[known]]
     owed_s[known] = before.account.owed_s[was[known]] + before.share.fraction[was[known]] * since_s
     rate = before.isolated_per_s[was[known]]
+    # Progress since then, at the speed in isolation: what the job would have taken alone.
     steps = before.remaining[was[known]] - remaining[known]
     isolated_s[known] = before.account.isolated_s[was[known]] + np.divide(
         steps, rate, out=np.zeros(len(known)), where=rate > 0
@@ -66,6 +67,7 @@ def account_now(snapshot: Snapshot, before: Ledger, remaining: FloatArray, head_
 
     served = known[jobs.held_gpus[known] > 0]
     received_s[served, jobs.held_kind[served]] += since_s
+    # Jobs that have ended since count with the type that they were given: the total is over all that ran.
     gone = np.ones(len(before.ids), dtype=np.bool_)
     gone[was[known]] = False
     given = np.concatenate((jobs.held_kind[served], before.kind[gone & (before.kind >= 0)]))

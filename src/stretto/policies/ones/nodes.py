@@ -66,6 +66,7 @@ def settle_on_nodes(gpus: Gpus, genome: IntArray, held: IntArray, jobs: int) -> 
     On a node, jobs keep their own GPUs first.
     """
     nodes, first, sizes = np.unique(gpus.node, return_index=True, return_counts=True)
+    # Count the GPUs of each job on each node, in the schedule and now; column 0 is IDLE and is cut off.
     inside = np.searchsorted(nodes, gpus.node) * (jobs + 1)
     shape = (len(nodes), jobs + 1)
     size = len(nodes) * (jobs + 1)
@@ -75,6 +76,7 @@ def settle_on_nodes(gpus: Gpus, genome: IntArray, held: IntArray, jobs: int) -> 
     alike = np.stack([gpus.kind[first], sizes], axis=1)
     for group in np.unique(alike, axis=0):
         among = np.flatnonzero((alike == group).all(axis=1))
+        # What stays if node i of the schedule becomes node j: of each job the smaller of both counts.
         stays = np.minimum(new[among][:, None], old[among][None]).sum(axis=2)
         for source, target in zip(*linear_sum_assignment(stays, maximize=True), strict=True):
             columns = slice(first[among[target]], first[among[target]] + int(group[1]))

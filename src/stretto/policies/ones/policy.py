@@ -187,6 +187,7 @@ class Ones:
     ) -> Shares:
         jobs, limits = snapshot.jobs, memory.limits
         genome = genome.copy()
+        # Types that limit the nodes of a job: its workers beyond these go, down to a size that it may have.
         for index, gpu_type in enumerate(snapshot.cluster.types):
             for row in (
                 np.flatnonzero(participants.home == index).tolist() if gpu_type.max_nodes_per_job else ()
@@ -201,6 +202,7 @@ class Ones:
             gpus[row], nodes[row] = sum(pin.gpus), len(pin.nodes)
             kind[row] = snapshot.cluster.kind[pin.nodes[0]]
         if whole:
+            # A schedule in place that leaves a job out counts as a rejection of it (section 3.3.2).
             waits = (gpus == 0) & (participants.home >= 0)
             limits = after_rejection(limits, waits & ~participants.batches.fixed, participants.least_limit)
         return Shares(

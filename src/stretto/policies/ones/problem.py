@@ -36,6 +36,7 @@ def participants_of(snapshot: Snapshot) -> Participants:
     stays = unstoppable(jobs)
     gpus = gpus_beside(snapshot, stays)
     free = np.bincount(gpus.kind, minlength=len(cluster.types))
+    # Tables are read only where some job has reported nothing: reading them needs the view.
     tables: Sequence[MeasuredSpeeds | None] = [None] * len(jobs)
     if any(one is None for one in jobs.evidence):
         tables = jobs.tables
@@ -51,6 +52,7 @@ def participants_of(snapshot: Snapshot) -> Participants:
         1 if one is None else int(one.limits.replica_gpus[at])
         for one, at in zip(jobs.evidence, kind.tolist(), strict=True)
     ]
+    # Counts are whole workers and whole replicas on the type that the job keeps to.
     step = np.lcm(jobs.gpus_per_worker * each, np.array(replicas, dtype=np.int64))
     least = -(-jobs.min_gpus * each // step) * step
     most = np.minimum(jobs.max_gpus * each, within[kind])

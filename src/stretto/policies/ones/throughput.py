@@ -83,6 +83,7 @@ def batches_of(
     init, largest, high, fixed, start, seen, single = (
         list(column) for column in (zip(*columns, strict=True) if columns else [()] * 7)
     )
+    # All models are fitted in one call, which is faster than one after the other.
     known = [observed for observed in seen if observed]
     models = iter(fit_many(known))
     table = np.full((len(columns), most_gpus + 1), np.nan)

@@ -139,6 +139,7 @@ class Shockwave:
         capacity = room_beside(snapshot, kept)
         finish = _finish_estimates(snapshot, before)
         believed, market = self._believe(snapshot, speeds, kept, capacity, finish, before)
+        # The plan covers a window of rounds; this is the round of it that begins now.
         turn = round((snapshot.now_s - market.planned_s) / self.round_s)
 
         gpus = np.where(kept, jobs.held_gpus, 0)
@@ -146,6 +147,8 @@ class Shockwave:
         left = capacity.copy()
         planned = np.flatnonzero(market.plan[:, turn] & ~kept)
         unplanned = np.flatnonzero(~market.plan[:, turn] & ~kept & believed.possible.any(axis=1))
+        # Planned jobs first, those that run before others so that they stay. Idle GPUs go to the longest
+        # left.
         larger_first = planned[np.lexsort((planned, -jobs.gpus[planned], jobs.held_gpus[planned] == 0))]
         longest_first = unplanned[np.lexsort((unplanned, -believed.remaining_s[unplanned]))]
         for rows in (larger_first, longest_first):
@@ -172,6 +175,7 @@ class Shockwave:
         jobs = snapshot.jobs
         total = int(capacity.sum())
         possible, duration_s, done = _durations(snapshot, speeds, capacity)
+        # The deadline that is fair: what the job would take on an equal part of the cluster.
         sharing = min(1.0, total / max(len(jobs), 1)) or 1.0
         latest = jobs.submitted_s + duration_s / sharing
         finish_sum, finish_s, _ = finish
@@ -202,6 +206,7 @@ class Shockwave:
         """(jobs, window) which rounds each job runs, and the gap of the programme."""
         plan = np.zeros((len(snapshot.jobs), self.window), dtype=np.bool_)
         rows = np.flatnonzero(takes_part & (snapshot.jobs.gpus <= gpus))
+        # Too many for one program: those that are furthest behind are planned.
         if len(rows) > self.most_jobs:
             rows = np.sort(rows[np.lexsort((rows, -believed.lateness[rows]))][: self.most_jobs])
         if not rows.size:
@@ -211,6 +216,7 @@ class Shockwave:
         fair = Window(self.window, self.round_s, gpus, asked, believed.done[rows], duration_s, ones)
         least = self._least_progress(snapshot.now_s, believed, rows)
         urgency = ones
+        # First with the fairness of all as a constraint; where that has no solution, as weights.
         solved = best_rounds(fair, self.lateness_cost, least, self.nodes, self.gap)
         if solved is None:
             urgency = self._weights(believed, rows)

@@ -124,6 +124,7 @@ def _loaded(
 ) -> highspy.Highs:
     """HiGHS with a programme to be maximised, its first columns whole numbers."""
     row, column, value = (np.concatenate([entry[part] for entry in entries]) for part in range(3))
+    # HiGHS takes rows one after the other: entries sorted by row, and where each row starts.
     order = np.lexsort((column, row))
     starts = np.searchsorted(row[order], np.arange(len(lower_row) + 1))
     kinds = np.full(len(objective), _CONTINUOUS, dtype=np.int32)

@@ -52,6 +52,7 @@ def tune(
     has a proportional rate for them; else wherever their GPUs fit, where the others that have more than a
     proportional rate give back, those with most above it first.
     """
+    # What stays is booked first; then the others enter, the hardest to place first.
     desk = _Desk(gpus, want.astype(np.float64), fair, free_gpus.copy(), node_gpus, fair * node_gpus[:, None])
     larger_first = np.lexsort((np.arange(len(gpus)), *(-want.T[::-1]), -gpus)).tolist()
     for share in larger_first:
@@ -162,6 +163,7 @@ class _Desk:
         if largest == 0:
             return {}
         counts: dict[int, int] = {}
+        # More than a node has: whole nodes that are free, and one more for the rest.
         if asks > largest:
             whole = np.flatnonzero(has & (self.free_gpus == self.node_gpus) & (self.node_gpus == largest))
             if len(whole) < asks // largest:
