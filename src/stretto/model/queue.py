@@ -50,15 +50,29 @@ def line_of(queue: str, parents: Mapping[str, str]) -> list[str]:
     return found[::-1]
 
 
-def with_quotas(queues: Mapping[str, Queue], capacity_gpus: int) -> dict[str, Queue]:
+def guarantor_of(name: str, queues: Mapping[str, Queue], parents: Mapping[str, str]) -> str:
+    """The nearest queue around one that has a quota, of which its own quota is a part; empty for none."""
+    around = line_of(name, parents)[-2::-1]
+    return next((one for one in around if one in queues and queues[one].quota_gpus is not None), "")
+
+
+def with_quotas(
+    queues: Mapping[str, Queue], capacity_gpus: int, *, counts_parts: bool = True
+) -> dict[str, Queue]:
     """Queues that have a quota. The default queue has what is left over, and may borrow everything.
 
-    Only where quotas are set, and where it is marked as such, which old logs do not do.
+    Only where quotas are set, and where it is marked as such, which old logs do not do. counts_parts: quotas
+    count of queues in one without a quota, too; in decisions of old logs they did not.
     """
     found = {name: queue for name, queue in queues.items() if queue.quota_gpus is not None}
     default = queues.get(DEFAULT_QUEUE)
     if found and default is not None and default.is_default and default.quota_gpus is None:
-        guaranteed = sum(queue.quota_gpus or 0 for queue in found.values() if not queue.parent)
+        parents = parents_of(queues)
+        guaranteed = sum(
+            queue.quota_gpus or 0
+            for name, queue in found.items()
+            if not (guarantor_of(name, queues, parents) if counts_parts else queue.parent)
+        )
         rest = max(capacity_gpus - guaranteed, 0)
         found[DEFAULT_QUEUE] = replace(default, quota_gpus=rest, borrow_gpus=capacity_gpus)
     return found
@@ -80,8 +94,13 @@ def check_queue_tree(queues: Mapping[str, Queue]) -> None:
             if above in seen[:-1]:
                 raise InputError(f"parent of queue {name}: it would be in itself: {' in '.join(seen)}")
             above = queues[above].parent if above in queues else ""
+    parents = parents_of(queues)
     for name, queue in queues.items():
-        parts = [one for one in queues.values() if one.parent == name and one.quota_gpus is not None]
+        parts = [
+            one
+            for part, one in queues.items()
+            if one.quota_gpus is not None and guarantor_of(part, queues, parents) == name
+        ]
         total = sum(one.quota_gpus or 0 for one in parts)
         if queue.quota_gpus is not None and total > queue.quota_gpus:
             raise InputError(

@@ -148,6 +148,23 @@ def test_a_default_queue_of_an_old_log_is_one_like_others() -> None:
     assert with_quotas({"default": new["default"]}, 8) == {}
 
 
+def test_quotas_in_a_queue_that_has_none_are_not_left_over() -> None:
+    queues = {
+        one.name: one
+        for one in (
+            Queue("lab"),
+            Queue("vision", 3, parent="lab"),
+            Queue("speech", parent="lab"),
+            Queue("calls", 2, parent="speech"),
+            Queue("team", 4),
+            Queue("half", 1, parent="team"),
+            Queue("default", is_default=True),
+        )
+    }
+    assert with_quotas(queues, 10)["default"].quota_gpus == 10 - 3 - 2 - 4
+    assert with_quotas(queues, 10, counts_parts=False)["default"].quota_gpus == 6, "as in old logs"
+
+
 NAMES = ("lab", "vision", "speech", "other")
 Step = tuple[str, str, int, int]
 
@@ -219,6 +236,11 @@ def test_no_guarantee_is_broken_on_any_level(
             [Queue("a", 3), Queue("b", 4, parent="a")],
             r"quota of queue a: expected at least 4 GPUs, .* \(b\), got 3",
             id="quotas",
+        ),
+        pytest.param(
+            [Queue("a", 3), Queue("b", parent="a"), Queue("c", 4, parent="b")],
+            r"quota of queue a: expected at least 4 GPUs, .* \(c\), got 3",
+            id="quotas in a part without one",
         ),
         pytest.param(
             [Queue("default", parent="a"), Queue("a")], "no queue that it can be in", id="the default"

@@ -12,12 +12,13 @@ from stretto.model.queue import parents_of, with_quotas
 def constraints_of(state: State, now_s: float) -> Constraints:
     """What decisions must keep to now."""
     reservations = tuple(one for _, one in sorted(state.reservations.items()) if one.until_s > now_s)
-    queues, parents = with_quotas(state.queues, capacity_of(state)), parents_of(state.queues)
+    kept = state.configured.quotas == "kept"
+    queues = with_quotas(state.queues, capacity_of(state), counts_parts=kept)
+    parents = parents_of(state.queues)
     sizes = dict(state.sized)  # a copy: jobs come and end while a decision is being made
     staying = {name: state.jobs[name].job for name in state.staying()}
     others = {index: node.others for index, node in enumerate(state.nodes) if node.others and node.up}
     act = state.configured.priorities == "preempt"
-    kept = state.configured.quotas == "kept"
     fair = fair_share_of(state, now_s) if state.configured.fair_share_half_life_s else None
     if not reservations:
         return Constraints(
