@@ -53,10 +53,12 @@ def assign(
     """
     program, frame = read(value, allowed, gpus, kind, capacity, forced, prefer)
     first_prices = _start(start, program, frame)
+    # Where the best columns of all rows fit together there is nothing to decide.
     free = _unconstrained(program)
     if free is not None:
         return frame.assignment(free, np.zeros(program.capacity.size), 0.0, "unconstrained")
 
+    # The relaxation gives prices and a bound; the few rows that it leaves open are searched.
     priced = search_prices(program, limits, first_prices)
     incumbent, nodes = _searched(program, priced, alternatives(program, priced), limits)
     proof: Proof = "exact" if incumbent.is_best else "relaxed"
@@ -82,6 +84,7 @@ def assign_by_prices(
     if free is not None:
         return frame.assignment(free, np.zeros(program.capacity.size), 0.0, "unconstrained")
     priced = search_prices(program, limits, first_prices)
+    # No proof is tried: the pick at the best prices, repaired and improved, stands beside the bound.
     near = alternatives(program, priced)
     pick = _improved(program, priced, near, repaired(program, priced.prices, near, priced.pick))
     proof: Proof = "exact" if priced.bound - program.total(pick) <= ROUNDING * priced.bound else "relaxed"
@@ -106,6 +109,7 @@ def assign_exactly(
     program, frame = read(value, allowed, gpus, kind, capacity, forced, prefer)
     prices = np.zeros(program.capacity.size)
     none = np.zeros(program.worth.shape[0], dtype=np.int64)
+    # Prices take no part in the search: they are told because `Assignment` has them.
     outcome = branched(program, classes_of(program), none, limits.nodes, presolve=True)
     proof: Proof = "exact" if outcome.proven else "relaxed"
     if program.worth.size:
