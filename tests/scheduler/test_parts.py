@@ -28,7 +28,7 @@ TREE = Hierarchy(Constraints(QUEUES, parents={"vision": "lab", "speech": "lab", 
     [
         pytest.param("vision", [("speech", 5)], 2, id="no more than its quota"),
         pytest.param("vision", [("speech", 1)], 1, id="no more than its jobs were to have"),
-        pytest.param("faces", [("vision", 9), ("speech", 9)], 2, id="nothing of its own part"),
+        pytest.param("faces", [("vision", 9), ("speech", 9)], 5, id="jobs directly in one are a part of it"),
         pytest.param("vision", [("vision", 2), ("faces", 3), ("speech", 2)], 3, id="on every level"),
         pytest.param("speech", [("vision", 1), ("faces", 3)], 4, id="a part with all that is in it"),
     ],

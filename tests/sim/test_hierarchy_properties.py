@@ -39,6 +39,9 @@ QUEUES = {
     )
 }
 PARENTS = parents_of(QUEUES)
+# Jobs directly in a queue are a part of it, with what the other parts leave.
+OWN = {"lab": Queue("lab alone", 1, 8, parent="lab"), "vision": Queue("vision alone", 2, 7, parent="vision")}
+ALL = {**QUEUES, **{one.name: one for one in OWN.values()}}
 OUTERMOST = ("lab", "other")
 CLUSTER = cluster_of("mixed", (GpuType("slow"), 2, 4), (GpuType("fast", speed=2.0), 1, 4))
 LEAVES = ("speech", "faces", "other", "")
@@ -49,7 +52,12 @@ TEMPTING = (("gavel", 32, LEAVES), ("optimus", 2, LEAVES), ("sia", 21, WITH_PARE
 
 
 def quota_of(queue: str) -> int:
-    return QUEUES[queue].quota_gpus or 0
+    return ALL[queue].quota_gpus or 0
+
+
+def around(queue: str) -> list[str]:
+    """What a job of a queue is in."""
+    return [*line_of(queue, PARENTS), *([OWN[queue].name] if queue in OWN else [])]
 
 
 def drawn(seed: int, queues: tuple[str, ...]) -> Workload:
@@ -61,7 +69,7 @@ def drawn(seed: int, queues: tuple[str, ...]) -> Workload:
         gpus = int(rng.choice([1, 2, 4]))
         is_elastic = bool(rng.random() < 0.4)
         least = 1 if is_elastic else gpus
-        guaranteed = min((quota_of(one) for one in line_of(queue, PARENTS)), default=least)
+        guaranteed = min((quota_of(one) for one in around(queue)), default=least)
         job = Job(
             JobId(f"j{number}"),
             float(rng.integers(0, 3_000)),
@@ -80,9 +88,9 @@ def drawn(seed: int, queues: tuple[str, ...]) -> Workload:
 
 def held_by_queue(placement: Mapping[JobId, Allocation], jobs: Mapping[JobId, Job]) -> dict[str, int]:
     """GPUs of each queue, with all that is in it."""
-    held = dict.fromkeys(QUEUES, 0)
+    held = dict.fromkeys(ALL, 0)
     for name, allocation in placement.items():
-        for queue in line_of(jobs[name].queue, PARENTS):
+        for queue in around(jobs[name].queue):
             held[queue] += allocation.gpus
     return held
 
@@ -104,7 +112,7 @@ class Witness:
         for name, gpus in held_by_queue(fixed, jobs).items():
             assert gpus <= quota_of(name), f"{name} lends what cannot be taken back"
         had, has = held_by_queue(before, jobs), held_by_queue(after, jobs)
-        for name, queue in QUEUES.items():
+        for name, queue in ALL.items():
             most = quota_of(name) + queue.borrow_gpus
             assert has[name] <= max(most, had[name]), f"{name} is beyond its limit"
             self._check_guarantee(name, had, has, snapshot.placement, plan.placement, jobs)
@@ -131,14 +139,14 @@ class Witness:
         changes = [
             (jobs[name], held.gpus, after[name].gpus if name in after else 0) for name, held in before.items()
         ]
-        lost = [one for one in changes if queue in line_of(one[0].queue, PARENTS) and one[2] < one[1]]
+        lost = [one for one in changes if queue in around(one[0].queue) and one[2] < one[1]]
         total, borrowed = sum(held - now for _, held, now in lost), had[queue] - quota_of(queue)
         whole = [held for job, held, now in lost if not now and job.min_gpus == held]
         if any(total - held < borrowed for held in whole):
             return
         for job, held, now in lost:
             size = min(held, now + lacking)
-            had_borrowed = any(had[one] > quota_of(one) for one in line_of(job.queue, PARENTS))
+            had_borrowed = any(had[one] > quota_of(one) for one in around(job.queue))
             is_idle = int(after.free.sum()) >= size - now
             assert size < job.min_gpus or is_idle or had_borrowed, f"{queue} lost {job.id}"
 
@@ -156,7 +164,7 @@ class Witness:
 
 
 def entitled(job: Job, placement: Placement, held: Mapping[str, int]) -> bool:
-    line = line_of(job.queue, PARENTS)
+    line = around(job.queue)
     within = all(held[one] + job.gpus <= quota_of(one) for one in line)
     lent = any(held[one] > quota_of(one) for one in OUTERMOST if one not in line)
     return within and (lent or int(placement.free.sum()) >= job.gpus)

@@ -9,7 +9,7 @@ from tests.live.play import Deciding
 
 from stretto.live.state import events as happened
 from stretto.live.state.events import QueueSet
-from stretto.model import InputError, Queue
+from stretto.model import InputError, Queue, Why
 from stretto.model.queue import check_queue_tree, line_of, may_use, parents_of, with_quotas
 
 #         lab: 6                other: 2
@@ -112,6 +112,48 @@ def test_a_parent_at_its_limit_gives_no_job_of_a_part_what_a_sibling_is_guarante
     live.decide()
     assert held(live) == {"lab": 4, "vision": 2, "speech": 2, "other": 2}
     assert live.gpus("21") == 1, "its own part makes room for it"
+
+
+IN_PART = (QueueSet("lab", 6), QueueSet("vision", 3, 3, parent="lab"), QueueSet("other", 2))
+
+
+@pytest.mark.parametrize(("borrower", "lender"), [("lab", "vision"), ("vision", "lab")])
+def test_jobs_directly_in_a_parent_lend_and_borrow_as_a_part_with_what_the_others_leave(
+    borrower: str, lender: str
+) -> None:
+    live = a_lab(tree=IN_PART)
+    live.scene.tell(happened.Configured("fifo", priorities="preempt", quotas="kept"))
+    submit(live, 1, 6, borrower)
+    live.decide()
+    live.decide()
+    assert held(live)["lab"] == 6
+    names = submit(live, 11, 4, lender)
+    for _ in range(4):
+        live.decide()
+    assert [live.gpus(name) for name in names] == [1, 1, 1, 0], "its three, and no more"
+    assert held(live)["lab"] == 6
+
+
+def test_those_that_cannot_be_preempted_have_no_more_than_parts_leave_them() -> None:
+    live = a_lab(tree=IN_PART)
+    live.scene.tell(happened.Configured("fifo", priorities="preempt", quotas="kept"))
+    for number in range(4):
+        live.submit(f"{number + 1}", "lab", 1, preemptible=False)
+    plan = live.decide().plan
+    assert held(live)["lab"] == 3
+    assert plan.why.of(3) is Why.MAY_NOT_BORROW
+    assert plan.why.evidence[3].startswith("queue lab outside of its parts is guaranteed 3 GPUs")
+
+
+def test_in_decisions_of_an_older_log_they_are_in_no_part() -> None:
+    live = a_lab(tree=IN_PART)
+    live.scene.tell(happened.Configured("fifo", priorities="preempt"))  # says nothing of quotas
+    submit(live, 1, 6, "vision")
+    live.decide()
+    submit(live, 11, 3, "lab")
+    for _ in range(4):
+        live.decide()
+    assert held(live) == {"lab": 6, "vision": 6, "other": 0}
 
 
 def test_a_lowered_quota_of_a_parent_takes_from_those_in_it_who_borrow() -> None:

@@ -119,7 +119,7 @@ def _room(state: State, nodes: Sequence[NodeState]) -> dict[str, int]:
 
 def _left_in_queues(state: State, tree: Hierarchy) -> dict[str, int]:
     """GPUs that each bounded queue may still hold, with all that is in it."""
-    left = {name: tree.most(name) for name in tree.constraints.queues}
+    left = {name: tree.most(name) for name in tree.queues}
     for job, held in (state.placement or {}).items():
         tree.add(left, state.jobs[job].queue, -held.gpus)
     return left
@@ -128,7 +128,7 @@ def _left_in_queues(state: State, tree: Hierarchy) -> dict[str, int]:
 def _left_to_fixed(state: State, tree: Hierarchy) -> dict[str, int]:
     """GPUs that jobs that cannot be preempted may still hold in each bounded queue."""
     of = tree.most if not tree.constraints.quotas_kept else tree.quota
-    left = {name: of(name) for name in tree.constraints.queues}
+    left = {name: of(name) for name in tree.queues}
     for job, held in (state.placement or {}).items():
         if not (record := state.jobs[job]).job.preemptible:
             tree.add(left, record.queue, -held.gpus)

@@ -30,7 +30,7 @@ def limit_fixed(draft: Draft) -> None:
         limit = Limit(
             fixed & inside, ANY, max(tree.quota(name) - staying, 0), Why.MAY_NOT_BORROW, "", staying=staying
         )
-        limit.ever = None if draft.constraints.queues[name].is_default else tree.quota(name)
+        limit.ever = None if tree.queues[name].is_default else tree.quota(name)
         holds = draft.held(limit)
         limit.evidence = (
             f"queue {name} is guaranteed {tree.quota(name)} GPUs, of which jobs that cannot be preempted "

@@ -1,39 +1,83 @@
 """Queues within queues: what a queue is guaranteed and limited to counts for all that is in it."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from stretto.model import DEFAULT_QUEUE, Constraints
+from stretto.model import DEFAULT_QUEUE, Constraints, Queue
 from stretto.model.fair_share import ROOT
-from stretto.model.queue import line_of
+from stretto.model.queue import guarantor_of, line_of
 
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """The tree of queues. A queue is on its own line, the last of it."""
+    """The tree of queues.
+
+    Jobs directly in a queue that has parts with quotas are in a part of their own: it is guaranteed what the
+    others leave of the quota. Methods that take the queue of a job mean that part.
+    """
 
     constraints: Constraints
+    queues: dict[str, Queue] = field(init=False)  # those with a quota, and such parts
+    _own_parts: dict[str, str] = field(default_factory=dict)  # by queue
     _lines: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Add the parts for jobs directly in a queue; decisions of old logs knew none."""
+        known, parents = self.constraints.queues, self.constraints.parents
+        object.__setattr__(self, "queues", dict(known))
+        if not parents or not self.constraints.quotas_kept:
+            return
+        in_parts: Counter[str] = Counter()
+        for name, queue in known.items():
+            if around := guarantor_of(name, known, parents):
+                in_parts[around] += queue.quota_gpus or 0
+        for name, gpus in in_parts.items():
+            quota = max((known[name].quota_gpus or 0) - gpus, 0)
+            borrow = (known[name].quota_gpus or 0) + known[name].borrow_gpus - quota
+            own = f"{name} outside of its parts"
+            self._own_parts[name] = own
+            self.queues[own] = Queue(own, quota, borrow, parent=name)
+
     def line(self, queue: str) -> tuple[str, ...]:
-        """A queue and those that it is in, the outermost first."""
+        """What a job of a queue is in, the outermost first."""
         if queue not in self._lines:
-            name = queue or self._default()
-            self._lines[queue] = tuple(line_of(name, self.constraints.parents))
+            line = line_of(queue or self._default(), self.constraints.parents)
+            nearest = next((one for one in reversed(line) if one in self.queues), ROOT)
+            own = self._own_parts.get(nearest)
+            self._lines[queue] = (*line, own) if own is not None else tuple(line)
         return self._lines[queue]
+
+    def path(self, queue: str) -> tuple[str, ...]:
+        """A queue, the last of it, and those that it is in."""
+        if queue in self._own_parts.values():
+            return (*line_of(self.parent(queue), self.constraints.parents), queue)
+        return tuple(line_of(queue, self.constraints.parents))
 
     def _default(self) -> str:
         """The queue of jobs that name none, where it has a quota."""
         default = self.constraints.queues.get(DEFAULT_QUEUE)
         return DEFAULT_QUEUE if default is not None and default.is_default else ROOT
 
-    def guarded(self, queue: str, beside: str | None = None) -> list[str]:
-        """Queues on the line of one that have a quota, without those that another one is in, too."""
+    def guarded(self, queue: str, beside: str | None = None, within: str | None = None) -> list[str]:
+        """Queues with a quota that a job of one is in.
+
+        beside: without those that a job of this one is in, too; within: without this one and those around it.
+        """
         shared = () if beside is None else self.line(beside)
-        return [one for one in self.line(queue) if one in self.constraints.queues and one not in shared]
+        around = () if within is None else self.path(within)
+        return [
+            one for one in self.line(queue) if one in self.queues and one not in shared and one not in around
+        ]
+
+    def guarded_path(self, queue: str) -> list[str]:
+        """A queue and those that it is in, as far as they have a quota."""
+        return [one for one in self.path(queue) if one in self.queues]
 
     def parent(self, queue: str) -> str:
         """The queue that one is a part of; the root for none."""
+        if queue in self._own_parts.values():
+            return self.queues[queue].parent
         return self.constraints.parents.get(queue, ROOT)
 
     def claims(self, queue: str) -> Iterator[tuple[str, str | None]]:
@@ -44,21 +88,22 @@ class Hierarchy:
         line = self.line(queue)
         if not line:
             yield ROOT, None
+        has_own_part = bool(line) and line[-1] in self._own_parts.values()
         for part in reversed(line):
-            yield self.parent(part), part
+            if part in self.queues or not has_own_part:
+                yield self.parent(part), part
 
     def quota(self, queue: str) -> int:
         """GPUs that a queue with a quota is guaranteed."""
-        return self.constraints.queues[queue].quota_gpus or 0
+        return self.queues[queue].quota_gpus or 0
 
     def most(self, queue: str) -> int:
         """GPUs that a queue with a quota may hold."""
-        return self.quota(queue) + self.constraints.queues[queue].borrow_gpus
+        return self.quota(queue) + self.queues[queue].borrow_gpus
 
     def innermost_first(self) -> list[str]:
         """Queues with a quota, as they were set, those in others before these."""
-        names = list(self.constraints.queues)
-        return sorted(names, key=lambda name: -len(self.line(name)))
+        return sorted(self.queues, key=lambda name: -len(self.path(name)))
 
     def add(self, held: dict[str, int], queue: str, gpus: int) -> None:
         """A job of a queue comes to hold so many more GPUs, in place."""
@@ -66,6 +111,9 @@ class Hierarchy:
             if one in held:
                 held[one] += gpus
 
-    def spare(self, held: Mapping[str, int], queue: str, beside: str | None = None) -> int | None:
+    def spare(
+        self, held: Mapping[str, int], queue: str, beside: str | None = None, within: str | None = None
+    ) -> int | None:
         """What a queue can give to another without any quota around its jobs being broken; None: anything."""
-        return min((held[one] - self.quota(one) for one in self.guarded(queue, beside)), default=None)
+        guarded = self.guarded(queue, beside, within)
+        return min((held[one] - self.quota(one) for one in guarded), default=None)

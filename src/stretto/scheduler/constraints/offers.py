@@ -201,7 +201,7 @@ def reduced(holder: Holder, used: IntArray, cluster: Cluster, sizes: Sizes) -> A
 
 def gpus_by_queue(jobs: list[Job], placement: Placement, hierarchy: Hierarchy) -> dict[str, int]:
     """GPUs that each queue with a quota holds, with all that is in it. jobs: all whose GPUs count."""
-    held = dict.fromkeys(hierarchy.constraints.queues, 0)
+    held = dict.fromkeys(hierarchy.queues, 0)
     for job in jobs if held else ():
         if job.id in placement:
             hierarchy.add(held, job.queue, placement[job.id].gpus)

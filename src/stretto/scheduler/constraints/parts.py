@@ -22,7 +22,7 @@ class Parts:
         for queue, gpus in planned:
             for part in self._line(queue):
                 self._to_come[part] += gpus
-        for part in sorted(self._to_come, key=lambda one: -len(tree.line(one))):
+        for part in sorted(self._to_come, key=lambda one: -len(tree.path(one))):
             self._keep(part)
 
     def kept_for_others(self, queue: str) -> int:
@@ -39,11 +39,10 @@ class Parts:
 
     def _line(self, queue: str) -> list[str]:
         """Parts that a queue is in, the outermost first."""
-        return self._tree.guarded(queue, beside=self._around)
+        return self._tree.guarded(queue, within=self._around)
 
     def _keep(self, part: str) -> None:
-        line = self._tree.guarded(part, beside=self._around)
-        around = line[-2] if len(line) > 1 else self._around
+        around = self._tree.guarded_path(part)[-2]
         own = min(self._tree.quota(part) - self._given[part], self._to_come[part])
         kept = max(own, self._kept_in[part], 0)
         self._kept_in[around] += kept - self._kept[part]

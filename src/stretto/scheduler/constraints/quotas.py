@@ -45,7 +45,7 @@ def _shed(draft: Draft, limit: Limit) -> None:
     if limit.queue and draft.constraints.parents:
         held = _held_by_queue(draft)
         for row in draft.holders(limit):
-            spare = tree.spare(held, draft.of[row].queue, beside=limit.queue)
+            spare = tree.spare(held, draft.of[row].queue, within=limit.queue)
             if spare is not None and spare > 0 and excess > 0:
                 given = draft.take(row, min(excess, spare))
                 tree.add(held, draft.of[row].queue, -given)
@@ -146,7 +146,7 @@ def _room_for(draft: Draft, row: int, claims: Claims, free: IntArray, held: dict
 def _lacks(draft: Draft, job: Job, held: dict[str, int], within: str | None = None) -> int:
     """GPUs that queues around a job hold too many for it to start; within: only this one and those around."""
     tree = draft.hierarchy
-    line = tree.guarded(job.queue) if within is None else tree.guarded(within)
+    line = tree.guarded(job.queue) if within is None else tree.guarded_path(within)
     return max(0, *(held[one] + job.min_gpus - tree.most(one) for one in line), 0)
 
 
@@ -184,7 +184,7 @@ def _growth(draft: Draft, queue: str) -> int:
     tree, held = draft.hierarchy, _held_by_queue(draft)
     promised = sum(gpus for name, gpus in draft.promised.items() if queue not in tree.line(name))
     most = max(int(_free(draft).sum()) - promised, 0) + _lent(draft, queue, ROOT, held)
-    for around in tree.line(queue)[:-1]:
+    for around in tree.path(queue)[:-1]:
         if around in held:
             slack = max(tree.most(around) - held[around], 0)
             most = min(most, slack + _lent(draft, queue, around, held))
@@ -193,7 +193,7 @@ def _growth(draft: Draft, queue: str) -> int:
 
 def _lent(draft: Draft, queue: str, within: str, held: dict[str, int]) -> int:
     """GPUs that queues in this one hold beyond their quotas, beside those that the queue is in."""
-    tree, line = draft.hierarchy, draft.hierarchy.line(queue)
+    tree, line = draft.hierarchy, draft.hierarchy.path(queue)
     around = [ROOT, *line[:-1]]
     levels = around[around.index(within) :]
     return sum(
@@ -211,7 +211,7 @@ def _free(draft: Draft) -> IntArray:
 
 def _limit_queue(draft: Draft, limit: Limit) -> None:
     """No more than the quota is had anew while somebody else could start within theirs."""
-    queue, around = draft.constraints.queues[limit.queue], draft.hierarchy.parent(limit.queue)
+    queue, around = draft.hierarchy.queues[limit.queue], draft.hierarchy.parent(limit.queue)
     quota_gpus = draft.hierarchy.quota(limit.queue)
     if any(claim[0] == around and claim[1] != limit.queue for claim in draft.claims):
         limit.most = min(limit.most, max(quota_gpus - limit.staying, draft.held(limit)))
