@@ -50,9 +50,13 @@ class Hierarchy:
 
     def path(self, queue: str) -> tuple[str, ...]:
         """A queue, the last of it, and those that it is in."""
-        if queue in self._own_parts.values():
+        if self._is_own_part(queue):
             return (*line_of(self.parent(queue), self.constraints.parents), queue)
         return tuple(line_of(queue, self.constraints.parents))
+
+    def _is_own_part(self, name: str) -> bool:
+        """Whether this is the part for jobs directly in a queue."""
+        return name in self.queues and name not in self.constraints.queues
 
     def _default(self) -> str:
         """The queue of jobs that name none, where it has a quota."""
@@ -76,7 +80,7 @@ class Hierarchy:
 
     def parent(self, queue: str) -> str:
         """The queue that one is a part of; the root for none."""
-        if queue in self._own_parts.values():
+        if self._is_own_part(queue):
             return self.queues[queue].parent
         return self.constraints.parents.get(queue, ROOT)
 
@@ -88,7 +92,7 @@ class Hierarchy:
         line = self.line(queue)
         if not line:
             yield ROOT, None
-        has_own_part = bool(line) and line[-1] in self._own_parts.values()
+        has_own_part = bool(line) and self._is_own_part(line[-1])
         for part in reversed(line):
             if part in self.queues or not has_own_part:
                 yield self.parent(part), part
