@@ -48,7 +48,7 @@ LEAVES = ("speech", "faces", "other", "")
 WITH_PARENTS = ("speech", "faces", "other", "vision", "lab", "")
 POLICIES = ("fifo", "srtf", "tiresias", "sia", "afs", "optimus", "gavel", "cornucopia", "lyra")
 # Runs in which a part would lose to a sibling, or a job would be stopped for one that then needs less.
-TEMPTING = (("gavel", 32, LEAVES), ("optimus", 2, LEAVES), ("sia", 21, WITH_PARENTS))
+TEMPTING = (("gavel", 32, LEAVES), ("optimus", 2, LEAVES), ("fifo", 364, LEAVES), ("sia", 21, WITH_PARENTS))
 
 
 def quota_of(queue: str) -> int:
@@ -201,4 +201,4 @@ def test_random_workloads_in_queues_within_queues(policy: str) -> None:
 @pytest.mark.parametrize("queues", [LEAVES, WITH_PARENTS], ids=["leaves", "parents"])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_many_random_workloads_in_queues_within_queues(policy: str, queues: tuple[str, ...]) -> None:
-    assert sum(check(policy, seed, queues) for seed in range(60)) > 0
+    assert sum(check(policy, seed, queues) for seed in range(300, 350)) > 0

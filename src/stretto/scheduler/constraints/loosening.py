@@ -4,9 +4,9 @@ from copy import copy
 
 import numpy as np
 
-from stretto.model import BoolArray, IntArray, Placement
+from stretto.model import IntArray, Placement
 from stretto.scheduler.constraints.draft import Draft
-from stretto.scheduler.constraints.limits import ANY
+from stretto.scheduler.constraints.limits import ANY, Limit
 from stretto.scheduler.constraints.shrinking import kept_of
 from stretto.scheduler.constraints.trimming import rank
 
@@ -23,8 +23,8 @@ def loosened(draft: Draft, granted: IntArray, held: Placement, planned: Placemen
     gpus = draft.holdings.columns(planned)[0]
     room = [limit.most - int(gpus[draft.holdings.holding(limit, planned)].sum()) for limit in draft.limits]
     idle = int(planned.free[draft.snapshot.usable].sum())
-    again, shared = _copy_of(draft), np.zeros(len(draft.of), dtype=np.bool_)
-    found = False
+    again, shared = _copy_of(draft), set[int]()
+    let_in = []
     for row in sorted(left_out, key=lambda row: rank(draft, row)):
         its = [number for number, limit in enumerate(draft.limits) if limit.rows[row]]
         if not its or any(draft.limits[number].kind != ANY for number in its):
@@ -33,18 +33,19 @@ def loosened(draft: Draft, granted: IntArray, held: Placement, planned: Placemen
         before = held.get(draft.of[row].id)
         if not size or (before is None and size > idle):
             continue
-        found = True
+        let_in.append(row)
         _let_in(again, row, size, held)
         for number in its:
             room[number] -= size
-            shared |= draft.limits[number].rows
-    _keep_to(again, shared, gpus)
-    return again if found else None
+        shared |= set(its)
+    for number in sorted(shared):
+        _keep_others_to(again, draft.limits[number], gpus, let_in)
+    return again if let_in else None
 
 
 def _copy_of(draft: Draft) -> Draft:
     again = copy(draft)
-    again.most, again.why = draft.most.copy(), dict(draft.why)
+    again.most, again.kinds, again.why = draft.most.copy(), draft.kinds.copy(), dict(draft.why)
     return again
 
 
@@ -58,7 +59,12 @@ def _let_in(draft: Draft, row: int, size: int, held: Placement) -> None:
         draft.placement = draft.placement.changed({draft.of[row].id: kept})
 
 
-def _keep_to(draft: Draft, rows: BoolArray, gpus: IntArray) -> None:
-    """Jobs of some rows get no more than so many GPUs, where they get any."""
-    for row in np.flatnonzero(rows & (gpus > 0) & (gpus < draft.most)).tolist():
-        draft.most[row] = draft.allowed(row, int(gpus[row])) or draft.most[row]
+def _keep_others_to(draft: Draft, limit: Limit, gpus: IntArray, let_in: list[int]) -> None:
+    """Other jobs of a limit get no more than so many GPUs."""
+    others = limit.rows & (gpus < draft.most)
+    others[let_in] = False
+    for row in np.flatnonzero(others).tolist():
+        if not gpus[row]:
+            draft.cap(row, limit, 0)
+        else:
+            draft.most[row] = draft.allowed(row, int(gpus[row])) or draft.most[row]

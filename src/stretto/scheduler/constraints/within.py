@@ -77,6 +77,8 @@ def _settled(
     more = loosened(draft, granted, room, plans[-1].placement)
     if more is not None:
         better = _asked(more, ask)
+        if tighten(more, better[-1].placement):
+            better = _asked(more, ask)
         if is_within(more, better[-1].placement):
             return room, more, better
     return room, draft, plans
