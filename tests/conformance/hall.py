@@ -22,6 +22,7 @@ from stretto.live.backends.emulation.truth import DURATION, SAVING
 from stretto.model import StrettoError
 
 POLICY = ("--policy", "sia", "--set", "policy.round_s=1", "--set", "policy.wait_penalty=2")
+LIMITED = str(Path(__file__).with_name("limited.py"))
 DEAD_AFTER_S = 5.0  # more than a busy machine keeps anybody from answering
 LOOK_S = 0.05
 BEAT_S = 0.05  # as actors have it
@@ -42,6 +43,7 @@ class Hall:
     world: World
     folder: Path
     dead_after_s: float = DEAD_AFTER_S
+    files: int = 0  # that the service may have open; 0: as many as there may be
     running: Running = field(init=False)
 
     def __post_init__(self) -> None:
@@ -52,7 +54,9 @@ class Hall:
         self.clocks = self.folder / "clocks"
         self.clocks.mkdir(exist_ok=True)
         usual = tuple(self.world.program) == PROGRAM
-        program = (str(JUMPING),) if usual else self.world.program
+        program = (str(JUMPING),) if usual else tuple(self.world.program)
+        if self.files:
+            program = (LIMITED, str(self.files), *program)
         env = {**os.environ, "CLOCKS": str(self.clocks)}
         self.running = Running(self.folder, *options, program=program, env=env)
 
