@@ -3,10 +3,12 @@
 import asyncio
 import os
 import shutil
+import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from tempfile import TemporaryFile
+from typing import IO
 
 from stretto.live.backends.protocol import BackendUnreachable
 from stretto.live.backends.slurm.options import SlurmOptions
@@ -67,42 +69,50 @@ class Commands:
 
     async def run(self, *command: str, text: str = "") -> str:
         """What a program prints. Raises Refusal, or BackendUnreachable where it may have happened or not."""
-        # Complaints go to a file, so that they are known of a program that never ends, too.
-        with TemporaryFile() as complaints:
+        # All goes through files. A site wraps these programs in scripts, and what lies below a script that is
+        # killed would keep a pipe open: then nobody would ever be told that the script has ended.
+        with TemporaryFile() as asked, TemporaryFile() as answer, TemporaryFile() as complaints:
             async with self.turns:
                 try:
+                    asked.write(text.encode())
+                    asked.seek(0)
                     process = await asyncio.create_subprocess_exec(
                         *command,
-                        stdin=asyncio.subprocess.PIPE,
-                        stdout=asyncio.subprocess.PIPE,
+                        stdin=asked,
+                        stdout=answer,
                         stderr=complaints,
                         env=dict(self.environment),
+                        process_group=0,
                     )
                 except OSError as failure:
                     raise BackendUnreachable(f"{command[0]} cannot be run: {failure.strerror}") from failure
-                said, in_time = b"", True
+                in_time = True
                 try:
                     async with asyncio.timeout(self.options.answer_s):
-                        said, _ = await process.communicate(text.encode())
+                        await process.wait()
                 except TimeoutError:
                     in_time = False
                 finally:
                     if process.returncode is None:
                         with suppress(ProcessLookupError):
-                            process.kill()
+                            os.killpg(process.pid, signal.SIGKILL)
                         await process.wait()
-            complaints.seek(0)
-            words = words_of(complaints.read().decode(errors="replace"))
+            said, words = _text_of(answer), words_of(_text_of(complaints))
         if not in_time:
             why = f"Slurm did not answer {command[0]} within {self.options.answer_s:g} s"
             raise BackendUnreachable(f"{why}: {words}" if words else why)
         code = process.returncode or 0
         if code == 0:
-            return said.decode(errors="replace")
-        words = words or words_of(said.decode(errors="replace"))
+            return said
+        words = words or words_of(said)
         if code < 0 or is_silence(words) or not words:
             raise BackendUnreachable(f"{command[0]}: {words or f'ended with {code}'}")
         raise Refusal(words)
+
+
+def _text_of(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace")
 
 
 def words_of(text: str) -> str:
