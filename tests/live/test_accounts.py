@@ -40,6 +40,9 @@ def test_users_may_run_as_those_of_the_same_name() -> None:
     assert (accounts.of(found.pw_name).uid, accounts.of("ada").uid) == (found.pw_uid, UNNAMED)
     with pytest.raises(InputError, match="jobs never run as root"):
         accounts.of("root")
+    for number in (str(UNNAMED), str(found.pw_uid), f"{found.pw_uid}:0"):
+        with pytest.raises(InputError, match=f"this machine has no user '{number}'"):
+            accounts.of(number)  # it is a name here, of whoever may choose one
     with pytest.raises(InputError, match="this machine has no user 'nobody-here'"):
         accounts.of("nobody-here")
 
@@ -51,6 +54,7 @@ def test_users_may_run_as_those_of_the_same_name() -> None:
         (["=5"], "--run-as =5: expected user"),
         (["ada="], "--run-as ada=: expected user"),
         (["ada=0"], "--run-as ada=0: jobs never run as root"),
+        (["ada=61007:0"], "--run-as ada=61007:0: jobs never run with root's group"),
         (["ada=root"], "--run-as ada=root: jobs never run as root"),
         (["ada=nobody-here"], "--run-as ada=nobody-here: this machine has no user 'nobody-here'"),
         (["ada=5:"], "--run-as ada=5:: expected UID or UID:GID"),

@@ -35,9 +35,10 @@ class Accounts:
         if user not in self._known:
             if user not in self.named and not self.same_name:
                 raise InputError(f"user {user!r} has no Unix user here to run jobs as: see serve --run-as")
-            account = account_of(self.named.get(user, user))
-            if account.uid == 0:
-                raise InputError(f"user {user!r}: jobs never run as root")
+            # A user called 1000 is not the account of that number: only operators name accounts by numbers.
+            account = account_of(self.named[user]) if user in self.named else account_called(user)
+            if wrong := _power_of(account):
+                raise InputError(f"user {user!r}: {wrong}")
             self._known[user] = account
         return self._known[user]
 
@@ -54,10 +55,10 @@ def read_accounts(said: Sequence[str]) -> Accounts | None:
         if user in named:
             raise InputError(f"--run-as {each}: {user} was given {named[user]} before")
         try:
-            if account_of(account).uid == 0:
-                raise InputError("jobs never run as root")
-        except InputError as wrong:
-            raise InputError(f"--run-as {each}: {wrong}") from None
+            if wrong := _power_of(account_of(account)):
+                raise InputError(wrong)
+        except InputError as refused:
+            raise InputError(f"--run-as {each}: {refused}") from None
         named[user] = account
     return Accounts(named, SAME_NAME in said) if said else None
 
@@ -73,10 +74,15 @@ def account_of(text: str) -> Account:
             return with_name(pwd.getpwuid(int(uid)), gid)
         except KeyError:
             return Account(int(uid), int(gid or uid))
+    return account_called(text)
+
+
+def account_called(name: str) -> Account:
+    """The account of a name. Raises InputError."""
     try:
-        return with_name(pwd.getpwnam(text))
+        return with_name(pwd.getpwnam(name))
     except (KeyError, ValueError):
-        raise InputError(f"this machine has no user {text!r}") from None
+        raise InputError(f"this machine has no user {name!r}") from None
 
 
 def with_name(found: pwd.struct_passwd, gid: str = "") -> Account:
@@ -84,3 +90,10 @@ def with_name(found: pwd.struct_passwd, gid: str = "") -> Account:
     first = int(gid) if gid else found.pw_gid
     groups = tuple(os.getgrouplist(found.pw_name, first))
     return Account(found.pw_uid, first, groups, found.pw_name, found.pw_dir)
+
+
+def _power_of(account: Account) -> str:
+    """Why jobs must not run as this; "" where they may."""
+    if account.uid == 0:
+        return "jobs never run as root"
+    return "" if account.gid else "jobs never run with root's group"
