@@ -10,6 +10,7 @@ import pytest
 from stretto.client import Client
 from stretto.demo.own_service import OwnService, until
 from stretto.model import InputError
+from stretto.model.queue import DEFAULT_QUEUE
 
 from ..ran import Stretto
 
@@ -28,7 +29,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnService]:
 def verbs(
     service: OwnService, stretto: Stretto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Stretto]:
-    """Commands that speak with it, in a folder of their own; what they submit is cancelled afterwards."""
+    """Commands that speak with it, in a folder of their own; what they submit and set is undone."""
     monkeypatch.setenv("STRETTO_URL", service.url)
     monkeypatch.delenv("STRETTO_TOKEN", raising=False)
     monkeypatch.setenv("USER", "ada")
@@ -41,6 +42,18 @@ def verbs(
                 client.change(name, "cancel")
         for name in names:
             client.wait(name)
+        delete_queues(client)
+
+
+def delete_queues(client: Client) -> None:
+    """Quotas of one test must not keep the jobs of the next one waiting. Parts go before what they are in."""
+    while queues := [one["name"] for one in client.queues() if one["name"] != DEFAULT_QUEUE]:
+        parents = {one["parent"] for one in client.queues()}
+        for name in queues:
+            if name not in parents:
+                client.delete_queue(name)
+    with suppress(InputError):  # there is none as long as nobody has set a queue
+        client.delete_queue(DEFAULT_QUEUE)
 
 
 @pytest.fixture
