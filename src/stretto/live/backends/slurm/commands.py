@@ -69,8 +69,8 @@ class Commands:
 
     async def run(self, *command: str, text: str = "") -> str:
         """What a program prints. Raises Refusal, or BackendUnreachable where it may have happened or not."""
-        # All goes through files. A site wraps these programs in scripts, and what lies below a script that is
-        # killed would keep a pipe open: then nobody would ever be told that the script has ended.
+        # All goes through files. Python waits for the end of every pipe before it says that a process has
+        # ended, which never comes where nobody reads, or where a site's script has left a program behind.
         with TemporaryFile() as asked, TemporaryFile() as answer, TemporaryFile() as complaints:
             async with self.turns:
                 try:
