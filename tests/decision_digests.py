@@ -48,7 +48,6 @@ from stretto.model import (
     Trigger,
     cluster_of,
     digest,
-    lowest_gpus,
 )
 from stretto.policies import load_policy, policy_names
 from stretto.policies.registry import policy_class
@@ -60,7 +59,7 @@ from stretto.sim.run import Setup, scheduler_of, world_of
 from stretto.sim.settings import SimSettings
 from stretto.sim.world import CapacityEvent
 from stretto.testing.builders import a_snapshot
-from stretto.testing.situations import Situation, known_columns
+from stretto.testing.situations import Situation, known_columns, take_first_free
 from stretto.traces import Workload, make_workload
 from stretto.traces.recipes import prepared
 
@@ -147,18 +146,9 @@ def _some_placement(
         wanted = int(rng.integers(job.min_gpus, job.max_gpus + 1))
         if kind < 0 or (job.gpu_types and cluster.type_names[kind] not in job.gpu_types):
             continue
-        nodes, masks = [], []
-        for node in np.flatnonzero(cluster.kind == kind).tolist():
-            mask = lowest_gpus(free[node], min(wanted, free[node].bit_count()))
-            if mask:
-                nodes.append(node)
-                masks.append(mask)
-                wanted -= mask.bit_count()
-        limit = cluster.types[kind].max_nodes_per_job or len(nodes)
-        if not wanted and len(nodes) <= limit:
-            held[str(job.id)] = Allocation(kind, tuple(nodes), tuple(masks))
-            for node, mask in zip(nodes, masks, strict=True):
-                free[node] &= ~mask
+        allocation = take_first_free(cluster, free, kind, wanted)
+        if allocation is not None:
+            held[str(job.id)] = allocation
     return held
 
 

@@ -183,19 +183,30 @@ def _run_some(
         if kind < 0 or (job.gpu_types and cluster.type_names[kind] not in job.gpu_types):
             continue
         wanted = draw(st.integers(job.min_gpus, job.max_gpus))
-        nodes, masks = [], []
-        for node in np.flatnonzero(cluster.kind == kind).tolist():
-            mask = lowest_gpus(free[node], min(wanted, free[node].bit_count()))
-            if mask:
-                nodes.append(node)
-                masks.append(mask)
-                wanted -= mask.bit_count()
-        limit = cluster.types[kind].max_nodes_per_job or len(nodes)
-        if not wanted and len(nodes) <= limit:
-            held[str(job.id)] = Allocation(kind, tuple(nodes), tuple(masks))
-            for node, mask in zip(nodes, masks, strict=True):
-                free[node] &= ~mask
+        allocation = take_first_free(cluster, free, kind, wanted)
+        if allocation is not None:
+            held[str(job.id)] = allocation
     return held
+
+
+def take_first_free(cluster: Cluster, free: list[int], kind: int, wanted: int) -> Allocation | None:
+    """GPUs on the first nodes of a type that have any, which are no longer free; None where they are too few.
+
+    free: by node, mask of the GPUs that nobody has.
+    """
+    nodes, masks = [], []
+    for node in np.flatnonzero(cluster.kind == kind).tolist():
+        mask = lowest_gpus(free[node], min(wanted, free[node].bit_count()))
+        if mask:
+            nodes.append(node)
+            masks.append(mask)
+            wanted -= mask.bit_count()
+    limit = cluster.types[kind].max_nodes_per_job or len(nodes)
+    if wanted or len(nodes) > limit:
+        return None
+    for node, mask in zip(nodes, masks, strict=True):
+        free[node] &= ~mask
+    return Allocation(kind, tuple(nodes), tuple(masks))
 
 
 def known_columns(jobs: int, types: int, rng: np.random.Generator) -> dict[str, Any]:

@@ -12,7 +12,9 @@ from ..ran import Stretto
 from .conftest import reaches, waits_for
 
 JobFile = Callable[..., Path]
-FEW_DRAWS_S = 250.0  # by which a forecast of ten minutes may be off, where a busy machine left time for few
+ENOUGH_DRAWS = 8
+# By how much a forecast of ten minutes may be off; by more where a busy machine left time for few draws only.
+NEAR_S, FEW_DRAWS_S = 60.0, 250.0
 
 
 @pytest.fixture
@@ -41,6 +43,10 @@ def explained(verbs: Stretto, job: str, when: str, *words: str) -> Any:
     return until(found, what=f"{when} of job {job} is foreseen: {words}")
 
 
+def near_s(found: Any) -> float:
+    return NEAR_S if found["draws"] >= ENOUGH_DRAWS else FEW_DRAWS_S
+
+
 def test_a_waiting_job_is_told_who_holds_what_until_when_and_what_would_help(
     crowded: tuple[str, str], verbs: Stretto
 ) -> None:
@@ -48,7 +54,7 @@ def test_a_waiting_job_is_told_who_holds_what_until_when_and_what_would_help(
     found = explained(verbs, second, "start", " ± ", "would start now with 1 x cpu")
     ran_s = verbs("describe", first, "--json").json["running_s"]
     assert [(one["id"], one["gpus"]) for one in found["holders"]] == [(first, 3)]
-    assert found["start"]["middle"] - found["now"] == pytest.approx(600 - ran_s, abs=FEW_DRAWS_S)
+    assert found["start"]["middle"] - found["now"] == pytest.approx(600 - ran_s, abs=near_s(found))
     assert [(one["change"], one["gpus"]) for one in found["changes"]] == [("with 1 x cpu", 1)]
     assert [(one["gpu_type"], one["free"]) for one in found["prices"]] == [("cpu", 1)]
     assert not found["never"]
@@ -57,7 +63,7 @@ def test_a_waiting_job_is_told_who_holds_what_until_when_and_what_would_help(
 def test_a_running_job_is_told_when_it_is_likely_to_end(crowded: tuple[str, str], verbs: Stretto) -> None:
     found = explained(verbs, crowded[0], "end", "it holds 3 x cpu, ends about")
     ran_s = verbs("describe", crowded[0], "--json").json["running_s"]
-    assert found["end"]["middle"] - found["now"] == pytest.approx(600 - ran_s, abs=FEW_DRAWS_S)
+    assert found["end"]["middle"] - found["now"] == pytest.approx(600 - ran_s, abs=near_s(found))
 
 
 def test_a_job_that_comes_after_a_failed_one_ends_and_says_why(

@@ -7,8 +7,12 @@ import numpy as np
 from stretto.model import IntArray, Job, Placement, Why, lowest_gpus
 from stretto.model.fair_share import ROOT
 from stretto.scheduler.constraints.draft import Draft
-from stretto.scheduler.constraints.fixed import FixedRoom, fixed_room, limit_fixed
 from stretto.scheduler.constraints.limits import ANY, Limit
+from stretto.scheduler.constraints.non_preemptible import (
+    NonPreemptibleRoom,
+    limit_non_preemptible,
+    non_preemptible_room,
+)
 from stretto.scheduler.constraints.offers import Claim
 from stretto.scheduler.constraints.reservations import reserve
 from stretto.scheduler.constraints.views import open_nodes
@@ -25,7 +29,7 @@ def make_room(draft: Draft) -> None:
         staying = sum(held.gpus for job, held in draft.staying() if name in tree.line(job.queue))
         most = max(tree.most(name) - staying, 0)
         draft.limits.append(Limit(rows, ANY, most, Why.QUOTA, "", name, staying, tree.most(name)))
-    limit_fixed(draft)
+    limit_non_preemptible(draft)
     for limit in draft.limits:
         _shed(draft, limit)
     _give_back(draft)
@@ -67,7 +71,7 @@ def _give_back(draft: Draft) -> None:
     Only where it lets them start. As long as somebody could, nobody borrows more.
     """
     tree, held = draft.hierarchy, _held_by_queue(draft)
-    free, room = _free(draft), fixed_room(draft)
+    free, room = _free(draft), non_preemptible_room(draft)
     jobs = draft.snapshot.jobs
     waiting = np.flatnonzero((jobs.held_gpus == 0) & (draft.most > 0)).tolist()
     order = [row for row in waiting if _claims(draft, draft.of[row], held, room)]
@@ -93,7 +97,7 @@ def _give_back(draft: Draft) -> None:
 Claims = list[tuple[str, str | None]]
 
 
-def _claims(draft: Draft, job: Job, held: dict[str, int], room: FixedRoom) -> Claims:
+def _claims(draft: Draft, job: Job, held: dict[str, int], room: NonPreemptibleRoom) -> Claims:
     """Where a job that waits is within what is guaranteed, nearest first; see `Hierarchy.claims`."""
     tree = draft.hierarchy
     if not room.fits(job):

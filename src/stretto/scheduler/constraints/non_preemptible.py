@@ -10,7 +10,7 @@ from stretto.scheduler.constraints.hierarchy import Hierarchy
 from stretto.scheduler.constraints.limits import ANY, Limit
 
 
-def limit_fixed(draft: Draft) -> None:
+def limit_non_preemptible(draft: Draft) -> None:
     """Limit jobs that cannot be preempted to the quota of each queue around them, together.
 
     They are never stopped nor made smaller, so all that they hold counts. Where a queue borrows nothing, its
@@ -43,7 +43,7 @@ def limit_fixed(draft: Draft) -> None:
 
 
 @dataclass
-class FixedRoom:
+class NonPreemptibleRoom:
     """GPUs that jobs that cannot be preempted may still get in each queue with a quota."""
 
     tree: Hierarchy
@@ -61,11 +61,11 @@ class FixedRoom:
             self.tree.add(self.left, job.queue, -job.min_gpus)
 
 
-def fixed_room(draft: Draft) -> FixedRoom:
+def non_preemptible_room(draft: Draft) -> NonPreemptibleRoom:
     """What is left for them now; nothing is bounded where they may borrow."""
     tree = draft.hierarchy
     names = tree.innermost_first() if draft.constraints.quotas_kept else []
-    room = FixedRoom(tree, {name: tree.quota(name) for name in names})
+    room = NonPreemptibleRoom(tree, {name: tree.quota(name) for name in names})
     holders = [(job, held) for job in draft.of if (held := draft.placement.get(job.id)) is not None]
     for job, held in [*holders, *draft.staying()] if names else ():
         if not job.preemptible:
