@@ -74,11 +74,11 @@ def stage(world: World, connection: Connection, tmp_path: Path) -> Stage:
 def only_hall(cluster: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hall]:
     """One service over a cluster, for all tests that need no other."""
     hall = Hall(cluster, tmp_path_factory.mktemp(f"service-{cluster.name}"))
-    hall.running.begin()
+    hall.begin()
     try:
         yield hall
     finally:
-        hall.running.end()
+        hall.end()
 
 
 @pytest.fixture

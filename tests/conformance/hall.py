@@ -60,6 +60,16 @@ class Hall:
         env = {**os.environ, "CLOCKS": str(self.clocks)}
         self.running = Running(self.folder, *options, program=program, env=env)
 
+    def begin(self) -> None:
+        """Start a service that has never run."""
+        self.world.forget_workers()
+        self.running.begin()
+
+    def end(self) -> None:
+        """End the service for good."""
+        self.running.end()
+        self.world.forget_workers()
+
     def set_clock(self, by_s: float) -> None:
         """Set the time of day that the service sees, as somebody does who sets it wrong, or right again."""
         wall = self.clocks / "wall"

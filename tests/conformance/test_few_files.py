@@ -22,26 +22,26 @@ def files(cluster: World, tmp_path_factory: pytest.TempPathFactory) -> int:
     """How many files a service may have open so that so many are left once it has started."""
     hall = Hall(cluster, tmp_path_factory.mktemp(f"usual-{cluster.name}"))
     try:
-        hall.running.begin()
+        hall.begin()
         assert hall.running.process is not None
         numbers = [int(one.name) for one in Path(f"/proc/{hall.running.process.pid}/fd").iterdir()]
         return len(numbers) + LEFT
     finally:
-        hall.running.end()
+        hall.end()
 
 
 @pytest.fixture
 def narrow(world: World, files: int, tmp_path: Path) -> Iterator[Hall]:
     """A service over the cluster that has few files."""
     hall = Hall(world, tmp_path, files=files)
-    hall.running.begin()
+    hall.begin()
     try:
         yield hall
         hall.cancel_all()
         hall.check()
         hall.until(lambda: not hall.left(), "nothing is left of any worker")
     finally:
-        hall.running.end()
+        hall.end()
 
 
 def test_idle_connections_without_a_token_end_no_job(narrow: Hall) -> None:

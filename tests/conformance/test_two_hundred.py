@@ -189,13 +189,13 @@ class Storm:
     def _service(self) -> bool:
         self.hall.running.kill()
         time.sleep(self.chance.uniform(0.0, 2.0))
-        self.hall.running.begin()
+        self.hall.begin()
         return True
 
     def _graceful(self) -> bool:
         """As who updates the service does."""
         assert self.hall.running.kill(signal.SIGTERM) == 0, self.hall.running.last_words()
-        self.hall.running.begin()
+        self.hall.begin()
         return True
 
     def _clock(self) -> bool:
@@ -273,7 +273,7 @@ def test_two_hundred_jobs_among_random_blows_are_all_done_once_and_nothing_is_le
     mount_small(disk, "1m")
     began_s, said = time.monotonic(), "FAILED"
     try:
-        hall.running.begin()
+        hall.begin()
         storm.rage()
         said = storm.check()
     finally:
@@ -283,5 +283,5 @@ def test_two_hundred_jobs_among_random_blows_are_all_done_once_and_nothing_is_le
             print(f"\n{cluster.name}, seed {storm.seed}: {len(storm.asked)} jobs: {said}; {blows}; {took}")
         with suppress(StrettoError):
             hall.cancel_all()
-        hall.running.end()
+        hall.end()
         unmount(disk)

@@ -64,6 +64,10 @@ class World(Protocol):
         """
         ...
 
+    def forget_workers(self) -> None:
+        """Ended workers keep no id: another service begins, whose jobs are numbered from 1 again."""
+        ...
+
     async def close(self) -> None:
         """Everything stopped, by process id; raises where a process is left."""
         ...

@@ -163,6 +163,9 @@ class EmulatedWorld:
         """Values only."""
         return ()
 
+    def forget_workers(self) -> None:
+        """Each service has an emulated cluster of its own."""
+
     async def close(self) -> None:
         """There is nothing to end."""
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -144,6 +145,12 @@ class LocalWorld:
                 any(has_argument(each.pid, folder) for folder in folders) or marks & environment_of(each.pid)
             )
         ]
+
+    def forget_workers(self) -> None:
+        """Agents otherwise serve one service each, and keep the ids of its workers with their logs."""
+        for node in NODES:
+            for run in (self.agents[node, "service"].state / "forgotten").iterdir():
+                shutil.rmtree(run)
 
     async def close(self) -> None:
         """End all agents; raises where anything is left."""

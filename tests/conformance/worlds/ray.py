@@ -99,6 +99,9 @@ class RayWorld:
         in_ray: list[str] = await asyncio.to_thread(self.cluster.ask, "left")
         return [*self.cluster.workers_left(), *in_ray]
 
+    def forget_workers(self) -> None:
+        """Nothing is kept: services know their own workers from those of others."""
+
     async def close(self) -> None:
         """End the cluster, unless other tests need it still."""
         left = [*await self.left()]

@@ -109,6 +109,9 @@ class SlurmWorld:
         below = [f"process {one.pid} of {name}" for name in self.nodes() for one in self.slurm.below(name)]
         return [*(f"Slurm job {job}" for job in jobs), *below]
 
+    def forget_workers(self) -> None:
+        """Nothing is kept: services know their own workers from those of others."""
+
     async def close(self) -> None:
         """End Slurm; raises where a job or process is left."""
         jobs = self.slurm.jobs()
