@@ -224,7 +224,7 @@ def sentences_of(markdown: str) -> Iterator[str]:
     text = re.sub(r"```.*?```|<!--.*?-->", "\n\n", markdown, flags=re.DOTALL)
     text = re.sub(r"^(?:\||#|>|    ).*$", "", text, flags=re.MULTILINE)
     text = re.sub(r"^\s*(?:[-*]|\d+\.)\s+", "\n\n", text, flags=re.MULTILINE)
-    text = re.sub(r"`[^`]+`", "code", text)
+    text = re.sub(r"`[^`]+`", "`code`", text)  # a sentence may begin with it
     text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
     for paragraph in re.split(r"\n\s*\n", text):
         for sentence in re.split(r"(?<=[.!?])[*_)\"']*\s+(?=[A-Z`*_(\"'\d])", " ".join(paragraph.split())):

@@ -29,6 +29,21 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert [link for link in local if not (page.parent / link).exists()] == []
 
 
+def anchors_of(page: Path) -> set[str]:
+    """What a link may name behind `#`: headings in lower case, with hyphens, as GitHub writes them."""
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    headings = re.findall(r"^#+ +(.+)$", prose, flags=re.M)
+    return {re.sub(r"[^\w\s-]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_to_a_heading_name_one_that_there_is(page: Path) -> None:
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    links = re.findall(r"\]\(([^)\s:]*)#([^)\s]+)\)", prose)
+    there = [(page.parent / path if path else page, anchor) for path, anchor in links]
+    assert [anchor for path, anchor in there if anchor not in anchors_of(path)] == []
+
+
 def test_every_page_can_be_reached_from_the_index() -> None:
     index = text("docs/index.md")
     pages = [path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")]
