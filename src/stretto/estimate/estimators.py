@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -23,9 +23,23 @@ from stretto.model import (
     View,
     frozen,
     no_speeds,
+    traits_of,
 )
 
 REMEMBERED_ROWS = 32_768  # chosen: rows of goodput kept; about 20 MB at 30 columns
+
+
+@runtime_checkable
+class ChoosesBatches(Protocol):
+    """Of an estimator: says which batch it counted with, so that a live service can train with it."""
+
+    def batches(
+        self,
+        snapshot: Snapshot,
+        configurations: Configurations,
+        held: Sequence[tuple[int, int, int, int]],
+    ) -> list[BatchChoice]:
+        """The batch of most goodput for each (row, GPU type, nodes, GPUs); all 0: nothing can be said."""
 
 
 @dataclass(frozen=True)
@@ -196,5 +210,5 @@ def estimator_for(policy: Policy, settings: Mapping[str, Any]) -> NoEstimate | M
     goodput = OnlineGoodput(**settings)
     if View.GOODPUT_MODEL in policy.views:
         return goodput
-    looks_up = getattr(policy, "tables_only", False)  # a policy that reads the tables of few jobs itself
+    looks_up = traits_of(policy).tables_only
     return MeasuredTables() if View.THROUGHPUT_TABLE in policy.views and not looks_up else NoEstimate()

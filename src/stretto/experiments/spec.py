@@ -9,7 +9,7 @@ from typing import Any
 from stretto.clusters import built_in_clusters, read_cluster_file
 from stretto.estimate.estimators import OnlineGoodput
 from stretto.experiments.lenders import lending_of
-from stretto.model import Cluster, InputError, Policy
+from stretto.model import Cluster, InputError, Policy, traits_of
 from stretto.model.spelling import did_you_mean
 from stretto.policies.registry import load_policy, policy_class
 from stretto.settings import settings_of
@@ -200,15 +200,11 @@ def _sim_settings(spec: RunSpec) -> SimSettings:
 
 
 def _policy(spec: RunSpec, sim: SimSettings) -> Policy:
-    """The policy with its settings; one that was published with a simulator follows it where asked to.
-
-    `reproducing` and `artifact` are optional attributes of a policy class: field values for measured
-    profiles, and for the fidelity of its published simulator.
-    """
-    made: Any = policy_class(spec.policy)
+    """The policy with its settings; one that was published with a simulator follows it where asked to."""
+    traits = traits_of(policy_class(spec.policy))
     defaults: dict[str, Any] = {}
     if spec.profiles:
-        defaults |= getattr(made, "reproducing", {})
+        defaults |= traits.reproducing
     if sim.fidelity is Fidelity.ARTIFACT:
-        defaults |= getattr(made, "artifact", {})
+        defaults |= traits.artifact
     return load_policy(spec.policy, **(defaults | spec.of("policy")))

@@ -27,7 +27,17 @@ from stretto.model.memory import Memory, digest
 from stretto.model.observations import NOTHING_OBSERVED, Observations, Point
 from stretto.model.placement import Allocation, Placement, lowest_gpus, no_placement, shift
 from stretto.model.plan import Action, Pinned, Plan, Preemption, Reasons, Shares, Verb, Why, actions_between
-from stretto.model.policy import ON_CHANGE, Policy, Triggers, every, on_change
+from stretto.model.policy import (
+    ON_CHANGE,
+    BidsForGpus,
+    Policy,
+    PolicyTraits,
+    ProfilesFirst,
+    Triggers,
+    every,
+    on_change,
+    traits_of,
+)
 from stretto.model.priority_class import PriorityClass, with_priority_class
 from stretto.model.queue import DEFAULT_QUEUE, Queue
 from stretto.model.reservation import Reservation, check_reservation
@@ -48,6 +58,7 @@ __all__ = [
     "Adaptivity",
     "Allocation",
     "BadPlan",
+    "BidsForGpus",
     "BoolArray",
     "CapacityNotice",
     "Cluster",
@@ -79,8 +90,10 @@ __all__ = [
     "Plan",
     "Point",
     "Policy",
+    "PolicyTraits",
     "Preemption",
     "PriorityClass",
+    "ProfilesFirst",
     "Progress",
     "Queue",
     "Reasons",
@@ -117,6 +130,7 @@ __all__ = [
     "powers_and_whole_nodes",
     "rate_of",
     "shift",
+    "traits_of",
     "virtual_nodes",
     "with_priority_class",
 ]

@@ -1,9 +1,11 @@
 """What a policy is: a frozen dataclass of parameters that turns a snapshot into shares."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from math import inf
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
+from stretto.model.arrays import FloatArray
 from stretto.model.cluster import Cluster
 from stretto.model.configurations import Configurations
 from stretto.model.errors import InputError
@@ -42,6 +44,25 @@ def on_change(round_s: float | None = None) -> Triggers:
     return Triggers(frozenset({Trigger.ROUND}), round_s, when_changed=True)
 
 
+@dataclass(frozen=True, slots=True)
+class PolicyTraits:
+    """What a policy says of itself beyond what each must say: all of it optional, the same for all settings.
+
+    A policy class sets it as `traits: ClassVar[PolicyTraits] = PolicyTraits(paper=...)`.
+    """
+
+    paper: str = ""  # where it was published
+    order: str = ""  # who comes first, and what it leaves to fair share, which is the order of the rows
+    starvation: str = ""  # who may be passed over, and for how long
+    tables_only: bool = False  # it reads the measured tables of few jobs itself and is given no speeds
+    # Settings by name, as people type them, each in the place of the default of its field.
+    reproducing: Mapping[str, str] = field(default_factory=dict)  # where measured profiles are simulated
+    artifact: Mapping[str, str] = field(default_factory=dict)  # in the fidelity of its published simulator
+    # The most that a setting need be for a job that has a cluster to itself, where a search through the
+    # shares of many jobs would take as long for one.
+    alone: Mapping[str, int] = field(default_factory=dict)
+
+
 class Policy(Protocol):
     """Who gets how many GPUs of which type, and why.
 
@@ -49,10 +70,7 @@ class Policy(Protocol):
     which comes back in the next snapshot. It reads the time from the snapshot and draws, if it must, from
     a generator seeded with `snapshot.seed` and what it keeps in its memory.
 
-    A class may also say `order` (who comes first, and what it leaves to fair share, which is the order of the
-    rows), `starvation` (who may be passed over, for how long), `paper`, `tables_only` (it
-    reads measured tables itself and is given no speeds), and `profiles_first` (a live service is to run the
-    first job of a model on one GPU of each type).
+    A class may also declare `PolicyTraits`, and be one that `ProfilesFirst` or one that `BidsForGpus`.
     """
 
     name: ClassVar[str]
@@ -71,3 +89,39 @@ class Policy(Protocol):
 
     def allocate(self, snapshot: Snapshot, speeds: Speeds) -> Shares:
         """A share for every job of the snapshot. Pure: equal arguments give equal shares."""
+
+
+@runtime_checkable
+class DeclaresTraits(Protocol):
+    """Of a policy, or of its class: says more of itself than each must."""
+
+    traits: ClassVar[PolicyTraits]
+
+
+@runtime_checkable
+class ProfilesFirst(Protocol):
+    """Of a policy: may want the first job of a model to run on one GPU of each type, in a live service."""
+
+    @property
+    def profiles_first(self) -> bool:
+        """Whether it wants that, with its settings."""
+
+
+@runtime_checkable
+class BidsForGpus(Protocol):
+    """Of a policy: can say what a job could pay for GPUs, beside the prices of its shares."""
+
+    def pays(self, snapshot: Snapshot, speeds: Speeds) -> FloatArray:
+        """(jobs, types) the most for one GPU of a type, in the units of `Shares.prices`; NaN: cannot run."""
+
+
+def traits_of(policy: Policy | type) -> PolicyTraits:
+    """What a policy, or a class of policies, says of itself; the defaults where it says nothing.
+
+    Raises InputError where `traits` is something else.
+    """
+    if not isinstance(policy, DeclaresTraits):
+        return PolicyTraits()
+    if not isinstance(policy.traits, PolicyTraits):
+        raise InputError(f"policy.traits must be a PolicyTraits, got {policy.traits!r}")
+    return policy.traits

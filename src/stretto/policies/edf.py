@@ -3,7 +3,17 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from stretto.model import ON_CHANGE, Cluster, Configurations, Shares, Snapshot, Speeds, Triggers, View
+from stretto.model import (
+    ON_CHANGE,
+    Cluster,
+    Configurations,
+    PolicyTraits,
+    Shares,
+    Snapshot,
+    Speeds,
+    Triggers,
+    View,
+)
 from stretto.policies.common.admission import NO_CONFIGURATIONS, admit_anew, admit_waiting
 
 
@@ -21,9 +31,11 @@ class EarliestDeadlineFirst:
     name: ClassVar[str] = "edf"
     views: ClassVar[frozenset[View]] = frozenset()
     placer: ClassVar[str] = "consolidated"
-    order: ClassVar[str] = "earliest deadline; ties, and those without one, by fair share"
-    starvation: ClassVar[str] = "unbounded: a job without a deadline waits while others with one keep coming"
-    paper: ClassVar[str] = "Liu and Layland (J. ACM 1973); a baseline of UniSched (TPDS 2024)"
+    traits: ClassVar[PolicyTraits] = PolicyTraits(
+        paper="Liu and Layland (J. ACM 1973); a baseline of UniSched (TPDS 2024)",
+        order="earliest deadline; ties, and those without one, by fair share",
+        starvation="unbounded: a job without a deadline waits while others with one keep coming",
+    )
 
     @property
     def triggers(self) -> Triggers:

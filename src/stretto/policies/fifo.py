@@ -8,6 +8,7 @@ import numpy as np
 from stretto.model import (
     Cluster,
     Configurations,
+    PolicyTraits,
     Shares,
     Snapshot,
     Speeds,
@@ -37,11 +38,13 @@ class FirstInFirstOut:
     name: ClassVar[str] = "fifo"
     views: ClassVar[frozenset[View]] = frozenset()
     placer: ClassVar[str] = "consolidated"
-    order: ClassVar[str] = "fair share, then submission"
-    starvation: ClassVar[str] = (
-        "bounded: nobody passes it, so it waits for the jobs before it; with skip, large ones may starve"
+    traits: ClassVar[PolicyTraits] = PolicyTraits(
+        paper="common practice; the baseline of Lyra (EuroSys 2023)",
+        order="fair share, then submission",
+        starvation=(
+            "bounded: nobody passes it, so it waits for the jobs before it; with skip, large ones may starve"
+        ),
     )
-    paper: ClassVar[str] = "common practice; the baseline of Lyra (EuroSys 2023)"
 
     @property
     def triggers(self) -> Triggers:

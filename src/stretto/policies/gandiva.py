@@ -11,6 +11,7 @@ from stretto.model import (
     Configurations,
     IntArray,
     JobId,
+    PolicyTraits,
     Shares,
     Snapshot,
     Speeds,
@@ -52,11 +53,13 @@ class Gandiva:
     name: ClassVar[str] = "gandiva"
     views: ClassVar[frozenset[View]] = frozenset()
     placer: ClassVar[str] = "spread"
-    order: ClassVar[str] = "fair share for who waits; who runs takes turns"
-    starvation: ClassVar[str] = (
-        "bounded: nobody passes it, so it waits for the jobs before it; with skip, large ones may starve"
+    traits: ClassVar[PolicyTraits] = PolicyTraits(
+        paper="Gandiva (OSDI 2018), as in Lyra (EuroSys 2023)",
+        order="fair share for who waits; who runs takes turns",
+        starvation=(
+            "bounded: nobody passes it, so it waits for the jobs before it; with skip, large ones may starve"
+        ),
     )
-    paper: ClassVar[str] = "Gandiva (OSDI 2018), as in Lyra (EuroSys 2023)"
 
     @property
     def triggers(self) -> Triggers:

@@ -16,6 +16,7 @@ from stretto.model import (
     IntArray,
     MeasuredSpeeds,
     Pinned,
+    PolicyTraits,
     Shares,
     Snapshot,
     Speeds,
@@ -61,12 +62,14 @@ class Genie:
     name: ClassVar[str] = "genie"
     views: ClassVar[frozenset[View]] = frozenset({View.ESTIMATED_DURATION, View.THROUGHPUT_TABLE})
     placer: ClassVar[str] = "pinned"
-    order: ClassVar[str] = "least laxity; those without a deadline by fair share"
-    starvation: ClassVar[str] = (
-        "unbounded: best effort, and jobs that are late already, can be passed by punctual ones for ever"
+    traits: ClassVar[PolicyTraits] = PolicyTraits(
+        paper="GENIE (TPDS 2020), as in UniSched (TPDS 2024)",
+        order="least laxity; those without a deadline by fair share",
+        starvation=(
+            "unbounded: best effort, and jobs that are late already, can be passed by punctual ones for ever"
+        ),
+        tables_only=True,
     )
-    tables_only: ClassVar[bool] = True  # reads the tables of few jobs itself
-    paper: ClassVar[str] = "GENIE (TPDS 2020), as in UniSched (TPDS 2024)"
 
     def __post_init__(self) -> None:
         """Check the knob."""

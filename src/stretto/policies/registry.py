@@ -15,7 +15,7 @@ from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
 
-from stretto.model import InputError, Policy, Trigger
+from stretto.model import InputError, Policy, Trigger, traits_of
 from stretto.model.spelling import did_you_mean
 from stretto.settings import settings_of
 
@@ -124,6 +124,7 @@ def describe_policies() -> tuple[PolicyDescription, ...]:
 
 def describe(name: str, policy: Policy) -> PolicyDescription:
     """A policy in words."""
+    traits = traits_of(policy)
     triggers = sorted(policy.triggers.on)
     period = f" every {policy.triggers.round_s:g} s" if policy.triggers.round_s is not None else ""
     return PolicyDescription(
@@ -132,9 +133,9 @@ def describe(name: str, policy: Policy) -> PolicyDescription:
         views=tuple(sorted(view.value for view in policy.views)),
         triggers=tuple(f"{on.value}{period if on is Trigger.ROUND else ''}" for on in triggers),
         placer=policy.placer,
-        paper=getattr(policy, "paper", ""),
-        starvation=getattr(policy, "starvation", ""),
-        order=getattr(policy, "order", ""),
+        paper=traits.paper,
+        starvation=traits.starvation,
+        order=traits.order,
     )
 
 

@@ -5,7 +5,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from stretto.model import ON_CHANGE, Cluster, Configurations, Shares, Snapshot, Speeds, Triggers, View
+from stretto.model import (
+    ON_CHANGE,
+    Cluster,
+    Configurations,
+    PolicyTraits,
+    Shares,
+    Snapshot,
+    Speeds,
+    Triggers,
+    View,
+)
 from stretto.policies.common.admission import NO_CONFIGURATIONS, admit_waiting
 
 
@@ -22,9 +32,11 @@ class ShortestJobFirst:
     name: ClassVar[str] = "sjf"
     views: ClassVar[frozenset[View]] = frozenset({View.ORACLE_DURATION})
     placer: ClassVar[str] = "consolidated"
-    order: ClassVar[str] = "shortest duration, then fewest GPUs; ties by fair share"
-    starvation: ClassVar[str] = "unbounded: a long job waits as long as shorter ones keep coming"
-    paper: ClassVar[str] = "common practice"
+    traits: ClassVar[PolicyTraits] = PolicyTraits(
+        paper="common practice",
+        order="shortest duration, then fewest GPUs; ties by fair share",
+        starvation="unbounded: a long job waits as long as shorter ones keep coming",
+    )
 
     @property
     def triggers(self) -> Triggers:

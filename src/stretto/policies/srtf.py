@@ -1,6 +1,6 @@
 """Shortest remaining time first, and its relatives that weigh time by GPUs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -11,6 +11,7 @@ from stretto.model import (
     Configurations,
     FloatArray,
     JobTable,
+    PolicyTraits,
     Shares,
     Snapshot,
     Speeds,
@@ -35,9 +36,11 @@ class ShortestRemainingTimeFirst:
 
     name: ClassVar[str] = "srtf"
     placer: ClassVar[str] = "consolidated"
-    order: ClassVar[str] = "least left to run; ties by fair share"
-    starvation: ClassVar[str] = "unbounded: a long job waits as long as shorter ones keep coming"
-    paper: ClassVar[str] = "common practice; SRSF as in Tiresias (NSDI 2019)"
+    traits: ClassVar[PolicyTraits] = PolicyTraits(
+        paper="common practice; SRSF as in Tiresias (NSDI 2019)",
+        order="least left to run; ties by fair share",
+        starvation="unbounded: a long job waits as long as shorter ones keep coming",
+    )
 
     @property
     def views(self) -> frozenset[View]:
@@ -75,8 +78,11 @@ class ShortestRemainingServiceFirst(ShortestRemainingTimeFirst):
     by_service: bool = True
 
     name: ClassVar[str] = "srsf"
-    order: ClassVar[str] = "fewest GPU-seconds left; ties by fair share"
-    paper: ClassVar[str] = "Tiresias (NSDI 2019)"
+    traits: ClassVar[PolicyTraits] = replace(
+        ShortestRemainingTimeFirst.traits,
+        paper="Tiresias (NSDI 2019)",
+        order="fewest GPU-seconds left; ties by fair share",
+    )
 
 
 @dataclass(frozen=True)
@@ -93,5 +99,8 @@ class QuasiShortestServiceFirst(ShortestRemainingTimeFirst):
     estimated: bool = True
 
     name: ClassVar[str] = "qssf"
-    order: ClassVar[str] = "fewest predicted GPU-seconds; ties by fair share"
-    paper: ClassVar[str] = "Helios (SC 2021)"
+    traits: ClassVar[PolicyTraits] = replace(
+        ShortestRemainingTimeFirst.traits,
+        paper="Helios (SC 2021)",
+        order="fewest predicted GPU-seconds; ties by fair share",
+    )

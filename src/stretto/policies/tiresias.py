@@ -16,6 +16,7 @@ from stretto.model import (
     JobId,
     JobTable,
     Memory,
+    PolicyTraits,
     Shares,
     Snapshot,
     Speeds,
@@ -71,11 +72,11 @@ class Tiresias:
     name: ClassVar[str] = "tiresias"
     views: ClassVar[frozenset[View]] = frozenset({View.PROGRESS})
     placer: ClassVar[str] = "one-node-or-spread"
-    order: ClassVar[str] = "least service, in queues; among those that never started, fair share"
-    starvation: ClassVar[str] = (
-        "unbounded by default: the last queue waits for the first; starvation_factor bounds it"
+    traits: ClassVar[PolicyTraits] = PolicyTraits(
+        paper="Tiresias (NSDI 2019)",
+        order="least service, in queues; among those that never started, fair share",
+        starvation="unbounded by default: the last queue waits for the first; starvation_factor bounds it",
     )
-    paper: ClassVar[str] = "Tiresias (NSDI 2019)"
 
     def __post_init__(self) -> None:
         """Check the queues and the knobs."""

@@ -27,6 +27,10 @@ class Lending(Protocol):
     def period_s(self) -> float:
         """How often it wants to be asked, in s."""
 
+    @property
+    def foresight(self) -> bool:
+        """Whether it must be shown what lenders will use next, which only a simulated world knows."""
+
     def settle(self, snapshot: Snapshot) -> Loans:
         """What is on loan from now on; asked every `period_s`, and when nodes of lenders fail or return."""
 

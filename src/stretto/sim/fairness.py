@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stretto.model import Cluster, InputError, Job, Node, NodeId, TrainingLimits, View
+from stretto.model import Cluster, InputError, Job, Node, NodeId, TrainingLimits, View, traits_of
 from stretto.sim import metrics
 from stretto.sim.result import Result
 from stretto.sim.run import Setup, simulate
@@ -54,13 +54,10 @@ def _accepted(job: Job, cluster: Cluster) -> list[int]:
 
 
 def _simulated(setup: Setup) -> Alone:
-    """Alone under the same policy; equal jobs on equal shares are simulated once.
-
-    `alone` is an optional attribute of a policy class: the most that some fields need be for a job that has
-    a cluster to itself, where a search through many jobs' shares would take as long for one.
-    """
+    """Alone under the same policy; equal jobs on equal shares are simulated once."""
     policy: Any = setup.policy
-    enough = {name: min(most, getattr(policy, name)) for name, most in getattr(policy, "alone", {}).items()}
+    # A search through many jobs' shares would take as long for one: its policy says how much is enough.
+    enough = {name: min(most, vars(policy)[name]) for name, most in traits_of(policy).alone.items()}
     setup = replace(setup, policy=replace(policy, **enough))
     truths = _truths(setup)
     reach = reach_of(setup.cluster)

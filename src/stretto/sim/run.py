@@ -168,7 +168,7 @@ def world_of(workload: Workload, setup: Setup) -> SimulatedWorld:
         setup.seed,
         setup.capacity_events,
         setup.lenders if setup.lending is not None else (),
-        bool(getattr(setup.lending, "foresight", False)),
+        setup.lending is not None and setup.lending.foresight,
         setup.lending.period_s if setup.lending is not None else SETTLE_S,
         _charging(physics.requests.jobs, setup),
         setup.constraints,

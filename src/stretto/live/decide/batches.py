@@ -7,7 +7,7 @@ holds then. A job whose file does not say `batch.policy: adaptive` keeps its bat
 
 from collections.abc import Mapping
 
-from stretto.estimate.estimators import OnlineGoodput
+from stretto.estimate.estimators import ChoosesBatches
 from stretto.live.state.records import Batch
 from stretto.model import Adaptivity, Allocation, Plan, Snapshot, TrainingLimits
 from stretto.scheduler.round import Scheduler
@@ -37,7 +37,7 @@ def new_batches(
             found[name] = _dictated(held, job.gpus_per_worker, one.limits)
         elif any(one.observed):
             asked.append((row, held.kind, len(held.nodes), held.gpus))
-    if asked and isinstance(scheduler.estimator, OnlineGoodput):
+    if asked and isinstance(scheduler.estimator, ChoosesBatches):
         configurations = scheduler.policy.configurations(snapshot.cluster)
         for (row, *_), choice in zip(
             asked, scheduler.estimator.batches(snapshot, configurations, asked), strict=True

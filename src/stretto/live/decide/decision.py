@@ -11,7 +11,7 @@ from stretto.live.state.events import Decided
 from stretto.live.state.plans import actions_json
 from stretto.live.state.records import Batch
 from stretto.live.state.state import State
-from stretto.model import Plan, Snapshot, Trigger, digest
+from stretto.model import Plan, ProfilesFirst, Snapshot, Trigger, digest
 from stretto.scheduler.round import Scheduler, decide
 
 
@@ -38,7 +38,7 @@ def asked_of(
     assert state.placement is not None
     batches = {str(name): batch for name in state.placement if (batch := state.jobs[name].batch) is not None}
     constraints = constraints_of(state, now_s)
-    if getattr(scheduler.policy, "profiles_first", False):
+    if isinstance(scheduler.policy, ProfilesFirst) and scheduler.policy.profiles_first:
         constraints = replace(constraints, profiles=profiles_of(state, now_s))
     return Asked(replace(observer.observe(state, now_s, due), constraints=constraints), batches)
 

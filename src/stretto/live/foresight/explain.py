@@ -18,7 +18,7 @@ from stretto.live.state.records import JobRecord
 from stretto.live.state.standing import described
 from stretto.live.state.state import State
 from stretto.live.state.words import NEVER, gpus_of, headline, span_in_words
-from stretto.model import Adaptivity, Job, Plan, Requests, Snapshot, StrettoError, Trigger
+from stretto.model import Adaptivity, BidsForGpus, Job, Plan, Requests, Snapshot, StrettoError, Trigger
 from stretto.scheduler.constraints.shared_nodes import lens_of
 from stretto.scheduler.round import Scheduler, decide
 from stretto.sim.world import SimulatedWorld
@@ -279,11 +279,10 @@ def _prices(question: Question) -> list[dict[str, Any]]:
     snapshot, policy = question.snapshot, question.scheduler.policy
     pays = np.full(len(snapshot.cluster.types), nan)
     row = _row_of(snapshot, question.job)
-    ask = getattr(policy, "pays", None)
-    if ask is not None and row is not None and question.decision_ms / 1e3 < 2 * HYPOTHESES_S:
+    if isinstance(policy, BidsForGpus) and row is not None and question.decision_ms / 1e3 < 2 * HYPOTHESES_S:
         seen = snapshot.limited_to(policy.views)
         speeds = question.scheduler.estimator.estimate(seen, policy.configurations(snapshot.cluster))
-        pays = ask(seen, speeds)[row]
+        pays = policy.pays(seen, speeds)[row]
     prices = question.prices or (None,) * len(pays)
     if len(prices) != len(pays):  # a type has come since the last decision
         prices = (None,) * len(pays)

@@ -11,6 +11,7 @@ from stretto.model import (
     Configurations,
     FloatArray,
     IntArray,
+    PolicyTraits,
     Shares,
     Snapshot,
     Speeds,
@@ -69,11 +70,13 @@ class Afs:
     name: ClassVar[str] = "afs"
     views: ClassVar[frozenset[View]] = frozenset({View.THROUGHPUT_TABLE, View.REMAINING_WORK})
     placer: ClassVar[str] = "relaxed"
-    order: ClassVar[str] = "least left to run, then fewest GPUs; ties by fair share"
-    starvation: ClassVar[str] = (
-        "bounded in afs-l: every job is served before any gets more; unbounded in the variant lyra"
+    traits: ClassVar[PolicyTraits] = PolicyTraits(
+        paper="AFS (NSDI 2021)",
+        order="least left to run, then fewest GPUs; ties by fair share",
+        starvation=(
+            "bounded in afs-l: every job is served before any gets more; unbounded in the variant lyra"
+        ),
     )
-    paper: ClassVar[str] = "AFS (NSDI 2021)"
 
     @property
     def triggers(self) -> Triggers:

@@ -15,6 +15,7 @@ from stretto.model import (
     InputError,
     IntArray,
     JobId,
+    PolicyTraits,
     Shares,
     Snapshot,
     Speeds,
@@ -106,11 +107,11 @@ class Chronus:
     name: ClassVar[str] = "chronus"
     views: ClassVar[frozenset[View]] = frozenset({View.ESTIMATED_DURATION, View.LEARNING})
     placer: ClassVar[str] = "buddy"
-    order: ClassVar[str] = "deadlines by its plan, then least work left; ties by fair share"
-    starvation: ClassVar[str] = (
-        "unbounded: best effort waits while promised or smaller best-effort jobs keep coming"
+    traits: ClassVar[PolicyTraits] = PolicyTraits(
+        paper="Chronus (SoCC 2021)",
+        order="deadlines by its plan, then least work left; ties by fair share",
+        starvation="unbounded: best effort waits while promised or smaller best-effort jobs keep coming",
     )
-    paper: ClassVar[str] = "Chronus (SoCC 2021)"
 
     def __post_init__(self) -> None:
         """Check the knobs."""

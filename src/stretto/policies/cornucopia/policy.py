@@ -14,6 +14,7 @@ from stretto.model import (
     Configurations,
     InputError,
     IntArray,
+    PolicyTraits,
     Shares,
     Snapshot,
     Speeds,
@@ -72,12 +73,14 @@ class Cornucopia:
     name: ClassVar[str] = "cornucopia"
     views: ClassVar[frozenset[View]] = frozenset({View.PROGRESS, View.THROUGHPUT_TABLE})
     placer: ClassVar[str] = "relaxed"
-    tables_only: ClassVar[bool] = True  # reads the tables of few jobs itself
-    paper: ClassVar[str] = "Cornucopia (Huang et al.)"
-    order: ClassVar[str] = "its queues, then who came first; fair share among those that come at once"
-    starvation: ClassVar[str] = (
-        "bounded while interactive jobs leave GPUs free: in queue 3 without any for at most `factor` "
-        "mean batch durations, then in queue 2 in turn"
+    traits: ClassVar[PolicyTraits] = PolicyTraits(
+        paper="Cornucopia (Huang et al.)",
+        order="its queues, then who came first; fair share among those that come at once",
+        starvation=(
+            "bounded while interactive jobs leave GPUs free: in queue 3 without any for at most `factor` "
+            "mean batch durations, then in queue 2 in turn"
+        ),
+        tables_only=True,
     )
 
     def __post_init__(self) -> None:

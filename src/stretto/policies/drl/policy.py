@@ -15,6 +15,7 @@ from stretto.model import (
     Configurations,
     InputError,
     IntArray,
+    PolicyTraits,
     Shares,
     Snapshot,
     Speeds,
@@ -69,12 +70,12 @@ class LearnedSizes:
     name: ClassVar[str] = "drl"
     views: ClassVar[frozenset[View]] = frozenset({View.THROUGHPUT_TABLE, View.PROGRESS})
     placer: ClassVar[str] = "relaxed"
-    tables_only: ClassVar[bool] = True  # reads the tables of few jobs itself
-    order: ClassVar[str] = "how long each waited, by its network; fair share among those that come at once"
-    starvation: ClassVar[str] = (
-        "unbounded: nobody is stopped for a large request, and the network may pass over a job"
+    traits: ClassVar[PolicyTraits] = PolicyTraits(
+        paper="Chic (IWQoS 2019), as in ONES (SC 2021)",
+        order="how long each waited, by its network; fair share among those that come at once",
+        starvation="unbounded: nobody is stopped for a large request, and the network may pass over a job",
+        tables_only=True,
     )
-    paper: ClassVar[str] = "Chic (IWQoS 2019), as in ONES (SC 2021)"
 
     def __post_init__(self) -> None:
         """Check the parameters, and that there are weights."""

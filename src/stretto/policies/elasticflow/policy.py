@@ -16,6 +16,7 @@ from stretto.model import (
     InputError,
     IntArray,
     JobId,
+    PolicyTraits,
     Reasons,
     Shares,
     Snapshot,
@@ -91,10 +92,12 @@ class ElasticFlow:
     name: ClassVar[str] = "elasticflow"
     views: ClassVar[frozenset[View]] = frozenset({View.THROUGHPUT_TABLE, View.REMAINING_WORK})
     placer: ClassVar[str] = "buddy"
-    tables_only: ClassVar[bool] = True  # reads the tables of few jobs itself
-    order: ClassVar[str] = "earliest deadline; ties, and those without one, by fair share"
-    starvation: ClassVar[str] = "unbounded for jobs without a guarantee while admitted ones fill the cluster"
-    paper: ClassVar[str] = "ElasticFlow (ASPLOS 2023)"
+    traits: ClassVar[PolicyTraits] = PolicyTraits(
+        paper="ElasticFlow (ASPLOS 2023)",
+        order="earliest deadline; ties, and those without one, by fair share",
+        starvation="unbounded for jobs without a guarantee while admitted ones fill the cluster",
+        tables_only=True,
+    )
 
     def __post_init__(self) -> None:
         """Check the slots."""

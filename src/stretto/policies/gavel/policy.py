@@ -1,6 +1,5 @@
 """Gavel: time fractions by a linear programme, realised in rounds."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import ClassVar
@@ -15,6 +14,7 @@ from stretto.model import (
     InputError,
     IntArray,
     JobTable,
+    PolicyTraits,
     Reasons,
     Shares,
     Snapshot,
@@ -72,13 +72,14 @@ class Gavel:
 
     name: ClassVar[str] = "gavel"
     placer: ClassVar[str] = "relaxed"
-    order: ClassVar[str] = "its objective over all jobs, and what each lacks of it; exact ties by fair share"
-    starvation: ClassVar[str] = (
-        "bounded by the objective: max-min fairness serves everybody in turns, the sum of speeds may not"
+    traits: ClassVar[PolicyTraits] = PolicyTraits(
+        paper="Gavel (OSDI 2020)",
+        order="its objective over all jobs, and what each lacks of it; exact ties by fair share",
+        starvation=(
+            "bounded by the objective: max-min fairness serves everybody in turns, the sum of speeds may not"
+        ),
+        artifact={"too_large_per_s": "0.1"},  # as Sia's simulator has it
     )
-    paper: ClassVar[str] = "Gavel (OSDI 2020)"
-
-    artifact: ClassVar[Mapping[str, str]] = {"too_large_per_s": "0.1"}  # as Sia's simulator has it
 
     def __post_init__(self) -> None:
         """Check the knobs."""

@@ -13,6 +13,7 @@ from stretto.model import (
     FloatArray,
     InputError,
     IntArray,
+    PolicyTraits,
     Shares,
     Snapshot,
     Speeds,
@@ -53,11 +54,14 @@ class Hydra:
 
     name: ClassVar[str] = "hydra"
     placer: ClassVar[str] = "relaxed"
-    order: ClassVar[str] = "deadlines, then least left to run; ties by fair share"
-    starvation: ClassVar[str] = (
-        "unbounded: within a class long jobs wait for shorter ones, best effort for every job with a deadline"
+    traits: ClassVar[PolicyTraits] = PolicyTraits(
+        paper="Hydra (IEEE Trans. Computers 2023), as in UniSched (TPDS 2024)",
+        order="deadlines, then least left to run; ties by fair share",
+        starvation=(
+            "unbounded: within a class long jobs wait for shorter ones, "
+            "best effort for every job with a deadline"
+        ),
     )
-    paper: ClassVar[str] = "Hydra (IEEE Trans. Computers 2023), as in UniSched (TPDS 2024)"
 
     def __post_init__(self) -> None:
         """Check the knobs."""

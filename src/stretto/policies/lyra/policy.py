@@ -13,6 +13,7 @@ from stretto.model import (
     FloatArray,
     IntArray,
     JobTable,
+    PolicyTraits,
     Shares,
     Snapshot,
     Speeds,
@@ -61,11 +62,14 @@ class Lyra:
 
     name: ClassVar[str] = "lyra"
     placer: ClassVar[str] = "pinned"
-    order: ClassVar[str] = "least work left; ties by fair share"
-    starvation: ClassVar[str] = (
-        "unbounded: a long or large job waits as long as shorter ones keep coming; who runs is not stopped"
+    traits: ClassVar[PolicyTraits] = PolicyTraits(
+        paper="Lyra (EuroSys 2023)",
+        order="least work left; ties by fair share",
+        starvation=(
+            "unbounded: a long or large job waits as long as shorter ones keep coming; "
+            "who runs is not stopped"
+        ),
     )
-    paper: ClassVar[str] = "Lyra (EuroSys 2023)"
 
     @property
     def views(self) -> frozenset[View]:

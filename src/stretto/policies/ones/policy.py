@@ -12,6 +12,7 @@ from stretto.model import (
     InputError,
     IntArray,
     Pinned,
+    PolicyTraits,
     Reasons,
     Shares,
     Snapshot,
@@ -85,11 +86,11 @@ class Ones:
 
     name: ClassVar[str] = "ones"
     placer: ClassVar[str] = "pinned"
-    order: ClassVar[str] = "its search over all jobs; fair share where it finds no difference"
-    starvation: ClassVar[str] = (
-        "unbounded: a preempted job waits until its score, or a halved limit, brings it back"
+    traits: ClassVar[PolicyTraits] = PolicyTraits(
+        paper="ONES (SC 2021)",
+        order="its search over all jobs; fair share where it finds no difference",
+        starvation="unbounded: a preempted job waits until its score, or a halved limit, brings it back",
     )
-    paper: ClassVar[str] = "ONES (SC 2021)"
     views: ClassVar[frozenset[View]] = frozenset({View.PROGRESS, View.LEARNING, View.GOODPUT_MODEL})
     triggers: ClassVar[Triggers] = Triggers(
         frozenset({Trigger.ARRIVAL, Trigger.COMPLETION, Trigger.EPOCH_END, Trigger.CAPACITY})

@@ -15,6 +15,7 @@ from stretto.model import (
     InputError,
     IntArray,
     JobTable,
+    PolicyTraits,
     Shares,
     Snapshot,
     Speeds,
@@ -88,12 +89,14 @@ class Optimus:
 
     name: ClassVar[str] = "optimus"
     placer: ClassVar[str] = "pinned"
-    tables_only: ClassVar[bool] = True  # reads the tables of few jobs itself
-    order: ClassVar[str] = "greatest gain of one more GPU; ties by fair share"
-    starvation: ClassVar[str] = (
-        "bounded by the order of submission: a job waits only while earlier ones hold what it needs"
+    traits: ClassVar[PolicyTraits] = PolicyTraits(
+        paper="Optimus (EuroSys 2018)",
+        order="greatest gain of one more GPU; ties by fair share",
+        starvation=(
+            "bounded by the order of submission: a job waits only while earlier ones hold what it needs"
+        ),
+        tables_only=True,
     )
-    paper: ClassVar[str] = "Optimus (EuroSys 2018)"
 
     def __post_init__(self) -> None:
         """Check the parameters."""

@@ -1,6 +1,5 @@
 """Pollux: GPUs and batch sizes chosen together, by evolving matrices of GPUs on nodes."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
@@ -16,6 +15,7 @@ from stretto.model import (
     IntArray,
     JobId,
     Pinned,
+    PolicyTraits,
     Reasons,
     Shares,
     Snapshot,
@@ -86,12 +86,13 @@ class Pollux:
     name: ClassVar[str] = "pollux"
     views: ClassVar[frozenset[View]] = frozenset({View.GOODPUT_MODEL, View.PROGRESS})
     placer: ClassVar[str] = "pinned"
-    order: ClassVar[str] = "its search over all jobs at once, which no order of jobs decides"
-    starvation: ClassVar[str] = "bounded in practice: a job without GPUs costs the mean more than any other"
-    paper: ClassVar[str] = "Pollux (OSDI 2021)"
-
-    # Of a job that has a cluster to itself: one row instead of many is soon searched.
-    alone: ClassVar[Mapping[str, int]] = {"population": 20, "generations": 10}
+    traits: ClassVar[PolicyTraits] = PolicyTraits(
+        paper="Pollux (OSDI 2021)",
+        order="its search over all jobs at once, which no order of jobs decides",
+        starvation="bounded in practice: a job without GPUs costs the mean more than any other",
+        # Of a job that has a cluster to itself: one row instead of many is soon searched.
+        alone={"population": 20, "generations": 10},
+    )
 
     round_s: float = 60.0  # the paper
     population: int = 100  # matrices; the paper

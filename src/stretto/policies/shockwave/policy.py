@@ -13,6 +13,7 @@ from stretto.model import (
     InputError,
     IntArray,
     JobId,
+    PolicyTraits,
     Reasons,
     Shares,
     Snapshot,
@@ -104,11 +105,13 @@ class Shockwave:
     name: ClassVar[str] = "shockwave"
     views: ClassVar[frozenset[View]] = frozenset({View.THROUGHPUT_TABLE, View.ORACLE_DURATION})
     placer: ClassVar[str] = "relaxed"
-    order: ClassVar[str] = "its plan of rounds over all jobs; exact ties by fair share"
-    starvation: ClassVar[str] = (
-        "bounded in practice: what a job weighs grows with its lateness, but no row says when it runs"
+    traits: ClassVar[PolicyTraits] = PolicyTraits(
+        paper="Shockwave (NSDI 2023)",
+        order="its plan of rounds over all jobs; exact ties by fair share",
+        starvation=(
+            "bounded in practice: what a job weighs grows with its lateness, but no row says when it runs"
+        ),
     )
-    paper: ClassVar[str] = "Shockwave (NSDI 2023)"
 
     def __post_init__(self) -> None:
         """Check the parameters."""

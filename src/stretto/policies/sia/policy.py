@@ -1,6 +1,5 @@
 """Sia: goodput of every job on every bundle of GPUs, and the best choice of bundles as one program."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
@@ -15,6 +14,7 @@ from stretto.model import (
     InputError,
     IntArray,
     JobTable,
+    PolicyTraits,
     Shares,
     Snapshot,
     Speeds,
@@ -62,13 +62,13 @@ class Sia:
     name: ClassVar[str] = "sia"
     views: ClassVar[frozenset[View]] = frozenset({View.GOODPUT_MODEL, View.PROGRESS})
     placer: ClassVar[str] = "whole-nodes"
-    order: ClassVar[str] = "its program over all jobs at once; exact ties by fair share"
-    starvation: ClassVar[str] = (
-        "bounded in practice: the first GPU of a job is worth more than a further one of another"
+    traits: ClassVar[PolicyTraits] = PolicyTraits(
+        paper="Sia (SOSP 2023)",
+        order="its program over all jobs at once; exact ties by fair share",
+        starvation="bounded in practice: the first GPU of a job is worth more than a further one of another",
+        reproducing={"discount": "paper"},  # with measured profiles
+        artifact={"first_type": "blind", "decimals": "2"},  # as its simulator
     )
-
-    reproducing: ClassVar[Mapping[str, str]] = {"discount": "paper"}  # with measured profiles
-    artifact: ClassVar[Mapping[str, str]] = {"first_type": "blind", "decimals": "2"}  # as its simulator
 
     round_s: float = 60.0  # section 4.3
     fairness_power: float = -0.5  # p, section 4.3

@@ -15,6 +15,7 @@ from stretto.model import (
     InputError,
     IntArray,
     Pinned,
+    PolicyTraits,
     Shares,
     Snapshot,
     Speeds,
@@ -64,11 +65,14 @@ class Synergy:
 
     name: ClassVar[str] = "synergy"
     placer: ClassVar[str] = "pinned"
-    order: ClassVar[str] = "as its base policy: least left, least service or, under fifo, fair share"
-    starvation: ClassVar[str] = (
-        "unbounded: with las and srtf new or short jobs pass; bounded by the order of submission with fifo"
+    traits: ClassVar[PolicyTraits] = PolicyTraits(
+        paper="Synergy (OSDI 2022)",
+        order="as its base policy: least left, least service or, under fifo, fair share",
+        starvation=(
+            "unbounded: with las and srtf new or short jobs pass; "
+            "bounded by the order of submission with fifo"
+        ),
     )
-    paper: ClassVar[str] = "Synergy (OSDI 2022)"
 
     def __post_init__(self) -> None:
         """Check the parameters."""

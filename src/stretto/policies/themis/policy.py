@@ -15,6 +15,7 @@ from stretto.model import (
     InputError,
     IntArray,
     JobId,
+    PolicyTraits,
     Shares,
     Snapshot,
     Speeds,
@@ -72,11 +73,11 @@ class Themis:
 
     name: ClassVar[str] = "themis"
     placer: ClassVar[str] = "relaxed"
-    order: ClassVar[str] = "furthest from a fair finish; exact ties by fair share"
-    starvation: ClassVar[str] = (
-        "bounded by the objective: the ratio of the job that fares worst, which grows as it waits"
+    traits: ClassVar[PolicyTraits] = PolicyTraits(
+        paper="Themis (NSDI 2020)",
+        order="furthest from a fair finish; exact ties by fair share",
+        starvation="bounded by the objective: the ratio of the job that fares worst, which grows as it waits",
     )
-    paper: ClassVar[str] = "Themis (NSDI 2020)"
 
     def __post_init__(self) -> None:
         """Check the parameters."""

@@ -14,6 +14,7 @@ from stretto.model import (
     Job,
     JobId,
     JobTable,
+    PolicyTraits,
     Shares,
     Snapshot,
     Speeds,
@@ -82,11 +83,13 @@ class ThreeSigma:
     name: ClassVar[str] = "3sigma"
     views: ClassVar[frozenset[View]] = frozenset({View.ESTIMATED_DURATION, View.PROGRESS})
     placer: ClassVar[str] = "relaxed"
-    order: ClassVar[str] = "worth by its program over all jobs; exact ties by fair share"
-    starvation: ClassVar[str] = (
-        "unbounded: a best-effort job keeps a hundredth of its worth, others may always be worth more"
+    traits: ClassVar[PolicyTraits] = PolicyTraits(
+        paper="3Sigma (EuroSys 2018), as in UniSched (TPDS 2024)",
+        order="worth by its program over all jobs; exact ties by fair share",
+        starvation=(
+            "unbounded: a best-effort job keeps a hundredth of its worth, others may always be worth more"
+        ),
     )
-    paper: ClassVar[str] = "3Sigma (EuroSys 2018), as in UniSched (TPDS 2024)"
 
     def __post_init__(self) -> None:
         """Check the knobs."""

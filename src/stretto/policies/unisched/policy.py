@@ -14,6 +14,7 @@ from stretto.model import (
     InputError,
     IntArray,
     JobId,
+    PolicyTraits,
     Shares,
     Snapshot,
     Speeds,
@@ -108,12 +109,14 @@ class UniSched:
 
     name: ClassVar[str] = "unisched"
     placer: ClassVar[str] = "buddy"
-    order: ClassVar[str] = "its program over all jobs, by deadlines and value; exact ties by fair share"
-    starvation: ClassVar[str] = (
-        "unbounded for best effort while deadlines fill the cluster; profiling runs wait for those only"
+    traits: ClassVar[PolicyTraits] = PolicyTraits(
+        paper="UniSched (TPDS 2024)",
+        order="its program over all jobs, by deadlines and value; exact ties by fair share",
+        starvation=(
+            "unbounded for best effort while deadlines fill the cluster; profiling runs wait for those only"
+        ),
+        tables_only=True,
     )
-    tables_only: ClassVar[bool] = True  # reads the tables of few jobs itself
-    paper: ClassVar[str] = "UniSched (TPDS 2024)"
     views: ClassVar[frozenset[View]] = frozenset(
         {View.PROGRESS, View.ESTIMATED_DURATION, View.THROUGHPUT_TABLE, View.LEARNING}
     )
