@@ -3,15 +3,12 @@
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from stretto.model import Requests, View
+from stretto.model import View
 from stretto.policies.registry import POLICIES, describe, load_policy
 from stretto.sim import metrics
-from stretto.sim.history import History
-from stretto.sim.result import Result
-from stretto.testing.builders import a_cluster, a_job
+from stretto.sim.summary import GROUPS, Metric
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")])
@@ -50,31 +47,18 @@ def test_every_page_can_be_reached_from_the_index() -> None:
     assert [page for page in pages if page != "index.md" and f"({page})" not in index] == []
 
 
-def test_every_figure_of_a_summary_is_defined() -> None:
-    jobs = [a_job("a")]
-    cluster = a_cluster(1)
-    once = np.ones(1)
-    result = Result(
-        policy="",
-        trace="",
-        cluster=cluster,
-        seed=0,
-        synthetic=True,
-        settings={},
-        requests=Requests(jobs, cluster),
-        completed_s=once,
-        first_start_s=once,
-        executed_s=once,
-        attained_gpu_s=once,
-        profiled_gpu_s=once,
-        restarts=np.ones(1, dtype=np.int64),
-        history=History(1),
-        decision_ms=once,
-        wall_s=1.0,
-        peak_rss_mb=1.0,
-    )
-    page = text("docs/metrics.md")
-    assert [figure for figure in result.summary() if f"`{figure}`" not in page] == []
+def rows_of(figures: tuple[Metric, ...]) -> list[str]:
+    """What the page of the metrics says of some figures: a row of its table for each."""
+    return [
+        f"| {one.title} | `{one.key}` | {one.unit} | {one.better} | {one.definition} |" for one in figures
+    ]
+
+
+@pytest.mark.parametrize("heading", GROUPS)
+def test_the_page_of_the_metrics_has_every_figure_as_it_is_declared(heading: str) -> None:
+    (section,) = re.findall(rf"^## {heading}$(.*?)^## ", text("docs/metrics.md"), flags=re.M | re.S)
+    rows = rows_of(GROUPS[heading])
+    assert re.findall(r"^\| .* \| `\w+` \|.*\|$", section, flags=re.M) == rows, "\n".join(rows)
 
 
 def test_every_function_that_the_metrics_page_names_exists() -> None:

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from markupsafe import escape
 
 from stretto.model.arrays import floats, ints
 from stretto.model.errors import InputError
 from stretto.report import Comparison, Intervals, RunSeries, render, write_report
+from stretto.sim.summary import METRICS
 
 from .made_runs import HETERO_64, a_comparison, a_run
 
@@ -159,6 +161,14 @@ def test_the_table_shows_the_summarys_own_figures_and_marks_the_best() -> None:
     assert row
     mean_h = comparison.runs[0].metric("avg_jct_s") / 3_600
     assert f'<td class="best">{mean_h:.2f}<span class="best-mark"' in row.group()
+
+
+def test_every_declared_figure_that_a_run_has_is_defined_and_has_a_column() -> None:
+    run = replace(a_run("sia", jobs=10), summary={metric.key: 0.5 for metric in METRICS})
+    page = render(a_comparison(runs=(run,)))
+    for metric in METRICS:
+        assert f"<dt>{escape(metric.title)} <code>{metric.key}</code></dt>" in page
+        assert f'<th scope="col">{escape(metric.title)}<span class="unit">' in page
 
 
 def test_made_data_is_said_at_the_top_and_recorded_data_is_not_accused() -> None:

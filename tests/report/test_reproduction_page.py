@@ -140,7 +140,7 @@ def test_rows_with_the_same_metrics_are_one_table() -> None:
         ("avg_jct_s", "Mean JCT", "s"),
         ("policy_ms_p50", "Decision time", "ms"),
         ("restarts_per_job", "Restarts per job", ""),
-        ("collateral_damage", "collateral damage", ""),
+        ("usage_training", "usage training", ""),
         ("queued_over_60_s", "queued over 60", "s"),
         ("interactive_share_over_60s", "interactive share over 60s", ""),
         ("h", "h", ""),

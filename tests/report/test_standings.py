@@ -8,8 +8,8 @@ import pytest
 from stretto.model.errors import InputError
 from stretto.report.content import RunSeries
 from stretto.report.findings import caution, verdict
-from stretto.report.metrics import BY_KEY
 from stretto.report.standings import basis_of, standings_of
+from stretto.sim.summary import BY_KEY
 
 from .made_runs import a_comparison, a_run
 

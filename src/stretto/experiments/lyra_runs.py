@@ -138,7 +138,7 @@ def figures(request: Request, parts: Sequence[Result]) -> dict[str, float]:
     lent_gpus = sum(node.gpus for node in last.cluster.nodes if node.lender)
     inference_gpu_s = lent_gpus * (to_s - from_s) * inference_share(request, last.cluster, to_s, last.seed)
     all_gpu_s = last.cluster.total_gpus * (to_s - from_s)
-    lending = last.lending()
+    lending = last.lending
     return {
         "avg_queue_s": metrics.mean(queue_s),
         "p50_queue_s": metrics.percentile(queue_s, 50),

@@ -6,10 +6,10 @@ from typing import Literal
 import numpy as np
 
 from stretto.report.content import Comparison
-from stretto.report.metrics import METRICS, RANKED_BY
 from stretto.report.standings import Pairing, Standings
 from stretto.report.statistics import Estimate
 from stretto.report.wording import Unit, column_unit, duration, listed, plural, share, times
+from stretto.sim.summary import METRICS, RANKED_BY
 
 Tone = Literal["clear", "open", "plain"]
 FEW = 3  # metrics named where others lead
@@ -153,7 +153,7 @@ def _where_others_lead(standings: Standings) -> Card:
             continue
         leader = next(standing for standing in standings.ranked if standing.policy in leaders)
         ours, theirs = best.value(metric.key), leader.value(metric.key)
-        unit = column_unit(metric.kind, [ours, theirs])
+        unit = column_unit(metric.quantity, [ours, theirs])
         if np.isfinite(ours):
             behind.append(f"{metric.title} ({leader.policy}: {_in(unit, theirs)}, here {_in(unit, ours)})")
     if not behind:
@@ -172,7 +172,7 @@ def _alone(standings: Standings) -> tuple[Card, ...]:
     cards = [
         Card(
             metric.title,
-            _in(column_unit(metric.kind, [best.value(metric.key)]), best.value(metric.key)),
+            _in(column_unit(metric.quantity, [best.value(metric.key)]), best.value(metric.key)),
             words,
         )
         for metric, words in (

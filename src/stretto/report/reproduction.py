@@ -7,8 +7,8 @@ from math import isfinite, log
 import numpy as np
 
 from stretto.report.content import Note
-from stretto.report.metrics import BY_KEY
 from stretto.report.wording import digits, plain, plural, times
+from stretto.sim.summary import BY_KEY
 
 # Chosen: how many times too large or too small a figure may be, and what the page calls that.
 NEARNESS = (
@@ -181,7 +181,7 @@ def title_of(metric: str) -> str:
 
 def unit_of(metric: str) -> str:
     """The unit that the name of a metric ends in; empty without one."""
-    if metric in BY_KEY and BY_KEY[metric].kind == "ms":
+    if metric in BY_KEY and BY_KEY[metric].quantity == "ms":
         return "ms"
     return _split(metric)[1]
 

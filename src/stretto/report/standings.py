@@ -7,7 +7,6 @@ import numpy as np
 
 from stretto.model.arrays import FloatArray, floats
 from stretto.report.content import Comparison, RunSeries
-from stretto.report.metrics import METRICS, RANKED_BY, Metric
 from stretto.report.statistics import (
     Basis,
     Estimate,
@@ -19,6 +18,7 @@ from stretto.report.statistics import (
     student,
     student_ratio,
 )
+from stretto.sim.summary import METRICS, RANKED_BY, Metric
 
 PER_JOB: Mapping[str, Callable[[RunSeries], FloatArray]] = {
     "avg_jct_s": lambda run: run.jct_s,

@@ -7,9 +7,9 @@ import numpy as np
 
 from stretto.report.content import Comparison, RunSeries, Value
 from stretto.report.findings import interval_words
-from stretto.report.metrics import METRICS, RANKED_BY, Metric
 from stretto.report.standings import Standing, Standings
 from stretto.report.wording import DASH, Unit, column_unit, digits, plural, share, times
+from stretto.sim.summary import METRICS, RANKED_BY, Metric
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,8 @@ def columns_of(standings: Standings, main_only: bool = True) -> tuple[Column, ..
     present = standings.present([metric for metric in METRICS if metric.main or not main_only])
     return tuple(
         Column(
-            metric, column_unit(metric.kind, [standing.value(metric.key) for standing in standings.ranked])
+            metric,
+            column_unit(metric.quantity, [standing.value(metric.key) for standing in standings.ranked]),
         )
         for metric in present
     )

@@ -6,20 +6,11 @@ from rich.table import Table
 from rich.text import Text
 
 from stretto.report.content import Comparison, RunSeries
-from stretto.report.metrics import METRICS, Metric
 from stretto.report.standings import Standings, standings_of
 from stretto.report.tables import Cell, columns_of, main_lines
 from stretto.report.wording import column_unit
+from stretto.sim.summary import METRICS, Metric
 
-# What fits into 80 characters, in the order of reading, with a short heading; others are in the page.
-SHOWN = {
-    "avg_jct_s": "JCT",
-    "p50_jct_s": "p50",
-    "p99_jct_s": "p99",
-    "makespan_s": "makespan",
-    "avg_queue_s": "queue",
-    "utilization": "in use",
-}
 BEST = "*"  # also where there is no colour
 BASIS = {
     "traces": "±: 95 % interval (Student) over traces",
@@ -32,7 +23,7 @@ BASIS = {
 def comparison_table(comparison: Comparison) -> Table:
     """One line per policy, best mean JCT first; reads as well on a pipe, where the best keep their star."""
     standings = standings_of(comparison)
-    columns = [column for column in columns_of(standings) if column.metric.key in SHOWN]
+    columns = [column for column in columns_of(standings) if column.metric.heading]
     lines = main_lines(standings, columns_of(standings))
     places = {column.metric.key: index for index, column in enumerate(columns_of(standings))}
     table = _table(comparison.title, _caption(comparison, standings))
@@ -40,7 +31,7 @@ def comparison_table(comparison: Comparison) -> Table:
     table.add_column("policy", overflow="ellipsis", max_width=22)
     for column in columns:
         unit = f"\n{column.unit.name}" if column.unit.name else "\n"
-        table.add_column(SHOWN[column.metric.key] + unit, justify="right", no_wrap=True)
+        table.add_column(column.metric.heading + unit, justify="right", no_wrap=True)
         if column.metric.key == "avg_jct_s":
             table.add_column("×\nbest", justify="right", no_wrap=True)
     for line in lines:
@@ -107,5 +98,5 @@ def _caption(comparison: Comparison, standings: Standings) -> str:
 
 
 def _in_its_unit(metric: Metric, value: float) -> str:
-    unit = column_unit(metric.kind, [value])
+    unit = column_unit(metric.quantity, [value])
     return f"{unit.text(value)} {unit.name}".strip()

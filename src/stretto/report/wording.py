@@ -88,22 +88,22 @@ class Unit:
 TIME_UNITS = ((DAY_S, "d"), (HOUR_S, "h"), (MINUTE_S, "min"), (1.0, "s"))
 
 
-def column_unit(kind: str, values: list[float]) -> Unit:
-    """The unit in which these figures of one kind ("time", "ms", "share", "number", ...) read best."""
+def column_unit(quantity: str, values: list[float]) -> Unit:
+    """The unit in which these figures of one quantity ("time", "ms", "share", "number", ...) read best."""
     finite = sorted(abs(value) for value in values if isfinite(value) and value)
     middle = finite[len(finite) // 2] if finite else 1.0
-    if kind == "share":
+    if quantity == "share":
         return Unit("%", 0.01, 1)
-    if kind == "time":
+    if quantity == "time":
         scale, name = next(
             ((scale, name) for scale, name in TIME_UNITS if middle >= (4 if name == "d" else 0.2) * scale),
             (1.0, "s"),
         )
         return Unit(name, scale, _places(middle / scale))
-    if kind == "ms":
+    if quantity == "ms":
         return Unit("ms", 1.0, _places(middle)) if middle < 1e4 else Unit("s", 1e3, _places(middle / 1e3))
-    name = {"gpu_h": "GPU·h", "mb": "MB", "ratio": ""}.get(kind, "")
-    return Unit(name, 1.0, 0 if kind == "count" or all(v == int(v) for v in finite) else _places(middle))
+    name = {"gpu_h": "GPU·h", "server_s": "server·s", "mb": "MB"}.get(quantity, "")
+    return Unit(name, 1.0, 0 if quantity == "count" or all(v == int(v) for v in finite) else _places(middle))
 
 
 def _places(typical: float) -> int:

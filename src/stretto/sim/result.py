@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from stretto.sim import metrics
 from stretto.sim.history import History
 from stretto.sim.lenders import SimulatedLender
 from stretto.sim.lending_metrics import lending_figures
+from stretto.sim.summary import figures_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,20 +41,35 @@ class Result:
     recorded_s: FloatArray | None = None  # (all jobs,) duration on the GPUs asked for; NaN for trainings
     lenders: Sequence[SimulatedLender] = ()
 
-    @property
+    @cached_property
     def done(self) -> BoolArray:
         """(all jobs,) whether it ended."""
         return metrics.finished(self.completed_s)
 
-    @property
+    @cached_property
     def jct_s(self) -> FloatArray:
         """Completion times of the jobs that ended."""
         return metrics.completion_s(self.requests.submitted_s[self.done], self.completed_s[self.done])
 
-    @property
+    @cached_property
     def queue_s(self) -> FloatArray:
         """Queuing times of the jobs that ended."""
         return metrics.queuing_s(self.jct_s, self.executed_s[self.done])
+
+    @property
+    def recorded_duration_s(self) -> FloatArray:
+        """Recorded durations of the jobs that ended; NaN where the trace gives none."""
+        return np.full(len(self.jct_s), np.nan) if self.recorded_s is None else self.recorded_s[self.done]
+
+    @property
+    def known_fairness(self) -> FloatArray:
+        """Finish-time fairness of the jobs that have one."""
+        return np.zeros(0) if self.fairness is None else self.fairness[np.isfinite(self.fairness)]
+
+    @cached_property
+    def contention(self) -> tuple[float, int]:
+        """(mean, most) jobs that were submitted and unfinished at once."""
+        return metrics.contention(self.requests.submitted_s, self.completed_s)
 
     def utilization(self) -> float:
         """GPU time held / GPU time of usable nodes, from the first submission to the last completion."""
@@ -65,7 +81,8 @@ class Result:
         owned_gpu_s = metrics.integral(at_s, gpus, from_s, to_s)
         return metrics.usage(float(self.attained_gpu_s.sum()), owned_gpu_s)
 
-    def lending(self) -> dict[str, float]:
+    @cached_property
+    def lending(self) -> Mapping[str, float]:
         """What came of lending, by name, over the time in which jobs were submitted."""
         submitted_s = self.requests.submitted_s
         from_s, to_s = (
@@ -74,65 +91,13 @@ class Result:
         return lending_figures(self.cluster, self.lenders, self.history, from_s, to_s)
 
     def summary(self) -> dict[str, Any]:
-        """Every figure of `simulate --json`; None where one does not apply."""
-        done, jct_s, queue_s = self.done, self.jct_s, self.queue_s
-        requests, history = self.requests, self.history
-        interactive = requests.interactive[done]
-        no_deadline = ~np.isfinite(requests.deadline_s[done])
-        recorded_s = np.full(len(jct_s), np.nan) if self.recorded_s is None else self.recorded_s[done]
-        deadline_s = requests.deadline_s
-        contention, most_jobs = metrics.contention(requests.submitted_s, self.completed_s)
-        fairness = self.fairness[np.isfinite(self.fairness)] if self.fairness is not None else np.zeros(0)
-        met = metrics.deadline_met_ratio(self.completed_s, deadline_s)
-        rewards = metrics.share_of_rewards(requests.jobs, self.completed_s)
-        figures: dict[str, Any] = {
+        """What `simulate --json` prints: the input, and every figure; None where one does not apply."""
+        return {
             "policy": self.policy,
             "trace": self.trace,
             "cluster": self.cluster.name,
             "seed": self.seed,
             "synthetic": self.synthetic,
-            "jobs": len(done),
-            "completed": int(done.sum()),
-            "skipped": len(self.skipped),
-            "avg_jct_s": metrics.mean(jct_s),
-            "p50_jct_s": metrics.percentile(jct_s, 50),
-            "p75_jct_s": metrics.percentile(jct_s, 75),
-            "p95_jct_s": metrics.percentile(jct_s, 95),
-            "p99_jct_s": metrics.percentile(jct_s, 99),
-            "p99_index_jct_s": metrics.index_percentile(jct_s, 0.99),
-            "makespan_s": metrics.makespan_s(requests.submitted_s, self.completed_s[done]),
-            "avg_queue_s": metrics.mean(queue_s),
-            "p50_queue_s": metrics.percentile(queue_s, 50),
-            "p95_queue_s": metrics.percentile(queue_s, 95),
-            "avg_initial_queue_s": metrics.mean(
-                metrics.initial_queuing_s(requests.submitted_s[done], self.first_start_s[done])
-            ),
-            "interactive_avg_queue_s": metrics.mean(queue_s[interactive]),
-            "interactive_p95_queue_s": metrics.percentile(queue_s[interactive], 95),
-            "avg_jct_inflation": metrics.mean(metrics.jct_inflation(jct_s, recorded_s)),
-            "gpu_hours_per_job": metrics.gpu_hours_per_job(self.attained_gpu_s + self.profiled_gpu_s),
-            "restarts_per_job": metrics.restarts_per_job(self.restarts),
-            "preemption_ratio": metrics.preemption_ratio(history.preemptions, len(done)),
-            "resizes_per_job": history.resizes / len(done) if len(done) else float("nan"),
-            "deadline_miss_rate": 1.0 - met,
-            "weighted_deadline_miss_rate": metrics.weighted_deadline_miss_rate(rewards, most=1.0),
-            "best_effort_avg_jct_s": metrics.mean(jct_s[no_deadline]),
-            "avg_tardiness_s": metrics.mean(metrics.tardiness_s(self.completed_s[done], deadline_s[done])),
-            "avg_ftf": metrics.mean(fairness),
-            "worst_ftf": float(fairness.max()) if len(fairness) else float("nan"),
-            "unfair_fraction": metrics.unfair_fraction(fairness),
-            "avg_contention": contention,
-            "max_contention": most_jobs,
-            "utilization": self.utilization(),
-            **self.lending(),
-            "rounds": len(self.decision_ms),
-            "policy_ms_p50": metrics.percentile(self.decision_ms, 50),
-            "policy_ms_p95": metrics.percentile(self.decision_ms, 95),
-            "wall_s": self.wall_s,
-            "peak_rss_mb": self.peak_rss_mb,
+            **figures_of(self),
             "settings": dict(self.settings),
-        }
-        return {
-            name: None if isinstance(figure, float) and not isfinite(figure) else figure
-            for name, figure in figures.items()
         }
