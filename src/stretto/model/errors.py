@@ -6,6 +6,7 @@ StrettoError
 ├── NotDeclared     a policy read a column of a view that it did not declare
 ├── RunFailed       one simulation of a comparison failed (experiments)
 ├── ServiceError    a service did not answer, or did not do what was asked (client)
+├── IllegalTransition    a training was to enter a phase that cannot follow (sdk)
 ├── StoreError      the log cannot be reached, read or written (live.store)
 └── BackendUnreachable, StartRefused, NoSuchWorker    what a node answers, or does not (live.backends)
 """

@@ -20,6 +20,7 @@ from stretto.sdk.ending import Aftermath
 from stretto.sdk.environment import Environment
 from stretto.sdk.gauge import Gauge
 from stretto.sdk.loading import batches_of
+from stretto.sdk.phase import HAS_PEERS, IS_OUT, MEETS_NEXT, LoopState, Phase
 from stretto.sdk.preemption import Preemption
 from stretto.sdk.replica import Replica
 from stretto.sdk.reporting import Reporter
@@ -32,9 +33,12 @@ from stretto.sdk.world import Rescue, Switch, World
 
 log = logging.getLogger("stretto.sdk")
 
+# The phases of every step, looked up once: in Python 3.11 a member of an Enum takes 0.1 µs each time.
+BETWEEN_STEPS, FORWARD, BACKWARD_DONE = Phase.BETWEEN_STEPS, Phase.FORWARD, Phase.BACKWARD_DONE
+
 
 class Out(NamedTuple):
-    """A pass that the script is at."""
+    """A pass that the script is at, or was at last."""
 
     step: Step
     own: Pass
@@ -50,11 +54,9 @@ class ElasticJob:
     ) -> None:
         self._training, self._data, self._settings = training, data, settings
         self._speed = Speed()
-        self._out: Out | None = None
-        self._is_through_backward = False
-        self._is_evaluating = False  # this epoch's batches are through
-        self._is_over = False  # for some rank the training is over
-        self._going: object = None  # the batches() that is under way
+        self._state = LoopState()
+        self._out: Out  # in the phases of IS_OUT
+        self._loop: object = None  # the batches() that is under way, of several that a script may hold
         self._last_step_s: float | None = None
         self._epochs: int | None = None
         channel = (
@@ -75,11 +77,11 @@ class ElasticJob:
         """What the script calls in place of its model."""
         self._world = World(environment, training, self.model, self._preemption, channel, settings.timeout_s)
         self._world.join(self._checkpoints)
-        self._is_before_meeting = not self._world.is_newcomer  # all ranks meet before their next epoch
         self._guard = Rescue(self._world, self._checkpoints, self._preemption)
         self.model.guard = self._guard
         self._settle()
         self._aftermath = Aftermath(self._save_alone, self._end_late)
+        self._state.enter(Phase.MID_EPOCH if self._world.is_newcomer else Phase.BETWEEN_EPOCHS)
 
     # What a script calls in its loop
 
@@ -93,12 +95,13 @@ class ElasticJob:
         progress = self._training.progress
         while progress.epoch < count:
             yield progress.epoch
-            self._is_evaluating = False
-            if self._is_over:
+            if self._state.phase is Phase.OVER:
                 break
+            self._drop_micro_batch()
+            self._loop = None  # one that was left and that something still holds is of no epoch any more
             progress.end_epoch()
             self._training.release()
-            self._is_before_meeting = True
+            self._state.enter(Phase.BETWEEN_EPOCHS)
             if self.rank == 0:
                 self._report()
         self._finish()
@@ -108,40 +111,48 @@ class ElasticJob:
 
         All ranks may leave it early, after the same step: the rest of the epoch is left out.
         """
-        if self._is_before_meeting:
-            self._is_before_meeting = False
+        if self._state.phase in MEETS_NEXT:
+            self._state.enter(Phase.MEETING)
             with self._guard:
                 agreed = self._world.beats.now(self._signals())
-                self._is_over = bool(agreed.end) and not agreed.leave
-                if not self._is_over:
+                if agreed.end and not agreed.leave:
+                    self._state.enter(Phase.OVER)
+                else:
                     self._act_on(agreed)
                     self.model.follow_freezing()
+        self._drop_micro_batch()
+        if self._state.phase is not Phase.OVER:
+            self._state.enter(BETWEEN_STEPS)
         progress = self._training.progress
         order = order_of(progress.epoch, progress.dataset_samples, progress.seed, self._settings.shuffle)
-        self._going = going = object()
+        self._loop = loop = object()
         try:
-            while progress.taken < len(order) and not self._is_over:
-                yield from self._batches_of_generation(order)
+            while progress.taken < len(order) and self._state.phase is not Phase.OVER:
+                yield from self._batches_of_generation(order, loop)
         except GeneratorExit:
-            if self._going is going:  # it is closed late where something else holds it
+            if self._loop is loop:  # it is closed late where something else holds it
                 self._end_batches()
             raise
         self._end_batches()
 
     def _end_batches(self) -> None:
+        self._loop = None
         self._training.hold()
-        self._is_before_meeting = not self._is_over
-        self._is_evaluating = True
-        self.model.end_pass()
-        if self._out is not None:  # left in the middle of a step
-            self._out = None
+        self._drop_micro_batch()
+        if self._state.phase is not Phase.OVER:
+            self._state.enter(Phase.EVALUATING)
+
+    def _drop_micro_batch(self) -> None:
+        """Of a loop that was left in the middle of a step: nothing of it may go into the next one."""
+        if self._state.phase in IS_OUT:
+            self.model.end_pass()
             optimising.forget_gradients(self._training)
 
     def backward(self, loss: torch.Tensor) -> None:
         """Backward pass of the mean loss over this batch; the last one of a step averages gradients."""
-        out = self._out
-        if out is None or self._is_through_backward:
+        if self._state.phase is not FORWARD:
             raise RuntimeError("backward() must be called once for each batch of batches()")
+        out = self._out
         if not out.is_first and all(each.grad is None for each in self._training.model.parameters()):
             raise RuntimeError(
                 "gradients must add up over the passes of a step, got none after an earlier pass: leave"
@@ -154,15 +165,15 @@ class ElasticJob:
             self.model.end_pass()
             if self._gauge.is_measured:
                 self._measure(out)
-        self._is_through_backward = True
+        self._state.enter(BACKWARD_DONE)
         if not out.own.is_padding:
             self._reporter.loss = loss.detach()
 
     def step(self) -> bool:
         """The optimiser's step, and no gradients after it; before the last pass nothing, and False."""
-        out = self._out
-        if out is None or not self._is_through_backward:
+        if self._state.phase is not BACKWARD_DONE:
             raise RuntimeError("step() must follow backward()")
+        out = self._out
         if not out.is_last:
             return False
         optimising.clip(self._training, self._settings)
@@ -173,7 +184,7 @@ class ElasticJob:
             gain *= out.step.samples / self.batch.total
             self._training.progress.count_step(out.step.samples, gain)
         optimising.forget_gradients(self._training)
-        self._out = None
+        self._state.enter(BETWEEN_STEPS)
         self._steps_here += 1
         self._last_step_s = self._gauge.end_step(out.step.samples == self.batch.total)
         return True
@@ -190,7 +201,7 @@ class ElasticJob:
         Where any rank was told to leave, all meet here or before their next epoch, a checkpoint is written,
         and the process ends with status 143. Inside of `batches` it does nothing: steps answer there.
         """
-        if self._is_before_meeting and self._world.is_anyone_leaving():
+        if self._state.phase in MEETS_NEXT and self._world.is_anyone_leaving():
             with self._guard:
                 self._act_on(self._world.beats.now(Signals(leave=1.0)))
 
@@ -199,11 +210,11 @@ class ElasticJob:
 
         Answers preemption as `check` does.
         """
-        if not self._is_evaluating:
+        if self._state.phase not in HAS_PEERS:
             raise RuntimeError("sum() must follow batches() in its epoch, where all workers are together")
         names = sorted(values)
         own = [float(values[name]) for name in names]
-        if not self._is_over:  # else nothing was trained, and the others have gone
+        if self._state.phase is not Phase.OVER:  # else nothing was trained, and the others have gone
             with self._guard:
                 told = Signals(leave=self._world.heard().leave)
                 if self._world.beats.now(told).leave:
@@ -261,11 +272,11 @@ class ElasticJob:
     @property
     def is_padding(self) -> bool:
         """Whether the batch that is out only keeps the peers company, and counts nothing."""
-        return self._out is not None and self._out.own.is_padding
+        return self._state.phase in IS_OUT and self._out.own.is_padding
 
     # Between steps
 
-    def _batches_of_generation(self, order: NDArray[np.int64]) -> Iterator[Any]:
+    def _batches_of_generation(self, order: NDArray[np.int64], loop: object) -> Iterator[Any]:
         """Until the end of the epoch or the next change."""
         taken = self._training.progress.taken
         plan = (order, self.batch.total, self.batch.accumulation, self.rank, self.world_size)
@@ -279,16 +290,22 @@ class ElasticJob:
                 with self._guard:
                     batch = next(loader)
                 is_last = place == len(step.passes) - 1
-                self._out, self._is_through_backward = Out(step, own, place == 0, is_last), False
+                self._out = Out(step, own, place == 0, is_last)
+                self._state.enter(FORWARD)
                 self.model.begin_pass(is_last and not self._gauge.is_measured)
                 yield batch
-                if not self._is_through_backward:
+                if self._loop is not loop:
+                    raise RuntimeError(
+                        "batches() must not go on once its epoch has ended, or another one began"
+                    )
+                if self._state.phase is FORWARD:
                     raise RuntimeError("each batch must go through backward(), got one that did not")
-            if self._out is not None:
+            if self._state.phase is not BETWEEN_STEPS:
                 raise RuntimeError("step() must follow backward(), got the next batch without it")
-            with self._guard:
-                if self._after_step():
-                    return
+            if self._world.beats.is_due(self._steps_here):
+                with self._guard:
+                    if self._after_step():
+                        return
 
     def _loader_generator(self) -> torch.Generator:
         """Seeds of the loader's processes; the global generator stays as it is whenever loaders begin."""
@@ -297,9 +314,7 @@ class ElasticJob:
         return torch.Generator().manual_seed(int(origin.generate_state(1)[0]))
 
     def _after_step(self) -> bool:
-        """What was agreed for after this step is done; whether the group or the batch changed."""
-        if not self._world.beats.is_due(self._steps_here):
-            return False
+        """Do what was agreed for after this step; whether the group or the batch changed."""
         self._gauge.close_window()
         agreed = self._world.beats.after(self._steps_here, self._signals())
         self._gauge.period = agreed.measuring_period
@@ -367,7 +382,10 @@ class ElasticJob:
     def _finish(self) -> None:
         """The training is over, and so it is for all ranks once they meet."""
         with self._guard:
-            if not self._is_over and self._world.beats.now(replace(self._signals(), end=1.0)).leave:
+            if (
+                self._state.phase is not Phase.OVER
+                and self._world.beats.now(replace(self._signals(), end=1.0)).leave
+            ):
                 self._world.leave(self._checkpoints)
             self._close()
 
@@ -379,7 +397,8 @@ class ElasticJob:
                 *(self.rank, self.steps),
             )
         self._world.close("over")
-        self._is_before_meeting = self._is_evaluating = False
+        if self._state.phase is not Phase.OVER:
+            self._state.enter(Phase.FINISHED)
         self._aftermath.forget()
 
     def _end_late(self) -> None:
