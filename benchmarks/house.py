@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-ALGORITHMS = ("policies", "solve", "place", "estimate", "scheduler/constraints", "live/bounds", "sdk")
+ALGORITHMS = ("policies", "solve", "place", "estimate", "scheduler/constraints", "service/bounds", "sdk")
 STEPS_FROM = 20  # lines from which a function is to say its steps
 LONGEST = 10
 

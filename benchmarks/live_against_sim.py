@@ -22,10 +22,10 @@ from typing import Any
 from stretto.client import Client
 from stretto.clusters import read_cluster
 from stretto.experiments.spec import RunSpec, parse_settings, set_up
-from stretto.live.backends.emulation.workload import job_file
-from stretto.live.decide.replay import decided_again
-from stretto.live.store import open_store
 from stretto.model import Cluster
+from stretto.service.emulated.workload import job_file
+from stretto.service.eventlog import open_store
+from stretto.service.scheduling.replay import decided_again
 from stretto.sim.result import Result
 from stretto.sim.run import simulate
 from stretto.traces import Workload

@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from stretto.live.store import open_store
+from stretto.service.eventlog import open_store
 
 CONNECTIONS = 16
 SHORTEST_S, LONGEST_S = 600.0, 21_600.0  # of a job; logarithms are uniform in between
@@ -249,7 +249,7 @@ def stores(words: str, folder: str) -> Iterator[dict[str, str]]:
             found["sqlite"] = f"{folder}/log.db"
         if words in ("postgresql", "both"):
             sys.path.insert(0, str(Path(__file__).parents[1]))
-            from tests.live.store.servers import new_server
+            from tests.service.eventlog.servers import new_server
 
             server = new_server(sys.exit, durable=True)
             stack.callback(shutil.rmtree, server.folder, ignore_errors=True)

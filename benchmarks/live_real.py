@@ -30,16 +30,16 @@ from typing import Any
 import numpy as np
 
 from stretto.demo.own_service import OwnService
-from stretto.live.decide.priors import limits_of, prior_table
-from stretto.live.decide.replay import decided_again
-from stretto.live.decide.scheduling import scheduler_of
-from stretto.live.history.ledger import fold
-from stretto.live.state import events as happened
-from stretto.live.state.records import JobRecord, Learned
-from stretto.live.state.state import State
-from stretto.live.store import Store, open_store
 from stretto.model import Cluster, MeasuredSpeeds, Requests, TrainingLimits, Trigger, Triggers
 from stretto.scheduler.round import decide
+from stretto.service.eventlog import Store, open_store
+from stretto.service.eventlog.writer import fold
+from stretto.service.scheduling.estimates import limits_of, prior_table
+from stretto.service.scheduling.replay import decided_again
+from stretto.service.scheduling.scheduler import scheduler_of
+from stretto.service.state import events as happened
+from stretto.service.state.records import JobRecord, Learned
+from stretto.service.state.state import State
 from stretto.sim.physics import Physics
 from stretto.sim.settings import Batches, SimSettings
 from stretto.sim.truth.recorded import RecordedRuns

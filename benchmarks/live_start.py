@@ -17,19 +17,19 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from stretto.live.collecting import put_off
-from stretto.live.decide.decision import answer_to, asked_of, decided
-from stretto.live.decide.observe import Observer
-from stretto.live.decide.replay import Replay
-from stretto.live.decide.scheduling import scheduler_of
-from stretto.live.jobfile import JobSpec
-from stretto.live.keeping import begun, keep_from_log
-from stretto.live.state import events as happened
-from stretto.live.state.events import Event, body_of, subject_of
-from stretto.live.state.folding import apply
-from stretto.live.state.state import State
-from stretto.live.store import Store, Unrecorded, open_store
+from stretto.jobfile import JobSpec
 from stretto.model import Trigger, digest
+from stretto.service.eventlog import Store, Unrecorded, open_store
+from stretto.service.gc_tuning import put_off
+from stretto.service.scheduling.decision import answer_to, asked_of, decided
+from stretto.service.scheduling.replay import Replay
+from stretto.service.scheduling.scheduler import scheduler_of
+from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
+from stretto.service.state import events as happened
+from stretto.service.state.events import Event, body_of, subject_of
+from stretto.service.state.reducer import apply
+from stretto.service.state.state import State
+from stretto.service.state_snapshots import begun, keep_from_log
 
 NODES, GPUS = 8, 4
 RUNNING, REPORTS = 24, 40  # jobs at once, and the fewest reports of each
@@ -42,7 +42,7 @@ def life(policy: str) -> Iterator[tuple[float, Event]]:
     """Events with their times, for ever; each is folded as it is told, since decisions look at the state."""
     state, now_s = State(), 0.0
     scheduler = scheduler_of(happened.Configured(policy))
-    observer = Observer(scheduler.policy.views)
+    observer = SnapshotBuilder(scheduler.policy.views)
 
     def told(event: Event) -> tuple[float, Event]:
         apply(state, event, state.seq + 1, now_s)

@@ -14,7 +14,7 @@ settings.register_profile("patient", deadline=None, suppress_health_check=[Healt
 settings.register_profile("thorough", settings.get_profile("patient"), max_examples=2_000)
 settings.load_profile("patient")
 
-OVER_RAY = [Path(__file__).parent / name for name in ("live/backends/ray", "experiments/test_on_ray.py")]
+OVER_RAY = [Path(__file__).parent / name for name in ("backends/ray", "experiments/test_on_ray.py")]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

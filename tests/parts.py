@@ -24,9 +24,9 @@ TESTS = Path(__file__).parent
 ALONE = (
     "conformance",
     "experiments/test_on_ray.py",
-    "live/backends",
-    "live/crash",
-    "live/end_to_end",
+    "service/backends",
+    "service/crash",
+    "service/end_to_end",
 )
 PARTS = ("beside", "alone")
 OPTION, TALLY = "--part", "--tally"

@@ -33,42 +33,46 @@ MAY_IMPORT: dict[str, set[str]] = {
     "testing": {"model", "solve", "estimate", "policies", "place", "scheduler"},
     "sdk": {"model"},
     "client": {"model"},
+    "jobfile": {"model", "estimate"},
+    "agent": {"model"},
+    "backends": {"model", "jobfile", "agent"},
 }
-MAY_IMPORT["live"] = {*MAY_IMPORT} - {"testing", "report"}
-MAY_IMPORT["demo"] = {"model", "client", "live"}
-MAY_IMPORT["experiments"] = {*MAY_IMPORT} - {"testing", "live", "sdk", "demo"}
+MAY_IMPORT["service"] = {*MAY_IMPORT} - {"testing", "report"}
+MAY_IMPORT["demo"] = {"model", "client", "jobfile", "agent", "backends"}
+MAY_IMPORT["experiments"] = {*MAY_IMPORT} - {
+    "testing",
+    "service",
+    "jobfile",
+    "agent",
+    "backends",
+    "sdk",
+    "demo",
+}
 MAY_IMPORT["cli"] = {*MAY_IMPORT} - {"testing"}
 MAY_IMPORT["__main__"] = {"cli"}
 
 # The same within the service, from the ground up.
-LIVE = PACKAGE / "live"
-MAY_IMPORT_IN_LIVE: dict[str, set[str]] = {
-    "files": set(),
-    "accounts": set(),
-    "owning": set(),
-    "agent": {"files", "owning"},
-    "jobfile": set(),
+SERVICE = PACKAGE / "service"
+MAY_IMPORT_IN_SERVICE: dict[str, set[str]] = {
     "pool": set(),
-    "store": set(),
-    "state": {"jobfile"},
-    "history": {"jobfile", "state", "store"},
-    "backends": {"files", "accounts", "agent", "jobfile", "state", "history"},
-    "leading": {"store", "state", "history", "backends"},
-    "act": {"files", "accounts", "jobfile", "store", "state", "history", "backends", "leading"},
-    "decide": {"jobfile", "store", "state", "history", "backends", "leading", "act"},
-    "foresight": {"jobfile", "state", "decide"},
-    "collecting": set(),
-    "logs": set(),
-    "loss": {"act", "state", "store"},
-    "terminal": set(),
-    "webhooks": {"jobfile", "pool", "state", "history"},
-    "deleting": {"store", "state", "history", "backends", "leading"},
-    "clearing": {"act", "store", "state", "history", "backends", "leading"},
-    "keeping": {"store", "state", "history", "decide"},
+    "state": set(),
+    "eventlog": {"state"},
+    "emulated": {"state", "eventlog"},
+    "leadership": {"state", "eventlog"},
+    "reconcile": {"state", "eventlog", "leadership"},
+    "scheduling": {"state", "eventlog", "leadership", "reconcile"},
+    "autoscaling": {"state", "eventlog", "leadership", "reconcile", "scheduling"},
+    "forecast": {"state", "scheduling"},
+    "gc_tuning": set(),
+    "structured_logs": set(),
+    "log_loss": {"state", "eventlog", "reconcile"},
+    "webhooks": {"state", "eventlog", "pool"},
+    "retention": {"state", "eventlog", "leadership", "reconcile"},
+    "state_snapshots": {"state", "eventlog", "scheduling"},
 }
-MAY_IMPORT_IN_LIVE["service"] = {*MAY_IMPORT_IN_LIVE} - {"agent", "foresight", "keeping"}
-MAY_IMPORT_IN_LIVE["api"] = {*MAY_IMPORT_IN_LIVE} - {"agent", "keeping"}
-MAY_IMPORT_IN_LIVE["serving"] = {*MAY_IMPORT_IN_LIVE}  # it puts all together
+MAY_IMPORT_IN_SERVICE["service"] = {*MAY_IMPORT_IN_SERVICE} - {"forecast", "state_snapshots"}
+MAY_IMPORT_IN_SERVICE["http"] = {*MAY_IMPORT_IN_SERVICE} - {"state_snapshots"}
+MAY_IMPORT_IN_SERVICE["main"] = {*MAY_IMPORT_IN_SERVICE}  # it puts all together
 
 PARTS = sorted(
     {path.parent.name for path in PACKAGE.glob("*/*.py")}
@@ -137,11 +141,11 @@ def parts_imported_by(path: Path) -> set[str]:
     return {name[1] for name in names if name[0] == "stretto" and len(name) > 1 and name[1] in PARTS}
 
 
-def imports_in_live(part: str) -> set[str]:
+def imports_in_service(part: str) -> set[str]:
     """Other parts of the service that one imports."""
-    paths = [*(LIVE / part).rglob("*.py"), *LIVE.glob(f"{part}.py")]
+    paths = [*(SERVICE / part).rglob("*.py"), *SERVICE.glob(f"{part}.py")]
     names = [name.split(".") for path in paths for name in imported_by(path)]
-    return {name[2] for name in names if name[:2] == ["stretto", "live"] and len(name) > 2} - {part}
+    return {name[2] for name in names if name[:2] == ["stretto", "service"] and len(name) > 2} - {part}
 
 
 def imports_of(part: str) -> dict[str, set[str]]:
@@ -160,13 +164,15 @@ def test_a_part_imports_only_what_its_place_allows(part: str) -> None:
 
 
 def test_the_parts_of_the_service_import_one_way_too() -> None:
-    parts = {path.parent.name for path in LIVE.glob("*/*.py")} | {path.stem for path in LIVE.glob("*.py")}
-    found = {part: imports_in_live(part) for part in parts - {"__init__"}}
-    assert found["state"] == {"jobfile"}  # the walk sees them
-    assert {part: found[part] - MAY_IMPORT_IN_LIVE.get(part, set()) for part in found} == {
-        part: set() for part in MAY_IMPORT_IN_LIVE
+    parts = {path.parent.name for path in SERVICE.glob("*/*.py")} | {
+        path.stem for path in SERVICE.glob("*.py")
     }
-    tuple(TopologicalSorter(MAY_IMPORT_IN_LIVE).static_order())
+    found = {part: imports_in_service(part) for part in parts - {"__init__"}}
+    assert found["eventlog"] == {"state"}  # the walk sees them
+    assert {part: found[part] - MAY_IMPORT_IN_SERVICE.get(part, set()) for part in found} == {
+        part: set() for part in MAY_IMPORT_IN_SERVICE
+    }
+    tuple(TopologicalSorter(MAY_IMPORT_IN_SERVICE).static_order())
 
 
 def import_table() -> list[str]:
@@ -199,7 +205,7 @@ def test_the_package_itself_imports_none_of_its_parts() -> None:
 
 
 def test_only_the_outer_parts_import_the_simulated_world() -> None:
-    assert {part for part in PARTS if "sim" in imports_of(part)} <= {"cli", "experiments", "live", "report"}
+    assert {part for part in PARTS if "sim" in imports_of(part)} <= {"cli", "experiments", "service", "report"}
 
 
 def test_no_part_depends_on_itself_through_others() -> None:
@@ -275,7 +281,11 @@ def test_the_walk_sees_every_clock_and_all_chance(
     ("blocked", "skipped"),
     [
         pytest.param(OPTIONAL, ("sdk",), id="all but the SDK imports without optional packages"),
-        pytest.param(FOR_SERVICE, ("live",), id="all but the service imports without what it needs"),
+        pytest.param(
+            FOR_SERVICE,
+            ("service", "backends", "agent", "jobfile"),
+            id="all but the service imports without what it needs",
+        ),
         pytest.param(FOR_TESTS, ("testing",), id="all but testing imports without test tools"),
     ],
 )
@@ -342,10 +352,10 @@ def test_no_test_reads_a_private_name_of_the_package() -> None:
         ("ledger._write()", {"_write"}),
         ("self._write()", set()),
         ("namedtuple._replace(a=1)", set()),
-        ("from stretto.live.service import _row", {"_row"}),
+        ("from stretto.service.service import _row", {"_row"}),
         ("from stretto import __version__", set()),
         ("patch.setattr(ledger, '_write', None)", {"_write"}),
-        ("patch.setattr('stretto.live.service._row', None)", {"_row"}),
+        ("patch.setattr('stretto.service.service._row', None)", {"_row"}),
     ],
 )
 def test_the_walk_sees_private_names(line: str, expected: set[str], tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_the_overview_shows_every_view_and_every_folder() -> None:
     assert [folder for folder in folders if f"{folder}/" not in text("README.md")] == []
 
 
-@pytest.mark.parametrize(("title", "folder"), [("folder", ""), ("within `live/`", "live")])
+@pytest.mark.parametrize(("title", "folder"), [("folder", ""), ("within `service/`", "service")])
 def test_the_overview_lays_out_the_folders_that_there_are(title: str, folder: str) -> None:
     (table,) = re.findall(
         rf"^\| {title} \| question \|\n\|[-|]+\n((?:\|.*\n)+)", text("docs/overview.md"), flags=re.M

@@ -37,7 +37,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         configured.append(config)
         return ""
 
-    monkeypatch.setattr("stretto.live.serving.serve", serve)
+    monkeypatch.setattr("stretto.service.main.serve", serve)
     return configured
 
 

@@ -23,8 +23,8 @@ from stretto.cli.service import again_and_again
 from stretto.cli.shares import place_of
 from stretto.client import ServiceError
 from stretto.demo.scene import SCENE, folder_of
-from stretto.live.state.events import Event
 from stretto.model import InputError
+from stretto.service.state.events import Event
 
 
 def shown(header: list[str], rows: list[list[str]], width: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:

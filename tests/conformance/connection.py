@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from tests.conformance.world import World
 
-from stretto.live.backends.protocol import Backend
+from stretto.backends.protocol import Backend
 
 Found = TypeVar("Found")
 

@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 
 from tests.conformance.stage import ACTOR
 from tests.conformance.world import World
-from tests.live.crash.strikes import JUMPING
-from tests.live.running import PROGRAM, Running
+from tests.service.crash.strikes import JUMPING
+from tests.service.running import PROGRAM, Running
 
 from stretto.client import Client
 from stretto.demo.own_service import NotInTime
-from stretto.live.backends.emulation.truth import DURATION, SAVING
 from stretto.model import StrettoError
+from stretto.service.emulated.truth import DURATION, SAVING
 
 POLICY = ("--policy", "sia", "--set", "policy.round_s=1", "--set", "policy.wait_penalty=2")
 LIMITED = str(Path(__file__).with_name("limited.py"))

@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 from tests.conformance.connection import Connection
 from tests.conformance.world import World
 
-from stretto.live.backends.protocol import (
+from stretto.backends.protocol import (
     Backend,
     BackendUnreachable,
     NodeState,

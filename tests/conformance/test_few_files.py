@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tests.conformance.hall import Hall
 from tests.conformance.world import World
-from tests.live.end_to_end.greedy import Greedy
-from tests.live.end_to_end.idlers import Idlers
+from tests.service.end_to_end.greedy import Greedy
+from tests.service.end_to_end.idlers import Idlers
 
 from stretto.client import ServiceError
 

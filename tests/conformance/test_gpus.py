@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from tests.conformance.stage import Stage
 
-from stretto.live.backends.protocol import NotNow
+from stretto.backends.protocol import NotNow
 
 
 async def test_workers_on_one_node_have_gpus_of_their_own(stage: Stage) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.conformance.stage import Stage
 
-from stretto.live.backends.protocol import IdUsed, NoSuchWorker, StartRefused
+from stretto.backends.protocol import IdUsed, NoSuchWorker, StartRefused
 
 
 async def test_every_node_is_shown_with_its_gpus_and_their_type(stage: Stage) -> None:

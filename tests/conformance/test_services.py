@@ -4,7 +4,7 @@ import asyncio
 import signal
 
 from tests.conformance.hall import Hall
-from tests.live.crash.verdict import check_log
+from tests.service.crash.verdict import check_log
 
 MANY = 100_000
 SILENCE_S = 2.0  # and no node is lost

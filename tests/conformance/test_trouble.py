@@ -4,7 +4,7 @@ import asyncio
 
 from tests.conformance.stage import Stage
 
-from stretto.live.backends.protocol import BackendUnreachable
+from stretto.backends.protocol import BackendUnreachable
 
 
 async def test_of_a_node_that_dies_nothing_runs_on_and_the_others_go_on(stage: Stage) -> None:

@@ -19,12 +19,12 @@ import pytest
 from tests.conformance.hall import BEAT_S, LOOK_S, Hall
 from tests.conformance.world import World
 from tests.conformance.worlds.slurm import SlurmWorld
-from tests.live.crash.conftest import mount_small, unmount
-from tests.live.crash.verdict import check_log
+from tests.service.crash.conftest import mount_small, unmount
+from tests.service.crash.verdict import check_log
 
-from stretto.live.agent import keeper
-from stretto.live.backends.emulation.truth import DURATION
+from stretto.agent import supervisor
 from stretto.model import StrettoError
+from stretto.service.emulated.truth import DURATION
 
 JOBS, OPEN = 200, 10
 BLOWS = {
@@ -164,10 +164,10 @@ class Storm:
         self.chance.shuffle(found)
         for one in found:
             job = self.asked[one["worker"].split(".")[0]]
-            process = keeper.process_at(one["pid"])
+            process = supervisor.process_at(one["pid"])
             if process is not None and not job.killed and one["worker"].encode() in environment(one["pid"]):
                 job.killed = True
-                keeper.send_to(process, 9)
+                supervisor.send_to(process, 9)
                 return True
         return False
 

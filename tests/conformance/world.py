@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Protocol
 
-from stretto.live.backends.protocol import Backend
+from stretto.backends.protocol import Backend
 
 
 class CannotRun(Exception):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stretto.live.jobfile.submission import read_submission
+from stretto.jobfile.submission import read_submission
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PAGE = (EXAMPLES / "README.md").read_text(encoding="utf-8")

@@ -5,8 +5,8 @@ import signal
 from functools import partial
 
 import pytest
-from tests.live.ports import free_ports
 from tests.sdk.conftest import PATIENCE_S, Scene
+from tests.service.ports import free_ports
 
 SAMPLES = 1797
 HOUR_S = 3600.0  # longer than any test waits

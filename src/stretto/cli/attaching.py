@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from stretto.agent.terminal import ANNOUNCED, FRAME, SIZE
 from stretto.cli.printing import say
-from stretto.live.terminal import ANNOUNCED, FRAME, SIZE
 from stretto.model.errors import InputError, StrettoError
 
 if TYPE_CHECKING:

@@ -229,7 +229,7 @@ def create_token(
 
 def _lasts_s(expires: str) -> float | None:
     """For how long a token opens anything; None: for ever. Raises InputError."""
-    from stretto.live.jobfile.quantities import duration_s
+    from stretto.jobfile.quantities import duration_s
 
     if expires == "never":
         return None

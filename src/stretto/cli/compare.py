@@ -88,7 +88,7 @@ def compare(
 
 def to_ray(address: str) -> Callable[[], object]:
     """Connects this process to a Ray cluster when it is called; raises InputError where there is none."""
-    from stretto.live.backends.ray.connecting import check_address, connect
+    from stretto.backends.ray.connection import check_address, connect
     from stretto.model import InputError
 
     if find_spec("ray") is None:

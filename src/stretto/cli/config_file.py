@@ -13,7 +13,7 @@ import typer
 from stretto.model import InputError
 
 if TYPE_CHECKING:
-    from stretto.live.jobfile.tree import Tree
+    from stretto.jobfile.yaml_tree import Tree
 
 NOT_THERE = ("--config", "--help")
 MOST_BYTES = 1 << 20
@@ -26,7 +26,7 @@ def take_config(context: typer.Context, path: Path | None) -> Path | None:
     """
     if path is None:
         return None
-    from stretto.live.jobfile.tree import Section
+    from stretto.jobfile.yaml_tree import Section
 
     options = {name: each for each in context.command.params for name in each.opts if name not in NOT_THERE}
     tree = _read(path)
@@ -53,7 +53,7 @@ def take_config(context: typer.Context, path: Path | None) -> Path | None:
 
 
 def _read(path: Path) -> "Tree":
-    from stretto.live.jobfile.tree import read_tree
+    from stretto.jobfile.yaml_tree import read_tree
 
     try:
         with path.open("rb") as file:
@@ -70,7 +70,7 @@ def _read(path: Path) -> "Tree":
 
 def _words(value: "Tree", where: str) -> list[str]:
     """What an option is told, one word for each time; a section says KEY=VALUE, as --set does."""
-    from stretto.live.jobfile.tree import Section
+    from stretto.jobfile.yaml_tree import Section
 
     if isinstance(value, str):
         return [value]

@@ -13,7 +13,7 @@ import typer
 from stretto.cli import options
 from stretto.cli.printing import show_cells, show_line
 from stretto.cli.service import Token, Url, service
-from stretto.live.state.words import gpus_of, span_in_words
+from stretto.service.state.messages import gpus_of, span_in_words
 
 # What happened, in words; a kind that is not here is spelt out from its name.
 WORDS: Mapping[str, str] = {

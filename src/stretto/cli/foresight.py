@@ -9,8 +9,8 @@ import typer
 from stretto.cli import options
 from stretto.cli.printing import say, show_json, show_line, show_table
 from stretto.cli.service import JobName, Token, Url, ago, clock_of, service, when_in_table, when_of
-from stretto.live.state.words import gpus_of, headline
 from stretto.model import InputError
+from stretto.service.state.messages import gpus_of, headline
 
 
 def explain(job: JobName, url: Url = "", token: Token = "", as_json: options.Json = False) -> None:

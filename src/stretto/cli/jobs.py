@@ -12,7 +12,7 @@ from stretto.cli import options
 from stretto.cli.printing import show_cells, show_json, show_line, show_table, table_of
 from stretto.cli.selecting import Every, Jobs, Selection, State, User, Yes, change_all
 from stretto.cli.service import JobName, Token, Url, ago, clock_of, service, watch
-from stretto.live.state.words import reason_in_words
+from stretto.service.state.messages import reason_in_words
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -158,10 +158,10 @@ def serve(
     from stretto.model import InputError
 
     try:
-        from stretto.live.api.limits import Limits
-        from stretto.live.history.retiring import keep_of
-        from stretto.live.service import OpenJobs
-        from stretto.live.serving import FIRST_TOKEN, Config, serve
+        from stretto.service.http.rate_limits import Limits
+        from stretto.service.main import FIRST_TOKEN, Config, serve
+        from stretto.service.retention.job_retention import keep_of
+        from stretto.service.service import OpenJobs
     except ModuleNotFoundError as missing:
         raise InputError(f"serve needs {missing.name}: install stretto[serve]") from None
     host, _, port = listen.rpartition(":")
@@ -257,7 +257,7 @@ def _rate(per_s: float) -> float:
 
 
 def _seconds_of(dead_after: str) -> float:
-    from stretto.live.jobfile.quantities import duration_s
+    from stretto.jobfile.quantities import duration_s
     from stretto.model import InputError
 
     try:
@@ -267,7 +267,7 @@ def _seconds_of(dead_after: str) -> float:
 
 
 def _bytes_of(max_log_size: str) -> int:
-    from stretto.live.jobfile.quantities import memory_gb
+    from stretto.jobfile.quantities import memory_gb
     from stretto.model import InputError
 
     try:
@@ -280,7 +280,7 @@ def _bytes_of(max_log_size: str) -> int:
 
 
 def _half_life_of(text: str) -> float:
-    from stretto.live.jobfile.quantities import duration_s
+    from stretto.jobfile.quantities import duration_s
     from stretto.model import InputError
 
     try:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from stretto.cli.printing import say
-from stretto.live.state.words import reason_in_words, span_in_words
 from stretto.model import InputError
+from stretto.service.state.messages import reason_in_words, span_in_words
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -9,8 +9,8 @@ from stretto.cli import options
 from stretto.cli.listing import Listing
 from stretto.cli.printing import say, show_json, show_line, show_table
 from stretto.cli.service import Token, Url, service
-from stretto.live.state.words import span_in_words
 from stretto.model import InputError
+from stretto.service.state.messages import span_in_words
 
 app = typer.Typer(help="Fair share of a running service; lists it.", cls=Listing)
 

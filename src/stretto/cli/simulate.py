@@ -150,9 +150,9 @@ def _of_a_service(source: str, address: str, trusted: str) -> tuple[dict[str, An
     from stretto.model import InputError
 
     try:
-        from stretto.live.decide.replay import decided_again
-        from stretto.live.decide.scheduling import scheduler_of
-        from stretto.live.store import open_store
+        from stretto.service.eventlog import open_store
+        from stretto.service.scheduling.replay import decided_again
+        from stretto.service.scheduling.scheduler import scheduler_of
     except ModuleNotFoundError as missing:
         raise InputError(f"--from-log {source}: {missing.name} is needed: install stretto[serve]") from None
     # Somebody may be writing to it just now: a schema is left as it is, and one that is not ours is refused.

@@ -15,8 +15,8 @@ import typer
 from stretto.cli import options
 from stretto.cli.printing import say, show_json, show_line
 from stretto.cli.service import JobName, Token, Url, one_line, service, when_of
-from stretto.live.state.words import gpus_of
 from stretto.model import InputError
+from stretto.service.state.messages import gpus_of
 
 if TYPE_CHECKING:
     from stretto.client import Client
@@ -174,7 +174,7 @@ def _is_file(word: str) -> bool:
 def _line(command: list[str]) -> str:
     """A command for a shell: one word with spaces in it is a line already, as for ssh."""
     if not command:
-        return shlex.join([sys.executable, "-m", "stretto.live.terminal"])
+        return shlex.join([sys.executable, "-m", "stretto.agent.terminal"])
     return command[0] if len(command) == 1 and re.search(r"\s", command[0]) else shlex.join(command)
 
 

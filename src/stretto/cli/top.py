@@ -13,7 +13,7 @@ from stretto.cli.cluster import state_of_node
 from stretto.cli.jobs import row_of, size_of
 from stretto.cli.printing import shortened, show_json, show_table
 from stretto.cli.service import Token, Url, again_and_again, service
-from stretto.live.state.words import reason_in_words
+from stretto.service.state.messages import reason_in_words
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -11,9 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from stretto.agent import run_directory, supervisor
+from stretto.backends.local.agent_client import is_taken
 from stretto.client import Client
-from stretto.live.agent import keeper, reading
-from stretto.live.backends.link import is_taken
 from stretto.model import StrettoError
 
 PATIENCE_S = 180.0  # for what takes a second on a quiet machine; chosen
@@ -126,7 +126,7 @@ class OwnService:
         """The process id of the agent; 0 where none runs."""
         if not self.agent_state.exists() or not is_taken(self.agent_state):
             return 0
-        pid = int((reading.read_json(self.agent_state / "address.json") or {"pid": 0})["pid"])
+        pid = int((run_directory.read_json(self.agent_state / "address.json") or {"pid": 0})["pid"])
         return pid if has_argument(pid, str(self.agent_state.resolve())) else 0
 
     def workers(self) -> dict[str, dict[str, Any]]:
@@ -134,7 +134,7 @@ class OwnService:
         found = {}
         for run in sorted((self.agent_state / "runs").glob("*.*.*")):
             with suppress(OSError, ValueError):
-                notes = reading.read_json(run / "running.json")
+                notes = run_directory.read_json(run / "running.json")
                 if notes is not None and not (run / "ended.json").exists():
                     found[run.name] = notes
         return found
@@ -144,8 +144,8 @@ class OwnService:
         marks = set()
         for path in self.agent_state.glob("*/*/start.json"):
             with suppress(OSError, ValueError, KeyError):
-                marks.add(f"{keeper.RUN_MARK}={json.loads(path.read_bytes())['mark']}".encode())
-        return [each.pid for each in keeper.processes() if marks & environment_of(each.pid)]
+                marks.add(f"{supervisor.RUN_MARK}={json.loads(path.read_bytes())['mark']}".encode())
+        return [each.pid for each in supervisor.processes() if marks & environment_of(each.pid)]
 
     def keepers(self) -> list[int]:
         """Processes that keep a worker here."""
@@ -172,7 +172,7 @@ class OwnService:
 def started_with(folder: Path) -> list[int]:
     """Processes of which an argument is this folder, or something in it."""
     name = str(folder.resolve())
-    return [each.pid for each in keeper.processes() if has_argument(each.pid, name)]
+    return [each.pid for each in supervisor.processes() if has_argument(each.pid, name)]
 
 
 def has_argument(pid: int, prefix: str) -> bool:

@@ -16,7 +16,7 @@ from stretto.demo.outcome import Outcome, outcome_of
 from stretto.demo.own_service import HERE, OwnService, until
 from stretto.demo.scene import Entry, comes, folder_of, job_of, text_of
 from stretto.demo.showing import Screen
-from stretto.live.jobfile.quantities import duration_s
+from stretto.jobfile.quantities import duration_s
 from stretto.model import StrettoError
 
 LAST_LINES = 12  # of what a job has printed that did not complete

@@ -5,10 +5,10 @@ from typing import Any, cast
 
 import pytest
 
+from stretto.agent.terminal import ANNOUNCED
 from stretto.cli.attaching import where
 from stretto.cli.submit import print_address
 from stretto.client import Client, ServiceError
-from stretto.live.terminal import ANNOUNCED
 
 
 class Writing:

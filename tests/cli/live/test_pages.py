@@ -4,11 +4,11 @@ import inspect
 import re
 from pathlib import Path
 
-from stretto.live.act import environment
-from stretto.live.jobfile import stretto_file
-from stretto.live.state.eligible import Reason
-from stretto.live.state.words import NEVER, WORDS, headline, reason_in_words
+from stretto.jobfile import stretto_file
 from stretto.model import Why
+from stretto.service.reconcile import worker_env
+from stretto.service.state.messages import NEVER, WORDS, headline, reason_in_words
+from stretto.service.state.pending_reasons import Reason
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -29,7 +29,7 @@ def test_every_key_of_a_job_file_has_its_row() -> None:
 
 
 def test_every_variable_of_a_worker_is_told_of() -> None:
-    set_there = set(re.findall(r'"([A-Z][A-Z_]+)":', inspect.getsource(environment)))
+    set_there = set(re.findall(r'"([A-Z][A-Z_]+)":', inspect.getsource(worker_env)))
     told = set(re.findall(r"`([A-Z][A-Z_]+)`", " ".join(rows_of("jobs.md", "Environment of a worker"))))
     assert set_there - told == {"PYTHONUNBUFFERED"}
     assert told <= set_there

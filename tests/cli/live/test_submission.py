@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stretto.cli.submit import submission
-from stretto.live.jobfile import read_submission
+from stretto.jobfile import read_submission
 from stretto.model import InputError
 
 

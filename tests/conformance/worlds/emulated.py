@@ -10,20 +10,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.conformance.world import World
-from tests.live.emulated.stage import MemoryLedger
+from tests.service.emulated.stage import MemoryLedger
 
+from stretto.backends.protocol import Backend, StartRefused, WorkerStart, WorkerState
 from stretto.clusters import write_cluster
-from stretto.live.backends.emulation.backend import EmulatedBackend
-from stretto.live.backends.emulation.truth import DURATION, SAVING
-from stretto.live.backends.protocol import Backend, StartRefused, WorkerStart, WorkerState
-from stretto.live.history.clock import Clock
-from stretto.live.jobfile.submission import read_submission
-from stretto.live.state import events as happened
-from stretto.live.state.events import Event
-from stretto.live.state.folding import apply
-from stretto.live.state.records import Life
-from stretto.live.state.state import State
+from stretto.jobfile.submission import read_submission
 from stretto.model import Cluster, GpuType, cluster_of
+from stretto.service.emulated.backend import EmulatedBackend
+from stretto.service.emulated.truth import DURATION, SAVING
+from stretto.service.eventlog.clock import Clock
+from stretto.service.state import events as happened
+from stretto.service.state.events import Event
+from stretto.service.state.records import WorkerPhase
+from stretto.service.state.reducer import apply
+from stretto.service.state.state import State
 from stretto.sim.settings import SimSettings
 
 # Types for which the catalogue has measured speeds, which a policy asks for before it resizes a training.
@@ -84,7 +84,7 @@ class OnALog:
         shown = await self.inner.workers()
         for one in shown:
             known = self.ledger.state.jobs[one.job].workers[one.id]
-            if one.phase == "ended" and known.life is not Life.ENDED:
+            if one.phase == "ended" and known.life is not WorkerPhase.ENDED:
                 self.ledger.record(happened.WorkerEnded(one.job, one.id, one.status or 0))
         return shown
 

@@ -15,11 +15,11 @@ from urllib.parse import urlsplit
 from tests.conformance.world import World
 from tests.conformance.worlds.proxy import Proxy
 
+from stretto.agent import run_directory, supervisor
+from stretto.backends.local.agent_client import OwnAgent, RemoteAgent, start_agent
+from stretto.backends.local.backend import LocalBackend
+from stretto.backends.protocol import Backend
 from stretto.demo.own_service import environment_of, has_argument, until
-from stretto.live.agent import keeper, reading
-from stretto.live.backends.link import OwnAgent, RemoteAgent, start_agent
-from stretto.live.backends.local import LocalBackend
-from stretto.live.backends.protocol import Backend
 
 NODES = {"n0": "fast", "n1": "fast", "n2": "slow"}  # and their GPU types
 GPUS = 2
@@ -95,7 +95,7 @@ class LocalWorld:
         until_s = time.monotonic() + self.patience_s
         while left := self._of(name):
             for each in left:
-                keeper.send_to(each, signal.SIGKILL)
+                supervisor.send_to(each, signal.SIGKILL)
             assert time.monotonic() < until_s, f"of {name} there is still {left}"
             await asyncio.sleep(0.02)
 
@@ -130,16 +130,16 @@ class LocalWorld:
         """Keepers, workers, and what came of these."""
         return [f"process {one.pid} of {node}" for node in NODES for one in self._of(node)]
 
-    def _of(self, node: str) -> list[keeper.Process]:
+    def _of(self, node: str) -> list[supervisor.Process]:
         """Processes of workers of one node."""
         states = [self.agents[node, whose].state for whose in OWNERS]
         folders, marks = [str((state / "runs").resolve()) for state in states], set()
         for path in (path for state in states for path in state.glob("*/*/start.json")):
             with suppress(OSError, ValueError, KeyError):
-                marks.add(f"{keeper.RUN_MARK}={(reading.read_json(path) or {})['mark']}".encode())
+                marks.add(f"{supervisor.RUN_MARK}={(run_directory.read_json(path) or {})['mark']}".encode())
         return [
             each
-            for each in keeper.processes()
+            for each in supervisor.processes()
             if each.pid != os.getpid()
             and (
                 any(has_argument(each.pid, folder) for folder in folders) or marks & environment_of(each.pid)

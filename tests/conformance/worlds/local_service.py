@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from stretto.backends.local.agent_client import RemoteAgent
+from stretto.backends.local.backend import LocalBackend
+from stretto.backends.protocol import Backend
 from stretto.cli.app import main
-from stretto.live import serving
-from stretto.live.backends.link import RemoteAgent
-from stretto.live.backends.local import LocalBackend
-from stretto.live.backends.protocol import Backend
+from stretto.service import main as serving
 
 if __name__ == "__main__":
     told, down_after_s = Path(sys.argv.pop(1)), float(sys.argv.pop(1))

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.backends.ray.cluster import RayCluster, release, shared
 from tests.conformance.world import CannotRun, World
-from tests.live.backends.ray.cluster import RayCluster, release, shared
 
-from stretto.live.backends.protocol import Backend, BackendUnreachable
-from stretto.live.backends.ray import RayBackend
-from stretto.live.backends.ray.child import Call, Gateway
+from stretto.backends.protocol import Backend, BackendUnreachable
+from stretto.backends.ray import RayBackend
+from stretto.backends.ray.backend import Call, Gateway
 
 LATE_S = 1.0  # the longest that an answer is held back in `slow`
 LOST = 0.3  # the share of answers that get lost there

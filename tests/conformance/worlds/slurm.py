@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.backends.slurm import cluster
+from tests.backends.slurm.cluster import SlurmCluster
 from tests.conformance.world import CannotRun, World
-from tests.live.backends.slurm import cluster
-from tests.live.backends.slurm.cluster import SlurmCluster
 
-from stretto.live.backends.protocol import Backend
-from stretto.live.backends.slurm import SlurmOptions, open_slurm
+from stretto.backends.protocol import Backend
+from stretto.backends.slurm import SlurmOptions, open_slurm
 
 COMMANDS = ("sbatch", "scancel", "squeue", "scontrol", "sinfo")
 

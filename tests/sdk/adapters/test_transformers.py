@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.live.ports import free_ports
+from tests.service.ports import free_ports
 
 from stretto.testing.conductor import Conductor
 

@@ -1,0 +1,236 @@
+"""Workers as processes of machines that each run an agent; the default, from one machine on.
+
+One task for each agent waits for its next listing, so that `nodes` and `workers` answer at once from what was
+last seen. An agent of this machine that is gone is started again; its workers do not notice.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Self
+from urllib.parse import quote
+
+import httpx
+
+from stretto.agent import open_files
+from stretto.backends.local.agent_client import AgentClient, OwnAgent, RemoteAgent, path_of, state_of, why_of
+from stretto.backends.protocol import (
+    BackendUnreachable,
+    IdUsed,
+    LogPiece,
+    NodeState,
+    NoSuchWorker,
+    NotNow,
+    StartRefused,
+    WorkerStart,
+    WorkerState,
+)
+from stretto.model.errors import InputError
+
+DOWN_AFTER_S = 30.0  # silence after which a node counts as down; chosen: longer than a restart of its agent
+PAUSE_S = 0.1  # before a silent agent is asked again; chosen
+ANSWER_S = 10.0  # beyond the time that a log may be waited for; chosen
+
+
+class LocalBackend:
+    """A `Backend` over agents."""
+
+    def __init__(self, agents: Sequence[OwnAgent | RemoteAgent], down_after_s: float = DOWN_AFTER_S) -> None:
+        names = [agent.node for agent in agents]
+        if not names or len(set(names)) != len(names):
+            raise InputError(f"agents must be at least one and their nodes must differ, got {names}")
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=4 * len(names))
+        self.client = httpx.AsyncClient(limits=limits, trust_env=False)
+        ordered = sorted(agents, key=lambda agent: agent.node)
+        self.links = {agent.node: AgentClient(agent, self.client, down_after_s) for agent in ordered}
+        self.down_after_s = down_after_s
+        self._epoch = 0
+        self.number = 1
+        self.opened = False  # from then on, an agent that is replaced by a wrong one is only silent
+        self.changed = asyncio.Condition()
+        self.tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def epoch(self) -> int:
+        """The leader for whom the agents are asked."""
+        return self._epoch
+
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
+        self._epoch = epoch
+        for link in self.links.values():
+            link.epoch = epoch
+
+    async def open(self) -> Self:
+        """Start or adopt the agents; returns once each has answered, or was silent for too long.
+
+        Raises InputError where an agent is not the one that was asked for.
+        """
+        self.tasks = [asyncio.create_task(self.follow(link)) for link in self.links.values()]
+        until = time.monotonic() + self.down_after_s
+        while not all(link.node.up for link in self.links.values()) and time.monotonic() < until:
+            for task in self.tasks:
+                if task.done():
+                    await self.close()
+                    task.result()
+            await self.changes(self.number, wait_s=0.1)
+        self.opened = True
+        return self
+
+    async def follow(self, link: AgentClient) -> None:
+        """Keep what is known of one agent up to date, until cancelled."""
+        while True:
+            try:
+                if await link.listen():
+                    await self.tell()
+                continue
+            except InputError as failure:
+                if not self.opened:
+                    raise
+                why = str(failure)
+            except NotNow as failure:  # an answer, although none to what was asked
+                link.note_unasked()
+                why = str(failure)
+            except BackendUnreachable as failure:
+                if open_files.are_short(failure):
+                    link.note_unasked()
+                why = str(failure)
+            except (LookupError, TypeError, ValueError) as failure:
+                why = f"what answers is no agent of ours: {failure!r}"
+            try:
+                link.launch()
+            except InputError as failure:
+                if not self.opened:
+                    raise
+                why = str(failure)
+            except OSError as failure:
+                why = f"its agent cannot be started: {failure}"
+            if link.note_silence(why):
+                await self.tell()
+            await asyncio.sleep(PAUSE_S)
+
+    async def tell(self) -> None:
+        """Wake whoever waits for changes."""
+        async with self.changed:
+            self.number += 1
+            self.changed.notify_all()
+
+    async def nodes(self) -> Sequence[NodeState]:
+        """Every node, by name."""
+        return [link.node for link in self.links.values()]
+
+    async def workers(self) -> Sequence[WorkerState]:
+        """Every worker, by id."""
+        return sorted(
+            (each for link in self.links.values() for each in link.shown()), key=lambda each: each.id
+        )
+
+    async def changes(self, after: int, wait_s: float = 20.0) -> int:
+        """The newest number, once it is not `after` any more or `wait_s` is over."""
+        async with self.changed:
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self.changed.wait_for(lambda: self.number != after)
+            except TimeoutError:
+                pass
+        for task in self.tasks if self.opened else ():
+            if task.done():
+                task.result()  # nobody follows an agent any more: whoever waits is told why
+        return self.number
+
+    async def start(self, worker: WorkerStart) -> WorkerState:
+        """Start a worker on its node."""
+        link = self.links.get(worker.node)
+        if link is None:
+            raise StartRefused(
+                f"worker {worker.id}: no node {worker.node}, expected one of {list(self.links)}"
+            )
+        answer = await link.ask("PUT", path_of(worker.id), worker.request())
+        if answer.status_code == HTTPStatus.GONE:
+            raise IdUsed(why_of(answer))
+        if answer.status_code != 200:
+            raise StartRefused(why_of(answer))
+        said = link.said(answer)
+        if link.learn(said):
+            await self.tell()
+        return link.workers.get(worker.id) or state_of(worker.node, said["worker"])
+
+    async def stop(self, worker_id: str, grace_s: float) -> None:
+        """SIGTERM, and SIGKILL after the grace period."""
+        await self.order(worker_id, "/stop", {"grace_s": grace_s})
+
+    async def signal(self, worker_id: str, signal: int) -> None:
+        """Send a signal to a worker's process group."""
+        await self.order(worker_id, "/signal", {"signal": signal})
+
+    async def order(self, worker_id: str, action: str, body: dict[str, float]) -> None:
+        """Have the agent of a worker do something to it."""
+        link = self.link_of(worker_id)
+        answer = await link.ask("POST", path_of(worker_id, action), body)
+        if answer.status_code == 404:
+            raise NoSuchWorker(why_of(answer))
+        if answer.status_code != 200:
+            raise InputError(why_of(answer))
+        if link.learn(link.said(answer)):
+            await self.tell()
+
+    def link_of(self, worker_id: str) -> AgentClient:
+        """The agent that has a worker; raises NoSuchWorker, or BackendUnreachable while that is not known."""
+        for link in self.links.values():
+            if worker_id in link.workers:
+                return link
+        self.check_all_up(worker_id)
+        raise NoSuchWorker(f"no worker {worker_id} on any node")
+
+    def check_all_up(self, worker_id: str) -> None:
+        """Raise BackendUnreachable if a worker may be on a node that does not answer."""
+        for link in self.links.values():
+            if not link.node.up:
+                raise BackendUnreachable(
+                    f"worker {worker_id} may be on node {link.node.name}: {link.node.why}"
+                )
+
+    async def log(
+        self, worker_id: str, offset: int = 0, limit: int = 1 << 20, wait_s: float = 0.0
+    ) -> LogPiece:
+        """A piece of a log, from the node that has it."""
+        having = [link for link in self.links.values() if worker_id in link.workers]
+        for link in having or [link for link in self.links.values() if link.node.up]:
+            answer = await link.ask(
+                "GET",
+                path_of(worker_id, "/log"),
+                answer_s=wait_s + ANSWER_S,
+                offset=offset,
+                limit=limit,
+                wait_s=wait_s,
+            )
+            if answer.status_code == 200:
+                head = answer.headers
+                begin, next_ = int(head["Stretto-Offset"]), int(head["Stretto-Next"])
+                return LogPiece(answer.content, begin, next_, head["Stretto-Complete"] == "1")
+            if answer.status_code != 404:
+                raise InputError(why_of(answer))
+        self.check_all_up(worker_id)
+        raise NoSuchWorker(f"no worker {worker_id} on any node")
+
+    async def forget(self, worker_id: str) -> None:
+        """List an ended worker no more."""
+        for link in self.links.values():
+            if worker_id in link.workers:
+                answer = await link.ask("DELETE", path_of(worker_id))
+                if answer.status_code == 200 and link.unlearn(worker_id, link.said(answer)):
+                    await self.tell()
+
+    async def delete_logs(self, job: str) -> None:
+        """Remove what is left of a job's forgotten workers on all nodes."""
+        for link in self.links.values():
+            await link.ask("DELETE", f"/v1/jobs/{quote(job, safe='')}/logs")
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        self.tasks = []
+        await self.client.aclose()

@@ -1,0 +1,384 @@
+"""A `Backend` over Slurm: what is asked of it becomes orders at once, and looks show what came of them."""
+
+import asyncio
+import logging
+import shutil
+import signal as signals
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from stretto.agent import run_directory
+from stretto.agent.fence import Fence
+from stretto.agent.log_bounds import LogBound
+from stretto.agent.requests import WORKER_ID, Refused
+from stretto.agent.server import read_piece
+from stretto.backends.protocol import (
+    Backend,
+    BackendUnreachable,
+    IdUsed,
+    LogPiece,
+    NodeState,
+    NoSuchWorker,
+    NotNow,
+    StaleLeader,
+    StartRefused,
+    WorkerStart,
+    WorkerState,
+)
+from stretto.backends.slurm import worker_scripts
+from stretto.backends.slurm.checks import check_job, check_partitions, check_rights, partition_for
+from stretto.backends.slurm.client import Commands, Refusal, SlurmClient, is_closed, is_for_later, require
+from stretto.backends.slurm.nodes import Holding, gres_of, share_of, type_of
+from stretto.backends.slurm.options import SlurmOptions
+from stretto.backends.slurm.parsers import SlurmNode
+from stretto.backends.slurm.poller import Poller
+from stretto.backends.slurm.worker_jobs import WorkerJob, read_notes, slice_at
+from stretto.jobfile.spec import JobSpec
+from stretto.model.errors import InputError
+
+log = logging.getLogger(__name__)
+
+SECOND_LOOK_S = 1.0  # after the first, where others hold GPUs; chosen
+LOG_POLL_S = 0.1  # how often a log that is followed is looked at; chosen
+BOUND_LOGS_S = 2.0  # between looks at how much was written; chosen: a shared disk is a slow one
+
+
+class SlurmBackend:
+    """One service's slices on one cluster, kept in directories that all nodes see."""
+
+    def __init__(self, options: SlurmOptions, service: str, shared: Path) -> None:
+        self.options, self.service = options, service
+        self.folder = shared / "slurm" / service
+        self.runs, self.forgotten = self.folder / "runs", self.folder / "forgotten"
+        self.asking = SlurmClient(Commands(options))
+        self.known: dict[str, WorkerJob] = {}
+        self.looking = Poller(self.asking, options, service, self.known, self.runs)
+        self.starting: dict[str, asyncio.Lock] = {}
+        self.keeper = Path()
+        self.epoch = 0  # of the service that leads
+        self.looking.leads = lambda: Fence(self.folder / "epoch.json").epoch <= self.epoch or not self.epoch
+        self.bound = LogBound(options.max_log_bytes)
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def open(self) -> "SlurmBackend":
+        """Adopt what is there, and look at Slurm once. Raises InputError, BackendUnreachable."""
+        try:
+            await asyncio.to_thread(self.adopt)
+        except OSError as failure:
+            raise InputError(f"--shared {self.folder}: {failure.strerror or failure}") from None
+        await self.looking.look()
+        if any(node.others for node in self.looking.nodes):
+            await asyncio.sleep(SECOND_LOOK_S)  # jobs that have just ended may still be shown there
+            await self.looking.look()
+        self.tasks = [asyncio.create_task(one) for one in (self.looking.follow(), self._bound_logs())]
+        return self
+
+    def adopt(self) -> None:
+        """Take in the workers of before, from their directories. Raises OSError."""
+        for folder in (self.folder, self.runs, self.forgotten):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.keeper = worker_scripts.place_keeper(self.folder)
+        for run in run_directory.every(self.runs):
+            try:
+                self.known[run.name] = slice_at(run)
+            except (
+                run_directory.Damaged
+            ) as damage:  # the others must not suffer; if it runs, Slurm is to end it
+                log.warning("worker %s is set aside: %s", run.name, damage)
+
+    # ── what is known ─────────────────────────────────────────────────────────────────────────────
+
+    async def nodes(self) -> Sequence[NodeState]:
+        """Every node that is served, by name, as last seen."""
+        return self.looking.nodes
+
+    async def workers(self) -> Sequence[WorkerState]:
+        """Every slice of which Slurm knows or knew, by id, as last seen."""
+        return sorted((one.state for one in self.known.values() if one.listed), key=lambda one: one.id)
+
+    async def changes(self, after: int, wait_s: float = 20.0) -> int:
+        """The newest number, once it is not `after` any more or `wait_s` is over."""
+        for task in self.tasks:
+            if task.done():
+                task.result()  # nobody looks any more: whoever waits is told why
+        return await self.looking.changes(after, wait_s)
+
+    async def check(self, spec: JobSpec) -> None:
+        """Raise InputError for a job that this cluster can never take."""
+        served = list(self.looking.served.values())
+        await check_job(self.asking, self.options, spec, served, answers=not self.looking.silence)
+
+    # ── start ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def start(self, worker: WorkerStart) -> WorkerState:
+        """Submit a slice, unless that was done before."""
+        await self._check_leader()
+        async with self.starting.setdefault(worker.id, asyncio.Lock()):
+            try:
+                return await self._start(worker)
+            finally:
+                self.starting.pop(worker.id, None)
+
+    async def _start(self, worker: WorkerStart) -> WorkerState:
+        known = self.known.get(worker.id)
+        if known is not None:
+            if run_directory.asked_for(known.started) != run_directory.asked_for(_as_started(worker)):
+                raise StartRefused(f"worker {worker.id} was started with another request")
+            if known.listed:
+                return known.state
+        elif not WORKER_ID.fullmatch(worker.id):
+            raise StartRefused(f"worker id must be letters, digits, '.', '_' and '-', got {worker.id!r}")
+        elif (self.forgotten / worker.id).exists():
+            raise IdUsed(f"worker {worker.id} has ended and was forgotten; ids are not used twice")
+        self.looking.require_answers()
+        await self._make_way(worker)
+        node, partition = self._place(worker)
+        others = self.looking.others.get(node.name, Holding())
+        holding = worker_scripts.holding_of(worker, share_of(node, len(worker.gpus), others))
+        if known is None:
+            known = await self._write_down(worker, holding)
+        elif await self._was_submitted(known):
+            return known.state
+        gres = gres_of(node, len(worker.gpus)) if worker.gpus else ""
+        command = worker_scripts.submission(
+            worker, self.options, self.service, known.run, partition, gres, holding
+        )
+        known.submitting = True
+        try:
+            job_id = await self.asking.submit(command, worker_scripts.script_of(known.run, self.keeper))
+            await self._learn_number(known, job_id)
+        except Refusal as refusal:
+            if is_for_later(str(refusal)) or is_closed(str(refusal)):
+                await self._refused_for_now(known, str(refusal))
+                return known.state
+            await self._unwrite(known)
+            raise StartRefused(f"Slurm does not take worker {worker.id}: {refusal}") from None
+        finally:
+            known.submitting = False
+        return known.state
+
+    async def _make_way(self, worker: WorkerStart) -> None:
+        """Withdraw slices of which Slurm never said that it has them, where their GPUs are another's now.
+
+        Such are left where a node was given up while Slurm did not answer: nobody asks for them any more.
+        """
+        for one in list(self.known.values()):
+            in_way = one.state.node == worker.node and bool(set(one.state.gpus) & set(worker.gpus))
+            idle = not one.listed and not one.submitting and one.id not in self.starting
+            if in_way and idle and await self.looking.take(one):
+                await self.looking.withdraw(one, "it was not submitted before its GPUs were another's")
+
+    def _place(self, worker: WorkerStart) -> tuple[SlurmNode, str]:
+        """Its node and partition; raises StartRefused, or NotNow where a GPU is in use."""
+        node = self.looking.served.get(worker.node)
+        if node is None:
+            raise StartRefused(
+                f"worker {worker.id}: no node {worker.node}, expected one of {sorted(self.looking.served)}"
+            )
+        total = node.gpus[type_of(node)]
+        if not all(0 <= gpu < total for gpu in worker.gpus) or len(set(worker.gpus)) != len(worker.gpus):
+            raise StartRefused(f"worker {worker.id}: gpus must be below {total}, got {list(worker.gpus)}")
+        going = [one for one in self.known.values() if not one.ended and one.state.node == worker.node]
+        for one in going:
+            if one.id != worker.id and (both := set(one.state.gpus) & set(worker.gpus)):
+                raise NotNow(f"GPU {min(both)} of {worker.node} is in use by {one.id}")
+        partition = partition_for(self.options, worker.slurm, node, self.looking.default_partition)
+        if not partition:
+            raise StartRefused(
+                f"worker {worker.id}: node {node.name} is in partition {' '.join(node.partitions)}, "
+                f"expected {worker.slurm.get('partition', '') or ' '.join(self.options.partitions)}"
+            )
+        return node, partition
+
+    async def _write_down(self, worker: WorkerStart, holding: Holding) -> WorkerJob:
+        try:
+            run = await asyncio.to_thread(
+                worker_scripts.prepare, self.runs, worker, holding, self.options.pass_env
+            )
+            known = self.known[worker.id] = await asyncio.to_thread(slice_at, run)
+        except OSError as failure:
+            raise NotNow(f"worker {worker.id} cannot be written down: {failure}") from failure
+        return known
+
+    async def _was_submitted(self, known: WorkerJob) -> bool:
+        """Whether an earlier attempt to start reached Slurm, though its answer did not reach us."""
+        await self.looking.look()
+        return known.listed
+
+    async def _unwrite(self, known: WorkerJob) -> None:
+        """Of a slice that Slurm refused nothing stays, unless an earlier attempt had been taken."""
+        if await asyncio.to_thread(worker_scripts.take, known.run):
+            await asyncio.to_thread(shutil.rmtree, known.run, ignore_errors=True)
+            self.known.pop(known.id, None)
+
+    async def _refused_for_now(self, known: WorkerJob, why: str) -> None:
+        """Raise NotNow, and not for ever: its GPUs may be of use to jobs that Slurm does take."""
+        now_s = time.monotonic()
+        known.refused_since_s = known.refused_since_s or now_s
+        if now_s - known.refused_since_s < self.options.pending_s or not await self.looking.take(known):
+            raise NotNow(f"Slurm does not take worker {known.id} now: {why}")
+        said = f"Slurm did not take it for {self.options.pending_s:g} s: {why}"
+        await self.looking.withdraw(known, said)
+
+    async def _learn_number(self, known: WorkerJob, job_id: int) -> None:
+        known.job_id, known.answered_s = job_id, time.monotonic()
+        with suppress(OSError):  # then its comment tells, as long as Slurm knows it
+            await asyncio.to_thread(worker_scripts.note_job, known.run, job_id)
+        await self.looking.tell()
+        self.looking.hurry()
+
+    # ── who leads ─────────────────────────────────────────────────────────────────────────────────
+
+    async def _check_leader(self) -> None:
+        """Raise StaleLeader where a later leader has commanded, by a file that all of them see.
+
+        Keepers cannot compare: what reaches them are signals of Slurm.
+        """
+        try:
+            await asyncio.to_thread(Fence(self.folder / "epoch.json").admit, self.epoch)
+        except Refused as refusal:
+            raise StaleLeader(refusal.why, refusal.epoch) from None
+
+    # ── stop, signal ──────────────────────────────────────────────────────────────────────────────
+
+    async def stop(self, worker_id: str, grace_s: float) -> None:
+        """Withdraw a slice that has not begun; have the keeper of one that has end it."""
+        known = self._slice(worker_id)
+        if known.ended:
+            return
+        await self._check_leader()
+        if await self.looking.take(known):
+            await self.looking.withdraw(known, "it was stopped before it began")
+            return
+        await asyncio.to_thread(worker_scripts.give_order, known.run, {"stop": grace_s})
+        known.notes = await asyncio.to_thread(read_notes, known.run)
+        await self._send(known, signals.SIGTERM)
+        known.told_s = time.monotonic()
+        self.looking.hurry()
+
+    async def signal(self, worker_id: str, signal: int) -> None:
+        """Have the keeper send a signal to a worker's process group."""
+        known = self._slice(worker_id)
+        if not known.ended:
+            await self._check_leader()
+            await asyncio.to_thread(worker_scripts.give_order, known.run, {"signal": signal})
+            known.notes = await asyncio.to_thread(read_notes, known.run)
+            if known.notes.running is not None:  # else the keeper finds the order as it begins
+                await self._send(known, signals.SIGUSR1)
+            self.looking.hurry()
+
+    async def _send(self, known: WorkerJob, number: signals.Signals) -> None:
+        """Have Slurm send a signal to the keeper. Raises BackendUnreachable."""
+        self.looking.require_answers()
+        job_id = known.notes.by or known.job_id
+        if not job_id:
+            await self.looking.look()
+            job_id = known.job_id
+        if not job_id:
+            raise BackendUnreachable(f"worker {known.id}: it is not known which job of Slurm it is")
+        await self.asking.signal(job_id, number.name.removeprefix("SIG"))
+
+    def _slice(self, worker_id: str) -> WorkerJob:
+        if known := self.known.get(worker_id):
+            return known
+        raise NoSuchWorker(f"no worker {worker_id}")
+
+    # ── logs ──────────────────────────────────────────────────────────────────────────────────────
+
+    async def log(
+        self, worker_id: str, offset: int = 0, limit: int = 1 << 20, wait_s: float = 0.0
+    ) -> LogPiece:
+        """A piece of a log, from the shared directory."""
+        until_s = time.monotonic() + wait_s
+        while True:
+            known = self.known.get(worker_id)
+            run = known.run if known else self.forgotten / worker_id
+            if known is None and not (WORKER_ID.fullmatch(worker_id) and run.exists()):
+                raise NoSuchWorker(f"no worker {worker_id}")
+            complete = known is None or known.ended  # before reading: what is read after its end is all
+            begin, data, size = await asyncio.to_thread(read_piece, run / "log", offset, max(limit, 0))
+            if data or complete or time.monotonic() >= until_s:
+                return LogPiece(data, begin, begin + len(data), complete and begin + len(data) >= size)
+            await asyncio.sleep(LOG_POLL_S)
+
+    async def _bound_logs(self) -> None:
+        """Keep the logs of each job within their bound, until cancelled."""
+        while self.bound.most_bytes > 0:
+            if self.looking.leads():
+                found = [one.run / "log" for one in list(self.known.values())]
+                await asyncio.to_thread(self._bound_once, found)
+            await asyncio.sleep(BOUND_LOGS_S)
+
+    def _bound_once(self, logs: list[Path]) -> None:
+        by_job: dict[str, list[Path]] = {}
+        for path in logs:
+            by_job.setdefault(job_in(path), []).append(path)
+        with suppress(OSError):
+            for path in (run / "log" for run in self.forgotten.iterdir()):
+                if job_in(path) in by_job:
+                    by_job[job_in(path)].append(path)
+        for those in by_job.values():
+            with suppress(OSError):  # of one: the others must not suffer from it
+                self.bound.keep(those)
+
+    async def forget(self, worker_id: str) -> None:
+        """List an ended worker no more."""
+        known = self.known.get(worker_id)
+        if known is not None and known.ended:
+            await self._check_leader()
+            await asyncio.to_thread(known.run.rename, self.forgotten / worker_id)
+            self.known.pop(worker_id, None)
+            await self.looking.tell()
+
+    async def delete_logs(self, job: str) -> None:
+        """Remove the directories of a job's forgotten workers."""
+        await self._check_leader()
+        await asyncio.to_thread(self._delete_logs, job)
+
+    def _delete_logs(self, job: str) -> None:
+        for run in run_directory.every(self.forgotten):
+            if run.name.startswith(f"{job}.") and run_directory.read_start(run)[0]["job"] == job:
+                run_directory.delete(run)
+
+    async def close(self) -> None:
+        """Look no more. Slices go on."""
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        self.tasks = []
+
+
+def job_in(log: Path) -> str:
+    """The job whose worker has written a log, by the directory that it lies in."""
+    return log.parent.name.partition(".")[0]
+
+
+def _as_started(worker: WorkerStart) -> dict[str, object]:
+    """A request in the shape of a start.json."""
+    return {**worker_scripts.request_of(worker), "asked_env": dict(worker.env)}
+
+
+# ── the way into a cluster: everything that would keep it from working is said at once, in one line ─────────
+
+
+async def open_slurm(options: SlurmOptions, service: str, shared: Path) -> Backend:
+    """The backend of a cluster. Raises InputError where it cannot be used.
+
+    service: the name under which slices of this service are found again. shared: a directory that all nodes
+    see under the same path.
+    """
+    backend = SlurmBackend(options, service, shared.resolve())
+    require(backend.asking.commands)
+    try:
+        partitions, default = await check_partitions(backend.asking, options)
+        backend.looking.partitions, backend.looking.default_partition = partitions, default
+        await check_rights(backend.asking, options, partitions)
+        await backend.open()
+    except BackendUnreachable as silence:
+        raise InputError(f"--backend slurm: {silence}") from None
+    if not backend.looking.nodes:
+        await backend.close()
+        raise InputError(f"--partition {','.join(partitions)}: Slurm shows no node with GPUs there")
+    return backend

@@ -1,0 +1,374 @@
+"""Looks at Slurm again and again, often while something is about to change.
+
+Nothing is concluded from silence: while the controller does not answer, all stays as it was last seen.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from stretto.agent import run_directory, supervisor
+from stretto.backends.protocol import BackendUnreachable, NodeState
+from stretto.backends.slurm import nodes as slurm_nodes
+from stretto.backends.slurm import worker_scripts
+from stretto.backends.slurm.client import SlurmClient
+from stretto.backends.slurm.nodes import Holding, held_by_others
+from stretto.backends.slurm.options import SlurmOptions
+from stretto.backends.slurm.parsers import SlurmJob, SlurmNode, by_comment
+from stretto.backends.slurm.worker_jobs import (
+    MISSED,
+    WorkerJob,
+    WorkerNotes,
+    chosen_job,
+    ended_state,
+    ending_of,
+    going_state,
+    is_over,
+    read_notes,
+    slice_at,
+)
+
+TICK_S, SOON_TICK_S = 0.3, 0.1  # between two looks at files alone, which cost Slurm nothing; chosen
+LARGEST_PART = 0.2  # of the time, that looks may take where Slurm is slow to answer; chosen
+NODES_S = 2.0  # between two looks at nodes while something is about to change; chosen
+SILENT_PAUSE_S = 1.0  # before a controller that did not answer is asked again; chosen
+AGAIN_S = 3.0  # before a keeper that shows no sign of stopping is told again; chosen
+PATIENT_S = 60.0  # with a node that does not answer Slurm, while Slurm goes on using it; chosen
+PRESS_S = 15.0  # after its grace, until Slurm itself is to end a slice; chosen
+
+log = logging.getLogger(__name__)
+
+
+class Poller:
+    """What was last seen of nodes and slices. `served` and `nodes` are replaced, never changed."""
+
+    def __init__(
+        self,
+        asking: SlurmClient,
+        options: SlurmOptions,
+        service: str,
+        known: dict[str, WorkerJob],
+        runs: Path,
+    ) -> None:
+        self.asking, self.options, self.service, self.known = asking, options, service, known
+        self.runs = runs
+        self.leads: Callable[[], bool] = lambda: True  # whether no later service has commanded here
+        self.partitions: tuple[str, ...] = options.partitions
+        self.default_partition = ""
+        self.all_nodes: Mapping[str, SlurmNode] = {}
+        self.served: Mapping[str, SlurmNode] = {}
+        self.nodes: list[NodeState] = []
+        self.silent_since_s: dict[str, float] = {}  # monotonic; by node that does not answer Slurm
+        self.others: Mapping[str, Holding] = {}  # what other people hold, by node
+        self.seen_others: Mapping[str, Holding] = {}  # the same as last seen, be it believed or not
+        self.number = 1
+        self.changed = asyncio.Condition()
+        self.looking = asyncio.Lock()
+        self.wake = asyncio.Event()
+        self.silence = ""  # why the controller counts as silent; "" = it answers
+        self.nodes_s = float("-inf")  # monotonic; when nodes were last asked for
+        self.listed_s, self.took_s = float("-inf"), 0.0  # when Slurm was last asked, and for how long
+
+    # ── for whoever waits ─────────────────────────────────────────────────────────────────────────
+
+    async def tell(self) -> None:
+        """Wake whoever waits for changes."""
+        async with self.changed:
+            self.number += 1
+            self.changed.notify_all()
+
+    async def changes(self, after: int, wait_s: float) -> int:
+        """The newest number, once it is not `after` any more or `wait_s` is over."""
+        async with self.changed:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self.changed.wait_for(lambda: self.number != after)
+        return self.number
+
+    def hurry(self) -> None:
+        """Look again at once."""
+        self.wake.set()
+
+    def require_answers(self) -> None:
+        """Raise BackendUnreachable while the controller is known to be silent: orders would pile up there."""
+        if self.silence:
+            raise BackendUnreachable(self.silence)
+
+    # ── the loop ──────────────────────────────────────────────────────────────────────────────────
+
+    async def follow(self) -> None:
+        """Look for ever, until cancelled."""
+        while True:
+            try:
+                await self.look(due_only=True)
+                wait_s = TICK_S if self.known else self.options.quiet_s
+            except BackendUnreachable:
+                wait_s = SILENT_PAUSE_S
+            except OSError as failure:  # such as a disk that is full
+                log.warning("%s", failure)
+                wait_s = SILENT_PAUSE_S
+            if self._about_to_change() and not self.silence:
+                wait_s = SOON_TICK_S
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self.wake.wait()
+
+    def _about_to_change(self) -> bool:
+        now_s = time.monotonic()
+        return any(one.is_about_to_change(now_s) for one in self.known.values())
+
+    async def look(self, due_only: bool = False) -> None:
+        """Read files, ask Slurm, and take in both. Raises BackendUnreachable.
+
+        due_only: ask Slurm only where its time has come; files are cheap, and tell that a worker ended.
+        """
+        async with self.looking:
+            hurried = self.wake.is_set()
+            self.wake.clear()
+            news = await self._read_files()
+            now_s = time.monotonic()
+            soon = self._about_to_change()
+            every_s = self.options.soon_s if soon else self.options.quiet_s
+            due = now_s - self.listed_s >= max(every_s * 0.9, self.took_s / LARGEST_PART)
+            if due_only and not (due or news or hurried or self.silence):
+                return
+            try:
+                every_s = NODES_S if soon else self.options.quiet_s
+                found = None
+                if not due_only or now_s - self.nodes_s >= every_s or self.silence:
+                    found = await self.asking.nodes()
+                    self.nodes_s = now_s
+                # After the nodes: whatever of ours they show in use is then in this listing.
+                jobs = await self.asking.jobs()
+            except BackendUnreachable as silence:
+                self.silence = str(silence)
+                raise
+            self.silence, self.listed_s, self.took_s = "", now_s, time.monotonic() - now_s
+            held = self._held()
+            if found is not None:
+                found = self.with_patience(found, now_s)
+                self.all_nodes = {one.name: one for one in found}
+                self.served = {one.name: one for one in found if slurm_nodes.serves(one, self.partitions)}
+            changed = await self._take_in(jobs.jobs, jobs.asked_s)
+            changed |= found is not None and self._take_in_nodes(held)
+            if changed:
+                await self.tell()
+        if await asyncio.to_thread(self.leads):
+            await self._act(jobs.jobs)
+
+    # ── files ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def _read_files(self) -> bool:
+        """What keepers have written; whether one has written how its worker ended."""
+        going = [one for one in self.known.values() if not one.ended]
+        ended = began = False
+        for one, notes in await asyncio.to_thread(_read_all, going):
+            if one.ended:
+                continue  # meanwhile, and whoever did that has read more
+            ended |= notes.ending is not None and one.notes.ending is None
+            one.notes = notes
+            if one.state.phase == "starting" and one.listed and notes.running is not None:
+                one.state, began = going_state(one, True), True
+        if began:
+            await self.tell()
+        return ended
+
+    # ── slices ────────────────────────────────────────────────────────────────────────────────────
+
+    async def _take_in(self, jobs: list[SlurmJob], asked_s: float) -> bool:
+        """Update all slices from a listing that was asked for at a time; whether any differs."""
+        ours: dict[str, list[SlurmJob]] = {}
+        for worker_id, job in by_comment(jobs, worker_scripts.comment_of(self.service, "")):
+            ours.setdefault(worker_id, []).append(job)
+        numbers = {job.id: job for job in jobs}
+        changed = False
+        for one in list(self.known.values()):
+            if not one.ended:
+                before = one.listed, one.state
+                # By its number too: sites rewrite comments, and so may anybody with `scontrol update`.
+                number = numbers.get(one.notes.by or one.job_id)
+                named = ours.get(one.id, [])
+                try:
+                    await self._update(
+                        one, named if number is None or number in named else [*named, number], asked_s
+                    )
+                except (OSError, ValueError) as failure:  # of one: the others must not suffer from it
+                    log.warning("worker %s: %s", one.id, failure)
+                changed |= before != (one.listed, one.state)
+        return changed
+
+    async def _update(self, one: WorkerJob, jobs: list[SlurmJob], asked_s: float) -> None:
+        now_s = time.monotonic()
+        job = chosen_job(one, jobs)
+        if job is not None:
+            one.job, one.missed = job, 0
+            if one.job_id != job.id:
+                one.job_id = job.id
+                if not one.notes.submitted and not one.submitting:  # the answer was lost
+                    await asyncio.to_thread(worker_scripts.note_job, one.run, job.id)
+        elif one.job_id and asked_s > one.answered_s:
+            one.missed += 1
+        if not one.job_id:
+            return
+        waiting = one.job is not None and one.job.is_waiting
+        one.waits_since_s = (one.waits_since_s or now_s) if waiting else None
+        if not is_over(one):
+            one.over_since_s = None
+            node = self.all_nodes.get(one.state.node)
+            up = node is not None and not node.states & (slurm_nodes.SILENT | slurm_nodes.DEAD)
+            one.state = going_state(one, up)
+            return
+        if one.missed == MISSED and (shown := await self.asking.job(one.job_id)) and not shown.is_over:
+            one.job, one.missed = shown, 0  # listings lack it, and yet it runs
+            return
+        if one.over_since_s is None:
+            one.over_since_s = now_s
+        if one.notes.ending is None:
+            await asyncio.to_thread(worker_scripts.refresh, one.run)
+            one.notes = await asyncio.to_thread(read_notes, one.run)
+            if job is not None and chosen_job(one, jobs) != job:
+                return  # it came second: the one that began is looked at next time
+            if one.notes.ending is None and one.missed == 0:
+                one.job = await self.asking.job(one.job_id) or one.job
+        ending = ending_of(one, now_s)
+        if ending is not None:
+            await self._settle(one, ending)
+
+    async def _settle(self, one: WorkerJob, ending: dict[str, object]) -> None:
+        """Nothing runs any more: write down how it ended, for services to come."""
+        with suppress(OSError):  # then the next service finds out the same
+            path = one.run / "ended.json"
+            await asyncio.to_thread(supervisor.write_durably, path, {**ending, "settled": True})
+        one.state = ended_state(one, ending)
+
+    async def take(self, one: WorkerJob) -> bool:
+        """Keep a slice from beginning; False where it has begun. Raises OSError.
+
+        One that is taken although Slurm has not begun it was taken by a service that died before it said so.
+        """
+        if await asyncio.to_thread(worker_scripts.take, one.run):
+            return True
+        waits = one.job is not None and one.job.is_waiting
+        return waits and one.notes.taken and not one.notes.by
+
+    async def withdraw(self, one: WorkerJob, why: str) -> None:
+        """End a slice that we took before it began."""
+        await asyncio.to_thread(worker_scripts.withdraw, one.run, why)
+        one.notes = await asyncio.to_thread(read_notes, one.run)
+        if one.notes.ending is not None:
+            one.state = ended_state(one, one.notes.ending)
+        await self.tell()
+        self.hurry()
+        with suppress(BackendUnreachable):  # then the next look finds it, and tries again
+            self.require_answers()
+            if one.job_id:
+                await self.asking.cancel(one.job_id)
+
+    # ── nodes ─────────────────────────────────────────────────────────────────────────────────────
+
+    def _held(self) -> dict[str, Holding]:
+        held: dict[str, Holding] = {}
+        for one in self.known.values():
+            held[one.state.node] = held.get(one.state.node, Holding()) + one.holds
+        return held
+
+    def with_patience(self, found: list[SlurmNode], now_s: float) -> list[SlurmNode]:
+        """Nodes, of which those that have not answered Slurm for a while only are as they were before.
+
+        A controller that was restarted knows nothing of any node until it has registered anew, and so it is
+        with a daemon that is restarted: jobs of Slurm go on, and so must ours.
+        """
+        silent = {one.name for one in found if slurm_nodes.is_silent(one)}
+        self.silent_since_s = {name: self.silent_since_s.get(name, now_s) for name in silent}
+        return [
+            before
+            if one.name in silent
+            and (before := self.all_nodes.get(one.name)) is not None
+            and now_s - self.silent_since_s[one.name] < PATIENT_S
+            else one
+            for one in found
+        ]
+
+    def _take_in_nodes(self, before: Mapping[str, Holding]) -> bool:
+        """Update all nodes; whether any differs.
+
+        before: what ours held before this look: who ended meanwhile may still count in what nodes show.
+        """
+        held = self._held()
+        found = {
+            name: held_by_others(one, held.get(name, Holding()).or_more(before.get(name, Holding())))
+            for name, one in self.served.items()
+        }
+        # What nodes show in use lags behind the end of jobs: a rise counts once it was seen twice.
+        self.others = {name: one.or_less(self.seen_others.get(name, one)) for name, one in found.items()}
+        self.seen_others = found
+        states = [slurm_nodes.state_of(one, self.others[name]) for name, one in self.served.items()]
+        lost = (one for one in self.nodes if one.name not in self.served)
+        states += [slurm_nodes.unserved(one, self.all_nodes.get(one.name)) for one in lost]
+        states.sort(key=lambda one: one.name)
+        changed = states != self.nodes
+        self.nodes = states
+        return changed
+
+    # ── what follows from a look ──────────────────────────────────────────────────────────────────
+
+    async def _act(self, jobs: list[SlurmJob]) -> None:
+        """Cancel what should not be there, withdraw what waits for too long, repeat what was not heard."""
+        now_s = time.monotonic()
+        for worker_id, job in by_comment(jobs, worker_scripts.comment_of(self.service, "")):
+            if job.is_over or "COMPLETING" in job.states:
+                continue
+            one = self.known.get(worker_id) or await self._found(worker_id)
+            if one is None or one.ended:
+                await self.asking.cancel(job.id)
+                continue
+            second = one.job_id not in (0, job.id) and not one.submitting
+            # Asked anew: it may have begun just now, and then it is the other one that came second.
+            if second and await asyncio.to_thread(worker_scripts.taken_by, one.run) != job.id:
+                await self.asking.cancel(job.id)
+        for one in list(self.known.values()):
+            if one.ended:
+                continue
+            if one.waits_since_s is not None and now_s - one.waits_since_s >= self.options.pending_s:
+                await self._withdraw_waiting(one)
+            elif one.notes.stop_s is not None and one.notes.running is not None:
+                await self._press(one, now_s)
+
+    async def _found(self, worker_id: str) -> WorkerJob | None:
+        """A slice of our service that another connection has written down; None where nobody has."""
+        run = self.runs / worker_id
+        if not await asyncio.to_thread((run / "start.json").exists):
+            return None
+        try:
+            self.known[worker_id] = await asyncio.to_thread(slice_at, run)
+        except run_directory.Damaged:  # nobody can say any more what it is
+            return None
+        self.hurry()
+        return self.known[worker_id]
+
+    async def _withdraw_waiting(self, one: WorkerJob) -> None:
+        reason = one.job.reason if one.job is not None else ""
+        if not one.submitting and await self.take(one):
+            said = f": {reason}" if reason else ""
+            await self.withdraw(one, f"Slurm kept it waiting for {self.options.pending_s:g} s{said}")
+
+    async def _press(self, one: WorkerJob, now_s: float) -> None:
+        """Tell a keeper again that shows no sign of stopping; past the grace, have Slurm end it."""
+        running, grace_s = one.notes.running or {}, one.notes.stop_s or 0.0
+        if not running.get("stopping") and not running.get("exit") and now_s - one.told_s >= AGAIN_S:
+            one.told_s = now_s
+            await self.asking.signal(one.job_id, "TERM")
+        elif now_s - max(one.told_s, one.pressed_s) >= grace_s + PRESS_S:
+            one.pressed_s = now_s
+            await self.asking.cancel(one.job_id)
+
+
+def _read_all(going: list[WorkerJob]) -> list[tuple[WorkerJob, WorkerNotes]]:
+    found = []
+    for one in going:
+        with suppress(OSError, ValueError):  # of one: the others must not suffer from it
+            found.append((one, read_notes(one.run)))
+    return found

@@ -1,0 +1,278 @@
+"""The parts of a job's specification, named like the keys of the file. Each checks itself when built."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from math import isfinite
+
+from stretto.estimate.learning_rate import RULES
+from stretto.jobfile.checks import (
+    LATEST_UNIX_S,
+    MOST_SAMPLES,
+    check_count,
+    check_line,
+    check_name,
+    check_number,
+    check_path,
+    check_seconds,
+    wrong,
+)
+from stretto.model import InputError
+from stretto.model.spelling import did_you_mean
+
+MOST_ALTERNATIVES = 64
+MOST_TASKS = 10_000  # of an array
+
+
+class BatchPolicy(StrEnum):
+    """Who chooses the batch size."""
+
+    FIXED = "fixed"
+    ADAPTIVE = "adaptive"  # the scheduler; the script uses the SDK
+
+
+class After(StrEnum):
+    """What must have become of a job before another may start."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    ENDED = "ended"  # either way
+    STARTED = "started"
+
+
+class Moment(StrEnum):
+    """What somebody can be told of."""
+
+    STARTED = "started"
+    PREEMPTED = "preempted"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    TIMEOUT = "timeout"
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """A point in time: either on the calendar, or so long after the submission."""
+
+    at_unix_s: float | None = None
+    after_s: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check that it is one of both, and a time."""
+        if (self.at_unix_s is None) == (self.after_s is None):
+            raise InputError("a time must be either a date or a duration")
+        check_number("a date", self.at_unix_s, above=0.0, at_most=LATEST_UNIX_S)
+        check_seconds("a time after submission", self.after_s)
+
+    def seconds(self, submitted_s: float, epoch_s: float) -> float:
+        """The time on the clock whose zero was at `epoch_s` Unix time."""
+        return submitted_s + self.after_s if self.after_s is not None else (self.at_unix_s or 0.0) - epoch_s
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerators:
+    """GPUs that would do."""
+
+    gpu_type: str = ""  # as the file calls it; "" = any
+    gpus: int = 0  # 0 = not said
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        if self.gpu_type:
+            check_name("resources.accelerators: a GPU type", self.gpu_type)
+        check_count("resources.accelerators: the number of GPUs", self.gpus, at_least=0)
+
+    def __str__(self) -> str:
+        """As a file would say it."""
+        return f"{self.gpu_type or 'any'}:{self.gpus}" if self.gpus else self.gpu_type or "any"
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a job asks for. Cores and memory go with the GPUs asked for; another size gets its share."""
+
+    accelerators: tuple[Accelerators, ...] = ()  # alternatives, most wanted first; empty = any GPUs
+    gpus_per_worker: int = 1  # GPUs of one process; the job grows and shrinks by so many
+    cpus: float | None = None  # cores
+    memory_gb: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        check_count("resources.gpus_per_worker", self.gpus_per_worker, at_most=64)
+        check_number("resources.cpus", self.cpus, above=0.0, at_most=1e7)
+        check_number("resources.memory", self.memory_gb, above=0.0, at_most=1e9)
+        if len(self.accelerators) > MOST_ALTERNATIVES:
+            raise wrong(
+                "resources.accelerators", f"at most {MOST_ALTERNATIVES} alternatives", len(self.accelerators)
+            )
+        names = [one.gpu_type.lower() for one in self.accelerators]
+        if len(set(names)) != len(names):
+            raise wrong("resources.accelerators", "alternatives of different types", _list(self.accelerators))
+
+
+@dataclass(frozen=True, slots=True)
+class Elastic:
+    """The sizes that a job may have."""
+
+    min_gpus: int = 1
+    max_gpus: int | None = None  # None: as many as there are
+    sizes: tuple[int, ...] = ()  # only these, ascending; they then make the range
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        check_count("elastic.min", self.min_gpus)
+        check_count("elastic.max", self.max_gpus)
+        for size in self.sizes:
+            check_count("elastic.sizes", size)
+        if list(self.sizes) != sorted(set(self.sizes)):
+            raise wrong("elastic.sizes", "whole numbers that grow", list(self.sizes))
+        if self.sizes and (self.min_gpus, self.max_gpus) != (self.sizes[0], self.sizes[-1]):
+            raise wrong(
+                "elastic.min and elastic.max",
+                f"left out or {self.sizes[0]} and {self.sizes[-1]} as elastic.sizes says",
+                f"{self.min_gpus} and {self.max_gpus}",
+            )
+        if self.max_gpus is not None and self.max_gpus < self.min_gpus:
+            raise wrong("elastic.max", f"at least elastic.min={self.min_gpus}", self.max_gpus)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Samples that are trained on in one step."""
+
+    policy: BatchPolicy = BatchPolicy.FIXED
+    init: int | None = None  # of all GPUs together, as the script was tuned for
+    max: int | None = None  # the largest that may be tried
+    per_gpu: int | None = None  # the most that fit on one GPU
+    lr_scaling: str = ""  # how the learning rate follows; "" = as the script does it
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        for key in ("init", "max", "per_gpu"):
+            check_count(f"batch.{key}", getattr(self, key), at_most=MOST_SAMPLES)
+        if self.init is not None and self.max is not None and self.max < self.init:
+            raise wrong("batch.max", f"at least batch.init={self.init}", self.max)
+        if self.lr_scaling and self.lr_scaling not in RULES:
+            raise InputError(
+                f"batch.lr_scaling: unknown rule {self.lr_scaling!r}, {did_you_mean(self.lr_scaling, RULES)}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What finishing by a time is worth."""
+
+    by: When
+    worth: float
+
+    def __post_init__(self) -> None:
+        """Check the value."""
+        check_number("rewards: worth", self.worth, above=0.0, at_most=1e12)
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """When the training is done: after so many steps, so many epochs, or once a metric is reached."""
+
+    steps: int | None = None
+    epochs: int | None = None
+    metric: str = ""
+    target: float | None = None  # reached or exceeded at the end of an epoch
+    max_epochs: int | None = None  # done then at the latest
+
+    def __post_init__(self) -> None:
+        """Check that it is one of the three."""
+        check_count("stop.steps", self.steps, at_most=MOST_SAMPLES)
+        check_count("stop.epochs", self.epochs, at_most=MOST_SAMPLES)
+        check_count("stop.max", self.max_epochs, at_most=MOST_SAMPLES)
+        by_metric = (bool(self.metric), self.target is not None, self.max_epochs is not None)
+        if any(by_metric) and not all(by_metric):
+            missing = [
+                key for key, there in zip(("metric", "target", "max"), by_metric, strict=True) if not there
+            ]
+            raise InputError(f"stop: metric, target and max go together, missing {' and '.join(missing)}")
+        if (self.steps is not None) + (self.epochs is not None) + any(by_metric) != 1:
+            raise InputError("stop must say one of steps, epochs, or metric with target and max")
+        if self.metric:
+            check_line("stop.metric", self.metric, 63)
+        if self.target is not None and not isfinite(self.target):
+            raise wrong("stop.target", "a finite number", self.target)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Where the script keeps its state, and how often."""
+
+    dir: str = ""  # "" = where the service puts it
+    every_s: float | None = None  # None: as the script does
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        check_path("checkpoint.dir", self.dir)
+        check_seconds("checkpoint.every", self.every_s, at_least=1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """What follows a failure. Being stopped by us, and lost nodes, do not count."""
+
+    max: int = 0  # so often
+    on_exit: tuple[int, ...] = ()  # only after these exit statuses; empty = any
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        check_count("restart.max", self.max, at_least=0, at_most=1_000_000)
+        for status in self.on_exit:
+            check_count("restart.on_exit", status, at_least=1, at_most=255)
+        if len(set(self.on_exit)) != len(self.on_exit):
+            raise wrong("restart.on_exit", "different exit statuses", list(self.on_exit))
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """One job for each index."""
+
+    indices: tuple[int, ...]
+    at_once: int | None = None  # at most so many at the same time
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        if not 1 <= len(self.indices) <= MOST_TASKS:
+            raise wrong("array", f"1 to {MOST_TASKS} indices", f"{len(self.indices)} of them")
+        if list(self.indices) != sorted(set(self.indices)) or self.indices[0] < 0:
+            raise wrong("array", "indices >= 0 that grow", list(self.indices[:9]))
+        check_count("array", self.indices[-1], at_least=0, at_most=2**31 - 1)
+        check_count("array: how many at once", self.at_once)
+
+
+@dataclass(frozen=True, slots=True)
+class Dependency:
+    """A job that comes first."""
+
+    job: str  # its id or name
+    when: After = After.SUCCEEDED
+
+    def __post_init__(self) -> None:
+        """Check the name."""
+        check_name("depends_on", self.job)
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Whom to tell, and of what."""
+
+    url: str
+    on: tuple[Moment, ...] = (Moment.COMPLETED, Moment.FAILED, Moment.TIMEOUT)
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        check_line("notify", self.url, 2048)
+        scheme, _, rest = self.url.partition("://")
+        if scheme not in {"http", "https"} or not rest or rest.startswith("/") or " " in self.url:
+            raise wrong("notify", "an address that starts with http:// or https://", self.url)
+        if not self.on or len(set(self.on)) != len(self.on):
+            raise wrong("notify: on", "different moments, at least one", [str(one) for one in self.on])
+
+
+def _list(accelerators: tuple[Accelerators, ...]) -> str:
+    return ", ".join(map(str, accelerators))

@@ -1,0 +1,308 @@
+"""Frozen dataclasses to JSON values and back, exactly, by the types of their fields."""
+
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
+from functools import cache
+from math import isfinite
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from stretto.jobfile.checks import (
+    ENVIRONMENT,
+    LABEL,
+    LARGEST_PRIORITY,
+    RESERVED,
+    check_count,
+    check_line,
+    check_name,
+    check_path,
+    check_seconds,
+    check_text,
+    plain,
+    shown,
+    wrong,
+)
+from stretto.jobfile.parts import (
+    Array,
+    Batch,
+    BatchPolicy,
+    Checkpoint,
+    Dependency,
+    Elastic,
+    Notice,
+    Resources,
+    Restart,
+    Stop,
+    When,
+    Worth,
+)
+from stretto.model import InputError, Kind
+from stretto.model.spelling import did_you_mean
+
+PLAIN = frozenset({str, int, float, bool, type(None)})
+
+
+def encoded(value: Any) -> Any:
+    """JSON values: objects for dataclasses and mappings, lists for tuples, values for members."""
+    kind: Any = type(value)
+    if kind in PLAIN:
+        return value
+    if names := _names(kind):
+        return {name: encoded(getattr(value, name)) for name in names}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {key: encoded(inner) for key, inner in value.items()}
+    if isinstance(value, tuple):
+        return [encoded(inner) for inner in value]
+    return value
+
+
+def decoded(hint: Any, value: Any, name: str) -> Any:
+    """The value of type `hint` that `encoded` wrote as `value`. Raises InputError."""
+    return _decoder(hint)(value, name)
+
+
+Decoder = Callable[[Any, str], Any]  # of a value and its name
+
+
+@cache
+def _decoder(hint: Any) -> Decoder:
+    """How a type is read: looked at once, since whole logs are decoded."""
+    origin = get_origin(hint)
+    if origin in (Union, types.UnionType):
+        inner = _decoder(next(one for one in get_args(hint) if one is not type(None)))
+        return lambda value, name: None if value is None else inner(value, name)
+    if is_dataclass(hint):
+        return _record(hint)
+    if origin is tuple:
+        return _tuple(_decoder(get_args(hint)[0]))
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return _mapping(_decoder(get_args(hint)[1]))
+    if issubclass(hint, Enum):
+        return lambda value, name: _member(hint, value, name)
+    return lambda value, name: _plain(hint, value, name)
+
+
+def _tuple(inner: Decoder) -> Decoder:
+    def decode(value: Any, name: str) -> tuple[Any, ...]:
+        if not isinstance(value, list):
+            raise wrong(name, "a list", value)
+        return tuple(inner(one, name) for one in value)
+
+    return decode
+
+
+def _mapping(inner: Decoder) -> Decoder:
+    def decode(value: Any, name: str) -> dict[str, Any]:
+        if not (isinstance(value, dict) and all(isinstance(key, str) for key in value)):
+            raise wrong(name, "an object", value)
+        return {key: inner(one, f"{name}.{plain(key)}") for key, one in value.items()}
+
+    return decode
+
+
+def _record(hint: Any) -> Decoder:
+    hints = get_type_hints(hint)
+
+    def decode(value: Any, name: str) -> Any:
+        if not isinstance(value, dict):
+            raise wrong(name, "an object", value)
+        for key in value:
+            if key not in hints:
+                raise InputError(f"{name}: unknown key {shown(key)}, {did_you_mean(str(key), hints)}")
+        made = {key: _decoder(hints[key])(inner, f"{name}.{key}") for key, inner in value.items()}
+        try:
+            return hint(**made)
+        except TypeError as error:  # a field without a default is missing
+            raise InputError(f"{name}: {error}") from None
+
+    return decode
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    """Names of the fields of a dataclass; none of anything else."""
+    return tuple(entry.name for entry in fields(kind)) if is_dataclass(kind) else ()
+
+
+def _member(hint: type[Enum], value: Any, name: str) -> Enum:
+    choices = {str(one.value): one for one in hint}
+    if not isinstance(value, str) or value not in choices:
+        raise wrong(name, f"one of {', '.join(choices)}", value)
+    return choices[value]
+
+
+def _plain(hint: Any, value: Any, name: str) -> Any:
+    if hint is str and type(value) is str:
+        return value
+    if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except OverflowError:
+            number = float("inf")
+        if not isfinite(number):
+            raise wrong(name, "a finite number", value)
+        return number
+    if type(value) is not hint:
+        expected = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}[hint]
+        raise wrong(name, expected, value)
+    return value
+
+
+# ── what somebody asks for when submitting a job: frozen, checked, and exactly what the log stores of it ────
+
+
+MOST_LABELS = 64
+MOST_VARIABLES = 1024
+OF_SLURM = ("partition", "account", "qos", "constraint", "reservation")  # as sbatch calls them
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """A job as submitted. Fields are the keys of a job file; only `run` is required.
+
+    Invariants: those of its parts; a deadline or rewards, not both; the size asked for lies in the elastic
+    range, and without one every alternative asks for the same size; sizes are whole workers.
+    """
+
+    run: str  # for a shell, once for each worker
+    name: str = "job"
+    labels: Mapping[str, str] = field(default_factory=dict)
+    queue: str = ""
+    priority: int = 0  # larger is sooner
+    priority_class: str = ""  # by name, instead of a number
+    kind: Kind = Kind.BATCH
+    setup: str = ""  # for a shell, before `run`, once on each node of an attempt
+    workdir: str = ""  # "" = as the service says; else absolute, or below where it says
+    envs: Mapping[str, str] = field(default_factory=dict)
+    resources: Resources = field(default_factory=Resources)
+    elastic: Elastic | None = None  # None: exactly as many GPUs as asked for
+    batch: Batch = field(default_factory=Batch)
+    deadline: When | None = None
+    rewards: tuple[Worth, ...] = ()
+    stop: Stop | None = None  # None: when the script ends
+    checkpoint: Checkpoint | None = None  # None: it keeps nothing when it is stopped, as far as we know
+    preemptible: bool = False
+    grace_period_s: float = 30.0  # between asking to stop and killing; chosen: as on Kubernetes
+    max_time_s: float | None = None  # of running, restarts included
+    hold: bool = False  # it waits until somebody releases it
+    start_after: When | None = None
+    array: Array | None = None
+    depends_on: tuple[Dependency, ...] = ()
+    restart: Restart = field(default_factory=Restart)
+    notify: tuple[Notice, ...] = ()
+    model: str = ""  # what it trains; jobs of one model share what is known of its speed
+    expected_time_s: float | None = None  # of running on what it asks for, as its owner believes
+    slurm: Mapping[str, str] = field(default_factory=dict)  # what it asks of Slurm; elsewhere nothing
+
+    def __post_init__(self) -> None:
+        """Check the values and how they go together."""
+        if not self.run.strip():
+            raise wrong("run", "a command", self.run)
+        check_text("run", self.run)
+        check_text("setup", self.setup)
+        check_name("name", self.name)
+        if self.queue:
+            check_name("queue", self.queue)
+        check_line("model", self.model, 128)
+        check_path("workdir", self.workdir)
+        check_line("priority", self.priority_class, 63)
+        check_count("priority", self.priority, -LARGEST_PRIORITY, LARGEST_PRIORITY)
+        check_seconds("grace_period", self.grace_period_s)
+        check_seconds("max_time", self.max_time_s, at_least=1.0)
+        check_seconds("expected_time", self.expected_time_s, at_least=1.0)
+        self._check_mappings()
+        self._check_sizes()
+        self._check_rewards()
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that the job asks for first."""
+        asked = self.resources.accelerators[0].gpus if self.resources.accelerators else 0
+        fewest = self.elastic.min_gpus if self.elastic else 1
+        return asked or -(-fewest // self.resources.gpus_per_worker) * self.resources.gpus_per_worker
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values that `from_json` turns into an equal specification. Every field is there."""
+        value: dict[str, Any] = encoded(self)
+        return value
+
+    @staticmethod
+    def from_json(value: object) -> "JobSpec":
+        """The specification that `to_json` wrote; what is missing takes its default. Raises InputError."""
+        spec: JobSpec = decoded(JobSpec, value, "job")
+        return spec
+
+    def _check_mappings(self) -> None:
+        if len(self.labels) > MOST_LABELS:
+            raise wrong("labels", f"at most {MOST_LABELS} labels", len(self.labels))
+        for key, value in self.labels.items():
+            if not LABEL.fullmatch(key):
+                raise wrong(
+                    "labels: a key", "1 to 128 letters, digits, dots, dashes, underscores and slashes", key
+                )
+            check_line(f"labels.{key}", value)
+        if len(self.envs) > MOST_VARIABLES:
+            raise wrong("envs", f"at most {MOST_VARIABLES} variables", len(self.envs))
+        for key, value in self.envs.items():
+            if not ENVIRONMENT.fullmatch(key):
+                raise wrong("envs: a name", "letters, digits and underscores, no digit first", key)
+            if key.startswith(RESERVED):
+                raise wrong(
+                    "envs: a name", f"one that does not start with {RESERVED}, which Stretto sets", key
+                )
+            check_text(f"envs.{key}", value)
+
+        for key, value in self.slurm.items():
+            if key not in OF_SLURM:
+                raise wrong("slurm: a key", f"one of {', '.join(OF_SLURM)}", key)
+            check_line(f"slurm.{key}", value)
+
+    def _check_sizes(self) -> None:
+        asks = {one.gpus for one in self.resources.accelerators}
+        each = self.resources.gpus_per_worker
+        if self.elastic is None:
+            if len(asks) > 1:
+                said = " or ".join(map(str, self.resources.accelerators))
+                raise InputError(
+                    "resources.accelerators must ask for as many GPUs of every type, "
+                    f"got {said}; elastic.min and elastic.max would give a range"
+                )
+            if self.batch.policy is BatchPolicy.ADAPTIVE:
+                raise InputError(
+                    "batch.policy adaptive needs a range of sizes: say elastic.min and elastic.max"
+                )
+            sizes = [("resources.accelerators", gpus) for gpus in asks]
+        else:
+            most = self.elastic.max_gpus
+            for gpus in asks - {0}:
+                if gpus < self.elastic.min_gpus or (most is not None and gpus > most):
+                    raise wrong(
+                        "resources.accelerators",
+                        f"within elastic.min={self.elastic.min_gpus} and elastic.max={most or 'unlimited'}",
+                        gpus,
+                    )
+                if self.elastic.sizes and gpus not in self.elastic.sizes:
+                    raise wrong(
+                        "resources.accelerators", f"one of elastic.sizes={list(self.elastic.sizes)}", gpus
+                    )
+            sizes = [("resources.accelerators", gpus) for gpus in asks]
+            sizes += [("elastic.sizes", size) for size in self.elastic.sizes]
+            sizes += [("elastic.max", most)] if most is not None else []
+        for key, gpus in sizes:
+            if gpus % each:
+                raise wrong(key, f"a multiple of resources.gpus_per_worker={each}", gpus)
+        if self.elastic and self.elastic.max_gpus is not None and self.gpus > self.elastic.max_gpus:
+            raise wrong("elastic.max", f"at least one worker of {each} GPUs", self.elastic.max_gpus)
+
+    def _check_rewards(self) -> None:
+        if self.deadline is not None and self.rewards:
+            raise InputError("deadline and rewards exclude each other: give one of them")
+        for sooner, later in zip(self.rewards, self.rewards[1:], strict=False):
+            if later.worth > sooner.worth:
+                raise wrong("rewards", f"of falling worth, {sooner.worth:g} first", later.worth)
+            comparable = (sooner.by.after_s is None) == (later.by.after_s is None)
+            if comparable and later.by.seconds(0.0, 0.0) <= sooner.by.seconds(0.0, 0.0):
+                raise InputError("rewards must be listed by time, the soonest first")

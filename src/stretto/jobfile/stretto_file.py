@@ -1,0 +1,309 @@
+"""Our own job file."""
+
+import re
+from collections.abc import Callable
+from typing import TypeVar
+
+from stretto.jobfile.parts import (
+    Accelerators,
+    After,
+    Array,
+    Batch,
+    BatchPolicy,
+    Checkpoint,
+    Dependency,
+    Elastic,
+    Moment,
+    Notice,
+    Resources,
+    Restart,
+    Stop,
+    Worth,
+)
+from stretto.jobfile.quantities import accelerators, array, duration_s, memory_gb, number, truth, when, whole
+from stretto.jobfile.spec import JobSpec
+from stretto.jobfile.yaml_tree import Entry, Section, Tree
+from stretto.model import InputError, Kind
+
+KEYS = (
+    *(
+        "name",
+        "labels",
+        "queue",
+        "priority",
+        "kind",
+        "run",
+        "setup",
+        "workdir",
+        "envs",
+        "resources",
+        "elastic",
+    ),
+    *("batch", "deadline", "rewards", "stop", "checkpoint", "preemptible", "grace_period", "max_time"),
+    *("hold", "start_after", "array", "depends_on", "restart", "notify", "model", "expected_time", "slurm"),
+)
+RESOURCES = ("accelerators", "gpus_per_worker", "cpus", "memory")
+ELASTIC = ("min", "max", "sizes")
+BATCH = ("policy", "init", "max", "per_gpu", "lr_scaling")
+STOP = ("steps", "epochs", "metric", "target", "max")
+CHECKPOINT = ("dir", "every")
+RESTART = ("max", "on_exit")
+
+WHOLE = "a whole number"
+PRIORITY = "a whole number, or the name of a priority class"
+CLASS = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,62}")
+NUMBER = "a number"
+DURATION = 'a duration with its unit, like "90s", "30m", "4h" or "1d12h"'
+WHEN = 'a duration like "4h", or a date with its zone like "2030-01-31T18:00:00Z"'
+GPUS = '"TYPE:COUNT" like "A100:8", a count, or a list or map of alternatives'
+ARRAY = 'indices like "0-9", "1,3,8-10", "0-99%4" or how many, at most 10000'
+TRUTH = "true or false"
+
+Part = TypeVar("Part")
+
+
+def _priority(text: str) -> int | str:
+    """A number, or the name of a class."""
+    return text if CLASS.fullmatch(text) else whole(text)
+
+
+def spec_of(entry: Entry, default_name: str) -> JobSpec:
+    """The specification in a job file. Raises InputError."""
+    entry.check_keys(KEYS)
+    if not entry.has("run"):
+        raise InputError(f"{entry.where}: missing run, the command to run")
+    elastic = _elastic(entry)
+    goes_on = elastic is not None or entry.has("checkpoint")  # others would begin anew, all work lost
+
+    usual: int | str = 0
+    priority = entry.read("priority", _priority, PRIORITY, usual)
+
+    def build() -> JobSpec:
+        return JobSpec(
+            run=entry.text("run"),
+            name=entry.text("name", default_name),
+            labels=entry.texts("labels"),
+            queue=entry.text("queue"),
+            priority=priority if isinstance(priority, int) else 0,
+            priority_class=priority if isinstance(priority, str) else "",
+            kind=entry.read("kind", Kind, _one_of(Kind), Kind.BATCH),
+            setup=entry.text("setup"),
+            workdir=entry.text("workdir"),
+            envs=entry.texts("envs"),
+            resources=resources_of(entry),
+            elastic=elastic,
+            batch=_batch(entry),
+            deadline=entry.read("deadline", when, WHEN, None),
+            rewards=_rewards(entry),
+            stop=_stop(entry),
+            checkpoint=_checkpoint(entry),
+            preemptible=entry.read("preemptible", truth, TRUTH, goes_on),
+            grace_period_s=entry.read("grace_period", duration_s, DURATION, 30.0),
+            max_time_s=entry.read("max_time", duration_s, DURATION, None),
+            hold=entry.read("hold", truth, TRUTH, False),
+            start_after=entry.read("start_after", when, WHEN, None),
+            array=_array(entry),
+            depends_on=_dependencies(entry),
+            restart=_restart(entry),
+            notify=_notices(entry),
+            model=entry.text("model"),
+            expected_time_s=entry.read("expected_time", duration_s, DURATION, None),
+            slurm=entry.texts("slurm"),
+        )
+
+    return located(entry.where, build)
+
+
+def located(where: str, build: Callable[[], Part]) -> Part:
+    """What `build` returns; an error that does not say where it is gets told so."""
+    try:
+        return build()
+    except InputError as error:
+        text = str(error)
+        raise InputError(text if text.startswith(where) else f"{where}: {text}") from None
+
+
+def resources_of(entry: Entry) -> Resources:
+    """Under `resources`, GPUs with alternatives, cores and memory."""
+    inner = entry.entry("resources", RESOURCES)
+    if inner is None:
+        return Resources()
+    return _built(
+        inner,
+        lambda: Resources(
+            accelerators=alternatives(inner),
+            gpus_per_worker=inner.read("gpus_per_worker", whole, WHOLE, 1),
+            cpus=inner.read("cpus", number, NUMBER, None),
+            memory_gb=inner.read("memory", memory_gb, 'a size like "64GB" or "512MiB"', None),
+        ),
+    )
+
+
+def alternatives(entry: Entry) -> tuple[Accelerators, ...]:
+    """GPUs that would do: one text, a list of them, or a map from type to count."""
+    value = entry.tree("accelerators")
+    if isinstance(value, Section):
+        counts = entry.texts("accelerators")
+        pairs = [f"{gpu_type}:{count}" if count else gpu_type for gpu_type, count in counts.items()]
+        texts: list[Tree] = list(pairs)
+    else:
+        texts = value if isinstance(value, list) else [] if value is None else [value]
+    one = Section(entry.section.line, {"accelerators": texts}, {"accelerators": _line(entry)})
+    return Entry(entry.where, one, entry.path).reads("accelerators", accelerators, GPUS)
+
+
+def _line(entry: Entry) -> int:
+    return entry.section.lines.get("accelerators", entry.section.line)
+
+
+def _elastic(entry: Entry) -> Elastic | None:
+    inner = entry.entry("elastic", ELASTIC)
+    if inner is None:
+        return None
+    sizes = inner.reads("sizes", whole, "a list of whole numbers")
+    return _built(
+        inner,
+        lambda: Elastic(
+            min_gpus=inner.read("min", whole, WHOLE, sizes[0] if sizes else 1),
+            max_gpus=inner.read("max", whole, WHOLE, sizes[-1] if sizes else None),
+            sizes=sizes,
+        ),
+    )
+
+
+def _batch(entry: Entry) -> Batch:
+    inner = entry.entry("batch", BATCH)
+    if inner is None:
+        return Batch()
+    return _built(
+        inner,
+        lambda: Batch(
+            policy=inner.read("policy", BatchPolicy, _one_of(BatchPolicy), BatchPolicy.FIXED),
+            init=inner.read("init", whole, WHOLE, None),
+            max=inner.read("max", whole, WHOLE, None),
+            per_gpu=inner.read("per_gpu", whole, WHOLE, None),
+            lr_scaling=inner.text("lr_scaling"),
+        ),
+    )
+
+
+def _rewards(entry: Entry) -> tuple[Worth, ...]:
+    rewards = []
+    for inner in _entries(entry, "rewards", ("by", "worth")):
+        by = inner.read("by", when, WHEN, None)
+        worth = inner.read("worth", number, NUMBER, None)
+        if by is None or worth is None:
+            raise InputError(f"{inner.at('by')}: {inner.path} must have by and worth")
+        rewards.append(_built(inner, lambda by=by, worth=worth: Worth(by, worth)))  # type: ignore[misc]
+    return tuple(rewards)
+
+
+def _stop(entry: Entry) -> Stop | None:
+    inner = entry.entry("stop", STOP)
+    if inner is None:
+        return None
+    return _built(
+        inner,
+        lambda: Stop(
+            steps=inner.read("steps", whole, WHOLE, None),
+            epochs=inner.read("epochs", whole, WHOLE, None),
+            metric=inner.text("metric"),
+            target=inner.read("target", number, NUMBER, None),
+            max_epochs=inner.read("max", whole, WHOLE, None),
+        ),
+    )
+
+
+def _checkpoint(entry: Entry) -> Checkpoint | None:
+    inner = entry.entry("checkpoint", CHECKPOINT)
+    if inner is None:
+        return None
+    return _built(
+        inner, lambda: Checkpoint(inner.text("dir"), inner.read("every", duration_s, DURATION, None))
+    )
+
+
+def _array(entry: Entry) -> Array | None:
+    if isinstance(entry.tree("array"), list):
+        return Array(tuple(sorted(set(entry.reads("array", whole, ARRAY)))))
+    return entry.read("array", array, ARRAY, None)
+
+
+def _dependencies(entry: Entry) -> tuple[Dependency, ...]:
+    value = entry.tree("depends_on")
+    if isinstance(value, str):
+        return (Dependency(value),)
+    found = []
+    for item in entry.items("depends_on"):
+        if isinstance(item, Section):
+            inner = Entry(entry.where, item, "depends_on")
+            inner.check_keys(("job", "when"))
+            found.append(
+                Dependency(inner.text("job"), inner.read("when", After, _one_of(After), After.SUCCEEDED))
+            )
+        elif isinstance(item, str):
+            found.append(Dependency(item))
+        else:
+            raise entry.wrong("depends_on", "a list of jobs", item)
+    return tuple(found)
+
+
+def _restart(entry: Entry) -> Restart:
+    inner = entry.entry("restart", RESTART)
+    if inner is None:
+        return Restart()
+    return _built(
+        inner,
+        lambda: Restart(
+            max=inner.read("max", whole, WHOLE, 0),
+            on_exit=inner.reads("on_exit", whole, "exit statuses from 1 to 255"),
+        ),
+    )
+
+
+def _notices(entry: Entry) -> tuple[Notice, ...]:
+    value = entry.tree("notify")
+    if isinstance(value, str):
+        return (Notice(value),)
+    found = []
+    for item in entry.items("notify"):
+        if isinstance(item, Section):
+            inner = Entry(entry.where, item, "notify")
+            inner.check_keys(("url", "on"))
+            on = inner.reads("on", Moment, f"a list of {', '.join(Moment)}")
+            found.append(Notice(inner.text("url"), *([on] if on else [])))
+        elif isinstance(item, str):
+            found.append(Notice(item))
+        else:
+            raise entry.wrong("notify", "a list of addresses", item)
+    return tuple(found)
+
+
+def _entries(entry: Entry, key: str, keys: tuple[str, ...]) -> list[Entry]:
+    entries = []
+    for number_, item in enumerate(entry.items(key), start=1):
+        if not isinstance(item, Section):
+            raise entry.wrong(key, "a list of keys and values", item)
+        inner = Entry(entry.where, item, f"{key}, entry {number_}")
+        inner.check_keys(keys)
+        entries.append(inner)
+    return entries
+
+
+def _built(entry: Entry, build: Callable[[], Part]) -> Part:
+    """A part that checks itself, with the line of its section."""
+    return located(entry.where, lambda: _at_line(entry, build))
+
+
+def _at_line(entry: Entry, build: Callable[[], Part]) -> Part:
+    try:
+        return build()
+    except InputError as error:
+        text = str(error)
+        raise InputError(
+            text if text.startswith(entry.where) else f"{entry.where} line {entry.section.line}: {text}"
+        ) from None
+
+
+def _one_of(choices: type[Kind] | type[BatchPolicy] | type[After]) -> str:
+    return f"one of {', '.join(choices)}"

@@ -1,8 +1,0 @@
-"""Runs the agent of this machine: `python -m stretto.live.agent --state DIR --node NAME --gpus N`."""
-
-import sys
-
-from stretto.live.agent.agent import main
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,227 @@
+"""What a cluster that grows is asked for: room for jobs that wait for nothing but GPUs.
+
+A policy decides over the nodes that are there. Only where it has passed over a job is the cluster asked for
+more, for the least that the job may hold; what it could use beyond that is no reason for another node.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import isnan
+
+from stretto.backends.protocol import Autoscales, Backend, BackendUnreachable, NodeRequest, NodeState
+from stretto.model import Constraints, Plan, Snapshot, Why
+from stretto.model.queue import with_quotas
+from stretto.scheduler.constraints.hierarchy import Hierarchy
+from stretto.service.eventlog.clock import Clock
+from stretto.service.eventlog.writer import LogWriter
+from stretto.service.leadership import Leadership
+from stretto.service.scheduling.constraints import capacity_of
+from stretto.service.scheduling.loop import SchedulingLoop
+from stretto.service.state.messages import gpus_of
+from stretto.service.state.pending_reasons import Reason, why_not_yet
+from stretto.service.state.records import JobRecord
+from stretto.service.state.state import State
+
+LOOK_S = 1.0  # of wall time between two looks; chosen
+SURE_S = 3.0  # of wall time that a job is passed over before the cluster is asked; chosen: most get their
+# turn at the next decision
+# What more nodes would help against. A job that others hold up by a quota, a reservation or a restart is
+# not helped, and of those that are too large or of another type only nodes that may come make something.
+HELPED = frozenset(
+    {
+        Why.NO_FREE_GPUS,
+        Why.BEHIND_IN_ORDER,
+        Why.WORTH_LESS,
+        Why.FRAGMENTED,
+        Why.TOO_LARGE,
+        Why.NO_SUCH_TYPE,
+        Why.MAY_NOT_BORROW,  # where its queue has what is left over: that becomes more
+    }
+)
+WAITS = "NODES_TO_COME"  # the reason that people and programs see
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class CapacityRequest:
+    """Who waits for nodes, by job, and what was or is to be asked for it; None: the cluster has no more."""
+
+    of: Mapping[str, NodeRequest | None] = field(default_factory=dict)
+    held: tuple[NodeRequest, ...] = ()  # by those that run, on GPUs of the same types
+    begins: bool = False  # one of them does not run yet: its node must not be taken for idle
+
+
+def wished(
+    state: State, plan: Plan, snapshot: Snapshot, now_s: float, nodes: Sequence[NodeState]
+) -> CapacityRequest:
+    """What jobs need that the latest decision passed over, in the order of priority and submission. Pure.
+
+    nodes: as the backend shows them. Not more is wished for than may come, nor than the bounds of queues let
+    start.
+    """
+    tree = Hierarchy(_once_all_are_there(snapshot.constraints, state, nodes))
+    room, left, fixed = _room(state, nodes), _left_in_queues(state, tree), _left_to_fixed(state, tree)
+    waiting = []
+    for row, name in enumerate(snapshot.jobs.ids):
+        record = state.jobs.get(name)
+        if name in plan.placement or record is None or record.has_ended:
+            continue
+        if plan.why.of(row) not in HELPED:
+            continue
+        if state.wanted(name) is None and why_not_yet(state, record, now_s) is Reason.NONE:
+            waiting.append(record)
+    found: dict[str, NodeRequest | None] = {}
+    for record in sorted(waiting, key=lambda one: (-one.job.priority, one.number)):
+        kinds = _kinds_of(record, nodes)
+        if not kinds:
+            continue
+        each = record.job.gpus_per_worker
+        least = -(-max(record.job.min_gpus, 1) // each) * each
+        bounds = (left,) if record.job.preemptible else (left, fixed)
+        if any(one[queue] < least for one in bounds for queue in tree.guarded(record.queue)):
+            continue
+        kind = next((one for one in kinds if room[one] >= least), "")
+        found[record.id] = _wish(record, kind, least // each) if kind else None
+        if kind:
+            room[kind] -= least
+            for one in bounds:
+                tree.add(one, record.queue, -least)
+    held, begins = _held(state, frozenset(room))
+    return CapacityRequest(found, held, begins)
+
+
+def _held(state: State, kinds: frozenset[str]) -> tuple[tuple[NodeRequest, ...], bool]:
+    """What jobs are to hold of these types, and whether one of them does not run yet."""
+    found, begins = [], False
+    for job, held in (state.placement or {}).items():
+        kind = state.nodes[held.nodes[0]].gpu_type
+        if kind in kinds:
+            record = state.jobs[job]
+            found.append(_wish(record, kind, max(held.gpus // record.job.gpus_per_worker, 1)))
+            alive = record.alive
+            begins = begins or not alive or any(isnan(worker.began_s) for worker in alive)
+    return tuple(found), begins
+
+
+def _room(state: State, nodes: Sequence[NodeState]) -> dict[str, int]:
+    """GPUs by type that would be free on nodes that come and go if all of them were there."""
+    coming = {node.name: node for node in nodes if node.comes}
+    room = dict.fromkeys((node.gpu_type for node in coming.values()), 0)
+    for node in coming.values():
+        room[node.gpu_type] += node.gpus - (node.others if node.up else 0)
+    for held in (state.placement or {}).values():
+        for index, mask in zip(held.nodes, held.masks, strict=True):
+            if (one := coming.get(state.nodes[index].name)) is not None:
+                room[one.gpu_type] -= mask.bit_count()
+    return room
+
+
+def _left_in_queues(state: State, tree: Hierarchy) -> dict[str, int]:
+    """GPUs that each bounded queue may still hold, with all that is in it."""
+    left = {name: tree.most(name) for name in tree.queues}
+    for job, held in (state.placement or {}).items():
+        tree.add(left, state.jobs[job].queue, -held.gpus)
+    return left
+
+
+def _left_to_fixed(state: State, tree: Hierarchy) -> dict[str, int]:
+    """GPUs that jobs that cannot be preempted may still hold in each bounded queue."""
+    of = tree.most if not tree.constraints.quotas_kept else tree.quota
+    left = {name: of(name) for name in tree.queues}
+    for job, held in (state.placement or {}).items():
+        if not (record := state.jobs[job]).job.preemptible:
+            tree.add(left, record.queue, -held.gpus)
+    return left
+
+
+def _once_all_are_there(constraints: Constraints, state: State, nodes: Sequence[NodeState]) -> Constraints:
+    """The constraints as they would be with all nodes that may come: more is left over for some."""
+    if not constraints.quotas_kept:
+        return constraints
+    coming = sum(node.gpus for node in nodes if node.comes and not node.up)
+    return replace(constraints, queues=with_quotas(state.queues, capacity_of(state) + coming))
+
+
+def _kinds_of(record: JobRecord, nodes: Sequence[NodeState]) -> list[str]:
+    """Types of nodes that may come and that a worker of a job fits on, by its preference."""
+    each, share = record.job.gpus_per_worker, record.job.gpus_per_worker / record.spec.gpus
+    cpus, memory_gb = (
+        (record.spec.resources.cpus or 0) * share,
+        (record.spec.resources.memory_gb or 0) * share,
+    )
+    fit = dict.fromkeys(
+        node.gpu_type
+        for node in nodes
+        if node.comes
+        and node.gpus >= each
+        and (not node.cpus or node.cpus >= cpus)
+        and (not node.memory_gb or node.memory_gb >= memory_gb)
+    )
+    return [kind for kind in record.job.gpu_types or fit if kind in fit]
+
+
+def _wish(record: JobRecord, kind: str, workers: int) -> NodeRequest:
+    resources, each = record.spec.resources, record.job.gpus_per_worker
+    share = each / record.spec.gpus
+    return NodeRequest(kind, workers, each, (resources.cpus or 0) * share, (resources.memory_gb or 0) * share)
+
+
+@dataclass
+class Autoscaler:
+    """Looks at what waits, and asks the backend where its cluster grows."""
+
+    ledger: LogWriter
+    backend: Backend
+    decider: SchedulingLoop
+    clock: Clock
+    leadership: Leadership | None = None
+    wished: CapacityRequest = field(default_factory=CapacityRequest)
+    _since_s: dict[str, float] = field(default_factory=dict)  # by job, of wall time
+    _asked: tuple[NodeRequest, ...] = ()
+
+    async def wish_for_ever(self) -> None:
+        """Look now and then, until cancelled."""
+        while isinstance(self.backend, Autoscales):
+            await self.look()
+            await asyncio.sleep(LOOK_S)
+
+    async def look(self) -> None:
+        """Ask for what is needed now, if that is not what was asked for last."""
+        assert isinstance(self.backend, Autoscales)
+        nodes = await self.backend.nodes()
+        plan, snapshot = self.decider.latest, self.decider.latest_snapshot
+        if plan is None or snapshot is None:
+            return
+        if any(node.comes for node in nodes):
+            self.wished = wished(self.ledger.state, plan, snapshot, self.clock.now_s(), nodes)
+        now_s = asyncio.get_running_loop().time()
+        self._since_s = {name: self._since_s.get(name, now_s) for name in self.wished.of}
+        sure = {name for name, since_s in self._since_s.items() if now_s - since_s >= SURE_S}
+        new = tuple(one for name, one in self.wished.of.items() if one is not None and name in sure)
+        is_needed = bool(new) or (bool(self._asked) and self.wished.begins)
+        asked = (*self.wished.held, *new) if is_needed else ()
+        if asked == self._asked:
+            return
+        try:
+            if self.leadership is not None:
+                await self.leadership.check()
+            await self.backend.wish(asked)
+        except BackendUnreachable as failure:
+            log.warning("cannot ask for nodes: %s", failure)
+            return
+        self._asked = asked
+        said = ", ".join(gpus_of(one.workers * one.gpus, one.gpu_type) for one in new)
+        if said or not asked:
+            log.info("%s", f"asked the cluster for {said or 'nothing any more'}")
+
+    def words(self, job: str) -> str:
+        """What is said of a job that waits for nodes; "" of others."""
+        if job not in self.wished.of:
+            return ""
+        wish = self.wished.of[job]
+        if wish is None:
+            return "there are no more that are not in use, or asked for by others"
+        return f"the cluster is asked for {gpus_of(wish.workers * wish.gpus, wish.gpu_type)}"

@@ -1,0 +1,318 @@
+"""What a submitted job really does on the emulated cluster, by what its owner said of it.
+
+A job that states `expected_time`, or whose label `emulated.duration_s` says how long it really takes, runs by
+the clock: so long on what it asks for, and faster or slower elsewhere as recorded jobs do. One that states
+neither, and whose `model` has a measured profile or is in the catalogue, trains epoch by epoch. Any other
+runs for an hour.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf, isfinite, isnan, nan
+from typing import Any, Protocol
+
+import numpy as np
+
+from stretto.model import (
+    Adaptivity,
+    Cluster,
+    InputError,
+    MeasuredSpeeds,
+    TrainingLimits,
+)
+from stretto.service.state.records import JobRecord
+from stretto.sim.settings import Batches, SimSettings
+from stretto.sim.setup import truth_of
+from stretto.sim.truth.profiles import ProfileLibrary
+from stretto.sim.truth.scaling import Curves
+from stretto.sim.truth.training import TrainingRun, TrainingTruth
+
+USUAL_S = 3600.0  # of a job of which nothing is known; chosen: an hour is easy to recognise
+DURATION, SAVING = "emulated.duration_s", "emulated.saving_s"  # labels
+
+
+class Run(Protocol):
+    """One job's true state, advanced a stretch of time after the other."""
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left to do."""
+
+    @property
+    def words(self) -> str:
+        """What it follows, for people."""
+
+    @property
+    def reports(self) -> bool:
+        """Whether there is anything to tell while it runs."""
+
+    def start_s(self, resumes: bool) -> float:
+        """From the start of its processes to the first step."""
+
+    def give(self, kind: int, shape: tuple[int, ...], now_s: float, pause_s: float) -> None:
+        """It holds these GPUs now, and goes on after a pause; none: it stops. Keeps what it has done."""
+
+    def advance(self, now_s: float) -> bool:
+        """Run up to now; whether an epoch has ended on the way."""
+
+    def next_s(self) -> float:
+        """When an epoch, or everything, ends if nothing changes."""
+
+    def report(self) -> dict[str, Any]:
+        """What rank 0 tells, and all that is needed to go on from there."""
+
+    def restore(self, report: Mapping[str, Any]) -> None:
+        """Go on from where a report was made."""
+
+    def profile(self) -> dict[str, Any]:
+        """What a short run on one GPU of each type told before; empty where nothing was measured."""
+
+
+@dataclass
+class Truths:
+    """Makes what jobs really do; equal jobs share what is costly."""
+
+    cluster: Cluster
+    settings: SimSettings
+    profiles: ProfileLibrary | None = None
+    curves: Curves = field(init=False)
+    _made: dict[str, TrainingTruth | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Nothing is made yet."""
+        self.curves = Curves(self.cluster, self.settings)
+
+    def run_of(self, record: JobRecord) -> Run:
+        """What one job really does."""
+        duration_s = seconds_of(record.spec.labels, DURATION) or record.spec.expected_time_s
+        truth = None if duration_s else self._truth(record)
+        if truth is not None:
+            fixed = self.settings.batches is Batches.TUNED or record.job.adaptivity is not Adaptivity.ADAPTIVE
+            batch = (record.job.batch_size or truth.limits.init_batch) if fixed else 0
+            return Training(TrainingRun(truth, truth.limits, batch, self.settings), self.cluster)
+        table = self.curves.of(record.job, np.array([one.speed for one in self.cluster.types]))
+        keeps = self.settings.checkpoints if record.job.checkpoints is None else record.job.checkpoints
+        return Recorded(duration_s or USUAL_S, table, self.cluster, self.settings, keeps)
+
+    def _truth(self, record: JobRecord) -> TrainingTruth | None:
+        model = record.spec.model
+        if not model:
+            return None
+        if model not in self._made:
+            try:
+                self._made[model] = truth_of(record.job, self.cluster, self.settings, self.profiles)
+            except InputError:
+                self._made[model] = None
+        return self._made[model]
+
+
+@dataclass(slots=True)
+class Training:
+    """A training of a known model: `TrainingRun` behind the face of a job."""
+
+    run: TrainingRun
+    cluster: Cluster
+    told: set[tuple[int, int, int, int]] = field(default_factory=set)  # operating points, by type
+
+    @property
+    def done(self) -> bool:
+        """All epochs are finished."""
+        return self.run.done
+
+    @property
+    def words(self) -> str:
+        """What it follows."""
+        return f"a training of {len(self.run.truth.epoch_ends)} epochs"
+
+    @property
+    def reports(self) -> bool:
+        """What it measures, and how far it is."""
+        return True
+
+    def start_s(self, resumes: bool) -> float:
+        """As the settings say, or as its model takes."""
+        set_s = self.run.settings.start_s
+        return self.run.truth.restart_s if set_s is None else set_s
+
+    def give(self, kind: int, shape: tuple[int, ...], now_s: float, pause_s: float) -> None:
+        """Train on other GPUs, or on none."""
+        self.run.advance(now_s)
+        if not shape:
+            self.run.give(-1, (), moved=True, now_s=now_s)
+            return
+        if not self.run.truth.limits.max_local[kind]:
+            raise InputError(f"the model does not run on {self.cluster.type_names[kind]}")
+        self.run.give(kind, shape, moved=True, now_s=now_s)
+        self.run.countdown_s = pause_s
+
+    def advance(self, now_s: float) -> bool:
+        """Run up to now."""
+        epoch = self.run.epoch
+        self.run.advance(now_s)
+        return self.run.epoch > epoch
+
+    def next_s(self) -> float:
+        """The end of the epoch."""
+        return self.run.next_epoch_s()
+
+    def report(self) -> dict[str, Any]:
+        """As the SDK does it: points are told once, each on the type on which it was measured."""
+        run = self.run
+        limits, evidence, ends = run.truth.limits, run.evidence, run.truth.epoch_ends
+        assert evidence is not None
+        told: dict[str, Any] = {
+            "step": int(run.progress),
+            "epoch": run.epoch,
+            "samples": run.samples,
+            "dataset_samples": ends[-1] * limits.init_batch / len(ends),
+            "progress_steps": run.progress,
+            "init_batch": limits.init_batch,
+            "max_batch": limits.max_batch,
+            "batch": run.replicas * run.local_batch * (run.accumulation + 1) if run.shape else None,
+            "grad_sqr": _finite(evidence.grad_sqr),
+            "grad_var": _finite(evidence.grad_var),
+        }
+        if run.shape:
+            told["points"] = [
+                [point.nodes, point.gpus, point.local_batch, 1, point.grad_s, point.step_s]
+                for point in evidence.observed[run.kind].points
+                if (run.kind, *point[:3]) not in self.told
+            ]
+            self.told |= {(run.kind, point[0], point[1], point[2]) for point in told["points"]}
+            begun, until_s = run.progress, run.next_epoch_s() - run.now_s
+            if not run.done and isfinite(until_s):
+                told["left_s"] = until_s * (ends[-1] - begun) / max(ends[run.epoch] - begun, 1e-9)
+        return {key: value for key, value in told.items() if value is not None}
+
+    def restore(self, report: Mapping[str, Any]) -> None:
+        """Progress is what counts; operating points are measured again, and dropped where they are known."""
+        self.run.epoch = int(report.get("epoch", 0))
+        self.run.progress = float(report.get("progress_steps", 0.0))
+        self.run.samples = float(report.get("samples", 0.0))
+
+    def profile(self) -> dict[str, Any]:
+        """The limits of its batches, and the speed of one replica, by GPU type."""
+        return profile_json(self.run.visible, self.cluster)
+
+
+@dataclass(slots=True)
+class Recorded:
+    """A job of which only its duration is known, in seconds on what it asked for."""
+
+    work_s: float
+    table: MeasuredSpeeds
+    cluster: Cluster
+    settings: SimSettings
+    keeps: bool  # its progress, when it is stopped
+    left_s: float = nan  # of the work, as of `since_s`
+    speed: float = 0.0
+    since_s: float = 0.0  # from when on it runs at that speed
+
+    def __post_init__(self) -> None:
+        """All work is before it."""
+        self.left_s = self.work_s
+
+    @property
+    def done(self) -> bool:
+        """Whether no work is left, but what rounding of times may leave."""
+        return self.left_s <= 1e-6
+
+    @property
+    def words(self) -> str:
+        """What it follows."""
+        return f"a run of {self.work_s:g} s"
+
+    @property
+    def reports(self) -> bool:
+        """Its end follows from what it said when it began or stopped."""
+        return False
+
+    def start_s(self, resumes: bool) -> float:
+        """Recorded durations hold the first start already."""
+        return self.settings.restart_s if resumes else 0.0
+
+    def give(self, kind: int, shape: tuple[int, ...], now_s: float, pause_s: float) -> None:
+        """Work on other GPUs, or on none."""
+        self.advance(now_s)
+        if not shape:
+            self.speed = 0.0
+            if not self.keeps and not self.done:
+                self.left_s = self.work_s
+            return
+        gpus = sum(shape)
+        spread = len(shape) > -(-gpus // int(self.cluster.gpus_per_node[kind]))
+        speed = float((self.table.spread_per_s if spread else self.table.per_s)[kind, gpus])
+        if isnan(speed):
+            raise InputError(f"the job does not run on {gpus} GPUs of {self.cluster.type_names[kind]}")
+        self.speed, self.since_s = speed, now_s + pause_s
+
+    def advance(self, now_s: float) -> bool:
+        """Work up to now; there are no epochs."""
+        ran_s = now_s - self.since_s
+        if ran_s > 0:
+            self.left_s = max(self.left_s - ran_s * self.speed, 0.0)
+            self.since_s = now_s
+        return False
+
+    def next_s(self) -> float:
+        """The end."""
+        return self.since_s + self.left_s / self.speed if self.speed > 0 else inf
+
+    def report(self) -> dict[str, Any]:
+        """Work that is left; the owner's own expectation says the rest."""
+        return {"work_left_s": self.left_s}
+
+    def restore(self, report: Mapping[str, Any]) -> None:
+        """Go on with what was left."""
+        self.left_s = float(report.get("work_left_s", self.work_s))
+
+    def profile(self) -> dict[str, Any]:
+        """Nothing was measured."""
+        return {}
+
+
+def profile_json(limits: TrainingLimits, cluster: Cluster) -> dict[str, Any]:
+    """What is known of a model before it runs, by names of GPU types."""
+    names = cluster.type_names
+    ratio = limits.single_ratio
+    return {
+        "init_batch": limits.init_batch,
+        "max_batch": limits.max_batch,
+        "restart_s": limits.restart_s,
+        "reach_gpus": limits.reach_gpus,
+        "accumulates": limits.accumulates,
+        "types": {
+            name: {
+                "min_local": int(limits.min_local[kind]),
+                "max_local": int(limits.max_local[kind]),
+                "replica_gpus": int(limits.replica_gpus[kind]),
+                "single_per_s": _finite(float(limits.single_per_s[kind])),
+                "over": {}
+                if ratio is None
+                else {
+                    other: float(ratio[kind, index])
+                    for index, other in enumerate(names)
+                    if isfinite(ratio[kind, index])
+                },
+            }
+            for kind, name in enumerate(names)
+        },
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if isfinite(value) else None
+
+
+def seconds_of(labels: Mapping[str, str], key: str) -> float:
+    """A label that is a positive number of seconds; 0 where there is none. Raises InputError."""
+    text = labels.get(key)
+    if text is None:
+        return 0.0
+    try:
+        value = float(text)
+    except ValueError:
+        value = nan
+    if not (isfinite(value) and value > 0):
+        raise InputError(f"label {key}: expected seconds above 0, got {text!r}")
+    return value

@@ -1,0 +1,57 @@
+"""Jobs of a trace as job files, so that a service with an emulated backend does what the trace says."""
+
+import json
+from math import isnan
+from typing import Any
+
+from stretto.model import UNLIMITED_GPUS, Adaptivity, Cluster, Job
+from stretto.service.emulated.truth import DURATION
+from stretto.traces.workload import Truth
+
+
+def job_file(job: Job, truth: Truth, cluster: Cluster) -> str:
+    """The text to submit for one job; times of rewards are counted from the submission.
+
+    Its queue and priority class are named, so the service has to know them. Whoever submits it is its user.
+    cluster: on which it is to run; a duration that was recorded on a GPU type is put in terms of speed 1.
+    """
+    types: list[str] = list(job.gpu_types)
+    said: dict[str, Any] = {
+        "name": _name(job.id),
+        "run": "true  # emulated",
+        "resources": {
+            "accelerators": [f"{name}:{job.gpus}" for name in types] if types else str(job.gpus),
+            "gpus_per_worker": job.gpus_per_worker,
+        },
+        "model": job.model,
+        "kind": job.kind.value,
+        "priority": job.priority_class or job.priority,
+        "queue": job.queue,
+        "preemptible": job.preemptible,
+        "labels": {},
+    }
+    if job.checkpoints:
+        said["checkpoint"] = {"every": "10m"}
+    if job.adaptivity is not Adaptivity.RIGID:
+        most = {} if job.max_gpus == UNLIMITED_GPUS else {"max": job.max_gpus}
+        said["elastic"] = {"min": job.min_gpus, **most}
+    batch: dict[str, Any] = {"init": job.batch_size} if job.batch_size else {}
+    if job.adaptivity is Adaptivity.ADAPTIVE:
+        batch["policy"] = "adaptive"
+    if batch:
+        said["batch"] = batch
+    if not isnan(truth.duration_s):
+        speed = cluster.types[cluster.type_index(truth.gpu_type)].speed if truth.gpu_type else 1.0
+        duration_s = max(truth.duration_s * speed, 1.0)
+        said["expected_time"] = f"{duration_s:.3f}s"
+        said["labels"] = {DURATION: repr(duration_s)}
+    if job.rewards:
+        said["rewards"] = [
+            {"by": f"{one.deadline_s - job.submitted_s:.3f}s", "worth": one.value} for one in job.rewards
+        ]
+    return json.dumps({key: value for key, value in said.items() if value not in ("", {}, None)})
+
+
+def _name(text: str) -> str:
+    """A trace's id as far as a name may be like it."""
+    return "".join(char if char.isalnum() and char.isascii() else "-" for char in text)[:63] or "job"

@@ -1,0 +1,305 @@
+"""Why does a job not run, who has what it waits for, what is it worth, and what would start it?
+
+Asked of the policy itself: a decision is pure, so it can be asked about snapshots that never were.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import isfinite, nan
+from typing import Any
+
+import numpy as np
+
+from stretto.model import Adaptivity, BidsForGpus, Job, Plan, Requests, Snapshot, StrettoError, Trigger
+from stretto.scheduler.constraints.shared_nodes import lens_of
+from stretto.scheduler.round import Scheduler, decide
+from stretto.service.forecast.fork import Fork, fork_of
+from stretto.service.forecast.simulate import DRAWS, Forecast, outlook_of, span_json, span_of
+from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
+from stretto.service.state.messages import NEVER, gpus_of, headline, span_in_words
+from stretto.service.state.records import JobRecord
+from stretto.service.state.state import State
+from stretto.service.state.status import described
+from stretto.sim.world import SimulatedWorld
+
+HYPOTHESES_S, DRAWS_S = 0.05, 0.12  # of wall time from the start; chosen: an answer within 0.2 s
+MOST_HYPOTHESES = 12
+MOST_HOLDERS = 8  # shown; chosen
+
+
+@dataclass(frozen=True)
+class Question:
+    """All that an answer needs, copied from the state: it can be answered beside the service."""
+
+    job: str
+    shown: Mapping[str, Any]  # the job as it stands
+    fork: Fork
+    snapshot: Snapshot  # what the policy is shown of the nodes
+    scheduler: Scheduler
+    prices: tuple[float, ...] | None
+    decision_ms: float  # what the last decision took
+    names: Mapping[str, tuple[str, str]]  # name and user of those that hold GPUs
+    unix_s: float
+
+
+def question_of(
+    state: State,
+    record: JobRecord,
+    now_s: float,
+    scheduler: Scheduler,
+    plan: Plan | None,
+    latest: Snapshot | None,
+    decision_ms: float,
+) -> Question:
+    """Copy what is needed. A node must have been seen."""
+    due = scheduler.policy.triggers.on | {Trigger.ARRIVAL}
+    holders = [] if state.placement is None else list(state.placement)
+    fork = fork_of(state, now_s)
+    snapshot = SnapshotBuilder(scheduler.policy.views).observe(state, now_s, due)
+    snapshot = replace(snapshot, constraints=fork.constraints)
+    return Question(
+        job=record.id,
+        shown=described(state, record, now_s, plan, latest),
+        fork=fork,
+        snapshot=lens_of(snapshot.placement, fork.constraints.others).snapshot(snapshot),
+        scheduler=scheduler,
+        prices=state.prices,
+        decision_ms=decision_ms,
+        names={name: (state.jobs[name].spec.name, state.jobs[name].user) for name in holders},
+        unix_s=state.unix_s,
+    )
+
+
+def explained(question: Question) -> dict[str, Any]:
+    """The answer, as JSON values; times are Unix times."""
+    began = time.perf_counter()
+    shown = question.shown
+    ended, waits = shown["ended_s"] is not None, not shown["gpus"]
+    never = shown["reason"] in NEVER
+    changes: list[dict[str, Any]] = []
+    outlook = None
+    if waits and not ended:
+        changes = _changes(question, began + HYPOTHESES_S)
+    if not ended and question.job not in question.fork.left_out and not never:
+        outlook = _outlook(question, waits, began + DRAWS_S)
+    when = None if outlook is None else (outlook.start if waits else outlook.end)(question.job)
+    foreseen_s = max((draw.reached_s for draw in outlook.draws), default=nan) if outlook else nan
+    members = question.fork.members
+    found = {
+        "id": shown["id"],
+        "name": shown["name"],
+        "state": shown["state"],
+        "ended": ended,
+        "never": never,
+        "reason": shown["reason"],
+        "evidence": shown["evidence"],
+        "gpus": shown["gpus"],
+        "gpu_type": shown["gpu_type"],
+        "nodes": shown["nodes"],
+        "preempted": shown["preempted"],
+        "took_from": shown["took_from"],
+        "basis": next((one.remaining.basis.value for one in members if one.job.id == question.job), ""),
+        "start" if waits else "end": None if when is None else span_json(when, question.unix_s),
+        "foreseen": None if foreseen_s != foreseen_s else round(foreseen_s + question.unix_s, 3),
+        "draws": 0 if outlook is None else len(outlook.draws),
+        "starts_as": _first(question, outlook) if waits and outlook else None,
+        "changes": changes,
+        "holders": _holders(question, outlook) if waits and not ended else [],
+        "prices": _prices(question),
+        "assumed": list(question.fork.assumed) if outlook else [],
+    }
+    now_s = question.fork.now_s
+    words = ""
+    if when is not None and isfinite(when.middle_s):
+        soon = when.middle_s - now_s < 1.0
+        words = "now" if soon else f"in about {span_in_words(when.middle_s - now_s)}"
+        if not soon and when.plus_minus_s >= 1.0:
+            words += f" (± {span_in_words(when.plus_minus_s)})"
+    return {
+        **found,
+        "headline": headline(found, words),
+        "now": round(now_s + question.unix_s, 3),
+        "took_ms": round((time.perf_counter() - began) * 1e3, 1),
+    }
+
+
+# ── what would start it ───────────────────────────────────────────────────────────────────────────
+
+
+def _changes(question: Question, until: float) -> list[dict[str, Any]]:
+    """The least changes of the request under which the policy would start the job at once."""
+    snapshot = question.snapshot
+    row = _row_of(snapshot, question.job)
+    if row is None or question.decision_ms / 1e3 > HYPOTHESES_S / 2:
+        return []
+    found: list[dict[str, Any]] = []
+    for said, job in list(_hypotheses(snapshot, row))[:MOST_HYPOTHESES]:
+        if time.perf_counter() >= until:
+            break
+        try:
+            plan = decide(_with(snapshot, row, job), question.scheduler)
+        except StrettoError:  # a request that this policy cannot even consider
+            continue
+        given = plan.placement.get(job.id)
+        if given is not None:
+            gpus, gpu_type = given.gpus, snapshot.cluster.type_names[given.kind]
+            found.append({"change": said, "gpus": gpus, "gpu_type": gpu_type})
+            if said:  # the first is the nearest; where nothing is to be changed, say no more
+                break
+            return found
+    return found
+
+
+def _hypotheses(snapshot: Snapshot, row: int) -> Iterator[tuple[str, Job]]:
+    """Other requests, the least different first: as it is, fewer GPUs, other types, both, more urgent."""
+    job, cluster = snapshot.jobs[row], snapshot.cluster
+    yield "", job
+    accepted = set(job.gpu_types or cluster.type_names)
+    free = dict(zip(cluster.type_names, snapshot.free.tolist(), strict=True))
+    capacity = dict(zip(cluster.type_names, snapshot.capacity.tolist(), strict=True))
+    for name in cluster.type_names:
+        if name not in accepted and capacity[name] >= job.min_gpus and free[name] >= job.min_gpus:
+            yield f"on {name}", replace(job, gpu_types=(name,))
+    sizes = _smaller(job, max(free.values(), default=0))
+    for size in sizes:
+        for name in sorted(free, key=lambda name: (name not in accepted, -free[name])):
+            if free[name] >= size:
+                said = f"with {gpus_of(size, name)}"
+                yield said, _sized(job, size, name)
+    highest = max((one.priority for one in _jobs(snapshot)), default=0)
+    if highest >= job.priority:
+        yield f"with priority {highest + 1}", replace(job, priority=highest + 1)
+
+
+def _smaller(job: Job, most: int) -> list[int]:
+    """Sizes below what the job needs, in whole workers, that are free: the largest, then halves of it."""
+    each = job.gpus_per_worker
+    size = min(job.min_gpus - each, most) // each * each
+    sizes = []
+    while size >= each:
+        sizes.append(size)
+        size = size // 2 // each * each
+    return sizes
+
+
+def _sized(job: Job, gpus: int, name: str) -> Job:
+    return replace(
+        job,
+        gpus=gpus,
+        min_gpus=gpus,
+        max_gpus=gpus if job.adaptivity is Adaptivity.RIGID else job.max_gpus,
+        gpu_types=(name,),
+    )
+
+
+def _with(snapshot: Snapshot, row: int, job: Job) -> Snapshot:
+    jobs = _jobs(snapshot)
+    jobs[row] = job
+    table = replace(
+        snapshot.jobs,
+        requests=Requests(jobs, snapshot.cluster),
+        rows=np.arange(len(jobs), dtype=np.int64),
+    )
+    return replace(snapshot, jobs=table)
+
+
+def _jobs(snapshot: Snapshot) -> list[Job]:
+    return [snapshot.jobs[row] for row in range(len(snapshot.jobs))]
+
+
+def _row_of(snapshot: Snapshot, job: str) -> int | None:
+    ids: list[str] = list(snapshot.jobs.ids)
+    return ids.index(job) if job in ids else None
+
+
+# ── when, and who ─────────────────────────────────────────────────────────────────────────────────
+
+
+def _outlook(question: Question, waits: bool, until: float) -> Forecast | None:
+    """A few draws, each until the job has started, or ended."""
+    if question.decision_ms / 1e3 > DRAWS_S / 3:  # too few decisions fit to see anything
+        return None
+
+    def enough(world: SimulatedWorld, starts: Mapping[str, float]) -> bool:
+        if waits:
+            return question.job in starts
+        return question.job not in world.placement and question.job in starts
+
+    return outlook_of(question.fork, DRAWS, enough, until)
+
+
+def _first(question: Question, outlook: Forecast) -> dict[str, Any] | None:
+    """What the job would hold first, as far as is believed now."""
+    fate = outlook.draws[0].fates.get(question.job)
+    if fate is None or fate.first is None:
+        return None
+    cluster = question.fork.cluster
+    return {
+        "gpus": fate.first.gpus,
+        "gpu_type": cluster.type_names[fate.first.kind],
+        "nodes": {
+            cluster.nodes[node].id: mask.bit_count()
+            for node, mask in zip(fate.first.nodes, fate.first.masks, strict=True)
+        },
+    }
+
+
+def _holders(question: Question, outlook: Forecast | None) -> list[dict[str, Any]]:
+    """Who holds GPUs of the types that the job accepts, the largest first."""
+    fork = question.fork
+    job = next((one.job for one in fork.members if one.job.id == question.job), None)
+    names = fork.cluster.type_names
+    accepted = set(names) if job is None or not job.gpu_types else set(job.gpu_types)
+    found = []
+    for name, held in question.snapshot.placement.items():
+        if names[held.kind] not in accepted:
+            continue
+        end = None
+        if outlook is not None:
+            draws = [draw.fates[name].end_s for draw in outlook.draws if name in draw.fates]
+            end = span_json(span_of(draws), question.unix_s) if draws else None
+        called, user = question.names.get(name, ("", ""))
+        found.append(
+            {
+                "id": name,
+                "name": called,
+                "user": user,
+                "gpus": held.gpus,
+                "gpu_type": names[held.kind],
+                "end": end,
+            }
+        )
+    found.sort(key=lambda one: (-int(str(one["gpus"])), str(one["id"])))
+    return found[:MOST_HOLDERS]
+
+
+def _prices(question: Question) -> list[dict[str, Any]]:
+    """Of every type what it costs now, what the job could pay, and what is free."""
+    snapshot, policy = question.snapshot, question.scheduler.policy
+    pays = np.full(len(snapshot.cluster.types), nan)
+    row = _row_of(snapshot, question.job)
+    if isinstance(policy, BidsForGpus) and row is not None and question.decision_ms / 1e3 < 2 * HYPOTHESES_S:
+        seen = snapshot.limited_to(policy.views)
+        speeds = question.scheduler.estimator.estimate(seen, policy.configurations(snapshot.cluster))
+        pays = policy.pays(seen, speeds)[row]
+    prices = question.prices or (None,) * len(pays)
+    if len(prices) != len(pays):  # a type has come since the last decision
+        prices = (None,) * len(pays)
+    return [
+        {
+            "gpu_type": name,
+            "free": free,
+            "gpus": gpus,
+            "price": None if price is None else round(float(price), 4),
+            "pays": None if not isfinite(pay) else round(float(pay), 4),
+        }
+        for name, free, gpus, price, pay in zip(
+            snapshot.cluster.type_names,
+            snapshot.free.tolist(),
+            snapshot.capacity.tolist(),
+            prices,
+            pays.tolist(),
+            strict=True,
+        )
+    ]

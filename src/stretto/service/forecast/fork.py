@@ -1,0 +1,367 @@
+"""The live state as a simulated world that goes on from now: who is there, what is left, what is held.
+
+Nothing in it is true by construction. What is left of a job is what its training or its owner says; its
+speed is what was measured, else what the service supposes of everybody. `Fork.assumed` says so in words.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from stretto.estimate.estimators import OnlineGoodput
+from stretto.jobfile import JobSpec
+from stretto.jobfile.to_job import spec_to_job
+from stretto.model import (
+    NO_CONSTRAINTS,
+    Allocation,
+    Cluster,
+    Constraints,
+    FloatArray,
+    GpuType,
+    Job,
+    MeasuredSpeeds,
+    Memory,
+    Node,
+    NodeId,
+    Requests,
+    Trigger,
+    Triggers,
+    UsageLedger,
+    View,
+    frozen,
+    no_placement,
+    powers_and_whole_nodes,
+)
+from stretto.scheduler.constraints.shared_nodes import lens_of
+from stretto.scheduler.round import Scheduler
+from stretto.service.scheduling.constraints import constraints_of
+from stretto.service.scheduling.estimates import (
+    RESTART_S,
+    SWITCH_S,
+    known_points,
+    largest_known_gpus,
+    prior_table,
+)
+from stretto.service.scheduling.scheduler import scheduler_of
+from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
+from stretto.service.state.events import Configured
+from stretto.service.state.jobs import in_priority_class
+from stretto.service.state.pending_reasons import Reason, names_of, why_not_yet
+from stretto.service.state.records import Accounting, JobRecord
+from stretto.service.state.relations import NOTHING_PAST, Named, resolved, settled
+from stretto.service.state.remaining import SPREAD, Basis, Remaining, remaining_of, stated_of
+from stretto.service.state.state import State
+from stretto.sim.charging import Charging
+from stretto.sim.physics import Physics
+from stretto.sim.settings import Batches, SimSettings
+from stretto.sim.truth.recorded import RecordedRuns
+from stretto.sim.world import SimulatedWorld
+
+NEW = "new"  # the id of a job that has not been submitted
+LEAST_ROUND_S = 60.0  # rounds in a prediction are no shorter; chosen: it looks hours ahead
+SIM = SimSettings(restart_s=RESTART_S, resize_s=SWITCH_S, batches=Batches.TUNED)
+
+
+@dataclass(frozen=True)
+class ExtraNodes:
+    """Nodes that are not there."""
+
+    gpu_type: str
+    gpus: int  # of each
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class ForkedJob:
+    """One job of a fork."""
+
+    job: Job
+    name: str
+    books: Accounting  # a copy
+    remaining: Remaining
+    whole_s: float  # on what it asks for
+    speeds: MeasuredSpeeds  # by GPU type and count, in what is left per second
+    held: Allocation | None
+    from_s: float  # not before
+    after: tuple[str, ...]  # jobs of the fork that must have ended before
+
+
+@dataclass(frozen=True)
+class Fork:
+    """The state at one moment, copied: simulating it disturbs nobody, and may take its time elsewhere."""
+
+    now_s: float
+    cluster: Cluster
+    usable: "np.ndarray[tuple[int], np.dtype[np.bool_]]"
+    configured: Configured
+    memory: Memory
+    members: tuple[ForkedJob, ...]  # by submission
+    left_out: Mapping[str, str]  # open jobs about which nothing can be said, and why
+    assumed: tuple[str, ...]
+    constraints: Constraints = NO_CONSTRAINTS
+    usage: UsageLedger = field(default_factory=UsageLedger)  # of who holds nothing yet
+
+    def under(self, configured: Configured) -> "Fork":
+        """The same moment under another scheduler, which remembers nothing."""
+        return replace(self, configured=configured, memory=None)
+
+
+def fork_of(
+    state: State,
+    now_s: float,
+    extra: Sequence[ExtraNodes] = (),
+    more: tuple[JobSpec, str] | None = None,
+    past: Mapping[str, Named] = NOTHING_PAST,
+) -> Fork:
+    """Copy what is needed of the state. A node must have been seen.
+
+    more: one more job and its user; its id is NEW. Raises InputError where it can never run. past: whom it
+    names as coming first among jobs that have left the state.
+    """
+    assert state.cluster is not None
+    cluster = larger(state.cluster, state.types, extra)
+    usable = np.concatenate([state.usable(), np.ones(len(cluster.nodes) - len(state.nodes), dtype=np.bool_)])
+    left_out: dict[str, str] = {}
+    found: list[JobRecord] = []
+    for record in state.open_jobs():
+        reason = why_not_yet(state, record, now_s)
+        if reason in (Reason.ENDING, Reason.HELD, Reason.NEVER):
+            left_out[record.id] = reason.value
+        else:
+            found.append(record)
+    if more is not None:
+        found.append(_not_submitted(*more, state, cluster, now_s, past))
+    members = [
+        _member(record, row, state, now_s)
+        for record, row in zip(found, _speeds(found, state, cluster, now_s), strict=True)
+    ]
+    said = _assumptions(members, sum(not known_points(one) for one in found))
+    if more is not None and more[0].hold:
+        said = (f"{more[0].name} is released at once", *said)
+    constraints = constraints_of(state, now_s)
+    if more is not None and more[0].elastic is not None and more[0].elastic.sizes:
+        constraints = replace(constraints, sizes={**constraints.sizes, NEW: more[0].elastic.sizes})
+    return Fork(
+        now_s,
+        cluster,
+        usable,
+        state.configured,
+        state.memory,
+        tuple(members),
+        left_out,
+        said,
+        constraints,
+        state.usage.released(now_s),
+    )
+
+
+def _not_submitted(
+    spec: JobSpec, user: str, state: State, cluster: Cluster, now_s: float, past: Mapping[str, Named]
+) -> JobRecord:
+    job = spec_to_job(spec, NEW, now_s, cluster, user=user, epoch_s=state.unix_s)
+    job = in_priority_class(state, job)
+    record = JobRecord(spec, job, user, "", "", state.submitted)
+    record.prior = state.models.get(spec.model, record.prior) if spec.model else record.prior
+    record.after = resolved(state.relations, state.jobs, spec, user, past)
+    record.settled = settled(state.relations, state.jobs, record.after, past)
+    if spec.start_after is not None:
+        record.not_before_s = spec.start_after.seconds(now_s, state.unix_s)
+    return record
+
+
+def larger(cluster: Cluster, types: Mapping[str, GpuType], extra: Sequence[ExtraNodes]) -> Cluster:
+    """The cluster with more nodes behind its own. Raises InputError for nodes that cannot be."""
+    if not extra:
+        return cluster
+    known = {gpu_type.name: gpu_type for gpu_type in cluster.types}
+    nodes = list(cluster.nodes)
+    for one in extra:
+        known.setdefault(one.gpu_type, types.get(one.gpu_type, GpuType(one.gpu_type)))
+        nodes += [
+            Node(NodeId(f"+{len(nodes) + number}"), one.gpu_type, one.gpus) for number in range(one.count)
+        ]
+    return Cluster(cluster.name, tuple(known.values()), tuple(nodes))
+
+
+def _member(record: JobRecord, speeds: MeasuredSpeeds, state: State, now_s: float) -> ForkedJob:
+    remaining, held = remaining_of(record, now_s), state.wanted(record.id)
+    job = record.job
+    if job.checkpoints is None and (record.speaks or record.spec.elastic is not None):
+        job = replace(job, checkpoints=True)
+    if remaining.basis is Basis.TRAINING and held is not None:
+        pace = float(speeds.per_s[held.kind, min(held.gpus, speeds.per_s.shape[1] - 1)])
+        remaining = replace(remaining, left_s=remaining.left_s * pace)
+    after = tuple(
+        one
+        for name in names_of(record)
+        for one in state.relations.jobs_of(name)
+        if one in state.jobs and not state.jobs[one].has_ended and not record.attempt
+    )
+    return ForkedJob(
+        job=job,
+        name=record.spec.name,
+        books=replace(  # as policies are told
+            record.books,
+            on_type_s=dict(record.books.on_type_s),
+            starts=max(record.books.starts, record.attempt),
+            largest_held=largest_known_gpus(record),
+        ),
+        remaining=remaining,
+        whole_s=max(stated_of(record)[0], remaining.left_s),
+        speeds=speeds,
+        held=held,
+        from_s=max(record.not_before_s, record.job.submitted_s),
+        after=after,
+    )
+
+
+def _speeds(
+    records: Sequence[JobRecord], state: State, cluster: Cluster, now_s: float
+) -> list[MeasuredSpeeds]:
+    """What is believed of every job: supposed, or as measured, where the two agree on what was asked for."""
+    tables = [prior_table(record, cluster) for record in records]
+    measured = [row for row, record in enumerate(records) if known_points(record)]
+    if not measured or cluster is not state.cluster:
+        return tables
+    snapshot = SnapshotBuilder(frozenset({View.GOODPUT_MODEL})).observe(state, now_s, frozenset())
+    position = {name: row for row, name in enumerate(snapshot.jobs.ids)}
+    choices = powers_and_whole_nodes(cluster)
+    speeds = OnlineGoodput().estimate(snapshot, choices)
+    for row in measured:
+        at = position.get(records[row].job.id)
+        if at is not None:
+            tables[row] = _believed(speeds.per_s[at], choices.kind, choices.gpus, tables[row], records[row])
+    return tables
+
+
+def _believed(
+    per_s: FloatArray,
+    kind: "np.ndarray[tuple[int], np.dtype[np.int64]]",
+    gpus: "np.ndarray[tuple[int], np.dtype[np.int64]]",
+    prior: MeasuredSpeeds,
+    record: JobRecord,
+) -> MeasuredSpeeds:
+    """Goodput at some sizes as a table of all sizes; the type that is known best is as fast as supposed."""
+    table = prior.per_s.copy()
+    counts = np.arange(table.shape[1])
+    seen = int((record.learned.points or known_points(record))[-1][0])
+    rows: dict[int, FloatArray] = {}
+    for one in range(len(table)):
+        mine = (kind == one) & np.isfinite(per_s) & (per_s > 0)
+        if mine.any():
+            rows[one] = np.interp(counts, np.append(0, gpus[mine]), np.append(0.0, per_s[mine]))
+    asked = min(record.job.gpus, table.shape[1] - 1)
+    if seen not in rows or not rows[seen][asked] > 0:
+        return prior
+    scale = table[seen, asked] / rows[seen][asked]
+    for one, row in rows.items():
+        table[one] = row * scale
+    return MeasuredSpeeds(frozen(table), frozen(table))
+
+
+def _assumptions(members: Sequence[ForkedJob], unmeasured: int) -> tuple[str, ...]:
+    said = []
+    counts = {basis: sum(one.remaining.basis is basis for one in members) for basis in Basis}
+    words = {
+        Basis.TRAINING: "by what the training reports",
+        Basis.EXPECTED: "by the expected_time of the owner",
+        Basis.LIMIT: "by the max_time, at most an hour",
+        Basis.ASSUMED: "an hour on what it asked for, since nobody has said",
+    }
+    for basis, count in counts.items():
+        if count:
+            said.append(f"what is left of {count} job{'s' * (count != 1)}: {words[basis]}")
+    if unmeasured:
+        said.append(
+            f"speed of {unmeasured} job{'s' * (unmeasured != 1)}, which nobody has measured: "
+            "nine tenths of each doubling of GPUs is gained"
+        )
+    said.append(f"a restart takes {RESTART_S:g} s, a change of size {SWITCH_S:g} s; nobody else comes")
+    return tuple(said)
+
+
+# ── the world ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def factors(fork: Fork, seed: int) -> FloatArray:
+    """(members,) what is left over what is believed; exactly 1 for draw 0."""
+    if seed == 0:
+        return np.ones(len(fork.members))
+    spread = np.array([SPREAD[one.remaining.basis] for one in fork.members])
+    return np.exp(spread * np.random.default_rng([seed, 17]).normal(size=len(spread)))
+
+
+def world_of(
+    fork: Fork, seed: int = 0, from_s: Mapping[str, float] | None = None
+) -> tuple[SimulatedWorld, Scheduler]:
+    """The fork ready to go on, and its scheduler. Draw `seed` of what is left; 0: as believed.
+
+    from_s: when jobs that wait for others may start, by id; who is not there does not come.
+    """
+    scheduler = scheduler_of(fork.configured)
+    policy, starts = scheduler.policy, from_s or {}
+    drawn = factors(fork, seed)
+    rows = sorted(
+        (
+            (max(starts.get(one.job.id, one.from_s), 0.0), number)
+            for number, one in enumerate(fork.members)
+            if not one.after or one.job.id in starts
+        ),
+    )
+    members = [fork.members[number] for _, number in rows]
+    # Who may start later is submitted later, which is all that a simulated world knows of it.
+    jobs = [
+        _coming(one.job, at_s) if at_s > fork.now_s else one.job
+        for one, (at_s, _) in zip(members, rows, strict=True)
+    ]
+    factor = np.array([drawn[number] for _, number in rows])
+    tables = [one.speeds for one in members]
+    held = {one.job.id: one.held for one in members if one.held is not None}
+    lens = lens_of(no_placement(fork.cluster).changed(held), fork.constraints.others)
+    cluster = lens.shown
+    requests, fair = Requests(jobs, cluster), fork.constraints.fair_share
+    recorded = RecordedRuns(np.array([one.whole_s for one in members]) * factor, cluster, tables)
+    recorded.left_s = np.array([one.remaining.left_s for one in members]) * factor
+    world = SimulatedWorld(
+        cluster,
+        Physics(requests, {}, recorded, tables, SIM, seed),
+        _triggers(scheduler),
+        policy.views,
+        SIM,
+        fork.configured.seed,
+        charging=None if fair is None else Charging(jobs, cluster, fair, fork.usage.released(fork.now_s)),
+    )
+    world.usable = lens.usable(fork.usable)
+    world.usable_gpus = np.bincount(
+        cluster.kind, np.where(world.usable, cluster.node_gpus, 0), len(cluster.types)
+    ).astype(np.int64)
+    _fill_books(world, members, fork.now_s)
+    world.begin_at(fork.now_s, lens.inward(lens.placement), fork.memory)
+    return world, scheduler
+
+
+def _coming(job: Job, at_s: float) -> Job:
+    late = bool(job.rewards) and job.rewards[0].deadline_s < at_s
+    return replace(job, submitted_s=at_s, rewards=() if late else job.rewards)
+
+
+def _triggers(scheduler: Scheduler) -> Triggers:
+    triggers = scheduler.policy.triggers
+    on = triggers.on | {Trigger.ARRIVAL, Trigger.COMPLETION, Trigger.CAPACITY}
+    round_s = None if triggers.round_s is None else max(triggers.round_s, LEAST_ROUND_S)
+    return replace(triggers, on=on, round_s=round_s)
+
+
+def _fill_books(world: SimulatedWorld, members: Sequence[ForkedJob], now_s: float) -> None:
+    """What every job has had so far, and since when it holds what it holds."""
+    books = world.books
+    for row, one in enumerate(members):
+        had = one.books
+        books.executed_s[row], books.attained_gpu_s[row] = had.executed_s, had.attained_gpu_s
+        books.first_start_s[row], books.last_stop_s[row] = had.first_start_s, had.last_stop_s
+        books.starts[row], books.largest_held[row] = had.starts, had.largest_held
+        if one.held is not None:
+            books.held_gpus[row], books.held_nodes[row] = one.held.gpus, len(one.held.nodes)
+            books.held_kind[row] = one.held.kind
+            books.held_since_s[row] = min(had.held_since_s, now_s) if had.held_gpus else now_s

@@ -1,0 +1,235 @@
+"""What would become of the jobs that are there: the fork, simulated several times."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf, isfinite
+from typing import Any
+
+import numpy as np
+
+from stretto.model import Allocation, Constraints, Plan, StrettoError, ints
+from stretto.scheduler.constraints.tables import some_of
+from stretto.scheduler.round import Scheduler, decide
+from stretto.service.forecast.fork import Fork, world_of
+from stretto.service.state.events import Configured
+from stretto.sim.world import SimulatedWorld, Starved
+
+DRAWS = 9  # the first as believed, the others perturbed; chosen
+MOST_DECISIONS = 5_000  # of one draw; chosen: what comes later is not foreseen
+MOST_PASSES = 4  # over chains of jobs that wait for each other; chosen
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PredictedOutcome:
+    """What one draw says of one job; infinite times were not reached."""
+
+    start_s: float  # from when it holds GPUs; now, where it does
+    end_s: float
+    first: Allocation | None  # what it holds first
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One simulated future."""
+
+    fates: Mapping[str, PredictedOutcome]
+    reached_s: float  # up to when it was simulated
+    starved: bool  # jobs wait, and nothing would ever start them
+    complete: bool  # every job has ended
+
+
+Stop = Callable[[SimulatedWorld, Mapping[str, float]], bool]  # of the world, and starts by id
+
+
+def play(fork: Fork, seed: int = 0, stop: Stop | None = None, until: float = inf) -> Sample:
+    """Simulate one draw to its end.
+
+    stop: asked after every decision whether enough is known. until: a moment of
+    `time.perf_counter`, after which no more is decided; predictions may use a clock, decisions may not.
+    """
+    chains = {one.job.id: one.after for one in fork.members if one.after}
+    froms: dict[str, float] = {}
+    draw = _play(fork, seed, froms, stop if not chains else None, until)
+    for _ in range(MOST_PASSES if chains else 0):
+        before = dict(froms)
+        for name, firsts in chains.items():
+            ends = [draw.fates[first].end_s if first in draw.fates else inf for first in firsts]
+            if all(map(isfinite, ends)):
+                froms[name] = max(fork.now_s, *ends)
+        if froms == before or time.perf_counter() >= until:
+            break
+        draw = _play(fork, seed, froms, stop, until)
+    return draw
+
+
+def _play(fork: Fork, seed: int, froms: Mapping[str, float], stop: Stop | None, until: float) -> Sample:
+    world, scheduler = world_of(fork, seed, froms)
+    ids = [job.id for job in world.requests.jobs]
+    first: dict[str, Allocation] = {str(name): one for name, one in world.placement.items()}
+    starts = dict.fromkeys(first, fork.now_s)
+    decisions, starved, reached_s = 0, False, fork.now_s
+    try:
+        while decisions < MOST_DECISIONS and time.perf_counter() < until and world.wait():
+            world.act(_decided(world, scheduler, fork.constraints))
+            decisions, reached_s = decisions + 1, world.now_s
+            if len(starts) < len(ids):
+                for name, allocation in world.placement.items():
+                    if name not in starts:
+                        starts[name], first[name] = world.now_s, allocation
+            if stop is not None and stop(world, starts):
+                break
+    except Starved:  # nobody runs, and nobody will: who waits now waits for ever
+        starved = True
+    except StrettoError as wrong:  # of the policy: what was reached until then is what can be said
+        log.warning("a forecast under %s ended early: %s", fork.configured.policy, wrong)
+    ends = world.books.completed_s
+    fates = {
+        str(name): PredictedOutcome(
+            starts.get(name, inf), float(ends[row]) if isfinite(ends[row]) else inf, first.get(name)
+        )
+        for row, name in enumerate(ids)
+    }
+    return Sample(fates, reached_s, starved, bool(np.isfinite(ends).all()))
+
+
+def _decided(world: SimulatedWorld, scheduler: Scheduler, constraints: Constraints) -> Plan:
+    """What the service would want: whoever stays on a closed node is not asked about; others are left out."""
+    snapshot = world.observe()
+    staying = constraints.staying
+    if staying:
+        rows = ints([row for row, name in enumerate(snapshot.jobs.ids) if name not in staying])
+        jobs = some_of(snapshot.jobs, rows, {}, snapshot.placement)
+        snapshot = replace(snapshot, jobs=jobs)
+    fair = snapshot.constraints.fair_share
+    constraints = constraints.at(snapshot.now_s)
+    constraints = replace(constraints, others={}, fair_share=fair)  # the world is without what others hold
+    plan = decide(replace(snapshot, constraints=constraints), scheduler)
+    return replace(plan, actions=tuple(one for one in plan.actions if one.job not in staying))
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A time with how sure it is: the middle of the draws, and where most of them lie. Infinite: never."""
+
+    middle_s: float
+    low_s: float
+    high_s: float
+
+    @property
+    def plus_minus_s(self) -> float:
+        """Half of the distance."""
+        return (self.high_s - self.low_s) / 2
+
+
+def span_of(values: Sequence[float]) -> Interval:
+    """The span of some draws; what most of them did not reach is infinite."""
+    ordered = sorted(values)
+    last = len(ordered) - 1
+    return Interval(ordered[last // 2], ordered[round(0.1 * last)], ordered[round(0.9 * last)])
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a scheduler would make of a fork."""
+
+    policy: str
+    draws: tuple[Sample, ...] = field(repr=False)
+
+    def start(self, job: str) -> Interval:
+        """When a job would start."""
+        return span_of([draw.fates[job].start_s if job in draw.fates else inf for draw in self.draws])
+
+    def end(self, job: str) -> Interval:
+        """When a job would end."""
+        return span_of([draw.fates[job].end_s if job in draw.fates else inf for draw in self.draws])
+
+    def mean_jct_s(self, submitted: Mapping[str, float]) -> Interval:
+        """The mean time from submission to end over those that end, draw by draw."""
+        means = []
+        for draw in self.draws:
+            times = [
+                fate.end_s - submitted[name]
+                for name, fate in draw.fates.items()
+                if name in submitted and isfinite(fate.end_s)
+            ]
+            means.append(float(np.mean(times)) if times else inf)
+        return span_of(means)
+
+    def last_end(self) -> Interval:
+        """When the last job would end."""
+        return span_of([max((fate.end_s for fate in one.fates.values()), default=inf) for one in self.draws])
+
+
+def outlook_of(fork: Fork, draws: int = DRAWS, stop: Stop | None = None, until: float = inf) -> Forecast:
+    """Several draws; fewer, but at least one, where time runs out."""
+    found: list[Sample] = []
+    for seed in range(draws):
+        if found and time.perf_counter() >= until:
+            break
+        one = play(fork, seed, stop, until)
+        if found and time.perf_counter() >= until:
+            break  # half a draw would say that nothing ends
+        found.append(one)
+    return Forecast(fork.configured.policy, tuple(found))
+
+
+def configured_as(
+    configured: Configured, policy: str, settings: Mapping[str, str], seed: int | None = None
+) -> Configured:
+    """Another scheduler; its settings are its own where the policy is another."""
+    same = policy in ("", configured.policy)
+    kept = dict(configured.settings) if same else {}
+    return replace(
+        configured,
+        policy=configured.policy if same else policy,
+        placer=configured.placer if same else "",
+        settings={**kept, **settings},
+        seed=configured.seed if seed is None else seed,
+    )
+
+
+def as_json(fork: Fork, outlook: Forecast, unix_s: float) -> dict[str, Any]:
+    """What `stretto whatif` shows of one scheduler; times are Unix times, null where never reached."""
+    submitted = {str(one.job.id): one.job.submitted_s for one in fork.members}
+    jobs = []
+    for one in fork.members:
+        start, end = outlook.start(one.job.id), outlook.end(one.job.id)
+        first = next((d.fates[one.job.id].first for d in outlook.draws if one.job.id in d.fates), None)
+        jobs.append(
+            {
+                "id": one.job.id,
+                "name": one.name,
+                "user": one.job.user,
+                "runs": one.held is not None,
+                "gpus": 0 if first is None else first.gpus,
+                "gpu_type": "" if first is None else fork.cluster.type_names[first.kind],
+                "start": span_json(start, unix_s),
+                "end": span_json(end, unix_s),
+                "jct_s": _finite(end.middle_s - one.job.submitted_s),
+                "basis": one.remaining.basis.value,
+            }
+        )
+    return {
+        "policy": outlook.policy,
+        "draws": len(outlook.draws),
+        "mean_jct_s": span_json(outlook.mean_jct_s(submitted), 0.0),
+        "last_end": span_json(outlook.last_end(), unix_s),
+        "jobs": jobs,
+    }
+
+
+def span_json(span: Interval, unix_s: float) -> dict[str, float | None]:
+    """The three times of a span."""
+    return {
+        "middle": _finite(span.middle_s + unix_s),
+        "low": _finite(span.low_s + unix_s),
+        "high": _finite(span.high_s + unix_s),
+    }
+
+
+def _finite(value: float) -> float | None:
+    return round(value, 3) if isfinite(value) else None

@@ -1,0 +1,83 @@
+"""The application: every route, and what goes around each request."""
+
+import asyncio
+
+from fastapi import FastAPI
+
+from stretto import __version__
+from stretto.agent import open_files
+from stretto.service.http import problems, sse
+from stretto.service.http.audit import Audit
+from stretto.service.http.connections import Connections
+from stretto.service.http.decision_history import DecisionHistory
+from stretto.service.http.metrics import Metrics
+from stretto.service.http.middleware import Middleware
+from stretto.service.http.openapi import describe
+from stretto.service.http.problems import Json
+from stretto.service.http.rate_limits import Limits, RateLimiter, Together
+from stretto.service.http.routes import (
+    cluster,
+    forecast,
+    health,
+    jobs,
+    kubeflow,
+    logs,
+    priority_classes,
+    reservations,
+    shares,
+    tokens,
+    workers,
+)
+from stretto.service.http.sse import Feed, StreamSlots
+from stretto.service.service import Service
+
+
+def app_of(service: Service, limits: Limits | None = None) -> FastAPI:
+    """The application that serves a service."""
+    limits = limits or Limits()
+    app = FastAPI(
+        title="Stretto",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/api/v1/openapi.json",
+        redirect_slashes=False,
+        default_response_class=Json,
+        generate_unique_id_function=lambda route: f"{route.tags[0]}_{route.name}",
+    )
+    app.state.service = service
+    app.state.limits = limits
+    app.state.submits = RateLimiter(limits.submits_per_s, limits.submit_burst)
+    app.state.tasks = RateLimiter(limits.tasks_per_s, limits.task_burst)
+    app.state.said = RateLimiter(limits.messages_per_s, limits.message_burst)
+    app.state.places = StreamSlots(limits.streams)
+    app.state.audit = Audit(service.ledger)
+    app.state.feed = Feed(service.ledger)
+    app.state.planned = DecisionHistory(service)
+    app.state.connections = Connections(
+        max(min(limits.connections, open_files.left_for_others()), 1), limits.connections_per_address
+    )
+    app.state.together = Together()
+    app.state.meters = Metrics(service, app.state.connections)
+    app.state.one_token = asyncio.Lock()
+    app.state.one_bound = asyncio.Lock()  # of queues and reservations: each is checked with the others
+    app.state.under_way = set()
+    app.state.requests = set()
+    problems.install(app)
+    for part in (
+        *(forecast, jobs, logs, sse, cluster, reservations, priority_classes, shares, tokens),
+        *(workers, kubeflow, health),
+    ):
+        app.include_router(part.router)
+    describe(app)
+    app.add_middleware(
+        Middleware,
+        service=service,
+        limits=limits,
+        meters=app.state.meters,
+        connections=app.state.connections,
+        together=app.state.together,
+        requests=app.state.requests,
+        audit=app.state.audit,
+    )
+    return app

@@ -1,0 +1,162 @@
+"""Who may do what: bearer tokens with roles, and the open door on loopback where that was asked for."""
+
+import hashlib
+import hmac
+import re
+import time
+from dataclasses import dataclass
+from enum import IntEnum
+from http import HTTPStatus
+from ipaddress import ip_address
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+from starlette.datastructures import Headers
+
+from stretto.service.http.problems import Problem
+from stretto.service.service import Service
+from stretto.service.state.records import JobRecord, Token
+
+OPEN = frozenset({"/healthz", "/readyz", "/version"})  # probes have no tokens
+CHANNEL = "/api/v1/worker/"  # opened by the tokens of jobs, and by nothing else
+USER = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,62}[\x21-\x7e])?")
+LOCAL_HOST = re.compile(
+    r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?"
+)  # a page's own name could be made to lead here
+OF_PROXIES = frozenset({"forwarded", "via", "x-real-ip", "x-client-ip", "x-original-host"})
+UNKNOWN_TOKEN, EXPIRED_TOKEN = "unknown or revoked token", "the token has expired"
+PREFIX = "stretto_"  # of tokens, so that whoever finds one knows what it is
+CHALLENGE = {"www-authenticate": 'Bearer realm="stretto"'}
+
+
+class Role(IntEnum):
+    """Each may do what the one before may."""
+
+    USER = 1  # submits, and sees and changes what is theirs
+    OPERATOR = 2  # sees and changes everybody's jobs, and the nodes
+    ADMIN = 3  # makes tokens and queues
+
+
+ROLES = {role.name.lower(): role for role in Role}
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who asks."""
+
+    user: str
+    role: Role
+    token: Token | None = None  # None: came in by the open door
+    address: str = ""  # where the request came from
+
+    @property
+    def name(self) -> str:
+        """How the audit calls them."""
+        return self.user or "somebody on this machine"
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether they may change everybody's jobs."""
+        return self.role >= Role.OPERATOR
+
+    def owns(self, record: JobRecord) -> bool:
+        """Whether a job is theirs to see and change."""
+        return self.sees(record.user)
+
+    def sees(self, user: str) -> bool:
+        """Whether the jobs of a user are theirs to see and change."""
+        return self.is_operator or user == self.user
+
+    def holds_still(self, service: Service) -> bool:
+        """Whether their token has neither been revoked nor expired."""
+        token = self.token
+        return token is None or (token.sha256 in service.state.tokens and not token.has_expired(time.time()))
+
+
+def digest_of(token: str) -> str:
+    """What is kept of a token. Tokens are drawn, not thought of: one round of a hash is enough."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def caller_by(service: Service, scope: Any, headers: Headers) -> Caller:
+    """Who asks, before anything of the body is read; raises 401 without a good token."""
+    given = _bearer(headers)
+    if given is not None:
+        digest = digest_of(given)
+        token = service.state.tokens.get(digest)
+        role = ROLES.get(token.role) if token is not None else None
+        if token is None or role is None or not hmac.compare_digest(token.sha256, digest):
+            raise Problem(HTTPStatus.UNAUTHORIZED, UNKNOWN_TOKEN, CHALLENGE)
+        if token.has_expired(time.time()):
+            raise Problem(HTTPStatus.UNAUTHORIZED, EXPIRED_TOKEN, CHALLENGE)
+        return Caller(token.user, role, token, address_of(scope))
+    if service.open_on_loopback and _from_loopback(scope, headers):
+        user = headers.get("x-stretto-user", "")
+        if user and not USER.fullmatch(user):
+            raise Problem(
+                HTTPStatus.BAD_REQUEST, f"x-stretto-user: expected a line of 1 to 64 characters, got {user!r}"
+            )
+        return Caller(user, Role.ADMIN, address=address_of(scope))
+    raise Problem(HTTPStatus.UNAUTHORIZED, "a bearer token is needed", CHALLENGE)
+
+
+def address_of(scope: Any) -> str:
+    """Where a request came from; "" where that has no address."""
+    return str((scope.get("client") or ("",))[0])
+
+
+def job_by(service: Service, headers: Headers) -> str:
+    """The job whose channel a token opens; raises 401 for any other token, also on loopback."""
+    job = service.secrets.job_of(_bearer(headers) or "")
+    if not job:
+        raise Problem(HTTPStatus.UNAUTHORIZED, "the channel needs the token of the worker's job", CHALLENGE)
+    return job
+
+
+def _bearer(headers: Headers) -> str | None:
+    scheme, _, given = headers.get("authorization", "").partition(" ")
+    return given.strip() if scheme.lower() == "bearer" else None
+
+
+def _from_loopback(scope: Any, headers: Headers) -> bool:
+    """Whether a request came from this machine and means it: from no page of others, through no proxy.
+
+    A proxy that says nothing of itself may be known by HTTP/1.0, which nginx speaks unless told otherwise.
+    """
+    host = headers.get("host", "")
+    if scope.get("http_version") == "1.0":
+        return False
+    if not LOCAL_HOST.fullmatch(host):
+        return False
+    if headers.get("origin", f"http://{host}") != f"http://{host}":
+        return False
+    if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        return False
+    if any(name in OF_PROXIES or name.startswith("x-forwarded-") for name in headers):
+        return False
+    try:
+        return scope.get("client") is not None and ip_address(scope["client"][0]).is_loopback
+    except ValueError:
+        return False
+
+
+async def service_of(request: Request) -> Service:
+    """The service that the application serves. (What is not a coroutine, FastAPI gives to a thread.)"""
+    service: Service = request.app.state.service
+    return service
+
+
+async def caller_of(request: Request) -> Caller:
+    """Who asks, as was found out at the door."""
+    caller: Caller = request.state.caller
+    return caller
+
+
+def require(caller: Caller, role: Role, what: str) -> None:
+    """Raise 403 for a caller of a lesser role."""
+    if caller.role < role:
+        raise Problem(HTTPStatus.FORBIDDEN, f"this needs the role {role.name.lower()}", refusal=what)
+
+
+Asked = Annotated[Service, Depends(service_of)]
+Who = Annotated[Caller, Depends(caller_of)]

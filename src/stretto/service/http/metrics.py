@@ -1,0 +1,182 @@
+"""Figures for Prometheus. Labels are bounded: types, kinds and routes, never a job, a user or a node."""
+
+import time
+from collections import Counter as Count
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
+
+from stretto.service.http.connections import Connections
+from stretto.service.service import Service
+from stretto.service.state import events as happened
+from stretto.service.state.events import Event
+from stretto.service.state.state import State
+from stretto.service.state.status import JobState, state_of
+
+WAIT_BUCKETS_S = (1, 5, 15, 60, 300, 900, 3_600, 14_400, 43_200, 86_400, 604_800)
+DECISION_BUCKETS_S = (0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60)
+REQUEST_BUCKETS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30, 60)
+FRESH_S = 1.0  # for which a figure over all jobs is good enough; chosen: scrapers ask every 15 s
+RESIZES = frozenset({"grow", "shrink", "move"})
+
+
+disable_created_metrics()  # type: ignore[no-untyped-call]  # when a series began is of no use here, and doubles the text
+
+
+class Metrics:
+    """Counts since this process began, and gauges of what is now."""
+
+    def __init__(self, service: Service, connections: Connections) -> None:
+        self.service = service
+        self.registry = CollectorRegistry()
+        new: dict[str, Any] = {"namespace": "stretto", "registry": self.registry}
+        ProcessCollector(namespace="stretto", registry=self.registry)
+        self.submits = Counter("submits", "Submissions, by what became of them.", ["result"], **new)
+        self.refused = Counter(
+            "refused_requests", "Requests that were refused, by status.", ["status"], **new
+        )
+        self.requests = Histogram(
+            "request_seconds",
+            "Time to answer, by route; what waits on purpose is left out.",
+            ["method", "route"],
+            buckets=REQUEST_BUCKETS_S,
+            **new,
+        )
+        self.streams = Gauge("streams", "Streams of events and logs that are open.", **new)
+        self.events = Counter("events", "Events written to the log, by kind.", ["kind"], **new)
+        self.decisions = Counter("decisions", "Decisions.", **new)
+        self.decision_s = Histogram("decision_seconds", "Time to decide.", buckets=DECISION_BUCKETS_S, **new)
+        self.resizes = Counter("resizes", "Changes of size or place decided, by kind.", ["kind"], **new)
+        self.restarts = Counter("restarts", "Attempts of jobs after their first.", **new)
+        self.wait_s = Histogram(
+            "queue_wait_seconds",
+            "From submission to the first start, by kind of job.",
+            ["kind"],
+            buckets=WAIT_BUCKETS_S,
+            **new,
+        )
+        for result in ("accepted", "again", "refused"):
+            self.submits.labels(result)
+        for kind in sorted(RESIZES):
+            self.resizes.labels(kind)
+        self.registry.register(Now(service))
+        self.registry.register(Lines(connections))
+        service.ledger.listeners.append(self.heard)
+
+    def heard(self, told: Sequence[tuple[int, Event]]) -> None:
+        """Count what happened; it is folded already."""
+        state = self.service.state
+        for _, event in told:
+            self.events.labels(type(event).__name__).inc()
+            if isinstance(event, happened.Decided):
+                self.decisions.inc()
+                self.decision_s.observe(event.took_ms / 1e3)
+                for action in event.actions:
+                    if action["verb"] in RESIZES:
+                        self.resizes.labels(action["verb"]).inc()
+            elif isinstance(event, happened.WorkersWanted):
+                record = state.jobs.get(event.job)
+                if record is None:
+                    continue
+                if record.attempt != event.attempt or record.next_worker != len(event.workers):
+                    continue  # newcomers of an attempt that goes on
+                if event.attempt > 1:
+                    self.restarts.inc()
+                else:
+                    wait_s = max(state.at_s - record.job.submitted_s, 0.0)
+                    self.wait_s.labels(record.spec.kind.value).observe(wait_s)
+
+    def text(self) -> bytes:
+        """All of it in the text format of Prometheus."""
+        return generate_latest(self.registry)
+
+
+class Now(Collector):
+    """Gauges that are made when somebody asks; those over all jobs at most once in a while."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.jobs: Count[str] = Count()
+        self.jobs_at = -FRESH_S
+
+    def collect(self) -> Iterable[GaugeMetricFamily | CounterMetricFamily]:
+        """The gauges."""
+        state = self.service.state
+        if time.monotonic() - self.jobs_at >= FRESH_S:
+            going = Count(state_of(state, record).value for record in state.open_jobs())
+            self.jobs = Count(state.ends) + going
+            self.jobs_at = time.monotonic()
+        jobs = GaugeMetricFamily("stretto_jobs", "Jobs by state.", labels=["state"])
+        for one in JobState:
+            jobs.add_metric([one.value], self.jobs[one.value])
+        yield jobs
+        gpus = GaugeMetricFamily("stretto_gpus", "GPUs by type and state.", labels=["type", "state"])
+        for (gpu_type, word), count in sorted(gpus_by_state(state).items()):
+            gpus.add_metric([gpu_type, word], count)
+        yield gpus
+        up = float(self.service.ledger.keeps_up)
+        yield GaugeMetricFamily("stretto_store_up", "1 while the store takes what is written.", value=up)
+        calendar = state.calendar
+        yield CounterMetricFamily(
+            "stretto_clock_jumps", "Times that the time of day was set.", value=calendar.jumps
+        )
+        yield GaugeMetricFamily(
+            "stretto_clock_jumped_seconds",
+            "How far the time of day is ahead of what reservations and deadlines are kept by.",
+            value=calendar.jumped_s,
+        )
+        yield GaugeMetricFamily("stretto_log_events", "The number of the last event.", value=state.seq)
+        skipped = "Events of the log that could not be folded."
+        yield GaugeMetricFamily("stretto_skipped_events", skipped, value=state.skips)
+        nodes = GaugeMetricFamily("stretto_nodes", "Nodes by state.", labels=["state"])
+        words = Count("down" if not node.up else "closed" if node.closed else "open" for node in state.nodes)
+        for word in ("open", "closed", "down"):
+            nodes.add_metric([word], words[word])
+        yield nodes
+
+
+class Lines(Collector):
+    """Connections that are open, and those that were closed by us."""
+
+    def __init__(self, connections: Connections) -> None:
+        self.connections = connections
+
+    def collect(self) -> Iterable[Metric]:
+        """The figures."""
+        count = self.connections.count
+        yield GaugeMetricFamily("stretto_connections", "Connections that are open.", value=count)
+        closed = CounterMetricFamily(
+            "stretto_closed_connections", "Connections that were closed or refused, by why.", labels=["why"]
+        )
+        for why in ("crowded", "refused", "slow"):
+            closed.add_metric([why], self.connections.closed[why])
+        yield closed
+
+
+def gpus_by_state(state: State) -> dict[tuple[str, str], int]:
+    """GPUs by (type, state): to be held by jobs or by work that is not ours; else free, closed or down."""
+    found: dict[tuple[str, str], int] = {}
+    held = [0] * len(state.nodes)
+    for allocation in dict(state.placement or {}).values():
+        for index, mask in zip(allocation.nodes, allocation.masks, strict=True):
+            held[index] += mask.bit_count()
+    for node, taken in zip(state.nodes, held, strict=True):
+        rest = "down" if not node.up else "closed" if node.closed else "free"
+        others = min(node.others, node.gpus - taken) if node.up else 0
+        for word, count in (("held", taken), ("others", others), (rest, node.gpus - taken - others)):
+            found[node.gpu_type, word] = found.get((node.gpu_type, word), 0) + count
+    for gpu_type in {node.gpu_type for node in state.nodes}:
+        for word in ("held", "others", "free", "closed", "down"):
+            found.setdefault((gpu_type, word), 0)
+    return found

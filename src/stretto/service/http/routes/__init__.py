@@ -1,0 +1,1 @@
+"""Which resources does the interface have? A file of routes for each."""

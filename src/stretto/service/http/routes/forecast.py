@@ -1,0 +1,153 @@
+"""What has not happened yet: why a job waits and until when, and what would become of all under changes."""
+
+import asyncio
+from dataclasses import replace
+from http import HTTPStatus
+from statistics import median_low
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request
+from pydantic import Field
+
+from stretto.model import InputError
+from stretto.service.forecast.explain import explained, question_of
+from stretto.service.forecast.fork import NEW, ExtraNodes, fork_of
+from stretto.service.forecast.questions import answered, check_settings, foreseen, packed, would_start
+from stretto.service.forecast.simulate import DRAWS, configured_as
+from stretto.service.http.auth import Asked, Who
+from stretto.service.http.pool_calls import read_job_file, while_listening, worked
+from stretto.service.http.problems import Problem
+from stretto.service.http.routes.jobs import job_of
+from stretto.service.http.schemas import LARGEST_SUBMISSION, Asking, Submission
+from stretto.service.pool.pool import Work
+from stretto.service.scheduling.scheduler import scheduler_of
+from stretto.service.service import Service
+from stretto.service.state.admission import admitted
+
+router = APIRouter(prefix="/api/v1", tags=["foresight"])
+
+MOST_DRAWS = 64
+MOST_NODES = 10_000  # that a what-if may add; chosen
+RECENT = 9  # decisions that say how long one takes: any single one may have waited for its turn; chosen
+
+
+class Nodes(Asking):
+    """Nodes that are not there."""
+
+    gpu_type: Annotated[str, Field(min_length=1, max_length=63)]
+    gpus: Annotated[int, Field(ge=1, le=62)]
+    count: Annotated[int, Field(ge=1, le=MOST_NODES)] = 1
+
+
+class Asks(Asking):
+    """What is to be different; nothing: only what is foreseen as it is."""
+
+    policy: Annotated[str, Field(max_length=255)] = ""
+    settings: Annotated[dict[str, str], Field(max_length=64)] = Field(default_factory=dict)
+    nodes: Annotated[list[Nodes], Field(max_length=64)] = Field(default_factory=list)
+    job: Annotated[str, Field(max_length=LARGEST_SUBMISSION)] = ""  # the text of a job file
+    draws: Annotated[int, Field(ge=1, le=MOST_DRAWS)] = DRAWS
+
+
+def _ready(service: Service) -> None:
+    if service.state.cluster is None:
+        raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "no node has shown itself yet")
+
+
+@router.get("/jobs/{job}/explain")
+async def explain(job: str, request: Request, service: Asked, caller: Who) -> dict[str, Any]:
+    """Why a job does not run, who holds what it waits for, and what would start it."""
+    record = await job_of(service, caller, job)
+    _ready(service)
+    decider = service.decider
+
+    async def prepare() -> Work:
+        question = question_of(
+            service.state,
+            record,
+            service.clock.now_s(),
+            decider.scheduler,
+            decider.latest,
+            decider.latest_snapshot,
+            median_low(decider.took_ms[-RECENT:]) if decider.took_ms else 0.0,
+        )
+        question = replace(question, shown=service.described(record))
+        return answered, (service.state.configured, await asyncio.to_thread(packed, explained, question))
+
+    asked = worked(service.short_work, caller, "the explanation", prepare)
+    answer: dict[str, Any] = await while_listening(request, asked)
+    for holder in answer["holders"]:  # that their GPUs are held may be known to all, what for may not
+        holding = service.state.jobs.get(holder["id"])
+        if holding is None or not caller.owns(holding):
+            holder |= {"id": "", "name": "", "user": ""}
+    return answer
+
+
+@router.post("/jobs/dry-run")
+async def dry_run(submission: Submission, request: Request, service: Asked, caller: Who) -> dict[str, Any]:
+    """Where, when and at what size a job would start. Nothing is submitted."""
+    _ready(service)
+    given = submission.text, submission.name, submission.workdir
+    spec, warnings = await while_listening(request, read_job_file(request, caller, *given))
+    spec = admitted(service.state, spec, caller.user, caller.is_operator)
+
+    async def prepare() -> Work:
+        past = await service.archive.named(spec, caller.user)
+        state = service.state
+        fork = fork_of(state, service.clock.now_s(), more=(spec, caller.user), past=past)
+        return answered, (
+            state.configured,
+            await asyncio.to_thread(packed, would_start, fork, state.unix_s),
+        )
+
+    asked = worked(service.long_work, caller, "the dry run", prepare)
+    answer = await while_listening(request, asked)
+    return {"name": spec.name, **answer, "warnings": list(warnings)}
+
+
+@router.post("/whatif")
+async def whatif(asks: Asks, request: Request, service: Asked, caller: Who) -> dict[str, Any]:
+    """What would become of the jobs that are there, as it is and as it might be."""
+    _ready(service)
+    if ":" in asks.policy:  # a file would be code that runs in the service
+        raise InputError(f"policy: expected the name of an installed policy, got {asks.policy!r}")
+    if sum(one.count for one in asks.nodes) > MOST_NODES:
+        raise InputError(f"nodes: expected at most {MOST_NODES} in all")
+    configured = configured_as(service.state.configured, asks.policy, asks.settings)
+    if asks.policy or asks.settings:  # wrong words are said before anything is simulated
+        check_settings(scheduler_of(configured), asks.settings)
+    more = None
+    if asks.job:
+        read = await while_listening(request, read_job_file(request, caller, asks.job))
+        more = admitted(service.state, read[0], caller.user, caller.is_operator), caller.user
+    extra = [ExtraNodes(one.gpu_type, one.gpus, one.count) for one in asks.nodes]
+    told: dict[str, Any] = {}
+    mine = {NEW}
+
+    async def prepare() -> Work:
+        past = {} if more is None else await service.archive.named(*more)
+        state, now_s = service.state, service.clock.now_s()
+        present = fork_of(state, now_s)
+        forks = [present]
+        if asks.policy or asks.settings or extra or more:
+            other = fork_of(state, now_s, extra, more, past)
+            forks.append(other if configured == state.configured else other.under(configured))
+        mine.update(one.job.id for one in present.members if caller.owns(state.jobs[one.job.id]))
+        hidden = {name for name in present.left_out if not caller.owns(state.jobs[name])}
+        told["now"] = round(now_s + state.unix_s, 3)
+        told["left_out"] = {name: why for name, why in present.left_out.items() if name not in hidden}
+        told["assumed"] = list(forks[-1].assumed)
+        question = await asyncio.to_thread(packed, foreseen, forks, asks.draws, state.unix_s)
+        return answered, (state.configured, question)
+
+    asked = worked(service.long_work, caller, "the what-if", prepare)
+    answers = await while_listening(request, asked)
+    for answer in answers:  # means are of all jobs; single ones are shown to their owners
+        answer["jobs"] = [one for one in answer["jobs"] if one["id"] in mine]
+    return {
+        "now": told["now"],
+        "present": answers[0],
+        "changed": answers[1] if len(answers) > 1 else None,
+        "left_out": told["left_out"],
+        "assumed": told["assumed"],
+    }

@@ -1,0 +1,46 @@
+"""The service itself: whether it lives, whether it can take jobs, and its figures."""
+
+from http import HTTPStatus
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import PlainTextResponse
+
+from stretto import __version__
+from stretto.service.http import schemas
+from stretto.service.http.auth import Asked, Who
+from stretto.service.http.problems import RETRY_SOON, Json, Problem
+
+router = APIRouter(tags=["service"])
+
+FIGURES = "text/plain; version=0.0.4; charset=utf-8"  # the text format of Prometheus
+
+
+@router.get("/healthz", response_model=schemas.Status)
+async def healthz() -> Response:
+    """The process answers."""
+    return Json({"status": "ok"})
+
+
+@router.get("/readyz", response_model=schemas.Ready)
+async def readyz(service: Asked) -> Response:
+    """The store can be written, a node is there, and no other service leads; 503 otherwise."""
+    if service.leadership is not None and not service.leadership.is_sure:
+        raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "another service may lead", RETRY_SOON)
+    if not service.ledger.keeps_up:
+        raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "the store does not answer", RETRY_SOON)
+    if service.state.cluster is None:
+        raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "no node has shown itself yet", RETRY_SOON)
+    state = service.state
+    return Json({"status": "ready", "seq": state.seq, "skipped_events": state.skips})
+
+
+@router.get("/version", response_model=schemas.Version)
+async def version() -> Response:
+    """The version of the service."""
+    return Json({"version": __version__})
+
+
+@router.get("/metrics", response_class=PlainTextResponse)
+async def metrics(request: Request, caller: Who) -> Response:
+    """Figures for Prometheus; a scraper gives a token too."""
+    return Response(request.app.state.meters.text(), media_type=FIGURES)

@@ -1,0 +1,376 @@
+"""What bodies of requests and answers look like: the OpenAPI document is made of these."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from stretto.service.state.status import JobState
+
+LARGEST_SUBMISSION = 1 << 20  # characters; a file has its scripts beside it, not in it
+LARGEST_NUMBER = 2**53  # that every reader of JSON keeps exactly
+MOST_GPUS = 1 << 20
+
+Line = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
+USER_NAME = r"^[\x21-\x7e]([\x20-\x7e]{0,62}[\x21-\x7e])?$"
+UserName = Annotated[str, Field(pattern=USER_NAME)]
+ShareCount = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,63}$")]
+Count = Annotated[int, Field(ge=0, le=LARGEST_NUMBER)]
+
+
+class Asking(BaseModel):
+    """A body of a request: keys that are not known are refused, and so are values of other types."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Shown(BaseModel):
+    """A body of an answer: it has these keys and no others."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+# ── requests ──────────────────────────────────────────────────────────────────────────────────────
+
+
+class Submission(Asking):
+    """A job file, or one that a neighbouring system would take."""
+
+    text: Annotated[str, Field(max_length=LARGEST_SUBMISSION)]
+    name: Annotated[str, Field(max_length=255)] = "job file"  # its file's: of messages, and of its job
+    workdir: Annotated[str, Field(max_length=4096)] = ""  # where it runs, if it does not say so itself
+
+
+class Sizes(Asking):
+    """Other bounds for the number of GPUs."""
+
+    min_gpus: Annotated[int, Field(ge=1, le=MOST_GPUS)]
+    max_gpus: Annotated[int, Field(ge=1, le=MOST_GPUS)]
+
+
+class Priority(Asking):
+    """Another priority; larger is sooner."""
+
+    priority: Annotated[int, Field(ge=-1_000_000, le=1_000_000)]
+
+
+class Because(Asking):
+    """Why somebody does something, for those who ask later."""
+
+    why: Line = ""
+
+
+class Bounds(Asking):
+    """The bounds of a queue; no quota is no bound. What is not said stays as it is."""
+
+    quota_gpus: Annotated[int, Field(ge=0, le=MOST_GPUS)] | None = None
+    borrow_gpus: Annotated[int, Field(ge=0, le=MOST_GPUS)] = 0
+    weight: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = 1.0
+    users: Annotated[list[UserName], Field(max_length=1000)] | None = None  # who may use it; null: everybody
+    shares: ShareCount = 1.0  # beside those of its siblings
+    parent: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,63}$")] = ""  # the queue that it is a part of
+
+
+class PriorityClassAsked(Asking):
+    """A named priority."""
+
+    value: Annotated[int, Field(ge=-1_000_000, le=1_000_000)]
+    default: bool = False  # of jobs that say nothing
+    preempts: Literal["lower", "never"] = "lower"
+
+
+class UserShares(Asking):
+    """Shares of a user, beside the other users of each queue."""
+
+    shares: ShareCount
+
+
+class ReservationAsked(Asking):
+    """GPUs that are to be kept: a number of a type, or all of some nodes. Times are Unix times."""
+
+    start: Annotated[float, Field(ge=0, le=1e11, allow_inf_nan=False)] | None = None  # None: now
+    end: Annotated[float, Field(ge=0, le=1e11, allow_inf_nan=False)]
+    gpu_type: Annotated[str, Field(max_length=128)] = ""
+    gpus: Annotated[int, Field(ge=0, le=MOST_GPUS)] = 0
+    nodes: Annotated[list[Annotated[str, Field(max_length=255)]], Field(max_length=1000)] = []
+    user: Annotated[str, Field(max_length=128)] = ""
+    queue: Annotated[str, Field(max_length=63)] = ""
+
+
+class TokenAsked(Asking):
+    """A token that is to be made."""
+
+    name: Name
+    user: UserName
+    role: Literal["user", "operator", "admin"] = "user"
+    expires_in_s: Annotated[float, Field(gt=0, le=1e10, allow_inf_nan=False)] | None = None  # None: never
+
+
+# ── answers ───────────────────────────────────────────────────────────────────────────────────────
+
+
+class PriorityClass(BaseModel):
+    """A named priority. More keys may come."""
+
+    name: str
+    value: int
+    default: bool
+    preempts: str
+
+
+class PriorityClasses(BaseModel):
+    """Every class, the highest first."""
+
+    priority_classes: list[PriorityClass]
+
+
+class ProblemShown(BaseModel):
+    """What went wrong (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    request_id: str = ""
+
+
+class Job(BaseModel):
+    """A job. More keys may come."""
+
+    id: str
+    name: str
+    array: str  # of which it is a task
+    index: int | None  # of the task
+    user: str
+    queue: str
+    kind: str
+    priority: int
+    state: JobState
+    reason: str  # why it waits, for programs
+    evidence: str  # the same in words
+    gpus: int
+    gpus_asked: int
+    gpus_min: int
+    gpus_max: int  # 0: no limit
+    gpu_type: str
+    nodes: dict[str, int]  # GPUs by node
+    training_gpus: int
+    attempt: int
+    generation: int
+    submitted_s: float  # times are since the log began
+    started_s: float | None
+    ended_s: float | None
+    running_s: float
+    gpu_s: float
+    restarts: int
+    failures: int
+    resizes: int
+    switches: int
+    lost_s: float
+    status: int | None
+    checkpoint: str
+    preempted: str  # the last time, by whom and what was left
+    took_from: list[str]  # jobs of lower priority
+    progress: dict[str, Any]
+
+
+class Changed(Job):
+    """A job that was changed; of an array the first of its tasks that has not ended."""
+
+    ids: list[str]  # all that were changed
+
+
+class Accepted(Job):
+    """A job that is ours."""
+
+    ids: list[str]  # all jobs of an array; else its own
+    warnings: list[str]  # what of the file means nothing here
+
+
+class JobPage(Shown):
+    """Some jobs, by submission."""
+
+    jobs: list[Job]
+    next: str | None  # the `after` of the next page
+
+
+class LogPiece(Shown):
+    """A part of what a worker has written."""
+
+    worker: str
+    text: str
+    offset: int
+    next_offset: int
+    complete: bool
+
+
+class Node(Shown):
+    """A machine."""
+
+    name: str
+    gpu_type: str
+    gpus: int
+    free: int
+    others: int  # GPUs that work holds which is not ours
+    cpus: int
+    memory_gb: float
+    address: str
+    up: bool
+    closed: bool
+    drained: bool
+    why: str
+    jobs: dict[str, int]  # GPUs by job; one's own only, for users
+
+
+class Nodes(Shown):
+    """Every machine."""
+
+    nodes: list[Node]
+
+
+class Queue(Shown):
+    """A queue, and what is in it."""
+
+    name: str
+    quota_gpus: int | None
+    borrow_gpus: int
+    weight: float
+    users: list[str] | None  # who may use it; null: everybody
+    is_default: bool  # of jobs that name no queue
+    shares: float
+    parent: str
+    jobs: int  # that have not ended
+    waiting: int
+    held_gpus: int
+
+
+class Reservation(Shown):
+    """GPUs that are kept for somebody; times are Unix times."""
+
+    name: str
+    start: float
+    end: float
+    gpu_type: str
+    gpus: int
+    nodes: list[str]
+    user: str
+    queue: str
+
+
+class Reservations(Shown):
+    """All that have not ended."""
+
+    reservations: list[Reservation]
+
+
+class Queues(Shown):
+    """Every queue that has bounds or jobs."""
+
+    queues: list[Queue]
+
+
+class UsageRow(BaseModel):
+    """What one user or queue has used."""
+
+    user: str | None = None
+    queue: str | None = None
+    jobs: int
+    gpus: int
+    gpu_hours: float
+
+
+class Usage(Shown):
+    """What users or queues have used."""
+
+    by: Literal["user", "queue"]
+    usage: list[UsageRow]
+
+
+class ShareRow(Shown):
+    """A queue or a user in the tree of shares."""
+
+    name: str
+    kind: Literal["queue", "user"]
+    queues: list[str]  # that it is in, the outermost first
+    shares: float  # beside those of its siblings
+    entitled: float  # part of everything, from 0 to 1
+    entitled_gpus: float  # of those on nodes that are up
+    quota_gpus: int | None
+    held_gpus: int  # now
+    usage_gpu_hours: float  # decayed, in GPUs of speed 1
+    borrowed_gpus: float  # held beyond the quota, or beyond what it is entitled to where there is none
+    factor: float  # 2^(-usage/share) among its siblings: 1 for who has had nothing
+
+
+class Shares(Shown):
+    """Who is entitled to what: each row is followed by those below it."""
+
+    orders_jobs: bool  # whether it says who comes first
+    half_life_s: float  # of usage
+    shares: list[ShareRow]
+
+
+class TokenShown(Shown):
+    """A token, without its secret. Times are Unix times."""
+
+    name: str
+    user: str
+    role: str
+    expires: float | None  # None: never
+    last_used: float | None  # None: never
+
+
+class TokenMade(TokenShown):
+    """A new token: its secret is shown this once, and nowhere kept."""
+
+    token: str
+
+
+class Tokens(Shown):
+    """Every token that opens something."""
+
+    tokens: list[TokenShown]
+
+
+class Decision(Shown):
+    """One decision."""
+
+    seq: int
+    at_s: float
+    seen: int  # the last event that it knew
+    due: list[str]  # what made it necessary
+    took_ms: float
+    prices: dict[str, float] | None  # of one more GPU, by type
+    gap: float | None  # at most so far from the best, as a share
+    wake_s: float | None
+    changes: dict[str, int]  # actions by verb
+    actions: list[dict[str, Any]] | None  # for operators
+
+
+class Decisions(Shown):
+    """The newest decisions, the latest first."""
+
+    policy: str
+    decisions: list[Decision]
+    took_ms_p50: float | None
+    took_ms_p95: float | None
+    dropped: int  # actions that were stale when they came to be done, since the log began
+
+
+class Status(Shown):
+    """The process answers."""
+
+    status: str
+
+
+class Ready(Status):
+    """It can take jobs."""
+
+    seq: int
+    skipped_events: int  # of the log that could not be folded: what they said is left out of the state
+
+
+class Version(Shown):
+    """Which service this is."""
+
+    version: str

@@ -1,0 +1,538 @@
+"""A service from its configuration to its last request."""
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import os
+import re
+import secrets as random
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import inf
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import uvicorn
+
+from stretto.agent import open_files, unix_users
+from stretto.agent.inherited_env import OURS
+from stretto.agent.unix_users import read_accounts
+from stretto.backends.local.agent_client import OwnAgent
+from stretto.backends.local.backend import LocalBackend
+from stretto.backends.protocol import Backend
+from stretto.clusters import read_cluster
+from stretto.model import DEFAULT_QUEUE, HALF_LIFE_S, InputError, StrettoError, View
+from stretto.scheduler.round import Scheduler
+from stretto.service.emulated.backend import EmulatedBackend
+from stretto.service.eventlog import Mark, Store, open_store, reached_in
+from stretto.service.eventlog.clock import Clock, read_clocks, resumed
+from stretto.service.eventlog.clock_watch import ClockWatch
+from stretto.service.eventlog.writer import LogWriter
+from stretto.service.gc_tuning import look_at_all_for_ever, look_at_the_young, put_off
+from stretto.service.http.app import app_of
+from stretto.service.http.connections import Listener
+from stretto.service.http.rate_limits import Limits
+from stretto.service.http.routes.tokens import first_admin, is_admin
+from stretto.service.http.server import config_of, end_requests
+from stretto.service.leadership import Leadership
+from stretto.service.log_loss import incarnated, what_is_lost, workers_on_disk
+from stretto.service.reconcile.control_loop import DEAD_AFTER_S, Reconciler
+from stretto.service.reconcile.worker_env import WorkerContext
+from stretto.service.retention.job_retention import RetentionPolicy, mend
+from stretto.service.scheduling.loop import SchedulingLoop
+from stretto.service.scheduling.replay import Replay
+from stretto.service.scheduling.scheduler import scheduler_of
+from stretto.service.service import OpenJobs, Service
+from stretto.service.state.events import Began, Configured, Event, LeadTaken, QueueSet, event_of
+from stretto.service.state.state import State
+from stretto.service.state.status import going_on
+from stretto.service.state_snapshots import StateSnapshots, begun
+from stretto.service.structured_logs import structured_logs
+from stretto.service.webhooks import PORTS, Targets
+from stretto.settings import settings_of
+from stretto.sim.settings import Batches, SimSettings
+from stretto.sim.truth.profiles import read_profiles
+
+DATABASE, KEY, CHECKPOINTS, WORKDIRS, AGENT = "stretto.db", "key", "checkpoints", "workdirs", "agent"
+MARK = "log.mark"  # how far the log has come, wherever it is; not to be taken for a part of the database
+KEY_BYTES = 32
+FIRST_TOKEN = "admin-token"  # of whoever starts the first service of a log; only they can read it
+BACKENDS = ("local", "emulated", "ray", "slurm")
+OPTIONS_OF = {
+    "address": ("ray",),
+    "grow": ("ray",),
+    "partitions": ("slurm",),
+    "account": ("slurm",),
+    "qos": ("slurm",),
+    "pass_env": ("local", "slurm"),
+    "run_as": ("local",),
+}
+VARIABLE = re.compile(r"[A-Za-z_*?][A-Za-z0-9_*?]*")
+MAX_LOG_BYTES = OwnAgent.max_log_bytes
+NAME = "name"  # of this service on clusters that it shares with others
+LEVELS = ("debug", "info", "warning", "error")
+LEAD_WAIT_S = 10.0  # for a service that is just ending; chosen
+WAITING_CONNECTIONS = 512
+CLOSED_S = 5.0  # for connections that are being closed at the end; chosen
+LEAST_CONNECTIONS = 24  # and what a start opens beside; with fewer nothing can be served; chosen
+TURN_S = 0.0005  # of a thread; chosen: requests are answered between the steps of a decision, which take long
+FASTEST = 10_000.0  # pace of an emulated clock; chosen: a millisecond is ten seconds then
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Config:
+    """How a service is to run."""
+
+    state: Path
+    host: str = "127.0.0.1"
+    port: int = 8700
+    backend: str = "local"
+    url: str = ""  # under which workers reach the service; "" = where it listens
+    shared: Path | None = None  # a directory that all nodes see; None: the state directory
+    address: str = ""  # of a Ray cluster
+    grow: tuple[str, ...] = ()  # nodes that it may add; (): as its autoscaler says
+    partitions: tuple[str, ...] = ()  # of Slurm, whose nodes are used; (): the default one
+    account: str = ""  # that slices are charged to, where a job names none
+    qos: str = ""
+    slots: int | None = None  # processes on a machine without GPUs; None: one for each real GPU
+    gpu_type: str = ""
+    node: str = ""  # the name of this machine; "" = its host name
+    policy: str = "sia"
+    settings: Mapping[str, str] = field(default_factory=dict)
+    seed: int = 0
+    run_as: tuple[str, ...] = ()  # as which Unix users jobs run: see `accounts`; (): as the service's
+    pass_env: tuple[str, ...] = ()  # names and patterns of our environment that jobs find beside the usual
+    max_log_bytes: int = MAX_LOG_BYTES  # that the logs of a job take on a machine; 0: any amount
+    store: str = ""  # a URL; "" = a file in the state directory
+    open_on_loopback: bool = False
+    limits: Limits = field(default_factory=Limits)
+    log_file: str = "service.log"  # in the state directory unless absolute; "-" = stderr
+    log_level: str = "info"
+    eager: bool = True
+    dead_after_s: float = DEAD_AFTER_S  # of silence of a node, until its workers count as lost; 0: never
+    fair_share_half_life_s: float = HALF_LIFE_S  # of usage; 0: usage orders nobody
+    cluster: str = ""  # of an emulated backend: a file or a built-in name
+    pace: float = 1.0  # of its clock
+    profiles: str = ""  # a directory of measured profiles that it follows; "" = none
+    keep: RetentionPolicy = field(default_factory=RetentionPolicy)  # what of jobs that have ended
+    most_open: OpenJobs = field(default_factory=OpenJobs)
+    notify_allow: tuple[str, ...] = ()  # hosts and networks that webhooks may go to beside public ones
+    begin_anew: bool = False  # without what of the log is lost
+
+    @property
+    def emulated(self) -> bool:
+        """Whether nothing really runs."""
+        return self.backend == "emulated"
+
+    @property
+    def log(self) -> Path | None:
+        """The file that logs go to; None: stderr."""
+        return None if self.log_file == "-" else self.state / self.log_file
+
+    def __post_init__(self) -> None:
+        """Check how the values go together."""
+        if self.log_level not in LEVELS:
+            raise InputError(f"--log-level {self.log_level}: expected one of {', '.join(LEVELS)}")
+        if self.backend not in BACKENDS:
+            raise InputError(f"--backend {self.backend}: expected one of {', '.join(BACKENDS)}")
+        for option, backends in OPTIONS_OF.items():
+            if getattr(self, option) and self.backend not in backends:
+                said = f"--{option.removesuffix('s') if option == 'partitions' else option.replace('_', '-')}"
+                raise InputError(f"{said}: means something with --backend {' or '.join(backends)} only")
+        if self.max_log_bytes != MAX_LOG_BYTES and self.emulated:
+            raise InputError("--max-log-size: means nothing with --backend emulated")
+        if self.run_as and os.geteuid() != 0:
+            raise InputError("--run-as: only root can run jobs as other users")
+        if self.run_as and self.open_on_loopback:
+            raise InputError(
+                "--run-as: not with --insecure-loopback, by which everybody here acts for everybody"
+            )
+        for name in self.pass_env:
+            if not VARIABLE.fullmatch(name):
+                raise InputError(
+                    f"--pass-env {name}: expected the name of a variable, or a pattern with * and ?"
+                )
+            if name.startswith(OURS):
+                raise InputError(f"--pass-env {name}: variables of {OURS}* are never passed on")
+        if self.open_on_loopback and not _is_loopback(self.host):
+            raise InputError(
+                f"--insecure-loopback: expected --listen with an address of this machine only, such as "
+                f"127.0.0.1:{self.port}, got {self.host}: a proxy or a tunnel could make everybody an admin"
+            )
+        if self.emulated and not self.cluster:
+            raise InputError("--backend emulated: missing --cluster, a file or a built-in name")
+        if not self.emulated and (self.cluster or self.profiles or self.pace != 1.0):
+            raise InputError(
+                "--cluster, --profiles and --pace are of the emulated backend: say --backend emulated"
+            )
+        Targets.of(self.notify_allow)  # what is wrong with the words is said before anything is made
+        if not 0 < self.pace <= FASTEST:
+            raise InputError(f"--pace {self.pace:g}: expected a number above 0 and at most {FASTEST:g}")
+
+
+async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -> str:
+    """Run until a signal or cancellation; who goes on without us, "" where nobody does."""
+    world, settings = _of_the_world(config)
+    sys.setswitchinterval(TURN_S)
+    configured = Configured(
+        config.policy,
+        "",
+        settings,
+        config.seed,
+        cluster=config.cluster,
+        backend=config.backend,
+        priorities="preempt",
+        quotas="kept",
+        fair_share_half_life_s=config.fair_share_half_life_s,
+        fair_share_limits=config.fair_share_half_life_s > 0,
+    )
+    scheduler = scheduler_of(configured)  # what is wrong with the words is said before anything is made
+    accounts = read_accounts(config.run_as)
+    _make_usable(config)
+    _raise_limits()
+    listening = _listen(config.host, config.port)
+    here = f"http://{config.host}:{listening.getsockname()[1]}"
+    url = config.url.rstrip("/") or here
+    reached = reached_in(config.state / MARK)
+    has_begun = reached is not None and reached.seq > 0
+    store = open_store(config.store or config.state / DATABASE, begun=has_begun and not config.begin_anew)
+    with (
+        store,
+        contextlib.closing(listening),
+        structured_logs(config.log, config.log_level),
+        contextlib.ExitStack() as stack,
+    ):
+        lead = store.lead(LEAD_WAIT_S)
+        try:
+            for line in what_is_lost(store, reached, config.begin_anew):
+                print(line, file=sys.stderr, flush=True)
+            key = _key(config.state)
+            state, clock, kept = restored(store, key, config.pace, configured, scheduler)
+            copied = reached is None and bool(store.chain_of(state.seq))  # another directory had its mark
+            why = "begun anew" if config.begin_anew else "copied from elsewhere" if copied else ""
+            mark = Mark(config.state / MARK)
+            stack.callback(mark.close)
+            ledger = LogWriter(store, state, clock, mark)
+            first: list[Event] = [Began(_unix_of(clock))] if state.seq == 0 else []
+            watch = ClockWatch(ledger, clock, read_clocks)
+            if clock.pace == 1.0 and (clock_set := watch.look()):
+                first.append(clock_set)
+            first.append(LeadTaken(state.epoch + 1))
+            if state.configured != configured:
+                first.append(configured)
+            if state.queues and DEFAULT_QUEUE not in state.queues:
+                first.append(QueueSet(DEFAULT_QUEUE, is_default=True))  # an older service had none
+            if not config.open_on_loopback and not any(
+                is_admin(one, time.time()) for one in state.tokens.values()
+            ):
+                first.append(first_admin(config.state / FIRST_TOKEN))
+            began = ledger.record(*first)
+            await ledger.write_waiting()
+            await began
+            shared = (config.shared or config.state).absolute()
+            secrets = WorkerContext(url, key, shared / CHECKPOINTS, shared / WORKDIRS, accounts)
+            backend = await _backend(config, world, scheduler, ledger)
+            shown = [*workers_on_disk(config.state / AGENT, secrets.checkpoints)]
+            shown += [one.id for one in await backend.workers()]
+            if (anew := incarnated(state, reached, shown, why)) is not None:
+                logger.warning("ids up to %d may have been given: %s", anew.last_id, anew.why)
+                going_on_as = ledger.record(anew)
+                await ledger.write_waiting()
+                await going_on_as
+            leadership = Leadership(ledger, lead, backend)
+            leadership.command_as(state.epoch)
+            await _warn_of_unreachable(url, backend)
+            keeping = StateSnapshots(store, key, kept)
+            decider = SchedulingLoop(ledger, scheduler, clock, config.eager, after=keeping.decided)
+            service = Service(
+                ledger,
+                decider,
+                Reconciler(ledger, backend, clock, secrets, config.dead_after_s, leadership),
+                backend,
+                clock,
+                secrets,
+                config.open_on_loopback,
+                keep=config.keep,
+                most_open=config.most_open,
+                targets=_targets(config, url, listening),
+                leadership=leadership,
+                watch=watch,
+            )
+            look_at_the_young()
+            await _run(service, config.limits, listening, here, announce)
+            if not decider.is_deciding:
+                await keeping.stopped(state)
+            return "" if config.emulated else going_on(state)
+        finally:
+            lead.release()
+
+
+async def _run(
+    service: Service,
+    limits: Limits,
+    listening: Listener,
+    url: str,
+    announce: "asyncio.Future[str] | None",
+) -> None:
+    app = app_of(service, limits)
+    listening.connections = app.state.connections
+    server = uvicorn.Server(config_of(app))
+    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    hung_up = [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN else []  # by nohup
+    for number in (signal.SIGTERM, signal.SIGINT, *hung_up):
+        with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):
+            loop.add_signal_handler(number, stop.set)
+    running = asyncio.create_task(service.run())
+    serving = asyncio.create_task(server.serve(sockets=[listening]))
+    stopping = asyncio.create_task(stop.wait())
+    collecting = asyncio.create_task(look_at_all_for_ever())
+    if announce is not None:
+        announce.set_result(url)
+    try:
+        await asyncio.wait({running, serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            _raise_why(running)
+    finally:
+        server.should_exit = True
+        await service.end_waits()
+        await end_requests(app)  # while what they ask for can still be written
+        for task in (collecting, stopping, running):
+            task.cancel()
+        await asyncio.wait({running})
+        await asyncio.wait({serving}, timeout=CLOSED_S)
+
+
+def _raise_why(running: "asyncio.Task[None]") -> None:
+    """Raise what ended the service: where that was foreseen it is one line, else a trace."""
+    try:
+        running.result()
+    except BaseExceptionGroup as several:
+        foreseen = [one for one in several.exceptions if isinstance(one, StrettoError)]
+        if len(foreseen) == len(several.exceptions):
+            raise foreseen[0] from None
+        raise
+
+
+@put_off()
+def restored(
+    store: Store, key: bytes, pace: float, configured: Configured, scheduler: Scheduler
+) -> tuple[State, Clock, int]:
+    """The state that the log gives, with the policy's memory, its clock going on, and where reading began.
+
+    Decisions are repeated only for what the policy remembers, and so only those since it was configured as it
+    is now: no other policy is loaded, since its code may be gone.
+    """
+    state = begun(store, key, store.last())
+    kept = state.seq
+    since = {one.seq: one.body for one in store.read(after=kept, kinds=[Configured.__name__])}
+    newest = max(since, default=kept)
+    latest = event_of(Configured.__name__, since[newest]) if since else state.configured
+    decide_from = newest if latest == configured else inf
+    replay = Replay(state, lambda _: scheduler, for_memory=True, decide_from=decide_from)
+    for recorded in store.read(after=state.seq, verify=True):
+        replay.next(recorded)
+    replay.finish()
+    for difference in replay.differences:  # what the policy remembers may differ, too
+        logger.warning("%s", difference.words)
+    mend(store, state)
+    if state.seq == 0:
+        return state, Clock(pace=pace), kept
+    return state, resumed(state.at_s, state.calendar.latest, read_clocks(), pace), kept
+
+
+def _targets(config: Config, url: str, listening: socket.socket) -> Targets:
+    """Where webhooks may go; never to the service itself."""
+    own = urlsplit(url)
+    own_port = own.port or PORTS.get(own.scheme, 0)
+    return Targets.of(config.notify_allow, [listening.getsockname()[1]], [(own.hostname or "", own_port)])
+
+
+def _unix_of(clock: Clock) -> float:
+    return time.time() - clock.now_s()
+
+
+def _make_usable(config: Config) -> None:
+    """The state directory is there, and its log can be written. Raises InputError."""
+    try:
+        config.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as wrong:
+        raise InputError(f"--state {config.state}: expected a directory: {wrong.strerror}") from None
+    check_own(config.state)
+    if config.run_as:
+        _open_for_users(config.state)
+    if config.log is not None:
+        try:
+            config.log.open("ab").close()
+        except OSError as wrong:
+            raise InputError(f"--log-file {config.log}: cannot be written: {wrong.strerror}") from None
+
+
+def _open_for_users(state: Path) -> None:
+    """Jobs of other users reach what is theirs in the state directory, no more. Raises InputError."""
+    os.umask(0o077)
+    if closed := unix_users.closed_above(state):
+        raise InputError(f"--run-as: jobs could not reach --state {state}: not everybody may enter {closed}")
+    unix_users.open_state(state, CHECKPOINTS, WORKDIRS, AGENT)
+
+
+def check_own(folder: Path) -> None:
+    """Raise InputError for a state directory that others may write to: they could run jobs as its owner."""
+    found = folder.stat()
+    if found.st_uid != os.geteuid():
+        raise InputError(
+            f"--state {folder}: expected a directory of user {os.geteuid()}, who starts the service, "
+            f"got one of user {found.st_uid}"
+        )
+    if found.st_mode & 0o022:
+        raise InputError(
+            f"--state {folder}: expected a directory that only its owner may write to, such as mode 700, "
+            f"got mode {found.st_mode & 0o7777:o}"
+        )
+
+
+def _raise_limits() -> None:
+    """As many files as this process may have open. Raises InputError for too few to serve anybody."""
+    most, least = (
+        open_files.raise_limit(),
+        open_files.limit() - open_files.left_for_others() + LEAST_CONNECTIONS,
+    )
+    if most < least:
+        raise InputError(f"limit of open files (ulimit -n): expected at least {least}, got {most}")
+
+
+def _of_the_world(config: Config) -> tuple[dict[str, str], dict[str, str]]:
+    """Settings of the emulated world, and all others."""
+    settings = dict(config.settings)
+    world = {key: value for key, value in settings.items() if config.emulated and key.startswith("sim.")}
+    return world, {key: value for key, value in settings.items() if key not in world}
+
+
+async def _backend(
+    config: Config, world: Mapping[str, str], scheduler: Scheduler, ledger: LogWriter
+) -> Backend:
+    if config.emulated:
+        given = {key.removeprefix("sim."): value for key, value in world.items()}
+        settings = replace(SimSettings(), **settings_of(SimSettings, given, space="sim"))
+        if View.GOODPUT_MODEL not in scheduler.policy.views:
+            settings = replace(settings, batches=Batches.TUNED)  # as in simulations: nobody chooses batches
+        profiles = read_profiles(Path(config.profiles)) if config.profiles else None
+        return EmulatedBackend(read_cluster(config.cluster), ledger, settings, profiles).open()
+    if config.backend in ("ray", "slurm"):
+        known = {node.name: node.address for node in ledger.state.nodes}
+        return await _on_a_cluster(config, known)
+    node = config.node or socket.gethostname()
+    agent = OwnAgent(
+        node,
+        config.state / AGENT,
+        config.slots,
+        config.gpu_type,
+        pass_env=config.pass_env,
+        max_log_bytes=config.max_log_bytes,
+        run_as=bool(config.run_as),
+    )
+    return await LocalBackend([agent]).open()
+
+
+async def _on_a_cluster(config: Config, known: Mapping[str, str]) -> Backend:
+    """A backend of somebody's cluster. Raises InputError where we may not, or cannot, use it.
+
+    known: addresses of nodes, from the service before.
+    """
+    if config.shared is not None and not config.shared.is_dir():
+        raise InputError(f"--shared {config.shared}: expected a directory that is there, on all nodes")
+    shared, name = (config.shared or config.state).absolute(), _name(config.state)
+    if config.backend == "ray":
+        try:
+            from stretto.backends.ray import open_ray
+        except ModuleNotFoundError as missing:
+            raise InputError(f"--backend ray needs {missing.name}: install stretto[ray]") from None
+        address, most = config.address or "auto", config.max_log_bytes
+        return await open_ray(address, name, shared, grow=config.grow, known=known, max_log_bytes=most)
+    from stretto.backends.slurm import SlurmOptions, open_slurm
+
+    options = SlurmOptions(
+        config.partitions,
+        config.account,
+        config.qos,
+        pass_env=config.pass_env,
+        max_log_bytes=config.max_log_bytes,
+    )
+    return await open_slurm(options, name, shared)
+
+
+async def _warn_of_unreachable(url: str, backend: Backend) -> None:
+    """Say it where workers are told an address that only this machine knows."""
+    host = urlsplit(url).hostname or ""
+    try:
+        await asyncio.get_running_loop().getaddrinfo(host, None)
+    except OSError as wrong:
+        print(f"--url {url}: {wrong.strerror}: do its workers know {host}?", file=sys.stderr, flush=True)
+    if not _is_loopback(host) and host not in ("0.0.0.0", "::"):
+        return
+    far = [node.name for node in await backend.nodes() if node.address and not _is_loopback(node.address)]
+    if far:
+        said = f"workers on {', '.join(far[:3])}{' …' if len(far) > 3 else ''} cannot reach {url}"
+        logger.warning("%s", said)
+        print(f"{said}: say --listen ADDRESS:PORT and --url", file=sys.stderr, flush=True)
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
+
+
+def _name(state: Path) -> str:
+    """What the service is called on a shared cluster: drawn once, so that it finds its own again."""
+    path = state / NAME
+    if not path.exists():
+        temporary = path.with_suffix(".new")
+        temporary.write_text(random.token_hex(4), encoding="ascii")
+        temporary.replace(path)
+    return path.read_text(encoding="ascii")
+
+
+def _key(state: Path) -> bytes:
+    """The key that tokens of workers are made of: drawn once, readable by the owner only.
+
+    Raises InputError for one that cannot be read, or that a full disk or a slip has cut: with an empty one
+    everybody could make tokens.
+    """
+    path = state / KEY
+    try:
+        if not path.exists():
+            temporary = path.with_suffix(".new")
+            temporary.touch(mode=0o600)
+            temporary.write_bytes(random.token_bytes(KEY_BYTES))
+            temporary.replace(path)
+        key = path.read_bytes()
+    except OSError as wrong:
+        raise InputError(f"{path}: cannot be used: {wrong.strerror}") from None
+    if len(key) < KEY_BYTES:
+        raise InputError(
+            f"{path}: expected {KEY_BYTES} bytes, got {len(key)}: put its backup there, or remove it, after "
+            "which workers that run now are not let in any more"
+        )
+    return key
+
+
+def _listen(host: str, port: int) -> Listener:
+    listening = Listener(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+        listening.listen(WAITING_CONNECTIONS)  # who comes before the first look at the cluster waits a moment
+    except OSError as wrong:
+        listening.close()
+        raise InputError(f"--listen {host}:{port}: {wrong.strerror}") from None
+    return listening

@@ -1,0 +1,138 @@
+"""What a backend shows and the log does not say yet: events to be recorded. Pure."""
+
+from collections.abc import Sequence
+
+from stretto.backends.protocol import NodeState, WorkerState
+from stretto.service.state.events import (
+    Event,
+    NodeDead,
+    NodeLost,
+    NodeSeen,
+    WorkersEnded,
+    WorkersRan,
+    WorkersStopped,
+)
+from stretto.service.state.records import KILLED, TERMINATED, JobRecord, NodeRecord, WorkerPhase
+from stretto.service.state.state import State
+
+LOST_GRACE_S = 300.0  # of workers of a job that the log has lost: time to save; chosen
+VANISHED, UNKNOWN = 137, "its node does not know it"  # of one that is not there any more
+
+
+def about_nodes(state: State, nodes: Sequence[NodeState]) -> list[Event]:
+    """Nodes that have come, gone or changed."""
+    events: list[Event] = []
+    shown = {node.name for node in nodes}
+    if shown:  # of a cluster that was begun anew, or of another machine
+        gone = (one.name for one in state.nodes if one.up and one.name not in shown)
+        events += [NodeLost(name, "its cluster does not list it") for name in gone]
+    for node in nodes:
+        index = state.node_index.get(node.name)
+        known = None if index is None else state.nodes[index]
+        if node.up and (known is None or _has_changed(known, node)):
+            events.append(_seen(node))
+        elif known is None and node.comes:  # a place that may be filled: jobs may ask for what it would have
+            events += [_seen(node), NodeLost(node.name, node.why)]
+            events += [NodeDead(node.name, 0.0)] if node.dead else []
+        elif not node.up and known is not None:
+            if known.up:
+                events.append(NodeLost(node.name, node.why))
+            if node.dead and not known.dead:
+                events.append(NodeDead(node.name, 0.0))
+    return events
+
+
+def _seen(node: NodeState) -> NodeSeen:
+    """A node as the log keeps it."""
+    return NodeSeen(
+        node.name,
+        node.gpu_type,
+        node.gpus,
+        node.cpus,
+        node.memory_gb,
+        node.address,
+        node.shut,
+        node.others,
+        node.remark,
+    )
+
+
+def about_workers(
+    state: State, shown: Sequence[WorkerState]
+) -> tuple[list[Event], list[tuple[WorkerState, float]]]:
+    """Who has begun and who has ended; and whom to stop within so many seconds.
+
+    What nobody wants must not go on holding GPUs: a worker that the log knows nothing of, or counts as ended,
+    and what a worker's command started and left behind when it ended. A job that the log has lost is no
+    fault of its owner: its workers have time to save what they did. So have those of an attempt that has
+    grown in a time that the log has lost; it ends as a whole. Who was stopped in such a time says nothing by
+    a status of its own.
+    """
+    stop: list[tuple[WorkerState, float]] = []
+    ran: dict[str, list[str]] = {}
+    ended: dict[str, list[dict[str, object]]] = {}
+    stopped: dict[str, dict[str, None]] = {}
+    for one in shown:
+        record = state.jobs.get(one.id.split(".")[0])
+        worker = record.workers.get(one.id) if record is not None else None
+        if worker is None or worker.life is WorkerPhase.ENDED:
+            if one.holds_gpus and one.phase == "running":
+                grace_s = LOST_GRACE_S if state.was_lost(one.id.split(".")[0]) else 0.0
+                if record is not None and worker is None and (peers := _peers_of(record, one.id)):
+                    stopped.setdefault(record.id, {}).update(dict.fromkeys(peers))
+                    grace_s = record.spec.grace_period_s
+                stop.append((one, grace_s))
+            continue
+        if one.phase == "running" and one.status is not None and record is not None:
+            stop.append((one, record.spec.grace_period_s))
+        if one.phase == "running" and worker.began_s != worker.began_s:
+            ran.setdefault(worker.job, []).append(worker.id)
+        elif one.phase == "ended":
+            status = VANISHED if one.status is None else one.status
+            said = {"id": worker.id, "status": status, **({"why": one.why} if one.why else {})}
+            if one.stopped and not worker.stopped and status not in (TERMINATED, KILLED):
+                stopped.setdefault(worker.job, {})[worker.id] = None
+            ended.setdefault(worker.job, []).append(said)
+    events: list[Event] = [WorkersStopped(job, tuple(workers)) for job, workers in stopped.items()]
+    events += [WorkersRan(job, tuple(workers)) for job, workers in ran.items()]
+    events += [WorkersEnded(job, tuple(workers)) for job, workers in ended.items()]
+    return events, stop
+
+
+def _peers_of(record: JobRecord, stranger: str) -> list[str]:
+    """Workers that run in the attempt which an unknown worker is of by its id; none where that is over."""
+    attempt = stranger.rpartition(".")[0]
+    of_attempt = [name.rpartition(".")[0] == attempt for name in record.workers]
+    return [worker.id for worker in record.alive] if record.is_open and any(of_attempt) else []
+
+
+def about_vanished(
+    state: State, nodes: Sequence[NodeState], there: set[str], gone: set[str]
+) -> list[WorkersEnded]:
+    """Workers of nodes that answer and do not know them any more: they will not say how they ended.
+
+    there: whom the backend shows; gone: whom it showed before and does not now. Of a start that was never
+    carried out nothing is concluded: it may be under way.
+    """
+    up = {node.name for node in nodes if node.up}
+    events = []
+    for record in state.open_jobs():
+        lost = [
+            worker.id
+            for worker in record.alive
+            if worker.id not in there
+            and (worker.life is not WorkerPhase.WANTED or worker.id in gone)
+            and state.nodes[worker.node].name in up
+        ]
+        if lost:
+            said = tuple({"id": name, "status": VANISHED, "why": UNKNOWN} for name in lost)
+            events.append(WorkersEnded(record.id, said))
+    return events
+
+
+def _has_changed(known: NodeRecord, node: NodeState) -> bool:
+    """Whether a node that answers is not what the log says of it."""
+    if node.gpu_type == known.gpu_type and node.gpus >= known.gpus:
+        said = known.shut, known.others, known.remark
+        return not known.up or (node.shut, node.others, node.remark) != said
+    return known.other != (node.gpus, node.gpu_type)

@@ -1,0 +1,288 @@
+"""How a job's script reaches its shell: by a file, since everybody sees what a process is started with."""
+
+import hashlib
+import hmac
+import re
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+
+from stretto.agent.unix_users import Account, Accounts
+from stretto.backends.protocol import StartRefused, WorkerStart
+from stretto.jobfile import JobSpec
+from stretto.jobfile.slurm_script import shell_of
+from stretto.model import InputError
+from stretto.service.state.records import JobRecord, Worker
+from stretto.service.state.state import State
+
+SCRIPT = "STRETTO_SCRIPT"  # in the environment of the first shell of a worker, and of nothing after it
+SETUP_DIR = "STRETTO_SETUP_DIR"  # in a worker's environment: a directory that its attempt alone has
+
+# The arguments are the shell of the script and its options. Where the file cannot be written, as on a disk
+# that is full, the script is an argument after all: it would not run otherwise.
+RUN_SCRIPT = f"""stretto_script=${SCRIPT}; unset {SCRIPT}
+stretto_file="${SETUP_DIR}/$STRETTO_WORKER_ID.sh"
+if (umask 077; printf '%s\\n' "$stretto_script" >"$stretto_file") 2>/dev/null
+then exec "$@" "$stretto_file"
+else exec "$@" -c "$stretto_script"
+fi
+"""
+
+# One program with its arguments, perhaps after assignments: nothing that a shell has to stay for.
+ONE_PROGRAM = re.compile(
+    r"((?:[A-Za-z_]\w*=[\w./:,@%+-]*[ \t]+)*)([\w./+-]+)((?:[ \t][^\n;|&<>()`\\{}!#]*)?)"
+)
+BUILT_IN = frozenset(
+    [
+        ".",
+        ":",
+        "alias",
+        "bg",
+        "bind",
+        "break",
+        "builtin",
+        "caller",
+        "case",
+        "cd",
+        "command",
+        "compgen",
+        "complete",
+        "continue",
+        "coproc",
+        "declare",
+        "dirs",
+        "disown",
+        "do",
+        "done",
+        "elif",
+        "else",
+        "enable",
+        "esac",
+        "eval",
+        "exec",
+        "exit",
+        "export",
+        "fc",
+        "fg",
+        "fi",
+        "for",
+        "function",
+        "getopts",
+        "hash",
+        "help",
+        "history",
+        "if",
+        "in",
+        "jobs",
+        "let",
+        "local",
+        "logout",
+        "mapfile",
+        "popd",
+        "pushd",
+        "read",
+        "readarray",
+        "readonly",
+        "return",
+        "select",
+        "set",
+        "shift",
+        "shopt",
+        "source",
+        "suspend",
+        "then",
+        "time",
+        "times",
+        "trap",
+        "type",
+        "typeset",
+        "ulimit",
+        "umask",
+        "unalias",
+        "unset",
+        "until",
+        "wait",
+        "while",
+    ]
+)
+
+
+def in_place(script: str) -> str:
+    """The script, with `exec` where it only runs one program: its process is then the worker itself.
+
+    `sh -c` does the same of its own accord. Signals reach the program, and nothing stands between it and
+    whoever waits for it. Scripts of several commands may say `exec` themselves.
+    """
+    found = ONE_PROGRAM.fullmatch(script.strip())
+    if (
+        found is None
+        or found[2] in BUILT_IN
+        or script.strip().count("'") % 2
+        or script.strip().count('"') % 2
+    ):
+        return script
+    return f"{found[1]}exec {found[2]}{found[3]}"
+
+
+# ── what a worker finds in its environment, and the command that it runs (docs: jobs) ───────────────────────
+
+
+FIRST_PORT, PORTS = (
+    20_000,
+    12_000,
+)  # where rank 0 of scripts without the SDK listens; chosen: below ephemeral ones
+
+TOKEN = ".token-"  # and the job: in a checkpoint directory, the token of a job that has run there
+
+# Hugging Face's Trainer reads its token from a file, which the worker's shell writes where the job can.
+# A worker sees its own GPUs only, and scripts take LOCAL_RANK for the index of theirs.
+PRELUDE = f"""[ -z "$CUDA_VISIBLE_DEVICES" ] || export LOCAL_RANK=0 LOCAL_WORLD_SIZE=1
+mkdir -p "$STRETTO_CHECKPOINT_DIR" 2>/dev/null &&
+(umask 077; printf %s "$STRETTO_TOKEN" >"$STRETTO_CHECKPOINT_DIR/{TOKEN}$STRETTO_JOB_ID") 2>/dev/null
+{RUN_SCRIPT}"""
+
+# What a setup leaves running must not hold the lock, for which other workers of the node wait.
+SETUP = """stretto_setup="${{{marks}:-$STRETTO_CHECKPOINT_DIR}}"/setup-{mark}
+(flock 9; [ -e "$stretto_setup.done" ] || {{ {setup}
+}} 9>&- && touch "$stretto_setup.done") 9>>"$stretto_setup" || {{
+status=$?; echo "stretto: setup failed with status $status" >&2; exit $status; }}
+"""
+
+
+@dataclass(frozen=True)
+class WorkerContext:
+    """What the service tells workers so that they can find it, and the key that their tokens are made of."""
+
+    url: str
+    key: bytes
+    checkpoints: Path
+    workdirs: Path
+    accounts: Accounts | None = None  # as whom jobs run; None: as the service's user
+
+    def token(self, job: str) -> str:
+        """The token that opens the channel of one job's workers, which it names; it is nowhere kept."""
+        return f"{job}.{hmac.new(self.key, f'worker:{job}'.encode(), hashlib.sha256).hexdigest()}"
+
+    def meeting(self, job: str, attempt: int, generation: int) -> str:
+        """What the members of one generation know and nobody else: by it they trust each other."""
+        words = f"meeting:{job}.{attempt}.{generation}"
+        return hmac.new(self.key, words.encode(), hashlib.sha256).hexdigest()
+
+    def port(self, attempt: str) -> int:
+        """Where rank 0 of an attempt is to listen: hardly ever where that of another service's does."""
+        return FIRST_PORT + zlib.crc32(self.key + attempt.encode()) % PORTS
+
+    def job_of(self, token: str) -> str:
+        """The job whose channel a token opens; "" for what is no such token."""
+        job = token.partition(".")[0]
+        return job if hmac.compare_digest(token.encode(), self.token(job).encode()) else ""
+
+
+def start_of(state: State, record: JobRecord, worker: Worker, secrets: WorkerContext) -> WorkerStart:
+    """The worker as the backend is to start it; raises StartRefused where its owner has no account here."""
+    spec = record.spec
+    peers = [one for one in record.workers.values() if one.joined or one.id == worker.id] or [worker]
+    if record.members.number == 0:
+        peers = list(record.workers.values())
+    rank = next((index for index, one in enumerate(peers) if one.id == worker.id), 0)
+    on_node = [one for one in peers if one.node == worker.node]
+    local = next((index for index, one in enumerate(on_node) if one.id == worker.id), 0)
+    nodes = list(dict.fromkeys(one.node for one in peers))
+    attempt = record.attempt
+    named = Path(spec.checkpoint.dir) if spec.checkpoint and spec.checkpoint.dir else Path(record.id)
+    checkpoints = secrets.checkpoints / named
+    env = {
+        "KUBEFLOW_TRAINER_SERVER_URL": f"{secrets.url}/api/v1/worker/kubeflow/{worker.id}",
+        "KUBEFLOW_TRAINER_SERVER_TOKEN": str(checkpoints / f"{TOKEN}{record.id}"),
+        **spec.envs,
+        "RANK": str(rank),
+        "LOCAL_RANK": str(local),
+        "WORLD_SIZE": str(len(peers)),
+        "LOCAL_WORLD_SIZE": str(len(on_node)),
+        "GROUP_RANK": str(nodes.index(worker.node)),
+        "GROUP_WORLD_SIZE": str(len(nodes)),
+        "ROLE_RANK": str(rank),
+        "ROLE_WORLD_SIZE": str(len(peers)),
+        "MASTER_ADDR": state.nodes[peers[0].node].address or "127.0.0.1",
+        "MASTER_PORT": str(secrets.port(f"{record.id}.{attempt}")),
+        "TORCHELASTIC_RUN_ID": record.id,
+        "TORCHELASTIC_RESTART_COUNT": str(max(attempt - 1, 0)),
+        "TORCHELASTIC_MAX_RESTARTS": str(spec.restart.max),
+        "STRETTO_JOB_ID": record.id,
+        "STRETTO_JOB_NAME": spec.name,
+        "STRETTO_WORKER_ID": worker.id,
+        "STRETTO_GENERATION": str(record.members.number + 1),
+        "STRETTO_URL": secrets.url,
+        "STRETTO_TOKEN": secrets.token(record.id),
+        "STRETTO_CHECKPOINT_DIR": str(checkpoints),
+        "STRETTO_GPU_TYPE": state.nodes[worker.node].gpu_type,
+        "STRETTO_NODE": state.nodes[worker.node].name,
+        "STRETTO_NODE_ADDRESS": state.nodes[worker.node].address or "127.0.0.1",
+        "STRETTO_RESTARTS": str(max(attempt - 1, 0)),
+        "STRETTO_GRACE_S": f"{spec.grace_period_s:g}",
+        **_checkpoints_of(spec),
+        **_task_of(state, record),
+        "PYTHONUNBUFFERED": "1",
+        SCRIPT: _script(record, worker),
+    }
+    return WorkerStart(
+        id=worker.id,
+        job=record.id,
+        node=state.nodes[worker.node].name,
+        gpus=worker.gpus,
+        command=("/bin/sh", "-c", PRELUDE, "sh", *shell_of(spec.run)),
+        env=env,
+        cwd=str(secrets.workdirs / spec.workdir) if spec.workdir else "",
+        grace_s=spec.grace_period_s,
+        name=spec.name,
+        cpus=(spec.resources.cpus or 0.0) / spec.gpus * len(worker.gpus),
+        memory_gb=(spec.resources.memory_gb or 0.0) / spec.gpus * len(worker.gpus),
+        slurm=spec.slurm,
+        account=_account_of(record, secrets),
+        own=() if named.is_absolute() else tuple(str(secrets.checkpoints / part) for part in named.parts[:1]),
+    )
+
+
+def _account_of(record: JobRecord, secrets: WorkerContext) -> Account | None:
+    if secrets.accounts is None:
+        return None
+    try:
+        return secrets.accounts.of(record.user)
+    except InputError as wrong:
+        raise StartRefused(str(wrong)) from None
+
+
+def _checkpoints_of(spec: JobSpec) -> dict[str, str]:
+    """How often a job is to save its state, where its file says so."""
+    every_s = spec.checkpoint.every_s if spec.checkpoint else None
+    return {} if every_s is None else {"STRETTO_CHECKPOINT_S": f"{every_s:g}"}
+
+
+def _task_of(state: State, record: JobRecord) -> dict[str, str]:
+    """Which task of an array this is, in our words and in those of scripts that were made for sbatch."""
+    if record.index is None:
+        return {}
+    index, count = str(record.index), str(len(state.relations.jobs_of(record.array)))
+    return {
+        "STRETTO_ARRAY_ID": record.array,
+        "STRETTO_ARRAY_INDEX": index,
+        "STRETTO_ARRAY_COUNT": count,
+        "SLURM_ARRAY_JOB_ID": record.array,
+        "SLURM_ARRAY_TASK_ID": index,
+        "SLURM_ARRAY_TASK_COUNT": count,
+    }
+
+
+def _script(record: JobRecord, worker: Worker) -> str:
+    """What the shell runs: the setup, once on every node of an attempt, then the command.
+
+    The mark of a setup that is done lies where only this attempt can have put it. An agent older than the
+    service names no such directory; the job's own is the next best place.
+    """
+    spec = record.spec
+    run = in_place(spec.run)
+    if not spec.setup:
+        return run
+    mark = f"{record.id}.{record.attempt}.{worker.node}"  # all nodes of a cluster may see one directory
+    return SETUP.format(marks=SETUP_DIR, mark=quote(mark), setup=spec.setup) + run

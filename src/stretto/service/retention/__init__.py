@@ -1,0 +1,1 @@
+"""How long is kept what is known of a job, what it wrote, and what it saved?"""

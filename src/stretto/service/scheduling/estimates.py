@@ -1,0 +1,290 @@
+"""Until when is a job on its way to what it is to hold? A policy of restarts leaves it alone so long."""
+
+import json
+from functools import lru_cache
+from math import inf, nan
+
+import numpy as np
+
+from stretto.model import (
+    NOTHING_OBSERVED,
+    UNLIMITED_GPUS,
+    Adaptivity,
+    Allocation,
+    Cluster,
+    Evidence,
+    Kind,
+    MeasuredSpeeds,
+    Observations,
+    Point,
+    TrainingLimits,
+    frozen,
+    ints,
+)
+from stretto.service.reconcile.reconciler import STARTING_S, slots_of
+from stretto.service.state.records import JobRecord
+from stretto.service.state.reported_metrics import NOISE, Points, with_points
+
+NOT = -inf  # it is not
+WAITED_S = 60.0  # that somebody has waited in front of a screen, and is not served soon; chosen
+
+
+def recovering_until_s(record: JobRecord, wanted: Allocation | None) -> float:
+    """Until when it is recovering, infinite: until something happens to it; `NOT` where it trains as wanted.
+
+    It is while the workers that train are not those that are wanted: others must end first, newcomers
+    import, a group is being built. A worker that may use the SDK but has not said so, and a job that trains
+    but has told nothing of its speed, count for a while only: scripts need not say anything.
+    """
+    if wanted is None or not record.books.held_gpus:
+        return NOT
+    members = record.members
+    those = [record.workers[name] for name in members.workers] if members.number else record.alive
+    asked = set(slots_of(wanted, record.job.gpus_per_worker))
+    if not record.is_open or {(one.node, one.mask) for one in those} != asked:
+        return inf
+    if members.number:
+        if any(one.joined < members.number for one in those):
+            return inf
+        is_known = bool(record.learned.profile or known_points(record))
+        return NOT if is_known else members.at_s + STARTING_S
+    if any(one.began_s != one.began_s for one in those):
+        return inf
+    speaks = record.spec.elastic is not None and record.speaks is not False
+    return max(one.began_s for one in those) + STARTING_S if speaks else NOT
+
+
+def is_breakable(record: JobRecord) -> bool:
+    """Whether nothing but the time for a start is lost where a recovering job is made smaller or stopped.
+
+    Newcomers that import are simply ended, and who trains goes on; a start can be made again. Only while a
+    group is being built do its members have to be left alone, which takes a moment. Somebody who waits for
+    an interactive job would else wait for all that others import.
+    """
+    if record.job.kind is Kind.INTERACTIVE:
+        return False
+    members = record.members
+    if not record.is_open or not members.number or members.leaves:
+        return True
+    return all(record.workers[name].joined >= members.number for name in members.workers)
+
+
+# ── what short runs on one GPU of each type tell of a job before it starts, as a report says it ─────────────
+
+
+@lru_cache(maxsize=4096)
+def limits_in(text: str, types: tuple[str, ...]) -> TrainingLimits:
+    """The limits that a profile (its JSON) states; a type of which it says nothing runs nothing.
+
+    Equal profiles give one object, since what is believed of a job is remembered by it.
+    """
+    said = json.loads(text)
+    rows = [said["types"].get(name, {}) for name in types]
+    ratio = [[row.get("over", {}).get(name, nan) for name in types] for row in rows]
+    return TrainingLimits(
+        init_batch=int(said["init_batch"]),
+        max_batch=int(said["max_batch"]),
+        min_local=ints([int(row.get("min_local", 0)) for row in rows]),
+        max_local=ints([int(row.get("max_local", 0)) for row in rows]),
+        single_per_s=frozen(np.array([_number(row.get("single_per_s")) for row in rows])),
+        replica_gpus=ints([max(int(row.get("replica_gpus", 1)), 1) for row in rows]),
+        restart_s=float(said["restart_s"]),
+        reach_gpus=int(said["reach_gpus"]),
+        single_ratio=frozen(np.array(ratio)) if any(row.get("over") for row in rows) else None,
+        accumulates=bool(said.get("accumulates", True)),
+    )
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else nan
+
+
+# ── how fast a live job may be, before and after it was measured ────────────────────────────────────────────
+
+
+SCALING = 0.9  # of each doubling of GPUs, while nothing is measured; chosen
+RESTART_S = 30.0  # from being given GPUs to the first step, while nothing is measured; chosen
+SWITCH_S = 1.0  # the same for a job that can change its size in place, as its workers have shown; chosen
+MEASURABLE_S = (1e-9, 1e9)  # of a pass; chosen: a fit to what lies beyond would be one of rounding errors
+REACH_GPUS = 64  # of a job whose largest batch is not known; chosen
+
+
+def prior_table(record: JobRecord, cluster: Cluster) -> MeasuredSpeeds:
+    """Speeds relative to what was asked for, by the stated speeds of types and a usual loss by scaling."""
+    job = record.job
+    reach = min(job.max_gpus if job.max_gpus < UNLIMITED_GPUS else max(4 * job.gpus, job.gpus), 4096)
+    return _prior_table(cluster, job.gpus, min(reach, int(cluster.capacity.max())))
+
+
+@lru_cache(maxsize=4096)
+def _prior_table(cluster: Cluster, asked: int, reach: int) -> MeasuredSpeeds:
+    gpus = np.arange(int(cluster.capacity.max()) + 1, dtype=np.float64)
+    useful = np.minimum(gpus, max(reach, asked))
+    with np.errstate(divide="ignore"):
+        relative = np.where(
+            gpus > 0, (useful / asked) * SCALING ** np.log2(np.maximum(useful, 1e-9) / asked), 0.0
+        )
+    speeds = np.array([gpu_type.speed for gpu_type in cluster.types])
+    per_s = frozen(speeds[:, None] * relative)
+    return MeasuredSpeeds(per_s, per_s)
+
+
+def limits_of(record: JobRecord, cluster: Cluster) -> TrainingLimits | None:
+    """The batches that a job may have, from its file and its reports; None while its batch is not known."""
+    if record.learned.profile:
+        return limits_in(record.learned.profile, cluster.type_names)
+    batch, latest = record.spec.batch, {**record.prior.said, **record.learned.latest}
+    init = int(batch.init or latest.get("init_batch") or 0)
+    if not init:
+        return None
+    # Where the file and the script both bound it, both hold.
+    most = min((int(one) for one in (batch.max, latest.get("max_batch")) if one), default=init)
+    most = max(most, init)
+    local = min((int(one) for one in (batch.per_gpu, latest.get("max_local")) if one), default=most)
+    smallest = max(1, min(local, int(latest.get("min_local") or 1)))
+    switches = record.books.switches > 0 or bool(record.speaks)
+    return _limits(
+        len(cluster.types),
+        init,
+        most,
+        smallest,
+        local,
+        SWITCH_S if switches else RESTART_S,
+        record.job.gpus_per_worker,
+        bool(latest.get("accumulates", True)),
+        singles(known_points(record), len(cluster.types), record.job.gpus_per_worker),
+    )
+
+
+@lru_cache(maxsize=4096)
+def singles(points: Points, types: int, replica: int) -> tuple[float, ...]:
+    """Samples/s of one replica by type, as measured; NaN where it never ran alone.
+
+    At the largest local batch that was measured alone on every type where one was, so that types can be
+    compared (Sia, equation 1), else at the largest of each.
+    """
+    rates: list[dict[int, float]] = [{} for _ in range(types)]
+    for kind, _, gpus, local, _, grad_s, _ in points:
+        if 0 <= kind < types and gpus == replica and _is_measurable(grad_s):
+            rates[int(kind)][int(local)] = local / grad_s
+    measured = [set(one) for one in rates if one]
+    common = max(set.intersection(*measured), default=0) if measured else 0
+    return tuple((one[common] if common else one[max(one)]) if one else nan for one in rates)
+
+
+@lru_cache(maxsize=4096)
+def _limits(
+    types: int,
+    init: int,
+    most: int,
+    smallest: int,
+    local: int,
+    restart_s: float,
+    replica: int,
+    accumulates: bool,
+    single_per_s: tuple[float, ...],
+) -> TrainingLimits:
+    """Shared by equal jobs, since what is believed of a job is remembered by this object."""
+    return TrainingLimits(
+        init_batch=init,
+        max_batch=most,
+        min_local=ints([smallest] * types),
+        max_local=ints([local] * types),
+        single_per_s=frozen(np.array(single_per_s, dtype=np.float64)),
+        replica_gpus=ints([replica] * types),
+        restart_s=restart_s,
+        reach_gpus=max(most // smallest, 1),
+        accumulates=accumulates,
+    )
+
+
+def observations_of(record: JobRecord, types: int) -> tuple[Observations, ...]:
+    """By GPU type, what was measured: of earlier jobs of its model, and of itself, which counts more.
+
+    Of a job of which short runs told beforehand, only its own.
+    """
+    return _observations(known_points(record), types)
+
+
+def known_points(record: JobRecord) -> Points:
+    """What was measured of a job, or of earlier ones where nobody has told anything before."""
+    if record.learned.profile:
+        return record.learned.points
+    return with_points(record.prior.points, record.learned.points)
+
+
+def largest_known_gpus(record: JobRecord) -> int:
+    """The most GPUs on which it ran, or on which jobs of its model were measured before it."""
+    prior = 0 if record.learned.profile else record.prior.largest_gpus
+    return max(record.books.largest_held, prior)
+
+
+@lru_cache(maxsize=16_384)
+def _observations(points: tuple[tuple[float, ...], ...], types: int) -> tuple[Observations, ...]:
+    found = [NOTHING_OBSERVED] * types
+    for kind, nodes, gpus, local, passes, grad_s, passes_s in points:
+        step_s = passes_s - max(passes - 1, 0) * grad_s  # of the one pass that synchronises
+        measured = _is_measurable(grad_s) and _is_measurable(step_s)
+        if 0 <= kind < types and measured and gpus >= nodes >= 1 <= local:
+            # Each is a mean of its own: where there is nothing to synchronise, chance says which is larger.
+            found[int(kind)] = found[int(kind)].with_point(
+                Point(int(nodes), int(gpus), int(local), float(min(grad_s, step_s)), float(step_s))
+            )
+    return tuple(found)
+
+
+def _is_measurable(pass_s: float) -> bool:
+    return MEASURABLE_S[0] <= pass_s <= MEASURABLE_S[1]
+
+
+# ── what the service knows of its jobs, as the views of a policy show it ────────────────────────────────────
+
+
+USUAL_S = 3600.0  # a job of which nobody says how long it takes; chosen
+LEAST_LEFT_S = 60.0  # what a job that outlives its stated time is believed to need still; chosen
+
+
+def stated_s(record: JobRecord) -> float:
+    """How long the whole job takes on what it asked for, as its owner states it."""
+    return record.spec.expected_time_s or record.spec.max_time_s or USUAL_S
+
+
+def work_left(record: JobRecord) -> float:
+    """Steps of the initial batch that are left where the stop rule says how many; else NaN."""
+    latest, stop = record.learned.latest, record.spec.stop
+    done = float(latest.get("progress_steps", latest.get("step", 0.0)))
+    if stop is not None and stop.steps is not None:
+        return max(stop.steps - done, 1.0)
+    batch = float(latest.get("init_batch") or 0.0)
+    dataset = float(latest.get("dataset_samples") or 0.0)
+    epochs = None if stop is None else stop.epochs or stop.max_epochs
+    if epochs is not None and batch and dataset:
+        return max(epochs * dataset / batch - done, 1.0)
+    return nan
+
+
+def evidence_of(record: JobRecord, cluster: Cluster) -> Evidence | None:
+    """What a job has shown; None where it can only be as fast as a table says."""
+    learned = record.learned
+    if record.job.adaptivity is Adaptivity.RIGID and not learned.points and not learned.profile:
+        return None
+    limits = limits_of(record, cluster)
+    if limits is None:
+        return None
+    latest, said = record.learned.latest, record.prior.said
+    if "grad_sqr" not in latest and said.get("init_batch") == limits.init_batch and not learned.profile:
+        latest = {**{key: said[key] for key in NOISE if key in said}, **latest}
+    fixed = record.job.adaptivity is not Adaptivity.ADAPTIVE
+    return Evidence(
+        limits=limits,
+        observed=observations_of(record, len(cluster.types)),
+        grad_sqr=float(latest.get("grad_sqr", nan)),
+        grad_var=float(latest.get("grad_var", nan)),
+        fixed_batch=int(latest.get("batch") or limits.init_batch) if fixed else 0,
+    )
+
+
+def cpus_per_gpu(record: JobRecord) -> float:
+    """Cores at which it is at its fastest, as far as its owner says; NaN unknown."""
+    cpus = record.spec.resources.cpus
+    return nan if cpus is None else cpus / record.job.gpus

@@ -1,0 +1,209 @@
+"""Which events are reasons to ask a policy."""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stretto.model import Plan, Snapshot, Trigger
+from stretto.scheduler.round import Scheduler
+from stretto.service.eventlog.clock import Clock
+from stretto.service.eventlog.writer import LogWriter
+from stretto.service.scheduling.decision import answer_to, asked_of, decided
+from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
+from stretto.service.state import events as happened
+from stretto.service.state.events import AttemptClosed, Event, Joined, WorkersWanted
+from stretto.service.state.state import State
+
+_TRIGGERS: Mapping[type[Event], Trigger] = {
+    happened.Submitted: Trigger.ARRIVAL,
+    happened.ArraySubmitted: Trigger.ARRIVAL,
+    happened.Requeued: Trigger.ARRIVAL,
+    happened.Scaled: Trigger.ARRIVAL,
+    happened.Prioritised: Trigger.ARRIVAL,
+    happened.Ended: Trigger.COMPLETION,
+    happened.Cancelled: Trigger.COMPLETION,
+    happened.AttemptClosed: Trigger.COMPLETION,
+    happened.NodeSeen: Trigger.CAPACITY,
+    happened.NodeLost: Trigger.CAPACITY,
+    happened.NodeDead: Trigger.CAPACITY,
+    happened.NodeCordoned: Trigger.CAPACITY,
+    happened.TypesSeen: Trigger.CAPACITY,
+    happened.QueueSet: Trigger.CAPACITY,
+    happened.UserSharesSet: Trigger.CAPACITY,
+    happened.Reserved: Trigger.CAPACITY,
+    happened.Unreserved: Trigger.CAPACITY,
+}
+
+
+def trigger_of(event: Event) -> Trigger | None:
+    """The trigger that an event pulls; None for one that changes nothing for a policy."""
+    if isinstance(event, happened.Held):
+        return Trigger.COMPLETION if event.held else Trigger.ARRIVAL
+    if isinstance(event, happened.ClockSet):
+        return Trigger.CAPACITY if event.unix_s == event.bound_unix_s else None  # reservations may have moved
+    if isinstance(event, happened.Reported) and event.report.get("epoch_end"):
+        return Trigger.EPOCH_END
+    return _TRIGGERS.get(type(event))
+
+
+# ── when the policy is asked, and what becomes of its answer ────────────────────────────────────────────────
+
+
+AT_MOST_EVERY_S = 0.2  # of wall time between two decisions; chosen: what comes together is decided together
+AT_LEAST_EVERY_S = 60.0  # of wall time, while there are jobs; chosen: a net under whatever was missed
+
+
+@dataclass
+class SchedulingLoop:
+    """Asks the scheduler when its triggers, its rounds or its own wish say so; one decision at a time.
+
+    eager: a policy of rounds is asked at arrivals and completions too, so that nobody waits for a round while
+    GPUs are idle. at_least_every_s: of wall time; even where nothing has happened, as long as there are jobs.
+    """
+
+    ledger: LogWriter
+    scheduler: Scheduler
+    clock: Clock
+    eager: bool = True
+    at_least_every_s: float = AT_LEAST_EVERY_S
+    latest: Plan | None = None
+    latest_snapshot: Snapshot | None = None
+    took_ms: list[float] = field(default_factory=list)
+    after: Callable[[State], None] | None = None  # is told when a decision is over, and none is being made
+    is_deciding: bool = False
+    _due: set[Trigger] = field(default_factory=set)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _next_round_s: float = 0.0
+    _awaits_round: bool = False
+    _decided_s: float = 0.0  # when it was last asked
+    _changed: bool = True
+    _interactive_waits: bool = False  # as the last decision left it
+    _thread: ThreadPoolExecutor = field(  # its own: others may keep the usual threads busy
+        default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="decisions")
+    )
+
+    def __post_init__(self) -> None:
+        """Listen to what happens."""
+        self.observer = SnapshotBuilder(self.scheduler.policy.views)
+        on = self.scheduler.policy.triggers.on
+        self._on = on | {Trigger.ARRIVAL, Trigger.COMPLETION, Trigger.CAPACITY} if self.eager else on
+        self.ledger.listeners.append(self.heard)
+
+    def heard(self, told: Sequence[tuple[int, Event]]) -> None:
+        """Note what happened."""
+        for _, event in told:
+            trigger = trigger_of(event)
+            if isinstance(event, WorkersWanted) and self._somebody_waits_for(event.job):
+                trigger = Trigger.ARRIVAL
+            if isinstance(event, Joined) and self._interactive_waits:  # others can be made smaller
+                trigger = Trigger.ARRIVAL
+            if isinstance(event, AttemptClosed) and not self._makes_room(event.job):
+                trigger = None
+            if trigger is None:
+                continue
+            self._changed = True
+            self._wake.set()  # also where nothing is due: a round may be waited for from now on
+            if trigger in self._on:
+                self._due.add(trigger)
+
+    def _somebody_waits_for(self, job: str) -> bool:
+        """Whether another job may come once this one has started."""
+        relations, record = self.ledger.state.relations, self.ledger.state.jobs.get(job)
+        return record is not None and (job in relations.waiting or record.array in relations.waiting)
+
+    def _makes_room(self, job: str) -> bool:
+        """Whether another task may come once this one's processes are gone.
+
+        To a policy nothing else is new then: it has taken the GPUs away before, or their loss is told by
+        what follows. A simulated job that is stopped pulls no trigger either.
+        """
+        record = self.ledger.state.jobs.get(job)
+        return record is not None and record.at_once is not None
+
+    async def decide_for_ever(self) -> None:
+        """Ask whenever it is time, until cancelled."""
+        self._due.add(Trigger.CAPACITY)  # a service that has just started looks at what it finds
+        while True:
+            await self._wait()
+            await self.decide_now()
+            await asyncio.sleep(AT_MOST_EVERY_S)
+
+    async def decide_now(self) -> None:
+        """One decision: observed, made beside the loop, recorded, and thereby wanted."""
+        state = self.ledger.state
+        due, self._due = frozenset(self._due), set()
+        if Trigger.ROUND in due:
+            self._changed = False
+        self.is_deciding = True
+        now_s, seen = self.clock.now_s(), state.seq
+        self._decided_s = now_s
+        asked = asked_of(self.observer, state, now_s, due, self.scheduler)
+        began = time.perf_counter()
+        loop = asyncio.get_running_loop()
+        answer = await loop.run_in_executor(self._thread, answer_to, asked, self.scheduler)
+        took_ms = (time.perf_counter() - began) * 1e3
+        await self.ledger.record(decided(asked, answer, seen, took_ms))
+        state.memory = answer.plan.memory
+        self.is_deciding = False
+        if self.after is not None:
+            self.after(state)
+        self.latest, self.latest_snapshot = answer.plan, asked.snapshot
+        jobs = asked.snapshot.jobs
+        self._interactive_waits = any(
+            jobs.ids[row] not in answer.plan.placement for row in np.flatnonzero(jobs.interactive).tolist()
+        )
+        self.took_ms = [*self.took_ms[-999:], took_ms]
+
+    async def _wait(self) -> None:
+        """Until something is due, and there is a node."""
+        while True:
+            now_s = self.clock.now_s()
+            at_s = self._next_s(now_s)
+            if at_s <= now_s:
+                self._note_times(now_s)
+            if self._due and self.ledger.state.cluster is not None:
+                return
+            self._wake.clear()
+            try:
+                wait_s = None if math.isinf(at_s) else max(self.clock.wall_s(at_s - now_s), 0.0)
+                async with asyncio.timeout(wait_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                self._note_times(max(self.clock.now_s(), at_s))
+
+    def _next_s(self, now_s: float) -> float:
+        """When the clock alone makes something due; never before there is a node."""
+        state, triggers = self.ledger.state, self.scheduler.policy.triggers
+        if state.cluster is None:
+            return math.inf
+        times = [self.observer.next_change_s(state, now_s)]
+        if state.wake_s is not None:
+            times.append(state.wake_s)
+        is_awaited = bool(state.open) and (self._changed or not triggers.when_changed)
+        if triggers.round_s is not None and is_awaited:
+            if not self._awaits_round:  # rounds that nobody waited for are over
+                now_s = math.ceil(now_s / triggers.round_s) * triggers.round_s
+                self._next_round_s = max(self._next_round_s, now_s)
+            times.append(self._next_round_s)
+        self._awaits_round = is_awaited
+        if state.open:
+            every_s = self.at_least_every_s / self.clock.wall_s(1.0)
+            times.append(self._decided_s + max(every_s, triggers.round_s or 0.0))
+        return min(times)
+
+    def _note_times(self, now_s: float) -> None:
+        """What the clock alone makes due."""
+        state, triggers = self.ledger.state, self.scheduler.policy.triggers
+        if state.wake_s is not None and state.wake_s <= now_s:
+            state.wake_s = None
+            self._due.add(Trigger.WAKE)
+        if triggers.round_s is not None and self._next_round_s <= now_s:
+            self._next_round_s = (math.floor(now_s / triggers.round_s) + 1) * triggers.round_s
+            self._due.add(Trigger.ROUND)
+        if not self._due:  # somebody's time to start has come, or nobody was asked for long
+            self._due.add(Trigger.ARRIVAL)

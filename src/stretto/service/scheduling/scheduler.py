@@ -1,0 +1,32 @@
+"""The scheduler that decides, from the words of its configuration: the same parts as in a simulation."""
+
+from collections.abc import Mapping
+
+from stretto.estimate.estimators import OnlineGoodput, estimator_for
+from stretto.model import InputError
+from stretto.place.registry import load_placer
+from stretto.policies.registry import load_policy
+from stretto.scheduler.round import Scheduler
+from stretto.service.state.events import Configured
+from stretto.settings import settings_of
+
+SPACES = ("policy", "estimate", "place")
+
+
+def scheduler_of(configured: Configured) -> Scheduler:
+    """The policy, its estimator and its placer; InputError for what is wrong with the words."""
+    settings = configured.settings
+    unknown = [key for key in settings if key.partition(".")[0] not in SPACES]
+    if unknown:
+        raise InputError(f"--set {unknown[0]}: a service has settings of {', '.join(SPACES)} only")
+    policy = load_policy(configured.policy, **_of(settings, "policy"))
+    _ = policy.triggers
+    place = _of(settings, "place")
+    rule = place.pop("rule", "") or configured.placer or policy.placer
+    estimate = settings_of(OnlineGoodput, _of(settings, "estimate"), space="estimate")
+    return Scheduler(estimator_for(policy, estimate), policy, load_placer(rule, **place))
+
+
+def _of(settings: Mapping[str, str], space: str) -> dict[str, str]:
+    prefix = f"{space}."
+    return {key[len(prefix) :]: value for key, value in settings.items() if key.startswith(prefix)}

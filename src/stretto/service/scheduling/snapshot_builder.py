@@ -1,0 +1,325 @@
+"""Figures of open jobs as columns, brought up to date job by job: most jobs do not change between decisions.
+
+A row is a job, in the order of submission; rows of jobs that have ended stay until there are more of them
+than of others.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import isfinite, nan
+from typing import Any
+
+import numpy as np
+
+from stretto.model import (
+    BoolArray,
+    Cluster,
+    Durations,
+    IntArray,
+    Job,
+    JobTable,
+    Learning,
+    Progress,
+    Requests,
+    Snapshot,
+    Trigger,
+    View,
+    frozen,
+)
+from stretto.service.scheduling.estimates import (
+    LEAST_LEFT_S,
+    WAITED_S,
+    cpus_per_gpu,
+    evidence_of,
+    is_breakable,
+    largest_known_gpus,
+    prior_table,
+    recovering_until_s,
+    stated_s,
+    work_left,
+)
+from stretto.service.state.pending_reasons import Reason, depends_on_others, why_not_yet
+from stretto.service.state.records import JobRecord
+from stretto.service.state.state import State
+
+FLOATS = (
+    *(
+        "not_before_s",
+        "executed_s",
+        "profiled_s",
+        "attained_gpu_s",
+        "held_since_s",
+        "first_start_s",
+        "last_stop_s",
+        "recovering_until_s",
+    ),
+    *("stated_s", "told_left_s", "work_left", "cpus"),
+    *("samples", "dataset_samples", "initial_loss", "loss", "metric"),
+)
+INTS = ("held_gpus", "held_nodes", "held_kind", "restarts", "largest_held", "epochs")
+BOOLS = ("is_open", "is_shut", "depends", "profiling", "breakable")
+OBJECTS = ("record", "table", "evidence", "history")
+LEAST_ROWS = 64
+DURATIONS = frozenset({View.ORACLE_DURATION, View.ESTIMATED_DURATION})
+TABLES = frozenset({View.THROUGHPUT_TABLE, View.GOODPUT_MODEL})
+_NO_METRICS = np.zeros(0)
+
+
+@dataclass
+class JobColumns:
+    """Columns of these views; `follow` brings them up to date."""
+
+    views: frozenset[View]
+    cluster: Cluster | None = None
+    requests: Requests | None = None  # of all rows
+    count: int = 0  # rows in use
+    ended: int = 0  # of them, of jobs that have ended
+    seen: int = 0  # up to which event the columns are up to date
+    row_of: dict[str, int] = field(default_factory=dict)
+    at: dict[str, Any] = field(default_factory=dict)  # (rows and room for more,) by name
+
+    def follow(self, state: State) -> None:
+        """Look again at every job that has changed."""
+        fresh = self.cluster is not state.cluster or self.seen > state.seq or 2 * self.ended > self.count
+        fresh = fresh or self.seen < state.unchanged  # somebody may have ended and left since
+        if fresh or not self.at:
+            self._begin(state)
+        else:
+            changed = state.changed_since(self.seen)
+            self._add([one for one in changed if one.id not in self.row_of and not one.has_ended])
+            for record in changed:
+                if record.id in self.row_of:
+                    self._refresh(self.row_of[record.id], record, state)
+        self.seen = state.seq
+
+    def eligible(self, state: State, now_s: float) -> IntArray:
+        """(jobs,) rows of jobs that the policy may give GPUs to, or that hold some that it may take."""
+        at, rows = self.at, slice(self.count)
+        may: BoolArray = at["is_open"][rows] & ~at["is_shut"][rows]
+        may &= (at["held_gpus"][rows] > 0) | (at["not_before_s"][rows] <= now_s)
+        may[[self.row_of[job] for job in state.staying() if job in self.row_of]] = False
+        for row in np.flatnonzero(may & at["depends"][rows]).tolist():
+            may[row] = why_not_yet(state, at["record"][row], now_s) is Reason.NONE
+        return np.flatnonzero(may)
+
+    def next_change_s(self, now_s: float) -> float:
+        """When a job becomes eligible by the clock alone; infinite where none does."""
+        if not self.at:
+            return float("inf")
+        times = self.at["not_before_s"][: self.count]
+        later = (times > now_s) & self.at["is_open"][: self.count]
+        return float(times[later].min(initial=np.inf))
+
+    def known(self, rows: IntArray, now_s: float) -> dict[str, Any]:
+        """What the views show of these rows."""
+        at, views = self.at, self.views
+        columns: dict[str, Any] = {}
+        if View.PROGRESS in views:
+            columns["known_progress"] = self._progress(rows, now_s)
+        if View.ORACLE_DURATION in views:
+            columns["known_durations"] = self._durations(rows, now_s)
+        if View.ESTIMATED_DURATION in views:
+            columns["known_estimates"] = self._durations(rows, now_s)
+        if View.REMAINING_WORK in views:
+            columns["known_work"] = at["work_left"][rows]
+        if views & TABLES:
+            columns["known_tables"] = at["table"][rows].tolist()
+        if View.GOODPUT_MODEL in views:
+            columns["known_evidence"] = at["evidence"][rows].tolist()
+        if View.LEARNING in views:
+            names = ("samples", "dataset_samples", "initial_loss", "loss", "metric")
+            columns["known_learning"] = Learning(
+                **{name: at[name][rows] for name in names}, history=at["history"][rows].tolist()
+            )
+        if View.CPU_DEMAND in views:
+            columns["known_cpu_demand"] = at["cpus"][rows]
+        return columns
+
+    def _since_s(self, rows: IntArray, now_s: float) -> Any:
+        held = self.at["held_gpus"][rows] > 0
+        return np.where(held, now_s - self.at["held_since_s"][rows], 0.0)
+
+    def _progress(self, rows: IntArray, now_s: float) -> Progress:
+        at, since_s = self.at, self._since_s(rows, now_s)
+        return Progress(
+            executed_s=at["executed_s"][rows] + since_s,
+            attained_gpu_s=at["attained_gpu_s"][rows] + at["held_gpus"][rows] * since_s,
+            first_start_s=at["first_start_s"][rows],
+            last_stop_s=at["last_stop_s"][rows],
+            restarts=at["restarts"][rows],
+            largest_held_gpus=at["largest_held"][rows],
+            epochs=at["epochs"][rows],
+            recovering=self._recovering(rows, now_s),
+            profiled_s=at["profiled_s"][rows] + np.where(at["profiling"][rows], since_s, 0.0),
+        )
+
+    def _recovering(self, rows: IntArray, now_s: float) -> BoolArray:
+        """(jobs,) to be left alone: on their way to what they hold, unless somebody waits for an answer."""
+        assert self.requests is not None
+        at = self.at
+        recovering: BoolArray = now_s < at["recovering_until_s"][rows]
+        waits = self.requests.interactive[rows] & (at["held_gpus"][rows] == 0)
+        since_s = np.fmax(self.requests.submitted_s[rows], at["last_stop_s"][rows])
+        since_s = np.fmax(since_s, at["not_before_s"][rows])
+        if (waits & (now_s - since_s < WAITED_S)).any():
+            recovering &= ~at["breakable"][rows]
+        return recovering
+
+    def _durations(self, rows: IntArray, now_s: float) -> Durations:
+        """On what was asked for: as the owner states it, or as the training says that is left."""
+        assert self.requests is not None
+        at, held = self.at, self.at["held_gpus"][rows]
+        asked, whole_s, told_s = self.requests.gpus[rows], at["stated_s"][rows], at["told_left_s"][rows]
+        had_s = (at["attained_gpu_s"][rows] + held * self._since_s(rows, now_s)) / asked
+        left_s = np.maximum(whole_s - had_s, np.minimum(LEAST_LEFT_S, whole_s))
+        told = (held > 0) & np.isfinite(told_s)
+        left_s = np.where(told, np.maximum(np.where(told, told_s, 1.0) * held / asked, 1.0), left_s)
+        return Durations(np.where(told, left_s + had_s, whole_s), left_s)
+
+    # ── rows ──────────────────────────────────────────────────────────────────────────────────────
+
+    def _begin(self, state: State) -> None:
+        """All rows anew."""
+        self.cluster, self.requests, self.count, self.ended = state.cluster, None, 0, 0
+        self.row_of, self.at = {}, {}
+        records = state.open_jobs()
+        self._make_room(max(len(records), LEAST_ROWS))
+        self._add(records)
+        for row, record in enumerate(records):
+            self._refresh(row, record, state)
+
+    def _make_room(self, rows: int) -> None:
+        kinds: dict[str, Any] = {**dict.fromkeys(FLOATS, np.float64), **dict.fromkeys(INTS, np.int64)}
+        kinds |= {**dict.fromkeys(BOOLS, np.bool_), **dict.fromkeys(OBJECTS, np.object_)}
+        before = self.at
+        self.at = {name: np.zeros(rows, dtype=kind) for name, kind in kinds.items()}
+        for name, column in before.items():
+            self.at[name][: self.count] = column[: self.count]
+
+    def _add(self, records: Iterable[JobRecord]) -> None:
+        """Rows for jobs that were submitted since, in the order of submission."""
+        assert self.cluster is not None
+        new = sorted(records, key=lambda one: one.number)
+        if self.requests is not None and not new:
+            return
+        if self.count + len(new) > len(self.at["is_open"]):
+            self._make_room(2 * (self.count + len(new)))
+        for record in new:
+            self.row_of[record.id] = self.count
+            self.at["record"][self.count] = record
+            self.count += 1
+        self.requests = extended(self.requests, [record.job for record in new], self.cluster)
+
+    def _refresh(self, row: int, record: JobRecord, state: State) -> None:
+        """Write one row."""
+        at, views, books = self.at, self.views, record.books
+        if record.has_ended:
+            if at["is_open"][row]:
+                at["is_open"][row], at["held_gpus"][row], self.ended = False, 0, self.ended + 1
+                for name in OBJECTS:
+                    at[name][row] = None
+            return
+        assert self.cluster is not None
+        assert self.requests is not None
+        if self.requests.jobs[row] is not record.job:  # the owner wants something else now
+            jobs = list(self.requests.jobs)
+            jobs[row] = record.job
+            self.requests = Requests(jobs, self.cluster)
+        held = state.wanted(record.id)
+        at["is_open"][row] = True
+        at["is_shut"][row] = bool(record.ending) or record.held
+        at["depends"][row] = depends_on_others(record)
+        at["not_before_s"][row] = record.not_before_s
+        at["held_gpus"][row] = held.gpus if held is not None else 0
+        at["held_nodes"][row] = len(held.nodes) if held is not None else 0
+        at["held_kind"][row] = held.kind if held is not None else -1
+        at["attained_gpu_s"][row], at["held_since_s"][row] = books.attained_gpu_s, books.held_since_s
+        latest = record.learned.latest
+        if View.PROGRESS in views:
+            at["executed_s"][row] = books.executed_s
+            at["profiled_s"][row], at["profiling"][row] = books.profiled_s, books.profiling
+            at["first_start_s"][row], at["last_stop_s"][row] = books.first_start_s, books.last_stop_s
+            at["restarts"][row] = max(books.starts, record.attempt, 1) - 1
+            at["largest_held"][row] = largest_known_gpus(record)
+            at["epochs"][row] = int(latest.get("epoch", 0))
+            at["recovering_until_s"][row] = recovering_until_s(record, held)
+            at["breakable"][row] = is_breakable(record)
+        if views & DURATIONS:
+            told = latest.get("left_s")
+            at["stated_s"][row] = stated_s(record)
+            at["told_left_s"][row] = float(told) if told is not None and isfinite(told) else nan
+        if View.REMAINING_WORK in views:
+            at["work_left"][row] = work_left(record)
+        if views & TABLES:
+            at["table"][row] = prior_table(record, self.cluster)
+        if View.GOODPUT_MODEL in views:
+            at["evidence"][row] = evidence_of(record, self.cluster)
+        if View.LEARNING in views:
+            for name in ("samples", "dataset_samples", "loss", "metric"):
+                at[name][row] = float(latest.get(name, nan))
+            at["initial_loss"][row] = record.learned.initial_loss
+            metrics = record.learned.metrics
+            at["history"][row] = np.array(metrics) if metrics else _NO_METRICS
+        if View.CPU_DEMAND in views:
+            at["cpus"][row] = cpus_per_gpu(record)
+
+
+def extended(before: Requests | None, more: list[Job], cluster: Cluster) -> Requests:
+    """Requests with more jobs at the end; columns that were asked for are kept and lengthened."""
+    if before is None:
+        return Requests(more, cluster)
+    after, tail = Requests([*before.jobs, *more], cluster), Requests(more, cluster)
+    for name, column in list(vars(before).items()):
+        if isinstance(column, np.ndarray):
+            vars(after)[name] = frozen(np.concatenate([column, getattr(tail, name)]))
+    return after
+
+
+# ── a state and a time make a snapshot: what a decision may look at ─────────────────────────────────────────
+
+
+@dataclass
+class SnapshotBuilder:
+    """Makes snapshots of one state as it goes on; keeps columns, and looks again at what has changed."""
+
+    views: frozenset[View]
+    _figures: JobColumns = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Nothing has been seen."""
+        self._figures = JobColumns(self.views)
+
+    def observe(self, state: State, now_s: float, due: frozenset[Trigger]) -> Snapshot:
+        """Every job that may run now, in the order of submission. Needs a node to have been seen."""
+        assert state.cluster is not None
+        assert state.placement is not None
+        figures = self._figures
+        figures.follow(state)
+        assert figures.requests is not None
+        rows = figures.eligible(state, now_s)
+        table = JobTable(
+            requests=figures.requests,
+            rows=rows,
+            held_gpus=figures.at["held_gpus"][rows],
+            held_nodes=figures.at["held_nodes"][rows],
+            held_kind=figures.at["held_kind"][rows],
+            **figures.known(rows, now_s),
+        )
+        return Snapshot(
+            version=state.version,
+            now_s=now_s,
+            cluster=state.cluster,
+            usable=state.usable(),
+            jobs=table,
+            placement=state.placement,
+            due=due,
+            memory=state.memory,
+            seed=state.configured.seed,
+        )
+
+    def next_change_s(self, state: State, now_s: float) -> float:
+        """When a job becomes eligible by the clock alone; infinite where none does."""
+        if state.cluster is None:
+            return float("inf")
+        self._figures.follow(state)
+        return self._figures.next_change_s(now_s)

@@ -1,0 +1,302 @@
+"""The parts of a running service, and what its interfaces ask of it."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from stretto.backends.protocol import Backend, Validates
+from stretto.jobfile import Array, JobSpec
+from stretto.jobfile.to_job import spec_to_job
+from stretto.model import InputError, Snapshot
+from stretto.service.autoscaling import WAITS, Autoscaler
+from stretto.service.eventlog.archive import Archive
+from stretto.service.eventlog.clock import Clock
+from stretto.service.eventlog.clock_watch import ClockWatch
+from stretto.service.eventlog.report_sampling import ReportSampler
+from stretto.service.eventlog.writer import LogWriter
+from stretto.service.leadership import Leadership
+from stretto.service.pool import Pool, Turns
+from stretto.service.reconcile.control_loop import Reconciler
+from stretto.service.reconcile.worker_env import WorkerContext
+from stretto.service.retention.checkpoint_gc import CheckpointGC, has_been_deleted
+from stretto.service.retention.job_retention import RetentionPolicy, retire_for_ever
+from stretto.service.retention.log_retention import LogRetention
+from stretto.service.scheduling.loop import SchedulingLoop
+from stretto.service.state.admission import admitted
+from stretto.service.state.events import ArraySubmitted, Cancelled, Event, Submitted
+from stretto.service.state.records import JobRecord
+from stretto.service.state.relations import resolved, settled
+from stretto.service.state.state import State
+from stretto.service.state.status import described
+from stretto.service.webhooks import Targets, Webhooks
+
+Found = TypeVar("Found")
+
+CHECK_TIMES_S = 1.0  # between two looks at who has run for too long; chosen
+
+# Work that users ask for is done in processes beside the service; every bound is chosen.
+LONG_PROCESSES, LONG_S, LONG_WAITING = 2, 45.0, 4  # what-ifs and dry runs, which take up to half a minute
+SHORT_PROCESSES, SHORT_S, SHORT_WAITING = 1, 15.0, 32  # explanations and long job files: about a second
+MOST_WORK_BYTES = 2 << 30  # of memory, each
+NICE = 10  # of what takes long: jobs and the service come first
+
+
+class TooManyOpen(InputError):
+    """There are as many jobs that have not ended as there may be."""
+
+
+@dataclass(frozen=True)
+class OpenJobs:
+    """How many jobs there may be that have not ended; both are chosen."""
+
+    each: int = 20_000  # of one user
+    total: int = 100_000
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """Jobs that are ours."""
+
+    names: Sequence[str]
+    again: bool = False  # they have been for a while: the key was used before
+
+
+def submission(
+    name: str,
+    spec: JobSpec,
+    user: str,
+    key: str,
+    after: tuple[str, ...],
+    settled: Mapping[str, bool] = MappingProxyType({}),
+) -> Submitted | ArraySubmitted:
+    """The event of a submission, of one job or of all tasks of an array.
+
+    after: who comes first; settled: whether those of them that have ended did so well.
+    """
+    ends = dict(settled)
+    said = replace(spec, array=None).to_json()
+    if spec.array is None:
+        return Submitted(name, said, user, key, after=after, settled=ends)
+    ranges = ranges_of(spec.array.indices)
+    return ArraySubmitted(name, said, ranges, user, key, spec.array.at_once, after, ends)
+
+
+def tasks_of(spec: JobSpec) -> int:
+    """How many jobs a submission makes."""
+    return 1 if spec.array is None else len(spec.array.indices)
+
+
+def ranges_of(indices: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Growing indices as (first, last) of each run without gaps."""
+    runs: list[tuple[int, int]] = []
+    for index in indices:
+        if runs and index == runs[-1][1] + 1:
+            runs[-1] = runs[-1][0], index
+        else:
+            runs.append((index, index))
+    return tuple(runs)
+
+
+@dataclass
+class Service:
+    """Everything that runs, behind the few things that can be asked of it."""
+
+    ledger: LogWriter
+    decider: SchedulingLoop
+    driver: Reconciler
+    backend: Backend
+    clock: Clock
+    secrets: WorkerContext
+    open_on_loopback: bool = False
+    failed: BaseException | None = None
+    ending: bool = False
+    keep: RetentionPolicy = field(default_factory=RetentionPolicy)
+    targets: Targets = field(default_factory=Targets)  # of webhooks
+    most_open: OpenJobs = field(default_factory=OpenJobs)
+    leadership: Leadership | None = None  # None: nobody else can lead
+    watch: ClockWatch | None = None  # None: the time of day does not matter
+    archive: Archive = field(init=False)
+    long_work: Pool = field(
+        default_factory=lambda: Pool(Turns(LONG_PROCESSES, LONG_WAITING), LONG_S, MOST_WORK_BYTES, NICE)
+    )
+    short_work: Pool = field(
+        default_factory=lambda: Pool(Turns(SHORT_PROCESSES, SHORT_WAITING), SHORT_S, MOST_WORK_BYTES)
+    )
+    _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+    _submitting: dict[str, "asyncio.Future[int]"] = field(default_factory=dict)  # by key, on their way
+    _last_id: int = 0  # that this process has given
+    _rows: tuple[Snapshot | None, Mapping[str, int]] = (None, MappingProxyType({}))  # of the latest snapshot
+
+    def __post_init__(self) -> None:
+        """Listen to what happens, for those who wait."""
+        self.ledger.listeners.append(self._heard)
+        self.archive = Archive(self.ledger.state, self.ledger.store.ended)
+        self.wisher = Autoscaler(self.ledger, self.backend, self.decider, self.clock, self.leadership)
+        self.webhooks = Webhooks(self.ledger, self.targets)
+        self.reports = ReportSampler(self.ledger, self.clock)
+
+    @property
+    def state(self) -> State:
+        """Where everything stands."""
+        return self.ledger.state
+
+    async def run(self) -> None:
+        """Everything at once, until cancelled; the first part that fails ends the others."""
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self.backend.close)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.ledger.write_for_ever())
+                if self.leadership is not None:
+                    group.create_task(self.leadership.watch_for_ever())
+                if self.watch is not None:
+                    group.create_task(self.watch.watch_for_ever())
+                await self.driver.look()
+                group.create_task(self.driver.follow_for_ever())
+                group.create_task(self.driver.reconcile_for_ever())
+                group.create_task(self.decider.decide_for_ever())
+                group.create_task(self.driver.bury_for_ever())
+                group.create_task(self.watch_times())
+                group.create_task(retire_for_ever(self.ledger, self.clock, self.keep))
+                ended, keep, leadership = self.ledger.store.ended, self.keep, self.leadership
+                deleting = LogRetention(
+                    ended, self.backend, self.clock, keep, leadership, self.state.calendar
+                )
+                group.create_task(deleting.for_ever())
+                clearing = CheckpointGC(self.state, ended, self.secrets, self.clock, keep, leadership)
+                group.create_task(clearing.for_ever())
+                group.create_task(self.wisher.wish_for_ever())
+                group.create_task(self.webhooks.deliver_for_ever())
+                group.create_task(self.reports.write_for_ever())
+
+    async def record(self, *events: Event) -> None:
+        """Durable and folded when awaited."""
+        await self.ledger.record(*events)
+
+    def _heard(self, told: Sequence[tuple[int, Event]]) -> None:
+        self._task = asyncio.ensure_future(self._tell())
+
+    async def _tell(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def end_waits(self) -> None:
+        """From now on nobody is kept waiting: whoever asked gets what there is, and asks the next service."""
+        self.ending = True
+        await self._tell()
+        await self.long_work.close()
+        await self.short_work.close()
+
+    async def wait_for(self, look: Callable[[], Found | None], wait_s: float) -> Found | None:
+        """What `look` finds, now or once something has happened; None after `wait_s` of wall time."""
+        found = look()
+        if found is not None or wait_s <= 0:
+            return found
+        try:
+            async with asyncio.timeout(wait_s), self._changed:
+                while found is None and not self.ending:
+                    await self._changed.wait()
+                    found = look()
+        except TimeoutError:
+            return None
+        return found
+
+    # ── jobs ──────────────────────────────────────────────────────────────────────────────────────
+
+    async def submit(self, spec: JobSpec, user: str, key: str = "", is_operator: bool = False) -> "Accepted":
+        """The jobs that are ours now, one, or those of an array. Raises InputError, also as NotPermitted.
+
+        A key that its owner has used before gives the jobs of that time, and is refused for another job. Who
+        asks may go away meanwhile: what was begun is finished, and the key stays taken until it is.
+        """
+        mark = f"{user}\0{key}"
+        if self.secrets.accounts is not None:
+            self.secrets.accounts.of(user)
+        if isinstance(self.backend, Validates) and not (key and mark in self.state.by_key):
+            await self.backend.check(spec)  # first: from the look at the key on, nobody may come between
+        if not (key and mark in self.state.by_key):
+            await self.targets.check([one.url for one in spec.notify])
+        left, before, past = -1, None, {}
+        while left != self.state.past.jobs:  # nobody must have left while the table was looked at
+            left = self.state.past.jobs
+            if key and mark not in self.state.by_key:
+                before = await self.archive.by_key(user, key)
+            past = await self.archive.named(spec, user) if spec.depends_on else {}
+            while key and (writing := self._submitting.get(mark)) is not None and not writing.done():
+                await asyncio.shield(writing)
+        if key and mark in self.state.by_key:
+            before = self.state.jobs[self.state.by_key[mark]]
+        if before is not None:
+            return await self._again(before, spec)
+        self._check_open(spec, user)
+        spec = admitted(self.state, spec, user, is_operator)
+        if self.state.cluster is None:
+            raise InputError("no node has shown itself yet: nothing can be submitted")
+        spec_to_job(spec, "new", self.clock.now_s(), self.state.cluster, user=user, epoch_s=self.state.unix_s)
+        after = resolved(self.state.relations, self.state.jobs, spec, user, past)
+        ends = settled(self.state.relations, self.state.jobs, after, past)
+        name = self._next_id()
+        event = submission(name, spec, user, key, after, ends)
+        writing = asyncio.ensure_future(self.ledger.record(event))
+        if key:
+            self._submitting[mark] = writing
+            writing.add_done_callback(lambda _: self._submitting.pop(mark, None))
+        await asyncio.shield(writing)
+        return Accepted(self.state.relations.jobs_of(name))
+
+    async def _again(self, before: JobRecord, spec: JobSpec) -> "Accepted":
+        """The jobs that were submitted with the same key, if they were the same. Raises InputError."""
+        tasks = await self.archive.meant(before.array or before.id, before.user)
+        was = before.spec
+        if before.array:
+            indices = tuple(one.index for one in tasks if one.index is not None)
+            was = replace(was, array=Array(indices, before.at_once))
+        if was != (spec if spec.queue else replace(spec, queue=was.queue)):
+            raise InputError(f"idempotency key {before.key!r} was used before, for another job: {before.id}")
+        return Accepted([one.id for one in tasks], again=True)
+
+    def _check_open(self, spec: JobSpec, user: str) -> None:
+        """Raise TooManyOpen where a submission would make more open jobs than there may be."""
+        new, has, most = tasks_of(spec), self.state.open_of.get(user, 0), self.most_open
+        if has + new > most.each:
+            raise TooManyOpen(
+                f"a user may have {most.each} jobs that have not ended, you have {has} and ask for {new} more"
+            )
+        if len(self.state.open) + new > most.total:
+            raise TooManyOpen(
+                f"the service takes {most.total} jobs that have not ended, and has {len(self.state.open)}"
+            )
+
+    def _next_id(self) -> str:
+        """A number that no job or array has, nor one whose submission is on its way."""
+        self._last_id = max(self._last_id, self.state.submitted, self.state.largest_id) + 1
+        return str(self._last_id)
+
+    def described(self, record: JobRecord) -> dict[str, Any]:
+        """A job for people and programs."""
+        record = self.reports.shown(record)
+        plan, snapshot = self.decider.latest, self.decider.latest_snapshot
+        if snapshot is not None and self._rows[0] is not snapshot:
+            self._rows = snapshot, {name: row for row, name in enumerate(snapshot.jobs.ids)}
+        found = described(self.state, record, self.clock.now_s(), plan, snapshot, self._rows[1])
+        if record.has_ended and has_been_deleted(record.checkpoint, self.secrets.checkpoints):
+            found["checkpoint"] = ""
+        if found["reason"] and not found["gpus"] and (words := self.wisher.words(record.id)):
+            found["reason"], found["evidence"] = WAITS, words
+        if found["state"] == "STARTING":
+            found["evidence"] = found["evidence"] or self.driver.orders.troubles.get(record.id, "")
+        return found
+
+    async def watch_times(self) -> None:
+        """End jobs that have run longer than they may."""
+        while True:
+            now_s = self.clock.now_s()
+            for record in [self.state.jobs[name] for name in self.state.timed]:
+                most_s, books = record.spec.max_time_s, record.books
+                if most_s is None or record.ending or not books.held_gpus:
+                    continue
+                if books.executed_s + now_s - books.held_since_s >= most_s:
+                    await self.record(Cancelled(record.id, f"ran for {most_s:g} s", "TIMEOUT"))
+            await asyncio.sleep(self.clock.wall_s(CHECK_TIMES_S))

@@ -1,0 +1,182 @@
+"""What a job keeps when a node is closed: what trains there stays, what had not begun there does not come."""
+
+from collections.abc import Iterable
+from math import nan
+
+from stretto.model import Allocation, Cluster, GpuType, Node, NodeId, Placement
+from stretto.service.state import events as happened
+from stretto.service.state.records import KILLED, JobRecord, NodeRecord, WorkerPhase
+from stretto.service.state.state import State
+
+
+def kept_of(record: JobRecord, placement: Placement, node: int) -> Allocation | None:
+    """What a job is to hold once nobody new comes to a node; what it was to hold where that changes nothing.
+
+    A resize that was to take it there is called off: it does without those GPUs where its sizes allow that,
+    else it goes on with what it has, else it waits anew (None).
+    """
+    wanted = placement[record.job.id]
+    own = _masks_of_those_who_train(record)
+    wanted_masks = dict(zip(wanted.nodes, wanted.masks, strict=True))
+    there = wanted_masks[node] & own.get(node, 0)
+    if there == wanted_masks[node]:
+        return wanted
+    if not own:
+        return None
+    others = placement.changed({record.job.id: None}).busy
+    for masks in ({**wanted_masks, node: there}, own):
+        kept = {one: mask for one, mask in sorted(masks.items()) if mask}
+        gpus = sum(mask.bit_count() for mask in kept.values())
+        free = not any(int(others[one]) & mask for one, mask in kept.items())
+        if gpus and free and _may_have(record, gpus):
+            kind = next(worker.kind for worker in record.workers.values())
+            return Allocation(kind, tuple(kept), tuple(kept.values()))
+    return None
+
+
+def _may_have(record: JobRecord, gpus: int) -> bool:
+    if record.spec.elastic is None:
+        return gpus == record.job.gpus
+    sizes, job = record.spec.elastic.sizes, record.job
+    in_range = job.min_gpus <= gpus <= job.max_gpus and gpus % job.gpus_per_worker == 0
+    return in_range and (not sizes or gpus in sizes)
+
+
+def _masks_of_those_who_train(record: JobRecord) -> dict[int, int]:
+    """By node, the GPUs of workers that stay unless somebody asks them to end; newcomers are none of them."""
+    masks: dict[int, int] = {}
+    names: Iterable[str] = record.members.workers or record.workers
+    for worker in (record.workers[name] for name in names):
+        if worker in record.alive and not worker.stopped:
+            masks[worker.node] = masks.get(worker.node, 0) | worker.mask
+    return masks
+
+
+# ── what events of nodes change: which are there, and who holds their GPUs ──────────────────────────────────
+
+
+def types_seen(state: State, event: happened.TypesSeen, now_s: float) -> None:
+    """What is known of types, whether or not nodes of them are there."""
+    types = [GpuType(**{**one, "aliases": tuple(one.get("aliases", ()))}) for one in event.types]
+    state.types |= {one.name: one for one in types}
+    state.nodes_changed = bool(state.nodes)
+
+
+def node_seen(state: State, event: happened.NodeSeen, now_s: float) -> None:
+    """A node answers: it is new, is back, or has changed."""
+    index = state.node_index.get(event.node)
+    if index is None:
+        _check_possible(event)
+        state.node_index[event.node] = len(state.nodes)
+        state.nodes.append(NodeRecord(event.node, event.gpu_type, event.gpus))
+        index = len(state.nodes) - 1
+    node = state.nodes[index]
+    node.cpus, node.memory_gb, node.address = event.cpus, event.memory_gb, event.address
+    was_closed, node.shut, node.others = node.closed, event.shut, event.others
+    node.remark = event.remark
+    node.up, node.lost_why, node.silent_s, node.dead, node.other = True, "", nan, False, None
+    # A node that comes back with GPUs of another type, or with fewer, is another one under the same name:
+    # indices of GPUs would mean two things. Of one that comes back with more, the new ones are not used.
+    if event.gpu_type != node.gpu_type or event.gpus < node.gpus:
+        node.up, node.other = False, (event.gpus, event.gpu_type)
+        node.lost_why = f"came back with {event.gpus} x {event.gpu_type}, had {node.gpus} x {node.gpu_type}"
+        _vacate(state, index, now_s)
+    else:
+        if not state.knows_all_nodes:
+            state.nodes_changed = True
+        if node.closed and not was_closed:
+            _close(state, index, now_s)
+        _give_way(state, index, now_s)
+    state.version += 1
+
+
+def _check_possible(event: happened.NodeSeen) -> None:
+    """Raise InputError now for a node that no cluster can have: the cluster itself is made later."""
+    node = Node(NodeId(event.node), event.gpu_type, event.gpus, event.cpus, event.memory_gb)
+    Cluster("live", (GpuType(event.gpu_type),), (node,))
+
+
+def _give_way(state: State, index: int, now_s: float) -> None:
+    """Who was to start on GPUs that others hold by now waits again, the latest first."""
+    node = state.nodes[index]
+    if not node.others or state.placement is None:
+        return
+    held = {job: one for job, one in state.placement.items() if index in one.nodes}
+    masks = {job: one.masks[one.nodes.index(index)] for job, one in held.items()}
+    too_many = sum(mask.bit_count() for mask in masks.values()) - (node.gpus - node.others)
+    for record in sorted((state.jobs[job] for job in held), key=lambda one: -one.number):
+        begun = (one.mask for one in record.alive if one.node == index and one.began_s == one.began_s)
+        mask = masks[record.job.id]
+        if too_many > 0 and mask & ~sum(begun):
+            too_many -= mask.bit_count()
+            record.why = f"others hold GPUs of node {node.name}"
+            state.release(record, now_s)
+
+
+def node_lost(state: State, event: happened.NodeLost, now_s: float) -> None:
+    """A node does not answer: its jobs wait again, and nothing is known of what runs there."""
+    index = state.node_index.get(event.node)
+    if index is None:
+        return
+    node = state.nodes[index]
+    if node.up:
+        node.silent_s = now_s
+    node.up, node.lost_why = False, event.why
+    _vacate(state, index, now_s)
+    state.version += 1
+
+
+def node_dead(state: State, event: happened.NodeDead, now_s: float) -> None:
+    """What ran there is over for whoever waits for it. Of a node that is back meanwhile this is not true."""
+    index = state.node_index.get(event.node)
+    if index is None or state.nodes[index].up or state.nodes[index].dead:
+        return
+    state.nodes[index].dead = True
+    for record in state.open_jobs():
+        for worker in record.alive:
+            if worker.node == index:
+                worker.life, worker.status, worker.orphaned = WorkerPhase.ENDED, KILLED, event.node
+                state.touch(record.id)
+
+
+def node_cordoned(state: State, event: happened.NodeCordoned, now_s: float) -> None:
+    """Somebody has closed a node, drained it, or opened it again."""
+    index = state.node_index.get(event.node)
+    if index is None:
+        return
+    node = state.nodes[index]
+    node.cordoned, node.drained, node.cordon_why = event.closed, event.closed and event.drain, event.why
+    if node.drained:
+        _vacate(state, index, now_s)
+    elif node.cordoned:
+        _close(state, index, now_s)
+    state.version += 1
+
+
+def _close(state: State, index: int, now_s: float) -> None:
+    """Whoever trains on a node stays; whoever was to come there does not."""
+    placement = state.placement
+    for job in [job for job, held in (placement or {}).items() if index in held.nodes]:
+        record = state.jobs[job]
+        assert state.placement is not None
+        kept = kept_of(record, state.placement, index)
+        if kept is None:
+            record.why = f"node {state.nodes[index].name} takes nobody new"
+            state.release(record, now_s)
+        elif kept is not state.placement[job]:
+            state.placement = state.placement.changed({job: kept})
+            state.hold(record, kept, now_s)
+            state.touch(record.id)
+
+
+def _vacate(state: State, index: int, now_s: float) -> None:
+    """Whoever is to hold GPUs of a node waits again; the reconciler ends what still runs."""
+    for job, allocation in list((state.placement or {}).items()):
+        if index in allocation.nodes:
+            record = state.jobs[job]
+            if not state.nodes[index].up:
+                for worker in record.workers.values():
+                    if worker.node == index and worker.life is not WorkerPhase.ENDED:
+                        worker.orphaned = state.nodes[index].name
+            record.why = f"node {state.nodes[index].name} {'drained' if state.nodes[index].up else 'lost'}"
+            state.release(record, now_s)

@@ -1,0 +1,342 @@
+"""What the fold keeps of each job, worker and node. Changed by folding events, and by nothing else."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from math import inf, nan
+from typing import Any
+
+from stretto.jobfile import JobSpec
+from stretto.model import Account, Allocation, Job, account_of
+
+SHOWN = frozenset(  # of a training's reports, once it has ended
+    ("step", "epoch", "loss", "metric", "batch", "left_s", "samples", "dataset_samples", "progress_steps")
+)
+TERMINATED, KILLED = 143, 137  # 128 + SIGTERM, 128 + SIGKILL
+
+
+class WorkerPhase(StrEnum):
+    """Where a worker stands."""
+
+    WANTED = "wanted"  # recorded; the backend may or may not have been told
+    RUNNING = "running"
+    READY = "ready"  # has said so: it uses the SDK
+    ENDED = "ended"
+
+
+@dataclass(slots=True)
+class Worker:
+    """One process of a job."""
+
+    id: str
+    job: str
+    attempt: int
+    node: int  # index into the cluster's nodes
+    mask: int  # its GPUs there
+    kind: int  # their type
+    life: WorkerPhase = WorkerPhase.WANTED
+    stopped: bool = False  # we have asked it to end
+    asked_s: float = inf  # when
+    status: int | None = None  # once it has ended
+    why: str = ""  # what the status cannot tell
+    joined: int = 0  # the latest generation that it trains in
+    began_s: float = nan
+    orphaned: str = ""  # the node that was lost while it ran there
+
+    @property
+    def gpus(self) -> tuple[int, ...]:
+        """Numbers of its GPUs on the node."""
+        return tuple(gpu for gpu in range(self.mask.bit_length()) if self.mask >> gpu & 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """How large a step is."""
+
+    total: int  # samples of a step, over all workers
+    local: int  # samples of one pass of one worker, rounded up
+    accumulation: int  # passes of each worker in a step, at least 1
+
+    def to_json(self) -> tuple[int, int, int]:
+        """As the log keeps it."""
+        return (self.total, self.local, self.accumulation)
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """A generation: who trains together, by rank."""
+
+    number: int
+    workers: tuple[str, ...]  # empty: all are to leave
+    source: str = ""
+    store: str = ""  # where rank 0 listens; "" before it does
+    at_s: float = 0.0
+    batch: Batch | None = None  # None: the script's own rule decides
+
+    @property
+    def leaves(self) -> bool:
+        """Whether everybody is to save and end."""
+        return not self.workers
+
+
+NOBODY = Members(0, ())
+
+
+@dataclass(slots=True)
+class Accounting:
+    """What has come together over a job's life. What runs since `held_since_s` comes on top."""
+
+    executed_s: float = 0.0
+    attained_gpu_s: float = 0.0
+    first_start_s: float = nan
+    last_stop_s: float = nan
+    held_since_s: float = nan  # NaN: holds nothing
+    held_gpus: int = 0
+    largest_held: int = 0
+    starts: int = 0
+    resizes: int = 0
+    switches: int = 0  # generations joined by everybody after the first
+    lost_s: float = 0.0  # of training, in switches in place
+    on_type_s: dict[int, float] = field(default_factory=dict)  # of `executed_s`, by GPU type, until now
+    profiled_s: float = 0.0  # of `executed_s`, in profiling runs
+    profiling: bool = False  # whether what is held now is held for such a run
+    kind: int = -1  # GPU type of what is held now
+    rate: int = 0  # at which its account is charged for that, see `rate_of`
+
+    def hold(self, gpus: int, now_s: float, profiling: bool = False, kind: int = -1) -> None:
+        """From now on the job holds so many GPUs, of this type."""
+        if self.held_gpus:
+            self.on_type_s[self.kind] = self.on_type_s.get(self.kind, 0.0) + now_s - self.held_since_s
+            self.profiled_s += (now_s - self.held_since_s) * self.profiling
+            self.executed_s += now_s - self.held_since_s
+            self.attained_gpu_s += self.held_gpus * (now_s - self.held_since_s)
+        if gpus and not self.held_gpus:
+            self.starts += 1
+            self.first_start_s = now_s if self.first_start_s != self.first_start_s else self.first_start_s
+        elif gpus and gpus != self.held_gpus:
+            self.resizes += 1
+        elif self.held_gpus and not gpus:
+            self.last_stop_s = now_s
+        self.held_gpus, self.held_since_s = gpus, now_s if gpus else nan
+        self.profiling, self.kind = profiling and gpus > 0, kind if gpus else -1
+        self.rate = self.rate if gpus else 0
+        self.largest_held = max(self.largest_held, gpus)
+
+
+@dataclass(slots=True)
+class Learned:
+    """What a job's reports have told so far."""
+
+    latest: Mapping[str, Any] = field(default_factory=dict)
+    points: tuple[
+        tuple[float, ...], ...
+    ] = ()  # by GPU type index first, then as reported; newest of each shape
+    metrics: tuple[float, ...] = ()  # at the end of every epoch
+    initial_loss: float = nan
+    reported_s: float = nan
+    profile: str = ""  # what short runs on one GPU of each type told beforehand, see `profiles`
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """What earlier jobs of a model have shown."""
+
+    points: tuple[tuple[float, ...], ...] = ()  # as those of `Learned`
+    said: Mapping[str, Any] = field(default_factory=dict)  # bounds of the batch, as scripts reported them
+
+    @property
+    def largest_gpus(self) -> int:
+        """On how many GPUs it was measured."""
+        return max((int(point[2]) for point in self.points), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Preempted:
+    """GPUs of a job went to one of higher priority."""
+
+    by: str  # the other job
+    priority: int  # of the other job
+    gpus: int  # that were left; 0: it was stopped
+    at_s: float
+
+    @property
+    def words(self) -> str:
+        """Who took how much."""
+        left = f"{self.gpus} GPU{'s' * (self.gpus != 1)} left" if self.gpus else "stopped"
+        return f"by {self.by} (priority {self.priority}), {left}"
+
+
+NO_PRIOR, NOTHING_LEARNED = Prior(), Learned()  # the same for all who need it; nobody changes them
+
+
+@dataclass(slots=True)
+class JobRecord:
+    """One job, from its submission to its end."""
+
+    spec: JobSpec
+    job: Job
+    user: str
+    key: str
+    secret: str
+    number: int  # order of submission
+    array: str = ""  # of which it is a task
+    index: int | None = None  # of the task
+    at_once: int | None = None  # tasks of the array that may run at the same time; None: all
+    after: tuple[str, ...] = ()  # jobs and arrays that come first, by id, as `depends_on` names them
+    settled: Mapping[str, bool] = field(default_factory=dict)  # of these, who had ended before: whether well
+    held: bool = False
+    not_before_s: float = 0.0
+    ending: str = ""  # the state it is to end in: somebody cancelled it, or it ran out of time
+    why: str = ""
+    attempt: int = 0
+    incarnations: tuple[tuple[int, str], ...] = ()  # (first attempt, name) that ids of its workers carry
+    workers: dict[str, Worker] = field(default_factory=dict)  # of the current attempt, dead ones included
+    next_worker: int = 0
+    members: Members = NOBODY
+    batch: Batch | None = None  # that the latest decision about it wants
+    port: int = 0
+    closed: int = 0  # the last attempt that is over
+    failures: int = 0  # attempts that failed by themselves
+    losses: int = 0  # attempts that were lost with a node, or killed by others
+    fruitless: int = 0  # times in a row that it was killed by others and had got no further since
+    furthest: dict[str, float] = field(default_factory=dict)  # steps and epochs that it has ever reported
+    got_further: bool = False  # since it was last killed: by a report, or by a checkpoint
+    speaks: bool | None = None  # over the channel: it uses the SDK; None: not known yet
+    spoiled: int = 0  # newcomers of this attempt that ended before they took part
+    status: int | None = None
+    prior: Prior = NO_PRIOR  # of earlier jobs of its model, until it starts
+    checkpoint: str = ""
+    checkpoint_step: int = 0
+    books: Accounting = field(default_factory=Accounting)
+    learned: Learned = field(default_factory=Learned)  # replaced, never changed, by a report
+    preempted: Preempted | None = None  # the last time that a job of higher priority took its GPUs
+    took_from: tuple[str, ...] = ()  # jobs of lower priority from which it took GPUs, the last ones
+    reason: str = ""  # why it ended, for programs, where it never ran
+    state: str = ""  # the last one, once it has ended
+    ended_s: float = nan
+    logs_deleted_s: float = nan  # when its logs were deleted, of a job that had left the state before
+
+    @property
+    def id(self) -> str:
+        """Its name among jobs."""
+        return self.job.id
+
+    @property
+    def queue(self) -> str:
+        """Where it waits: what its file names, or the default queue."""
+        return self.job.queue
+
+    @property
+    def account(self) -> Account:
+        """Who is charged for what it holds."""
+        return account_of(self.job)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has come to its last state."""
+        return bool(self.state)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its current attempt is not over."""
+        return self.attempt > self.closed
+
+    def worker_id(self, attempt: int, index: int) -> str:
+        """JOB.ATTEMPT.INDEX, with the incarnation of the log in which the attempt began."""
+        names = [name for first, name in self.incarnations if first <= attempt]
+        return worker_id(self.id, attempt, index, names[-1] if names else "")
+
+    def end(self, state: str, now_s: float) -> None:
+        """It has come to its last state: nothing is decided of it any more, and only what is shown stays."""
+        self.state, self.ended_s = state, now_s
+        learned = self.learned
+        latest = {key: value for key, value in learned.latest.items() if key in SHOWN}
+        self.learned = Learned(latest, reported_s=learned.reported_s) if latest else NOTHING_LEARNED
+        self.workers, self.furthest, self.prior = {}, {}, NO_PRIOR
+        self.books.on_type_s = {}
+
+    def resize(self, min_gpus: int, max_gpus: int) -> None:
+        """The owner wants other sizes from now on; what was asked for first is brought into the range."""
+        asked = min(max(self.job.gpus, min_gpus), max_gpus)
+        self.job = replace(self.job, min_gpus=min_gpus, max_gpus=max_gpus, gpus=asked)
+
+    @property
+    def alive(self) -> list[Worker]:
+        """Workers of which processes may exist, by index."""
+        return [worker for worker in self.workers.values() if worker.life is not WorkerPhase.ENDED]
+
+    @property
+    def elastic(self) -> bool:
+        """Whether this attempt can change its size in place: its workers speak over the channel."""
+        return self.members.number > 0 or any(
+            worker.life is WorkerPhase.READY for worker in self.workers.values()
+        )
+
+
+@dataclass
+class NodeRecord:
+    """One machine."""
+
+    name: str
+    gpu_type: str
+    gpus: int
+    cpus: int = 0
+    memory_gb: float = 0.0
+    address: str = ""
+    up: bool = True
+    other: tuple[int, str] | None = None  # GPUs and type that it came back with, where it cannot be used so
+    silent_s: float = nan  # since when nothing has been heard of it; NaN: it is up
+    dead: bool = False  # silent for so long that nobody waits for its workers
+    cordoned: bool = False  # takes no new jobs, since somebody said so
+    drained: bool = False  # and keeps none
+    shut: str = ""  # why its cluster lets nothing new start there
+    others: int = 0  # GPUs that work of others holds
+    remark: str = ""  # what somebody should look after there, although it is used
+    lost_why: str = ""  # why it is down
+    cordon_why: str = ""  # why somebody closed it
+
+    @property
+    def why(self) -> str:
+        """Why it is not used as usual, or what somebody should look after there; "" for neither."""
+        return self.lost_why or self.cordon_why or self.shut or self.remark
+
+    @property
+    def closed(self) -> bool:
+        """Whether it takes no new jobs."""
+        return self.cordoned or bool(self.shut)
+
+
+def worker_id(job: str, attempt: int, index: int, incarnation: str) -> str:
+    """The id of a worker of an attempt that begins in this incarnation of the log."""
+    return f"{job}.{attempt}-{incarnation}.{index}" if incarnation else f"{job}.{attempt}.{index}"
+
+
+def incarnation_in(worker: str) -> str:
+    """The incarnation that the id of a worker carries."""
+    return worker.rpartition(".")[0].rpartition(".")[2].partition("-")[2]
+
+
+def orphaned_by(record: JobRecord) -> str:
+    """The node that the current attempt has lost; "" for none."""
+    return next((worker.orphaned for worker in record.workers.values() if worker.orphaned), "")
+
+
+@dataclass
+class Token:
+    """Who may come in by a token, as what, and until when. Times are Unix times; 0: never."""
+
+    name: str
+    user: str
+    role: str
+    sha256: str
+    expires_unix_s: float = 0.0
+    used_unix_s: float = 0.0  # as it was noted last
+
+    def has_expired(self, unix_s: float) -> bool:
+        """Whether it opens nothing any more."""
+        return 0 < self.expires_unix_s <= unix_s
+
+
+def allocation_gpus(allocation: Allocation | None) -> int:
+    """GPUs of an allocation; 0 for none."""
+    return 0 if allocation is None else allocation.gpus

@@ -1,0 +1,227 @@
+"""From events to the state. No clock, no I/O: the same events give the same state."""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from stretto.model import HALF_LIFE_S, Action, PriorityClass, Queue
+from stretto.scheduler.stale import still_apply
+from stretto.service.state import events as happened
+from stretto.service.state.events import Event, body_of, subject_of
+from stretto.service.state.jobs import (
+    array_submitted,
+    job_cancelled,
+    job_ended,
+    job_held,
+    job_prioritised,
+    job_requeued,
+    job_retired,
+    job_scaled,
+    job_submitted,
+    queue_of,
+)
+from stretto.service.state.named_times import clock_set, log_began, reserved, unreserved
+from stretto.service.state.nodes import node_cordoned, node_dead, node_lost, node_seen, types_seen
+from stretto.service.state.plans import actions_of
+from stretto.service.state.records import Batch, JobRecord, Preempted, Token
+from stretto.service.state.state import Skipped, State
+from stretto.service.state.workers import fold_worker_event, leave_unseen
+
+log = logging.getLogger(__name__)
+
+
+def apply_or_skip(state: State, event: Event, seq: int, at_s: float) -> Skipped | None:
+    """As `apply`; an event that cannot be folded is passed over, noted in the state, and returned.
+
+    What is in the log stays there: to refuse it would keep every later start from its state. So whatever goes
+    wrong is caught, also what nobody has thought of.
+    """
+    try:
+        apply(state, event, seq, at_s)
+    except Exception as wrong:
+        return skip(state, seq, at_s, type(event).__name__, subject_of(event), wrong)
+    return None
+
+
+def skip(state: State, seq: int, at_s: float, kind: str, subject: str, wrong: Exception) -> Skipped:
+    """Pass over an event, and say so."""
+    state.seq, state.at_s = seq, max(at_s, state.at_s)
+    skipped = Skipped(seq, kind, subject, str(wrong) or type(wrong).__name__)
+    state.skip(skipped)
+    log.error("event %d (%s of %r) is left out of the state: %s", seq, kind, subject, skipped.why)
+    return skipped
+
+
+def apply(state: State, event: Event, seq: int, at_s: float) -> None:
+    """The event of number `seq` happened at `at_s`: the state is what follows from it.
+
+    Raises whatever goes wrong with an event that cannot be folded; see `apply_or_skip`.
+    """
+    state.seq, state.at_s = seq, max(at_s, state.at_s)
+    change = _CHANGES.get(type(event))
+    if change is not None:
+        change(state, event, state.at_s)
+        return
+    record = state.jobs.get(str(getattr(event, "job", "")))
+    if record is not None and fold_worker_event(record, event, state.at_s, state.cluster):
+        state.touch(record.id)
+        if isinstance(event, happened.Reported) and record.spec.model and record.learned.points:
+            state.learn(record)
+
+
+MOST_TOOK_FROM = 8  # jobs that are remembered of one that preempts; chosen
+
+
+def _preempted(state: State, record: JobRecord, preempted: Preempted) -> None:
+    record.preempted = preempted
+    if (other := state.open_job(preempted.by)) is not None:
+        before = [name for name in other.took_from if name != record.id]
+        other.took_from = (*before, record.id)[-MOST_TOOK_FROM:]
+
+
+def _decided(state: State, event: happened.Decided, now_s: float) -> None:
+    assert state.cluster is not None
+    assert state.placement is not None
+    usable = state.usable()
+
+    def why_stale(action: Action) -> str:
+        if (record := state.open_job(action.job)) is None:
+            return "the job has ended"
+        if record.ending or record.held:
+            return "the job is to end or wait"
+        if state.wanted(action.job) != action.before:
+            return "its GPUs have changed since"
+        if action.after is not None and not usable[list(action.after.nodes)].all():
+            return "a node has gone"
+        return ""
+
+    dropped: set[str] = set()
+
+    def drop(action: Action, reason: str) -> None:
+        state.dropped += 1
+        dropped.add(action.job)
+
+    batches = {job: Batch(*batch) for job, batch in event.batches.items()}
+    actions = still_apply(state.placement, actions_of(event.actions, state.cluster), why_stale, drop)
+    if actions:
+        state.placement = state.placement.changed({action.job: action.after for action in actions})
+    for action in actions:
+        record = state.jobs[action.job]
+        state.hold(record, action.after, now_s)
+        state.touch(record.id)
+        if action.job in event.preempted:
+            by, priority, gpus = event.preempted[action.job]
+            _preempted(state, record, Preempted(by, priority, gpus, event.at_s))
+    for job, batch in batches.items():  # each is for the GPUs that the plan gave
+        if (changed := state.open_job(job)) is not None and job not in dropped:
+            changed.batch = batch
+            state.touch(job)
+    state.wake_s, state.prices = event.wake_s, event.prices
+    state.decisions += 1
+
+
+def _lead_taken(state: State, event: happened.LeadTaken, now_s: float) -> None:
+    state.epoch = max(event.epoch, state.epoch)
+
+
+def _incarnated(state: State, event: happened.Incarnated, now_s: float) -> None:
+    state.incarnation = event.name
+    if event.last_id > state.largest_id:
+        state.lost_ids = (*state.lost_ids, (state.largest_id + 1, event.last_id))
+        state.largest_id = event.last_id
+    for record in state.open_jobs() if event.ends_elastic else ():
+        if record.is_open and record.elastic:
+            leave_unseen(record, now_s)
+            state.touch(record.id)
+
+
+def _configured(state: State, event: happened.Configured, now_s: float) -> None:
+    state.configured, state.memory = event, None
+    state.usage.live_by(event.fair_share_half_life_s or HALF_LIFE_S, now_s)
+
+
+def _user_shares_set(state: State, event: happened.UserSharesSet, now_s: float) -> None:
+    state.user_shares[event.user] = event.shares
+
+
+def _priority_class_set(state: State, event: happened.PriorityClassSet, now_s: float) -> None:
+    classes = state.priority_classes
+    if event.is_default:
+        for name, one in classes.items():
+            classes[name] = replace(one, is_default=False)
+    classes[event.name] = PriorityClass(**body_of(event))
+
+
+def _priority_class_deleted(state: State, event: happened.PriorityClassDeleted, now_s: float) -> None:
+    state.priority_classes.pop(event.name, None)
+
+
+def _queue_set(state: State, event: happened.QueueSet, now_s: float) -> None:
+    state.queues[event.name] = Queue(**body_of(event))
+    for record in state.open_jobs():
+        name = queue_of(state, record.spec.queue, record.user)
+        weight = event.weight if name == event.name else record.job.weight
+        if (name, weight) != (record.queue, record.job.weight):
+            state.move_to_queue(record, name, weight, now_s)
+
+
+def _queue_deleted(state: State, event: happened.QueueDeleted, now_s: float) -> None:
+    if state.queues.pop(event.name, None) is None:
+        return
+    for name, queue in state.queues.items():
+        if queue.parent == event.name:
+            state.queues[name] = replace(queue, parent="")
+    for record in state.open_jobs():
+        if record.queue == event.name:
+            name = queue_of(state, record.spec.queue, record.user)
+            weight = state.queues[name].weight if name in state.queues else 1.0
+            state.move_to_queue(record, name, weight, now_s)
+
+
+def _token_made(state: State, event: happened.TokenMade, now_s: float) -> None:
+    state.tokens[event.sha256] = Token(event.name, event.user, event.role, event.sha256, event.expires_unix_s)
+
+
+def _token_used(state: State, event: happened.TokenUsed, now_s: float) -> None:
+    for token in state.tokens.values():
+        if token.name == event.name:
+            token.used_unix_s = max(token.used_unix_s, event.unix_s)
+
+
+def _token_revoked(state: State, event: happened.TokenRevoked, now_s: float) -> None:
+    state.tokens = {digest: token for digest, token in state.tokens.items() if token.name != event.name}
+
+
+_CHANGES: Mapping[type[Event], Callable[[State, Any, float], None]] = {
+    happened.Began: log_began,
+    happened.ClockSet: clock_set,
+    happened.LeadTaken: _lead_taken,
+    happened.Incarnated: _incarnated,
+    happened.Configured: _configured,
+    happened.TypesSeen: types_seen,
+    happened.NodeSeen: node_seen,
+    happened.NodeLost: node_lost,
+    happened.NodeDead: node_dead,
+    happened.NodeCordoned: node_cordoned,
+    happened.QueueSet: _queue_set,
+    happened.QueueDeleted: _queue_deleted,
+    happened.PriorityClassSet: _priority_class_set,
+    happened.PriorityClassDeleted: _priority_class_deleted,
+    happened.UserSharesSet: _user_shares_set,
+    happened.Reserved: reserved,
+    happened.Unreserved: unreserved,
+    happened.TokenMade: _token_made,
+    happened.TokenUsed: _token_used,
+    happened.TokenRevoked: _token_revoked,
+    happened.Submitted: job_submitted,
+    happened.ArraySubmitted: array_submitted,
+    happened.Held: job_held,
+    happened.Scaled: job_scaled,
+    happened.Prioritised: job_prioritised,
+    happened.Requeued: job_requeued,
+    happened.Cancelled: job_cancelled,
+    happened.Ended: job_ended,
+    happened.Retired: job_retired,
+    happened.Decided: _decided,
+}

@@ -1,0 +1,96 @@
+"""How much of a job is left, as far as anybody has said, and how sure that is."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from math import isfinite
+
+from stretto.service.state.records import JobRecord
+
+USUAL_S = 3600.0  # a job of which nobody says how long it takes; chosen
+LEAST_S = 60.0  # what a job that outlives its stated time is believed to need still, at most; chosen
+LEAST_SHARE = 0.1  # of its stated time; the smaller of both counts
+
+
+class Basis(StrEnum):
+    """Who says how long a job takes."""
+
+    TRAINING = "training"  # its own reports
+    EXPECTED = "expected_time"  # its owner
+    LIMIT = "max_time"  # nobody, but it may not run longer
+    ASSUMED = "assumed"  # nobody: an hour
+
+
+# Standard deviation of the logarithm of what is left. Chosen: a training that counts its steps is off by a
+# tenth, owners by about a third, a limit says little, and an hour for everybody next to nothing.
+SPREAD: dict[Basis, float] = {
+    Basis.TRAINING: 0.1,
+    Basis.EXPECTED: 0.3,
+    Basis.LIMIT: 0.5,
+    Basis.ASSUMED: 0.7,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Remaining:
+    """What is left of a job: in wall time at the pace it has now where the training said so, else as work."""
+
+    left_s: float  # at the present pace (TRAINING), else of running on what it asked for
+    basis: Basis
+
+
+def remaining_of(record: JobRecord, now_s: float) -> Remaining:
+    """What is left of a job that has not ended."""
+    told, told_s = record.learned.latest.get("left_s"), record.learned.reported_s
+    held = record.books.held_gpus
+    if isinstance(told, int | float) and isfinite(told) and held:
+        passed_s = now_s - max(told_s, record.books.held_since_s)
+        return Remaining(max(float(told) - max(passed_s, 0.0), 1.0), Basis.TRAINING)
+    whole_s, basis = stated_of(record)
+    left_s = whole_s - attained_gpu_s(record, now_s) / record.job.gpus
+    return Remaining(max(left_s, min(LEAST_S, LEAST_SHARE * whole_s)), basis)
+
+
+def stated_of(record: JobRecord) -> tuple[float, Basis]:
+    """How long the whole job takes on what it asked for, and who says so."""
+    spec = record.spec
+    if spec.expected_time_s:
+        return spec.expected_time_s, Basis.EXPECTED
+    if spec.max_time_s:
+        return min(spec.max_time_s, USUAL_S), Basis.LIMIT
+    return USUAL_S, Basis.ASSUMED
+
+
+def attained_gpu_s(record: JobRecord, now_s: float) -> float:
+    """GPU-seconds held up to now."""
+    books = record.books
+    running_s = now_s - books.held_since_s if books.held_gpus else 0.0
+    return books.attained_gpu_s + books.held_gpus * running_s
+
+
+def share_done(record: JobRecord, now_s: float) -> float | None:
+    """How much of a job is done, from 0 to 1: by its stop rule, else by its owner's word; None: unknown."""
+    if record.state == "COMPLETED":
+        return 1.0
+    if not record.attempt:
+        return None
+    latest, stop = record.learned.latest, record.spec.stop
+    if stop is not None and stop.steps and "step" in latest:
+        return _share(float(latest.get("progress_steps", latest["step"])), stop.steps)
+    epochs = None if stop is None else stop.epochs or stop.max_epochs
+    samples, dataset = latest.get("samples"), latest.get("dataset_samples")
+    if epochs and samples is not None and dataset:
+        return _share(float(samples) / float(dataset), epochs)
+    if epochs and "epoch" in latest:
+        return _share(float(latest["epoch"]), epochs)
+    books = record.books
+    if isinstance(latest.get("left_s"), int | float) and not record.has_ended and books.held_gpus:
+        ran_s = books.executed_s + now_s - books.held_since_s
+        return _share(ran_s, ran_s + remaining_of(record, now_s).left_s)
+    if record.spec.expected_time_s and not record.has_ended:
+        whole_s = record.spec.expected_time_s * record.job.gpus
+        return min(_share(attained_gpu_s(record, now_s), whole_s), 0.99)  # it has not ended
+    return None
+
+
+def _share(done: float, whole: float) -> float:
+    return min(max(done / whole, 0.0), 1.0) if whole > 0 else 0.0

@@ -1,0 +1,173 @@
+"""What reports of a training add up to."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import isfinite, isnan
+from typing import Any
+
+from stretto.model import InputError
+from stretto.service.state.records import Learned, Prior
+
+MOST_POINTS = 64  # operating points kept of one job; chosen: a fit gains nothing from more
+NEAR = 0.05  # times that differ by less count as the same; chosen: a fit gains nothing from less
+BOUNDS = ("init_batch", "max_batch", "max_local", "min_local", "accumulates")  # of a batch, by its script
+NOISE = ("grad_sqr", "grad_var")
+
+Points = tuple[tuple[float, ...], ...]
+
+
+def with_report(
+    learned: Learned, report: Mapping[str, Any], kind: int, now_s: float, metrics_kept: int = 0
+) -> Learned:
+    """The same with one more report; what it does not say stays as it was.
+
+    metrics_kept: so many metrics of epochs that are known come before those of the report.
+    """
+    said = report.get("profile")
+    report = {key: value for key, value in report.items() if key != "profile"}
+    latest = {**learned.latest, **{key: value for key, value in report.items() if value is not None}}
+    told = told_points(report, kind)
+    points = with_points(learned.points, [one for one in told if len(one) == 7 and all(map(isfinite, one))])
+    newer = report.get("epoch_metrics")
+    metrics = (*learned.metrics[:metrics_kept], *map(float, newer)) if newer else learned.metrics
+    loss = report.get("loss")
+    initial_loss = learned.initial_loss
+    if isnan(initial_loss) and loss is not None and isfinite(loss):
+        initial_loss = float(loss)
+    return replace(
+        learned,
+        latest=latest,
+        points=points,
+        metrics=metrics,
+        initial_loss=initial_loss,
+        reported_s=now_s,
+        profile=json.dumps(said, sort_keys=True) if said else learned.profile,
+    )
+
+
+def told_points(report: Mapping[str, Any], kind: int) -> list[tuple[float, ...]]:
+    """The points of a report, as they are kept: by GPU type first."""
+    return [(float(kind), *(float(value) for value in point)) for point in report.get("points") or ()]
+
+
+def with_points(points: Points, newer: Sequence[tuple[float, ...]]) -> Points:
+    """The points with newer ones, which are means over more steps; one of the same shape is replaced.
+
+    The same object where nothing differs by enough to matter.
+    """
+    at = {point[:5]: place for place, point in enumerate(points)}
+    changed = list(points)
+    for one in newer:
+        place = at.get(one[:5])
+        if place is None and len(changed) < MOST_POINTS:
+            at[one[:5]] = len(changed)
+            changed.append(one)
+        elif place is not None and not _are_near(changed[place], one):
+            changed[place] = one
+    return points if len(changed) == len(points) and all(map(_is, changed, points)) else tuple(changed)
+
+
+def with_experience(prior: Prior, learned: Learned) -> Prior:
+    """What is known of a model, with what one of its jobs has shown; the same object where nothing is new."""
+    points = with_points(prior.points, learned.points)
+    said = {**prior.said, **{key: learned.latest[key] for key in BOUNDS if key in learned.latest}}
+    if all(key in learned.latest for key in NOISE):
+        said = {**{key: learned.latest[key] for key in NOISE}, **said}  # the earliest: it grows in training
+    return prior if points is prior.points and said == prior.said else Prior(points, said)
+
+
+def _are_near(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return all(abs(a - b) <= NEAR * abs(a) for a, b in zip(one[5:], other[5:], strict=True))
+
+
+def _is(one: object, other: object) -> bool:
+    return one is other
+
+
+# ── what of a worker's report is believed: scripts write reports, and decisions are made of them ────────────
+
+
+LARGEST_REPORT = 64  # keys of a report; chosen
+LONGEST_LIST, LONGEST_TEXT, DEEPEST = 4096, 1024, 3  # chosen: a report is some hundred bytes
+MOST_COUNTED = 2**53  # beyond, floats cannot tell two counts apart
+
+
+def checked_report(said: Mapping[str, Any]) -> dict[str, Any]:
+    """A report without what is no number, text or short list, or not what its name says.
+
+    Raises InputError for one with too many entries.
+    """
+    if len(said) > LARGEST_REPORT:
+        raise InputError(f"a report must have at most {LARGEST_REPORT} entries, got {len(said)}")
+    return {
+        str(key): value
+        for key, value in said.items()
+        if key != "worker" and _plain(value) and (value is None or _KINDS.get(key, _anything)(value))
+    }
+
+
+def _anything(value: Any) -> bool:
+    return True
+
+
+def _never(value: Any) -> bool:
+    return False
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+
+
+def _amount(value: Any) -> bool:
+    """At least 0."""
+    return _number(value) and 0 <= value <= MOST_COUNTED
+
+
+def _count(value: Any) -> bool:
+    return isinstance(value, int) and _amount(value)
+
+
+def _some(value: Any) -> bool:
+    return _count(value) and value > 0
+
+
+def _truth(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_number, value))
+
+
+def _points(value: Any) -> bool:
+    """[nodes, gpus, local_batch, passes of a step, grad_s of a pass, step_s of all passes], each."""
+    return isinstance(value, list) and all(
+        isinstance(point, list) and len(point) == 6 and all(map(_amount, point)) for point in value
+    )
+
+
+_KINDS: Mapping[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("step", "epoch", "samples"), _count),
+    **dict.fromkeys(("dataset_samples", "init_batch", "max_batch", "max_local", "min_local"), _some),
+    **dict.fromkeys(("progress_steps", "left_s", "grad_sqr", "grad_var"), _amount),
+    **dict.fromkeys(("loss", "metric"), _number),
+    **dict.fromkeys(("finished", "accumulates", "epoch_end", "in_place"), _truth),
+    "profile": _never,  # is for those who measure; scripts report what they see
+    "batch": _some,
+    "points": _points,
+    "epoch_metrics": _numbers,
+}
+
+
+def _plain(value: Any, depth: int = DEEPEST) -> bool:
+    """JSON of bounded size whose numbers are finite."""
+    if value is None or isinstance(value, bool | str):
+        return not isinstance(value, str) or len(value) <= LONGEST_TEXT
+    if isinstance(value, int | float):
+        return isfinite(value) if isinstance(value, float) else abs(value) <= MOST_COUNTED
+    if depth and isinstance(value, list):
+        return len(value) <= LONGEST_LIST and all(_plain(one, depth - 1) for one in value)
+    if depth and isinstance(value, dict):
+        return len(value) <= LARGEST_REPORT and all(_plain(one, depth - 1) for one in value.values())
+    return False

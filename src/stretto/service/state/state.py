@@ -1,0 +1,260 @@
+"""Where everything stands: what folding the log gives. No clock, no I/O."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from stretto.jobfile import JobSpec
+from stretto.model import (
+    Allocation,
+    Cluster,
+    GpuType,
+    JobId,
+    Memory,
+    Node,
+    NodeId,
+    Placement,
+    PriorityClass,
+    Queue,
+    Reservation,
+    UsageLedger,
+    no_placement,
+    rate_of,
+)
+from stretto.service.state import events as happened
+from stretto.service.state.archived_totals import ArchivedTotals
+from stretto.service.state.calendar import Calendar
+from stretto.service.state.records import JobRecord, NodeRecord, Prior, Token, WorkerPhase
+from stretto.service.state.relations import Relations
+from stretto.service.state.reported_metrics import with_experience
+
+MOST_SKIPPED = 100  # events that could not be folded, of which it is kept which; chosen
+MOST_MODELS = 10_000  # of which it is kept what their jobs have shown; chosen: some 20 MB at most
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """An event that could not be folded. What it said is in the log, and is left out of the state."""
+
+    seq: int
+    kind: str
+    subject: str
+    why: str
+
+
+@dataclass
+class State:
+    """Everything that the log says, folded, which only `folding.apply` changes.
+
+    Beside it: `memory`, which whoever decides brings, `wake_s` until it has come, and `touched`, a list of
+    errands of whoever reconciles.
+    """
+
+    seq: int = 0  # of the last event
+    at_s: float = 0.0  # its time
+    unix_s: float = 0.0  # when the clock was zero, as the time of day is now
+    calendar: Calendar = field(default_factory=Calendar)
+    epoch: int = 0  # of the service that leads; 0: none has said so
+    version: int = 0  # counts changes of membership and capacity, as snapshots do
+    configured: happened.Configured = field(default_factory=lambda: happened.Configured("fifo"))
+    types: dict[str, GpuType] = field(default_factory=dict)  # what is known of types, whether or not seen
+    nodes: list[NodeRecord] = field(default_factory=list)
+    node_index: dict[str, int] = field(default_factory=dict)
+    jobs: dict[str, JobRecord] = field(default_factory=dict)  # by id and submission; those retired are not
+    submitted: int = 0  # jobs ever, which is the number of the next
+    largest_id: int = 0  # of all ids of jobs and arrays that are numbers
+    incarnation: str = ""  # of the log, in ids of workers; "": the first
+    lost_ids: tuple[tuple[int, int], ...] = ()  # (first, last) that the log may have given and does not know
+    ended: dict[str, None] = field(default_factory=dict)  # jobs that have ended, by that, and are still here
+    ends: dict[str, int] = field(default_factory=dict)  # how many jobs have ever ended, by last state
+    past: ArchivedTotals = field(default_factory=ArchivedTotals)
+    relations: Relations = field(default_factory=Relations)
+    open: list[tuple[int, str]] = field(default_factory=list)  # jobs that have not ended, by number
+    open_of: dict[str, int] = field(default_factory=dict)  # how many of them each user has
+    by_key: dict[str, str] = field(default_factory=dict)  # job by idempotency key, which starts with the user
+    models: dict[str, Prior] = field(default_factory=dict)  # what jobs have shown, by model
+    untried: dict[str, dict[str, None]] = field(default_factory=dict)  # jobs that never started, by model
+    queues: dict[str, Queue] = field(default_factory=dict)
+    priority_classes: dict[str, PriorityClass] = field(default_factory=dict)  # by name
+    reservations: dict[str, Reservation] = field(default_factory=dict)  # by name
+    reserved_unix_s: dict[str, tuple[float, float]] = field(default_factory=dict)  # from and until, as named
+    sized: dict[str, tuple[int, ...]] = field(default_factory=dict)  # sizes that an open job may have
+    usage: UsageLedger = field(default_factory=UsageLedger)  # by queue and user, decayed
+    user_shares: dict[str, float] = field(default_factory=dict)  # of those who have not 1
+    tokens: dict[str, Token] = field(default_factory=dict)  # by digest
+    memory: Memory = None  # the policy's; not in the log: whoever folds a decision brings it
+    wake_s: float | None = None
+    prices: tuple[float, ...] | None = None
+    decisions: int = 0
+    dropped: int = 0  # actions that were stale when they came to be folded
+    skips: int = 0  # events that could not be folded
+    skipped: tuple[Skipped, ...] = ()  # the first of them
+    touched: set[str] = field(default_factory=set)  # jobs that changed since somebody last took this
+    changed: dict[str, int] = field(default_factory=dict)  # job → the last event that did, latest last
+    unchanged: int = 0  # the last event that changed a job which has left
+    latest_spec: tuple[Mapping[str, Any], JobSpec] | None = None
+    _cluster: Cluster | None = None
+    _placement: Placement | None = None
+    nodes_changed: bool = False  # since the cluster was made
+    timed: dict[str, None] = field(default_factory=dict)  # open jobs that may run only so long
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """The nodes as a cluster; None: no node has been seen."""
+        self._settle()
+        return self._cluster
+
+    @property
+    def placement(self) -> Placement | None:
+        """What jobs are wanted to hold."""
+        self._settle()
+        return self._placement
+
+    @placement.setter
+    def placement(self, placement: Placement) -> None:
+        self._placement = placement
+
+    @property
+    def knows_all_nodes(self) -> bool:
+        """Whether every node is in the cluster that was made last."""
+        return self._cluster is not None and len(self._cluster.nodes) == len(self.nodes)
+
+    def _settle(self) -> None:
+        """Nodes come by the thousand: what they make together is made when somebody wants to see it."""
+        if self.nodes_changed:
+            self.nodes_changed = False
+            self._rebuild_cluster()
+
+    def was_lost(self, job: str) -> bool:
+        """Whether a job may be one that the log knew before it lost something."""
+        own = job.partition("_")[0]
+        if job in self.jobs or not (own.isascii() and own.isdecimal()):
+            return False
+        number = int(own)
+        return number > self.largest_id or any(first <= number <= last for first, last in self.lost_ids)
+
+    def open_jobs(self) -> list[JobRecord]:
+        """Jobs that have not ended, by submission."""
+        return [self.jobs[name] for _, name in self.open]
+
+    def open_job(self, name: str) -> JobRecord | None:
+        """A job that has not ended, if there is such a one."""
+        record = self.jobs.get(name)
+        return None if record is None or record.has_ended else record
+
+    def wanted(self, job: str) -> Allocation | None:
+        """What a job is to hold."""
+        return None if self.placement is None else self.placement.get(JobId(job))
+
+    def skip(self, one: Skipped) -> None:
+        """Note that an event could not be folded."""
+        self.skips += 1
+        if len(self.skipped) < MOST_SKIPPED:
+            self.skipped = (*self.skipped, one)
+
+    def touch(self, job: str) -> None:
+        """Note that a job has changed."""
+        self.touched.add(job)
+        self.changed.pop(job, None)
+        self.changed[job] = self.seq
+
+    def changed_since(self, seq: int) -> list[JobRecord]:
+        """Jobs that later events than this one have changed, but for those that have left (`unchanged`)."""
+        found = []
+        for job in reversed(self.changed):
+            if self.changed[job] <= seq:
+                break
+            found.append(self.jobs[job])
+        return found
+
+    def take_touched(self) -> set[str]:
+        """Jobs that changed since this was last asked."""
+        touched, self.touched = self.touched, set()
+        return touched
+
+    def usable(self) -> "np.ndarray[Any, np.dtype[np.bool_]]":
+        """(nodes,) may hold jobs."""
+        return np.array([node.up and not node.closed for node in self.nodes], dtype=np.bool_)
+
+    def staying(self) -> list[JobId]:
+        """Jobs that hold GPUs of a closed node: they stay as they are, and no policy is asked about them."""
+        closed = {index for index, node in enumerate(self.nodes) if node.closed}
+        if not closed:
+            return []
+        return [job for job, held in (self.placement or {}).items() if not closed.isdisjoint(held.nodes)]
+
+    def learn(self, record: JobRecord) -> None:
+        """What a job has shown is known of its model, and of those of its jobs that have not started."""
+        model = record.spec.model
+        before = self.models.pop(model, None) or Prior()
+        after = self.models[model] = with_experience(before, record.learned)
+        if len(self.models) > MOST_MODELS:
+            del self.models[next(iter(self.models))]  # of which nothing has been heard for longest
+        waiting = self.untried.get(model, {})
+        if after is before or not waiting:
+            return
+        for job in list(waiting):
+            if self.jobs[job].attempt:
+                self.tried(self.jobs[job])
+            else:
+                self.jobs[job].prior = after
+                self.touch(job)
+
+    def tried(self, record: JobRecord) -> None:
+        """A job has started, or never will."""
+        waiting = self.untried.get(record.spec.model, {})
+        waiting.pop(record.id, None)
+        if not waiting:
+            self.untried.pop(record.spec.model, None)
+
+    # ── nodes ─────────────────────────────────────────────────────────────────────────────────────
+
+    def _rebuild_cluster(self) -> None:
+        """Nodes keep their places; types come in the order of their first node."""
+        names = list(dict.fromkeys(node.gpu_type for node in self.nodes))
+        types = tuple(self.types.get(name, GpuType(name)) for name in names)
+        nodes = tuple(
+            Node(NodeId(node.name), node.gpu_type, node.gpus, node.cpus, node.memory_gb)
+            for node in self.nodes
+        )
+        self._cluster = Cluster("live", types, nodes)
+        held = dict(self._placement.items()) if self._placement is not None else {}
+        self._placement = no_placement(self._cluster).changed(held)
+
+    def release(self, record: JobRecord, now_s: float) -> None:
+        """A job is to hold nothing any more."""
+        if self.placement is not None and record.job.id in self.placement:
+            self.placement = self.placement.changed({record.job.id: None})
+            self.hold(record, None, now_s)
+        self.touch(record.id)
+
+    def hold(self, record: JobRecord, held: Allocation | None, now_s: float) -> None:
+        """A job holds this from now on, and its account is charged for it."""
+        before = record.books.rate
+        if held is None:
+            record.books.hold(0, now_s)
+        else:
+            assert self.cluster is not None
+            record.books.hold(held.gpus, now_s, held.profiling, held.kind)
+            record.books.rate = rate_of(held.gpus, self.cluster.types[held.kind].speed)
+        self.usage.change(record.account, record.books.rate - before, now_s)
+
+    def move_to_queue(self, record: JobRecord, queue: str, weight: float, now_s: float) -> None:
+        """A job is in another queue from now on; what it has had stays with the one before."""
+        rate, before = record.books.rate, record.account
+        record.job = replace(record.job, queue=queue, weight=weight)
+        if record.account != before:
+            self.usage.change(before, -rate, now_s)
+            self.usage.change(record.account, rate, now_s)
+        self.touch(record.id)
+
+
+def workers_alive(state: State) -> int:
+    """Workers of which processes may exist."""
+    return sum(
+        worker.life is not WorkerPhase.ENDED
+        for _, name in state.open
+        for worker in state.jobs[name].workers.values()
+    )

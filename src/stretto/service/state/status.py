@@ -1,0 +1,236 @@
+"""Where a job stands, in the words that people and their tools see."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from math import isnan
+from typing import Any
+
+from stretto.model import BoolArray, Plan, Snapshot, Why
+from stretto.service.state.pending_reasons import Reason, names_of, why_not_yet
+from stretto.service.state.records import JobRecord, WorkerPhase
+from stretto.service.state.remaining import Basis, remaining_of, share_done
+from stretto.service.state.state import State
+
+MOST_NAMED = 8  # jobs in one line; chosen
+LONG_S = 5.0  # for a switch, which takes a step and some milliseconds; chosen
+
+
+class JobState(StrEnum):
+    """States of a job."""
+
+    PENDING = "PENDING"
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    RESIZING = "RESIZING"
+    PREEMPTING = "PREEMPTING"
+    SUSPENDED = "SUSPENDED"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    TIMEOUT = "TIMEOUT"
+    NODE_FAIL = "NODE_FAIL"
+
+
+def state_of(state: State, record: JobRecord) -> JobState:
+    """The state of a job."""
+    if record.has_ended:
+        return JobState(record.state)
+    wanted = state.wanted(record.id)
+    alive = record.alive
+    if not alive:
+        if record.held:
+            return JobState.SUSPENDED if record.attempt else JobState.PENDING
+        return JobState.STARTING if wanted is not None else JobState.PENDING
+    if wanted is None or record.ending or all(worker.stopped for worker in alive):
+        return JobState.PREEMPTING
+    if any(worker.life is WorkerPhase.WANTED for worker in alive) and not record.members.number:
+        return JobState.STARTING
+    holding = {(worker.node, worker.mask) for worker in alive if not worker.stopped}
+    members = record.members
+    settled = all(record.workers[name].joined >= members.number for name in members.workers)
+    if members.number == 0:
+        return JobState.STARTING if record.speaks and not settled else JobState.RUNNING
+    in_place = settled and sum(gpus.bit_count() for _, gpus in holding) == wanted.gpus
+    return JobState.RUNNING if in_place and len(holding) == len(members.workers) else JobState.RESIZING
+
+
+def going_on(state: State) -> str:
+    """Which jobs have processes, in words; "" where none does."""
+    running = (WorkerPhase.RUNNING, WorkerPhase.READY)
+    those = [
+        f"{record.id} ({record.spec.name})"
+        for record in state.open_jobs()
+        if any(worker.life in running for worker in record.alive)
+    ]
+    if not those:
+        return ""
+    if len(those) == 1:
+        return f"job {those[0]} goes on running"
+    more = f" and {len(those) - MOST_NAMED} more" if those[MOST_NAMED:] else ""
+    return f"jobs {', '.join(those[:MOST_NAMED])}{more} go on running"
+
+
+def reason_of(
+    state: State,
+    record: JobRecord,
+    now_s: float,
+    plan: Plan | None,
+    snapshot: Snapshot | None,
+    rows: Mapping[str, int] | None = None,
+) -> tuple[str, str]:
+    """(machine-readable reason, evidence in words) for which a job does not run; ("", "") where it does.
+
+    Of one that runs, what keeps it from changing its size, once that takes long.
+
+    rows: of jobs in the snapshot, where the caller asks for many and has them.
+    """
+    if state_of(state, record) is JobState.RESIZING and (late := _who_is_late(record, now_s)):
+        return "SWITCHING", late
+    if record.has_ended or state.wanted(record.id) is not None:
+        return record.reason, record.why
+    first = why_not_yet(state, record, now_s)
+    if first is not Reason.NONE:
+        return first.value, _evidence(record, first, now_s)
+    if plan is not None and snapshot is not None:
+        row = rows.get(record.job.id) if rows is not None else _row(snapshot, record)
+        if row is not None:
+            kinds, why = snapshot.jobs.allowed_kinds[row], plan.why.of(row)
+            none_is_open = snapshot.cluster is state.cluster and not snapshot.capacity[kinds].any()
+            if none_is_open and why not in (
+                Why.QUOTA,
+                Why.EXCEEDS_QUOTA,
+                Why.MAY_NOT_BORROW,
+            ):  # open nodes would not help
+                return "NODES_CLOSED", _closed_nodes(state, kinds)
+            return why.name if why is not Why.RUNS else "STARTING_SOON", plan.why.evidence.get(row, "")
+    return "NOT_CONSIDERED", "no decision has seen it yet"
+
+
+def _who_is_late(record: JobRecord, now_s: float) -> str:
+    """How many workers were told of another size and go on as before; "" for no longer than is usual."""
+    members = record.members
+    late = sum(record.workers[name].joined < members.number for name in members.workers)
+    waited_s = now_s - members.at_s
+    of = f"{late} of {len(members.workers)} workers have not for {waited_s:.0f} s"
+    return of if late and waited_s >= LONG_S else ""
+
+
+def _row(snapshot: Snapshot, record: JobRecord) -> int | None:
+    try:
+        return snapshot.jobs.ids.index(record.job.id)
+    except ValueError:
+        return None
+
+
+def _closed_nodes(state: State, kinds: BoolArray) -> str:
+    """Nodes of these types with what keeps them from being used."""
+    assert state.cluster is not None
+    there = [node for node, kind in zip(state.nodes, state.cluster.kind.tolist(), strict=True) if kinds[kind]]
+    said = [f"{node.name}: {node.why or ('cordoned' if node.closed else 'down')}" for node in there]
+    return "; ".join(said[:MOST_NAMED]) + (
+        f"; and {len(said) - MOST_NAMED} more" if said[MOST_NAMED:] else ""
+    )
+
+
+def _evidence(record: JobRecord, reason: Reason, now_s: float) -> str:
+    if reason is Reason.NOT_BEFORE:
+        wait = f"{max(record.not_before_s - now_s, 0.0):.0f} s from now"
+        return f"{record.why}; tried again {wait}" if record.why else wait
+    if reason in (Reason.DEPENDENCY, Reason.NEVER):
+        return "after " + ", ".join(names_of(record))
+    return record.why
+
+
+def described(
+    state: State,
+    record: JobRecord,
+    now_s: float,
+    plan: Plan | None = None,
+    snapshot: Snapshot | None = None,
+    rows: Mapping[str, int] | None = None,
+) -> dict[str, Any]:
+    """A job for people and programs."""
+    reason, evidence = reason_of(state, record, now_s, plan, snapshot, rows)
+    wanted = state.wanted(record.id)
+    books, latest = record.books, record.learned.latest
+    since_s = now_s - books.held_since_s if books.held_gpus else 0.0
+    return {
+        "id": record.id,
+        "name": record.spec.name,
+        "array": record.array,
+        "index": record.index,
+        "user": record.user,
+        "queue": record.queue,
+        "kind": record.spec.kind.value,
+        "priority": record.job.priority,
+        "state": state_of(state, record).value,
+        "reason": reason,
+        "evidence": evidence,
+        "gpus": 0 if wanted is None else wanted.gpus,
+        "gpus_asked": record.job.gpus,
+        "gpus_min": record.job.min_gpus,
+        "gpus_max": record.job.max_gpus,
+        "gpu_type": "" if wanted is None or state.cluster is None else state.cluster.type_names[wanted.kind],
+        "nodes": {}
+        if wanted is None
+        else {
+            state.nodes[node].name: mask.bit_count()
+            for node, mask in zip(wanted.nodes, wanted.masks, strict=True)
+        },
+        "training_gpus": sum(
+            record.workers[name].mask.bit_count() for name in record.members.workers if name in record.workers
+        ),
+        "attempt": record.attempt,
+        "generation": record.members.number,
+        "submitted_s": record.job.submitted_s,
+        "age_s": _age_s(state, record, now_s),
+        "waited_s": _waited_s(record, now_s),
+        "left_s": _left_s(record, now_s),
+        "share_done": share_done(record, now_s),
+        "started_s": _number(books.first_start_s),
+        "ended_s": _number(record.ended_s),
+        "running_s": books.executed_s + since_s,
+        "gpu_s": books.attained_gpu_s + books.held_gpus * since_s,
+        "restarts": max(books.starts - 1, 0),
+        "failures": record.failures,
+        "resizes": books.resizes,
+        "switches": books.switches,
+        "lost_s": round(books.lost_s, 3),
+        "status": record.status,
+        "checkpoint": record.checkpoint,
+        "preempted": record.preempted.words if record.preempted is not None else "",
+        "took_from": list(record.took_from),
+        "progress": {
+            key: latest[key]
+            for key in ("step", "epoch", "loss", "metric", "batch", "left_s", "samples")
+            if key in latest
+        },
+    }
+
+
+def _age_s(state: State, record: JobRecord, now_s: float) -> float:
+    """Since its submission, by the calendar: with what a machine was off or slept."""
+    calendar, until_s = state.calendar, record.ended_s if record.has_ended else now_s
+    return max(calendar.unix_at(until_s) - calendar.unix_at(record.job.submitted_s), 0.0)
+
+
+def _waited_s(record: JobRecord, now_s: float) -> float:
+    """Without GPUs since its submission."""
+    books, until_s = record.books, record.ended_s if record.has_ended else now_s
+    held_s = until_s - books.held_since_s if books.held_gpus else 0.0
+    return max(until_s - record.job.submitted_s - books.executed_s - held_s, 0.0)
+
+
+def _left_s(record: JobRecord, now_s: float) -> float | None:
+    """What is left at the pace that it has now; None where nobody has said, or it does not run."""
+    held = record.books.held_gpus
+    if record.has_ended or not held:
+        return None
+    remaining = remaining_of(record, now_s)
+    if remaining.basis is Basis.TRAINING:
+        return remaining.left_s
+    return remaining.left_s * record.job.gpus / held if remaining.basis is Basis.EXPECTED else None
+
+
+def _number(value: float) -> float | None:
+    return None if isnan(value) else value

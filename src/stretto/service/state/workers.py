@@ -1,0 +1,171 @@
+"""What events of workers and generations change in the record of their job."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import isnan
+from typing import Any
+
+from stretto.model import Cluster
+from stretto.service.state import events as happened
+from stretto.service.state.events import Event
+from stretto.service.state.records import (
+    KILLED,
+    NOBODY,
+    Batch,
+    JobRecord,
+    Members,
+    Worker,
+    WorkerPhase,
+    incarnation_in,
+    orphaned_by,
+)
+from stretto.service.state.reported_metrics import with_report
+
+UNSEEN_GENERATIONS = 1_000_000  # that a log may have lost; chosen: more than there ever are
+LISTENED_S = 60.0  # who ran so long and said nothing does not speak; chosen: an import takes up to 15 s
+
+
+def fold_worker_event(record: JobRecord, event: Event, now_s: float, cluster: Cluster | None) -> bool:
+    """Fold one; whether the record may have changed. Of ended jobs nothing changes."""
+    if record.has_ended:
+        return False
+    match event:
+        case happened.WorkersWanted():
+            _wanted(record, event, cluster)
+        case happened.WorkersRan():
+            for name in event.workers:
+                worker = record.workers.get(name)
+                if worker is not None and isnan(worker.began_s):
+                    worker.began_s = now_s
+                    if worker.life is WorkerPhase.WANTED:
+                        worker.life = WorkerPhase.RUNNING
+        case happened.WorkerReady():
+            _ready(record, event.worker)
+        case happened.WorkersReady():
+            for name in event.workers:
+                _ready(record, name)
+        case happened.WorkerStopped():
+            _stopped(record, event.worker, now_s)
+        case happened.WorkersStopped():
+            for name in event.workers:
+                _stopped(record, name, now_s)
+        case happened.WorkerEnded():
+            _ended(record, event.worker, event.status, event.why)
+        case happened.WorkersEnded():
+            for one in event.workers:
+                _ended(record, one["id"], one["status"], one.get("why", ""))
+        case happened.AttemptClosed():
+            _closed(record, event, now_s)
+        case happened.Generation():
+            if event.attempt == record.attempt and event.number > record.members.number:
+                batch = Batch(*event.batch) if event.batch else None
+                record.members = Members(event.number, event.workers, event.source, "", now_s, batch)
+        case happened.StoreOpened():
+            if event.number == record.members.number:
+                record.members = replace(record.members, store=event.address)
+        case happened.Joined():
+            _joined(record, event.worker, event.number, event.lost_s)
+        case happened.WorkersJoined():
+            for name in event.workers:
+                _joined(record, name, event.number, event.lost_s)
+        case happened.Reported():
+            record.learned = with_report(
+                record.learned, event.report, kind_of(record), now_s, event.metrics_kept
+            )
+            if event.report.get("in_place") is False:
+                record.speaks = False
+            _note_progress(record, event.report)
+        case happened.Checkpointed():
+            record.got_further = True
+            record.checkpoint, record.checkpoint_step = event.path, event.step
+        case _:
+            return False
+    return True
+
+
+def leave_unseen(record: JobRecord, now_s: float) -> None:
+    """Have an attempt end that may be in a generation which the log has lost: all are to save and leave."""
+    record.members = Members(record.members.number + UNSEEN_GENERATIONS, (), at_s=now_s)
+    for worker in record.alive:
+        worker.stopped, worker.asked_s = True, now_s
+
+
+def _wanted(record: JobRecord, event: happened.WorkersWanted, cluster: Cluster | None) -> None:
+    assert cluster is not None
+    workers = [  # all of them before anything changes: one that cannot be leaves the record as it is
+        Worker(one["id"], record.id, event.attempt, node, int(one["mask"]), int(cluster.kind[node]))
+        for one in event.workers
+        for node in [cluster.node_index[one["node"]]]
+    ]
+    if event.attempt > record.attempt:  # the first of a new attempt: nothing of the last one is left
+        record.attempt, record.workers, record.next_worker = event.attempt, {}, 0
+        record.members, record.port, record.status = NOBODY, event.port, None
+        record.why, record.spoiled = "", 0
+        incarnation = incarnation_in(workers[0].id) if workers else ""
+        if incarnation != (record.incarnations[-1][1] if record.incarnations else ""):
+            record.incarnations = (*record.incarnations, (event.attempt, incarnation))
+    record.workers |= {worker.id: worker for worker in workers}
+    record.next_worker += len(workers)
+
+
+def _closed(record: JobRecord, event: happened.AttemptClosed, now_s: float) -> None:
+    if event.attempt <= record.closed:
+        return
+    if record.speaks is None and any(
+        now_s >= worker.began_s + LISTENED_S for worker in record.workers.values()
+    ):
+        record.speaks = False
+    record.closed, record.status, record.members = event.attempt, event.status, NOBODY
+    record.failures += event.outcome == "failed"
+    record.losses += event.outcome == "lost"
+    if event.status == KILLED and event.outcome != "done" and not orphaned_by(record):
+        record.fruitless = 0 if record.got_further else record.fruitless + 1
+        record.got_further = False
+
+
+def _note_progress(record: JobRecord, report: Mapping[str, Any]) -> None:
+    for key in ("step", "epoch"):
+        reached = report.get(key)
+        if isinstance(reached, int | float) and reached > record.furthest.get(key, 0):
+            record.furthest[key], record.got_further = reached, True
+
+
+def _ready(record: JobRecord, name: str) -> None:
+    worker = record.workers.get(name)
+    if worker is not None and worker.life in (WorkerPhase.WANTED, WorkerPhase.RUNNING):
+        worker.life, record.speaks = WorkerPhase.READY, True
+
+
+def _stopped(record: JobRecord, name: str, now_s: float) -> None:
+    worker = record.workers.get(name)
+    if worker is not None and not worker.stopped:
+        worker.stopped, worker.asked_s = True, now_s
+
+
+def _ended(record: JobRecord, name: str, status: int, why: str) -> None:
+    worker = record.workers.get(name)
+    if worker is None or worker.life is WorkerPhase.ENDED:
+        return
+    record.spoiled += worker.joined == 0 and record.members.number > 0 and not worker.stopped
+    worker.life, worker.status, worker.why = WorkerPhase.ENDED, status, why
+    if why:
+        record.why = why
+
+
+def _joined(record: JobRecord, name: str, number: int, lost_s: float) -> None:
+    worker = record.workers.get(name)
+    if worker is None or number <= worker.joined:
+        return
+    first = worker.joined == 0
+    worker.joined = number
+    if number > 1 and not first and name == record.members.source:
+        record.books.switches += 1
+        record.books.lost_s += 0.0 if isnan(lost_s) else lost_s
+
+
+def kind_of(record: JobRecord) -> int:
+    """The GPU type on which rank 0 reports."""
+    for name in record.members.workers:
+        if name in record.workers:
+            return record.workers[name].kind
+    return next((worker.kind for worker in record.alive), 0)

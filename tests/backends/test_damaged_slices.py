@@ -1,0 +1,30 @@
+"""A damaged directory of one slice keeps no service from the others."""
+
+from pathlib import Path
+
+import pytest
+
+from stretto.backends.protocol import WorkerStart
+from stretto.backends.slurm import worker_scripts
+from stretto.backends.slurm.backend import SlurmBackend
+from stretto.backends.slurm.nodes import Holding
+from stretto.backends.slurm.options import SlurmOptions
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"job": "x", "gpus": -1}', "[" * 100_000])
+@pytest.mark.parametrize("name", ["start.json", "running.json", "slice.json"])
+def test_of_two_slices_the_damaged_one_is_set_aside(
+    tmp_path: Path, name: str, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend = SlurmBackend(SlurmOptions(()), "s", tmp_path)
+    backend.adopt()
+    for worker in ("1.1.0", "2.1.0"):
+        start = WorkerStart(worker, worker[0], "n1", (0,), "exit 0", {})
+        run = worker_scripts.prepare(backend.runs, start, Holding(1, 1, 1))
+        worker_scripts.note_job(run, 7)
+    (backend.runs / "1.1.0" / name).write_text(text)
+    backend.known.clear()
+    backend.adopt()
+    assert list(backend.known) == ["2.1.0"]
+    assert backend.known["2.1.0"].job_id == 7
+    assert f"worker 1.1.0 is set aside: {name}" in caplog.text

@@ -1,0 +1,133 @@
+"""Specifications of every shape, for properties."""
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from stretto.estimate.learning_rate import RULES
+from stretto.jobfile import (
+    Accelerators,
+    After,
+    Array,
+    Batch,
+    BatchPolicy,
+    Checkpoint,
+    Dependency,
+    Elastic,
+    JobSpec,
+    Moment,
+    Notice,
+    Resources,
+    Restart,
+    Stop,
+    When,
+    Worth,
+)
+from stretto.model import Kind
+
+NAMES = st.from_regex(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,20}", fullmatch=True)
+TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=20)
+SECONDS = st.floats(1.0, 1e8)
+WHENS = st.builds(When, at_unix_s=st.floats(1.0, 2e11)) | st.builds(When, after_s=SECONDS)
+FALLING = st.lists(st.floats(0.01, 1e9), max_size=3).map(lambda worths: sorted(worths, reverse=True))
+COUNTS = st.integers(1, 1_000)
+
+
+def maybe(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.none() | values
+
+
+@st.composite
+def sizes(draw: st.DrawFn) -> dict[str, Any]:
+    """Resources, range and batch that go together."""
+    each = draw(st.integers(1, 4))
+    elastic = draw(st.sampled_from(["", "range", "open", "sizes"]))
+    workers = sorted(draw(st.lists(st.integers(1, 64), min_size=1, max_size=4, unique=True)))
+    names = draw(st.lists(NAMES, max_size=3, unique_by=str.lower))
+    asked = draw(st.sampled_from([0, *(each * count for count in workers)]))
+    made: dict[str, Any] = {
+        "resources": Resources(
+            tuple(Accelerators(name, asked) for name in names),
+            each,
+            draw(maybe(st.floats(0.1, 1e4))),
+            draw(maybe(st.floats(0.1, 1e6))),
+        )
+    }
+    if elastic == "sizes":
+        span = tuple(each * count for count in workers)
+        made["elastic"] = Elastic(span[0], span[-1], span)
+    elif elastic:
+        made["elastic"] = Elastic(each * workers[0], each * workers[-1] if elastic == "range" else None)
+    policies = list(BatchPolicy) if elastic else [BatchPolicy.FIXED]
+    init = draw(maybe(COUNTS))
+    made["batch"] = Batch(
+        draw(st.sampled_from(policies)),
+        init,
+        draw(maybe(st.integers(init or 1, 10**6))),
+        draw(maybe(COUNTS)),
+        draw(st.sampled_from(["", *RULES])),
+    )
+    return made
+
+
+STOPS = (
+    st.builds(Stop, steps=COUNTS)
+    | st.builds(Stop, epochs=COUNTS)
+    | st.builds(
+        Stop, metric=NAMES, target=st.floats(allow_nan=False, allow_infinity=False), max_epochs=COUNTS
+    )
+)
+ARRAYS = st.builds(
+    Array,
+    st.lists(st.integers(0, 10**6), min_size=1, max_size=5, unique=True).map(
+        lambda some: tuple(sorted(some))
+    ),
+    maybe(COUNTS),
+)
+NOTICES = st.builds(
+    Notice,
+    NAMES.map("https://{}.example/x".format),
+    st.lists(st.sampled_from(Moment), min_size=1, unique=True).map(tuple),
+)
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> JobSpec:
+    """Any specification that there can be."""
+    timed = draw(st.sampled_from(["", "deadline", "rewards"]))
+    after_s = sorted(draw(st.lists(SECONDS, min_size=3, max_size=3, unique=True)))
+    worths = draw(FALLING)
+    return JobSpec(
+        run=draw(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1))
+        + " train",
+        name=draw(NAMES),
+        labels=draw(st.dictionaries(NAMES, TEXTS, max_size=3)),
+        queue=draw(st.just("") | NAMES),
+        priority=draw(st.integers(-1_000_000, 1_000_000)),
+        kind=draw(st.sampled_from(Kind)),
+        setup=draw(TEXTS),
+        workdir=draw(st.sampled_from(["", "a/b", "/scratch/x", "~/y"])),
+        envs=draw(
+            st.dictionaries(st.from_regex(r"[A-RT-Z_][A-Z0-9_]{0,8}", fullmatch=True), TEXTS, max_size=3)
+        ),
+        deadline=draw(WHENS) if timed == "deadline" else None,
+        rewards=tuple(Worth(When(after_s=by), worth) for by, worth in zip(after_s, worths, strict=False))
+        if timed == "rewards"
+        else (),
+        stop=draw(maybe(STOPS)),
+        checkpoint=draw(maybe(st.builds(Checkpoint, st.sampled_from(["", "ckpt"]), maybe(SECONDS)))),
+        preemptible=draw(st.booleans()),
+        hold=draw(st.booleans()),
+        grace_period_s=draw(st.floats(0.0, 1e5)),
+        max_time_s=draw(maybe(SECONDS)),
+        start_after=draw(maybe(WHENS)),
+        array=draw(maybe(ARRAYS)),
+        depends_on=tuple(draw(st.lists(st.builds(Dependency, NAMES, st.sampled_from(After)), max_size=3))),
+        restart=Restart(
+            draw(st.integers(0, 9)), tuple(draw(st.lists(st.integers(1, 255), unique=True, max_size=3)))
+        ),
+        notify=tuple(draw(st.lists(NOTICES, max_size=2))),
+        model=draw(TEXTS),
+        expected_time_s=draw(maybe(SECONDS)),
+        **draw(sizes()),
+    )

@@ -1,0 +1,194 @@
+"""What was asked for becomes what a scheduler decides over, or a reason why it never can."""
+
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from stretto.jobfile import JobSpec, permitted_gpus, read_submission, spec_to_job
+from stretto.model import (
+    UNLIMITED_GPUS,
+    Adaptivity,
+    Cluster,
+    Goal,
+    GpuType,
+    InputError,
+    Job,
+    Kind,
+    Node,
+    NodeId,
+    Reward,
+)
+
+from .specs import specs
+
+T4 = GpuType("t4", aliases=("aws",))
+A100 = GpuType("a100", aliases=("dgx", "A100-80GB"), max_nodes_per_job=2)
+LENT = GpuType("lent", stand_ins=3)
+CLUSTER = Cluster(
+    "mixed",
+    (T4, A100, LENT),
+    (
+        *(Node(NodeId(f"t{n}"), "t4", 4, cpus=48, memory_gb=192.0) for n in range(2)),
+        *(Node(NodeId(f"a{n}"), "a100", 8) for n in range(3)),
+        Node(NodeId("l0"), "lent", 8),
+    ),
+)
+
+
+def job_of(text: str, **more: Any) -> Job:
+    spec, _ = read_submission(f"run: x\n{text}")
+    return spec_to_job(spec, "j1", 100.0, CLUSTER, **more)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param(
+            "",
+            {"gpus": 1, "max_gpus": 1, "adaptivity": Adaptivity.RIGID, "gpu_types": ()},
+            id="one GPU of any type",
+        ),
+        pytest.param(
+            "resources: {accelerators: 'A100:8'}",
+            {"gpus": 8, "min_gpus": 8, "gpu_types": ("a100",), "adaptivity": Adaptivity.RIGID},
+            id="a fixed size, the type in other letters",
+        ),
+        pytest.param(
+            "resources: {accelerators: [a100-80gb, AWS]}", {"gpu_types": ("a100", "t4")}, id="aliases"
+        ),
+        pytest.param(
+            "resources: {accelerators: [DGX, A100]}", {"gpu_types": ("a100",)}, id="two names of one"
+        ),
+        pytest.param("resources: {accelerators: [H100, t4]}", {"gpu_types": ("t4",)}, id="one is known"),
+        pytest.param("resources: {accelerators: 12}", {"gpu_types": ("a100",)}, id="where so many fit"),
+        pytest.param(
+            "resources: {gpus_per_worker: 8}", {"gpu_types": ("a100",), "gpus": 8}, id="on one node"
+        ),
+        pytest.param("resources: {cpus: 49}", {"gpu_types": ("a100", "lent")}, id="where the cores are"),
+        pytest.param(
+            "elastic: {min: 2, max: 16}",
+            {"gpus": 2, "min_gpus": 2, "max_gpus": 16, "adaptivity": Adaptivity.STRONG_SCALING},
+            id="a range with a fixed batch",
+        ),
+        pytest.param(
+            "elastic: {}\nbatch: {policy: adaptive, init: 128}",
+            {"adaptivity": Adaptivity.ADAPTIVE, "batch_size": 128, "max_gpus": UNLIMITED_GPUS, "min_gpus": 1},
+            id="any size and batch",
+        ),
+        pytest.param("elastic: {sizes: [2, 8]}", {"min_gpus": 2, "max_gpus": 8}, id="sizes"),
+        pytest.param(
+            "elastic: {min: 3}\nresources: {gpus_per_worker: 2}",
+            {"min_gpus": 4, "gpus": 4, "gpus_per_worker": 2},
+            id="whole workers",
+        ),
+        pytest.param("kind: interactive", {"kind": Kind.INTERACTIVE}, id="interactive"),
+        pytest.param("deadline: 1h", {"rewards": (Reward(3_700.0, 1.0),)}, id="a deadline"),
+        pytest.param(
+            "rewards: [{by: 1h, worth: 3}, {by: 2h, worth: 1}]",
+            {"rewards": (Reward(3_700.0, 3.0), Reward(7_300.0, 1.0))},
+            id="rewards",
+        ),
+        pytest.param("stop: {metric: acc, target: 0.9, max: 20}", {"goal": Goal(0.9, 20)}, id="a goal"),
+        pytest.param("stop: {epochs: 20}", {"goal": None}, id="epochs are no goal"),
+        pytest.param("checkpoint: {}", {"checkpoints": True}, id="keeps its progress"),
+        pytest.param("", {"checkpoints": None, "preemptible": False, "deadline_s": inf}, id="nothing said"),
+        pytest.param(
+            "priority: 7\nqueue: q\nmodel: bert\nlabels: {a: b}\npreemptible: no",
+            {"priority": 7, "queue": "q", "model": "bert", "labels": {"a": "b"}, "preemptible": False},
+            id="as it says",
+        ),
+    ],
+)
+def test_a_job_is(text: str, expected: dict[str, Any]) -> None:
+    job = job_of(text)
+    assert {field: getattr(job, field) for field in expected} == expected
+
+
+def test_who_submits_and_what_a_queue_weighs_come_from_the_service() -> None:
+    job = job_of("", user="ann", weight=2.5)
+    assert (job.id, job.submitted_s, job.user, job.weight) == ("j1", 100.0, "ann", 2.5)
+
+
+def test_without_the_sdk_a_batch_stays_as_it_is() -> None:
+    job = job_of("elastic: {}\nbatch: {policy: adaptive}", uses_sdk=False)
+    assert job.adaptivity is Adaptivity.STRONG_SCALING
+
+
+def test_a_date_is_put_on_the_clock_of_the_service() -> None:
+    job = job_of("deadline: 2030-01-31T18:00:00Z", epoch_s=1_896_112_800.0 - 500.0)
+    assert job.rewards == (Reward(500.0, 1.0),)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("resources: {accelerators: H100}", "unknown gpu type 'H100', did you mean 'a100'?"),
+        ("resources: {accelerators: [TPU, GB200]}", "unknown gpu type 'TPU', 'GB200', expected one of"),
+        ("resources: {accelerators: 't4:9'}", "asks for 9 GPUs of t4, which has 8"),
+        ("resources: {accelerators: 'a100:17'}", "asks for 17 GPUs of a100, which has 16 on 2 nodes"),
+        ("resources: {accelerators: 'lent:3'}", "asks for 9 GPUs of lent, which has 8"),
+        ("resources: {accelerators: 99}", "asks for 99 GPUs of t4, which has 8; asks for 99 GPUs of a100"),
+        ("elastic: {min: 9}\nresources: {accelerators: t4}", "asks for 9 GPUs of t4, which has 8"),
+        ("resources: {accelerators: t4, gpus_per_worker: 8}", "gpus_per_worker=8, but a node of t4 has 4"),
+        (
+            "resources: {accelerators: 't4:1', cpus: 49}",
+            "49 cores and 0 GB beside 1 GPUs are more than a node",
+        ),
+        ("resources: {accelerators: 't4:2', memory: 400GB}", "0 cores and 200 GB beside 1 GPUs"),
+    ],
+)
+def test_a_job_that_can_never_run_is_refused_with_the_reason(text: str, said: str) -> None:
+    with pytest.raises(InputError) as refused:
+        job_of(text)
+    assert str(refused.value).startswith("job job can never run on cluster mixed: ")
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "epoch_s", "said"),
+    [
+        ("deadline: 2001-01-01T00:00:00Z", 1e9, "deadline must be after the submission"),
+        ("deadline: 0s", 0.0, "deadline must be after the submission"),
+        (
+            "rewards: [{by: 4h, worth: 2}, {by: 2001-09-09T02:00:00Z, worth: 1}]",
+            1e9,
+            "rewards, entry 2 must be later than the one before it",
+        ),
+    ],
+)
+def test_a_time_that_cannot_be_kept_is_refused(text: str, epoch_s: float, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        job_of(text, epoch_s=epoch_s)
+
+
+@pytest.mark.parametrize(
+    ("text", "permitted"),
+    [
+        ("resources: {accelerators: 4}", {3: 0, 4: 4, 9: 4}),
+        ("elastic: {min: 2, max: 6}", {1: 0, 2: 2, 5: 5, 9: 6}),
+        ("elastic: {sizes: [1, 2, 8]}", {1: 1, 7: 2, 8: 8, 99: 8}),
+        ("elastic: {min: 2}\nresources: {gpus_per_worker: 2}", {1: 0, 3: 2, 5: 4}),
+    ],
+)
+def test_the_largest_permitted_size_within(text: str, permitted: dict[int, int]) -> None:
+    spec, _ = read_submission(f"run: x\n{text}")
+    assert {gpus: permitted_gpus(spec, gpus) for gpus in permitted} == permitted
+
+
+HUGE = Cluster("huge", (GpuType("a"),), tuple(Node(NodeId(f"n{n}"), "a", 8) for n in range(200)))
+
+
+@settings(max_examples=80, deadline=None)
+@given(spec=specs())
+def test_whatever_is_specified_becomes_a_job_or_a_reason(spec: JobSpec) -> None:
+    anywhere = replace(spec, resources=replace(spec.resources, accelerators=()))
+    for one in (spec, anywhere):
+        try:
+            job = spec_to_job(one, "j", 50.0, HUGE)
+        except InputError:
+            continue
+        assert job.min_gpus <= one.gpus <= job.max_gpus
+        assert permitted_gpus(one, job.gpus) == job.gpus

@@ -1,0 +1,205 @@
+"""The live state forked into the simulator: it goes on as the service would, and answers what if."""
+
+from collections.abc import Mapping
+from math import inf, isinf
+from typing import Any
+
+import pytest
+from tests.service.scene import Scene
+
+from stretto.jobfile import JobSpec
+from stretto.model import InputError, JobId
+from stretto.scheduler.round import decide
+from stretto.service.forecast.explain import explained, question_of
+from stretto.service.forecast.fork import NEW, ExtraNodes, fork_of, world_of
+from stretto.service.forecast.simulate import configured_as, outlook_of, play, span_of
+from stretto.service.scheduling.scheduler import scheduler_of
+from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
+from stretto.service.state import events as happened
+from stretto.service.state.remaining import Basis, remaining_of, share_done
+from stretto.sim.world import SimulatedWorld
+
+
+@pytest.fixture
+def scene() -> Scene:
+    """Eight GPUs: "held" and "grows" hold four and two, "waits" wants four; all have said how long."""
+    scene = Scene(nodes=2, gpus=4)
+    scene.submit("held", 4, expected_time_s=3600.0)
+    scene.submit("grows", 2, elastic=(1, 8), expected_time_s=1800.0)
+    scene.give(_held={"n0": 15}, _grows={"n1": 3})
+    scene.reconcile()
+    scene.now_s = 600.0
+    scene.submit("waits", 4, expected_time_s=900.0)
+    return scene
+
+
+@pytest.mark.parametrize("policy", ["fifo", "sia", "srtf", "tiresias", "cornucopia", "gavel"])
+def test_a_fork_is_decided_over_as_the_service_would(policy: str, scene: Scene) -> None:
+    scene.tell(happened.Configured(policy))
+    scheduler = scheduler_of(scene.state.configured)
+    live = SnapshotBuilder(scheduler.policy.views).observe(scene.state, 605.0, scheduler.policy.triggers.on)
+    world, _ = world_of(fork_of(scene.state, 605.0))
+    assert world.wait()
+    assert decide(world.observe(), scheduler).actions == decide(live, scheduler).actions
+
+
+def test_who_waits_starts_when_enough_is_free(scene: Scene) -> None:
+    fates = play(fork_of(scene.state, scene.now_s)).fates
+    assert fates["held"].end_s == pytest.approx(3600.0)
+    assert fates["grows"].start_s == 600.0
+    assert fates["waits"].start_s == fates["grows"].end_s
+    assert fates["waits"].end_s == pytest.approx(fates["waits"].start_s + 900.0)
+
+
+def test_a_chain_starts_link_by_link(scene: Scene) -> None:
+    scene.submit("last", 4, expected_time_s=60.0, depends_on=[{"job": "next"}])
+    scene.submit("next", 4, expected_time_s=60.0, depends_on=[{"job": "waits"}])
+    fates = play(fork_of(scene.state, scene.now_s)).fates
+    assert fates["next"].start_s >= fates["waits"].end_s
+    assert fates["last"].start_s >= fates["next"].end_s
+    assert not isinf(fates["last"].end_s)
+
+
+def test_more_nodes_start_who_waits_now(scene: Scene) -> None:
+    fork = fork_of(scene.state, scene.now_s, [ExtraNodes("a100", 4)])
+    assert outlook_of(fork, 3).start("waits").high_s == scene.now_s
+    with pytest.raises(InputError, match="63"):
+        fork_of(scene.state, scene.now_s, [ExtraNodes("a100", 63)])
+
+
+@pytest.mark.parametrize("policy", ["fifo", "sia", "tiresias", "afs", "cornucopia"])
+def test_a_fork_leaves_who_trains_on_a_closed_node_where_it_is(policy: str, scene: Scene) -> None:
+    scene.tell(happened.Configured(policy))
+    scene.tell(happened.NodeCordoned("n0", closed=True))
+    held = scene.state.wanted("held")
+    fork = fork_of(scene.state, scene.now_s)
+    places = []
+
+    def note(world: SimulatedWorld, starts: Mapping[str, float]) -> bool:
+        places.append(world.placement.get(JobId("held")))
+        return False
+
+    fates = play(fork, stop=note).fates
+    assert set(places) <= {held, None}
+    assert fates["held"].end_s == pytest.approx(3600.0)
+
+
+def test_nodes_that_take_no_jobs_take_none_in_a_fork(scene: Scene) -> None:
+    scene.tell(happened.NodeCordoned("n1", closed=True))
+    fate = play(fork_of(scene.state, scene.now_s)).fates["waits"]
+    assert fate.start_s >= 3600.0  # on n0, once "held" has ended
+    assert fate.first is not None
+    assert fate.first.nodes == (0,)
+
+
+@pytest.mark.parametrize("kept", [{"gpu_type": "a100", "gpus": 4}, {"nodes": ("n1",)}])
+def test_what_is_reserved_is_free_for_who_waits_once_that_is_over(kept: dict[str, Any]) -> None:
+    scene = Scene(nodes=2, gpus=4)
+    scene.submit("held", 4, expected_time_s=7200.0)
+    scene.give(_held={"n0": 15})
+    scene.reconcile()
+    scene.tell(happened.Reserved("talk", 0.0, 900.0, user="bob", **kept))
+    scene.submit("waits", 4, expected_time_s=900.0)
+    scene.now_s = 600.0
+    fates = play(fork_of(scene.state, scene.now_s)).fates
+    assert fates["waits"].start_s == 900.0
+
+
+def test_one_job_more_is_foreseen_and_not_there(scene: Scene) -> None:
+    spec = JobSpec(run="true", expected_time_s=60.0)
+    before = scene.state.seq, len(scene.state.jobs)
+    fork = fork_of(scene.state, scene.now_s, more=(spec, "bob"))
+    assert [one.job.id for one in fork.members] == ["held", "grows", "waits", NEW]
+    assert outlook_of(fork, 3).start(NEW).middle_s >= scene.now_s
+    assert (scene.state.seq, len(scene.state.jobs)) == before
+
+
+def test_held_jobs_are_left_out_with_their_reason(scene: Scene) -> None:
+    scene.tell(happened.Held("waits", True))
+    fork = fork_of(scene.state, scene.now_s)
+    assert fork.left_out == {"waits": "HELD"}
+    assert [one.job.id for one in fork.members] == ["held", "grows"]
+
+
+def test_draws_differ_and_the_first_is_as_believed(scene: Scene) -> None:
+    outlook = outlook_of(fork_of(scene.state, scene.now_s), 9)
+    ends = [draw.fates["held"].end_s for draw in outlook.draws]
+    assert ends[0] == pytest.approx(3600.0)
+    assert len(set(ends)) == 9
+    again = outlook_of(fork_of(scene.state, scene.now_s), 9)
+    assert [draw.fates["held"].end_s for draw in again.draws] == ends
+
+
+def test_a_span_is_as_wide_as_most_draws() -> None:
+    assert span_of([5.0, 1.0, 3.0]).middle_s == 3.0
+    assert span_of([1.0, inf, inf]).middle_s == inf
+    assert span_of([1.0]).plus_minus_s == 0.0
+
+
+@pytest.mark.parametrize(
+    ("more", "report", "left_s", "basis"),
+    [
+        pytest.param({"expected_time_s": 1000.0}, {}, 900.0, Basis.EXPECTED, id="by the owner"),
+        pytest.param({"max_time_s": 500.0}, {}, 400.0, Basis.LIMIT, id="by the limit"),
+        pytest.param({}, {}, 3500.0, Basis.ASSUMED, id="an hour where nobody has said"),
+        pytest.param({}, {"left_s": 50.0}, 50.0, Basis.TRAINING, id="by the training"),
+        pytest.param({"expected_time_s": 101.0}, {}, 10.1, Basis.EXPECTED, id="a tenth for who is late"),
+    ],
+)
+def test_what_is_left_is_said(
+    more: dict[str, Any], report: dict[str, object], left_s: float, basis: Basis
+) -> None:
+    scene = Scene(nodes=1, gpus=4)
+    record = scene.submit("a", 2, **more)
+    scene.give(_a={"n0": 3})
+    scene.now_s = 100.0
+    scene.tell(happened.Reported("a", report))
+    remaining = remaining_of(record, 100.0)
+    assert remaining.left_s == pytest.approx(left_s)
+    assert remaining.basis is basis
+
+
+def test_progress_is_by_the_stop_rule_before_the_owners_word() -> None:
+    scene = Scene()
+    record = scene.submit("a", 1, stop={"epochs": 10}, expected_time_s=100.0)
+    assert share_done(record, 0.0) is None
+    scene.give(_a={"n0": 1})
+    scene.reconcile()
+    assert share_done(record, 50.0) == pytest.approx(0.5)
+    scene.tell(happened.Reported("a", {"epoch": 2, "step": 20}))
+    assert share_done(record, 50.0) == pytest.approx(0.2)
+
+
+def answer(scene: Scene, job: str) -> dict[str, Any]:
+    scheduler = scheduler_of(scene.state.configured)
+    record = scene.state.jobs[job]
+    return explained(question_of(scene.state, record, scene.now_s, scheduler, None, None, 1.0))
+
+
+def test_an_explanation_names_the_nearest_request_that_would_start(scene: Scene) -> None:
+    found = answer(scene, "waits")
+    assert found["changes"] == [{"change": "with 2 x a100", "gpus": 2, "gpu_type": "a100"}]
+    assert [one["id"] for one in found["holders"]] == ["held", "grows"]
+
+
+def test_other_types_are_offered_to_who_names_one(scene: Scene) -> None:
+    scene.tell(happened.NodeSeen("n2", "t4", 4))
+    scene.submit("picky", resources={"accelerators": [{"gpu_type": "a100", "gpus": 4}]})
+    scene.tell(happened.Held("waits", True))
+    assert answer(scene, "picky")["changes"] == [{"change": "on t4", "gpus": 4, "gpu_type": "t4"}]
+
+
+def test_under_prices_a_job_is_told_what_it_could_pay(scene: Scene) -> None:
+    scene.tell(happened.Configured("sia"))
+    (price,) = answer(scene, "waits")["prices"]
+    assert price["gpu_type"] == "a100"
+    assert price["pays"] > 0
+
+
+def test_another_policy_does_not_inherit_settings() -> None:
+    before = happened.Configured("sia", settings={"policy.round_s": "5"})
+    assert configured_as(before, "", {"policy.growth": "3"}).settings == {
+        "policy.round_s": "5",
+        "policy.growth": "3",
+    }
+    assert configured_as(before, "fifo", {}).settings == {}

@@ -1,0 +1,58 @@
+"""A policy that decides over a scene, event by event, as the service lets it."""
+
+from tests.service.scene import Scene
+
+from stretto.jobfile import JobSpec
+from stretto.model import Trigger
+from stretto.scheduler.round import Scheduler
+from stretto.service.scheduling.decision import Answer, answer_to, asked_of, decided
+from stretto.service.scheduling.scheduler import scheduler_of
+from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
+from stretto.service.state import events as happened
+from stretto.service.state.events import Configured
+
+DUE = frozenset({Trigger.ROUND, Trigger.ARRIVAL, Trigger.COMPLETION, Trigger.CAPACITY, Trigger.WAKE})
+
+
+def spec_of(gpus: int, **more: object) -> JobSpec:
+    resources = {"accelerators": [{"gpu_type": "", "gpus": gpus}]}
+    given = {"run": "true", "name": "job", "resources": resources, "preemptible": True, **more}
+    return JobSpec.from_json(given)
+
+
+class Deciding:
+    """A scene in which a policy decides; jobs really hold what was decided."""
+
+    def __init__(self, policy: str, nodes: int = 2, gpus: int = 4) -> None:
+        self.scene = Scene(nodes=nodes, gpus=gpus)
+        self.scheduler: Scheduler = scheduler_of(Configured(policy))
+        self.observer = SnapshotBuilder(self.scheduler.policy.views)
+
+    def submit(self, name: str, queue: str, gpus: int, most: int = 0, **more: object) -> None:
+        if most > gpus:
+            more = {"elastic": {"min_gpus": gpus, "max_gpus": most}, **more}
+        user = str(more.pop("user", "ada"))
+        more = {"queue": queue, "expected_time_s": 3600.0, **more}
+        self.scene.tell(happened.Submitted(name, spec_of(gpus, **more).to_json(), user))
+
+    def queue(self, name: str, quota: int | None, borrow: int = 0) -> None:
+        self.scene.tell(happened.QueueSet(name, quota, borrow))
+
+    def decide(self) -> Answer:
+        scene = self.scene
+        scene.now_s += 30.0
+        asked = asked_of(self.observer, scene.state, scene.now_s, DUE, self.scheduler)
+        answer = answer_to(asked, self.scheduler)
+        scene.tell(decided(asked, answer, scene.state.seq, 1.0))
+        scene.state.memory = answer.plan.memory
+        return answer
+
+    def held(self, queue: str) -> int:
+        jobs = self.scene.state.open_jobs()
+        return sum(job.books.held_gpus for job in jobs if job.spec.queue == queue)
+
+    def gpus(self, name: str) -> int:
+        return self.scene.state.jobs[name].books.held_gpus
+
+    def end(self, name: str) -> None:
+        self.scene.tell(happened.Ended(name, "COMPLETED", 0))

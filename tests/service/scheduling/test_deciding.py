@@ -1,0 +1,103 @@
+"""When the policy is asked: by what happens, by its rounds, and in any case every now and then."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from tests.service.http.rig import play
+
+from stretto.jobfile import JobSpec
+from stretto.service.eventlog import open_store
+from stretto.service.eventlog.clock import Clock
+from stretto.service.eventlog.writer import LogWriter
+from stretto.service.scheduling.loop import SchedulingLoop
+from stretto.service.scheduling.scheduler import scheduler_of
+from stretto.service.state.events import Began, Configured, Decided, NodeSeen, Submitted
+from stretto.service.state.state import State
+
+PATIENCE_S = 180.0
+
+
+@asynccontextmanager
+async def deciding(
+    path: Path, policy: str = "fifo", eager: bool = True, at_least_every_s: float = 1000.0, **settings: str
+) -> AsyncIterator[tuple[LogWriter, list[Decided]]]:
+    """A policy that is asked over a log, and the decisions so far. No node is there yet."""
+    with open_store(path / "log.db") as store:
+        ledger = LogWriter(store, State(), Clock())
+        made: list[Decided] = []
+        ledger.listeners.append(lambda told: made.extend(one for _, one in told if isinstance(one, Decided)))
+        configured = Configured(policy, settings={f"policy.{key}": value for key, value in settings.items()})
+        decider = SchedulingLoop(ledger, scheduler_of(configured), ledger.clock, eager)
+        decider.at_least_every_s = at_least_every_s
+        loops = [asyncio.create_task(ledger.write_for_ever()), asyncio.create_task(decider.decide_for_ever())]
+        try:
+            await ledger.record(Began(1.7e9), configured)
+            yield ledger, made
+        finally:
+            for task in loops:
+                task.cancel()
+            await asyncio.gather(*loops, return_exceptions=True)
+
+
+async def comes_to(made: list[Decided], count: int) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while len(made) < count:
+            await asyncio.sleep(0.005)
+
+
+async def has_seen(made: list[Decided], seq: int) -> None:
+    """Wait for a decision that knew this event; several events may have been seen by one."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not made or made[-1].seen < seq:
+            await asyncio.sleep(0.005)
+
+
+def a_job(name: str, gpus: int = 1) -> Submitted:
+    given = {"run": "true", "resources": {"accelerators": [{"gpu_type": "", "gpus": gpus}]}}
+    return Submitted(name, JobSpec.from_json(given).to_json(), "ada")
+
+
+def test_a_service_without_nodes_waits_for_the_first_and_is_not_kept_busy(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with deciding(tmp_path) as (ledger, made):
+            await asyncio.sleep(0.05)
+            assert made == []
+            await ledger.record(NodeSeen("n0", "a100", 2))
+            await comes_to(made, 1)
+
+    play(story)
+
+
+@pytest.mark.parametrize(("policy", "settings"), [("fifo", {}), ("lyra", {"round_s": "0.3"})])
+def test_a_decision_is_made_every_now_and_then_though_nothing_happens(
+    tmp_path: Path, policy: str, settings: dict[str, str]
+) -> None:
+    async def story() -> None:
+        async with deciding(tmp_path, policy, True, 0.1, **settings) as (ledger, made):
+            await ledger.record(NodeSeen("n0", "a100", 2))
+            await comes_to(made, 1)
+            await asyncio.sleep(0.5)
+            idle = len(made)
+            assert idle <= 2  # nobody is there
+            await ledger.record(a_job("1", gpus=2))
+            await comes_to(made, idle + 4)
+
+    play(story)
+
+
+def test_a_policy_of_rounds_only_is_asked_in_the_next_round_about_who_came(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with deciding(tmp_path, "lyra", False, round_s="0.5") as (ledger, made):
+            await ledger.record(NodeSeen("n0", "a100", 2))
+            await comes_to(made, 1)
+            await asyncio.sleep(1.2)  # nobody is there, so no round is held
+            before = len(made)
+            await ledger.record(a_job("1"))
+            await comes_to(made, before + 1)
+            assert made[before].due == ("round",)
+            assert made[before].actions
+
+    play(story)

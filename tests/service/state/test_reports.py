@@ -1,0 +1,118 @@
+"""Whatever scripts report, decisions can be made of it."""
+
+from math import inf, nan
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.service.scene import Scene
+
+from stretto.model import InputError, Point, Trigger, View
+from stretto.scheduler.round import decide
+from stretto.service.scheduling.estimates import observations_of
+from stretto.service.scheduling.scheduler import scheduler_of
+from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
+from stretto.service.state.events import Configured, Reported
+from stretto.service.state.reported_metrics import LARGEST_REPORT, checked_report
+
+GOOD: dict[str, Any] = {
+    "step": 40,
+    "epoch": 2,
+    "samples": 2560,
+    "dataset_samples": 1437,
+    "progress_steps": 40.0,
+    "points": [[1, 1, 64, 1, 0.02, 0.021]],
+    "grad_sqr": 0.5,
+    "grad_var": 1.5,
+    "init_batch": 64,
+    "max_batch": 64,
+    "max_local": None,
+    "loss": 0.3,
+    "metric": 0.9,
+    "epoch_metrics": [0.8, 0.9],
+    "batch": 64,
+    "left_s": 12.5,
+}
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+EVERY_VIEW = frozenset(View)
+SIA = scheduler_of(Configured("sia"))
+
+
+def observed(report: dict[str, Any]) -> None:
+    """Every view is shown, and Sia decides, after a report."""
+    scene = Scene(1)
+    scene.submit("1", elastic=(1, 4), model="m")
+    scene.tell(Reported("1", checked_report(report)))
+    scene.submit("2", elastic=(1, 4), model="m")
+    due = frozenset({Trigger.ROUND})
+    SnapshotBuilder(EVERY_VIEW).observe(scene.state, 1.0, due)
+    decide(SnapshotBuilder(SIA.policy.views).observe(scene.state, 1.0, due), SIA)
+
+
+def test_what_the_kit_reports_is_kept_whole_and_can_be_looked_at() -> None:
+    assert checked_report({"worker": "1.1.0", **GOOD}) == GOOD
+    observed(GOOD)
+
+
+@pytest.mark.parametrize("key", sorted(GOOD))
+@pytest.mark.parametrize("value", ["x", {"total": 3}, [[1]], -1.5, True, 2**70])
+def test_what_is_not_of_its_kind_is_left_out_and_breaks_nothing(key: str, value: object) -> None:
+    report = checked_report({**GOOD, key: value})
+    assert report.get(key) != value or key in ("loss", "metric")
+    observed({**GOOD, key: value})
+
+
+def test_numbers_that_are_none_are_left_out() -> None:
+    assert checked_report({"loss": nan, "metric": inf, "step": 3}) == {"step": 3}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.dictionaries(st.sampled_from([*GOOD, "finished", "epoch_end", "other"]), ANYTHING))
+def test_no_report_breaks_a_decision(report: dict[str, Any]) -> None:
+    observed(report)
+
+
+def test_a_report_of_too_many_entries_is_refused() -> None:
+    with pytest.raises(InputError, match="at most 64 entries, got 65"):
+        checked_report({str(number): 1 for number in range(LARGEST_REPORT + 1)})
+
+
+@pytest.mark.parametrize(
+    ("passes", "grad_s", "step_s", "expected"),
+    [
+        pytest.param(1, 0.020, 0.025, (0.020, 0.025), id="one pass is the step"),
+        pytest.param(3, 0.020, 0.065, (0.020, 0.025), id="only the last of three synchronises"),
+        pytest.param(1, 0.021, 0.020, (0.020, 0.020), id="a pass measured longer than a step"),
+    ],
+)
+def test_what_a_step_took_becomes_what_its_last_pass_took(
+    passes: int, grad_s: float, step_s: float, expected: tuple[float, float]
+) -> None:
+    scene = Scene(1)
+    record = scene.submit("1", elastic=(1, 4))
+    scene.tell(Reported("1", checked_report({**GOOD, "points": [[1, 1, 64, passes, grad_s, step_s]]})))
+    (observed,) = observations_of(record, types=1)
+    assert [(point.grad_s, point.step_s) for point in observed.points] == [pytest.approx(expected)]
+
+
+@pytest.mark.parametrize("pass_s", [5e-324, 1e-300, 1e-12, 1e12])
+def test_a_time_that_nobody_can_have_measured_is_not_believed(pass_s: float) -> None:
+    said = {
+        **GOOD,
+        "points": [
+            [1, 1, 64, 1, pass_s, pass_s],
+            [1, 2, 32, 1, pass_s, 2 * pass_s],
+            [1, 1, 32, 1, 0.01, 0.01],
+        ],
+    }
+    scene = Scene(1)
+    record = scene.submit("1", elastic=(1, 4))
+    scene.tell(Reported("1", checked_report(said)))
+    (seen,) = observations_of(record, types=1)
+    assert seen.points == (Point(1, 1, 32, 0.01, 0.01),)
+    observed(said)

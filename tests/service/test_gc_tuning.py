@@ -1,0 +1,52 @@
+"""A start looks for no cyclic garbage: it makes much that stays."""
+
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stretto.jobfile import JobSpec
+from stretto.service.eventlog import Unrecorded, open_store
+from stretto.service.main import restored
+from stretto.service.scheduling.scheduler import scheduler_of
+from stretto.service.state import events as happened
+from stretto.service.state.events import body_of, subject_of
+
+JOBS = 200
+
+
+@pytest.fixture
+def looks() -> Iterator[list[str]]:
+    """Every look, where one is due after each object."""
+    seen: list[str] = []
+
+    def note(phase: str, _: dict[str, Any]) -> None:
+        seen.append(phase)
+
+    before = gc.get_threshold()
+    gc.callbacks.append(note)
+    gc.set_threshold(1)
+    try:
+        yield seen
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(note)
+
+
+def test_nothing_is_looked_for_while_the_log_is_read(looks: list[str], tmp_path: Path) -> None:
+    configured = happened.Configured("fifo")
+    spec = JobSpec.from_json({"run": "true"}).to_json()
+    events = [happened.Began(1.7e9), configured, happened.NodeSeen("n0", "a100", 4)]
+    events += [happened.Submitted(str(number + 1), spec, "ada") for number in range(JOBS)]
+    with open_store(tmp_path / "log.db") as store:
+        rows = [Unrecorded(0.0, type(one).__name__, subject_of(one), body_of(one)) for one in events]
+        store.append(rows, store.last())
+        scheduler = scheduler_of(configured)
+        looks.clear()
+        state, _, _ = restored(store, b"k" * 32, 1.0, configured, scheduler)
+        meanwhile = len(looks)
+    assert len(state.jobs) == JOBS
+    assert meanwhile < JOBS / 10, "only before and after"
+    assert gc.isenabled()

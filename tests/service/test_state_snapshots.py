@@ -1,0 +1,180 @@
+"""A state kept on the way and the rest of the log give what the whole log gives."""
+
+import json
+import pickle
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.service.play import Deciding, spec_of
+
+import stretto
+from stretto.service import state_snapshots
+from stretto.service.eventlog import Recorded, Store, Unrecorded, open_store
+from stretto.service.scheduling.replay import Replay
+from stretto.service.state import events as happened
+from stretto.service.state.events import Event, body_of, subject_of
+from stretto.service.state.state import State
+from stretto.service.state_snapshots import begun, keep, keep_beside, opened, sealed
+
+KEY = b"k" * 32
+
+
+def recorded(events: list[Event], times: list[float]) -> list[Recorded]:
+    """As a log would give them back."""
+    return [
+        Recorded(number, at_s, type(one).__name__, subject_of(one), json.loads(json.dumps(body_of(one))))
+        for number, (one, at_s) in enumerate(zip(events, times, strict=True), start=1)
+    ]
+
+
+def shown(state: State) -> Any:
+    """Everything in a state but what is looked at again anyway."""
+    assert state.cluster is not None
+    parts = {name: value for name, value in vars(state).items() if name not in ("touched", "_placement")}
+    parts["held"] = dict(state.placement or {})
+    return pickle.dumps({name: repr(value) for name, value in sorted(parts.items())})
+
+
+def a_log(policy: str, moves: list[tuple[str, int]]) -> list[Recorded]:
+    """Jobs that come, are decided about, start, train, report and end, in an order that was drawn."""
+    live = Deciding(policy)
+    scene, times = live.scene, [0.0] * len(live.scene.log)
+    scene.log[1] = happened.Configured(policy)
+    for number, (move, which) in enumerate(moves):
+        jobs = [job.id for job in scene.state.open_jobs()]
+        chosen = jobs[which % len(jobs)] if jobs else ""
+        if move == "submit":
+            spec = spec_of(1, elastic={"min_gpus": 1, "max_gpus": 3}, model="m", queue="q")
+            scene.tell(happened.Submitted(str(number), spec.to_json(), "ada"))
+        elif move == "decide":
+            live.decide()
+        elif move == "reconcile":
+            scene.reconcile()
+            scene.ready(*(one for one, worker in scene.running.items() if worker.life == "running"))
+        elif move == "quota":
+            scene.tell(happened.QueueSet("q", which, 1))
+        elif chosen and move == "report":
+            report = {"init_batch": 8, "points": [[1, 1, 8, 1, 0.1 + which, 0.2 + which]]}
+            scene.tell(happened.Reported(chosen, report))
+        elif chosen and move == "cancel":
+            scene.tell(happened.Cancelled(chosen))
+        times += [scene.now_s] * (len(scene.log) - len(times))
+    return recorded(scene.log, times)
+
+
+def read_on(state: State, log: list[Recorded]) -> Replay:
+    replay = Replay(state, for_memory=True)
+    for one in log[state.seq :]:
+        replay.next(one)
+    replay.finish()
+    return replay
+
+
+MOVES = st.lists(
+    st.tuples(
+        st.sampled_from(["submit", "decide", "reconcile", "report", "cancel", "quota"]), st.integers(0, 5)
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(policy=st.sampled_from(["fifo", "sia", "tiresias", "gandiva"]), moves=MOVES, part=st.floats(0, 1))
+def test_a_kept_state_and_the_rest_of_the_log_give_the_state_of_the_whole_log(
+    policy: str, moves: list[tuple[str, int]], part: float
+) -> None:
+    log = a_log(policy, [("submit", 0), *moves, ("decide", 0)])
+    whole = read_on(State(), log)
+    cut = round(part * len(log))
+    while cut < len(log) and any(one.kind == "Decided" and one.body["seen"] < cut for one in log[cut:]):
+        cut += 1  # a decision was being made then
+    first = read_on(State(), log[:cut]).state
+    again = opened(sealed(first, KEY), KEY)
+    assert again is not None
+    rest = read_on(again, log)
+    assert rest.differences == whole.differences == []
+    assert shown(rest.state) == shown(whole.state)
+
+
+def written(store: Store, log: list[Recorded]) -> None:
+    rows = [Unrecorded(one.at_s, one.kind, one.subject, one.body) for one in log]
+    store.append(rows, store.last())
+
+
+@pytest.fixture
+def log() -> list[Recorded]:
+    moves = ["submit", "decide", "reconcile", "submit", "report", "decide", "reconcile", "report", "decide"]
+    return a_log("tiresias", [(move, number) for number, move in enumerate(moves)])
+
+
+def test_a_state_is_kept_beside_the_service_and_begun_from(tmp_path: Path, log: list[Recorded]) -> None:
+    whole = read_on(State(), log).state
+    with open_store(tmp_path / "log.db") as store:
+        written(store, log)
+        assert begun(store, KEY).seq == 0
+        keep_beside(store, KEY, len(log), whole.memory)
+        state = begun(store, KEY)
+        assert state.seq == len(log)
+        assert shown(state) == shown(whole)
+
+
+def test_a_state_of_other_code_or_another_key_is_not_used(
+    tmp_path: Path, log: list[Recorded], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = read_on(State(), log).state
+    with open_store(tmp_path / "log.db") as store:
+        written(store, log)
+        keep(store, KEY, state)
+        assert begun(store, KEY).seq == len(log)
+        assert begun(store, b"o" * 32).seq == 0
+        *whole, last = sealed(state, KEY)
+        store.keep_state(len(log), bytes([*whole, last ^ 1]))
+        assert begun(store, KEY).seq == 0
+        keep(store, KEY, state)
+        monkeypatch.setattr(state_snapshots, "code_digest", lambda: b"other")
+        assert begun(store, KEY).seq == 0
+
+
+def test_what_is_installed_while_a_service_runs_does_not_pass_for_its_code(
+    tmp_path: Path, log: list[Recorded], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "package"
+    (package / "live").mkdir(parents=True)
+    code = package / "live" / "state.py"
+    code.write_text("old")
+    monkeypatch.setattr(stretto, "__file__", str(package / "__init__.py"))
+    state_snapshots.code_digest.cache_clear()
+    try:
+        with open_store(tmp_path / "log.db") as store:
+            written(store, log)
+            state = read_on(begun(store, KEY), log).state
+            code.write_text("new")
+            keep(store, KEY, state)
+            state_snapshots.code_digest.cache_clear()  # a new service
+            assert begun(store, KEY).seq == 0
+    finally:
+        monkeypatch.undo()
+        state_snapshots.code_digest.cache_clear()
+
+
+def test_a_newer_version_keeps_nothing_for_a_service_of_an_older_one(
+    tmp_path: Path, log: list[Recorded], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_store(tmp_path / "log.db") as store:
+        written(store, log)
+        monkeypatch.setattr(state_snapshots, "code_digest", lambda: b"older")
+        keep_beside(store, KEY, len(log), None)
+        assert store.newest_state() is None
+
+
+def test_what_cannot_be_kept_is_not(tmp_path: Path, log: list[Recorded]) -> None:
+    state = replace(read_on(State(), log).state, memory=lambda: None)
+    with open_store(tmp_path / "log.db") as store:
+        written(store, log)
+        keep(store, KEY, state)
+        keep_beside(store, KEY, len(log), state.memory)
+        assert store.newest_state() is None
