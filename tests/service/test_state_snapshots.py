@@ -143,8 +143,8 @@ def test_what_is_installed_while_a_service_runs_does_not_pass_for_its_code(
     tmp_path: Path, log: list[Recorded], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = tmp_path / "package"
-    (package / "live").mkdir(parents=True)
-    code = package / "live" / "state.py"
+    (package / "service").mkdir(parents=True)
+    code = package / "service" / "state.py"
     code.write_text("old")
     monkeypatch.setattr(stretto, "__file__", str(package / "__init__.py"))
     state_snapshots.code_digest.cache_clear()
@@ -159,6 +159,11 @@ def test_what_is_installed_while_a_service_runs_does_not_pass_for_its_code(
     finally:
         monkeypatch.undo()
         state_snapshots.code_digest.cache_clear()
+
+
+def test_every_folder_whose_values_are_kept_is_there() -> None:
+    package = Path(stretto.__file__).parent
+    assert [part for part in state_snapshots.PARTS if not any((package / part).rglob("*.py"))] == []
 
 
 def test_a_newer_version_keeps_nothing_for_a_service_of_an_older_one(

@@ -30,7 +30,19 @@ from stretto.service.state.state import State
 EVERY = 20_000  # events between two; chosen: reading so many takes about a second
 DIGEST_BYTES = 32
 NICE = 10  # of the process that folds beside the service: it has time
-PARTS = ("live", "model", "policies", "estimate", "place", "solve", "scheduler")  # whose values are kept
+# Folders whose values a kept state holds, or whose code gives them their meaning.
+PARTS = (
+    "service",
+    "jobfile",
+    "backends",
+    "agent",
+    "model",
+    "policies",
+    "estimate",
+    "place",
+    "solve",
+    "scheduler",
+)
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ import pytest
 from tests.service.scene import Scene
 
 from stretto.jobfile import JobSpec
-from stretto.model import InputError, JobId
+from stretto.model import InputError, JobId, View
 from stretto.scheduler.round import decide
 from stretto.service.forecast.explain import explained, question_of
 from stretto.service.forecast.fork import NEW, ExtraNodes, fork_of, world_of
@@ -16,7 +16,7 @@ from stretto.service.forecast.simulate import configured_as, outlook_of, play, s
 from stretto.service.scheduling.scheduler import scheduler_of
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
 from stretto.service.state import events as happened
-from stretto.service.state.remaining import Basis, remaining_of, share_done
+from stretto.service.state.remaining import Basis, Remaining, remaining_of, share_done
 from stretto.sim.world import SimulatedWorld
 
 
@@ -203,3 +203,19 @@ def test_another_policy_does_not_inherit_settings() -> None:
         "policy.growth": "3",
     }
     assert configured_as(before, "fifo", {}).settings == {}
+
+
+@pytest.mark.parametrize("max_time_s", [600.0, 86_400.0])
+def test_policies_and_forecasts_agree_on_how_long_a_job_with_nothing_but_a_limit_takes(
+    max_time_s: float, scene: Scene
+) -> None:
+    record = scene.submit("limited", 2, max_time_s=max_time_s)
+    durations = (
+        SnapshotBuilder(frozenset({View.ORACLE_DURATION}))
+        .observe(scene.state, scene.now_s, frozenset())
+        .jobs.known_durations
+    )
+    assert durations is not None
+    assert durations.remaining_s.tolist()[-1] == max_time_s
+    assert remaining_of(record, scene.now_s) == Remaining(max_time_s, Basis.LIMIT)
+    assert fork_of(scene.state, scene.now_s).members[-1].whole_s == max_time_s

@@ -6,7 +6,7 @@ Asked of the policy itself: a decision is pure, so it can be asked about snapsho
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import isfinite, nan
+from math import isfinite, isnan, nan
 from typing import Any
 
 import numpy as np
@@ -101,7 +101,7 @@ def explained(question: Question) -> dict[str, Any]:
         "took_from": shown["took_from"],
         "basis": next((one.remaining.basis.value for one in members if one.job.id == question.job), ""),
         "start" if waits else "end": None if when is None else span_json(when, question.unix_s),
-        "foreseen": None if foreseen_s != foreseen_s else round(foreseen_s + question.unix_s, 3),
+        "foreseen": None if isnan(foreseen_s) else round(foreseen_s + question.unix_s, 3),
         "draws": 0 if outlook is None else len(outlook.draws),
         "starts_as": _first(question, outlook) if waits and outlook else None,
         "changes": changes,

@@ -50,7 +50,7 @@ from stretto.service.state.jobs import in_priority_class
 from stretto.service.state.pending_reasons import Reason, names_of, why_not_yet
 from stretto.service.state.records import Accounting, JobRecord
 from stretto.service.state.relations import NOTHING_PAST, Named, resolved, settled
-from stretto.service.state.remaining import SPREAD, Basis, Remaining, remaining_of, stated_of
+from stretto.service.state.remaining import SPREAD, Basis, Remaining, remaining_of, stated_duration
 from stretto.service.state.state import State
 from stretto.sim.charging import Charging
 from stretto.sim.physics import Physics
@@ -208,7 +208,7 @@ def _member(record: JobRecord, speeds: MeasuredSpeeds, state: State, now_s: floa
             largest_held=largest_known_gpus(record),
         ),
         remaining=remaining,
-        whole_s=max(stated_of(record)[0], remaining.left_s),
+        whole_s=max(stated_duration(record)[0], remaining.left_s),
         speeds=speeds,
         held=held,
         from_s=max(record.not_before_s, record.job.submitted_s),
@@ -266,7 +266,7 @@ def _assumptions(members: Sequence[ForkedJob], unmeasured: int) -> tuple[str, ..
     words = {
         Basis.TRAINING: "by what the training reports",
         Basis.EXPECTED: "by the expected_time of the owner",
-        Basis.LIMIT: "by the max_time, at most an hour",
+        Basis.LIMIT: "by its max_time, since nobody has said how long it takes",
         Basis.ASSUMED: "an hour on what it asked for, since nobody has said",
     }
     for basis, count in counts.items():

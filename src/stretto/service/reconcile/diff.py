@@ -1,6 +1,7 @@
 """What a backend shows and the log does not say yet: events to be recorded. Pure."""
 
 from collections.abc import Sequence
+from math import isnan
 
 from stretto.backends.protocol import NodeState, WorkerState
 from stretto.service.state.events import (
@@ -85,7 +86,7 @@ def about_workers(
             continue
         if one.phase == "running" and one.status is not None and record is not None:
             stop.append((one, record.spec.grace_period_s))
-        if one.phase == "running" and worker.began_s != worker.began_s:
+        if one.phase == "running" and isnan(worker.began_s):
             ran.setdefault(worker.job, []).append(worker.id)
         elif one.phase == "ended":
             status = VANISHED if one.status is None else one.status

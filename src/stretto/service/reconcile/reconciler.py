@@ -10,6 +10,7 @@ no GPU is ever given twice.
 
 from collections.abc import Container
 from dataclasses import dataclass, field
+from math import isnan
 
 from stretto.model import Allocation
 from stretto.service.reconcile.exit_policy import Ending, ending_of, what_follows
@@ -212,7 +213,7 @@ def _first_generation(
         return
     if not differs:
         return
-    began_s = max((worker.began_s for worker in alive if worker.began_s == worker.began_s), default=now_s)
+    began_s = max((worker.began_s for worker in alive if not isnan(worker.began_s)), default=now_s)
     if record.spec.elastic is not None and now_s < began_s + STARTING_S and record.speaks is not False:
         steps.again_s = began_s + STARTING_S
         return

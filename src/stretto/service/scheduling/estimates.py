@@ -2,7 +2,7 @@
 
 import json
 from functools import lru_cache
-from math import inf, nan
+from math import inf, isnan, nan
 
 import numpy as np
 
@@ -48,7 +48,7 @@ def recovering_until_s(record: JobRecord, wanted: Allocation | None) -> float:
             return inf
         is_known = bool(record.learned.profile or known_points(record))
         return NOT if is_known else members.at_s + STARTING_S
-    if any(one.began_s != one.began_s for one in those):
+    if any(isnan(one.began_s) for one in those):
         return inf
     speaks = record.spec.elastic is not None and record.speaks is not False
     return max(one.began_s for one in those) + STARTING_S if speaks else NOT
@@ -240,13 +240,7 @@ def _is_measurable(pass_s: float) -> bool:
 # ── what the service knows of its jobs, as the views of a policy show it ────────────────────────────────────
 
 
-USUAL_S = 3600.0  # a job of which nobody says how long it takes; chosen
 LEAST_LEFT_S = 60.0  # what a job that outlives its stated time is believed to need still; chosen
-
-
-def stated_s(record: JobRecord) -> float:
-    """How long the whole job takes on what it asked for, as its owner states it."""
-    return record.spec.expected_time_s or record.spec.max_time_s or USUAL_S
 
 
 def work_left(record: JobRecord) -> float:

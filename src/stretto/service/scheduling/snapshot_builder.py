@@ -35,11 +35,11 @@ from stretto.service.scheduling.estimates import (
     largest_known_gpus,
     prior_table,
     recovering_until_s,
-    stated_s,
     work_left,
 )
 from stretto.service.state.pending_reasons import Reason, depends_on_others, why_not_yet
 from stretto.service.state.records import JobRecord
+from stretto.service.state.remaining import stated_duration
 from stretto.service.state.state import State
 
 FLOATS = (
@@ -246,7 +246,7 @@ class JobColumns:
             at["breakable"][row] = is_breakable(record)
         if views & DURATIONS:
             told = latest.get("left_s")
-            at["stated_s"][row] = stated_s(record)
+            at["stated_s"][row] = stated_duration(record)[0]
             at["told_left_s"][row] = float(told) if told is not None and isfinite(told) else nan
         if View.REMAINING_WORK in views:
             at["work_left"][row] = work_left(record)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from math import inf, nan
+from math import inf, isnan, nan
 from typing import Any
 
 from stretto.jobfile import JobSpec
@@ -112,7 +112,7 @@ class Accounting:
             self.attained_gpu_s += self.held_gpus * (now_s - self.held_since_s)
         if gpus and not self.held_gpus:
             self.starts += 1
-            self.first_start_s = now_s if self.first_start_s != self.first_start_s else self.first_start_s
+            self.first_start_s = now_s if isnan(self.first_start_s) else self.first_start_s
         elif gpus and gpus != self.held_gpus:
             self.resizes += 1
         elif self.held_gpus and not gpus:

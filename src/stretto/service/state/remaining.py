@@ -45,18 +45,21 @@ def remaining_of(record: JobRecord, now_s: float) -> Remaining:
     if isinstance(told, int | float) and isfinite(told) and held:
         passed_s = now_s - max(told_s, record.books.held_since_s)
         return Remaining(max(float(told) - max(passed_s, 0.0), 1.0), Basis.TRAINING)
-    whole_s, basis = stated_of(record)
+    whole_s, basis = stated_duration(record)
     left_s = whole_s - attained_gpu_s(record, now_s) / record.job.gpus
     return Remaining(max(left_s, min(LEAST_S, LEAST_SHARE * whole_s)), basis)
 
 
-def stated_of(record: JobRecord) -> tuple[float, Basis]:
-    """How long the whole job takes on what it asked for, and who says so."""
+def stated_duration(record: JobRecord) -> tuple[float, Basis]:
+    """How long the whole job takes on what it asked for, in seconds, and who says so.
+
+    Policies and forecasts both use this: a job that has nothing but a limit is taken to need all of it.
+    """
     spec = record.spec
     if spec.expected_time_s:
         return spec.expected_time_s, Basis.EXPECTED
     if spec.max_time_s:
-        return min(spec.max_time_s, USUAL_S), Basis.LIMIT
+        return spec.max_time_s, Basis.LIMIT
     return USUAL_S, Basis.ASSUMED
 
 
