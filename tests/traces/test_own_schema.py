@@ -1,12 +1,14 @@
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
+from enum import StrEnum
 from math import isnan, nan
 from pathlib import Path
+from typing import Any, get_type_hints
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stretto.model import Adaptivity, Goal, InputError, Job, JobId, Kind, Reward
+from stretto.model import Adaptivity, Goal, InputError, Job, JobId, Reward
 from stretto.traces import Outcome, Truth, Workload, read_trace, write_trace
 from stretto.traces.learning import LearningCurve
 
@@ -24,6 +26,31 @@ CURVES = st.builds(
 )
 
 
+NOT_ALONE = {"gpus_per_worker", "min_gpus", "max_gpus", "gpus"}  # numbers that depend on each other
+
+
+def values_of(kind: type, at_least: float = -5, above: float = -10) -> st.SearchStrategy[Any]:
+    """Values of a field that is a number, a text, a truth or a choice."""
+    if kind is bool:
+        return st.booleans()
+    if kind is int:
+        return st.integers(int(max(at_least, -5)), 4096)
+    if kind is float:
+        return st.floats(max(above, -10), 100, exclude_min=True)
+    return st.sampled_from(list(kind)) if issubclass(kind, StrEnum) else WORDS
+
+
+PLAIN = {
+    one.name: values_of(kind, one.metadata.get("at_least", -5), one.metadata.get("above", -10))
+    for one, kind in ((one, get_type_hints(Job)[one.name]) for one in fields(Job))
+    if isinstance(kind, type)
+    and issubclass(kind, bool | int | float | str)
+    and one.default is not MISSING
+    and one.metadata.get("in_traces", True)
+    and one.name not in NOT_ALONE
+}
+
+
 @st.composite
 def jobs(draw: st.DrawFn) -> Job:
     submitted_s = draw(TIMES)
@@ -37,27 +64,18 @@ def jobs(draw: st.DrawFn) -> Job:
         id=JobId(draw(NAMES)),
         submitted_s=submitted_s,
         gpus=gpus,
-        model=draw(WORDS),
-        batch_size=draw(st.integers(0, 4096)),
         min_gpus=least,
         max_gpus=draw(st.sampled_from([0, gpus, 128])),
-        adaptivity=draw(st.sampled_from(Adaptivity)),
-        kind=draw(st.sampled_from(Kind)),
-        heterogeneous=draw(st.booleans()),
         checkpoints=draw(st.sampled_from([None, True, False])),
         goal=draw(st.none() | st.builds(Goal, st.floats(-1, 1), st.integers(1, 99))),
-        preemptible=draw(st.booleans()),
         gpu_types=types,
         reserved=draw(st.none() | st.tuples(st.integers(1, gpus), st.just(gpus), on_type)),
         rewards=tuple(
             Reward(due, value)
             for due, value in zip(sorted({submitted_s + step for step in steps}), values, strict=False)
         ),
-        priority=draw(st.integers(-5, 5)),
-        weight=draw(st.floats(0.01, 100)),
-        user=draw(WORDS),
-        queue=draw(WORDS),
         labels=draw(st.dictionaries(WORDS, WORDS, max_size=2)),
+        **{name: draw(values) for name, values in PLAIN.items()},
     )
 
 
@@ -77,6 +95,22 @@ def workloads(draw: st.DrawFn) -> Workload:
         for _ in ordered
     ]
     return Workload("some name", tuple(ordered), tuple(truths), "where it is from", draw(st.booleans()))
+
+
+def test_every_field_of_a_job_is_drawn_here_or_is_in_no_trace() -> None:
+    in_traces = {one.name for one in fields(Job) if one.metadata.get("in_traces", True)}
+    by_hand = {
+        "id",
+        "submitted_s",
+        *NOT_ALONE,
+        "checkpoints",
+        "goal",
+        "gpu_types",
+        "reserved",
+        "rewards",
+        "labels",
+    }
+    assert in_traces == {*PLAIN, *by_hand}
 
 
 def same_number(one: float, other: float) -> bool:
@@ -173,7 +207,8 @@ def test_every_column_is_documented() -> None:
     from stretto.traces.own import COLUMNS, DEADLINE
 
     page = (Path(__file__).parents[2] / "docs" / "traces.md").read_text(encoding="utf-8")
-    assert [name for name in (*COLUMNS, DEADLINE) if f"| `{name}` |" not in page] == []
+    names = (*(column.name for column in COLUMNS), DEADLINE)
+    assert [name for name in names if f"| `{name}` |" not in page] == []
 
 
 @pytest.mark.parametrize(

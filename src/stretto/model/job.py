@@ -1,14 +1,23 @@
-"""A job as its owner asked for it. What it will really do is the world's business."""
+"""A job as its owner asked for it, and many of them as columns.
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+What a job will really do is the world's business.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from math import inf, isfinite
-from typing import NewType
+from operator import attrgetter
+from typing import Any, Generic, NewType, TypeVar, overload
 
+import numpy as np
+
+from stretto.model.arrays import BoolArray, FloatArray, IntArray, floats, ints
 from stretto.model.errors import InputError
 
 JobId = NewType("JobId", str)
+Value = TypeVar("Value")
+Array = TypeVar("Array", bound=np.ndarray[Any, Any])
 
 
 class Adaptivity(StrEnum):
@@ -49,9 +58,31 @@ class Goal:
             raise InputError(f"a goal must allow at least one epoch, got {self.most_epochs}")
 
 
+def asked(
+    default: Value,
+    *,
+    at_least: float = -inf,
+    above: float = -inf,
+    examples: tuple[Value, ...] = (),
+    in_traces: bool = True,
+) -> Value:
+    """A field of `Job` and what follows from it elsewhere.
+
+    at_least, above: its bound, which is checked. examples: what random jobs of `stretto.testing` have; none:
+    they have the default. in_traces: it has a column in files of our own schema.
+    """
+    return field(
+        default=default,
+        metadata={"at_least": at_least, "above": above, "examples": examples, "in_traces": in_traces},
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """One request for GPUs.
+
+    What of a field can follow from its declaration does: its bound, and its column in traces, if it is a
+    number, text, truth or choice. What a policy reads of it is a column of `JobColumns`.
 
     Invariants: `0 <= submitted_s`, `1 <= min_gpus <= gpus <= max_gpus`, rewards by increasing deadline and
     not increasing in value, a rigid job has one size, which is a whole number of workers like its range.
@@ -61,12 +92,12 @@ class Job:
     submitted_s: float  # seconds since the start of the workload
     gpus: int  # asked for; a rigid job gets exactly these
     model: str = ""  # what it trains, as named in the profiles or the catalogue; "" = unknown
-    batch_size: int = 0  # total samples a step as submitted; 0 = unknown
+    batch_size: int = asked(0, at_least=0)  # total samples a step as submitted; 0 = unknown
     min_gpus: int = 1
     max_gpus: int = 0  # 0 on input: as many as asked for, or without limit when adaptive
     adaptivity: Adaptivity = Adaptivity.ADAPTIVE
     kind: Kind = Kind.BATCH
-    gpus_per_worker: int = 1  # it grows and shrinks by so many
+    gpus_per_worker: int = asked(1, at_least=1)  # it grows and shrinks by so many
     heterogeneous: bool = False  # may hold GPUs of several types at once (Lyra, section 2.1)
     checkpoints: bool | None = None  # keeps its progress when it is stopped; None: as the world says
     goal: Goal | None = None  # stops by performance; None: after a fixed amount of work
@@ -76,8 +107,10 @@ class Job:
     rewards: tuple[Reward, ...] = ()  # one entry: a strict deadline; several: a soft one
     priority: int = 0  # larger is sooner
     priority_class: str = ""  # the name under which its priority was asked for; "" = a number
-    preempts: bool = True  # may take GPUs from jobs of lower priority, not only free ones
-    weight: float = 1.0
+    preempts: bool = asked(
+        True, in_traces=False
+    )  # takes GPUs from jobs of lower priority, not only free ones
+    weight: float = asked(1.0, above=0.0)
     user: str = ""
     queue: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -93,6 +126,11 @@ class Job:
             object.__setattr__(self, "max_gpus", self.gpus)
         elif self.max_gpus == 0:
             object.__setattr__(self, "max_gpus", UNLIMITED_GPUS)
+        for name, at_least, above in _BOUNDS:
+            value = getattr(self, name)
+            if not (value >= at_least and value > above):
+                least = f">= {at_least:g}" if at_least > -inf else f"> {above:g}"
+                raise InputError(f"job {self.id}: {name} must be {least}, got {value}")
         if not 1 <= self.min_gpus <= self.gpus <= self.max_gpus:
             raise InputError(
                 f"job {self.id}: expected 1 <= min_gpus <= gpus <= max_gpus, "
@@ -100,8 +138,6 @@ class Job:
             )
         if self.gpus_per_worker != 1:
             self._check_workers()
-        if self.batch_size < 0:
-            raise InputError(f"job {self.id}: batch_size must be >= 0, got {self.batch_size}")
         if self.rewards:
             self._check_rewards()
         if self.reserved is not None:
@@ -109,8 +145,6 @@ class Job:
 
     def _check_workers(self) -> None:
         each = self.gpus_per_worker
-        if each < 1:
-            raise InputError(f"job {self.id}: gpus_per_worker must be >= 1, got {each}")
         bounds = (self.min_gpus, self.gpus, self.max_gpus)
         if any(gpus % each for gpus in bounds if gpus != UNLIMITED_GPUS):
             raise InputError(
@@ -151,3 +185,76 @@ class Job:
 
 
 UNLIMITED_GPUS = 2**31 - 1  # stands for "as many as there are"
+
+_BOUNDS = tuple(
+    (one.name, one.metadata["at_least"], one.metadata["above"])
+    for one in fields(Job)
+    if one.metadata and max(one.metadata["at_least"], one.metadata["above"]) > -inf
+)
+
+
+class Column(Generic[Array]):
+    """A column of a table of jobs: an attribute that is computed when it is first read, and kept."""
+
+    name: str  # the attribute, and the field of a job that it shows unless `of` says otherwise
+
+    def __init__(self, array: Callable[[Any], Array], of: Callable[[Job], Any] | None = None) -> None:
+        """array: makes the column of a list of values. of: the value of a job."""
+        self._array, self._of = array, of
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, table: None, owner: type) -> "Column[Array]": ...
+
+    @overload
+    def __get__(self, table: "JobColumns", owner: type) -> Array: ...
+
+    def __get__(self, table: "JobColumns | None", owner: type) -> "Column[Array] | Array":
+        if table is None:
+            return self
+        values = table.computed(self)
+        vars(table)[self.name] = values  # where Python looks first from now on
+        return values
+
+    def of_jobs(self, jobs: Sequence[Job]) -> Array:
+        """(jobs,) new."""
+        return self._array(list(map(self._of or attrgetter(self.name), jobs)))
+
+
+def int_column(of: Callable[[Job], int] | None = None) -> Column[IntArray]:
+    """A column of whole numbers."""
+    return Column(ints, of)
+
+
+def float_column(of: Callable[[Job], float] | None = None) -> Column[FloatArray]:
+    """A column of numbers."""
+    return Column(floats, of)
+
+
+def bool_column(of: Callable[[Job], bool] | None = None) -> Column[BoolArray]:
+    """A column of truths."""
+    return Column(lambda values: np.array(values, dtype=np.bool_), of)
+
+
+class JobColumns:
+    """What jobs asked for, a row for each. Every table of jobs has these columns."""
+
+    submitted_s = float_column()
+    gpus = int_column()  # asked for
+    min_gpus = int_column()  # fewest to run on
+    max_gpus = int_column()  # most to run on
+    batch_size = int_column()  # total samples a step as submitted, 0 unknown
+    deadline_s = float_column()  # the first, infinite where there is none
+    priority = int_column()  # larger is sooner
+    weight = float_column()  # of shares
+    interactive = bool_column(lambda job: job.kind is Kind.INTERACTIVE)  # somebody waits for it
+    rigid = bool_column(lambda job: job.adaptivity is Adaptivity.RIGID)  # gets exactly what it asked for
+    preemptible = bool_column()  # may be stopped or moved once it runs
+    gpus_per_worker = int_column()  # by which it grows and shrinks
+    heterogeneous = bool_column()  # may hold GPUs of several types at once
+
+    def computed(self, column: Column[Array]) -> Array:
+        """The values of a column, a row for each job of this table."""
+        raise NotImplementedError

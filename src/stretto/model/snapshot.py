@@ -8,12 +8,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from stretto.model.arrays import BoolArray, FloatArray, IntArray, ObjectArray, floats, frozen, ints
+from stretto.model.arrays import BoolArray, FloatArray, IntArray, ObjectArray, frozen, ints
 from stretto.model.cluster import Cluster
 from stretto.model.constraints import NO_CONSTRAINTS, Constraints
 from stretto.model.errors import NotDeclared
 from stretto.model.fair_share import account_of
-from stretto.model.job import Adaptivity, Job, JobId, Kind
+from stretto.model.job import Array, Column, Job, JobColumns, JobId
 from stretto.model.knowledge import Durations, Evidence, Learning, MeasuredSpeeds, Progress, View
 from stretto.model.lending import LenderState
 from stretto.model.memory import Memory
@@ -36,7 +36,7 @@ class Trigger(StrEnum):
 
 
 @dataclass(frozen=True, eq=False)
-class Requests:
+class Requests(JobColumns):
     """What every job of a world asked for, as columns; built once and shared by all snapshots."""
 
     jobs: Sequence[Job]  # by submission, then id
@@ -56,70 +56,11 @@ class Requests:
         found[:] = [account_of(job) for job in self.jobs]
         return found
 
-    @cached_property
-    def submitted_s(self) -> FloatArray:
-        """(all jobs,) seconds."""
-        return frozen(floats([job.submitted_s for job in self.jobs]))
-
-    @cached_property
-    def gpus(self) -> IntArray:
-        """(all jobs,) GPUs asked for."""
-        return frozen(ints([job.gpus for job in self.jobs]))
-
-    @cached_property
-    def min_gpus(self) -> IntArray:
-        """(all jobs,) fewest GPUs to run on."""
-        return frozen(ints([job.min_gpus for job in self.jobs]))
-
-    @cached_property
-    def max_gpus(self) -> IntArray:
-        """(all jobs,) most GPUs to run on."""
-        return frozen(ints([job.max_gpus for job in self.jobs]))
-
-    @cached_property
-    def batch_size(self) -> IntArray:
-        """(all jobs,) total samples a step as submitted, 0 unknown."""
-        return frozen(ints([job.batch_size for job in self.jobs]))
-
-    @cached_property
-    def deadline_s(self) -> FloatArray:
-        """(all jobs,) first deadline, infinite where there is none."""
-        return frozen(floats([job.deadline_s for job in self.jobs]))
-
-    @cached_property
-    def priority(self) -> IntArray:
-        """(all jobs,) larger is sooner."""
-        return frozen(ints([job.priority for job in self.jobs]))
-
-    @cached_property
-    def weight(self) -> FloatArray:
-        """(all jobs,) share weights."""
-        return frozen(floats([job.weight for job in self.jobs]))
-
-    @cached_property
-    def interactive(self) -> BoolArray:
-        """(all jobs,) somebody waits for it."""
-        return frozen(np.array([job.kind is Kind.INTERACTIVE for job in self.jobs], dtype=np.bool_))
-
-    @cached_property
-    def rigid(self) -> BoolArray:
-        """(all jobs,) must get exactly what it asked for."""
-        return frozen(np.array([job.adaptivity is Adaptivity.RIGID for job in self.jobs], dtype=np.bool_))
-
-    @cached_property
-    def preemptible(self) -> BoolArray:
-        """(all jobs,) may be stopped or moved once it runs."""
-        return frozen(np.array([job.preemptible for job in self.jobs], dtype=np.bool_))
-
-    @cached_property
-    def gpus_per_worker(self) -> IntArray:
-        """(all jobs,) GPUs by which it grows and shrinks."""
-        return frozen(ints([job.gpus_per_worker for job in self.jobs]))
-
-    @cached_property
-    def heterogeneous(self) -> BoolArray:
-        """(all jobs,) may hold GPUs of several types at once."""
-        return frozen(np.array([job.heterogeneous for job in self.jobs], dtype=np.bool_))
+    def computed(self, column: Column[Array]) -> Array:
+        """(all jobs,) what each asked for."""
+        values = column.of_jobs(self.jobs)
+        values.flags.writeable = False
+        return values
 
     @cached_property
     def allowed_kinds(self) -> BoolArray:
@@ -133,7 +74,7 @@ class Requests:
 
 
 @dataclass(frozen=True, eq=False)
-class JobTable:
+class JobTable(JobColumns):
     """The unfinished jobs by submission: row `i` of every column is the same job.
 
     Columns of views that were not declared raise NotDeclared.
@@ -166,75 +107,15 @@ class JobTable:
         """The jobs' names, by row."""
         return tuple(self.requests.ids[self.rows].tolist())
 
-    @cached_property
-    def submitted_s(self) -> FloatArray:
-        """(jobs,) seconds."""
-        return self.requests.submitted_s[self.rows]
-
-    @cached_property
-    def gpus(self) -> IntArray:
-        """(jobs,) GPUs asked for."""
-        return self.requests.gpus[self.rows]
-
-    @cached_property
-    def min_gpus(self) -> IntArray:
-        """(jobs,) fewest GPUs to run on."""
-        return self.requests.min_gpus[self.rows]
-
-    @cached_property
-    def max_gpus(self) -> IntArray:
-        """(jobs,) most GPUs to run on."""
-        return self.requests.max_gpus[self.rows]
-
-    @cached_property
-    def batch_size(self) -> IntArray:
-        """(jobs,) total samples a step as submitted, 0 unknown."""
-        return self.requests.batch_size[self.rows]
-
-    @cached_property
-    def deadline_s(self) -> FloatArray:
-        """(jobs,) first deadline, infinite where there is none."""
-        return self.requests.deadline_s[self.rows]
-
-    @cached_property
-    def priority(self) -> IntArray:
-        """(jobs,) larger is sooner."""
-        return self.requests.priority[self.rows]
-
-    @cached_property
-    def weight(self) -> FloatArray:
-        """(jobs,) share weights."""
-        return self.requests.weight[self.rows]
-
-    @cached_property
-    def interactive(self) -> BoolArray:
-        """(jobs,) somebody waits for it."""
-        return self.requests.interactive[self.rows]
-
-    @cached_property
-    def rigid(self) -> BoolArray:
-        """(jobs,) must get exactly what it asked for."""
-        return self.requests.rigid[self.rows]
-
-    @cached_property
-    def preemptible(self) -> BoolArray:
-        """(jobs,) may be stopped or moved once it runs."""
-        return self.requests.preemptible[self.rows]
+    def computed(self, column: Column[Array]) -> Array:
+        """(jobs,) what each asked for."""
+        values: Array = getattr(self.requests, column.name)[self.rows]
+        return values
 
     @cached_property
     def allowed_kinds(self) -> BoolArray:
         """(jobs, types) the GPU types that a job accepts."""
         return self.requests.allowed_kinds[self.rows]
-
-    @cached_property
-    def gpus_per_worker(self) -> IntArray:
-        """(jobs,) GPUs by which it grows and shrinks."""
-        return self.requests.gpus_per_worker[self.rows]
-
-    @cached_property
-    def heterogeneous(self) -> BoolArray:
-        """(jobs,) may hold GPUs of several types at once."""
-        return self.requests.heterogeneous[self.rows]
 
     @property
     def progress(self) -> Progress:

@@ -1,7 +1,7 @@
 """Random situations in which any policy may be asked, as hypothesis strategies."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -109,6 +109,15 @@ KNOWN = {
 }
 
 
+# Fields of a job that no promise to every policy depends on; all others are drawn.
+LEFT_AT_DEFAULT = frozenset(
+    {
+        *("model", "kind", "gpus_per_worker", "heterogeneous", "checkpoints", "goal", "reserved"),
+        *("priority", "priority_class", "preempts", "user", "queue", "labels"),
+    }
+)
+
+
 @st.composite
 def clusters(draw: st.DrawFn) -> Cluster:
     """One to three GPU types of one to three equal nodes each."""
@@ -140,6 +149,11 @@ def jobs_for(draw: st.DrawFn, cluster: Cluster, name: str) -> Job:
         gpu_types=tuple(sorted(types)),
         rewards=(Reward(at_s + draw(st.integers(1, 500)), 100.0),) if draw(st.booleans()) else (),
         weight=draw(st.sampled_from([1.0, 1.0, 2.0])),
+        **{
+            one.name: draw(st.sampled_from(one.metadata["examples"]))
+            for one in fields(Job)
+            if one.metadata.get("examples")
+        },
     )
 
 

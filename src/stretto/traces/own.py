@@ -5,14 +5,15 @@ close to one of ours that it must be a slip.
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import Field, asdict, dataclass, fields
+from enum import StrEnum
 from math import inf, isnan, nan
+from typing import Any, get_type_hints
 
 import numpy as np
 
-from stretto.model import Adaptivity, Goal, InputError, Job, JobId, Kind, Reward
-from stretto.model.arrays import FloatArray
+from stretto.model import Adaptivity, Goal, InputError, Job, JobId, Reward
 from stretto.model.job import UNLIMITED_GPUS
 from stretto.model.spelling import nearest
 from stretto.traces.learning import LearningCurve
@@ -20,39 +21,11 @@ from stretto.traces.reading import Format, JobOfRow
 from stretto.traces.sheet import Sheet, finite_float
 from stretto.traces.workload import Outcome, Truth
 
-COLUMNS = (
-    "job_id",
-    "submitted_s",
-    "gpus",
-    "duration_s",
-    "duration_gpu_type",
-    "steps",
-    "outcome",
-    "learning",
-    "cpus_per_gpu",
-    "model",
-    "batch_size",
-    "min_gpus",
-    "max_gpus",
-    "adaptivity",
-    "kind",
-    "gpus_per_worker",
-    "heterogeneous",
-    "checkpoints",
-    "goal",
-    "preemptible",
-    "gpu_types",
-    "reserved",
-    "rewards",
-    "priority",
-    "priority_class",
-    "weight",
-    "user",
-    "queue",
-    "labels",
-)
 DEADLINE = "deadline_s"  # read, never written: short for `rewards` with a single step of value 1
 AS_THE_WORLD_SAYS: Mapping[str, bool | None] = {"yes": True, "no": False, "": None}
+ADAPTIVITIES = {one.value: one for one in Adaptivity}
+OUTCOMES = {one.value: one for one in Outcome}
+FIELD_TYPES: Mapping[str, type] = get_type_hints(Job)
 YES_NO = {"yes": True, "no": False, "true": True, "false": False}
 
 NO_TYPES: tuple[str, ...] = ()
@@ -60,124 +33,202 @@ NO_REWARDS: tuple[Reward, ...] = ()
 NO_LABELS: Mapping[str, str] = {}
 
 
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of the schema: a field of a job, or of its truth, as text."""
+
+    field: str
+    read: Callable[[Sheet], Sequence[Any]]  # the values of all rows; notes what is wrong with a row
+    cell: Callable[[Any], str]  # what `read` reads back as the same value
+    stored: type = str  # in Parquet: text, or numbers where a cell is not empty
+    header: str = ""  # in the file, unless it is the field's name
+
+    @property
+    def name(self) -> str:
+        """The name of the column in a file."""
+        return self.header or self.field
+
+
+def _text(value: object) -> str:
+    return str(value)
+
+
+def _number(value: float) -> str:
+    return "" if isnan(value) else repr(value)
+
+
+def _yes_no(value: bool | None) -> str:
+    return "" if value is None else "yes" if value else "no"
+
+
+def _unless_empty(cell: Callable[[Any], str]) -> Callable[[Any], str]:
+    return lambda value: cell(value) if value else ""
+
+
+def _column_of(one: Field[Any], kind: type) -> Column:
+    """The column of a field that is a number, a text, a truth or a choice; an empty cell is its default."""
+    name = one.name
+    default: Any = one.default
+    at_least, above = one.metadata.get("at_least", -inf), one.metadata.get("above", -inf)
+    if kind is bool:
+        return Column(name, lambda sheet: sheet.choices(name, YES_NO, default=default), _yes_no)
+    if kind is int and at_least > -inf:
+        least = int(at_least)
+        return Column(name, lambda sheet: sheet.counts(name, least, empty=default).tolist(), _text, int)
+    if kind is int:  # below zero too
+
+        def whole(sheet: Sheet) -> Sequence[int]:
+            return sheet.parsed(name, lambda text: int(text or default), 0, "a whole number")
+
+        return Column(name, whole, _text, int)
+    if kind is float:
+        return Column(
+            name, lambda sheet: sheet.numbers(name, at_least, above, empty=default).tolist(), _number, float
+        )
+    if kind is str:
+        return Column(name, lambda sheet: sheet.texts(name, default), _text)
+    if issubclass(kind, StrEnum):
+        words = {choice.value: choice for choice in kind}
+        return Column(name, lambda sheet: sheet.choices(name, words, default=default), _text)
+    raise TypeError(f"say in WRITTEN_AS how {name} of a job is written in a trace")
+
+
+# Fields whose columns do not follow from their types.
+WRITTEN_AS = {
+    column.field: column
+    for column in (
+        Column(
+            "id", lambda sheet: [JobId(name) for name in sheet.identities("job_id")], _text, header="job_id"
+        ),
+        Column("submitted_s", lambda sheet: sheet.numbers("submitted_s").tolist(), _number, float),
+        Column("gpus", lambda sheet: sheet.counts("gpus", at_least=1).tolist(), _text, int),
+        Column(
+            "batch_size",
+            lambda sheet: sheet.counts("batch_size", empty=0).tolist(),
+            _unless_empty(_text),
+            int,
+        ),
+        Column("min_gpus", lambda sheet: _least(sheet), _text, int),
+        Column(
+            "max_gpus",
+            lambda sheet: sheet.counts("max_gpus", at_least=1, empty=0).tolist(),
+            lambda gpus: "" if gpus == UNLIMITED_GPUS else str(gpus),
+            int,
+        ),
+        Column(
+            "adaptivity",
+            # A job of a log is rigid unless the log says more; one that a program makes is not.
+            lambda sheet: sheet.choices("adaptivity", ADAPTIVITIES, default=Adaptivity.RIGID),
+            _text,
+        ),
+        Column(
+            "checkpoints",
+            lambda sheet: sheet.parsed(
+                "checkpoints", AS_THE_WORLD_SAYS.__getitem__, None, "yes, no or nothing"
+            ),
+            _yes_no,
+        ),
+        Column(
+            "goal",
+            lambda sheet: sheet.parsed("goal", _goal, None, "metric:epochs, a number and at least one epoch"),
+            _unless_empty(lambda goal: f"{goal.metric!r}:{goal.most_epochs}"),
+        ),
+        Column(
+            "gpu_types",
+            lambda sheet: sheet.parsed("gpu_types", _types, NO_TYPES, "GPU types, joined by |"),
+            "|".join,
+        ),
+        Column(
+            "reserved",
+            lambda sheet: sheet.parsed("reserved", _reserved, None, "nodes:gpus:type"),
+            _unless_empty(lambda reserved: ":".join(map(str, reserved))),
+        ),
+        Column(
+            "rewards",
+            lambda sheet: _rewards(sheet),
+            lambda rewards: ";".join(f"{step.deadline_s!r}:{step.value!r}" for step in rewards),
+        ),
+        Column(
+            "labels",
+            lambda sheet: sheet.parsed("labels", _labels, NO_LABELS, "a JSON object of texts"),
+            _unless_empty(lambda labels: json.dumps(dict(labels), sort_keys=True)),
+        ),
+    )
+}
+TRUTH_COLUMNS = (
+    Column(
+        "duration_s",
+        lambda sheet: sheet.numbers("duration_s", empty=nan).tolist(),
+        _number,
+        float,
+    ),
+    Column("gpu_type", lambda sheet: sheet.texts("duration_gpu_type"), _text, header="duration_gpu_type"),
+    Column("steps", lambda sheet: sheet.numbers("steps", above=0.0, empty=nan).tolist(), _number, float),
+    Column(
+        "outcome",
+        lambda sheet: sheet.choices("outcome", OUTCOMES, default=Outcome.COMPLETED),
+        _text,
+    ),
+    Column(
+        "learning",
+        lambda sheet: sheet.parsed(
+            "learning", _learning, None, "a JSON object, the fields of a LearningCurve"
+        ),
+        _unless_empty(lambda curve: json.dumps(asdict(curve), sort_keys=True)),
+    ),
+    Column(
+        "cpus_per_gpu",
+        lambda sheet: sheet.numbers("cpus_per_gpu", above=0.0, empty=nan).tolist(),
+        _number,
+    ),
+)
+JOB_COLUMNS = tuple(
+    WRITTEN_AS.get(one.name) or _column_of(one, FIELD_TYPES[one.name])
+    for one in fields(Job)
+    if one.metadata.get("in_traces", True)
+)
+# In the order of the file: what is required comes first.
+COLUMNS = (*JOB_COLUMNS[:3], *TRUTH_COLUMNS, *JOB_COLUMNS[3:])
+
+
 def read(sheet: Sheet) -> JobOfRow:
     """Every field of a job and of its truth."""
     _refuse_slips(sheet)
-    ids = sheet.identities("job_id")
-    submitted = sheet.numbers("submitted_s")
-    rewards = _rewards(sheet, submitted)
-    submitted_s = submitted.tolist()
-    gpus = sheet.counts("gpus", at_least=1).tolist()
-    duration_s = sheet.numbers("duration_s", empty=nan).tolist()
-    duration_gpu_type = sheet.texts("duration_gpu_type")
-    steps = sheet.numbers("steps", above=0.0, empty=nan).tolist()
-    outcome = sheet.choices("outcome", {one.value: one for one in Outcome}, default=Outcome.COMPLETED)
-    learning = sheet.parsed("learning", _learning, None, "a JSON object, the fields of a LearningCurve")
-    cpus_per_gpu = sheet.numbers("cpus_per_gpu", above=0.0, empty=nan).tolist()
-    model = sheet.texts("model")
-    batch_size = sheet.counts("batch_size", empty=0).tolist()
-    max_gpus = sheet.counts("max_gpus", at_least=1, empty=0).tolist()
-    adaptivity = sheet.choices("adaptivity", {one.value: one for one in Adaptivity}, default=Adaptivity.RIGID)
-    kind = sheet.choices("kind", {one.value: one for one in Kind}, default=Kind.BATCH)
-    workers = sheet.counts("gpus_per_worker", at_least=1, empty=1)
-    gpus_per_worker = workers.tolist()
-    least = sheet.counts("min_gpus", at_least=1, empty=0)
-    min_gpus = np.where(least == 0, workers, least).tolist()
-    heterogeneous = sheet.choices("heterogeneous", YES_NO, default=False)
-    checkpoints = sheet.parsed("checkpoints", AS_THE_WORLD_SAYS.__getitem__, None, "yes, no or nothing")
-    goal = sheet.parsed("goal", _goal, None, "metric:epochs, a number and at least one epoch")
-    preemptible = sheet.choices("preemptible", YES_NO, default=True)
-    gpu_types = sheet.parsed("gpu_types", _types, NO_TYPES, "GPU types, joined by |")
-    reserved = sheet.parsed("reserved", _reserved, None, "nodes:gpus:type")
-    priority = sheet.parsed("priority", lambda text: int(text or 0), 0, "a whole number")
-    priority_class = sheet.texts("priority_class")
-    weight = sheet.numbers("weight", above=0.0, empty=1.0).tolist()
-    user, queue = sheet.texts("user"), sheet.texts("queue")
-    labels = sheet.parsed("labels", _labels, NO_LABELS, "a JSON object of texts")
+    asked = _rows(sheet, JOB_COLUMNS)
+    true = _rows(sheet, TRUTH_COLUMNS)
+    return lambda row: (Job(**asked(row)), Truth(**true(row)))
 
-    def job_of(row: int) -> tuple[Job, Truth]:
-        job = Job(
-            id=JobId(ids[row]),
-            submitted_s=submitted_s[row],
-            gpus=gpus[row],
-            model=model[row],
-            batch_size=batch_size[row],
-            min_gpus=min_gpus[row],
-            max_gpus=max_gpus[row],
-            adaptivity=adaptivity[row],
-            kind=kind[row],
-            gpus_per_worker=gpus_per_worker[row],
-            heterogeneous=heterogeneous[row],
-            checkpoints=checkpoints[row],
-            goal=goal[row],
-            preemptible=preemptible[row],
-            gpu_types=gpu_types[row],
-            reserved=reserved[row],
-            rewards=rewards[row],
-            priority=priority[row],
-            priority_class=priority_class[row],
-            weight=weight[row],
-            user=user[row],
-            queue=queue[row],
-            labels=labels[row],
-        )
-        truth = Truth(
-            duration_s[row],
-            duration_gpu_type[row],
-            steps[row],
-            outcome[row],
-            learning[row],
-            cpus_per_gpu[row],
-        )
-        return job, truth
 
-    return job_of
+def _rows(sheet: Sheet, columns: Sequence[Column]) -> Callable[[int], dict[str, Any]]:
+    """What of these columns stands in a row, by field."""
+    names = [column.field for column in columns]
+    rows = list(zip(*(column.read(sheet) for column in columns), strict=True))
+    return lambda row: dict(zip(names, rows[row], strict=True))
 
 
 def cells_of(job: Job, truth: Truth) -> Mapping[str, str]:
     """The row that `read` reads back as the same job and truth."""
-    return {
-        "job_id": job.id,
-        "submitted_s": repr(job.submitted_s),
-        "gpus": str(job.gpus),
-        "duration_s": "" if isnan(truth.duration_s) else repr(truth.duration_s),
-        "duration_gpu_type": truth.gpu_type,
-        "steps": "" if isnan(truth.steps) else repr(truth.steps),
-        "outcome": truth.outcome.value,
-        "learning": json.dumps(asdict(truth.learning), sort_keys=True) if truth.learning else "",
-        "cpus_per_gpu": "" if isnan(truth.cpus_per_gpu) else repr(truth.cpus_per_gpu),
-        "model": job.model,
-        "batch_size": str(job.batch_size) if job.batch_size else "",
-        "min_gpus": str(job.min_gpus),
-        "max_gpus": "" if job.max_gpus == UNLIMITED_GPUS else str(job.max_gpus),
-        "adaptivity": job.adaptivity.value,
-        "kind": job.kind.value,
-        "gpus_per_worker": str(job.gpus_per_worker),
-        "heterogeneous": "yes" if job.heterogeneous else "no",
-        "checkpoints": "" if job.checkpoints is None else "yes" if job.checkpoints else "no",
-        "goal": f"{job.goal.metric!r}:{job.goal.most_epochs}" if job.goal else "",
-        "preemptible": "yes" if job.preemptible else "no",
-        "gpu_types": "|".join(job.gpu_types),
-        "reserved": ":".join(map(str, job.reserved)) if job.reserved else "",
-        "rewards": ";".join(f"{step.deadline_s!r}:{step.value!r}" for step in job.rewards),
-        "priority": str(job.priority),
-        "priority_class": job.priority_class,
-        "weight": repr(job.weight),
-        "user": job.user,
-        "queue": job.queue,
-        "labels": json.dumps(dict(job.labels), sort_keys=True) if job.labels else "",
-    }
+    cells = {column.name: column.cell(getattr(job, column.field)) for column in JOB_COLUMNS}
+    return cells | {column.name: column.cell(getattr(truth, column.field)) for column in TRUTH_COLUMNS}
 
 
 def _refuse_slips(sheet: Sheet) -> None:
-    known = (*COLUMNS, DEADLINE)
+    known = (*(column.name for column in COLUMNS), DEADLINE)
     for name in sheet.table.columns:
         meant = nearest(name, known) if name not in known else None
         if meant is not None and meant not in sheet.table.columns:
             raise InputError(f"{sheet.table.path}: unknown column {name!r}, did you mean {meant!r}?")
 
 
-def _rewards(sheet: Sheet, submitted_s: FloatArray) -> Sequence[tuple[Reward, ...]]:
+def _least(sheet: Sheet) -> Sequence[int]:
+    """The fewest GPUs: one worker where the file does not say."""
+    workers = sheet.counts("gpus_per_worker", at_least=1, empty=1)
+    fewest = sheet.counts("min_gpus", at_least=1, empty=0)
+    gpus: list[int] = np.where(fewest == 0, workers, fewest).tolist()
+    return gpus
+
+
+def _rewards(sheet: Sheet) -> Sequence[tuple[Reward, ...]]:
     if sheet.has(DEADLINE) and sheet.has("rewards"):
         raise InputError(f"{sheet.table.path}: expected {DEADLINE} or rewards, found both")
     name = DEADLINE if sheet.has(DEADLINE) else "rewards"
@@ -186,7 +237,7 @@ def _rewards(sheet: Sheet, submitted_s: FloatArray) -> Sequence[tuple[Reward, ..
     rewards = sheet.parsed(name, parse, NO_REWARDS, expected)
     first_due = np.array([steps[0].deadline_s if steps else inf for steps in rewards])
     if sheet.has(name):
-        sheet.refuse(first_due < submitted_s, name, "due at or after submitted_s")
+        sheet.refuse(first_due < sheet.numbers("submitted_s"), name, "due at or after submitted_s")
     return rewards
 
 

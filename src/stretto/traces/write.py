@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 
 from stretto.model import InputError
-from stretto.traces.own import COLUMNS, cells_of
+from stretto.traces.own import COLUMNS, Column, cells_of
 from stretto.traces.table import ABOUT
 from stretto.traces.workload import Workload
 
@@ -47,7 +47,7 @@ def _as_csv(workload: Workload) -> str:
     text = io.StringIO()
     for key, value in _about(workload).items():
         text.write(f"{ABOUT}{key}: {value}\n")
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(text, [column.name for column in COLUMNS], lineterminator="\n")
     writer.writeheader()
     for job, truth in zip(workload.jobs, workload.truths, strict=True):
         writer.writerow(cells_of(job, truth))
@@ -61,21 +61,19 @@ def _write_parquet(workload: Workload, path: Path) -> None:
     except ImportError:
         raise InputError(f"{path}: writing Parquet needs pyarrow; install stretto[parquet]") from None
     rows = [cells_of(job, truth) for job, truth in zip(workload.jobs, workload.truths, strict=True)]
-    columns = {name: arrow.array([_typed(name, row[name]) for row in rows], _type(name)) for name in COLUMNS}
+    columns = {
+        column.name: arrow.array([_stored(column, row[column.name]) for row in rows], STORED[column.stored])
+        for column in COLUMNS
+    }
     table = arrow.table(columns).replace_schema_metadata(_about(workload))
     parquet.write_table(table, path)
 
 
-NUMBERS = {"submitted_s": float, "duration_s": float, "steps": float, "weight": float} | dict.fromkeys(
-    ("gpus", "batch_size", "min_gpus", "max_gpus", "priority"), int
-)  # columns that Parquet keeps as numbers; the others are text
+STORED = {str: "string", float: "float64", int: "int64"}
 
 
-def _typed(name: str, cell: str) -> float | int | str | None:
-    if name not in NUMBERS:
+def _stored(column: Column, cell: str) -> float | int | str | None:
+    """A cell as Parquet keeps it; an empty one of numbers is none."""
+    if column.stored is str:
         return cell
-    return NUMBERS[name](cell) if cell else None
-
-
-def _type(name: str) -> str:
-    return {float: "float64", int: "int64"}[NUMBERS[name]] if name in NUMBERS else "string"
+    return column.stored(cell) if cell else None
