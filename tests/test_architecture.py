@@ -27,7 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "traces": {"model", "catalogue", "settings"},
     "clusters": {"model"},
     "catalogue": {"model", "estimate"},
-    "sim": {"model", "estimate", "place", "scheduler", "lend", "traces", "clusters", "catalogue"},
+    "sim": {"model", "settings", "estimate", "place", "scheduler", "lend", "traces", "clusters", "catalogue"},
     "report": {"model", "sim"},
     "settings": {"model"},
     "testing": {"model", "solve", "estimate", "policies", "place", "scheduler"},

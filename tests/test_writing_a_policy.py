@@ -108,7 +108,19 @@ def test_its_parameters_are_set_by_name(installed: Path) -> None:
 def test_a_parameter_that_makes_no_sense_is_one_line_and_status_2(installed: Path) -> None:
     done = simulated(installed, "--policy", "small-first", "--set", "policy.patience_s=0")
     assert done.returncode == 2
-    assert done.stderr.strip().splitlines() == ["stretto: patience_s must be > 0, got 0.0"]
+    assert done.stderr.strip().splitlines() == ["stretto: policy.patience_s must be > 0, got 0"]
+
+
+def test_its_parameters_are_listed_with_their_ranges(installed: Path) -> None:
+    listed = stretto(installed, "policies", "small_first.py:SmallFirst", "--json")
+    assert json.loads(listed.stdout)["settings"] == [
+        {
+            "name": "patience_s",
+            "default": "3600",
+            "expects": "a number > 0",
+            "about": "seconds until a request counts half",
+        }
+    ]
 
 
 def test_the_tests_on_the_page_pass(installed: Path) -> None:

@@ -36,6 +36,21 @@ def test_a_list_names_the_same_as_an_object(words: str, key: str, tiny: Path, st
     assert len(plain.table) > 3
 
 
+def test_the_settings_of_a_policy_are_listed_with_their_ranges(stretto: Stretto) -> None:
+    rows = stretto("policies", "optimus").table
+    assert rows[0] == ["setting", "default", "expects", "about"]
+    assert rows[1][:3] == ["policy.round_s", "600", "a number > 0"]
+    listed = stretto("policies", "optimus", "--json").json
+    assert listed["policy"] == "optimus"
+    assert [f"policy.{each['name']}" for each in listed["settings"]] == [row[0] for row in rows[1:]]
+
+
+def test_an_unknown_policy_has_no_settings_to_list(stretto: Stretto) -> None:
+    ran = stretto("policies", "nope")
+    assert (ran.status, ran.out) == (2, "")
+    assert ran.err.startswith("stretto: unknown policy 'nope', expected one of 3sigma, afs")
+
+
 def test_the_version_is_said(stretto: Stretto) -> None:
     assert stretto("version").out == f"{__version__}\n"
     assert stretto("version", "--json").json == {"version": __version__}

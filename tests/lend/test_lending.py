@@ -147,7 +147,7 @@ def test_other_rules_stop_everybody_on_the_servers_that_go(rule: str) -> None:
     [
         ({"rule": "lira"}, "unknown lend.rule 'lira', expected one of lyra, random"),
         ({"forecast": "guess"}, "unknown lend.forecast 'guess', expected one of oracle, last, learned"),
-        ({"period_s": 0.0}, "lend.period_s must be a finite number > 0, got 0"),
+        ({"period_s": 0.0}, "lend.period_s must be > 0, got 0"),
     ],
 )
 def test_wrong_settings_are_named(wrong: dict[str, object], message: str) -> None:

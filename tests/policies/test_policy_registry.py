@@ -1,8 +1,5 @@
-from dataclasses import dataclass
-from enum import Enum
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any, Literal
 
 import pytest
 
@@ -10,7 +7,6 @@ from stretto.model import InputError
 from stretto.policies import POLICIES, describe_policies, load_policy, policy_names
 from stretto.policies import registry as registry_module
 from stretto.policies.fifo import FirstInFirstOut
-from stretto.settings import settings_of
 
 OWN_POLICY = '''
 from dataclasses import dataclass
@@ -40,76 +36,9 @@ class NoPolicy:
 '''
 
 
-class Colour(Enum):
-    RED = "red"
-
-
-@dataclass(frozen=True)
-class Knobs:
-    flag: bool = False
-    count: int = 1
-    ratio: float = 0.5
-    word: str = "x"
-    bounds: tuple[float, ...] = ()
-    pair: tuple[int, str] = (1, "a")
-    period_s: float | None = None
-    mode: Literal["fast", "exact"] = "fast"
-    colour: Colour = Colour.RED
-
-
 @pytest.mark.parametrize("name", POLICIES)
 def test_every_registered_policy_loads_with_its_defaults_under_its_own_name(name: str) -> None:
     assert load_policy(name).name == name
-
-
-@pytest.mark.parametrize(
-    ("field", "given", "value"),
-    [
-        ("flag", "yes", True),
-        ("flag", "0", False),
-        ("flag", True, True),
-        ("count", "12", 12),
-        ("ratio", "1e-3", 0.001),
-        ("ratio", 2, 2.0),
-        ("word", "12", "12"),
-        ("bounds", "3250, 7200,18000", (3250.0, 7200.0, 18000.0)),
-        ("bounds", "", ()),
-        ("bounds", [1, 2], (1.0, 2.0)),
-        ("pair", "2,b", (2, "b")),
-        ("period_s", "none", None),
-        ("period_s", "60", 60.0),
-        ("mode", "exact", "exact"),
-        ("colour", "red", Colour.RED),
-        ("colour", Colour.RED, Colour.RED),
-    ],
-)
-def test_a_setting_becomes_a_value_of_the_type_of_its_field(field: str, given: object, value: object) -> None:
-    parsed = settings_of(Knobs, {field: given}, "knobs")[field]
-    assert (parsed, type(parsed)) == (value, type(value))
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"flg": "1"}, "unknown setting knobs.flg, did you mean 'flag'?"),
-        ({"flag": "maybe"}, "knobs.flag must be true or false, got 'maybe'"),
-        ({"count": "1.5"}, "knobs.count must be a whole number, got '1.5'"),
-        ({"count": 1.5}, "knobs.count must be a whole number, got 1.5"),
-        ({"count": True}, "knobs.count must be a whole number, got True"),
-        ({"ratio": "much"}, "knobs.ratio must be a number, got 'much'"),
-        ({"word": 3}, "knobs.word must be a text, got 3"),
-        ({"bounds": "1,x"}, "knobs.bounds must be a number, got 'x'"),
-        ({"pair": "1"}, "knobs.pair must have 2 values separated by commas, got '1'"),
-        ({"period_s": "soon"}, "knobs.period_s must be a number, got 'soon'"),
-        ({"mode": "fats"}, "knobs.mode must be one of fast, exact, got 'fats'"),
-        ({"colour": "blue"}, "knobs.colour must be one of red, got 'blue'"),
-    ],
-)
-def test_a_setting_that_does_not_fit_is_one_clear_line(given: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError) as caught:
-        settings_of(Knobs, given, "knobs")
-    assert str(caught.value).startswith(message)
-    assert "\n" not in str(caught.value)
 
 
 def test_an_unknown_policy_is_met_with_a_suggestion_and_the_list() -> None:

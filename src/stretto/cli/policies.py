@@ -1,15 +1,24 @@
 """`stretto policies`: what there is to schedule with."""
 
 from dataclasses import asdict
+from typing import Annotated
+
+import typer
 
 from stretto.cli import options
 from stretto.cli.printing import show_json, show_table
 
 
-def policies(as_json: options.Json = False) -> None:
-    """List the policies, what they need to know and when they want to be asked."""
+def policies(
+    name: Annotated[str, typer.Argument(help="A policy, whose settings are listed instead.")] = "",
+    as_json: options.Json = False,
+) -> None:
+    """List the policies, what they need to know and when they want to be asked; or the settings of one."""
     from stretto.policies.registry import describe_policies
 
+    if name:
+        _settings(name, as_json)
+        return
     found = describe_policies()
     if as_json:
         show_json({"policies": [asdict(one) for one in found]})
@@ -20,3 +29,20 @@ def policies(as_json: options.Json = False) -> None:
         for one in found
     ]
     show_table("Policies", header, rows)
+
+
+def _settings(name: str, as_json: bool) -> None:
+    """The settings of one policy, with what each expects."""
+    from stretto.policies.registry import policy_class
+    from stretto.settings import describe_settings
+
+    settings = describe_settings(policy_class(name))
+    if as_json:
+        show_json({"policy": name, "settings": [asdict(each) for each in settings]})
+        return
+    rows = [
+        [f"policy.{each.name}", each.default or "-", each.expects, each.about or "-"] for each in settings
+    ]
+    show_table(
+        f"Settings of {name}", ["setting", "default", "expects", "about"], rows, none="It has no settings."
+    )

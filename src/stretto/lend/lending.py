@@ -20,12 +20,13 @@ from stretto.model import (
     Placement,
     Snapshot,
 )
+from stretto.settings import CheckedSettings, setting
 
 WHOLE = 1e-9  # chosen: a demand this close to a whole number of servers is that number
 
 
 @dataclass(frozen=True)
-class CapacityLoaning:
+class CapacityLoaning(CheckedSettings, space="lend"):
     """Lend what the lenders will not need within the next period, and give back what they will.
 
     Lyra (EuroSys 2023), sections 4, 5.3 and 7.1. A pure function of the snapshot: draws of the rule `random`
@@ -34,17 +35,16 @@ class CapacityLoaning:
 
     rule: Literal["lyra", "random", "smallest-count", "optimal", "least-busy"] = "lyra"
     forecast: Literal["oracle", "last", "learned"] = "oracle"  # chosen; Lyra trains a network
-    period_s: float = 300.0  # Lyra, section 7.1: every five minutes
+    period_s: float = setting(300.0, above=0)  # Lyra, section 7.1: every five minutes
 
     _looks_ahead: Forecast = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Check the values."""
+        super().__post_init__()
         for name, given, known in (("rule", self.rule, RULES), ("forecast", self.forecast, FORECASTS)):
             if given not in known:
                 raise InputError(f"unknown lend.{name} {given!r}, expected one of {', '.join(known)}")
-        if not 0 < self.period_s < float("inf"):
-            raise InputError(f"lend.period_s must be a finite number > 0, got {self.period_s:g}")
         object.__setattr__(self, "_looks_ahead", FORECASTS[self.forecast]())
 
     @property

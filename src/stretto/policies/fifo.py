@@ -17,10 +17,11 @@ from stretto.model import (
     on_change,
 )
 from stretto.policies.common.admission import NO_CONFIGURATIONS, admit_waiting
+from stretto.settings import CheckedSettings, setting
 
 
 @dataclass(frozen=True)
-class FirstInFirstOut:
+class FirstInFirstOut(CheckedSettings, space="policy"):
     """Start jobs in the order in which they came, and never stop one that runs.
 
     The usual reading is strict: the first job that does not fit holds up all that came later. With `skip`,
@@ -33,7 +34,8 @@ class FirstInFirstOut:
     """
 
     skip: bool = False  # let what fits pass what does not; chosen: strict, as in the trace studies
-    round_s: float | None = None  # decide at rounds of so many seconds only; None: whenever jobs come or go
+    # decide at rounds of so many seconds only; None: whenever jobs come or go
+    round_s: float | None = setting(None, above=0)
 
     name: ClassVar[str] = "fifo"
     views: ClassVar[frozenset[View]] = frozenset()

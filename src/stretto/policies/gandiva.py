@@ -21,6 +21,7 @@ from stretto.model import (
 )
 from stretto.policies.common.admission import most_gpus_of_one_job
 from stretto.policies.common.speed_curves import one_gpu_of_each_type, reasons_by_range
+from stretto.settings import CheckedSettings, setting
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Grown:
 
 
 @dataclass(frozen=True)
-class Gandiva:
+class Gandiva(CheckedSettings, space="policy"):
     """Start jobs on their base demands as they come; use GPUs that nobody waits for to grow the running ones.
 
     The elastic variant of Gandiva (Xiao et al., OSDI 2018) that Lyra (EuroSys 2023), section 7.1, compares
@@ -48,7 +49,8 @@ class Gandiva:
     """
 
     skip: bool = False  # let what fits pass what does not; chosen: strict
-    round_s: float | None = None  # seconds between decisions; None: whenever jobs or nodes come or go
+    # seconds between decisions; None: whenever jobs or nodes come or go
+    round_s: float | None = setting(None, above=0)
 
     name: ClassVar[str] = "gandiva"
     views: ClassVar[frozenset[View]] = frozenset()

@@ -12,7 +12,6 @@ from stretto.model import (
     Cluster,
     Configurations,
     FloatArray,
-    InputError,
     IntArray,
     MeasuredSpeeds,
     Pinned,
@@ -24,6 +23,7 @@ from stretto.model import (
     View,
 )
 from stretto.policies.common.admission import NO_CONFIGURATIONS, admit_waiting, reasons_after
+from stretto.settings import CheckedSettings, setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Genie:
+class Genie(CheckedSettings, space="policy"):
     """Start the deadline job with the least laxity on the cheapest GPUs that meet its deadline; stop nobody.
 
     GENIE (Chen et al., TPDS 2020), as UniSched (TPDS 2024), section IV-D, compares itself with it. Laxity is
@@ -57,7 +57,7 @@ class Genie:
     are late already, can be passed by punctual ones for ever.
     """
 
-    most_times: float = 2.0  # sizes up to this times the request; chosen
+    most_times: float = setting(2.0, at_least=1)  # sizes up to this times the request; chosen
 
     name: ClassVar[str] = "genie"
     views: ClassVar[frozenset[View]] = frozenset({View.ESTIMATED_DURATION, View.THROUGHPUT_TABLE})
@@ -70,11 +70,6 @@ class Genie:
         ),
         tables_only=True,
     )
-
-    def __post_init__(self) -> None:
-        """Check the knob."""
-        if not self.most_times >= 1:
-            raise InputError(f"most_times must be >= 1, got {self.most_times}")
 
     @property
     def triggers(self) -> Triggers:

@@ -87,9 +87,10 @@ def policy_class(name: str) -> type:
     target = POLICIES.get(name) or _from_entry_points().get(name) or name
     if ":" not in target:
         known = policy_names()
+        hint = did_you_mean(name, known)
+        listed = "" if hint.startswith("expected") else f"; there are {', '.join(known)}"
         raise InputError(
-            f"unknown policy {name!r}, {did_you_mean(name, known)}; there are {', '.join(known)}, "
-            "and module:Class or path/to/file.py:Class"
+            f"unknown policy {name!r}, {hint}{listed}, and module:Class or path/to/file.py:Class"
         )
     where, _, attribute = target.rpartition(":")
     component = getattr(_module(where), attribute, None)

@@ -11,7 +11,6 @@ from stretto.model import (
     Cluster,
     Configurations,
     FloatArray,
-    InputError,
     IntArray,
     JobId,
     JobTable,
@@ -26,6 +25,7 @@ from stretto.model import (
 )
 from stretto.policies.common.admission import NO_CONFIGURATIONS, admit_anew
 from stretto.policies.common.gittins_index import gittins_index, gittins_index_within
+from stretto.settings import CheckedSettings, setting
 
 SLACK = 1e-3  # GPU-seconds, and seconds; chosen: a timer that rings a rounding error early has rung
 
@@ -50,7 +50,7 @@ class Remembered:
 
 
 @dataclass(frozen=True)
-class Tiresias:
+class Tiresias(CheckedSettings, space="policy"):
     """Serve first the jobs that have had the least GPU time, in a few coarse queues, stopping others.
 
     Tiresias (Gu et al., NSDI 2019), sections 3.2 and 3.3: discretised two-dimensional LAS. A job moves to
@@ -61,13 +61,18 @@ class Tiresias:
     Deviation: no skew-based consolidation; the paper's profile of tensor sizes is not known here.
     """
 
-    queue_bounds_gpu_s: tuple[float, ...] = (18_000.0,)  # GPU-seconds where a queue ends; as in Lucid
-    starvation_factor: float = 0.0  # back to the first queue after waiting this times its run time; 0: never
+    # GPU-seconds where a queue ends; as in Lucid
+    queue_bounds_gpu_s: tuple[float, ...] = setting((18_000.0,), above=0, increasing=True)
+    # back to the first queue after waiting this times its run time; 0: never
+    starvation_factor: float = setting(0.0, at_least=0)
     gittins: bool = False  # 2D-Gittins instead of 2D-LAS within a queue
     gittins_supremum: bool = False  # index over every horizon instead of to the end of the queue
-    service_samples_gpu_s: tuple[float, ...] = ()  # GPU-seconds of past jobs; empty: learned
-    most_samples: int = 1_000  # learned services that are kept, the latest; chosen: a steady quantile
-    round_s: float | None = None  # seconds between additional decisions, for worlds with a clock tick
+    # GPU-seconds of past jobs; empty: learned
+    service_samples_gpu_s: tuple[float, ...] = setting((), at_least=0)
+    # learned services that are kept, the latest; chosen: a steady quantile
+    most_samples: int = setting(1_000, at_least=1)
+    # seconds between additional decisions, for worlds with a clock tick
+    round_s: float | None = setting(None, above=0)
 
     name: ClassVar[str] = "tiresias"
     views: ClassVar[frozenset[View]] = frozenset({View.PROGRESS})
@@ -77,14 +82,6 @@ class Tiresias:
         order="least service, in queues; among those that never started, fair share",
         starvation="unbounded by default: the last queue waits for the first; starvation_factor bounds it",
     )
-
-    def __post_init__(self) -> None:
-        """Check the queues and the knobs."""
-        bounds = self.queue_bounds_gpu_s
-        if any(bound <= 0 for bound in bounds) or list(bounds) != sorted(set(bounds)):
-            raise InputError(f"queue_bounds_gpu_s must be increasing and > 0, got {bounds}")
-        if not self.starvation_factor >= 0:
-            raise InputError(f"starvation_factor must be >= 0, got {self.starvation_factor}")
 
     @property
     def triggers(self) -> Triggers:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from stretto.model import InputError
+from stretto.settings import CheckedSettings, setting
 
 
 class Fidelity(StrEnum):
@@ -35,35 +35,31 @@ class Scaling(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class SimSettings:
+class SimSettings(CheckedSettings, space="sim"):
     """Fields are set by `--set sim.FIELD=VALUE`."""
 
     fidelity: Fidelity = Fidelity.PAPER
     batches: Batches = Batches.ADAPTIVE
-    restart_s: float = 62.0  # of a recorded job that resumes or moves; mean that Lucid quotes for Tiresias
-    resize_s: float | None = None  # of a change of size without stopping (ONES: about 1); None: by a restart
+    # of a recorded job that resumes or moves; mean that Lucid quotes for Tiresias
+    restart_s: float = setting(62.0, at_least=0)
+    # of a change of size without stopping (ONES: about 1); None: by a restart
+    resize_s: float | None = setting(None, at_least=0)
     profiling: Profiling = Profiling.ONE_GPU  # estimate.mode=oracle makes it the oracle's
-    profile_s: float = 0.0  # from arrival until a job may start: its profiling run; 0: known beforehand
-    profile_gpus: int = 1  # held by nobody else during that run, counted in GPU hours only
-    duration_error: float = 0.0  # standard deviation of estimated over true duration, less 1; UniSched
-    wrong_durations: float = 0.0  # share of jobs whose estimated duration is off by up to 25 %; Lyra
+    # from arrival until a job may start: its profiling run; 0: known beforehand
+    profile_s: float = setting(0.0, at_least=0)
+    # held by nobody else during that run, counted in GPU hours only
+    profile_gpus: int = setting(1, at_least=0)
+    # standard deviation of estimated over true duration, less 1; UniSched
+    duration_error: float = setting(0.0, at_least=0)
+    # share of jobs whose estimated duration is off by up to 25 %; Lyra
+    wrong_durations: float = setting(0.0, at_least=0)
     checkpoints: bool = True  # a stopped recorded job keeps its progress, unless the job itself says
-    start_s: float | None = None  # of a training job that starts again; None: as its model takes
+    # of a training job that starts again; None: as its model takes
+    start_s: float | None = setting(None, at_least=0)
     scaling: Scaling = Scaling.LINEAR
-    scaling_loss: float = 0.0  # share of its speed that every worker beyond the fewest lacks; Lyra, table 9
-    mixing: float = 0.7  # speed of a job on several GPU types over the sum of its parts; Lyra, section 7.2
-    max_idle_rounds: int = 2_000  # decisions in a row that start nobody while jobs wait, before giving up
-
-    def __post_init__(self) -> None:
-        """Check the ranges."""
-        times = ("restart_s", "resize_s", "start_s", "profile_s")
-        others = ("profile_gpus", "duration_error", "wrong_durations")
-        at_least = {"max_idle_rounds": 1} | dict.fromkeys((*times, *others), 0)
-        for name, least in at_least.items():
-            value = least if getattr(self, name) is None else getattr(self, name)
-            if not value >= least:
-                raise InputError(f"sim.{name} must be >= {least}, got {value:g}")
-        if not 0 <= self.scaling_loss < 1:
-            raise InputError(f"sim.scaling_loss must be a share below 1, got {self.scaling_loss:g}")
-        if not 0 < self.mixing <= 1:
-            raise InputError(f"sim.mixing must be a share above 0, got {self.mixing:g}")
+    # share of its speed that every worker beyond the fewest lacks; Lyra, table 9
+    scaling_loss: float = setting(0.0, at_least=0, below=1)
+    # speed of a job on several GPU types over the sum of its parts; Lyra, section 7.2
+    mixing: float = setting(0.7, above=0, at_most=1)
+    # decisions in a row that start nobody while jobs wait, before giving up
+    max_idle_rounds: int = setting(2_000, at_least=1)

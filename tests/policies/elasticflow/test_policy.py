@@ -176,7 +176,7 @@ def test_slots_reach_the_horizon_and_grow_behind_the_first_ones() -> None:
 
 
 def test_wrong_parameters_are_refused() -> None:
-    with pytest.raises(InputError, match="slot_s must be a finite number > 0, got 0"):
+    with pytest.raises(InputError, match=r"policy\.slot_s must be > 0, got 0"):
         load_policy("elasticflow", slot_s="0")
     with pytest.raises(InputError, match="slot_growth"):
         load_policy("elasticflow", slot_growth="-1")

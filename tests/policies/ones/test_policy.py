@@ -263,8 +263,8 @@ def test_a_batch_is_split_evenly_and_the_first_gpus_take_the_rest() -> None:
     ("settings", "message"),
     [
         ({"generations": -1}, "policy.generations must be >= 0, got -1"),
-        ({"mutation_rate": 1.5}, "policy.mutation_rate must lie in \\[0, 1\\], got 1.5"),
-        ({"penalty": float("nan")}, "policy.penalty must be >= 0, got nan"),
+        ({"mutation_rate": 1.5}, "policy.mutation_rate must be >= 0 and <= 1, got 1.5"),
+        ({"penalty": float("nan")}, "policy.penalty must be finite, got nan"),
     ],
 )
 def test_parameters_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:

@@ -194,7 +194,7 @@ def test_step_times_of_known_parameters_are_found_again() -> None:
 def test_wrong_parameters_are_refused() -> None:
     with pytest.raises(InputError, match="round_s must be > 0, got 0"):
         load_policy("optimus", round_s="0")
-    with pytest.raises(InputError, match="unsure must lie in"):
+    with pytest.raises(InputError, match=r"policy\.unsure must be > 0 and <= 1, got"):
         load_policy("optimus", unsure="2")
 
 

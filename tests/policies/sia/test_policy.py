@@ -337,8 +337,8 @@ def test_prices_and_a_certified_gap_come_with_the_shares() -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"fairness_power": 0.0}, "fairness_power must lie in"),
-        ({"fairness_power": 1e18}, "fairness_power must lie in"),
+        ({"fairness_power": 0.0}, "policy.fairness_power must be >= -16, <= 16 and not 0, got 0"),
+        ({"fairness_power": 1e18}, "policy.fairness_power must be >= -16, <= 16 and not 0, got 1e"),
         ({"wait_penalty": 0.0}, "wait_penalty must be > 0, got 0"),
         ({"growth": 0}, "growth must be >= 1, got 0"),
         ({"restart_s": -1.0}, "restart_s must be >= 0, got -1"),

@@ -162,7 +162,7 @@ def test_an_elastic_winner_pays_with_a_part_of_its_gpus() -> None:
 
 
 def test_wrong_parameters_are_refused() -> None:
-    with pytest.raises(InputError, match=r"fairness_knob must lie in \[0, 1\], got 2"):
+    with pytest.raises(InputError, match=r"policy\.fairness_knob must be >= 0 and <= 1, got 2"):
         load_policy("themis", fairness_knob="2")
     with pytest.raises(InputError, match="lease_s must be > 0"):
         load_policy("themis", lease_s="0")

@@ -30,6 +30,7 @@ from stretto.policies.common.speed_curves import (
     room_beside,
     unstoppable,
 )
+from stretto.settings import CheckedSettings, setting
 
 
 class Variant(StrEnum):
@@ -40,7 +41,7 @@ class Variant(StrEnum):
 
 
 @dataclass(frozen=True)
-class Afs:
+class Afs(CheckedSettings, space="policy"):
     """Hand out GPUs worker by worker, each to the job for which it does most.
 
     AFS (Hwang et al., NSDI 2021). `afs-l`: every worker goes to the winner of a tournament between pairs of
@@ -65,7 +66,8 @@ class Afs:
     """
 
     variant: Variant = Variant.AFS_L
-    round_s: float | None = None  # seconds between decisions; None: whenever jobs or nodes come or go
+    # seconds between decisions; None: whenever jobs or nodes come or go
+    round_s: float | None = setting(None, above=0)
 
     name: ClassVar[str] = "afs"
     views: ClassVar[frozenset[View]] = frozenset({View.THROUGHPUT_TABLE, View.REMAINING_WORK})

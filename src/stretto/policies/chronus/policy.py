@@ -12,7 +12,6 @@ from stretto.model import (
     Cluster,
     Configurations,
     FloatArray,
-    InputError,
     IntArray,
     JobId,
     PolicyTraits,
@@ -36,6 +35,7 @@ from stretto.policies.chronus.lease_plan import (
 )
 from stretto.policies.common.admission import NO_CONFIGURATIONS, admit_anew, most_gpus_of_one_job
 from stretto.policies.common.remaining_time import Fits, remaining_s
+from stretto.settings import CheckedSettings, setting
 
 NEW, BEST_EFFORT, UNACCEPTED = -3, -2, -1  # instead of the number of a deadline
 RESERVED_PART = 8  # chosen: on a small cluster no more than this part is set aside for profiling
@@ -67,7 +67,7 @@ class Demand:
 
 
 @dataclass(frozen=True)
-class Chronus:
+class Chronus(CheckedSettings, space="policy"):
     """Promise deadlines that a plan of leases can keep, run those jobs late, and others in the gaps.
 
     Chronus (Gao et al., SoCC 2021). A new job is profiled first, in turn, on GPUs set aside. Then its latest
@@ -92,17 +92,19 @@ class Chronus:
     not searched (the placer moves jobs to consolidate); on several GPU types the plan counts GPUs alike.
     """
 
-    lease_s: float = 600.0  # of jobs with deadlines; a multiple of the other [UniSched; published code: 3600]
-    be_lease_s: float = 300.0  # [published code]
-    profiling_s: float = 300.0  # of a profiling run; 0: durations are known on arrival
-    profiling_gpus: int = 16  # set aside, at most [UniSched, section II-B]
+    # of jobs with deadlines; a multiple of the other [UniSched; published code: 3600]
+    lease_s: float = setting(600.0, above=0, multiple_of="be_lease_s")
+    be_lease_s: float = setting(300.0, above=0)  # [published code]
+    profiling_s: float = setting(300.0, at_least=0)  # of a profiling run; 0: durations are known on arrival
+    profiling_gpus: int = setting(16, at_least=0)  # set aside, at most [UniSched, section II-B]
     margin: bool = True  # the published safety factors on remaining times
     estimator: bool = False  # UniSched's: learning curves, and suspensions expected in place of the factors
-    suspend_s: float = 20.0  # for that: of a suspension on one GPU [UniSched, figure 3: about that]
-    suspend_per_gpu_s: float = 1.0  # more for every further GPU [the same]
-    most_planned: int = 100  # jobs in the integer programme; chosen: about a second
-    periods: int = 12  # of that programme; chosen
-    nodes: int = 20  # of its branch and bound; chosen
+    # for that: of a suspension on one GPU [UniSched, figure 3: about that]
+    suspend_s: float = setting(20.0, at_least=0)
+    suspend_per_gpu_s: float = setting(1.0, at_least=0)  # more for every further GPU [the same]
+    most_planned: int = setting(100, at_least=0)  # jobs in the integer programme; chosen: about a second
+    periods: int = setting(12, at_least=3)  # of that programme; chosen
+    nodes: int = setting(20, at_least=1)  # of its branch and bound; chosen
 
     name: ClassVar[str] = "chronus"
     views: ClassVar[frozenset[View]] = frozenset({View.ESTIMATED_DURATION, View.LEARNING})
@@ -112,23 +114,6 @@ class Chronus:
         order="deadlines by its plan, then least work left; ties by fair share",
         starvation="unbounded: best effort waits while promised or smaller best-effort jobs keep coming",
     )
-
-    def __post_init__(self) -> None:
-        """Check the knobs."""
-        if not 0 < self.be_lease_s <= self.lease_s or self.lease_s % self.be_lease_s:
-            raise InputError(
-                f"lease_s must be a multiple of be_lease_s > 0, got {self.lease_s} and {self.be_lease_s}"
-            )
-        if not (self.profiling_s >= 0 and self.profiling_gpus >= 0):
-            raise InputError(
-                "profiling_s and profiling_gpus must be >= 0, "
-                f"got {self.profiling_s} and {self.profiling_gpus}"
-            )
-        if self.most_planned < 0 or self.periods < 3 or self.nodes < 1:
-            raise InputError(
-                "expected most_planned >= 0, periods >= 3 and nodes >= 1, "
-                f"got {self.most_planned}, {self.periods} and {self.nodes}"
-            )
 
     @property
     def triggers(self) -> Triggers:

@@ -12,7 +12,6 @@ from stretto.model import (
     BoolArray,
     Cluster,
     Configurations,
-    InputError,
     IntArray,
     PolicyTraits,
     Shares,
@@ -35,6 +34,7 @@ from stretto.policies.cornucopia.mlfq import (
     thresholds_of,
 )
 from stretto.policies.cornucopia.profiler import ALL_PROFILED, profiled_factors
+from stretto.settings import CheckedSettings, setting
 
 
 class Profile(StrEnum):
@@ -45,7 +45,7 @@ class Profile(StrEnum):
 
 
 @dataclass(frozen=True)
-class Cornucopia:
+class Cornucopia(CheckedSettings, space="policy"):
     """Start interactive jobs at once on single GPUs taken from the batch jobs that miss them least.
 
     Cornucopia (Huang et al.): three queues, for interactive jobs, batch jobs, and batch jobs that have run
@@ -60,15 +60,16 @@ class Cornucopia:
     stays as given. Deviations and readings: docs/decisions/0004-cornucopia.md.
     """
 
-    interactive_mean_s: float = 600.0  # of executed time, until learned; chosen
-    rttf_s: float = 3_600.0  # mean run time of jobs that fail; chosen
-    batch_mean_s: float = 3_600.0  # of executed time, until learned; chosen
-    factor: float = 2.0  # thresholds over these means; section 4.2
-    notice_s: float = 60.0  # crossings are noticed so late at most; chosen: thresholds are of hours
-    learn_every: int = 1_000  # completions between new means (section 4.2); 0: never
+    interactive_mean_s: float = setting(600.0, above=0)  # of executed time, until learned; chosen
+    rttf_s: float = setting(3_600.0, above=0)  # mean run time of jobs that fail; chosen
+    batch_mean_s: float = setting(3_600.0, above=0)  # of executed time, until learned; chosen
+    factor: float = setting(2.0, above=0)  # thresholds over these means; section 4.2
+    # crossings are noticed so late at most; chosen: thresholds are of hours
+    notice_s: float = setting(60.0, at_least=0)
+    learn_every: int = setting(1_000, at_least=0)  # completions between new means (section 4.2); 0: never
     profile: Profile = Profile.INSTANT
     # Paper: 314 s for a 64-GPU job, 5 batches and a resize at each count.
-    profile_step_s: float = 4.9  # at each count, in the mode ramp
+    profile_step_s: float = setting(4.9, above=0)  # at each count, in the mode ramp
 
     name: ClassVar[str] = "cornucopia"
     views: ClassVar[frozenset[View]] = frozenset({View.PROGRESS, View.THROUGHPUT_TABLE})
@@ -82,16 +83,6 @@ class Cornucopia:
         ),
         tables_only=True,
     )
-
-    def __post_init__(self) -> None:
-        """Check the ranges."""
-        for field in ("interactive_mean_s", "rttf_s", "batch_mean_s", "factor", "profile_step_s"):
-            if not 0 < getattr(self, field) < inf:
-                raise InputError(f"{field} must be a finite number > 0, got {getattr(self, field)}")
-        if not self.notice_s >= 0:
-            raise InputError(f"notice_s must be >= 0, got {self.notice_s}")
-        if self.learn_every < 0:
-            raise InputError(f"learn_every must be >= 0, got {self.learn_every}")
 
     @property
     def triggers(self) -> Triggers:

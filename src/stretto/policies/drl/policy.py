@@ -13,7 +13,6 @@ from stretto.model import (
     BoolArray,
     Cluster,
     Configurations,
-    InputError,
     IntArray,
     PolicyTraits,
     Shares,
@@ -32,6 +31,7 @@ from stretto.policies.common.speed_curves import (
     unstoppable,
 )
 from stretto.policies.drl.network import Network, Seen, features, logits, read_network
+from stretto.settings import CheckedSettings, setting
 
 TRAINED, GREEDY = "trained", "greedy"
 FALLBACK = "greedy: no trained weights found"
@@ -39,7 +39,7 @@ BUNDLED = Path(__file__).with_name("weights.npz")
 
 
 @dataclass(frozen=True)
-class LearnedSizes:
+class LearnedSizes(CheckedSettings, space="policy"):
     """Let a trained network start and resize jobs, one GPU after the other; nobody is ever stopped.
 
     The baseline that ONES (SC 2021) calls DRL; its description fits Chic (IWQoS 2019), which trains by the
@@ -64,8 +64,8 @@ class LearnedSizes:
     """
 
     weights: str = TRAINED  # "trained", "greedy", or a file as the training writes it
-    shown: int = 32  # Q, jobs at most; half of them may be waiting ones
-    most_steps: int = 64  # at each look; chosen: ends a network's dithering
+    shown: int = setting(32, at_least=2)  # Q, jobs at most; half of them may be waiting ones
+    most_steps: int = setting(64, at_least=2)  # at each look; chosen: ends a network's dithering
 
     name: ClassVar[str] = "drl"
     views: ClassVar[frozenset[View]] = frozenset({View.THROUGHPUT_TABLE, View.PROGRESS})
@@ -79,9 +79,7 @@ class LearnedSizes:
 
     def __post_init__(self) -> None:
         """Check the parameters, and that there are weights."""
-        for field_name in ("shown", "most_steps"):
-            if getattr(self, field_name) < 2:
-                raise InputError(f"policy.{field_name} must be >= 2, got {getattr(self, field_name)}")
+        super().__post_init__()
         if self.weights == TRAINED and not BUNDLED.exists():
             object.__setattr__(self, "weights", FALLBACK)
         elif self.weights not in (TRAINED, GREEDY, FALLBACK):

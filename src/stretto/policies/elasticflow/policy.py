@@ -13,7 +13,6 @@ from stretto.model import (
     Cluster,
     Configurations,
     FloatArray,
-    InputError,
     IntArray,
     JobId,
     PolicyTraits,
@@ -33,6 +32,7 @@ from stretto.policies.common.speed_curves import (
     unstoppable,
 )
 from stretto.policies.elasticflow.levels import Levels, LevelsOf
+from stretto.settings import CheckedSettings, setting
 from stretto.solve.progressive_filling import Filling, Slots, filling_with, least_filling, slots_until
 
 EQUAL_GPU_S = 6  # decimals to which increases of GPU time are compared: smaller differences are rounding
@@ -58,7 +58,7 @@ class Reserved:
 
 
 @dataclass(frozen=True)
-class ElasticFlow:
+class ElasticFlow(CheckedSettings, space="policy"):
     """Admit jobs whose deadlines can be met, reserve just enough GPUs for them, and share out the rest.
 
     ElasticFlow (Gu et al., ASPLOS 2023), section 4. Counts are the powers of two of a job's range at which
@@ -85,9 +85,10 @@ class ElasticFlow:
     """
 
     drop: bool = False  # declined jobs never run [ElasticFlow]; else they are served as best effort
-    slot_s: float = 60.0  # seconds [published code]
-    alike_slots: int = 60  # slots of that length, before they grow; chosen: an hour
-    slot_growth: float = 0.1  # by which each later slot is longer than the one before; 0: all alike; chosen
+    slot_s: float = setting(60.0, above=0)  # seconds [published code]
+    alike_slots: int = setting(60, at_least=1)  # slots of that length, before they grow; chosen: an hour
+    # by which each later slot is longer than the one before; 0: all alike; chosen
+    slot_growth: float = setting(0.1, at_least=0)
 
     name: ClassVar[str] = "elasticflow"
     views: ClassVar[frozenset[View]] = frozenset({View.THROUGHPUT_TABLE, View.REMAINING_WORK})
@@ -98,15 +99,6 @@ class ElasticFlow:
         starvation="unbounded for jobs without a guarantee while admitted ones fill the cluster",
         tables_only=True,
     )
-
-    def __post_init__(self) -> None:
-        """Check the slots."""
-        if not 0 < self.slot_s < inf:
-            raise InputError(f"policy.slot_s must be a finite number > 0, got {self.slot_s:g}")
-        if self.alike_slots < 1:
-            raise InputError(f"policy.alike_slots must be >= 1, got {self.alike_slots}")
-        if not 0 <= self.slot_growth < inf:
-            raise InputError(f"policy.slot_growth must be a finite number >= 0, got {self.slot_growth:g}")
 
     @property
     def triggers(self) -> Triggers:

@@ -11,7 +11,6 @@ from stretto.model import (
     Cluster,
     Configurations,
     FloatArray,
-    InputError,
     IntArray,
     JobTable,
     PolicyTraits,
@@ -34,6 +33,7 @@ from stretto.policies.gavel.programs import (
     shortest_makespan,
 )
 from stretto.policies.gavel.rounds import Account, Ledger, account_now, fill, new_account, pairs_by_priority
+from stretto.settings import CheckedSettings, setting
 
 
 class Objective(StrEnum):
@@ -51,7 +51,7 @@ NEEDS_REMAINING_WORK = frozenset({Objective.FINISH_TIME_FAIRNESS, Objective.MAKE
 
 
 @dataclass(frozen=True)
-class Gavel:
+class Gavel(CheckedSettings, space="policy"):
     """Give each job the fractions of time on each GPU type that an objective wants, round by round.
 
     Gavel (Narayanan et al., OSDI 2020), sections 4 and 5. Jobs keep their own batch size and GPU count; a
@@ -66,9 +66,11 @@ class Gavel:
     """
 
     objective: Objective = Objective.MAX_SUM_THROUGHPUT
-    round_s: float = 360.0  # seconds [Gavel, Sia]
-    head_start: float = 0.5  # rounds that a new job counts as received [published code]; 0: it goes first
-    too_large_per_s: float = 0.0  # steps/s credited, when summed, on a type smaller than the job [Sia: 0.1]
+    round_s: float = setting(360.0, above=0)  # seconds [Gavel, Sia]
+    # rounds that a new job counts as received [published code]; 0: it goes first
+    head_start: float = setting(0.5, at_least=0)
+    # steps/s credited, when summed, on a type smaller than the job [Sia: 0.1]
+    too_large_per_s: float = setting(0.0, at_least=0)
 
     name: ClassVar[str] = "gavel"
     placer: ClassVar[str] = "relaxed"
@@ -80,15 +82,6 @@ class Gavel:
         ),
         artifact={"too_large_per_s": "0.1"},  # as Sia's simulator has it
     )
-
-    def __post_init__(self) -> None:
-        """Check the knobs."""
-        if not self.round_s > 0:
-            raise InputError(f"round_s must be > 0, got {self.round_s}")
-        if not self.head_start >= 0:
-            raise InputError(f"head_start must be >= 0, got {self.head_start}")
-        if not self.too_large_per_s >= 0:
-            raise InputError(f"too_large_per_s must be >= 0, got {self.too_large_per_s}")
 
     @property
     def views(self) -> frozenset[View]:

@@ -11,7 +11,6 @@ from stretto.model import (
     Cluster,
     Configurations,
     FloatArray,
-    InputError,
     IntArray,
     PolicyTraits,
     Shares,
@@ -27,10 +26,11 @@ from stretto.policies.common.admission import (
     reasons_after,
 )
 from stretto.policies.hydra.sequences import Problem, best_sequence
+from stretto.settings import CheckedSettings, setting
 
 
 @dataclass(frozen=True)
-class Hydra:
+class Hydra(CheckedSettings, space="policy"):
     """Start first the jobs with a deadline, then the others, each by shortest remaining time; stop nobody.
 
     Hydra (Yang et al., IEEE Trans. Computers 2023) in the form in which UniSched (TPDS 2024), section IV-D,
@@ -48,9 +48,11 @@ class Hydra:
     """
 
     original: bool = False  # branch and bound over sequences instead of the order by classes
-    tardiness_weight: float = 2.0  # ω, seconds of completion time that a second of lateness counts; chosen
-    most_jobs: int = 8  # waiting jobs that are sequenced at once; chosen: 8! orders times types
-    nodes: int = 10_000  # of the branch and bound; chosen
+    # ω, seconds of completion time that a second of lateness counts; chosen
+    tardiness_weight: float = setting(2.0, at_least=0)
+    # waiting jobs that are sequenced at once; chosen: 8! orders times types
+    most_jobs: int = setting(8, at_least=1)
+    nodes: int = setting(10_000, at_least=1)  # of the branch and bound; chosen
 
     name: ClassVar[str] = "hydra"
     placer: ClassVar[str] = "relaxed"
@@ -62,13 +64,6 @@ class Hydra:
             "best effort for every job with a deadline"
         ),
     )
-
-    def __post_init__(self) -> None:
-        """Check the knobs."""
-        if not self.tardiness_weight >= 0:
-            raise InputError(f"tardiness_weight must be >= 0, got {self.tardiness_weight}")
-        if self.most_jobs < 1 or self.nodes < 1:
-            raise InputError(f"most_jobs and nodes must be >= 1, got {self.most_jobs} and {self.nodes}")
 
     @property
     def views(self) -> frozenset[View]:

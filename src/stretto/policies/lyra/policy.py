@@ -26,6 +26,7 @@ from stretto.model import (
 from stretto.policies.common.admission import most_gpus_of_one_job
 from stretto.policies.lyra.phases import Demand, launch, pooling, reasons, scale
 from stretto.policies.lyra.placement import Draft
+from stretto.settings import CheckedSettings, setting
 
 MOST_TUNED_GPUS = 64  # columns of goodput that the tuned variant looks at; chosen: larger ranges are rare
 
@@ -38,7 +39,7 @@ class SjfKey(StrEnum):
 
 
 @dataclass(frozen=True)
-class Lyra:
+class Lyra(CheckedSettings, space="policy"):
     """Launch as many jobs as possible on their base demands, shortest first, then grow the elastic ones.
 
     Lyra (Li et al., EuroSys 2023), sections 5.2 and 5.3. Every `round_s`: (1) waiting jobs by increasing
@@ -55,7 +56,8 @@ class Lyra:
     each job that changes, plus a knapsack of at most 32 items a job.
     """
 
-    round_s: float = 60.0  # seconds between decisions; chosen: "much smaller" than the lenders' 300 s
+    # seconds between decisions; chosen: "much smaller" than the lenders' 300 s
+    round_s: float = setting(60.0, above=0)
     scaling: bool = True  # False: every job gets what it asked for, as without elastic scaling
     special_placement: bool = True  # False: elastic jobs are placed like all others (table 6)
     sjf_key: SjfKey = SjfKey.FASTEST

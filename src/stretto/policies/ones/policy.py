@@ -9,7 +9,6 @@ from stretto.model import (
     Allocation,
     Cluster,
     Configurations,
-    InputError,
     IntArray,
     Pinned,
     PolicyTraits,
@@ -48,10 +47,11 @@ from stretto.policies.ones.memory import (
 from stretto.policies.ones.nodes import genome_of, pin_of, settle_on_nodes, within_nodes
 from stretto.policies.ones.problem import Participants, participants_of, problem_of
 from stretto.policies.ones.progress import alpha_of
+from stretto.settings import CheckedSettings, setting
 
 
 @dataclass(frozen=True)
-class Ones:
+class Ones(CheckedSettings, space="policy"):
     """Evolve schedules that say which job runs on which GPU, with batches within limits that grow slowly.
 
     ONES (Bian et al., SC 2021), section 3.2. The schedule with the smallest Σ_j Y_j c_j / X_j (equation 8)
@@ -76,11 +76,12 @@ class Ones:
     Starvation: a preempted job waits until its score, or a halved limit, brings it back; nothing bounds that.
     """
 
-    population: int = 0  # schedules; 0: as many as GPUs, as in the paper
-    generations: int = 10  # at each decision; chosen, the paper evolves all the time
-    mutation_rate: float = 0.1  # θ; chosen, the paper does not print it
-    penalty: float = 1.0  # σ as a multiple of the arrival rate; the paper suggests 1
-    warmup_steps: int = 5  # of the first batch, before a limit may grow; chosen ("a few")
+    population: int = setting(0, at_least=0)  # schedules; 0: as many as GPUs, as in the paper
+    generations: int = setting(10, at_least=0)  # at each decision; chosen, the paper evolves all the time
+    mutation_rate: float = setting(0.1, at_least=0, at_most=1)  # θ; chosen, the paper does not print it
+    penalty: float = setting(1.0, at_least=0)  # σ as a multiple of the arrival rate; the paper suggests 1
+    # of the first batch, before a limit may grow; chosen ("a few")
+    warmup_steps: int = setting(5, at_least=0)
     compounding: bool = False  # scale-down applies to its own result
     always_scale_down: bool = False  # also while nobody waits
 
@@ -95,14 +96,6 @@ class Ones:
     triggers: ClassVar[Triggers] = Triggers(
         frozenset({Trigger.ARRIVAL, Trigger.COMPLETION, Trigger.EPOCH_END, Trigger.CAPACITY})
     )
-
-    def __post_init__(self) -> None:
-        """Check the parameters."""
-        for name in ("population", "generations", "penalty", "warmup_steps"):
-            if not getattr(self, name) >= 0:
-                raise InputError(f"policy.{name} must be >= 0, got {getattr(self, name)}")
-        if not 0 <= self.mutation_rate <= 1:
-            raise InputError(f"policy.mutation_rate must lie in [0, 1], got {self.mutation_rate:g}")
 
     def configurations(self, cluster: Cluster) -> Configurations:
         """One GPU of each type: speeds are predicted for every batch, in `throughput`."""

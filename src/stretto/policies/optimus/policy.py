@@ -12,7 +12,6 @@ from stretto.model import (
     Cluster,
     Configurations,
     FloatArray,
-    InputError,
     IntArray,
     JobTable,
     PolicyTraits,
@@ -35,6 +34,7 @@ from stretto.policies.common.speed_curves import (
 )
 from stretto.policies.optimus.models import expected_epochs, fitted_curve
 from stretto.policies.optimus.nodes import pins_over_fewest_nodes
+from stretto.settings import CheckedSettings, setting
 
 MOST_WORK = 1e15  # stands for a job without an end
 
@@ -54,7 +54,7 @@ class SpeedFrom(StrEnum):
 
 
 @dataclass(frozen=True)
-class Optimus:
+class Optimus(CheckedSettings, space="policy"):
     """Give every job a GPU, then each further one to the job whose remaining time it shortens most.
 
     Optimus (Peng et al., EuroSys 2018), section 4. With Q_j steps left and speed f(g), one more GPU gains
@@ -78,14 +78,17 @@ class Optimus:
     Starvation: none among equals. A job waits only while jobs submitted before it hold what it needs.
     """
 
-    round_s: float = 600.0  # seconds between decisions [Optimus, section 6]
+    round_s: float = setting(600.0, above=0)  # seconds between decisions [Optimus, section 6]
     remaining: Remaining = Remaining.ORACLE
     speeds: SpeedFrom = SpeedFrom.TABLE
-    unsure: float = 0.95  # factor on gains of jobs with few losses to go by [Optimus]
-    few_losses: int = 5  # epochs below which a job counts as such; chosen
-    least_decrease: float = 0.01  # of the normalised loss in an epoch; less for some epochs: converged
-    first_guess_epochs: int = 50  # expected of a job that has not reported twice; chosen
-    most_epochs: int = 1_000  # expected of a job at most, where losses are extrapolated; chosen
+    # factor on gains of jobs with few losses to go by [Optimus]
+    unsure: float = setting(0.95, above=0, at_most=1)
+    few_losses: int = setting(5, at_least=0)  # epochs below which a job counts as such; chosen
+    # of the normalised loss in an epoch; less for some epochs: converged
+    least_decrease: float = setting(0.01, above=0, below=1)
+    first_guess_epochs: int = setting(50, at_least=0)  # expected of a job that has not reported twice; chosen
+    # expected of a job at most, where losses are extrapolated; chosen
+    most_epochs: int = setting(1_000, at_least=0)
 
     name: ClassVar[str] = "optimus"
     placer: ClassVar[str] = "pinned"
@@ -97,15 +100,6 @@ class Optimus:
         ),
         tables_only=True,
     )
-
-    def __post_init__(self) -> None:
-        """Check the parameters."""
-        if not self.round_s > 0:
-            raise InputError(f"policy.round_s must be > 0, got {self.round_s:g}")
-        if not 0 < self.unsure <= 1:
-            raise InputError(f"policy.unsure must lie in (0, 1], got {self.unsure:g}")
-        if not 0 < self.least_decrease < 1:
-            raise InputError(f"policy.least_decrease must lie in (0, 1), got {self.least_decrease:g}")
 
     @property
     def views(self) -> frozenset[View]:

@@ -11,7 +11,6 @@ from stretto.model import (
     Cluster,
     Configurations,
     FloatArray,
-    InputError,
     IntArray,
     JobId,
     Pinned,
@@ -39,6 +38,7 @@ from stretto.policies.pollux.nodes import (
     virtual_nodes_of,
 )
 from stretto.policies.pollux.type_blind_speeds import largest_possible, type_blind
+from stretto.settings import CheckedSettings, setting
 from stretto.solve.genetic import AllocationProblem, Population, evolve, filled
 
 MOST_POWER = 16  # chosen: a thousandth to its power is still a number
@@ -64,7 +64,7 @@ class PolluxMemory:
 
 
 @dataclass(frozen=True)
-class Pollux:
+class Pollux(CheckedSettings, space="policy"):
     """Maximise a power mean of the jobs' speed-ups over all matrices of GPUs, jobs × nodes.
 
     Pollux (Qiao et al., OSDI 2021), section 4.2: FITNESS_p(A) = ((1/|J|) Σ_j SPEEDUP_j(A_j)^p)^(1/p), where
@@ -94,41 +94,21 @@ class Pollux:
         alone={"population": 20, "generations": 10},
     )
 
-    round_s: float = 60.0  # the paper
-    population: int = 100  # matrices; the paper
-    generations: int = 100  # in each round; the paper (Lyra's experiments: 250)
-    fairness_power: float = -1.0  # p; the paper
+    round_s: float = setting(60.0, above=0)  # the paper
+    population: int = setting(100, at_least=1)  # matrices; the paper
+    generations: int = setting(100, at_least=0)  # in each round; the paper (Lyra's experiments: 250)
+    # p; the paper
+    fairness_power: float = setting(-1.0, at_least=-MOST_POWER, at_most=MOST_POWER, nonzero=True)
     normalisation: Normalisation = Normalisation.FAIR
-    restart_s: float = 30.0  # δ; the paper
-    waiting_speedup: float = 1e-3  # of a job without GPUs; chosen: keeps p < 0 finite
-    growth: float = 2.0  # most GPUs of a job, as a multiple of the most that it ever held; section 4.1
-    most_gpus: int = 64  # of one job; Sia's published simulator
+    restart_s: float = setting(30.0, at_least=0)  # δ; the paper
+    # of a job without GPUs; chosen: keeps p < 0 finite
+    waiting_speedup: float = setting(1e-3, above=0, at_most=0.1)
+    # most GPUs of a job, as a multiple of the most that it ever held; section 4.1
+    growth: float = setting(2.0, at_least=1)
+    most_gpus: int = setting(64, at_least=1)  # of one job; Sia's published simulator
     within_smallest_type: bool = True  # a job gets no more than the smallest type has; the same
     avoid_interference: bool = True  # the paper
-    mutation_rate: float = 0.5  # chosen: see `mutated` in solve/genetic.py
-
-    def __post_init__(self) -> None:
-        """Check the parameters."""
-        for name in ("population", "most_gpus"):
-            if getattr(self, name) < 1:
-                raise InputError(f"policy.{name} must be >= 1, got {getattr(self, name)}")
-        if self.generations < 0:
-            raise InputError(f"policy.generations must be >= 0, got {self.generations}")
-        if not self.waiting_speedup > 0:
-            raise InputError(f"policy.waiting_speedup must be > 0, got {self.waiting_speedup}")
-        if not self.waiting_speedup <= 0.1:
-            raise InputError(f"policy.waiting_speedup must be <= 0.1, got {self.waiting_speedup:g}")
-        if not 0 < self.mutation_rate <= 1:
-            raise InputError(f"policy.mutation_rate must lie in (0, 1], got {self.mutation_rate:g}")
-        if self.growth < 1:
-            raise InputError(f"policy.growth must be >= 1, got {self.growth:g}")
-        if self.restart_s < 0:
-            raise InputError(f"policy.restart_s must be >= 0, got {self.restart_s:g}")
-        if self.fairness_power == 0 or abs(self.fairness_power) > MOST_POWER:
-            raise InputError(
-                f"policy.fairness_power must lie in [-{MOST_POWER}, {MOST_POWER}] and not be 0, "
-                f"got {self.fairness_power:g}"
-            )
+    mutation_rate: float = setting(0.5, above=0, at_most=1)  # chosen: see `mutated` in solve/genetic.py
 
     @property
     def triggers(self) -> Triggers:

@@ -10,7 +10,6 @@ from stretto.model import (
     Cluster,
     Configurations,
     FloatArray,
-    InputError,
     IntArray,
     JobId,
     PolicyTraits,
@@ -26,6 +25,7 @@ from stretto.model import (
 from stretto.policies.common.admission import NO_CONFIGURATIONS, most_gpus_of_one_job, reasons_after
 from stretto.policies.common.speed_curves import room_beside, unstoppable
 from stretto.policies.shockwave.window import Window, best_rounds, timetable
+from stretto.settings import CheckedSettings, setting
 
 MOST_WEIGHT = 1e6  # of an unfairly treated job; chosen
 LATEST_PART = 0.1  # of the latest estimate of a finish time beside the mean of earlier ones [published code]
@@ -69,7 +69,7 @@ class _Believed:
 
 
 @dataclass(frozen=True)
-class Shockwave:
+class Shockwave(CheckedSettings, space="policy"):
     """Plan the next rounds for the largest product of progress, so that nobody ends much later than fair.
 
     Shockwave (Zheng et al., NSDI 2023). Over a window of rounds it maximises the mean log of the part of
@@ -93,14 +93,16 @@ class Shockwave:
     factor of a million), but no row says when it runs; among jobs that are all late large ones can wait long.
     """
 
-    round_s: float = 360.0  # seconds [Sia; 120 in Shockwave]
-    window: int = 20  # rounds, T [published code]
-    unfair_power: float = 10.0  # λ [Sia; 12 in Shockwave]
-    lateness_cost: float = 0.1  # k, per second [Sia; 1e-3 in Shockwave]
-    most_unfair: float = 1.0  # ρ_max [published code]
-    gap: float = 1e-3  # relative, at which the programme counts as solved [published code]
-    nodes: int = 200  # branch-and-bound nodes at most; chosen, in place of a time limit of 15 s
-    most_jobs: int = 250  # planned at once; chosen
+    round_s: float = setting(360.0, above=0)  # seconds [Sia; 120 in Shockwave]
+    window: int = setting(20, at_least=1)  # rounds, T [published code]
+    unfair_power: float = setting(10.0, at_least=0)  # λ [Sia; 12 in Shockwave]
+    lateness_cost: float = setting(0.1, at_least=0)  # k, per second [Sia; 1e-3 in Shockwave]
+    most_unfair: float = setting(1.0, above=0)  # ρ_max [published code]
+    # relative, at which the programme counts as solved [published code]
+    gap: float = setting(1e-3, at_least=0)
+    # branch-and-bound nodes at most; chosen, in place of a time limit of 15 s
+    nodes: int = setting(200, at_least=1)
+    most_jobs: int = setting(250, at_least=1)  # planned at once; chosen
 
     name: ClassVar[str] = "shockwave"
     views: ClassVar[frozenset[View]] = frozenset({View.THROUGHPUT_TABLE, View.ORACLE_DURATION})
@@ -112,18 +114,6 @@ class Shockwave:
             "bounded in practice: what a job weighs grows with its lateness, but no row says when it runs"
         ),
     )
-
-    def __post_init__(self) -> None:
-        """Check the parameters."""
-        for field_name in ("round_s", "most_unfair"):
-            if not getattr(self, field_name) > 0:
-                raise InputError(f"policy.{field_name} must be > 0, got {getattr(self, field_name):g}")
-        for field_name in ("unfair_power", "lateness_cost", "gap"):
-            if not getattr(self, field_name) >= 0:
-                raise InputError(f"policy.{field_name} must be >= 0, got {getattr(self, field_name):g}")
-        for field_name in ("window", "nodes", "most_jobs"):
-            if getattr(self, field_name) < 1:
-                raise InputError(f"policy.{field_name} must be >= 1, got {getattr(self, field_name)}")
 
     @property
     def triggers(self) -> Triggers:

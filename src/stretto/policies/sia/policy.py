@@ -11,7 +11,6 @@ from stretto.model import (
     Cluster,
     Configurations,
     FloatArray,
-    InputError,
     IntArray,
     JobTable,
     PolicyTraits,
@@ -25,6 +24,7 @@ from stretto.model import (
 )
 from stretto.model.laps import span
 from stretto.policies.sia.configurations import ConfigurationSet
+from stretto.settings import CheckedSettings, setting
 from stretto.solve import assign
 
 MOST_POWER = 16  # chosen: 1000^16 is still a number that can be summed
@@ -47,7 +47,7 @@ class Discount(StrEnum):
 
 
 @dataclass(frozen=True)
-class Sia:
+class Sia(CheckedSettings, space="policy"):
     """Choose one configuration for each job so that the sum of normalised goodputs is best.
 
     Sia (Jayaram Subramanya et al., SOSP 2023), section 3. Worth is G^p with G the goodput of a job on a
@@ -70,28 +70,18 @@ class Sia:
         artifact={"first_type": "blind", "decimals": "2"},  # as its simulator
     )
 
-    round_s: float = 60.0  # section 4.3
-    fairness_power: float = -0.5  # p, section 4.3
-    wait_penalty: float = 1.1  # λ, section 4.3
-    growth: int = 2  # most GPUs of a job, as a multiple of the most on which it was observed; section 3.1
-    restart_s: float = 30.0  # S_i of a job that names none; Pollux (OSDI 2021), section 5.3
+    round_s: float = setting(60.0, above=0)  # seconds between rounds; section 4.3
+    # p, section 4.3
+    fairness_power: float = setting(-0.5, at_least=-MOST_POWER, at_most=MOST_POWER, nonzero=True)
+    wait_penalty: float = setting(1.1, above=0)  # λ, section 4.3
+    # most GPUs of a job, as a multiple of the most on which it was observed; section 3.1
+    growth: int = setting(2, at_least=1)
+    # S_i of a job that names none; Pollux (OSDI 2021), section 5.3
+    restart_s: float = setting(30.0, at_least=0)
     first_type: FirstType = FirstType.PROFILED
     discount: Discount = Discount.ROBUST
-    decimals: int = -1  # G^p is rounded to so many (the published simulator: 2); -1: not at all
-
-    def __post_init__(self) -> None:
-        """Check the parameters."""
-        if self.fairness_power == 0 or abs(self.fairness_power) > MOST_POWER:
-            raise InputError(
-                f"policy.fairness_power must lie in [-{MOST_POWER}, {MOST_POWER}] and not be 0, "
-                f"got {self.fairness_power:g}"
-            )
-        if self.wait_penalty <= 0:
-            raise InputError(f"policy.wait_penalty must be > 0, got {self.wait_penalty:g}")
-        if self.growth < 1:
-            raise InputError(f"policy.growth must be >= 1, got {self.growth}")
-        if self.restart_s < 0:
-            raise InputError(f"policy.restart_s must be >= 0, got {self.restart_s:g}")
+    # G^p is rounded to so many (the published simulator: 2); -1: not at all
+    decimals: int = setting(-1, at_least=-1)
 
     @property
     def profiles_first(self) -> bool:

@@ -12,7 +12,6 @@ from stretto.model import (
     Cluster,
     Configurations,
     FloatArray,
-    InputError,
     IntArray,
     Pinned,
     PolicyTraits,
@@ -25,6 +24,7 @@ from stretto.model import (
 )
 from stretto.policies.common.admission import NO_CONFIGURATIONS, admit_anew, admit_waiting
 from stretto.policies.synergy.tune import Where, tune
+from stretto.settings import CheckedSettings, setting
 
 
 class Base(StrEnum):
@@ -36,7 +36,7 @@ class Base(StrEnum):
 
 
 @dataclass(frozen=True)
-class Synergy:
+class Synergy(CheckedSettings, space="policy"):
     """Run jobs in the order of a simpler policy, and divide the cores of a node by what its jobs can use.
 
     Synergy (Mohan et al., OSDI 2022). Some jobs starve their GPUs without many cores for loading data, others
@@ -59,9 +59,10 @@ class Synergy:
     """
 
     base: Base = Base.LAS
-    round_s: float = 300.0  # seconds [Synergy]
-    enough: float = 0.95  # of the best speed; chosen
-    queue_bounds_gpu_s: tuple[float, ...] = (18_000.0,)  # of las: GPU-seconds where a queue ends; as in Lucid
+    round_s: float = setting(300.0, above=0)  # seconds [Synergy]
+    enough: float = setting(0.95, above=0, at_most=1)  # of the best speed; chosen
+    # of las: GPU-seconds where a queue ends; as in Lucid
+    queue_bounds_gpu_s: tuple[float, ...] = setting((18_000.0,), above=0, increasing=True)
 
     name: ClassVar[str] = "synergy"
     placer: ClassVar[str] = "pinned"
@@ -73,16 +74,6 @@ class Synergy:
             "bounded by the order of submission with fifo"
         ),
     )
-
-    def __post_init__(self) -> None:
-        """Check the parameters."""
-        if not self.round_s > 0:
-            raise InputError(f"policy.round_s must be > 0, got {self.round_s:g}")
-        if not 0 < self.enough <= 1:
-            raise InputError(f"policy.enough must lie in (0, 1], got {self.enough:g}")
-        bounds = self.queue_bounds_gpu_s
-        if any(bound <= 0 for bound in bounds) or list(bounds) != sorted(set(bounds)):
-            raise InputError(f"policy.queue_bounds_gpu_s must be increasing and > 0, got {bounds}")
 
     @property
     def views(self) -> frozenset[View]:

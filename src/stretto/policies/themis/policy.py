@@ -12,7 +12,6 @@ from stretto.model import (
     Cluster,
     Configurations,
     FloatArray,
-    InputError,
     IntArray,
     JobId,
     PolicyTraits,
@@ -26,6 +25,7 @@ from stretto.model import (
 from stretto.policies.common.admission import NO_CONFIGURATIONS, most_gpus_of_one_job, reasons_after
 from stretto.policies.themis.auction import finish_time_ratio, partial_allocation
 from stretto.policies.themis.timeshares import FairTimeshares
+from stretto.settings import CheckedSettings, setting
 
 SHORTEST_S = 1.0  # chosen: keeps ratios finite for jobs about to end
 LEAST_RATIO = 1e-12  # stands for a ratio of 0: a job submitted now with nothing left to do
@@ -40,7 +40,7 @@ class Leases:
 
 
 @dataclass(frozen=True)
-class Themis:
+class Themis(CheckedSettings, space="policy"):
     """Give the GPUs to the jobs that fare worst beside a share of the cluster of their own.
 
     Themis (Mahajan et al., NSDI 2020). Finish-time fairness ρ = T_sh / T_id is a job's time from submission
@@ -65,10 +65,11 @@ class Themis:
     """
 
     auction: bool = False
-    round_s: float = 360.0  # seconds, without the auction [Sia]
-    lease_s: float = 1_200.0  # seconds, with it [Themis]
-    fairness_knob: float = 0.8  # f: the 1 - f of the jobs with the worst ρ bid [Themis]
-    most_bidders: int = 64  # chosen: bounds the cost where thousands wait
+    round_s: float = setting(360.0, above=0)  # seconds, without the auction [Sia]
+    lease_s: float = setting(1_200.0, above=0)  # seconds, with it [Themis]
+    # f: the 1 - f of the jobs with the worst ρ bid [Themis]
+    fairness_knob: float = setting(0.8, at_least=0, at_most=1)
+    most_bidders: int = setting(64, at_least=1)  # chosen: bounds the cost where thousands wait
     estimated: bool = False  # the auction believes estimated durations instead of the true ones
 
     name: ClassVar[str] = "themis"
@@ -78,16 +79,6 @@ class Themis:
         order="furthest from a fair finish; exact ties by fair share",
         starvation="bounded by the objective: the ratio of the job that fares worst, which grows as it waits",
     )
-
-    def __post_init__(self) -> None:
-        """Check the parameters."""
-        for field_name in ("round_s", "lease_s"):
-            if not getattr(self, field_name) > 0:
-                raise InputError(f"policy.{field_name} must be > 0, got {getattr(self, field_name):g}")
-        if not 0 <= self.fairness_knob <= 1:
-            raise InputError(f"policy.fairness_knob must lie in [0, 1], got {self.fairness_knob:g}")
-        if self.most_bidders < 1:
-            raise InputError(f"policy.most_bidders must be >= 1, got {self.most_bidders}")
 
     @property
     def views(self) -> frozenset[View]:

@@ -9,7 +9,6 @@ from stretto.model import (
     Cluster,
     Configurations,
     FloatArray,
-    InputError,
     IntArray,
     Job,
     JobId,
@@ -32,6 +31,7 @@ from stretto.policies.three_sigma.options import (
     pulled_forward,
     survival,
 )
+from stretto.settings import CheckedSettings, setting
 
 SHORTEST_S = 1.0  # chosen: no estimate is shorter
 
@@ -49,7 +49,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class ThreeSigma:
+class ThreeSigma(CheckedSettings, space="policy"):
     """Start the jobs whose expected utility is most, over plans of the next slots; stop best effort for them.
 
     3Sigma (Park et al., EuroSys 2018), with the cycle of UniSched (TPDS 2024), section IV-D. A job's runtime
@@ -71,14 +71,17 @@ class ThreeSigma:
     once the decay is over, where 3Sigma would drop it.
     """
 
-    cycle_s: float = 60.0  # [UniSched, section IV-D]
-    slots: int = 10  # of the plan ahead; chosen
-    slot_s: float = 300.0  # chosen: the plan reaches 45 minutes ahead
-    best_effort_worth: float = 1.0  # of a best-effort job, beside rewards of 100 [UniSched: 100 to 1]
-    fade_times: float = 10.0  # estimated durations until a best-effort job is worth least; chosen
-    most_jobs: int = 30  # candidates of either class, and jobs that may be stopped; chosen
-    nodes: int = 10  # of branch and bound; chosen
-    gap: float = 0.01  # relative, at which a plan is good enough; chosen
+    cycle_s: float = setting(60.0, above=0)  # [UniSched, section IV-D]
+    slots: int = setting(10, at_least=1)  # of the plan ahead; chosen
+    slot_s: float = setting(300.0, above=0)  # chosen: the plan reaches 45 minutes ahead
+    # of a best-effort job, beside rewards of 100 [UniSched: 100 to 1]
+    best_effort_worth: float = setting(1.0, above=0)
+    # estimated durations until a best-effort job is worth least; chosen
+    fade_times: float = setting(10.0, above=0)
+    # candidates of either class, and jobs that may be stopped; chosen
+    most_jobs: int = setting(30, at_least=1)
+    nodes: int = setting(10, at_least=1)  # of branch and bound; chosen
+    gap: float = setting(0.01, at_least=0)  # relative, at which a plan is good enough; chosen
 
     name: ClassVar[str] = "3sigma"
     views: ClassVar[frozenset[View]] = frozenset({View.ESTIMATED_DURATION, View.PROGRESS})
@@ -90,17 +93,6 @@ class ThreeSigma:
             "unbounded: a best-effort job keeps a hundredth of its worth, others may always be worth more"
         ),
     )
-
-    def __post_init__(self) -> None:
-        """Check the knobs."""
-        for name in ("cycle_s", "slot_s", "fade_times", "best_effort_worth"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"{name} must be > 0, got {getattr(self, name)}")
-        for name in ("slots", "most_jobs", "nodes"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be >= 1, got {getattr(self, name)}")
-        if not self.gap >= 0:
-            raise InputError(f"gap must be >= 0, got {self.gap}")
 
     @property
     def triggers(self) -> Triggers:

@@ -11,7 +11,6 @@ from stretto.model import (
     BoolArray,
     Cluster,
     Configurations,
-    InputError,
     IntArray,
     JobId,
     PolicyTraits,
@@ -38,6 +37,7 @@ from stretto.policies.unisched.estimator import (
 from stretto.policies.unisched.ilp import Options
 from stretto.policies.unisched.lease_plan import LeasePlan, first_fit, plan_in_order, plan_leases
 from stretto.policies.unisched.placement import give_leases
+from stretto.settings import CheckedSettings, setting
 
 VALUE_OF_PROFILING = 1.0  # reward of a profiling run [paper]
 WITHIN_S = 1e-6  # rounding of a sum of times
@@ -71,7 +71,7 @@ class Room(NamedTuple):
 
 
 @dataclass(frozen=True)
-class UniSched:
+class UniSched(CheckedSettings, space="policy"):
     """Meet the deadlines that bring most reward, in leases planned ahead; the rest goes to the shortest jobs.
 
     UniSched (Gao et al., TPDS 2024). Every `best_effort_lease_s` the leases of best-effort jobs and profiling
@@ -93,19 +93,22 @@ class UniSched:
     Deviations, and what they cost, are in docs/decisions/0007-unisched.md.
     """
 
-    best_effort_lease_s: float = 300.0  # [paper]
-    deadline_lease_s: float = 600.0  # a multiple of the other [paper]
+    best_effort_lease_s: float = setting(300.0, above=0)  # [paper]
+    # a multiple of the other [paper]
+    deadline_lease_s: float = setting(600.0, above=0, multiple_of="best_effort_lease_s")
     profiling: Profiling = Profiling.UNIFIED
-    profile_s: float = 300.0  # of a profiling run [paper]
-    profile_nodes: int = 2  # set aside where profiling is static [paper]
+    profile_s: float = setting(300.0, at_least=0)  # of a profiling run [paper]
+    profile_nodes: int = setting(2, at_least=0)  # set aside where profiling is static [paper]
     iterations: bool = True  # predict when a goal is reached; False: after as long as its owner allows
     suspensions: bool = True  # count on being suspended (equation 3)
-    suspend_s: float = 20.0  # of a suspension and resumption on one GPU [paper, figure 3: about that]
-    suspend_per_gpu_s: float = 1.0  # more for every further GPU [read off the same figure]
+    # of a suspension and resumption on one GPU [paper, figure 3: about that]
+    suspend_s: float = setting(20.0, at_least=0)
+    # more for every further GPU [read off the same figure]
+    suspend_per_gpu_s: float = setting(1.0, at_least=0)
     objective: bool = True  # False: any plan that is feasible, jobs by arrival
     joint: bool = True  # choose jobs and cells together; False: only the most consolidated cells
     puts_off: bool = True  # jobs with deadlines wait for best effort where they can; False: they go first
-    max_nodes: int = 20  # of branch and bound; chosen: the root is nearly always enough
+    max_nodes: int = setting(20, at_least=0)  # of branch and bound; chosen: the root is nearly always enough
 
     name: ClassVar[str] = "unisched"
     placer: ClassVar[str] = "buddy"
@@ -120,20 +123,6 @@ class UniSched:
     views: ClassVar[frozenset[View]] = frozenset(
         {View.PROGRESS, View.ESTIMATED_DURATION, View.THROUGHPUT_TABLE, View.LEARNING}
     )
-
-    def __post_init__(self) -> None:
-        """Check the knobs."""
-        if not self.best_effort_lease_s > 0:
-            raise InputError(f"best_effort_lease_s must be > 0, got {self.best_effort_lease_s:g}")
-        ratio = self.deadline_lease_s / self.best_effort_lease_s
-        if not (ratio >= 1 and ratio == int(ratio)):
-            raise InputError(
-                f"deadline_lease_s must be a multiple of best_effort_lease_s={self.best_effort_lease_s:g}, "
-                f"got {self.deadline_lease_s:g}"
-            )
-        for name in ("profile_s", "profile_nodes", "suspend_s", "suspend_per_gpu_s", "max_nodes"):
-            if not getattr(self, name) >= 0:
-                raise InputError(f"{name} must be >= 0, got {getattr(self, name):g}")
 
     @property
     def triggers(self) -> Triggers:
