@@ -40,7 +40,7 @@ DUE = frozenset({Trigger.ARRIVAL, Trigger.COMPLETION, Trigger.ROUND})
 
 def life(policy: str) -> Iterator[tuple[float, Event]]:
     """Events with their times, for ever; each is folded as it is told, since decisions look at the state."""
-    state, now_s = State(), 0.0
+    state, now_s, memory = State(), 0.0, None
     scheduler = scheduler_of(happened.Configured(policy))
     observer = SnapshotBuilder(scheduler.policy.views)
 
@@ -66,10 +66,10 @@ def life(policy: str) -> Iterator[tuple[float, Event]]:
             spec = JobSpec.from_json({"run": "true", "elastic": {"min_gpus": 1, "max_gpus": 4}, "model": "m"})
             yield told(happened.Submitted(str(number), spec.to_json(), f"user{number % 5}"))
         if came or ended:
-            asked = asked_of(observer, state, now_s, DUE, scheduler)
+            asked = asked_of(observer, state, now_s, DUE, scheduler, memory)
             answer = answer_to(asked, scheduler)
             yield told(decided(asked, answer, state.seq, 1.0))
-            state.memory = answer.plan.memory
+            memory = answer.plan.memory
         for job in state.open_jobs():
             if job.books.held_gpus:
                 step = int(job.learned.latest.get("step", 0)) + 1
@@ -107,15 +107,15 @@ def start_with_open(store: Store, jobs: int) -> dict[str, float]:
     return {"open_jobs": jobs, "start_collecting_s": round(collected_s, 2), "start_s": round(put_off_s, 2)}
 
 
-def started(store: Store, events: int | None = None) -> tuple[float, State, int]:
+def started(store: Store, events: int | None = None) -> tuple[float, Replay]:
     """Seconds, and what a start ends up with."""
     began = time.perf_counter()
-    state = begun(store, KEY)
-    replay = Replay(state, for_memory=True)
-    for recorded in store.read(after=state.seq, limit=events):
+    kept = begun(store, KEY)
+    replay = Replay(kept.state, for_memory=True, memory=kept.memory)
+    for recorded in store.read(after=kept.state.seq, limit=events):
         replay.next(recorded)
     replay.finish()
-    return time.perf_counter() - began, state, replay.decisions
+    return time.perf_counter() - began, replay
 
 
 def main() -> None:
@@ -138,29 +138,30 @@ def main() -> None:
                 rows = []
                 if store.last() >= asks.events:
                     break
-        whole_s, whole, again = started(store)
-        _, before, _ = started(store, whole.seq - REST)
+        whole_s, whole = started(store)
+        _, before = started(store, whole.state.seq - REST)
         began = time.perf_counter()
-        keep_from_log(store, KEY, before.seq, before.memory)
+        keep_from_log(store, KEY, before.state.seq, before.memory)
         keep_s = time.perf_counter() - began
         stored = store.newest_state()
-        kept_s, state, since = started(store)
+        kept_s, replay = started(store)
         assert stored is not None
-        assert (state.seq, state.decisions) == (whole.seq, whole.decisions)
-        assert digest(state.memory) == digest(whole.memory)
+        assert replay.state.seq == whole.state.seq
+        assert replay.state.decisions == whole.state.decisions
+        assert digest(replay.memory) == digest(whole.memory)
         print(
             json.dumps(
                 {
                     "policy": asks.policy,
-                    "events": whole.seq,
-                    "jobs": len(whole.jobs),
-                    "decisions": whole.decisions,
+                    "events": whole.state.seq,
+                    "jobs": len(whole.state.jobs),
+                    "decisions": whole.state.decisions,
                     "start_without_s": round(whole_s, 2),
-                    "decided_again_without": again,
+                    "decided_again_without": whole.decisions,
                     "keep_beside_s": round(keep_s, 2),
                     "kept_bytes": len(stored.state),
                     "start_with_s": round(kept_s, 3),
-                    "decided_again_with": since,
+                    "decided_again_with": replay.decisions,
                     "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
                 }
             )

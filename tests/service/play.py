@@ -41,10 +41,10 @@ class Deciding:
     def decide(self) -> Answer:
         scene = self.scene
         scene.now_s += 30.0
-        asked = asked_of(self.observer, scene.state, scene.now_s, DUE, self.scheduler)
+        asked = asked_of(self.observer, scene.state, scene.now_s, DUE, self.scheduler, scene.memory)
         answer = answer_to(asked, self.scheduler)
         scene.tell(decided(asked, answer, scene.state.seq, 1.0))
-        scene.state.memory = answer.plan.memory
+        scene.memory = answer.plan.memory
         return answer
 
     def held(self, queue: str) -> int:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from stretto.jobfile import JobSpec
-from stretto.model import Allocation, JobId, actions_between
+from stretto.model import Allocation, JobId, Memory, actions_between
 from stretto.service.reconcile.reconciler import Start, Stop, next_steps
 from stretto.service.state import events as happened
 from stretto.service.state.events import Event
@@ -22,6 +22,7 @@ class Scene:
     gpus: int = 4
     state: State = field(default_factory=State)
     now_s: float = 0.0
+    memory: Memory = None  # the policy's, after its last decision
     running: dict[str, Worker] = field(default_factory=dict)  # what the pretended backend runs, by id
     asked_to_stop: set[str] = field(default_factory=set)
     log: list[Event] = field(default_factory=list)

@@ -45,7 +45,7 @@ def test_nothing_is_looked_for_while_the_log_is_read(looks: list[str], tmp_path:
         store.append(rows, store.last())
         scheduler = scheduler_of(configured)
         looks.clear()
-        state, _, _ = restored(store, b"k" * 32, 1.0, configured, scheduler)
+        state, *_ = restored(store, b"k" * 32, 1.0, configured, scheduler)
         meanwhile = len(looks)
     assert len(state.jobs) == JOBS
     assert meanwhile < JOBS / 10, "only before and after"

@@ -2,7 +2,6 @@
 
 import json
 import pickle
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,14 @@ from hypothesis import strategies as st
 from tests.service.play import Deciding, spec_of
 
 import stretto
+from stretto.model import Memory, digest
 from stretto.service import state_snapshots
 from stretto.service.eventlog import Recorded, Store, Unrecorded, open_store
 from stretto.service.scheduling.replay import Replay
 from stretto.service.state import events as happened
 from stretto.service.state.events import Event, body_of, subject_of
 from stretto.service.state.state import State
-from stretto.service.state_snapshots import begun, keep, keep_beside, opened, sealed
+from stretto.service.state_snapshots import Kept, begun, keep, keep_beside, opened, sealed
 
 KEY = b"k" * 32
 
@@ -34,7 +34,7 @@ def recorded(events: list[Event], times: list[float]) -> list[Recorded]:
 def shown(state: State) -> Any:
     """Everything in a state but what is looked at again anyway."""
     assert state.cluster is not None
-    parts = {name: value for name, value in vars(state).items() if name not in ("touched", "_placement")}
+    parts = {name: value for name, value in vars(state).items() if name != "_placement"}
     parts["held"] = dict(state.placement or {})
     return pickle.dumps({name: repr(value) for name, value in sorted(parts.items())})
 
@@ -66,8 +66,8 @@ def a_log(policy: str, moves: list[tuple[str, int]]) -> list[Recorded]:
     return recorded(scene.log, times)
 
 
-def read_on(state: State, log: list[Recorded]) -> Replay:
-    replay = Replay(state, for_memory=True)
+def read_on(state: State, log: list[Recorded], memory: Memory = None) -> Replay:
+    replay = Replay(state, for_memory=True, memory=memory)
     for one in log[state.seq :]:
         replay.next(one)
     replay.finish()
@@ -92,12 +92,13 @@ def test_a_kept_state_and_the_rest_of_the_log_give_the_state_of_the_whole_log(
     cut = round(part * len(log))
     while cut < len(log) and any(one.kind == "Decided" and one.body["seen"] < cut for one in log[cut:]):
         cut += 1  # a decision was being made then
-    first = read_on(State(), log[:cut]).state
-    again = opened(sealed(first, KEY), KEY)
+    first = read_on(State(), log[:cut])
+    again = opened(sealed(Kept(first.state, first.memory), KEY), KEY)
     assert again is not None
-    rest = read_on(again, log)
+    rest = read_on(again.state, log, again.memory)
     assert rest.differences == whole.differences == []
     assert shown(rest.state) == shown(whole.state)
+    assert digest(rest.memory) == digest(whole.memory)
 
 
 def written(store: Store, log: list[Recorded]) -> None:
@@ -112,31 +113,33 @@ def log() -> list[Recorded]:
 
 
 def test_a_state_is_kept_beside_the_service_and_begun_from(tmp_path: Path, log: list[Recorded]) -> None:
-    whole = read_on(State(), log).state
+    whole = read_on(State(), log)
+    memory = ("what a policy remembers", 7)
     with open_store(tmp_path / "log.db") as store:
         written(store, log)
-        assert begun(store, KEY).seq == 0
-        keep_beside(store, KEY, len(log), whole.memory)
-        state = begun(store, KEY)
-        assert state.seq == len(log)
-        assert shown(state) == shown(whole)
+        assert begun(store, KEY).state.seq == 0
+        keep_beside(store, KEY, len(log), memory)
+        kept = begun(store, KEY)
+        assert kept.state.seq == len(log)
+        assert shown(kept.state) == shown(whole.state)
+        assert kept.memory == memory
 
 
 def test_a_state_of_other_code_or_another_key_is_not_used(
     tmp_path: Path, log: list[Recorded], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    state = read_on(State(), log).state
+    state = Kept(read_on(State(), log).state)
     with open_store(tmp_path / "log.db") as store:
         written(store, log)
         keep(store, KEY, state)
-        assert begun(store, KEY).seq == len(log)
-        assert begun(store, b"o" * 32).seq == 0
+        assert begun(store, KEY).state.seq == len(log)
+        assert begun(store, b"o" * 32).state.seq == 0
         *whole, last = sealed(state, KEY)
         store.keep_state(len(log), bytes([*whole, last ^ 1]))
-        assert begun(store, KEY).seq == 0
+        assert begun(store, KEY).state.seq == 0
         keep(store, KEY, state)
         monkeypatch.setattr(state_snapshots, "code_digest", lambda: b"other")
-        assert begun(store, KEY).seq == 0
+        assert begun(store, KEY).state.seq == 0
 
 
 def test_what_is_installed_while_a_service_runs_does_not_pass_for_its_code(
@@ -151,11 +154,11 @@ def test_what_is_installed_while_a_service_runs_does_not_pass_for_its_code(
     try:
         with open_store(tmp_path / "log.db") as store:
             written(store, log)
-            state = read_on(begun(store, KEY), log).state
+            state = read_on(begun(store, KEY).state, log).state
             code.write_text("new")
-            keep(store, KEY, state)
+            keep(store, KEY, Kept(state))
             state_snapshots.code_digest.cache_clear()  # a new service
-            assert begun(store, KEY).seq == 0
+            assert begun(store, KEY).state.seq == 0
     finally:
         monkeypatch.undo()
         state_snapshots.code_digest.cache_clear()
@@ -177,9 +180,9 @@ def test_a_newer_version_keeps_nothing_for_a_service_of_an_older_one(
 
 
 def test_what_cannot_be_kept_is_not(tmp_path: Path, log: list[Recorded]) -> None:
-    state = replace(read_on(State(), log).state, memory=lambda: None)
+    kept = Kept(read_on(State(), log).state, memory=lambda: None)
     with open_store(tmp_path / "log.db") as store:
         written(store, log)
-        keep(store, KEY, state)
-        keep_beside(store, KEY, len(log), state.memory)
+        keep(store, KEY, kept)
+        keep_beside(store, KEY, len(log), kept.memory)
         assert store.newest_state() is None

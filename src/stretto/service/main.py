@@ -26,7 +26,7 @@ from stretto.backends.local.agent_client import OwnAgent
 from stretto.backends.local.backend import LocalBackend
 from stretto.backends.protocol import Backend
 from stretto.clusters import read_cluster
-from stretto.model import DEFAULT_QUEUE, HALF_LIFE_S, InputError, StrettoError, View
+from stretto.model import DEFAULT_QUEUE, HALF_LIFE_S, InputError, Memory, StrettoError, View
 from stretto.scheduler.round import Scheduler
 from stretto.service.emulated.backend import EmulatedBackend
 from stretto.service.eventlog import Mark, Store, open_store, reached_in
@@ -214,7 +214,7 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
             for line in what_is_lost(store, reached, config.begin_anew):
                 print(line, file=sys.stderr, flush=True)
             key = _key(config.state)
-            state, clock, kept = restored(store, key, config.pace, configured, scheduler)
+            state, memory, clock, kept = restored(store, key, config.pace, configured, scheduler)
             copied = reached is None and bool(store.chain_of(state.seq))  # another directory had its mark
             why = "begun anew" if config.begin_anew else "copied from elsewhere" if copied else ""
             mark = Mark(config.state / MARK)
@@ -250,7 +250,9 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
             leadership.command_as(state.epoch)
             await _warn_of_unreachable(url, backend)
             keeping = StateSnapshots(store, key, kept)
-            decider = SchedulingLoop(ledger, scheduler, clock, config.eager, after=keeping.decided)
+            decider = SchedulingLoop(
+                ledger, scheduler, clock, config.eager, memory=memory, after=keeping.decided
+            )
             service = Service(
                 ledger,
                 decider,
@@ -268,7 +270,7 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
             look_at_the_young()
             await _run(service, config.limits, listening, here, announce)
             if not decider.is_deciding:
-                await keeping.stopped(state)
+                await keeping.stopped(state, decider.memory)
             return "" if config.emulated else going_on(state)
         finally:
             lead.release()
@@ -325,28 +327,29 @@ def _raise_why(running: "asyncio.Task[None]") -> None:
 @put_off()
 def restored(
     store: Store, key: bytes, pace: float, configured: Configured, scheduler: Scheduler
-) -> tuple[State, Clock, int]:
-    """The state that the log gives, with the policy's memory, its clock going on, and where reading began.
+) -> tuple[State, Memory, Clock, int]:
+    """The state that the log gives, the policy's memory, the clock going on, and where reading began.
 
     Decisions are repeated only for what the policy remembers, and so only those since it was configured as it
     is now: no other policy is loaded, since its code may be gone.
     """
-    state = begun(store, key, store.last())
-    kept = state.seq
+    found = begun(store, key, store.last())
+    state, kept = found.state, found.state.seq
     since = {one.seq: one.body for one in store.read(after=kept, kinds=[Configured.__name__])}
     newest = max(since, default=kept)
     latest = event_of(Configured.__name__, since[newest]) if since else state.configured
     decide_from = newest if latest == configured else inf
-    replay = Replay(state, lambda _: scheduler, for_memory=True, decide_from=decide_from)
+    replay = Replay(state, lambda _: scheduler, for_memory=True, decide_from=decide_from, memory=found.memory)
     for recorded in store.read(after=state.seq, verify=True):
         replay.next(recorded)
     replay.finish()
     for difference in replay.differences:  # what the policy remembers may differ, too
         logger.warning("%s", difference.words)
     mend(store, state)
+    memory = replay.memory if state.configured == configured else None  # another policy would not know it
     if state.seq == 0:
-        return state, Clock(pace=pace), kept
-    return state, resumed(state.at_s, state.calendar.latest, read_clocks(), pace), kept
+        return state, memory, Clock(pace=pace), kept
+    return state, memory, resumed(state.at_s, state.calendar.latest, read_clocks(), pace), kept
 
 
 def _targets(config: Config, url: str, listening: socket.socket) -> Targets:

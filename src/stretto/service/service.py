@@ -159,7 +159,7 @@ class Service:
                 group.create_task(self.decider.decide_for_ever())
                 group.create_task(self.driver.bury_for_ever())
                 group.create_task(self.watch_times())
-                group.create_task(retire_for_ever(self.ledger, self.clock, self.keep))
+                group.create_task(retire_for_ever(self.ledger, self.clock, self.keep, self.driver.dirty))
                 ended, keep, leadership = self.ledger.store.ended, self.keep, self.leadership
                 deleting = LogRetention(
                     ended, self.backend, self.clock, keep, leadership, self.state.calendar

@@ -47,54 +47,59 @@ PARTS = (
 log = logging.getLogger(__name__)
 
 
-def sealed(state: State, key: bytes) -> bytes:
+@dataclass(frozen=True)
+class Kept:
+    """A state, and what the policy remembered after the last decision in it."""
+
+    state: State
+    memory: Memory = None
+
+
+def sealed(kept: Kept, key: bytes) -> bytes:
     """A state as bytes that only this code and this key open again. Raises what pickling raises."""
-    body = zlib.compress(pickle.dumps(state, protocol=pickle.HIGHEST_PROTOCOL), 1)
+    body = zlib.compress(pickle.dumps((kept.state, kept.memory), protocol=pickle.HIGHEST_PROTOCOL), 1)
     return _seal(body, key) + body
 
 
-def opened(stored: bytes, key: bytes) -> State | None:
+def opened(stored: bytes, key: bytes) -> Kept | None:
     """The state; None where it was written by other code, under another key, or cannot be read."""
     seal, body = stored[:DIGEST_BYTES], stored[DIGEST_BYTES:]
     if not hmac.compare_digest(seal, _seal(body, key)):
         return None
     try:
-        state = pickle.loads(zlib.decompress(body))
+        state, memory = pickle.loads(zlib.decompress(body))
     except Exception as wrong:  # a policy from a file of its own may be gone: pickle raises anything
         log.warning("a kept state cannot be read: %s", wrong)
         return None
-    return state if isinstance(state, State) else None
+    return Kept(state, memory) if isinstance(state, State) else None
 
 
-def begun(store: Store, key: bytes, up_to: int | None = None) -> State:
+def begun(store: Store, key: bytes, up_to: int | None = None) -> Kept:
     """The newest kept state of no event later than `up_to`, else that of an empty log."""
     code_digest()  # now: while the service runs, somebody may install a newer version over its files
     stored = store.newest_state(up_to)
-    state = None if stored is None else opened(stored.state, key)
-    return State() if state is None or stored is None or state.seq != stored.seq else state
+    kept = None if stored is None else opened(stored.state, key)
+    return Kept(State()) if kept is None or stored is None or kept.state.seq != stored.seq else kept
 
 
-def keep(store: Store, key: bytes, state: State) -> None:
+def keep(store: Store, key: bytes, kept: Kept) -> None:
     """Keep a state that nobody changes meanwhile; a policy whose memory cannot be kept has none kept."""
     try:
-        store.keep_state(state.seq, sealed(state, key))
+        store.keep_state(kept.state.seq, sealed(kept, key))
     except StoreError as wrong:
         log.warning("no state is kept: %s", wrong)
     except Exception as wrong:  # what a policy of somebody else remembers may refuse in any way
-        log.warning(
-            "a state with what policy %s remembers cannot be kept: %s", state.configured.policy, wrong
-        )
+        policy = kept.state.configured.policy
+        log.warning("a state with what policy %s remembers cannot be kept: %s", policy, wrong)
 
 
 def keep_from_log(store: Store, key: bytes, seq: int, remembered: bytes) -> None:
     """Fold the log up to `seq`, and keep what that gives with the policy's memory, which was pickled."""
-    state = begun(store, key, seq)
+    state = begun(store, key, seq).state
     for recorded in store.read(after=state.seq, up_to=seq):
         fold(state, recorded)
     scheduler_of(state.configured)  # a policy from a file of its own is there only once that is imported
-    state.memory = pickle.loads(remembered)
-    state.take_touched()
-    keep(store, key, state)
+    keep(store, key, Kept(state, pickle.loads(remembered)))
 
 
 def keep_beside(store: Store, key: bytes, seq: int, memory: Memory) -> None:
@@ -138,20 +143,20 @@ class StateSnapshots:
     every: int = EVERY
     _task: "asyncio.Task[None] | None" = None
 
-    def decided(self, state: State) -> None:
+    def decided(self, state: State, memory: Memory) -> None:
         """No decision is being made: keep this moment, if it is time, beside everything else."""
         if state.seq < self.kept + self.every or (self._task is not None and not self._task.done()):
             return
         self.kept = state.seq
-        keeping = asyncio.to_thread(keep_beside, self.store, self.key, state.seq, state.memory)
+        keeping = asyncio.to_thread(keep_beside, self.store, self.key, state.seq, memory)
         self._task = asyncio.ensure_future(keeping)
 
-    async def stopped(self, state: State) -> None:
+    async def stopped(self, state: State, memory: Memory) -> None:
         """The service ends, nothing changes any more: keep where it stands."""
         if self._task is not None:
             await asyncio.wait({self._task})
         if state.seq > self.kept:
-            keep(self.store, self.key, state)
+            keep(self.store, self.key, Kept(state, memory))
 
 
 def _seal(body: bytes, key: bytes) -> bytes:

@@ -125,9 +125,8 @@ def assert_decided_again(live: Deciding) -> None:
     again, memory = State(), None
     for number, (event, at_s) in enumerate(zip(live.scene.log, live.scene.times, strict=True), start=1):
         if isinstance(event, happened.Decided):
-            again.memory = memory
             asked = asked_of(
-                SnapshotBuilder(live.scheduler.policy.views), again, event.at_s, DUE, live.scheduler
+                SnapshotBuilder(live.scheduler.policy.views), again, event.at_s, DUE, live.scheduler, memory
             )
             answer = answer_to(asked, live.scheduler)
             said, memory = decided(asked, answer, event.seen, 1.0), answer.plan.memory

@@ -132,7 +132,7 @@ def test_what_happens_while_a_decision_is_made_does_not_change_its_rules() -> No
     live = Deciding("fifo")
     elastic = {"min_gpus": 1, "max_gpus": 6, "sizes": [1, 3, 6]}
     live.submit("1", "", 1, elastic=elastic)
-    asked = asked_of(live.observer, live.scene.state, 0.0, DUE, live.scheduler)
+    asked = asked_of(live.observer, live.scene.state, 0.0, DUE, live.scheduler, live.scene.memory)
     live.submit("2", "", 1, elastic=elastic)
     live.end("1")
     assert list(asked.snapshot.constraints.sizes) == ["1"]
@@ -148,7 +148,7 @@ def test_thousands_who_wait_cost_a_decision_neither_words_nor_another_count(
     live.queue("a", 0)
     for number in range(20):
         live.submit(f"{number + 1}", "a" if number % 2 else "", 1)
-    asked = asked_of(live.observer, live.scene.state, 0.0, DUE, live.scheduler)
+    asked = asked_of(live.observer, live.scene.state, 0.0, DUE, live.scheduler, live.scene.memory)
     draft = Draft(asked.snapshot)
     make_room(draft)
     assert draft.placement is asked.snapshot.placement, "nobody held anything"

@@ -45,7 +45,6 @@ class Both:
         for seq, event in enumerate(self.scene.log[self.told :], start=self.told + 1):
             apply(self.lean, event, seq, self.scene.now_s)
         self.told = len(self.scene.log)
-        self.lean.memory = self.scene.state.memory
 
     def retire(self, keep: int) -> None:
         """All but the last to end leave where they may; who is asked to and may not stays."""
@@ -90,7 +89,9 @@ class Both:
 
     def decide_both(self) -> None:
         self.catch_up()
-        asked = asked_of(self.observer, self.lean, self.scene.now_s + 30.0, DUE, self.live.scheduler)
+        asked = asked_of(
+            self.observer, self.lean, self.scene.now_s + 30.0, DUE, self.live.scheduler, self.scene.memory
+        )
         answer = answer_to(asked, self.live.scheduler)
         seen = self.scene.state.seq
         self.live.decide()

@@ -24,9 +24,10 @@ def snapshot_of(scene: Scene) -> Snapshot:
 def decision(scene: Scene, policy: str) -> Decided:
     """What the policy wants, as the service would record it."""
     scheduler = scheduler_of(Configured(policy))
-    asked = asked_of(SnapshotBuilder(scheduler.policy.views), scene.state, scene.now_s, DUE, scheduler)
+    observer = SnapshotBuilder(scheduler.policy.views)
+    asked = asked_of(observer, scene.state, scene.now_s, DUE, scheduler, scene.memory)
     answer = answer_to(asked, scheduler)
-    scene.state.memory = answer.plan.memory
+    scene.memory = answer.plan.memory
     return decided(asked, answer, scene.state.seq, 0.0)
 
 

@@ -7,7 +7,7 @@ from stretto.service.state.events import body_of, event_of
 from stretto.service.state.reducer import apply
 from stretto.service.state.reported_metrics import with_points
 from stretto.service.state.state import State
-from stretto.service.state_snapshots import opened, sealed
+from stretto.service.state_snapshots import Kept, opened, sealed
 
 BOUNDS = {"init_batch": 64, "max_batch": 1024, "max_local": 128, "grad_sqr": 1.0, "grad_var": 50.0}
 KEY = b"k" * 32
@@ -47,9 +47,9 @@ def test_it_does_so_after_a_restart_from_the_log_and_from_a_kept_state() -> None
     whole = State()
     for number, event in enumerate(live.scene.log, start=1):
         apply(whole, event_of(type(event).__name__, body_of(event)), number, live.scene.now_s)
-    kept = opened(sealed(live.scene.state, KEY), KEY)
+    kept = opened(sealed(Kept(live.scene.state, live.scene.memory), KEY), KEY)
     assert kept is not None
-    for state in (whole, kept):
+    for state in (whole, kept.state):
         again = Deciding("sia")
         again.scene.state, again.scene.now_s = state, live.scene.now_s
         assert first_size(again, "2") >= 4

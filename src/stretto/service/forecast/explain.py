@@ -11,7 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from stretto.model import Adaptivity, BidsForGpus, Job, Plan, Requests, Snapshot, StrettoError, Trigger
+from stretto.model import (
+    Adaptivity,
+    BidsForGpus,
+    Job,
+    Memory,
+    Plan,
+    Requests,
+    Snapshot,
+    StrettoError,
+    Trigger,
+)
 from stretto.scheduler.constraints.shared_nodes import lens_of
 from stretto.scheduler.round import Scheduler, decide
 from stretto.service.forecast.fork import Fork, fork_of
@@ -51,12 +61,13 @@ def question_of(
     plan: Plan | None,
     latest: Snapshot | None,
     decision_ms: float,
+    memory: Memory = None,
 ) -> Question:
-    """Copy what is needed. A node must have been seen."""
+    """Copy what is needed. A node must have been seen. memory: the policy's, after its last decision."""
     due = scheduler.policy.triggers.on | {Trigger.ARRIVAL}
     holders = [] if state.placement is None else list(state.placement)
-    fork = fork_of(state, now_s)
-    snapshot = SnapshotBuilder(scheduler.policy.views).observe(state, now_s, due)
+    fork = fork_of(state, now_s, memory=memory)
+    snapshot = SnapshotBuilder(scheduler.policy.views).observe(state, now_s, due, memory)
     snapshot = replace(snapshot, constraints=fork.constraints)
     return Question(
         job=record.id,

@@ -113,11 +113,12 @@ def fork_of(
     extra: Sequence[ExtraNodes] = (),
     more: tuple[JobSpec, str] | None = None,
     past: Mapping[str, Named] = NOTHING_PAST,
+    memory: Memory = None,
 ) -> Fork:
     """Copy what is needed of the state. A node must have been seen.
 
     more: one more job and its user; its id is NEW. Raises InputError where it can never run. past: whom it
-    names as coming first among jobs that have left the state.
+    names as coming first among jobs that have left the state. memory: the policy's, after its last decision.
     """
     assert state.cluster is not None
     cluster = larger(state.cluster, state.types, extra)
@@ -147,7 +148,7 @@ def fork_of(
         cluster,
         usable,
         state.configured,
-        state.memory,
+        memory,
         tuple(members),
         left_out,
         said,

@@ -37,6 +37,8 @@ class Reconciler:
     leadership: Leadership | None = None
     orders: Dispatcher = field(init=False)
     seen: WorkerCache = field(init=False)
+    dirty: set[str] = field(default_factory=set)  # jobs to look at: they have changed, or their time has come
+    _heard_seq: int = field(init=False)  # changes up to this event are in it
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     later: list[tuple[float, str]] = field(default_factory=list)  # (time, job) to look at again, a heap
     _planned: set[tuple[float, str]] = field(default_factory=set)  # what is in it
@@ -53,16 +55,20 @@ class Reconciler:
         self.orders = Dispatcher(
             self.ledger, self.backend, self.secrets, self.seen, self._again, self.leadership
         )
+        self._heard_seq = self.ledger.state.seq
         self.ledger.listeners.append(self._heard)
 
     def _heard(self, told: Sequence[tuple[int, Event]]) -> None:
+        state = self.ledger.state
+        self.dirty.update(record.id for record in state.changed_since(self._heard_seq))
+        self._heard_seq = state.seq
         self._changed.set()
 
     # ── from the log to the backend ───────────────────────────────────────────────────────────────
 
     async def reconcile_for_ever(self) -> None:
         """Take steps for every job that changed, or whose time has come, until cancelled."""
-        self.ledger.state.touched.update(record.id for record in self.ledger.state.open_jobs())
+        self.dirty.update(record.id for record in self.ledger.state.open_jobs())
         while True:
             self._changed.clear()
             await self.reconcile_once()
@@ -80,16 +86,17 @@ class Reconciler:
         while self.later and self.later[0][0] <= now_s:
             due = heapq.heappop(self.later)
             self._planned.discard(due)
-            state.touched.add(due[1])
-        touched = {name for name in state.take_touched() if name in state.jobs}
-        if not touched:
+            self.dirty.add(due[1])
+        dirty = {name for name in self.dirty if name in state.jobs}
+        self.dirty.clear()
+        if not dirty:
             return
-        for name in touched:
+        for name in dirty:
             self._note(state.jobs[name])
         events: list[Event] = []
         commands: list[tuple[JobRecord, Command]] = []
         # Who waits for GPUs is asked whenever anybody changes: it may be that those have become free.
-        for name in sorted(touched | self._waiting, key=lambda one: state.jobs[one].number):
+        for name in sorted(dirty | self._waiting, key=lambda one: state.jobs[one].number):
             record = state.jobs[name]
             steps = next_steps(state, record, self._occupied, now_s)
             events += steps.events
@@ -129,7 +136,7 @@ class Reconciler:
     def _let_go(self) -> None:
         """GPUs are free of a process: where it was a stray, nothing of the log says that others may begin."""
         if self._waiting:
-            self.ledger.state.touched |= self._waiting
+            self.dirty |= self._waiting
             self._changed.set()
 
     # ── from the backend to the log ───────────────────────────────────────────────────────────────

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Container
 from dataclasses import dataclass
 from math import inf, isnan
 
@@ -46,8 +47,11 @@ class RetentionPolicy:
         object.__setattr__(self, "ended_s", min(self.ended_s, self.logs_s, self.checkpoints_s))
 
 
-def due(state: State, keep: RetentionPolicy, now_s: float) -> list[str]:
-    """Some jobs that may leave, the first to have ended first: too old, or too many have ended since."""
+def due(state: State, keep: RetentionPolicy, now_s: float, dirty: Container[str] = ()) -> list[str]:
+    """Some jobs that may leave, the first to have ended first: too old, or too many have ended since.
+
+    dirty: jobs that the reconciler has not looked at since they changed: something may follow from their end.
+    """
     too_many = len(state.ended) - keep.most_ended
 
     found: list[str] = []
@@ -55,16 +59,17 @@ def due(state: State, keep: RetentionPolicy, now_s: float) -> list[str]:
         record = state.jobs[name]
         if (place >= too_many and record.ended_s > now_s - keep.ended_s) or len(found) == AT_ONCE:
             break
-        # Who is touched has not been looked at since: something may follow from the end.
-        if name not in state.touched and state.relations.may_retire(record):
+        if name not in dirty and state.relations.may_retire(record):
             found.append(name)
     return found
 
 
-async def retire_for_ever(ledger: LogWriter, clock: Clock, keep: RetentionPolicy) -> None:
-    """Let jobs leave whose time has come, until cancelled."""
+async def retire_for_ever(
+    ledger: LogWriter, clock: Clock, keep: RetentionPolicy, dirty: Container[str] = ()
+) -> None:
+    """Let jobs leave whose time has come, until cancelled. dirty: see `due`."""
     while True:
-        names = due(ledger.state, keep, clock.now_s())
+        names = due(ledger.state, keep, clock.now_s(), dirty)
         if names:
             await ledger.record(Retired(tuple(names)))
         every_s = min(CHECK_S, clock.wall_s(keep.ended_s) / 10)

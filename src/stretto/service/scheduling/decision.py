@@ -16,6 +16,7 @@ from stretto.model import (
     Adaptivity,
     Allocation,
     BoolArray,
+    Memory,
     Plan,
     ProfilesFirst,
     Snapshot,
@@ -157,15 +158,20 @@ class Answer:
 
 
 def asked_of(
-    observer: SnapshotBuilder, state: State, now_s: float, due: frozenset[Trigger], scheduler: Scheduler
+    observer: SnapshotBuilder,
+    state: State,
+    now_s: float,
+    due: frozenset[Trigger],
+    scheduler: Scheduler,
+    memory: Memory = None,
 ) -> Asked:
-    """Look at a state, for this scheduler. A node must have been seen."""
+    """Look at a state, for this scheduler and with what its policy remembers. A node must have been seen."""
     assert state.placement is not None
     batches = {str(name): batch for name in state.placement if (batch := state.jobs[name].batch) is not None}
     constraints = constraints_of(state, now_s)
     if isinstance(scheduler.policy, ProfilesFirst) and scheduler.policy.profiles_first:
         constraints = replace(constraints, profiles=profiles_of(state, now_s))
-    return Asked(replace(observer.observe(state, now_s, due), constraints=constraints), batches)
+    return Asked(replace(observer.observe(state, now_s, due, memory), constraints=constraints), batches)
 
 
 def answer_to(asked: Asked, scheduler: Scheduler) -> Answer:

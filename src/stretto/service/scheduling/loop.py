@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stretto.model import Plan, Snapshot, Trigger
+from stretto.model import Memory, Plan, Snapshot, Trigger
 from stretto.scheduler.round import Scheduler
 from stretto.service.eventlog.clock import Clock
 from stretto.service.eventlog.writer import LogWriter
 from stretto.service.scheduling.decision import answer_to, asked_of, decided
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
 from stretto.service.state import events as happened
-from stretto.service.state.events import AttemptClosed, Event, Joined, WorkersWanted
+from stretto.service.state.events import AttemptClosed, Decided, Event, Joined, WorkersWanted
 from stretto.service.state.state import State
 
 _TRIGGERS: Mapping[type[Event], Trigger] = {
@@ -71,12 +71,15 @@ class SchedulingLoop:
     clock: Clock
     eager: bool = True
     at_least_every_s: float = AT_LEAST_EVERY_S
+    memory: Memory = None  # the policy's, after its last decision
     latest: Plan | None = None
     latest_snapshot: Snapshot | None = None
     took_ms: list[float] = field(default_factory=list)
-    after: Callable[[State], None] | None = None  # is told when a decision is over, and none is being made
+    # Is told when a decision is over, and none is being made.
+    after: Callable[[State, Memory], None] | None = None
     is_deciding: bool = False
     _due: set[Trigger] = field(default_factory=set)
+    _wake_s: float | None = None  # when the policy wants to be asked again; None: that time has come
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _next_round_s: float = 0.0
     _awaits_round: bool = False
@@ -92,11 +95,14 @@ class SchedulingLoop:
         self.observer = SnapshotBuilder(self.scheduler.policy.views)
         on = self.scheduler.policy.triggers.on
         self._on = on | {Trigger.ARRIVAL, Trigger.COMPLETION, Trigger.CAPACITY} if self.eager else on
+        self._wake_s = self.ledger.state.wake_s
         self.ledger.listeners.append(self.heard)
 
     def heard(self, told: Sequence[tuple[int, Event]]) -> None:
         """Note what happened."""
         for _, event in told:
+            if isinstance(event, Decided):
+                self._wake_s = event.wake_s
             trigger = trigger_of(event)
             if isinstance(event, WorkersWanted) and self._somebody_waits_for(event.job):
                 trigger = Trigger.ARRIVAL
@@ -142,16 +148,16 @@ class SchedulingLoop:
         self.is_deciding = True
         now_s, seen = self.clock.now_s(), state.seq
         self._decided_s = now_s
-        asked = asked_of(self.observer, state, now_s, due, self.scheduler)
+        asked = asked_of(self.observer, state, now_s, due, self.scheduler, self.memory)
         began = time.perf_counter()
         loop = asyncio.get_running_loop()
         answer = await loop.run_in_executor(self._thread, answer_to, asked, self.scheduler)
         took_ms = (time.perf_counter() - began) * 1e3
         await self.ledger.record(decided(asked, answer, seen, took_ms))
-        state.memory = answer.plan.memory
+        self.memory = answer.plan.memory
         self.is_deciding = False
         if self.after is not None:
-            self.after(state)
+            self.after(state, self.memory)
         self.latest, self.latest_snapshot = answer.plan, asked.snapshot
         jobs = asked.snapshot.jobs
         self._interactive_waits = any(
@@ -182,8 +188,8 @@ class SchedulingLoop:
         if state.cluster is None:
             return math.inf
         times = [self.observer.next_change_s(state, now_s)]
-        if state.wake_s is not None:
-            times.append(state.wake_s)
+        if self._wake_s is not None:
+            times.append(self._wake_s)
         is_awaited = bool(state.open) and (self._changed or not triggers.when_changed)
         if triggers.round_s is not None and is_awaited:
             if not self._awaits_round:  # rounds that nobody waited for are over
@@ -198,9 +204,9 @@ class SchedulingLoop:
 
     def _note_times(self, now_s: float) -> None:
         """What the clock alone makes due."""
-        state, triggers = self.ledger.state, self.scheduler.policy.triggers
-        if state.wake_s is not None and state.wake_s <= now_s:
-            state.wake_s = None
+        triggers = self.scheduler.policy.triggers
+        if self._wake_s is not None and self._wake_s <= now_s:
+            self._wake_s = None
             self._due.add(Trigger.WAKE)
         if triggers.round_s is not None and self._next_round_s <= now_s:
             self._next_round_s = (math.floor(now_s / triggers.round_s) + 1) * triggers.round_s

@@ -72,6 +72,7 @@ class Replay:
     decide_from: float = 0  # decisions with lower numbers are only folded
     differences: list[Difference] = field(default_factory=list)
     decisions: int = 0
+    memory: Memory = None  # the policy's, after the last decision: no event holds it, so it is decided again
     not_repeated: Count[str] = field(default_factory=Count)  # decisions, by why they cannot be
     _loaded: "tuple[Scheduler, SnapshotBuilder] | None" = None
     _unloadable: str = ""  # why the policy that decides cannot be loaded
@@ -87,7 +88,7 @@ class Replay:
         memory = self._compare(recorded.seq, event)
         self._fold_up_to(recorded.seq)
         apply_or_skip(self.state, event, recorded.seq, recorded.at_s)
-        self.state.memory = memory
+        self.memory = memory
 
     def finish(self) -> State:
         """Fold what is left; the state at the end of the log."""
@@ -101,9 +102,9 @@ class Replay:
         while self._behind and (seq is None or self._behind[0].seq <= seq):
             event = fold(self.state, self._behind.popleft())
             if isinstance(event, Configured):
-                self._loaded, self._unloadable = None, ""
+                self._loaded, self._unloadable, self.memory = None, "", None
             elif isinstance(event, Decided):
-                self.state.memory = None  # as it says, or nobody asks
+                self.memory = None  # as it says, or nobody asks
 
     def _compare(self, seq: int, event: Decided) -> Memory:
         """Decide again, note what differs; what the policy remembers of it, None where nobody can tell."""
@@ -115,7 +116,7 @@ class Replay:
         self.decisions += 1
         try:
             due = frozenset(Trigger(name) for name in event.due)
-            asked = asked_of(observer, self.state, event.at_s, due, scheduler)
+            asked = asked_of(observer, self.state, event.at_s, due, scheduler, self.memory)
             answer = answer_to(asked, scheduler)
         except Exception as wrong:  # policies change, and a start must not depend on what they once bore
             why = str(wrong) or type(wrong).__name__

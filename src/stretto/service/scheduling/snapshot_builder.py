@@ -19,6 +19,7 @@ from stretto.model import (
     Job,
     JobTable,
     Learning,
+    Memory,
     Progress,
     Requests,
     Snapshot,
@@ -289,8 +290,11 @@ class SnapshotBuilder:
         """Nothing has been seen."""
         self._figures = JobColumns(self.views)
 
-    def observe(self, state: State, now_s: float, due: frozenset[Trigger]) -> Snapshot:
-        """Every job that may run now, in the order of submission. Needs a node to have been seen."""
+    def observe(self, state: State, now_s: float, due: frozenset[Trigger], memory: Memory = None) -> Snapshot:
+        """Every job that may run now, in the order of submission. Needs a node to have been seen.
+
+        memory: what the policy remembered after its last decision; no event holds it, only its digest.
+        """
         assert state.cluster is not None
         assert state.placement is not None
         figures = self._figures
@@ -313,7 +317,7 @@ class SnapshotBuilder:
             jobs=table,
             placement=state.placement,
             due=due,
-            memory=state.memory,
+            memory=memory,
             seed=state.configured.seed,
         )
 

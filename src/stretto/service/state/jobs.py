@@ -158,7 +158,6 @@ def job_retired(state: State, event: happened.Retired, now_s: float) -> None:
         if record is None or not state.relations.may_retire(record):
             continue
         del state.jobs[name], state.ended[name]
-        state.touched.discard(name)
         state.unchanged = max(state.unchanged, state.changed.pop(name, 0))
         key = f"{record.user}\0{record.key}"
         if state.by_key.get(key) == name:

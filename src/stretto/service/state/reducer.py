@@ -137,7 +137,7 @@ def _incarnated(state: State, event: happened.Incarnated, now_s: float) -> None:
 
 
 def _configured(state: State, event: happened.Configured, now_s: float) -> None:
-    state.configured, state.memory = event, None
+    state.configured = event
     state.usage.live_by(event.fair_share_half_life_s or HALF_LIFE_S, now_s)
 
 

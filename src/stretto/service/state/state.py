@@ -12,7 +12,6 @@ from stretto.model import (
     Cluster,
     GpuType,
     JobId,
-    Memory,
     Node,
     NodeId,
     Placement,
@@ -46,10 +45,10 @@ class Skipped:
 
 @dataclass
 class State:
-    """Everything that the log says, folded, which only `folding.apply` changes.
+    """Everything that the log says, folded. The reducer writes it, and nothing else does.
 
-    Beside it: `memory`, which whoever decides brings, `wake_s` until it has come, and `touched`, a list of
-    errands of whoever reconciles.
+    What a loop of the service has still to do is that loop's own: jobs to be reconciled, the policy's memory.
+    `changed_since` tells a reader which jobs to look at again.
     """
 
     seq: int = 0  # of the last event
@@ -84,14 +83,12 @@ class State:
     usage: UsageLedger = field(default_factory=UsageLedger)  # by queue and user, decayed
     user_shares: dict[str, float] = field(default_factory=dict)  # of those who have not 1
     tokens: dict[str, Token] = field(default_factory=dict)  # by digest
-    memory: Memory = None  # the policy's; not in the log: whoever folds a decision brings it
-    wake_s: float | None = None
+    wake_s: float | None = None  # when the policy that decided last wants to be asked again
     prices: tuple[float, ...] | None = None
     decisions: int = 0
     dropped: int = 0  # actions that were stale when they came to be folded
     skips: int = 0  # events that could not be folded
     skipped: tuple[Skipped, ...] = ()  # the first of them
-    touched: set[str] = field(default_factory=set)  # jobs that changed since somebody last took this
     changed: dict[str, int] = field(default_factory=dict)  # job → the last event that did, latest last
     unchanged: int = 0  # the last event that changed a job which has left
     latest_spec: tuple[Mapping[str, Any], JobSpec] | None = None
@@ -156,7 +153,6 @@ class State:
 
     def touch(self, job: str) -> None:
         """Note that a job has changed."""
-        self.touched.add(job)
         self.changed.pop(job, None)
         self.changed[job] = self.seq
 
@@ -168,11 +164,6 @@ class State:
                 break
             found.append(self.jobs[job])
         return found
-
-    def take_touched(self) -> set[str]:
-        """Jobs that changed since this was last asked."""
-        touched, self.touched = self.touched, set()
-        return touched
 
     def usable(self) -> "np.ndarray[Any, np.dtype[np.bool_]]":
         """(nodes,) may hold jobs."""

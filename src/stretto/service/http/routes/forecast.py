@@ -70,6 +70,7 @@ async def explain(job: str, request: Request, service: Asked, caller: Who) -> di
             decider.latest,
             decider.latest_snapshot,
             median_low(decider.took_ms[-RECENT:]) if decider.took_ms else 0.0,
+            decider.memory,
         )
         question = replace(question, shown=service.described(record))
         return answered, (service.state.configured, await asyncio.to_thread(packed, explained, question))
@@ -93,8 +94,8 @@ async def dry_run(submission: Submission, request: Request, service: Asked, call
 
     async def prepare() -> Work:
         past = await service.archive.named(spec, caller.user)
-        state = service.state
-        fork = fork_of(state, service.clock.now_s(), more=(spec, caller.user), past=past)
+        state, memory = service.state, service.decider.memory
+        fork = fork_of(state, service.clock.now_s(), more=(spec, caller.user), past=past, memory=memory)
         return answered, (
             state.configured,
             await asyncio.to_thread(packed, would_start, fork, state.unix_s),
@@ -126,11 +127,11 @@ async def whatif(asks: Asks, request: Request, service: Asked, caller: Who) -> d
 
     async def prepare() -> Work:
         past = {} if more is None else await service.archive.named(*more)
-        state, now_s = service.state, service.clock.now_s()
-        present = fork_of(state, now_s)
+        state, now_s, memory = service.state, service.clock.now_s(), service.decider.memory
+        present = fork_of(state, now_s, memory=memory)
         forks = [present]
         if asks.policy or asks.settings or extra or more:
-            other = fork_of(state, now_s, extra, more, past)
+            other = fork_of(state, now_s, extra, more, past, memory)
             forks.append(other if configured == state.configured else other.under(configured))
         mine.update(one.job.id for one in present.members if caller.owns(state.jobs[one.job.id]))
         hidden = {name for name in present.left_out if not caller.owns(state.jobs[name])}
