@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from stretto.backends.protocol import Backend, Validates
 from stretto.jobfile import Array, JobSpec
@@ -30,7 +30,7 @@ from stretto.service.state.events import ArraySubmitted, Cancelled, Event, Submi
 from stretto.service.state.records import JobRecord
 from stretto.service.state.relations import resolved, settled
 from stretto.service.state.state import State
-from stretto.service.state.status import described
+from stretto.service.state.status import JobState, JobStatus, status_of
 from stretto.service.webhooks import Targets, Webhooks
 
 Found = TypeVar("Found")
@@ -274,20 +274,20 @@ class Service:
         self._last_id = max(self._last_id, self.state.submitted, self.state.largest_id) + 1
         return str(self._last_id)
 
-    def described(self, record: JobRecord) -> dict[str, Any]:
-        """A job for people and programs."""
+    def status_of(self, record: JobRecord) -> JobStatus:
+        """How a job stands, with what the service itself knows of it."""
         record = self.reports.shown(record)
         plan, snapshot = self.decider.latest, self.decider.latest_snapshot
         if snapshot is not None and self._rows[0] is not snapshot:
             self._rows = snapshot, {name: row for row, name in enumerate(snapshot.jobs.ids)}
-        found = described(self.state, record, self.clock.now_s(), plan, snapshot, self._rows[1])
+        status = status_of(self.state, record, self.clock.now_s(), plan, snapshot, self._rows[1])
         if record.has_ended and has_been_deleted(record.checkpoint, self.secrets.checkpoints):
-            found["checkpoint"] = ""
-        if found["reason"] and not found["gpus"] and (words := self.wisher.words(record.id)):
-            found["reason"], found["evidence"] = WAITS, words
-        if found["state"] == "STARTING":
-            found["evidence"] = found["evidence"] or self.driver.orders.troubles.get(record.id, "")
-        return found
+            status = replace(status, checkpoint="")
+        if status.reason and not status.gpus and (words := self.wisher.words(record.id)):
+            status = replace(status, reason=WAITS, evidence=words)
+        if status.state is JobState.STARTING and not status.evidence:
+            status = replace(status, evidence=self.driver.orders.troubles.get(record.id, ""))
+        return status
 
     async def watch_times(self) -> None:
         """End jobs that have run longer than they may."""

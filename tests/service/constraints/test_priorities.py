@@ -1,22 +1,20 @@
 """Higher jobs go first and take no more from lower ones than they use, whatever the policy."""
 
-from typing import Any
-
 import pytest
 from tests.service.play import Deciding
 
 from stretto.model import Why
 from stretto.policies.registry import policy_names
 from stretto.service.state import events as happened
-from stretto.service.state.status import described
+from stretto.service.state.status import JobStatus, status_of
 
 POLICIES = policy_names()
 ENOUGH = 8  # decisions
 STINGY = ("elasticflow", "optimus")  # of themselves they leave a job of unknown speed on one GPU
 
 
-def shown(live: Deciding, name: str) -> dict[str, Any]:
-    return described(live.scene.state, live.scene.state.jobs[name], live.scene.now_s)
+def shown(live: Deciding, name: str) -> JobStatus:
+    return status_of(live.scene.state, live.scene.state.jobs[name], live.scene.now_s)
 
 
 def until_held(live: Deciding, name: str, gpus: int) -> None:
@@ -94,10 +92,10 @@ def test_both_jobs_say_what_one_took_from_the_other() -> None:
     live.submit("3", "", 3, priority=10)
     live.decide()
     assert (live.gpus("1"), live.gpus("2"), live.gpus("3")) == (1, 0, 3)
-    assert shown(live, "1")["preempted"] == "by 3 (priority 10), 1 GPU left"
-    assert shown(live, "2")["preempted"] == "by 3 (priority 10), stopped"
-    assert shown(live, "3")["took_from"] == ["1", "2"]
-    assert shown(live, "3")["preempted"] == ""
+    assert shown(live, "1").preempted == "by 3 (priority 10), 1 GPU left"
+    assert shown(live, "2").preempted == "by 3 (priority 10), stopped"
+    assert shown(live, "3").took_from == ["1", "2"]
+    assert shown(live, "3").preempted == ""
 
 
 def test_where_a_log_says_nothing_of_priorities_they_are_ignored() -> None:

@@ -14,7 +14,7 @@ from stretto.service.eventlog.archive import rows_of
 from stretto.service.eventlog.writer import fold
 from stretto.service.service import ranges_of, submission
 from stretto.service.state.events import Ended, Event, Retired, Submitted, body_of, subject_of
-from stretto.service.state.status import described
+from stretto.service.state.status import status_of
 
 TASKS = 10_000
 LONG = "true # " + "x" * 100_000
@@ -74,8 +74,8 @@ def test_a_log_of_before_with_an_event_for_each_task_folds_into_the_same_jobs() 
     for index in range(3, 7):
         key = "a key" if index == 3 else ""
         old.tell(Submitted(f"7_{index}", said, "ada", key, array="7", index=index, at_once=2))
-    assert [described(old.state, record, 5.0) for record in old.state.open_jobs()] == [
-        described(new.state, record, 5.0) for record in new.state.open_jobs()
+    assert [status_of(old.state, record, 5.0) for record in old.state.open_jobs()] == [
+        status_of(new.state, record, 5.0) for record in new.state.open_jobs()
     ]
     assert old.state.by_key == new.state.by_key
     assert old.state.relations.jobs_of("7") == new.state.relations.jobs_of("7")

@@ -21,7 +21,7 @@ from stretto.service.state.reducer import apply
 from stretto.service.state.relations import named, resolved, settled
 from stretto.service.state.shares import usage_of
 from stretto.service.state.state import State
-from stretto.service.state.status import described
+from stretto.service.state.status import status_of
 
 
 @dataclass
@@ -76,7 +76,7 @@ class Both:
         assert set(lean.jobs) | set(self.table) == set(full.jobs)
         for name, record in full.jobs.items():
             other = lean.jobs[name] if name in lean.jobs else self.table[name]
-            assert described(lean, other, now_s) == described(full, record, now_s)
+            assert status_of(lean, other, now_s) == status_of(full, record, now_s)
             assert other.number == record.number
             assert other.spec == record.spec
             if not record.has_ended:

@@ -248,7 +248,7 @@ def test_a_store_that_does_not_answer_is_said_and_the_job_is_there_once_it_does(
 def test_a_fault_is_told_without_its_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         async with a_rig(tmp_path) as rig, rig.client("ada") as ada:
-            monkeypatch.setattr(rig.service, "described", lambda record: 1 / 0)
+            monkeypatch.setattr(rig.service, "status_of", lambda record: 1 / 0)
             job = await rig.service.submit(JobSpec("true"), "ada")
             answer = await ada.get(f"/api/v1/jobs/{job.names[0]}")
             assert answer.status_code == 500

@@ -135,11 +135,11 @@ def test_who_depends_on_a_job_that_has_left_begins_or_never_will_as_if_it_had_st
                     job = (await ada.post("/api/v1/jobs", json={"text": text % when})).json()["id"]
                     record = rig.service.state.jobs[job]
                     assert record.after == tuple(names)
-                    shown: Callable[[], Any] = partial(rig.service.described, record)
+                    shown: Callable[[], Any] = partial(rig.service.status_of, record)
                     if when == "succeeded":
-                        await rig.until(lambda shown=shown: shown()["state"] == "CANCELLED")  # type: ignore[misc]
-                    assert (shown()["reason"] == "DEPENDENCY_FAILED") == (when == "succeeded")
-                    assert shown()["reason"] != "DEPENDENCY"
+                        await rig.until(lambda shown=shown: shown().state == "CANCELLED")  # type: ignore[misc]
+                    assert (shown().reason == "DEPENDENCY_FAILED") == (when == "succeeded")
+                    assert shown().reason != "DEPENDENCY"
                 refused = await bob.post("/api/v1/jobs", json={"text": text % "ended"})
                 assert refused.status_code == 422
 

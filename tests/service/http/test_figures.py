@@ -157,7 +157,7 @@ def test_logs_are_lines_of_json_with_a_request_id_and_never_hold_a_token(
             assert re.fullmatch("[0-9a-f]{16}", odd.headers["x-request-id"])
             await nobody.get("/api/v1/jobs")
             made = await _root_makes(rig)
-            monkeypatch.setattr(rig.service, "described", lambda record: 1 / 0)
+            monkeypatch.setattr(rig.service, "status_of", lambda record: 1 / 0)
             await ada.get("/api/v1/jobs/1")
             secrets.append(made)
 

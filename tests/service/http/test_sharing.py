@@ -8,7 +8,7 @@ WIDE = "run: sleep\nqueue: team\nresources: {accelerators: '2'}"
 
 
 def reason(rig: Rig, job: str) -> str:
-    return str(rig.service.described(rig.service.state.jobs[job])["reason"])
+    return str(rig.service.status_of(rig.service.state.jobs[job]).reason)
 
 
 def test_a_job_beyond_the_quota_of_its_queue_is_told_by_how_much(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ import pytest
 from tests.service.scene import Scene
 
 from stretto.service.state import events as happened
-from stretto.service.state.status import described
+from stretto.service.state.status import status_of
 
 
 def test_workers_start_on_the_gpus_that_were_decided() -> None:
@@ -185,8 +185,8 @@ def test_a_job_grows_in_place_once_its_newcomers_are_ready() -> None:
 
 def test_a_job_whose_workers_evaluate_says_what_its_resize_waits_for() -> None:
     def shown() -> dict[str, str]:
-        found = described(scene.state, scene.state.jobs["1"], scene.now_s)
-        return {key: found[key] for key in ("state", "reason", "evidence")}
+        found = status_of(scene.state, scene.state.jobs["1"], scene.now_s)
+        return {key: getattr(found, key) for key in ("state", "reason", "evidence")}
 
     scene = Scene()
     elastic_job(scene)

@@ -169,12 +169,12 @@ def test_a_start_that_is_still_being_tried_says_why(tmp_path: Path) -> None:
         async with a_rig(tmp_path, backend=backend) as rig:
             job = rig.service.state.jobs[await rig.submit()]
             await rig.until(lambda: rig.service.driver.orders.troubles)
-            shown = rig.service.described(job)
-            assert (shown["state"], shown["evidence"]) == ("STARTING", "node n0 does not answer")
+            shown = rig.service.status_of(job)
+            assert (shown.state, shown.evidence) == ("STARTING", "node n0 does not answer")
             backend.silent.clear()
             await rig.until(lambda: rig.backend.shown)
-            await rig.until(lambda: rig.service.described(job)["state"] == "RUNNING")
-            assert rig.service.described(job)["evidence"] == ""
+            await rig.until(lambda: rig.service.status_of(job).state == "RUNNING")
+            assert rig.service.status_of(job).evidence == ""
 
     play(story)
 

@@ -106,7 +106,7 @@ def test_a_checkpoint_that_is_gone_is_not_shown_any_more(tmp_path: Path) -> None
 async def shown_checkpoint(rig: Rig, job: str) -> str:
     record = await rig.service.archive.job(job)
     assert record is not None
-    return str(rig.service.described(record)["checkpoint"])
+    return str(rig.service.status_of(record).checkpoint)
 
 
 def test_what_people_have_named_stays_whoever_named_it_and_wherever_it_lies(tmp_path: Path) -> None:

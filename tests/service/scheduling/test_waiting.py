@@ -11,7 +11,7 @@ from tests.service.scene import Scene
 from stretto.model import Snapshot
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
 from stretto.service.state import events as happened
-from stretto.service.state.status import described
+from stretto.service.state.status import status_of
 
 
 def snapshot(scene: Scene) -> Snapshot:
@@ -19,8 +19,8 @@ def snapshot(scene: Scene) -> Snapshot:
 
 
 def reason(scene: Scene, job: str) -> tuple[str, str]:
-    shown = described(scene.state, scene.state.jobs[job], scene.now_s)
-    return shown["reason"], shown["evidence"]
+    shown = status_of(scene.state, scene.state.jobs[job], scene.now_s)
+    return shown.reason, shown.evidence
 
 
 def test_a_job_does_not_start_before_its_time() -> None:

@@ -1,16 +1,15 @@
 """What is kept of a job that has ended: what is shown of it, and no more."""
 
 import pickle
-from typing import Any
 
 from tests.service.scene import Scene
 
 from stretto.service.state.events import Reported
 from stretto.service.state.reported_metrics import checked_report
-from stretto.service.state.status import described
+from stretto.service.state.status import JobStatus, status_of
 
 
-def ended(epochs: int) -> tuple[dict[str, Any], dict[str, Any], int]:
+def ended(epochs: int) -> tuple[JobStatus, JobStatus, int]:
     """What is shown of a job before and after its end, and bytes that are kept of it then."""
     scene = Scene(1, 2)
     record = scene.submit("1", elastic=(1, 2), model="m")
@@ -33,18 +32,18 @@ def ended(epochs: int) -> tuple[dict[str, Any], dict[str, Any], int]:
             "grad_var": 1.5,
         }
         scene.tell(Reported("1", checked_report(said)))
-    before = described(scene.state, record, scene.now_s)
+    before = status_of(scene.state, record, scene.now_s)
     scene.end("1.1.0", 0)
     scene.reconcile()
     assert record.state == "COMPLETED"
-    return before, described(scene.state, record, scene.now_s), len(pickle.dumps(record))
+    return before, status_of(scene.state, record, scene.now_s), len(pickle.dumps(record))
 
 
 def test_what_a_job_last_reported_is_still_shown_once_it_has_ended() -> None:
     before, after, _ = ended(3)
     for name in ("progress", "attempt", "restarts", "resizes", "started_s", "user", "gpus_min", "gpus_max"):
-        assert after[name] == before[name], name
-    assert after["progress"]["step"] == 30
+        assert getattr(after, name) == getattr(before, name), name
+    assert after.progress["step"] == 30
 
 
 def test_a_long_training_leaves_no_more_behind_than_a_short_one() -> None:

@@ -16,7 +16,7 @@ from stretto.service.service import submission
 from stretto.service.state import events as happened
 from stretto.service.state.pending_reasons import Reason, why_not_yet
 from stretto.service.state.relations import resolved
-from stretto.service.state.status import described
+from stretto.service.state.status import status_of
 
 
 def eligible(scene: Scene) -> tuple[str, ...]:
@@ -55,14 +55,14 @@ def test_who_comes_after_another_waits_for_how_it_ends(when: str, status: int, t
     submit(scene, "2", depends_on=[{"job": "1", "when": when}])
     scene.reconcile()
     assert eligible(scene) == ("1",)
-    assert described(scene.state, scene.state.jobs["2"], 0.0)["reason"] == "DEPENDENCY"
+    assert status_of(scene.state, scene.state.jobs["2"], 0.0).reason == "DEPENDENCY"
     run_and_end(scene, "1", status)
-    shown = described(scene.state, scene.state.jobs["2"], 0.0)
+    shown = status_of(scene.state, scene.state.jobs["2"], 0.0)
     if then is Reason.NONE:
-        assert (eligible(scene), shown["state"]) == (("2",), "PENDING")
+        assert (eligible(scene), shown.state) == (("2",), "PENDING")
     else:
-        assert (shown["state"], shown["reason"]) == ("CANCELLED", "DEPENDENCY_FAILED")
-        assert shown["evidence"] == "after 1"
+        assert (shown.state, shown.reason) == ("CANCELLED", "DEPENDENCY_FAILED")
+        assert shown.evidence == "after 1"
 
 
 def test_who_comes_after_a_start_waits_for_that() -> None:
@@ -139,8 +139,8 @@ def test_an_array_is_one_job_for_each_index_which_its_workers_find_in_their_envi
         "SLURM_ARRAY_TASK_COUNT": "4",
     }
     assert env["STRETTO_JOB_ID"] == "7_5"
-    shown = described(scene.state, job, 0.0)
-    assert (shown["array"], shown["index"], shown["name"]) == ("7", 5, "sweep")
+    shown = status_of(scene.state, job, 0.0)
+    assert (shown.array, shown.index, shown.name) == ("7", 5, "sweep")
 
 
 def test_at_most_so_many_tasks_run_at_once_and_the_next_comes_when_one_has_ended() -> None:

@@ -30,7 +30,7 @@ from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
 from stretto.service.state.messages import NEVER, gpus_of, headline, span_in_words
 from stretto.service.state.records import JobRecord
 from stretto.service.state.state import State
-from stretto.service.state.status import described
+from stretto.service.state.status import JobStatus, status_of
 from stretto.sim.world import SimulatedWorld
 
 HYPOTHESES_S, DRAWS_S = 0.05, 0.12  # of wall time from the start; chosen: an answer within 0.2 s
@@ -43,7 +43,7 @@ class Question:
     """All that an answer needs, copied from the state: it can be answered beside the service."""
 
     job: str
-    shown: Mapping[str, Any]  # the job as it stands
+    status: JobStatus  # of the job
     fork: Fork
     snapshot: Snapshot  # what the policy is shown of the nodes
     scheduler: Scheduler
@@ -71,7 +71,7 @@ def question_of(
     snapshot = replace(snapshot, constraints=fork.constraints)
     return Question(
         job=record.id,
-        shown=described(state, record, now_s, plan, latest),
+        status=status_of(state, record, now_s, plan, latest),
         fork=fork,
         snapshot=lens_of(snapshot.placement, fork.constraints.others).snapshot(snapshot),
         scheduler=scheduler,
@@ -85,9 +85,9 @@ def question_of(
 def explained(question: Question) -> dict[str, Any]:
     """The answer, as JSON values; times are Unix times."""
     began = time.perf_counter()
-    shown = question.shown
-    ended, waits = shown["ended_s"] is not None, not shown["gpus"]
-    never = shown["reason"] in NEVER
+    status = question.status
+    ended, waits = status.ended_s is not None, not status.gpus
+    never = status.reason in NEVER
     changes: list[dict[str, Any]] = []
     outlook = None
     if waits and not ended:
@@ -98,18 +98,18 @@ def explained(question: Question) -> dict[str, Any]:
     foreseen_s = max((draw.reached_s for draw in outlook.draws), default=nan) if outlook else nan
     members = question.fork.members
     found = {
-        "id": shown["id"],
-        "name": shown["name"],
-        "state": shown["state"],
+        "id": status.id,
+        "name": status.name,
+        "state": status.state,
         "ended": ended,
         "never": never,
-        "reason": shown["reason"],
-        "evidence": shown["evidence"],
-        "gpus": shown["gpus"],
-        "gpu_type": shown["gpu_type"],
-        "nodes": shown["nodes"],
-        "preempted": shown["preempted"],
-        "took_from": shown["took_from"],
+        "reason": status.reason,
+        "evidence": status.evidence,
+        "gpus": status.gpus,
+        "gpu_type": status.gpu_type,
+        "nodes": status.nodes,
+        "preempted": status.preempted,
+        "took_from": status.took_from,
         "basis": next((one.remaining.basis.value for one in members if one.job.id == question.job), ""),
         "start" if waits else "end": None if when is None else span_json(when, question.unix_s),
         "foreseen": None if isnan(foreseen_s) else round(foreseen_s + question.unix_s, 3),

@@ -1,10 +1,11 @@
 """What bodies of requests and answers look like: the OpenAPI document is made of these."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from stretto.service.state.status import JobState
+from stretto.service.state.status import JobStatus
 
 LARGEST_SUBMISSION = 1 << 20  # characters; a file has its scripts beside it, not in it
 LARGEST_NUMBER = 2**53  # that every reader of JSON keeps exactly
@@ -134,53 +135,15 @@ class ProblemShown(BaseModel):
     request_id: str = ""
 
 
-class Job(BaseModel):
-    """A job. More keys may come."""
-
-    id: str
-    name: str
-    array: str  # of which it is a task
-    index: int | None  # of the task
-    user: str
-    queue: str
-    kind: str
-    priority: int
-    state: JobState
-    reason: str  # why it waits, for programs
-    evidence: str  # the same in words
-    gpus: int
-    gpus_asked: int
-    gpus_min: int
-    gpus_max: int  # 0: no limit
-    gpu_type: str
-    nodes: dict[str, int]  # GPUs by node
-    training_gpus: int
-    attempt: int
-    generation: int
-    submitted_s: float  # times are since the log began
-    started_s: float | None
-    ended_s: float | None
-    running_s: float
-    gpu_s: float
-    restarts: int
-    failures: int
-    resizes: int
-    switches: int
-    lost_s: float
-    status: int | None
-    checkpoint: str
-    preempted: str  # the last time, by whom and what was left
-    took_from: list[str]  # jobs of lower priority
-    progress: dict[str, Any]
-
-
-class Changed(Job):
+@dataclass(frozen=True, kw_only=True)
+class Changed(JobStatus):
     """A job that was changed; of an array the first of its tasks that has not ended."""
 
     ids: list[str]  # all that were changed
 
 
-class Accepted(Job):
+@dataclass(frozen=True, kw_only=True)
+class Accepted(JobStatus):
     """A job that is ours."""
 
     ids: list[str]  # all jobs of an array; else its own
@@ -190,7 +153,7 @@ class Accepted(Job):
 class JobPage(Shown):
     """Some jobs, by submission."""
 
-    jobs: list[Job]
+    jobs: list[JobStatus]
     next: str | None  # the `after` of the next page
 
 

@@ -1,6 +1,7 @@
 """Where a job stands, in the words that people and their tools see."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from math import isnan
 from typing import Any
@@ -29,6 +30,61 @@ class JobState(StrEnum):
     CANCELLED = "CANCELLED"
     TIMEOUT = "TIMEOUT"
     NODE_FAIL = "NODE_FAIL"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobStatus:
+    """What people and programs are shown of a job: JSON, OpenAPI and the command line are made of this list.
+
+    Times are seconds since the log began. More keys may come.
+    """
+
+    id: str
+    name: str
+    array: str  # of which it is a task; "": of none
+    index: int | None  # of the task
+    user: str
+    queue: str
+    kind: str
+    priority: int
+    state: JobState
+    reason: str  # why it does not run, for programs
+    evidence: str  # the same in words
+    gpus: int  # that it is to hold; 0 while it waits
+    gpus_asked: int
+    gpus_min: int
+    gpus_max: int  # UNLIMITED_GPUS: no limit
+    gpu_type: str
+    nodes: dict[str, int]  # GPUs by node
+    training_gpus: int  # of workers that train together now
+    attempt: int
+    generation: int
+    submitted_s: float
+    age_s: float  # since its submission, by the calendar
+    waited_s: float  # without GPUs
+    left_s: float | None  # at its pace now; None: not known, or it does not run
+    share_done: float | None  # 0 to 1; None: not known
+    started_s: float | None
+    ended_s: float | None
+    running_s: float
+    gpu_s: float
+    restarts: int
+    failures: int
+    resizes: int
+    switches: int  # resizes in place
+    lost_s: float  # of training, by switches
+    status: int | None  # with which it has ended
+    checkpoint: str
+    preempted: str  # the last time: by which job, and what was left
+    took_from: list[str]  # jobs of lower priority
+    progress: dict[str, Any]  # what the training reported last
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as a JSON object, in this order."""
+        return {name: getattr(self, name) for name in STATUS_KEYS}
+
+
+STATUS_KEYS = tuple(each.name for each in fields(JobStatus))
 
 
 def state_of(state: State, record: JobRecord) -> JobState:
@@ -141,71 +197,71 @@ def _evidence(record: JobRecord, reason: Reason, now_s: float) -> str:
     return record.why
 
 
-def described(
+def status_of(
     state: State,
     record: JobRecord,
     now_s: float,
     plan: Plan | None = None,
     snapshot: Snapshot | None = None,
     rows: Mapping[str, int] | None = None,
-) -> dict[str, Any]:
-    """A job for people and programs."""
+) -> JobStatus:
+    """How a job stands now; plan and snapshot are those of the last decision."""
     reason, evidence = reason_of(state, record, now_s, plan, snapshot, rows)
     wanted = state.wanted(record.id)
     books, latest = record.books, record.learned.latest
     since_s = now_s - books.held_since_s if books.held_gpus else 0.0
-    return {
-        "id": record.id,
-        "name": record.spec.name,
-        "array": record.array,
-        "index": record.index,
-        "user": record.user,
-        "queue": record.queue,
-        "kind": record.spec.kind.value,
-        "priority": record.job.priority,
-        "state": state_of(state, record).value,
-        "reason": reason,
-        "evidence": evidence,
-        "gpus": 0 if wanted is None else wanted.gpus,
-        "gpus_asked": record.job.gpus,
-        "gpus_min": record.job.min_gpus,
-        "gpus_max": record.job.max_gpus,
-        "gpu_type": "" if wanted is None or state.cluster is None else state.cluster.type_names[wanted.kind],
-        "nodes": {}
+    return JobStatus(
+        id=record.id,
+        name=record.spec.name,
+        array=record.array,
+        index=record.index,
+        user=record.user,
+        queue=record.queue,
+        kind=record.spec.kind.value,
+        priority=record.job.priority,
+        state=state_of(state, record),
+        reason=reason,
+        evidence=evidence,
+        gpus=0 if wanted is None else wanted.gpus,
+        gpus_asked=record.job.gpus,
+        gpus_min=record.job.min_gpus,
+        gpus_max=record.job.max_gpus,
+        gpu_type="" if wanted is None or state.cluster is None else state.cluster.type_names[wanted.kind],
+        nodes={}
         if wanted is None
         else {
             state.nodes[node].name: mask.bit_count()
             for node, mask in zip(wanted.nodes, wanted.masks, strict=True)
         },
-        "training_gpus": sum(
+        training_gpus=sum(
             record.workers[name].mask.bit_count() for name in record.members.workers if name in record.workers
         ),
-        "attempt": record.attempt,
-        "generation": record.members.number,
-        "submitted_s": record.job.submitted_s,
-        "age_s": _age_s(state, record, now_s),
-        "waited_s": _waited_s(record, now_s),
-        "left_s": _left_s(record, now_s),
-        "share_done": share_done(record, now_s),
-        "started_s": _number(books.first_start_s),
-        "ended_s": _number(record.ended_s),
-        "running_s": books.executed_s + since_s,
-        "gpu_s": books.attained_gpu_s + books.held_gpus * since_s,
-        "restarts": max(books.starts - 1, 0),
-        "failures": record.failures,
-        "resizes": books.resizes,
-        "switches": books.switches,
-        "lost_s": round(books.lost_s, 3),
-        "status": record.status,
-        "checkpoint": record.checkpoint,
-        "preempted": record.preempted.words if record.preempted is not None else "",
-        "took_from": list(record.took_from),
-        "progress": {
+        attempt=record.attempt,
+        generation=record.members.number,
+        submitted_s=record.job.submitted_s,
+        age_s=_age_s(state, record, now_s),
+        waited_s=_waited_s(record, now_s),
+        left_s=_left_s(record, now_s),
+        share_done=share_done(record, now_s),
+        started_s=_number(books.first_start_s),
+        ended_s=_number(record.ended_s),
+        running_s=books.executed_s + since_s,
+        gpu_s=books.attained_gpu_s + books.held_gpus * since_s,
+        restarts=max(books.starts - 1, 0),
+        failures=record.failures,
+        resizes=books.resizes,
+        switches=books.switches,
+        lost_s=round(books.lost_s, 3),
+        status=record.status,
+        checkpoint=record.checkpoint,
+        preempted=record.preempted.words if record.preempted is not None else "",
+        took_from=list(record.took_from),
+        progress={
             key: latest[key]
             for key in ("step", "epoch", "loss", "metric", "batch", "left_s", "samples")
             if key in latest
         },
-    }
+    )
 
 
 def _age_s(state: State, record: JobRecord, now_s: float) -> float:

@@ -72,7 +72,7 @@ async def explain(job: str, request: Request, service: Asked, caller: Who) -> di
             median_low(decider.took_ms[-RECENT:]) if decider.took_ms else 0.0,
             decider.memory,
         )
-        question = replace(question, shown=service.described(record))
+        question = replace(question, status=service.status_of(record))
         return answered, (service.state.configured, await asyncio.to_thread(packed, explained, question))
 
     asked = worked(service.short_work, caller, "the explanation", prepare)

@@ -22,7 +22,7 @@ from stretto.service.service import Service, TooManyOpen, tasks_of
 from stretto.service.state.admission import check_new_priority
 from stretto.service.state.events import Cancelled, Event, Held, Prioritised, Requeued, Scaled
 from stretto.service.state.records import JobRecord
-from stretto.service.state.status import JobState, state_of
+from stretto.service.state.status import JobState, JobStatus, state_of
 
 router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
 
@@ -110,11 +110,10 @@ async def submit(
     meters.submits.labels("again" if accepted.again else "accepted").inc()
     first = await service.archive.job(accepted.names[0])
     assert first is not None
-    job = service.described(first)
     return Json(
-        {**job, "ids": list(accepted.names), "warnings": list(warnings)},
+        {**service.status_of(first).to_json(), "ids": list(accepted.names), "warnings": list(warnings)},
         status_code=HTTPStatus.OK if accepted.again else HTTPStatus.CREATED,
-        headers={"location": f"/api/v1/jobs/{job['id']}"},
+        headers={"location": f"/api/v1/jobs/{first.id}"},
     )
 
 
@@ -183,7 +182,7 @@ async def listed(
         page.sort(key=lambda record: record.number, reverse=newest)
     shown = []
     for number, record in enumerate(page[:limit], start=1):
-        shown.append(service.described(record))
+        shown.append(service.status_of(record).to_json())
         if number % AT_ONCE == 0:
             await asyncio.sleep(0)  # others come in between
     return Json({"jobs": shown, "next": shown[-1]["id"] if len(page) > limit else None})
@@ -202,13 +201,13 @@ def _behind(service: Service, start: int | None, ended: bool, newest: bool) -> I
     return (record for record in every if (record.number < start if newest else record.number > start))
 
 
-@router.get("/{job}", response_model=schemas.Job)
+@router.get("/{job}", response_model=JobStatus)
 async def described(job: str, service: Asked, caller: Who) -> Response:
     """One job."""
-    return Json(service.described(await job_of(service, caller, job)))
+    return Json(service.status_of(await job_of(service, caller, job)).to_json())
 
 
-@router.get("/{job}/wait", response_model=schemas.Job)
+@router.get("/{job}/wait", response_model=JobStatus)
 async def awaited(
     job: str,
     service: Asked,
@@ -218,7 +217,7 @@ async def awaited(
     """One job, as soon as it has ended or after `wait_s`."""
     record = await job_of(service, caller, job)
     await service.wait_for(lambda: True if record.has_ended else None, wait_s)
-    return Json(service.described(record))
+    return Json(service.status_of(record).to_json())
 
 
 CONFLICT: dict[int | str, dict[str, Any]] = {409: {"description": "The job cannot be changed so any more"}}
@@ -238,7 +237,7 @@ async def _change(
     owner = going[0].user
     noted = [did(caller, what, f"job {word} of {owner}")] if owner != caller.user else []
     await durably(request, service.record(*(event(record.id) for record in going), *noted))
-    return Json({**service.described(going[0]), "ids": [record.id for record in going]})
+    return Json({**service.status_of(going[0]).to_json(), "ids": [record.id for record in going]})
 
 
 @router.post("/{job}/cancel", response_model=schemas.Changed, responses=CONFLICT)

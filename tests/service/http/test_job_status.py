@@ -1,0 +1,38 @@
+"""One list of what is shown of a job: answers, the OpenAPI document and the command line all have it."""
+
+import ast
+from inspect import getsource
+from pathlib import Path
+
+from tests.service.http.rig import a_rig, play
+
+from stretto.cli import jobs as command_line
+from stretto.service.state.status import STATUS_KEYS
+
+A_JOB = {"text": "run: sleep 60\nname: a"}
+
+
+def test_what_is_answered_of_a_job_is_what_the_document_says(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with a_rig(tmp_path) as rig, rig.client("ada") as ada:
+            document = (await ada.get("/api/v1/openapi.json")).json()
+            job = (await ada.post("/api/v1/jobs", json=A_JOB)).json()["id"]
+            answered = (await ada.get(f"/api/v1/jobs/{job}")).json()
+        schema = document["components"]["schemas"]["JobStatus"]
+        assert tuple(answered) == tuple(schema["properties"]) == STATUS_KEYS
+        assert {*schema["required"]} == {*STATUS_KEYS}
+
+    play(story)
+
+
+def test_the_command_line_shows_keys_that_there_are() -> None:
+    tree = ast.parse(getsource(command_line))
+    read = {
+        node.slice.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Subscript)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "job"
+        and isinstance(node.slice, ast.Constant)
+    }
+    assert {"share_done", "left_s", "state"} <= read <= {*STATUS_KEYS}
