@@ -73,7 +73,7 @@ def run(env: dict[str, str], width: int, how: How, to: Path) -> None:
     from torch.utils.data import DataLoader, TensorDataset
 
     import stretto.sdk
-    from stretto.sdk.sampler import Passes, order_of, steps_from
+    from stretto.sdk.sampler import MicroBatchSampler, order_of, steps_from
 
     torch.set_num_threads(1)
 
@@ -111,7 +111,7 @@ def run(env: dict[str, str], width: int, how: How, to: Path) -> None:
 
     def plain_epoch(epoch: int, plain: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         steps = steps_from(0, order_of(epoch, len(data), 0), BATCH, 1, job.rank, job.world_size)
-        for x, y in DataLoader(data, batch_sampler=Passes(steps)):
+        for x, y in DataLoader(data, batch_sampler=MicroBatchSampler(steps)):
             functional.cross_entropy(plain(x), y).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)

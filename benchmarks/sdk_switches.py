@@ -118,7 +118,7 @@ def nursery() -> ForkServerContext:
     """Where workers are forked from that have imported everything."""
     os.environ["OMP_NUM_THREADS"] = "1"
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "torch._dynamo", "stretto.sdk.begin"])
+    context.set_forkserver_preload(["torch", "torch._dynamo", "stretto.sdk.entry_point"])
     return context
 
 

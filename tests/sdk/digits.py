@@ -17,7 +17,7 @@ from torch.nn import functional
 from torch.utils.data import Dataset
 
 import stretto.sdk
-from stretto.sdk.checkpoint import write_checkpoint
+from stretto.sdk.checkpoints import write_checkpoint
 
 SLOW_S = 0.06  # for a step of the first epoch; each epoch takes twice as long as the one before it
 
@@ -102,7 +102,7 @@ def train(
         data=data,
         schedulers=[scheduler],
         seed=7,
-        also={"odd": odd},
+        extra_state={"odd": odd},
         **{"batch_size": 64, **arguments},
     )
     name = os.environ.get("STRETTO_WORKER_ID", f"rank{job.rank}")

@@ -11,12 +11,11 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import stretto.sdk
-from stretto.sdk import beats
-from stretto.sdk.gauge import Gauge
+from stretto.sdk import step_consensus
 from stretto.sdk.noise import Sample
 from stretto.sdk.replica import Replica
-from stretto.sdk.sampler import Pass, Step
-from stretto.sdk.speed import WARM_UP_STEPS, Setting, Speed
+from stretto.sdk.sampler import MicroBatch, Step
+from stretto.sdk.step_profiler import WARM_UP_STEPS, OperatingPoint, StepProfiler, StepTimes
 from stretto.testing.conductor import Conductor
 
 
@@ -45,7 +44,9 @@ def trained(
 
 
 def test_a_scaled_training_measures_what_a_plain_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beats, "MEASURING_SHARE", math.inf)  # the same steps, whatever measuring takes
+    monkeypatch.setattr(
+        step_consensus, "MEASURING_SHARE", math.inf
+    )  # the same steps, whatever measuring takes
     plain, weights = trained(None, -1, monkeypatch)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12)
     scaled, weights_too = trained(scaler, -1, monkeypatch)
@@ -59,7 +60,7 @@ def test_a_scaled_training_measures_what_a_plain_one_does(monkeypatch: pytest.Mo
 def test_a_step_that_overflows_is_skipped_and_nothing_of_it_is_told(
     explodes_at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(beats, "MEASURING_SHARE", math.inf)
+    monkeypatch.setattr(step_consensus, "MEASURING_SHARE", math.inf)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12)
     conductor, weights = trained(scaler, explodes_at, monkeypatch)
     assert scaler.get_scale() == 2.0**11  # once, and the training went on
@@ -82,19 +83,20 @@ def test_a_step_that_overflows_is_skipped_and_nothing_of_it_is_told(
 )
 def test_a_measurement_needs_a_scale_that_is_one(scales: tuple[float, float], is_measured: bool) -> None:
     model = nn.Linear(4, 1)
-    gauge = Gauge(Replica(model, {}), torch.device("cpu"), 1, Setting(1, 1, 8, 1), Speed())
-    step = Step(8, (Pass(np.arange(8), 1.0),))
+    point = OperatingPoint(1, 1, 8, 1)
+    profiler = StepProfiler(Replica(model, {}), torch.device("cpu"), 1, point, StepTimes())
+    step = Step(8, (MicroBatch(np.arange(8), 1.0),))
     for _ in range(WARM_UP_STEPS):
-        gauge.begin_step(step, 8)
-        gauge.end_step(is_whole=True)
+        profiler.begin_step(step, 8)
+        profiler.end_step(is_whole=True)
     found: list[Sample | None] = []
     for scale in scales:
-        gauge.begin_step(step, 8)
-        assert gauge.is_measured
+        profiler.begin_step(step, 8)
+        assert profiler.is_measured
         model.zero_grad()
         model(torch.ones(8, 4)).sum().backward()
-        found.append(gauge.end_pass(step, is_last=True, loss_scale=partial(float, scale)))
-        gauge.end_step(is_whole=True)
+        found.append(profiler.end_micro_batch(step, is_last=True, loss_scale=partial(float, scale)))
+        profiler.end_step(is_whole=True)
     assert found[0] is None
     assert (found[1] is not None) == is_measured
-    assert gauge.measuring_s > 0
+    assert profiler.measuring_s > 0

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from stretto.model.errors import InputError
-from stretto.sdk.learning_rate import rule_named
 from stretto.sdk.noise import Noise, Sample, between, differenced
+from stretto.sdk.settings import rule_named
 
 DIMENSIONS = 200
 SQR, VAR = 4.0, 50.0  # |µ|² and the variance of a gradient of one sample

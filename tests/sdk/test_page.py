@@ -15,10 +15,9 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
 import stretto.sdk
-from stretto.sdk.begin import elastic
+from stretto.sdk.entry_point import elastic
 from stretto.sdk.job import ElasticJob
-from stretto.sdk.learning_rate import RULES
-from stretto.sdk.settings import Settings
+from stretto.sdk.settings import RULES, Settings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sdk.md").read_text(encoding="utf-8")
 PROSE = re.sub(r"^```.*?^```$", "", PAGE, flags=re.M | re.S)

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stretto.sdk.sampler import Passes, order_of, step_at, steps_from
+from stretto.sdk.sampler import MicroBatchSampler, order_of, step_at, steps_from
 
 SIZES = st.tuples(st.integers(1, 7), st.integers(1, 40), st.integers(1, 4))  # world, total, accumulation
 
@@ -30,11 +30,11 @@ def test_any_sequence_of_resizes_sees_each_sample_once(
             if taken == samples:
                 break
             of_ranks = [step_at(taken, order, total, accumulation, rank, world) for rank in range(world)]
-            assert len({(step.samples, len(step.passes)) for step in of_ranks}) == 1
+            assert len({(step.samples, len(step.micro_batches)) for step in of_ranks}) == 1
             local = math.ceil(total / world / accumulation)
             for step in of_ranks:
-                assert 1 <= len(step.passes) <= accumulation
-                for each in step.passes:
+                assert 1 <= len(step.micro_batches) <= accumulation
+                for each in step.micro_batches:
                     assert 0 < len(each.indices) <= local
                     assert each.is_padding == (each.weight == 0.0)
                     seen += [] if each.is_padding else each.indices.tolist()
@@ -48,8 +48,8 @@ def test_what_the_loader_is_asked_for_is_what_the_steps_say(
 ) -> None:
     world, total, accumulation = sizes
     plan = (order_of(0, samples, 0), total, accumulation, rank % world, world)
-    passes = [each.indices.tolist() for step in steps_from(0, *plan) for each in step.passes]
-    assert list(Passes(steps_from(0, *plan))) == passes
+    passes = [each.indices.tolist() for step in steps_from(0, *plan) for each in step.micro_batches]
+    assert list(MicroBatchSampler(steps_from(0, *plan))) == passes
 
 
 @given(sizes=SIZES, samples=st.integers(1, 60))
@@ -60,7 +60,7 @@ def test_weighted_passes_averaged_over_ranks_are_the_mean_over_the_samples(
     value = torch.arange(samples, dtype=torch.float64) ** 2
     order = order_of(0, samples, 0)
     of_ranks = [
-        sum(float(value[each.indices].mean()) * each.weight for each in step.passes)
+        sum(float(value[each.indices].mean()) * each.weight for each in step.micro_batches)
         for step in (step_at(0, order, total, accumulation, rank, world) for rank in range(world))
     ]
     assert np.isclose(np.mean(of_ranks), float(value[order[:total]].mean()))
@@ -73,13 +73,13 @@ def test_what_is_left_of_an_epoch_leaves_nobody_with_a_single_sample(
     order, total = order_of(0, samples, 0), world * local
     for rank in range(world):
         for step in steps_from(0, order, total, 1, rank, world):
-            assert step.samples == 1 or all(len(each.indices) > 1 for each in step.passes)
+            assert step.samples == 1 or all(len(each.indices) > 1 for each in step.micro_batches)
 
 
 def test_rank_0_whose_running_averages_count_gets_samples_of_every_step() -> None:
     for samples in range(1, 33):
         step = step_at(0, order_of(0, samples, 0), 32, 1, rank=0, world=8)
-        assert not step.passes[0].is_padding
+        assert not step.micro_batches[0].is_padding
 
 
 def test_epochs_have_different_orders_and_seeds_too() -> None:

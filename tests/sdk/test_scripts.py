@@ -5,6 +5,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import stretto.sdk
 from stretto.model.errors import InputError
-from stretto.sdk import sigterm, state
+from stretto.sdk import preemption, state
+from stretto.sdk.checkpoints import read_newest
 from stretto.testing.conductor import Conductor
 
 DATA = TensorDataset(torch.arange(96.0).reshape(48, 2), torch.arange(48))
@@ -25,7 +27,7 @@ DATA = TensorDataset(torch.arange(96.0).reshape(48, 2), torch.arange(48))
 @pytest.fixture(autouse=True)
 def sigterm_means_what_it_did() -> Iterator[None]:
     yield  # trainings that were begun here and did not end would hear of it in later tests
-    for each in [*sigterm.OURS]:
+    for each in [*preemption.LISTENERS]:
         each.give_back()
 
 
@@ -56,8 +58,8 @@ class Wrapped(DistributedDataParallel):
         pytest.param({"data": DataLoader(DATA)}, "got a DataLoader: give its dataset", id="a loader"),
         pytest.param({"data": Stream()}, "by number, got Stream", id="a stream"),
         pytest.param({"loader": {"drop_last": True}}, "leave drop_last to elastic", id="not its own"),
-        pytest.param({"also": {"mean": torch.zeros(3)}}, r"\['mean'\] must have state_dict", id="a tensor"),
-        pytest.param({"also": {"it": Locked()}}, r"\['it'\] must have .* pickled", id="lock"),
+        pytest.param({"extra_state": {"a": torch.zeros(3)}}, r"\['a'\] must have state_dict", id="a tensor"),
+        pytest.param({"extra_state": {"it": Locked()}}, r"\['it'\] must have .* pickled", id="lock"),
         pytest.param({"model": nn.ReLU()}, "must have parameters, got ReLU", id="no parameters"),
         pytest.param({"model": Wrapped()}, "leave out DistributedDataParallel", id="a wrapped model"),
     ],
@@ -97,9 +99,9 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 import stretto.sdk
-from stretto.sdk.world import World
+from stretto.sdk.training_group import TrainingGroup
 
-World.part = lambda world, occasion, wait: False  # the others do not come
+TrainingGroup.exit_barrier = lambda group, occasion, wait: False  # the others do not come
 model = nn.Linear(2, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
 job = stretto.sdk.elastic(model, optimizer, data=TensorDataset(torch.ones(48, 2)), batch_size=8)
@@ -200,6 +202,29 @@ def test_all_optimizers_step_after_one_backward_pass_and_go_into_checkpoints(tmp
     )
 
 
+def test_extra_state_goes_into_checkpoints_under_the_name_that_the_argument_had_before(
+    tmp_path: Path,
+) -> None:
+    average = nn.BatchNorm1d(2)
+    with pytest.warns(DeprecationWarning, match="extra_state"):
+        job = a_job(nn.Linear(2, 1), also={"mean": average}, checkpoint_dir=str(tmp_path), checkpoint_s=0)
+    for _ in job.epochs(1):
+        for _ in trained(job):
+            average(torch.tensor([[0.0, 8.0], [2.0, 8.0]]))
+    saved = read_newest(tmp_path)
+    assert saved is not None
+    assert [*saved["other"]["parts"]] == ["also-mean"]
+    resumed = nn.BatchNorm1d(2)
+    a_job(nn.Linear(2, 1), extra_state={"mean": resumed}, checkpoint_dir=str(tmp_path))
+    assert resumed.running_mean is not None
+    assert resumed.running_mean[1] > 1.0
+
+
+def test_both_names_of_extra_state_at_once_are_refused() -> None:
+    with pytest.raises(InputError, match="one argument under two names"):
+        a_job(nn.Linear(2, 1), also={}, extra_state={})
+
+
 def test_gradients_that_a_script_sets_to_zero_between_passes_are_missed() -> None:
     model = nn.Linear(2, 1)
     job = a_job(model, max_local_batch=4)
@@ -220,12 +245,12 @@ def test_a_loop_left_before_its_step_evaluates_without_the_group_and_goes_on() -
         for x, _ in held:
             loss = job.model(x).mean()
             if epoch == 1 and job.steps == 8:
-                assert job.model.is_training_pass
+                assert job.model.in_micro_batch
                 break
             job.backward(loss)
             job.step()
         del held, x
-        assert not job.model.is_training_pass
+        assert not job.model.in_micro_batch
         assert job.sum(of=2.0) == {"of": 2.0}
     assert job.steps == 6 + 2 + 6
 

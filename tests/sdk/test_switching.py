@@ -115,9 +115,9 @@ def test_training_goes_on_while_the_service_is_away_and_switches_once_it_is_back
 
 
 def test_a_newcomer_that_dies_while_the_group_forms_costs_no_step_that_ended(scene: Scene) -> None:
-    soon = {"stretto.sdk.group.FORM_TIMEOUT": timedelta(seconds=2)}
+    soon = {"stretto.sdk.process_group.FORM_TIMEOUT": timedelta(seconds=2)}
     scene.start("a", epochs=8, until=scene.folder / "never", patched=soon)
-    scene.start("b", epochs=8, patched={"stretto.sdk.group.form": digits.die})
+    scene.start("b", epochs=8, patched={"stretto.sdk.process_group.form": digits.die})
     scene.publish("a")
     scene.wait_ready("b")
     scene.conductor.publish(["a", "b"], source="a")
@@ -127,7 +127,7 @@ def test_a_newcomer_that_dies_while_the_group_forms_costs_no_step_that_ended(sce
 
 
 def test_a_rank_0_that_goes_completes_the_checkpoint_that_it_writes(scene: Scene) -> None:
-    slow = {"stretto.sdk.saving.write_checkpoint": digits.write_slowly}
+    slow = {"stretto.sdk.checkpoints.write_checkpoint": digits.write_slowly}
     scene.start("a", "b", epochs=8, until=scene.folder / "never", checkpoint_s=0.0, patched=slow)
     scene.publish("a", "b")
     scene.conductor.wait_until((scene.folder / "writing").exists, PATIENCE_S, "a checkpoint")
@@ -157,7 +157,7 @@ def test_what_workers_find_in_an_evaluation_is_summed(scene: Scene) -> None:
 
 def test_a_worker_that_goes_waits_for_nobody_once_the_switch_is_through(scene: Scene) -> None:
     go_on = scene.folder / "go-on"
-    scene.start("a", "b", epochs=4, until=go_on, patched={"stretto.sdk.group.LINGER_S": 600.0})
+    scene.start("a", "b", epochs=4, until=go_on, patched={"stretto.sdk.process_group.LINGER_S": 600.0})
     scene.publish("a", "b")
     scene.publish("a", source="a")
     assert scene.status("b") == 0

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from stretto.model.errors import InputError
-from stretto.sdk.batch import Batch, Bounds, choose_batch
-from stretto.sdk.beats import LEAST_PERIOD, MOST_PERIOD, Beats, Signals, propose
 from stretto.sdk.channel import Channel, NoLongerWanted, finite
 from stretto.sdk.environment import read_environment
-from stretto.sdk.generation import Wish, fixed, read_generation
-from stretto.sdk.speed import LEAST_STEPS, Setting, Speed
+from stretto.sdk.generation import RequestedBatch, fixed, read_generation
+from stretto.sdk.settings import Batch, Bounds, choose_batch
+from stretto.sdk.step_consensus import LEAST_PERIOD, MOST_PERIOD, ControlFlags, StepConsensus, propose
+from stretto.sdk.step_profiler import LEAST_STEPS, OperatingPoint, StepTimes
 from stretto.testing.conductor import Conductor
 
 
@@ -54,7 +54,7 @@ def test_a_generation_is_waited_for_and_a_dismissal_is_told() -> None:
         number = conductor.publish(["v", "w"], batch={"total": 64, "local": 32, "accumulation": 1})
         told = channel.generation(0, 5.0, with_store=False)
         assert told is not None
-        assert (told.number, told.rank_of("w"), told.wish) == (number, 1, Wish(64, 1))
+        assert (told.number, told.rank_of("w"), told.batch) == (number, 1, RequestedBatch(64, 1))
         assert channel.generation(0, 0.0, with_store=True) is None
         conductor.dismiss("w")
         with pytest.raises(NoLongerWanted):
@@ -95,23 +95,29 @@ def test_a_service_that_sends_nonsense_is_one_that_does_not_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bounds", "world", "wish", "batch"),
+    ("bounds", "world", "requested", "batch"),
     [
         pytest.param(Bounds(64, 64), 4, None, Batch(64, 1), id="a fixed batch is divided"),
         pytest.param(Bounds(64, 512), 4, None, Batch(256, 1), id="it grows with the workers"),
         pytest.param(Bounds(64, 200), 4, None, Batch(200, 1), id="up to its bound"),
-        pytest.param(Bounds(64, 512), 2, Wish(400, 2), Batch(400, 2), id="as wished"),
-        pytest.param(Bounds(64, 256), 2, Wish(400, 1), Batch(256, 1), id="wishes are bounded"),
-        pytest.param(Bounds(64, 256), 2, Wish(16, 1), Batch(64, 1), id="from below, too"),
+        pytest.param(Bounds(64, 512), 2, RequestedBatch(400, 2), Batch(400, 2), id="as requested"),
+        pytest.param(Bounds(64, 256), 2, RequestedBatch(400, 1), Batch(256, 1), id="requests are bounded"),
+        pytest.param(Bounds(64, 256), 2, RequestedBatch(16, 1), Batch(64, 1), id="from below, too"),
         pytest.param(
-            Bounds(64, 64), 2, Wish(32, 2), Batch(64, 2), id="a fixed batch stays, its passes may not"
+            Bounds(64, 64),
+            2,
+            RequestedBatch(32, 2),
+            Batch(64, 2),
+            id="a fixed batch stays, its passes may not",
         ),
-        pytest.param(Bounds(64, 512, 50), 2, Wish(400, 1), Batch(400, 4), id="passes fit the memory"),
-        pytest.param(Bounds(2, 2), 4, Wish(2, 8), Batch(2, 1), id="no more passes than samples"),
+        pytest.param(
+            Bounds(64, 512, 50), 2, RequestedBatch(400, 1), Batch(400, 4), id="passes fit the memory"
+        ),
+        pytest.param(Bounds(2, 2), 4, RequestedBatch(2, 8), Batch(2, 1), id="no more passes than samples"),
     ],
 )
-def test_the_batch(bounds: Bounds, world: int, wish: Wish | None, batch: Batch) -> None:
-    assert choose_batch(bounds, world, wish) == batch
+def test_the_batch(bounds: Bounds, world: int, requested: RequestedBatch | None, batch: Batch) -> None:
+    assert choose_batch(bounds, world, requested) == batch
 
 
 def test_bounds_that_contradict_each_other_are_named() -> None:
@@ -119,16 +125,16 @@ def test_bounds_that_contradict_each_other_are_named() -> None:
         Bounds(64, 32)
 
 
-def test_what_is_said_in_one_beat_is_agreed_in_the_next_and_beats_spread_with_short_steps() -> None:
-    beats = Beats(world=1)
-    assert beats.is_due(1)
-    assert beats.after(1, Signals(step_s=0.001)) == Signals()
-    assert beats.after(2, Signals(leave=1.0, step_s=0.001)).leave == 0.0
-    assert not beats.is_due(200)
-    assert beats.is_due(202)
-    assert beats.after(202, Signals()).leave == 1.0
-    assert beats.now(Signals(proposal=propose(7, 3))).generation == 7
-    assert Signals(proposal=propose(7, 3)).proposer == 3
+def test_what_is_told_in_one_exchange_is_agreed_in_the_next_and_exchanges_spread_with_short_steps() -> None:
+    consensus = StepConsensus(world=1)
+    assert consensus.is_due(1)
+    assert consensus.after(1, ControlFlags(step_s=0.001)) == ControlFlags()
+    assert consensus.after(2, ControlFlags(leave=1.0, step_s=0.001)).leave == 0.0
+    assert not consensus.is_due(200)
+    assert consensus.is_due(202)
+    assert consensus.after(202, ControlFlags()).leave == 1.0
+    assert consensus.now(ControlFlags(proposal=propose(7, 3))).generation == 7
+    assert ControlFlags(proposal=propose(7, 3)).proposer == 3
 
 
 @pytest.mark.parametrize(
@@ -141,16 +147,16 @@ def test_what_is_said_in_one_beat_is_agreed_in_the_next_and_beats_spread_with_sh
     ],
 )
 def test_measuring_takes_half_a_per_cent(step_s: float, measuring_s: float, period: int) -> None:
-    assert Signals(step_s=step_s, measuring_s=measuring_s).measuring_period == period
+    assert ControlFlags(step_s=step_s, measuring_s=measuring_s).measuring_period == period
 
 
 def test_a_point_is_told_once_it_is_measured_well() -> None:
-    speed, setting = Speed(), Setting(1, 2, 32, 2)
-    speed.add_steps(setting, LEAST_STEPS - 1, 0.9)
-    speed.add_passes(setting, 2, 0.02)
-    assert speed.points() == []
-    speed.add_steps(setting, 1, 0.1)
-    assert speed.points() == [[1, 2, 32, 2, pytest.approx(0.01), pytest.approx(0.1)]]
+    times, point = StepTimes(), OperatingPoint(1, 2, 32, 2)
+    times.add_steps(point, LEAST_STEPS - 1, 0.9)
+    times.add_micro_batches(point, 2, 0.02)
+    assert times.points() == []
+    times.add_steps(point, 1, 0.1)
+    assert times.points() == [[1, 2, 32, 2, pytest.approx(0.01), pytest.approx(0.1)]]
 
 
 def test_a_script_in_a_shell_that_speaks_with_the_service_trains_alone() -> None:

@@ -6,13 +6,14 @@ Names are loaded when they are used, since torch takes seconds to import.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stretto.sdk.begin import elastic
+    from stretto.sdk.entry_point import elastic
     from stretto.sdk.environment import device
     from stretto.sdk.job import ElasticJob
 
 __all__ = ["ElasticJob", "device", "elastic"]
 
-HOMES = {"ElasticJob": "job", "device": "environment", "elastic": "begin"}
+# No module has the name of one of these: importing it would put the module in the place of the function.
+HOMES = {"ElasticJob": "job", "device": "environment", "elastic": "entry_point"}
 
 
 def __getattr__(name: str) -> Any:
@@ -20,6 +21,6 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    found = getattr(import_module(f"{__name__}.{HOMES[name]}"), name)
-    globals()[name] = found
-    return found
+    value = getattr(import_module(f"{__name__}.{HOMES[name]}"), name)
+    globals()[name] = value
+    return value

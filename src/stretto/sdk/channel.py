@@ -1,4 +1,4 @@
-"""The worker's channel to the service: HTTP and JSON, repeated until it is answered."""
+"""The worker's channel to the service (HTTP and JSON, repeated until it is answered), and its reports."""
 
 import json
 import logging
@@ -12,7 +12,12 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
+import torch
+
 from stretto.sdk.generation import Generation, read_generation
+from stretto.sdk.settings import Batch, Bounds
+from stretto.sdk.step_profiler import StepTimes
+from stretto.sdk.training import Progress
 
 log = logging.getLogger("stretto.sdk")
 
@@ -111,6 +116,61 @@ class Channel:
             raise OSError(repr(broken)) from broken
 
 
+class Reporter:
+    """Reports of one worker; without a channel there are none."""
+
+    def __init__(self, channel: Channel | None, every_s: float) -> None:
+        self._channel, self._every_s = channel, every_s
+        self._sent_s = time.monotonic()
+        self._sent_samples: tuple[float, int] | None = None  # when, and how many samples there were
+        self.loss: torch.Tensor | None = None  # of the last micro-batch
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the last one was long enough ago."""
+        return self._channel is not None and time.monotonic() - self._sent_s >= self._every_s
+
+    def send(
+        self, progress: Progress, times: StepTimes, batch: Batch, bounds: Bounds, epochs: int | None
+    ) -> None:
+        """Tell how things stand."""
+        if self._channel is None:
+            return
+        self._sent_s = time.monotonic()
+        # The names are the service's. What is not known yet is NaN or None, which `post` leaves out.
+        content: dict[str, Any] = {
+            # how far it is
+            "step": progress.step,
+            "epoch": progress.epoch,
+            "samples": progress.samples,
+            "dataset_samples": progress.dataset_samples,
+            "progress_steps": progress.progress_steps,
+            # how fast, and how noisy its gradients are: from these the service foresees other sizes
+            "points": times.points(),
+            "grad_sqr": progress.noise.sqr,
+            "grad_var": progress.noise.var,
+            "init_batch": bounds.initial,
+            "max_batch": bounds.largest,
+            "max_local": bounds.largest_local,
+            # what people look at
+            "loss": None if self.loss is None else float(self.loss),
+            "metric": progress.newest_metric,
+            "epoch_metrics": progress.metrics or None,
+            "batch": batch.total,
+            "left_s": self._left_s(progress, epochs),
+        }
+        self._channel.post("report", **content)
+
+    def _left_s(self, progress: Progress, epochs: int | None) -> float | None:
+        """From the speed since the last report, evaluation included."""
+        now_s, before = time.monotonic(), self._sent_samples
+        self._sent_samples = now_s, progress.samples
+        if epochs is None or before is None or progress.samples <= before[1]:
+            return None
+        left = (epochs - progress.epoch) * progress.dataset_samples - progress.taken
+        return left * (now_s - before[0]) / (progress.samples - before[1])
+
+
 # A proxy for the outer world has no business between a worker and its service.
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -118,8 +178,8 @@ OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 def finite(value: Any) -> Any:
     """The same without what is None, NaN or infinite, at any depth; a list with such a number goes whole."""
     if isinstance(value, Mapping):
-        kept = {str(key): finite(each) for key, each in value.items()}
-        return {key: each for key, each in kept.items() if each is not None}
+        entries = {str(key): finite(each) for key, each in value.items()}
+        return {key: each for key, each in entries.items() if each is not None}
     if isinstance(value, (list, tuple)):
         rows = [finite(each) for each in value]
         if any(isinstance(each, (list, tuple)) for each in value):

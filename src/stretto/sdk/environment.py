@@ -9,13 +9,13 @@ import torch
 
 from stretto.model.errors import InputError
 
-GRACE_S = 30.0  # where nobody says; the service's own default
+GRACE_S = 30.0  # where neither service nor script says; the service's own default
 CHECKPOINT_S = 600.0  # likewise; chosen
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Who this process is, and whom it listens to."""
+    """Which worker this process is, and of which service."""
 
     url: str = ""  # of the service; empty: standalone, at a fixed size
     token: str = ""
@@ -36,7 +36,7 @@ class Environment:
 def read_environment(env: Mapping[str, str] = os.environ) -> Environment:
     """From the variables; raises `InputError` where one is no number.
 
-    A shell in which somebody speaks with the service has its URL and token, too: without the id of a worker
+    The shell of a user of the service has its URL and token, too: without the id of a worker
     a script there runs alone.
     """
     worker = env.get("STRETTO_WORKER_ID", "")
@@ -66,12 +66,12 @@ def seconds(env: Mapping[str, str], name: str, default: float) -> float:
     """A variable that is a time."""
     text = env.get(name, "")
     try:
-        found = float(text) if text else default
+        value = float(text) if text else default
     except ValueError:
-        found = nan
-    if not 0.0 <= found < inf:
+        value = nan
+    if not 0.0 <= value < inf:
         raise InputError(f"{name} must be a number of seconds, got {text!r}")
-    return found
+    return value
 
 
 def device(env: Mapping[str, str] = os.environ) -> torch.device:

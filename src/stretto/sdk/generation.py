@@ -16,7 +16,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class RequestedBatch:
     """The batch that the service wants; None: the script's own bounds decide."""
 
     total: int  # samples a step, over all workers
@@ -31,7 +31,7 @@ class Generation:
     members: tuple[Member, ...] = ()
     store: str | None = None  # host:port
     source: str | None = None  # the survivor that newcomers take the state from
-    wish: Wish | None = None
+    batch: RequestedBatch | None = None
     until_s: float | None = None  # seconds left to answer
     leave: bool = False
     secret: str = field(default="", repr=False)  # that its members alone know; "" = the service tells none
@@ -64,7 +64,7 @@ def read_generation(document: Mapping[str, Any]) -> Generation:
         members=tuple(read_member(each) for each in document.get("workers") or ()),
         store=document.get("store"),
         source=document.get("source"),
-        wish=Wish(int(batch["total"]), batch.get("accumulation")) if batch else None,
+        batch=RequestedBatch(int(batch["total"]), batch.get("accumulation")) if batch else None,
         until_s=document.get("until_s"),
         leave=bool(document.get("leave")),
         secret=str(document.get("secret") or ""),
@@ -78,7 +78,7 @@ def as_document(generation: Generation) -> dict[str, Any]:
         "workers": [asdict(member) for member in generation.members],
         "store": generation.store,
         "source": generation.source,
-        "batch": asdict(generation.wish) if generation.wish else None,
+        "batch": asdict(generation.batch) if generation.batch else None,
         "until_s": generation.until_s,
         "leave": generation.leave,
     }

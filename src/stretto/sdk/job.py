@@ -12,24 +12,20 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
-from stretto.sdk import group, optimising
-from stretto.sdk.batch import Batch, choose_batch
-from stretto.sdk.beats import Signals
-from stretto.sdk.channel import Channel
-from stretto.sdk.ending import Aftermath
+from stretto.sdk import process_group
+from stretto.sdk.channel import Channel, Reporter
+from stretto.sdk.checkpoints import CheckpointManager
 from stretto.sdk.environment import Environment
-from stretto.sdk.gauge import Gauge
-from stretto.sdk.loading import batches_of
+from stretto.sdk.exit_hooks import ExitHook
 from stretto.sdk.phase import HAS_PEERS, IS_OUT, MEETS_NEXT, LoopState, Phase
 from stretto.sdk.preemption import Preemption
 from stretto.sdk.replica import Replica
-from stretto.sdk.reporting import Reporter
-from stretto.sdk.sampler import Pass, Step, order_of, steps_from
-from stretto.sdk.saving import Checkpoints
-from stretto.sdk.settings import Settings
-from stretto.sdk.speed import Setting, Speed
-from stretto.sdk.training import Training
-from stretto.sdk.world import Rescue, Switch, World
+from stretto.sdk.sampler import MicroBatch, Step, batches_of, loader_generator, order_of, steps_from
+from stretto.sdk.settings import Batch, Settings, choose_batch
+from stretto.sdk.step_consensus import ControlFlags
+from stretto.sdk.step_profiler import OperatingPoint, StepProfiler, StepTimes
+from stretto.sdk.training import Training, clip, forget_gradients, optimizer_step
+from stretto.sdk.training_group import ErrorHandler, Switch, TrainingGroup
 
 log = logging.getLogger("stretto.sdk")
 
@@ -37,11 +33,11 @@ log = logging.getLogger("stretto.sdk")
 BETWEEN_STEPS, FORWARD, BACKWARD_DONE = Phase.BETWEEN_STEPS, Phase.FORWARD, Phase.BACKWARD_DONE
 
 
-class Out(NamedTuple):
-    """A pass that the script is at, or was at last."""
+class Current(NamedTuple):
+    """The micro-batch that the script has, or had last."""
 
     step: Step
-    own: Pass
+    own: MicroBatch
     is_first: bool  # of the step
     is_last: bool  # likewise
 
@@ -53,12 +49,13 @@ class ElasticJob:
         self, training: Training, data: Dataset[Any], settings: Settings, environment: Environment
     ) -> None:
         self._training, self._data, self._settings = training, data, settings
-        self._speed = Speed()
+        self._times = StepTimes()
         self._state = LoopState()
-        self._out: Out  # in the phases of IS_OUT
+        self._current: Current  # in the phases of IS_OUT
         self._loop: object = None  # the batches() that is under way, of several that a script may hold
         self._last_step_s: float | None = None
         self._epochs: int | None = None
+        # What goes to the service and to disk. Alone there is no channel, and each of these says nothing.
         channel = (
             Channel(environment.url, environment.token, environment.worker)
             if environment.is_elastic
@@ -66,22 +63,26 @@ class ElasticJob:
         )
         self._reporter = Reporter(channel, settings.report_s)
         folder = Path(environment.checkpoint_dir) if environment.checkpoint_dir else None
-        self._checkpoints = Checkpoints(
+        self._checkpoints = CheckpointManager(
             folder,
             settings.checkpoint_s,
             training,
             lambda step, path: channel.post("checkpoint", step=step, path=str(path)) if channel else None,
         )
-        self._preemption = Preemption(settings.grace_s, self._save_alone, lambda: self._world.say_leaving())
+        # From here on SIGTERM is answered: joining takes until all members of a generation are there.
+        self._preemption = Preemption(settings.grace_s, self._save_alone, self._announce_leaving)
         self.model = Replica(training.model, dict(settings.ddp))
         """What the script calls in place of its model."""
-        self._world = World(environment, training, self.model, self._preemption, channel, settings.timeout_s)
-        self._world.join(self._checkpoints)
-        self._guard = Rescue(self._world, self._checkpoints, self._preemption)
-        self.model.guard = self._guard
-        self._settle()
-        self._aftermath = Aftermath(self._save_alone, self._end_late)
-        self._state.enter(Phase.MID_EPOCH if self._world.is_newcomer else Phase.BETWEEN_EPOCHS)
+        self._group = TrainingGroup(
+            environment, training, self.model, self._preemption, channel, settings.timeout_s
+        )
+        self._group.join(self._checkpoints)
+        # In the group: errors in it are handled, the batch follows from its size, the script's end is seen.
+        self._error_handler = ErrorHandler(self._group, self._checkpoints, self._preemption)
+        self.model.error_handler = self._error_handler
+        self._fit_to_group()
+        self._exit_hook = ExitHook(self._save_alone, self._end_late)
+        self._state.enter(Phase.MID_EPOCH if self._group.is_newcomer else Phase.BETWEEN_EPOCHS)
 
     # What a script calls in its loop
 
@@ -107,14 +108,16 @@ class ElasticJob:
         self._finish()
 
     def batches(self) -> Iterator[Any]:
-        """What this rank takes of the rest of the epoch, pass by pass; switches happen between steps.
+        """What this rank takes of the rest of the epoch, by micro-batch; switches happen between steps.
 
         All ranks may leave it early, after the same step: the rest of the epoch is left out.
         """
+        # Before the first step of an epoch all ranks meet: it may begin with others, or not at all. Within an
+        # epoch they do not, as a newcomer of a moment ago, whose peers are at a step.
         if self._state.phase in MEETS_NEXT:
             self._state.enter(Phase.MEETING)
-            with self._guard:
-                agreed = self._world.beats.now(self._signals())
+            with self._error_handler:
+                agreed = self._group.consensus.now(self._flags())
                 if agreed.end and not agreed.leave:
                     self._state.enter(Phase.OVER)
                 else:
@@ -123,6 +126,7 @@ class ElasticJob:
         self._drop_micro_batch()
         if self._state.phase is not Phase.OVER:
             self._state.enter(BETWEEN_STEPS)
+        # The rest of the epoch's order, by one generation after the other.
         progress = self._training.progress
         order = order_of(progress.epoch, progress.dataset_samples, progress.seed, self._settings.shuffle)
         self._loop = loop = object()
@@ -137,7 +141,7 @@ class ElasticJob:
 
     def _end_batches(self) -> None:
         self._loop = None
-        self._training.hold()
+        self._training.freeze()
         self._drop_micro_batch()
         if self._state.phase is not Phase.OVER:
             self._state.enter(Phase.EVALUATING)
@@ -145,48 +149,48 @@ class ElasticJob:
     def _drop_micro_batch(self) -> None:
         """Of a loop that was left in the middle of a step: nothing of it may go into the next one."""
         if self._state.phase in IS_OUT:
-            self.model.end_pass()
-            optimising.forget_gradients(self._training)
+            self.model.end_micro_batch()
+            forget_gradients(self._training)
 
     def backward(self, loss: torch.Tensor) -> None:
         """Backward pass of the mean loss over this batch; the last one of a step averages gradients."""
         if self._state.phase is not FORWARD:
             raise RuntimeError("backward() must be called once for each batch of batches()")
-        out = self._out
-        if not out.is_first and all(each.grad is None for each in self._training.model.parameters()):
+        current = self._current
+        if not current.is_first and all(each.grad is None for each in self._training.model.parameters()):
             raise RuntimeError(
-                "gradients must add up over the passes of a step, got none after an earlier pass: leave"
+                "gradients must add up over the micro-batches of a step, got none after an earlier one: leave"
                 " zero_grad() to step()"
             )
         scaler = self._settings.scaler
-        weighted = loss if out.own.weight == 1.0 else loss * out.own.weight
-        with self._guard:
+        weighted = loss if current.own.weight == 1.0 else loss * current.own.weight
+        with self._error_handler:
             (weighted if scaler is None else scaler.scale(weighted)).backward()
-            self.model.end_pass()
-            if self._gauge.is_measured:
-                self._measure(out)
+            self.model.end_micro_batch()
+            if self._profiler.is_measured:
+                self._measure(current)
         self._state.enter(BACKWARD_DONE)
-        if not out.own.is_padding:
+        if not current.own.is_padding:
             self._reporter.loss = loss.detach()
 
     def step(self) -> bool:
-        """The optimiser's step, and no gradients after it; before the last pass nothing, and False."""
+        """The optimiser's step, and no gradients after it; before its last micro-batch nothing, and False."""
         if self._state.phase is not BACKWARD_DONE:
             raise RuntimeError("step() must follow backward()")
-        out = self._out
-        if not out.is_last:
+        current = self._current
+        if not current.is_last:
             return False
-        optimising.clip(self._training, self._settings)
+        clip(self._training, self._settings)
         factor, gain = self._lr_factor, self._gain
         with self._training.changing:
-            optimising.step(self._training, self._settings.scaler, factor)
+            optimizer_step(self._training, self._settings.scaler, factor)
             self._training.has_stepped()
-            gain *= out.step.samples / self.batch.total
-            self._training.progress.count_step(out.step.samples, gain)
-        optimising.forget_gradients(self._training)
+            gain *= current.step.samples / self.batch.total
+            self._training.progress.count_step(current.step.samples, gain)
+        forget_gradients(self._training)
         self._state.enter(BETWEEN_STEPS)
         self._steps_here += 1
-        self._last_step_s = self._gauge.end_step(out.step.samples == self.batch.total)
+        self._last_step_s = self._profiler.end_step(current.step.samples == self.batch.total)
         return True
 
     def report(self, **metrics: float) -> None:
@@ -201,9 +205,9 @@ class ElasticJob:
         Where any rank was told to leave, all meet here or before their next epoch, a checkpoint is written,
         and the process ends with status 143. Inside of `batches` it does nothing: steps answer there.
         """
-        if self._state.phase in MEETS_NEXT and self._world.is_anyone_leaving():
-            with self._guard:
-                self._act_on(self._world.beats.now(Signals(leave=1.0)))
+        if self._state.phase in MEETS_NEXT and self._group.is_any_rank_leaving():
+            with self._error_handler:
+                self._act_on(self._group.consensus.now(ControlFlags(leave=1.0)))
 
     def sum(self, **values: float) -> dict[str, float]:
         """Over all ranks, what each found in its part of an evaluation; all call it, after `batches`.
@@ -215,11 +219,11 @@ class ElasticJob:
         names = sorted(values)
         own = [float(values[name]) for name in names]
         if self._state.phase is not Phase.OVER:  # else nothing was trained, and the others have gone
-            with self._guard:
-                told = Signals(leave=self._world.heard().leave)
-                if self._world.beats.now(told).leave:
-                    self._world.leave(self._checkpoints)
-                own = group.add_up(own)
+            with self._error_handler:
+                own_flags = ControlFlags(leave=self._group.own_flags().leave)
+                if self._group.consensus.now(own_flags).leave:
+                    self._group.leave(self._checkpoints)
+                own = process_group.all_reduce_sums(own)
         return dict(zip(names, own, strict=True))
 
     # What a script may want to know
@@ -227,17 +231,17 @@ class ElasticJob:
     @property
     def rank(self) -> int:
         """Of this worker, now."""
-        return self._world.here.rank
+        return self._group.rank
 
     @property
     def world_size(self) -> int:
         """How many train, now."""
-        return self._world.here.world
+        return self._group.membership.world
 
     @property
     def generation(self) -> int:
         """The number of the present generation; 0 without a service."""
-        return self._world.here.generation.number
+        return self._group.generation
 
     @property
     def steps(self) -> int:
@@ -267,33 +271,39 @@ class ElasticJob:
     @property
     def switches(self) -> list[Switch]:
         """Changes of the group so far, with what each cost."""
-        return self._world.switches
+        return self._group.switches
 
     @property
     def is_padding(self) -> bool:
         """Whether the batch that is out only keeps the peers company, and counts nothing."""
-        return self._state.phase in IS_OUT and self._out.own.is_padding
+        return self._state.phase in IS_OUT and self._current.own.is_padding
 
     # Between steps
 
     def _batches_of_generation(self, order: NDArray[np.int64], loop: object) -> Iterator[Any]:
         """Until the end of the epoch or the next change."""
-        taken = self._training.progress.taken
+        # The steps of this rank, and a loader for them, which is some steps ahead of the training. Both end
+        # with the generation: another rank or world takes other samples.
+        progress = self._training.progress
         plan = (order, self.batch.total, self.batch.accumulation, self.rank, self.world_size)
-        steps, ahead = tee(steps_from(taken, *plan))  # the loader is ahead of the training
-        with self._guard:  # where its processes come from may have died of SIGTERM
-            loader = batches_of(self._data, ahead, self._settings.loader, self._loader_generator())
-        self._gauge.start_window()
+        steps, ahead = tee(steps_from(progress.taken, *plan))
+        with self._error_handler:  # where its processes come from may have died of SIGTERM
+            generator = loader_generator(progress.seed, progress.epoch, progress.taken, self.rank)
+            loader = batches_of(self._data, ahead, self._settings.loader, generator)
+        self._profiler.start_window()
         for step in steps:
-            self._gauge.begin_step(step, self.batch.total)
-            for place, own in enumerate(step.passes):
-                with self._guard:
+            self._profiler.begin_step(step, self.batch.total)
+            for place, own in enumerate(step.micro_batches):
+                with self._error_handler:
                     batch = next(loader)
-                is_last = place == len(step.passes) - 1
-                self._out = Out(step, own, place == 0, is_last)
+                # Gradients are averaged after the last one only; in a measured step by hand, after all.
+                is_last = place == len(step.micro_batches) - 1
+                self._current = Current(step, own, place == 0, is_last)
                 self._state.enter(FORWARD)
-                self.model.begin_pass(is_last and not self._gauge.is_measured)
+                self.model.begin_micro_batch(is_last and not self._profiler.is_measured)
                 yield batch
+                # What the script has done since: it must not have gone to another epoch, and each micro-batch
+                # needs its backward pass, or peers would wait for gradients.
                 if self._loop is not loop:
                     raise RuntimeError(
                         "batches() must not go on once its epoch has ended, or another one began"
@@ -302,78 +312,76 @@ class ElasticJob:
                     raise RuntimeError("each batch must go through backward(), got one that did not")
             if self._state.phase is not BETWEEN_STEPS:
                 raise RuntimeError("step() must follow backward(), got the next batch without it")
-            if self._world.beats.is_due(self._steps_here):
-                with self._guard:
+            # Between two steps, the same two on all ranks: leave, switch or save, if that was agreed.
+            if self._group.consensus.is_due(self._steps_here):
+                with self._error_handler:
                     if self._after_step():
                         return
 
-    def _loader_generator(self) -> torch.Generator:
-        """Seeds of the loader's processes; the global generator stays as it is whenever loaders begin."""
-        progress = self._training.progress
-        origin = np.random.SeedSequence([progress.seed, progress.epoch, progress.taken, self.rank])
-        return torch.Generator().manual_seed(int(origin.generate_state(1)[0]))
-
     def _after_step(self) -> bool:
         """Do what was agreed for after this step; whether the group or the batch changed."""
-        self._gauge.close_window()
-        agreed = self._world.beats.after(self._steps_here, self._signals())
-        self._gauge.period = agreed.measuring_period
+        self._profiler.close_window()
+        agreed = self._group.consensus.after(self._steps_here, self._flags())
+        self._profiler.period = agreed.measuring_period
         if self.rank == 0 and self._reporter.is_due:
             self._report()
         return self._act_on(agreed)
 
-    def _signals(self) -> Signals:
+    def _flags(self) -> ControlFlags:
         return replace(
-            self._world.heard(),
+            self._group.own_flags(),
             checkpoint=float(self.rank == 0 and self._checkpoints.is_due),
-            step_s=self._gauge.step_s,
-            measuring_s=self._gauge.measuring_s,
+            step_s=self._profiler.step_s,
+            measuring_s=self._profiler.measuring_s,
         )
 
-    def _act_on(self, agreed: Signals) -> bool:
+    def _act_on(self, agreed: ControlFlags) -> bool:
         """Leave, switch or save, as agreed; whether the group or the batch changed."""
         if agreed.leave:
-            self._world.leave(self._checkpoints)
-        switch = self._world.switch
+            self._group.leave(self._checkpoints)
+        switch = self._group.switch
         if agreed.generation > self.generation and switch(agreed, self._last_step_s, self._checkpoints):
-            self._settle()
+            self._fit_to_group()
             return True
         if agreed.checkpoint:
             self._checkpoints.save_together(self.rank, wait=False)
-            self._gauge.start_window()
+            self._profiler.start_window()
         return False
 
-    def _settle(self) -> None:
+    def _fit_to_group(self) -> None:
         """In a new group: choose the batch, and measure anew."""
-        generation = self._world.here.generation
-        self.batch: Batch = choose_batch(self._settings.bounds, self.world_size, generation.wish)
-        setting = Setting(
+        generation = self._group.membership.generation
+        self.batch: Batch = choose_batch(self._settings.bounds, self.world_size, generation.batch)
+        point = OperatingPoint(
             generation.nodes, generation.gpus, self.batch.local(self.world_size), self.batch.accumulation
         )
-        self._gauge = Gauge(self.model, self._training.device, self.world_size, setting, self._speed)
+        self._profiler = StepProfiler(self.model, self._training.device, self.world_size, point, self._times)
         self._steps_here = 0
-        self._weigh()
+        self._update_gain()
 
-    def _weigh(self) -> None:
+    def _update_gain(self) -> None:
         """What a step of this batch is worth, and what the learning rate follows from it."""
         low, high = sorted((1.0, self.scale))
         self._gain = min(max(self._training.progress.noise.gain(self.scale), low), high)
         self._lr_factor = self._settings.rule(self.scale, self._gain)
 
-    def _measure(self, out: Out) -> None:
+    def _measure(self, current: Current) -> None:
         scaler, progress = self._settings.scaler, self._training.progress
         loss_scale = scaler.get_scale if scaler is not None else lambda: 1.0
-        sample = self._gauge.end_pass(out.step, out.is_last, loss_scale)
+        sample = self._profiler.end_micro_batch(current.step, current.is_last, loss_scale)
         if sample is not None:
             batches = (progress.step - progress.measured_step) * self.scale
             progress.noise = progress.noise.with_sample(sample, self._settings.bounds.initial, batches)
             progress.measured_step = progress.step
-            self._weigh()
+            self._update_gain()
 
     def _report(self) -> None:
         self._reporter.send(
-            self._training.progress, self._speed, self.batch, self._settings.bounds, self._epochs
+            self._training.progress, self._times, self.batch, self._settings.bounds, self._epochs
         )
+
+    def _announce_leaving(self) -> None:
+        self._group.announce_leaving()
 
     def _save_alone(self) -> None:
         if self.rank == 0:
@@ -381,29 +389,29 @@ class ElasticJob:
 
     def _finish(self) -> None:
         """The training is over, and so it is for all ranks once they meet."""
-        with self._guard:
+        with self._error_handler:
             if (
                 self._state.phase is not Phase.OVER
-                and self._world.beats.now(replace(self._signals(), end=1.0)).leave
+                and self._group.consensus.now(replace(self._flags(), end=1.0)).leave
             ):
-                self._world.leave(self._checkpoints)
+                self._group.leave(self._checkpoints)
             self._close()
 
     def _close(self) -> None:
         self._checkpoints.wait()
-        if not self._world.part("end", wait=True):
+        if not self._group.exit_barrier("end", wait=True):
             log.warning(
                 "rank %d ended after step %d, and others have not: all must after the same step",
                 *(self.rank, self.steps),
             )
-        self._world.close("over")
+        self._group.close("over")
         if self._state.phase is not Phase.OVER:
             self._state.enter(Phase.FINISHED)
-        self._aftermath.forget()
+        self._exit_hook.forget()
 
     def _end_late(self) -> None:
         """The script ends well without having come to the end of `epochs`: what is done there."""
-        if self._world.is_closed:  # it was told to go
+        if self._group.is_closed:  # it left as it was told
             return
         if self.rank == 0:
             self._report()

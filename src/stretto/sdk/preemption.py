@@ -1,12 +1,20 @@
-"""Being told to stop, and what happens when the training does not come to a place where it can."""
+"""Being told to stop, by SIGTERM or by the service, and what happens where no step ends in time.
+
+Python runs a handler only between two instructions of the main thread, and that thread may be inside a call
+of C for long: waiting for a peer that evaluates, or for a compiler. What the interpreter writes into its
+wakeup file descriptor is there without it, and another thread can read it.
+"""
 
 import logging
 import os
+import select
+import signal
+import socket
 import threading
 import time
 from collections.abc import Callable
-
-from stretto.sdk.sigterm import Sigterm
+from types import FrameType
+from typing import Any
 
 log = logging.getLogger("stretto.sdk")
 
@@ -27,7 +35,7 @@ class Preemption:
         self._save_alone, self._tell = save_alone, tell
         self._deadline_s: float | None = None  # when to give up on a common end
         self._over = threading.Event()
-        self._sigterm = Sigterm(self.ask)
+        self._sigterm = SigtermListener(self.ask)
         threading.Thread(target=self._watch, name="stretto-deadline", daemon=True).start()
 
     @property
@@ -49,6 +57,7 @@ class Preemption:
             self._sigterm.give_back()
 
     def _watch(self) -> None:
+        """In a thread: pass the news on once, and give up when the deadline has come."""
         has_told = False
         while not self._over.is_set():
             self._sigterm.wait(LOOK_S)
@@ -66,8 +75,90 @@ class Preemption:
         try:
             saver = threading.Thread(target=self._save_alone, name="stretto-saver", daemon=True)
             saver.start()
-            saver.join(
-                max(SAVING_S, self._grace_s / 3)
-            )  # it cannot come about where the main thread is stuck in the optimiser's step
+            # In vain where the main thread is stuck in the optimiser's step, which has their lock.
+            saver.join(max(SAVING_S, self._grace_s / 3))
         finally:
             os._exit(STATUS)
+
+
+class SigtermListener:
+    """Takes SIGTERM over where it is built in the main thread; elsewhere it hears nothing."""
+
+    def __init__(self, on_sigterm: Callable[[], None]) -> None:
+        """`on_sigterm` is called in the main thread, or by `wait`, or both."""
+        self._on_sigterm = on_sigterm
+        self._is_ours = threading.current_thread() is threading.main_thread()
+        self._before: Any = None
+        self._reader: socket.socket | None = None
+        self._writer: socket.socket | None = None
+        if self._is_ours:
+            self._before = signal.signal(signal.SIGTERM, self._on_signal)
+            self._open()
+            LISTENERS.append(self)
+
+    def _open(self) -> None:
+        reader, writer = socket.socketpair()
+        reader.setblocking(False)
+        writer.setblocking(False)
+        of_others = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        if of_others != -1:  # an event loop's, say: it needs it more than we do
+            signal.set_wakeup_fd(of_others)
+            reader.close()
+            writer.close()
+            return
+        self._reader, self._writer = reader, writer
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._on_sigterm()
+
+    def wait(self, within_s: float) -> None:
+        """In another thread: for so long at most, or until some signal came."""
+        reader = self._reader
+        if reader is None:
+            time.sleep(within_s)
+            return
+        if select.select([reader], [], [], within_s)[0] and signal.SIGTERM in reader.recv(4096):
+            self._on_sigterm()
+
+    def give_back(self) -> None:
+        """SIGTERM means again what it meant before. In the main thread; `wait` may be under way."""
+        if not self._is_ours:
+            return
+        self._is_ours = False
+        LISTENERS.remove(self)
+        if self._writer is not None:
+            present = signal.set_wakeup_fd(-1)
+            if present not in (-1, self._writer.fileno()):  # an event loop has put its own in place since
+                signal.set_wakeup_fd(present)
+        signal.signal(signal.SIGTERM, self._before if self._before is not None else signal.SIG_DFL)
+
+    def close(self) -> None:
+        """Nobody waits any more."""
+        for end in (self._reader, self._writer):
+            if end is not None:
+                end.close()
+        self._reader = self._writer = None
+
+
+LISTENERS: list[SigtermListener] = []
+FORKING = threading.local()  # the signals that a thread had blocked before it forked
+
+
+def _before_fork() -> None:
+    """A child that gets SIGTERM before it is one of its own would write it into the descriptor it shares."""
+    FORKING.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+
+def _in_parent() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, FORKING.mask)
+
+
+def _in_child() -> None:
+    """A forked child, of a data loader say, is not the worker: what stops it must not stop the training."""
+    for each in [*LISTENERS]:
+        each.give_back()
+        each.close()
+    signal.pthread_sigmask(signal.SIG_SETMASK, FORKING.mask)
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_in_parent, after_in_child=_in_child)

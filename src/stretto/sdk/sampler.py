@@ -1,26 +1,35 @@
-"""Which samples each rank takes in each step, so that every sample of an epoch is seen exactly once.
+"""Sampler and loader: which samples each rank takes in each step, so that each is seen once in an epoch.
 
 An epoch is one global order, drawn from the seed and the epoch's number alone. How far it has been taken is
-one number; whoever trains, and with whatever batch, the next step takes what follows. A resize therefore
-changes nothing but how the rest is divided.
+one number; whatever workers train, and with whatever batch, the next step takes what follows. A resize
+therefore changes nothing but how the rest is divided.
 """
 
-from collections.abc import Iterable, Iterator
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from stretto.model.errors import InputError
+
+OF_THE_JOB = ("batch_sampler", "batch_size", "dataset", "drop_last", "sampler", "shuffle")  # not the script's
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
-    """One forward and backward pass of one rank."""
+class MicroBatch:
+    """What one rank takes in one forward and backward pass."""
 
     indices: NDArray[np.int64]  # into the dataset; never empty
-    weight: float  # of its mean loss: summed over passes, then averaged over ranks, samples weigh the same
-    is_padding: bool = False  # nothing is left for it; some go again with weight 0, since peers wait
+    weight: float  # of its mean loss: summed over a step, then averaged over ranks, samples weigh the same
+    is_padding: bool = False  # nothing is left for it; some samples go again with weight 0, since peers wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +37,7 @@ class Step:
     """What one rank does in one step of the optimiser."""
 
     samples: int  # over all ranks
-    passes: tuple[Pass, ...]  # at least one
+    micro_batches: tuple[MicroBatch, ...]  # at least one
 
 
 def order_of(epoch: int, samples: int, seed: int, shuffle: bool = True) -> NDArray[np.int64]:
@@ -39,49 +48,119 @@ def order_of(epoch: int, samples: int, seed: int, shuffle: bool = True) -> NDArr
 
 
 def step_at(
-    taken: int, order: NDArray[np.int64], total: int, accumulation: int, rank: int, world: int
+    start: int, order: NDArray[np.int64], total: int, accumulation: int, rank: int, world: int
 ) -> Step:
-    """The step that begins after `taken` samples: the next `total` of the order, or what is left of them.
+    """The step that begins after `start` samples: the next `total` of the order, or what is left of them.
 
-    All ranks have the same number of passes, since layers may make collective calls in each
-    (SyncBatchNorm); only the last pass is synchronised. Shares of ranks differ by at most one sample. A
+    All ranks have the same number of micro-batches, since layers may make collective calls in each
+    (SyncBatchNorm); only the last one is synchronised. Shares of ranks differ by at most one sample. A
     smaller last step is given to fewer ranks rather than one sample to each: normalisation over a batch of
     one sample is undefined, and PyTorch refuses it.
     """
-    size = min(total, len(order) - taken)
-    local = ceil(total / world / accumulation)  # samples in one pass at most
-    least = 2 if local > 2 and 1 < size < total else 1  # in a pass; of 2 at most, 3 could not be divided
+    size = min(total, len(order) - start)
+    local = ceil(total / world / accumulation)  # samples of one micro-batch at most
+    # How many ranks get samples: all, unless in a smaller last step they would get fewer than two each.
+    # Where micro-batches have two at most, three samples could not be divided; ones of one are taken then.
+    least = 2 if local > 2 and 1 < size < total else 1
     active = max(1, min(world, size // least))
-    most = ceil(size / active)
-    count = min(accumulation, most) if size == total else ceil(most / local)
+    # In how many micro-batches: as agreed, or in a smaller last step as few as hold the largest share.
+    largest_share = ceil(size / active)
+    count = min(accumulation, largest_share) if size == total else ceil(largest_share / local)
+    # This rank's part of the step, cut into that many of nearly the same size. Ranks beyond the active ones
+    # have an empty part, and go along with padding.
     first, last = (size * min(each, active) // active for each in (rank, rank + 1))
-    cuts = [taken + first + (last - first) * place // count for place in range(count + 1)]
-    padding = Pass(order[taken : taken + least], 0.0, is_padding=True)
+    cuts = [start + first + (last - first) * place // count for place in range(count + 1)]
+    padding = MicroBatch(order[start : start + least], 0.0, is_padding=True)
     return Step(
         size,
         tuple(
-            Pass(order[begin:end], (end - begin) * world / size) if begin < end else padding
+            # A mean over its own samples, times this, averaged over the ranks: the mean over the step.
+            MicroBatch(order[begin:end], (end - begin) * world / size) if begin < end else padding
             for begin, end in pairwise(cuts)
         ),
     )
 
 
 def steps_from(
-    taken: int, order: NDArray[np.int64], total: int, accumulation: int, rank: int, world: int
+    start: int, order: NDArray[np.int64], total: int, accumulation: int, rank: int, world: int
 ) -> Iterator[Step]:
     """All steps of a rank until the end of the epoch, if nothing changes."""
-    while taken < len(order):
-        step = step_at(taken, order, total, accumulation, rank, world)
+    while start < len(order):
+        step = step_at(start, order, total, accumulation, rank, world)
         yield step
-        taken += step.samples
+        start += step.samples
 
 
 @dataclass(frozen=True, slots=True)
-class Passes:
-    """The indices of all passes of steps, in order, as a batch sampler of a DataLoader."""
+class MicroBatchSampler:
+    """The indices of all micro-batches of steps, in order, as a batch sampler of a DataLoader."""
 
     steps: Iterable[Step]
 
     def __iter__(self) -> Iterator[list[int]]:
-        """One list for each pass."""
-        return (own.indices.tolist() for step in self.steps for own in step.passes)
+        """One list for each micro-batch."""
+        return (own.indices.tolist() for step in self.steps for own in step.micro_batches)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveProcessGroup:
+    """What a process of the loader does first: it leaves the worker's process group of the system.
+
+    SIGTERM goes to the whole group of a worker, since its command may be a shell. A loader's process would
+    die of it, and that is an error in the midst of the training before the worker has saved anything.
+    """
+
+    then: Callable[[int], Any] | None = None  # the script's own
+
+    def __call__(self, number: int) -> None:
+        """In process `number` of the loader."""
+        with contextlib.suppress(OSError, AttributeError):  # it leads a session; no such thing as groups
+            os.setpgid(0, 0)
+        if self.then is not None:
+            self.then(number)
+
+
+def batches_of(
+    data: Dataset[Any], steps: Iterable[Step], options: Mapping[str, Any], generator: torch.Generator
+) -> Iterator[Any]:
+    """The batches of all micro-batches of these steps, in order."""
+    options = {"generator": generator, **options}
+    options["worker_init_fn"] = LeaveProcessGroup(options.get("worker_init_fn"))
+    return iter(DataLoader(data, batch_sampler=MicroBatchSampler(steps), **options))
+
+
+def loader_generator(*origin: int) -> torch.Generator:
+    """Seeds of the loader's processes; the global generator stays as it is whenever loaders begin."""
+    seeds = np.random.SeedSequence(origin)
+    return torch.Generator().manual_seed(int(seeds.generate_state(1)[0]))
+
+
+def count_of(data: Any) -> int:
+    """Samples of a dataset; raises `InputError` where it is none that can be shared out."""
+    if isinstance(data, DataLoader):
+        raise InputError(
+            "data must be a dataset, got a DataLoader: give its dataset, its batch_size as batch_size, and"
+            " num_workers, collate_fn and the like in loader={...}"
+        )
+    if isinstance(data, IterableDataset):
+        raise InputError(
+            f"data must have samples that can be asked for by number, got {type(data).__name__}: an iterable"
+            " dataset has no order to share out; train on it with stretto.sdk.adapters.loop"
+        )
+    count = len(data) if hasattr(data, "__len__") else 0
+    if count < 1 or not hasattr(data, "__getitem__"):
+        raise InputError(
+            f"data must have a length and at least one sample, got {type(data).__name__} of {count}"
+        )
+    return count
+
+
+def check_loader(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The loader's options as given; raises `InputError` where one is not for the script to say."""
+    refused = [name for name in OF_THE_JOB if name in options]
+    if refused:
+        raise InputError(
+            f"loader must leave {refused[0]} to elastic(), which takes every sample of an epoch once:"
+            f" see data, batch_size and shuffle; got loader={{{refused[0]!r}: {options[refused[0]]!r}}}"
+        )
+    return options

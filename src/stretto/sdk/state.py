@@ -15,7 +15,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from stretto.sdk import group
+from stretto.sdk import process_group
 
 PIECE_BYTES = 32 * 2**20  # small tensors are sent together, up to so many bytes; chosen
 
@@ -76,9 +76,9 @@ def alike(tree: Mapping[Any, Any], content: dict[Any, Any]) -> Mapping[Any, Any]
 
 def holes_in(skeleton: Any) -> list[Hole]:
     """All holes, by number."""
-    found: list[Hole] = []
-    mapped(skeleton, Hole, found.append)
-    return found
+    holes: list[Hole] = []
+    mapped(skeleton, Hole, holes.append)
+    return holes
 
 
 def spread(tree: Any, source: int, device: torch.device) -> Any:
@@ -89,7 +89,7 @@ def spread(tree: Any, source: int, device: torch.device) -> Any:
     """
     own: list[torch.Tensor] = []
     own_skeleton = take_out(tree, own)
-    skeleton = group.tell(own_skeleton if dist.get_rank() == source else None, source)
+    skeleton = process_group.broadcast_object(own_skeleton if dist.get_rank() == source else None, source)
     holes = holes_in(skeleton)
     if dist.get_rank() == source or holes == holes_in(own_skeleton):
         tensors = [tensor.detach() for tensor in own]

@@ -183,7 +183,7 @@ def test_a_workers_token_speaks_for_its_own_job_only(scene: Scene) -> None:
 
 def test_a_user_of_the_machine_decides_nothing_in_the_store_of_anothers_training() -> None:
     distributed = pytest.importorskip("torch.distributed")
-    from stretto.sdk.meeting_place import host_store
+    from stretto.sdk.process_group import host_store
 
     store, place = host_store("127.0.0.1", "secret")
     store.set("verdict", "now")

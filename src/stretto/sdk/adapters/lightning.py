@@ -90,5 +90,5 @@ def checkpoints(folder: str | os.PathLike[str]) -> list[Path]:
 
 def newest_checkpoint(folder: str | os.PathLike[str]) -> str | None:
     """The newest of them, None where there is none."""
-    found = checkpoints(folder)
-    return str(found[0]) if found else None
+    paths = checkpoints(folder)
+    return str(paths[0]) if paths else None

@@ -11,11 +11,11 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed as dist
 
-from stretto.sdk.beats import Beats, Signals
 from stretto.sdk.channel import Channel
 from stretto.sdk.environment import number, read_environment
 from stretto.sdk.preemption import STATUS
-from stretto.sdk.speed import WARM_UP_STEPS, Setting, Speed
+from stretto.sdk.step_consensus import ControlFlags, StepConsensus
+from stretto.sdk.step_profiler import WARM_UP_STEPS, OperatingPoint, StepTimes
 
 FLUSH_S = 5.0  # at the end, for what the service has not been told yet; chosen
 PAUSE = 5.0  # a step that takes so many times the usual one was interrupted, by an evaluation say; chosen
@@ -34,7 +34,8 @@ class LoopCallback:
         callback.close()
 
     Ranks agree over the default process group, where there is one, so that all leave after the same step.
-    What a worker is told by SIGTERM is answered at the latest after two beats of 0.2 s, or two steps.
+    What a worker is told by SIGTERM is answered at the latest after two exchanges of flags, 0.2 s apart, or
+    two steps.
     """
 
     def __init__(
@@ -47,20 +48,23 @@ class LoopCallback:
         report_s: float = 30.0,
         env: Mapping[str, str] = os.environ,
     ) -> None:
-        """`local_batch`: samples in one pass of one worker, `accumulation`: passes of a step."""
+        """`local_batch`: samples of a worker's micro-batch, `accumulation`: micro-batches of a step."""
+        # How far there is to go, where the loop knows it, and what a step is made of.
         environment = read_environment(env)
         self.total_steps, self.dataset_samples = total_steps, dataset_samples
         self.local_batch, self.accumulation = local_batch, accumulation
         self.checkpoint_dir = environment.checkpoint_dir
         self._env_rank, self._env_world = number(env, "RANK", 0), number(env, "WORLD_SIZE", 1)
+        # Without a service nothing is reported; SIGTERM is answered all the same.
         self._channel: Channel | None = None
         if environment.is_elastic:
             self._channel = Channel(environment.url, environment.token, environment.worker)
         self._report_s = report_s
-        self._said: dict[str, Any] = {}  # by `tell`, for the next report
+        self._for_report: dict[str, Any] = {}  # by `tell`
         self._reported: tuple[float, int] | None = None  # when, and at which step
-        self._speed = Speed()
-        self._beats: Beats | None = None
+        self._times = StepTimes()
+        self._consensus: StepConsensus | None = None
+        # How steps go, which says when ranks agree next; they are counted from here, not from a checkpoint.
         self._calls = 0
         self._ended_s = 0.0  # of the last step
         self._usual_s = 0.0  # a step, by a moving average
@@ -91,21 +95,21 @@ class LoopCallback:
 
     def tell(self, **what: Any) -> None:
         """Something for the next report: epoch, metric, samples."""
-        self._said.update(what)
+        self._for_report.update(what)
 
     def on_step(self, step: int, loss: Any = None) -> None:
         """The optimiser has made `step` steps in the whole training. Every rank, after every step."""
         now_s = time.perf_counter()
-        if self._beats is None:
+        if self._consensus is None:
             self._begin(step)
         else:
             self._count(now_s - self._ended_s)
-        assert self._beats is not None
+        assert self._consensus is not None
         self._ended_s = now_s
         self._calls += 1
-        if self._beats.is_due(self._calls):
-            said = Signals(leave=float(self._is_asked), step_s=self._usual_s)
-            self._is_leaving = self._is_leaving or bool(self._beats.after(self._calls, said).leave)
+        if self._consensus.is_due(self._calls):
+            own = ControlFlags(leave=float(self._is_asked), step_s=self._usual_s)
+            self._is_leaving = self._is_leaving or bool(self._consensus.after(self._calls, own).leave)
             if self.rank == 0 and self._is_due():
                 self.report(step, loss)
 
@@ -129,8 +133,8 @@ class LoopCallback:
 
     def close(self, step: int | None = None, loss: Any = None) -> None:
         """The training is over: SIGTERM means what it meant before. With a step, a last report is made."""
-        if self._beats is not None:
-            self._beats.drain()
+        if self._consensus is not None:
+            self._consensus.drain()
         if step is not None and self.rank == 0:
             self.report(step, loss)
         if self._channel is not None:
@@ -148,21 +152,21 @@ class LoopCallback:
         value = (
             loss.detach() if isinstance(loss, torch.Tensor) else loss
         )  # else PyTorch warns in the job's log
-        content = {"step": step, "loss": None if value is None else float(value), **self._said}
+        content = {"step": step, "loss": None if value is None else float(value), **self._for_report}
         if before is not None and self.total_steps and step > before[1]:
             content["left_s"] = max(0, self.total_steps - step) * (now_s - before[0]) / (step - before[1])
         if self.local_batch:
             content["batch"] = self.local_batch * self.accumulation * self.world
             content.setdefault("samples", step * content["batch"])
-        points = self._speed.points()
+        points = self._times.points()
         self._channel.post(
             "report", in_place=False, dataset_samples=self.dataset_samples, points=points, **content
         )
 
     def _begin(self, step: int) -> None:
         if dist.is_initialized() and dist.get_world_size() > 1:
-            self._group = dist.new_group(backend="gloo")  # beats are on the processor, whatever trains
-        self._beats = Beats(self.world if self._group is not None else 1, self._group)
+            self._group = dist.new_group(backend="gloo")  # consensus is on the processor, whatever trains
+        self._consensus = StepConsensus(self.world if self._group is not None else 1, self._group)
         self._reported = time.monotonic(), step
 
     def _is_due(self) -> bool:
@@ -178,6 +182,6 @@ class LoopCallback:
             return
         self._usual_s = 0.9 * self._usual_s + 0.1 * took_s if self._usual_s else took_s
         if self.local_batch and self.world == 1:  # with peers, computing and waiting cannot be told apart
-            setting = Setting(1, 1, self.local_batch, self.accumulation)
-            self._speed.add_steps(setting, 1, took_s)
-            self._speed.add_passes(setting, self.accumulation, took_s)
+            point = OperatingPoint(1, 1, self.local_batch, self.accumulation)
+            self._times.add_steps(point, 1, took_s)
+            self._times.add_micro_batches(point, self.accumulation, took_s)

@@ -77,11 +77,11 @@ class StrettoCallback(TrainerCallback):
         **more: Any,
     ) -> None:
         """The metric that the best model is chosen by, else the first that is none of Trainer's own."""
-        found = metrics or {}
+        values = metrics or {}
         chosen = args.metric_for_best_model or next(
-            (name for name in found if name.startswith("eval_") and not name.endswith(BESIDE)), "eval_loss"
+            (name for name in values if name.startswith("eval_") and not name.endswith(BESIDE)), "eval_loss"
         )
-        value = found.get(chosen, found.get(f"eval_{chosen}"))
+        value = values.get(chosen, values.get(f"eval_{chosen}"))
         if self._loop is not None and value is not None:
             self._loop.tell(metric=float(value))
 
@@ -110,8 +110,8 @@ def newest_checkpoint(folder: str | os.PathLike[str]) -> str | None:
 
     Trainer writes its state last; without it, or with half of it, the writer was stopped in between.
     """
-    found = [(int(name[1]), path) for path in Path(folder).glob("*") if (name := NAME.fullmatch(path.name))]
-    for _, path in sorted(found, reverse=True):
+    by_step = [(int(name[1]), path) for path in Path(folder).glob("*") if (name := NAME.fullmatch(path.name))]
+    for _, path in sorted(by_step, reverse=True):
         try:
             json.loads((path / "trainer_state.json").read_text())
         except (OSError, ValueError):

@@ -1,7 +1,8 @@
-"""Making a plain training loop elastic."""
+"""The entry point: `elastic` checks what a script gives and makes the job of it."""
 
 import os
 import pickle
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,15 +15,12 @@ from torch.utils.data import Dataset
 
 from stretto.model.errors import InputError
 from stretto.sdk import state
-from stretto.sdk.batch import Bounds
-from stretto.sdk.ending import end_quickly
 from stretto.sdk.environment import Environment, read_environment
+from stretto.sdk.exit_hooks import end_quickly
 from stretto.sdk.job import ElasticJob
-from stretto.sdk.learning_rate import rule_named
-from stretto.sdk.loading import checked, count_of
-from stretto.sdk.progress import Progress
-from stretto.sdk.settings import Settings
-from stretto.sdk.training import Training
+from stretto.sdk.sampler import check_loader, count_of
+from stretto.sdk.settings import Bounds, Settings, rule_named
+from stretto.sdk.training import Progress, Training
 
 
 def elastic(
@@ -36,9 +34,10 @@ def elastic(
     lr_scaling: str = "fixed",
     schedulers: Iterable[Any] = (),
     scaler: Any = None,
-    also: Mapping[str, Any] | None = None,
+    extra_state: Mapping[str, Any] | None = None,
     seed: int = 0,
     checkpoint_dir: str | None = None,
+    also: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> ElasticJob:
     """The job of this script; blocks until this worker is in a group that trains.
@@ -46,28 +45,32 @@ def elastic(
     Of several optimizers all make a step after the same backward pass.
     batch_size is what the learning rate was chosen for; with max_batch_size the batch may grow with the
     number of workers, the learning rate by the rule `lr_scaling` (linear, sqrt, adascale, adamscale, fixed).
-    `schedulers`, `scaler` and what is in `also` by name (things with state_dict and load_state_dict) go with
-    the model to newcomers and into checkpoints; the script steps its schedulers itself. Further settings are
-    the fields of `Settings`. Without STRETTO_URL the script runs alone, or in the group of torchrun.
+    `schedulers`, `scaler` and what is in `extra_state` by name (things with state_dict and load_state_dict)
+    go with the model to newcomers and into checkpoints; the script steps its schedulers itself. `also` is the
+    former name of `extra_state`. Further settings are the fields of `Settings`. Without STRETTO_URL the
+    script runs alone, or in the group of torchrun.
 
     Raises `InputError` where an argument or a variable of the environment is wrong.
     """
+    # What the script gives, each part refused before anything has begun.
     count = count_of(data)
     unknown = sorted(settings.keys() - Settings.__dataclass_fields__.keys())
     if unknown:
         raise InputError(f"elastic() knows no argument {unknown[0]!r}")
-    parts = {f"scheduler-{place}": each for place, each in enumerate(schedulers)}
-    parts |= {"scaler": scaler} if scaler is not None else {}
-    parts |= {f"also-{name}": each for name, each in (also or {}).items()}
-    for name, part in parts.items():
-        check_part(name, part)
-    checked(settings.get("loader", {}))
+    if also is not None:
+        if extra_state is not None:
+            raise InputError("extra_state and also are one argument under two names, got both")
+        warnings.warn("elastic(also=...) is now elastic(extra_state=...)", DeprecationWarning, stacklevel=2)
+        extra_state = also
+    parts = parts_of(schedulers, scaler, extra_state or {})
+    check_loader(settings.get("loader", {}))
     on = device_of(model)
     if on.type == "cuda":
         torch.cuda.set_device(on)  # NCCL talks from the current device of each process
     optimizers = (optimizer,) if isinstance(optimizer, torch.optim.Optimizer) else tuple(optimizer)
     training = Training(model, optimizers, parts, Progress(count, seed), on)
     bounds = Bounds(batch_size, max_batch_size or batch_size, max_local_batch)
+    # What the environment says; the script's own arguments come before it.
     environment = read_environment()
     if checkpoint_dir is not None:
         environment = replace(environment, checkpoint_dir=checkpoint_dir)
@@ -77,6 +80,7 @@ def elastic(
         scaler=scaler,
         **({"grace_s": environment.grace_s, "checkpoint_s": environment.checkpoint_s} | settings),
     )
+    # Only where the size may change must the process be a worker's own, and end as soon as it is through.
     if environment.is_elastic:
         check_first(environment)
         check_launcher()
@@ -84,6 +88,20 @@ def elastic(
     return ElasticJob(training, data, chosen, environment)
 
 
+def parts_of(schedulers: Iterable[Any], scaler: Any, extra_state: Mapping[str, Any]) -> dict[str, Any]:
+    """All that has a state beside model and optimizers, by the names that checkpoints know it by.
+
+    Raises `InputError` where the state of one cannot go to another worker.
+    """
+    parts = {f"scheduler-{place}": each for place, each in enumerate(schedulers)}
+    parts |= {"scaler": scaler} if scaler is not None else {}
+    parts |= {f"{EXTRA}{name}": each for name, each in extra_state.items()}
+    for name, part in parts.items():
+        check_part(name, part)
+    return parts
+
+
+EXTRA = "also-"  # before the names of extra_state: checkpoints have it from the argument's former name
 BEGUN: set[tuple[str, str]] = set()  # workers that this process has been: services and ids
 
 
@@ -105,8 +123,8 @@ def check_first(environment: Environment) -> None:
 
 def check_launcher(env: Mapping[str, str] = os.environ) -> None:
     """Raise `InputError` in a process of torchrun's: all that it starts would be the same worker."""
-    ours, found = env.get("STRETTO_JOB_ID"), env.get("TORCHELASTIC_RUN_ID")
-    if ours and found and ours != found:
+    own, of_torchrun = env.get("STRETTO_JOB_ID"), env.get("TORCHELASTIC_RUN_ID")
+    if own and of_torchrun and own != of_torchrun:
         raise InputError(
             "elastic() must be called by what the job runs, got a process of torchrun: leave torchrun out,"
             " since each GPU has a worker, or unset STRETTO_WORKER_ID to train in its group at a fixed size"
@@ -125,14 +143,14 @@ def device_of(model: nn.Module) -> torch.device:
 
 def check_part(name: str, part: Any) -> None:
     """Raise `InputError` where the state of a part cannot go to another worker."""
-    kind, _, called = name.partition("-")
-    shown = f"{kind}[{called!r}]" if kind == "also" else kind
+    is_extra = name.startswith(EXTRA)
+    argument = f"extra_state[{name.removeprefix(EXTRA)!r}]" if is_extra else name.partition("-")[0]
     if not (hasattr(part, "state_dict") and hasattr(part, "load_state_dict")):
         raise InputError(
-            f"{shown} must have state_dict and load_state_dict, got {type(part).__name__}: put it into"
+            f"{argument} must have state_dict and load_state_dict, got {type(part).__name__}: put it into"
             " something that has, such as a buffer of a module"
         )
     try:
         pickle.dumps(state.take_out(part.state_dict(), []))
     except Exception as failed:  # a pickler raises whatever it met
-        raise InputError(f"{shown} must have a state that can be pickled, got {failed}") from None
+        raise InputError(f"{argument} must have a state that can be pickled, got {failed}") from None

@@ -7,7 +7,7 @@ import pytest
 
 SCRIPT = """
 import atexit, sys
-from stretto.sdk.ending import end_quickly
+from stretto.sdk.exit_hooks import end_quickly
 
 class Garbage:
     def __init__(self):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from stretto.sdk.checkpoint import checkpoints, read_newest, write_checkpoint
+from stretto.sdk.checkpoints import checkpoints, read_newest, write_checkpoint
 
 
 def newest_step(folder: Path) -> Any:

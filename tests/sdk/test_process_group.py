@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from torch._C._distributed_c10d import TCPStore
 
-from stretto.sdk.generation import Generation, Member, Wish, as_document, read_generation
-from stretto.sdk.meeting_place import host_store, join_store, listen_on
+from stretto.sdk.generation import Generation, Member, RequestedBatch, as_document, read_generation
+from stretto.sdk.process_group import host_store, join_store, listen_on
 
 
 def port_of(place: str) -> int:
@@ -50,7 +50,7 @@ def test_a_service_without_secrets_is_still_understood() -> None:
 
 def test_members_tell_each_other_a_generation_without_its_secret() -> None:
     members = Member("1.1.0", "n1", "10.0.0.1", 2), Member("1.1.1", "n2", "10.0.0.2", 2)
-    told = Generation(4, members, "10.0.0.1:5", "1.1.0", Wish(64, 2), 3.5, secret="secret")
+    told = Generation(4, members, "10.0.0.1:5", "1.1.0", RequestedBatch(64, 2), 3.5, secret="secret")
     document = as_document(told)
     assert "secret" not in str(document)
     assert read_generation({**document, "secret": "secret"}) == told
@@ -63,19 +63,19 @@ STRANGER = """
 import sys, torch
 from datetime import timedelta
 from torch.distributed import FileStore, all_gather
-from stretto.sdk import group
+from stretto.sdk import process_group
 
 class Evil:
     def __reduce__(self):
         return print, ("the stranger's code runs",)
 
 rank, secret, store = int(sys.argv[1]), sys.argv[2], FileStore(sys.argv[3], 2)
-group.use_loopback("127.0.0.1")
+process_group.use_loopback("127.0.0.1")
 if rank and secret != "secret":
     proofs = [torch.zeros(32, dtype=torch.uint8) for _ in range(2)]
-    group.check_members = lambda *_: all_gather(proofs, proofs[0].clone())
-group.form(store, rank, 2, False, timedelta(seconds=60), secret)
-print(group.tell(Evil() if rank else None, 1))
+    process_group.check_members = lambda *_: all_gather(proofs, proofs[0].clone())
+process_group.form(store, rank, 2, False, timedelta(seconds=60), secret)
+print(process_group.broadcast_object(Evil() if rank else None, 1))
 """
 
 
