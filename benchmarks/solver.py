@@ -18,8 +18,8 @@ from functools import partial
 import numpy as np
 
 from stretto.experiments.solver_bench import bench_solver
-from stretto.solve import Assignment, assign
-from stretto.solve.family import Instance, instance
+from stretto.solve import Assignment, MultipleChoiceKnapsack, assign
+from stretto.solve.family import instance
 
 SIZES = [(64, 64, 3), (500, 512, 3), (2_000, 2_048, 3), (20_000, 100_000, 4)]  # jobs, GPUs, types
 SMALL = [(5, 64), (10, 64), (20, 64), (40, 64)]  # jobs, GPUs: rounds of a small cluster
@@ -44,7 +44,7 @@ def main() -> None:
         print_exact()
 
 
-def problems() -> Iterator[tuple[str, Callable[[int], Instance], int]]:
+def problems() -> Iterator[tuple[str, Callable[[int], MultipleChoiceKnapsack], int]]:
     """Name, problem by seed, and how many of them are worth measuring."""
     for jobs, gpus, types in SIZES:
         few = 3 if jobs > 10_000 else 10_000
@@ -63,16 +63,16 @@ def problems() -> Iterator[tuple[str, Callable[[int], Instance], int]]:
             )
 
 
-def alike(jobs: int, gpus: int, distinct: int, seed: int) -> Instance:
+def alike(jobs: int, gpus: int, distinct: int, seed: int) -> MultipleChoiceKnapsack:
     """A problem whose rows are all drawn from `distinct` ones."""
     few = instance(distinct, gpus, 3, seed, forced_share=0.0)
     like = np.random.default_rng(seed).integers(0, distinct, jobs)
     return replace(few, value=few.value[like], allowed=few.allowed[like], forced=few.forced[like])
 
 
-def timed(problem: Instance) -> Timed:
+def timed(problem: MultipleChoiceKnapsack) -> Timed:
     began = time.process_time()  # one thread does it all, and others' work on the machine is left out
-    found = assign(*problem.arguments())
+    found = assign(problem)
     return time.process_time() - began, found
 
 

@@ -8,10 +8,19 @@ import numpy as np
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
+from numpy.typing import ArrayLike
 
-from stretto.solve import Assignment, Limits, NoSolution, assign, assign_by_prices, assign_exactly
+from stretto.solve import (
+    Assignment,
+    Limits,
+    NoSolution,
+    assign,
+    assign_by_prices,
+    assign_exactly,
+)
 from stretto.solve.arrays import IntArray
-from stretto.solve.family import Instance, instance
+from stretto.solve.family import instance
+from stretto.solve.program import MultipleChoiceKnapsack as Knapsack
 
 Method = Callable[..., Assignment]
 METHODS = [assign, assign_by_prices, assign_exactly]
@@ -20,7 +29,7 @@ STINGY = Limits(price_steps=4, updates=20, nodes=1, branch_gap=0.0)
 
 
 @st.composite
-def problems(draw: st.DrawFn, most_rows: int = 5, most_columns: int = 4) -> Instance:
+def problems(draw: st.DrawFn, most_rows: int = 5, most_columns: int = 4) -> Knapsack:
     """Small problems, rich in ties, equal rows, zeros, negative values and columns that never fit."""
     rows, cols = draw(st.integers(0, most_rows)), draw(st.integers(1, most_columns))
     kinds = draw(st.integers(1, 3))
@@ -34,29 +43,50 @@ def problems(draw: st.DrawFn, most_rows: int = 5, most_columns: int = 4) -> Inst
     kind = rng.integers(0, kinds, cols)
     capacity = rng.integers(0, draw(st.sampled_from([1, 8, 20])), kinds)
     is_forced = rng.random(rows) < draw(st.sampled_from([0.0, 0.2]))
-    return Instance(
+    return Knapsack(
         value, allowed, gpus, kind, capacity, np.where(is_forced, rng.integers(0, cols, rows), -1)
     )
 
 
-def solved(method: Method, problem: Instance, **named: object) -> Assignment:
-    return method(*problem.arguments(), **named)
+def solved(method: Method, problem: Knapsack, **named: object) -> Assignment:
+    return method(problem, **named)
 
 
-def taken(problem: Instance, column: IntArray) -> IntArray:
+def a_problem(
+    value: ArrayLike,
+    allowed: ArrayLike,
+    units: ArrayLike,
+    kind: ArrayLike,
+    capacity: ArrayLike,
+    forced: ArrayLike = (),
+    prefer: ArrayLike | None = None,
+) -> Knapsack:
+    """A problem from lists."""
+    return Knapsack(
+        np.asarray(value, dtype=np.float64),
+        np.asarray(allowed, dtype=np.bool_),
+        np.asarray(units, dtype=np.int64),
+        np.asarray(kind, dtype=np.int64),
+        np.asarray(capacity, dtype=np.int64),
+        np.asarray(forced, dtype=np.int64),
+        None if prefer is None else np.asarray(prefer, dtype=np.float64),
+    )
+
+
+def taken(problem: Knapsack, column: IntArray) -> IntArray:
     rows = np.flatnonzero(column >= 0)
     counted = np.zeros(problem.capacity.size, dtype=np.int64)
-    gpus = np.broadcast_to(problem.gpus, problem.value.shape)
-    np.add.at(counted, problem.kind[column[rows]], gpus[rows, column[rows]])
+    units = np.broadcast_to(problem.units, problem.value.shape)
+    np.add.at(counted, problem.kind[column[rows]], units[rows, column[rows]])
     return counted
 
 
-def worth(problem: Instance, column: IntArray) -> float:
+def worth(problem: Knapsack, column: IntArray) -> float:
     rows = np.flatnonzero(column >= 0)
     return float(problem.value[rows, column[rows]].sum())
 
 
-def every_choice(problem: Instance) -> Iterator[IntArray]:
+def every_choice(problem: Knapsack) -> Iterator[IntArray]:
     """All choices that keep within the capacities and make the forced picks."""
     columns = [
         [forced] if forced >= 0 else [-1, *np.flatnonzero(problem.allowed[row]).tolist()]
@@ -68,7 +98,7 @@ def every_choice(problem: Instance) -> Iterator[IntArray]:
             yield column
 
 
-def check_is_possible(problem: Instance, found: Assignment) -> None:
+def check_is_possible(problem: Knapsack, found: Assignment) -> None:
     assert found.column.shape == (problem.value.shape[0],)
     assert (taken(problem, found.column) <= problem.capacity).all()
     free = np.flatnonzero((problem.forced < 0) & (found.column >= 0))
@@ -81,7 +111,7 @@ def check_is_possible(problem: Instance, found: Assignment) -> None:
 
 
 @given(problem=problems())
-def test_assign_finds_what_looking_at_every_choice_finds(problem: Instance) -> None:
+def test_assign_finds_what_looking_at_every_choice_finds(problem: Knapsack) -> None:
     best = max((worth(problem, column) for column in every_choice(problem)), default=None)
     assume(best is not None)
     assert best is not None
@@ -93,7 +123,7 @@ def test_assign_finds_what_looking_at_every_choice_finds(problem: Instance) -> N
 
 
 @given(problem=problems())
-def test_branch_and_bound_finds_what_looking_at_every_choice_finds(problem: Instance) -> None:
+def test_branch_and_bound_finds_what_looking_at_every_choice_finds(problem: Knapsack) -> None:
     best = max((worth(problem, column) for column in every_choice(problem)), default=None)
     assume(best is not None)
     assert best is not None
@@ -104,7 +134,7 @@ def test_branch_and_bound_finds_what_looking_at_every_choice_finds(problem: Inst
 
 
 # Where the loss of the choice known and the loss of the alternative that it uses differ by rounding.
-AT_THE_EDGE = Instance(
+AT_THE_EDGE = Knapsack(
     np.array(
         [
             [0.672413, -0.144849, 0.800309],
@@ -124,7 +154,7 @@ AT_THE_EDGE = Instance(
 @pytest.mark.parametrize("method", METHODS)
 @given(problem=problems(), limits=st.sampled_from([Limits(), STINGY]))
 @example(problem=AT_THE_EDGE, limits=STINGY)
-def test_value_and_bound_enclose_the_best_value(method: Method, problem: Instance, limits: Limits) -> None:
+def test_value_and_bound_enclose_the_best_value(method: Method, problem: Knapsack, limits: Limits) -> None:
     best = max((worth(problem, column) for column in every_choice(problem)), default=None)
     assume(best is not None)
     assert best is not None
@@ -136,11 +166,11 @@ def test_value_and_bound_enclose_the_best_value(method: Method, problem: Instanc
 
 @pytest.mark.parametrize("method", METHODS)
 @given(problem=problems(), seed=st.integers(0, 99))
-def test_the_order_of_rows_does_not_change_the_value(method: Method, problem: Instance, seed: int) -> None:
+def test_the_order_of_rows_does_not_change_the_value(method: Method, problem: Knapsack, seed: int) -> None:
     assume(any(True for _ in every_choice(problem)))
     order = np.random.default_rng(seed).permutation(problem.value.shape[0])
-    gpus = problem.gpus if problem.gpus.ndim == 1 else problem.gpus[order]
-    shuffled = Instance(
+    gpus = problem.units if problem.units.ndim == 1 else problem.units[order]
+    shuffled = Knapsack(
         problem.value[order],
         problem.allowed[order],
         gpus,
@@ -167,14 +197,15 @@ def test_the_same_arrays_give_the_same_choice(method: Method) -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_forced_picks_that_exceed_a_capacity_have_no_solution(method: Method) -> None:
     with pytest.raises(NoSolution, match="forced picks take 6 of kind 0, capacity=5"):
-        method([[1.0], [1.0]], [[True], [True]], [3], [0], [5], forced=[0, 0])
+        method(a_problem([[1.0], [1.0]], [[True], [True]], [3], [0], [5], forced=[0, 0]))
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_forced_pick_stands_even_if_it_is_not_allowed_and_costs(method: Method) -> None:
-    found = method(
+    problem = a_problem(
         [[-1.0, 4.0], [3.0, 2.0]], [[False, True], [True, True]], [2, 1], [0, 0], [3], forced=[0, -1]
     )
+    found = method(problem)
     assert found.column.tolist() == [0, 1]
     assert found.value == pytest.approx(1.0)
     assert found.bound == pytest.approx(1.0, abs=SOLVER)
@@ -185,19 +216,19 @@ def test_without_rows_columns_or_capacity_nothing_is_picked(method: Method) -> N
     ones = np.ones((3, 2))
     for value, capacity in ((ones[:0], [4]), (ones[:, :0], [4]), (ones, [0])):
         cols = value.shape[1]
-        found = method(value, value > 0, np.ones(cols, dtype=int), np.zeros(cols, dtype=int), capacity)
+        found = method(a_problem(value, value > 0, np.ones(cols), np.zeros(cols), capacity))
         assert found.column.tolist() == [-1] * value.shape[0]
         assert (found.value, found.gap) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_columns_that_take_nothing_are_picked_even_without_capacity(method: Method) -> None:
-    found = method([[2.0, 5.0]], [[True, True]], [0, 1], [0, 0], [0])
+    found = method(a_problem([[2.0, 5.0]], [[True, True]], [0, 1], [0, 0], [0]))
     assert found.column.tolist() == [0]
 
 
 def test_nothing_is_solved_where_every_best_column_fits() -> None:
-    found = assign([[1.0, 3.0], [2.0, 1.0]], np.full((2, 2), True), [1, 4], [0, 1], [1, 4])
+    found = assign(a_problem([[1.0, 3.0], [2.0, 1.0]], np.full((2, 2), True), [1, 4], [0, 1], [1, 4]))
     assert found.column.tolist() == [1, 0]
     assert (found.proof, found.nodes, found.prices.tolist()) == ("unconstrained", 0, [0.0, 0.0])
 
@@ -214,12 +245,12 @@ def test_the_scale_of_values_does_not_matter(scale: float) -> None:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("largest", [1.7e308, 5e-324])
 def test_values_may_be_as_large_or_small_as_numbers_are(method: Method, largest: float) -> None:
-    found = method([[largest], [largest / 2], [0.0]], np.full((3, 1), True), [2], [0], [3])
+    found = method(a_problem([[largest], [largest / 2], [0.0]], np.full((3, 1), True), [2], [0], [3]))
     assert (found.column.tolist(), found.value) == ([0, -1, -1], largest)
 
 
 def test_equal_values_go_to_fewer_units() -> None:
-    found = assign([[2.0, 2.0, 2.0]], [[True, True, True]], [4, 1, 2], [0, 0, 0], [8])
+    found = assign(a_problem([[2.0, 2.0, 2.0]], [[True, True, True]], [4, 1, 2], [0, 0, 0], [8]))
     assert found.column.tolist() == [1]
 
 
@@ -229,7 +260,9 @@ def test_among_equal_choices_the_preferred_one_is_taken(rows: int, keeps: set[in
     kept = sorted(row for row in keeps if row < rows)[: rows // 2]
     prefer = np.zeros((rows, 1))
     prefer[kept] = 1.0
-    found = assign(np.ones((rows, 1)), np.full((rows, 1), True), [2], [0], [2 * (rows // 2)], prefer=prefer)
+    found = assign(
+        a_problem(np.ones((rows, 1)), np.full((rows, 1), True), [2], [0], [2 * (rows // 2)], prefer=prefer)
+    )
     assert found.value == rows // 2
     assert set(kept) <= set(np.flatnonzero(found.column == 0).tolist())
 
@@ -240,17 +273,17 @@ def test_of_many_alike_rows_the_preferred_keep_what_they_have(method: Method) ->
     keeps = np.sort(np.random.default_rng(0).permutation(400)[:300])
     value, prefer = np.tile([1.0, 1.5], (400, 1)), np.zeros((400, 2))
     prefer[keeps, 1] = 1.0
-    found = method(value, value > 0, [2, 4], [0, 0], [4 * 300], prefer=prefer)
+    found = method(a_problem(value, value > 0, [2, 4], [0, 0], [4 * 300], prefer=prefer))
     kept = int((found.column[keeps] == 1).sum())
     assert kept == (found.column == 1).sum()
-    assert found.value == pytest.approx(assign(value, value > 0, [2, 4], [0, 0], [4 * 300]).value)
+    assert found.value == pytest.approx(assign(a_problem(value, value > 0, [2, 4], [0, 0], [4 * 300])).value)
 
 
 @given(problem=problems(), seed=st.integers(0, 99))
-def test_a_preference_never_costs_value(problem: Instance, seed: int) -> None:
+def test_a_preference_never_costs_value(problem: Knapsack, seed: int) -> None:
     assume(any(True for _ in every_choice(problem)))
     prefer = np.random.default_rng(seed).uniform(-50, 50, problem.value.shape)
-    with_preference, without = solved(assign, problem, prefer=prefer), solved(assign, problem)
+    with_preference, without = solved(assign, replace(problem, prefer=prefer)), solved(assign, problem)
     assert with_preference.value == pytest.approx(without.value, abs=1e-7)
 
 
@@ -258,7 +291,7 @@ def test_a_preference_never_costs_value(problem: Instance, seed: int) -> None:
 def test_many_equal_rows_are_solved_almost_without_branching(copies: int) -> None:
     """Equal jobs give every choice an astronomic number of twins, which must not be looked at singly."""
     value = np.tile([1.0, 1.9, 3.4, 5.5], (copies, 1))
-    problem = Instance(
+    problem = Knapsack(
         value,
         np.full(value.shape, True),
         np.array([1, 2, 4, 8]),
@@ -300,8 +333,8 @@ def test_a_price_is_about_what_one_more_unit_is_worth() -> None:
     found = solved(assign, problem)
     for kind in range(3):
         more = problem.capacity + 8 * (np.arange(3) == kind)
-        arrays = (problem.value, problem.allowed, problem.gpus, problem.kind, more)
-        assert (assign(*arrays).value - found.value) / 8 == pytest.approx(found.prices[kind], rel=0.05)
+        larger = replace(problem, capacity=more)
+        assert (assign(larger).value - found.value) / 8 == pytest.approx(found.prices[kind], rel=0.05)
 
 
 def test_prices_to_begin_with_change_the_work_and_not_the_choice() -> None:
@@ -325,8 +358,8 @@ def test_branching_closes_what_the_lattice_has_no_budget_for() -> None:
         pytest.param({"value": [[np.nan, 1.0]]}, "value must be a number or -inf", id="NaN"),
         pytest.param({"value": [[np.inf, 1.0]]}, "value must be a number or -inf", id="infinity"),
         pytest.param({"allowed": [[True]]}, r"value and allowed must be \(rows, cols\)", id="other shape"),
-        pytest.param({"gpus": [1]}, "gpus and kind must have 2 columns", id="too few columns"),
-        pytest.param({"gpus": [-1, 1]}, "gpus and capacity must be >= 0", id="negative units"),
+        pytest.param({"units": [1]}, "units and kind must have 2 columns", id="too few columns"),
+        pytest.param({"units": [-1, 1]}, "units and capacity must be >= 0", id="negative units"),
         pytest.param({"kind": [0, 3]}, r"kind must be 0..0, got 0..3", id="unknown kind"),
         pytest.param({"forced": [2]}, "forced must be 1 columns below 2", id="forced beyond the columns"),
         pytest.param({"start": [1.0, 1.0]}, "start must be 1 prices", id="too many prices"),
@@ -338,14 +371,15 @@ def test_arrays_that_do_not_fit_together_are_refused(change: dict[str, object], 
     named = {
         "value": [[1.0, 1.0]],
         "allowed": [[True, True]],
-        "gpus": [1, 1],
+        "units": [1, 1],
         "kind": [0, 0],
         "capacity": [3],
     }
+    start = change.pop("start", None)
     with pytest.raises(ValueError, match=message):
-        assign(**{**named, **change})  # type: ignore[arg-type]
+        assign(a_problem(**{**named, **change}), start=start)  # type: ignore[arg-type]
 
 
 def test_a_value_that_is_not_allowed_may_be_anything() -> None:
-    found = assign([[np.nan, 1.0]], [[False, True]], [1, 1], [0, 0], [3])
+    found = assign(a_problem([[np.nan, 1.0]], [[False, True]], [1, 1], [0, 0], [3]))
     assert found.column.tolist() == [1]

@@ -23,12 +23,12 @@ def bench_solver(jobs: int, gpus: int, types: int, seed: int = 0) -> dict[str, o
     runs_s = []
     for _ in range(RUNS):
         began = time.perf_counter()
-        found = assign(*problem.arguments())
+        found = assign(problem)
         runs_s.append(time.perf_counter() - began)
     exact_s, exact_value = _exact_elsewhere(jobs, gpus, types, seed)
     return {
         "rows": jobs,
-        "columns": int(problem.gpus.size),
+        "columns": int(problem.units.size),
         "fast_s": statistics.median(runs_s),
         "exact_s": exact_s,
         "fast_value": found.value,
@@ -55,7 +55,7 @@ def _exact_elsewhere(jobs: int, gpus: int, types: int, seed: int) -> tuple[float
 def _print_exact(jobs: int, gpus: int, types: int, seed: int) -> None:
     problem = instance(jobs, gpus, types, seed)
     began = time.perf_counter()
-    found = assign_exactly(*problem.arguments())
+    found = assign_exactly(problem)
     print(json.dumps({"seconds": time.perf_counter() - began, "value": found.value}))
 
 

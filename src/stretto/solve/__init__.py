@@ -7,12 +7,13 @@ the same answer.
 from stretto.solve.errors import NoSolution
 from stretto.solve.linear import LpSolution, maximise
 from stretto.solve.mckp import assign, assign_by_prices, assign_exactly
-from stretto.solve.program import Assignment, Limits
+from stretto.solve.program import Assignment, Limits, MultipleChoiceKnapsack
 
 __all__ = [
     "Assignment",
     "Limits",
     "LpSolution",
+    "MultipleChoiceKnapsack",
     "NoSolution",
     "assign",
     "assign_by_prices",

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stretto.solve.alternatives import Alternatives
 from stretto.solve.arrays import FloatArray, IntArray
+from stretto.solve.lagrangian import Alternatives
 from stretto.solve.program import Program
 
 FIRST_ALTERNATIVES = 32  # chosen, as the growth: most 64-GPU problems end in the first or second try

@@ -1,30 +1,13 @@
 """A seeded family of multiple-choice knapsacks like those of a scheduler, for benchmarks and tests."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from stretto.solve.arrays import BoolArray, FloatArray, IntArray
+from stretto.solve.arrays import BoolArray, IntArray
+from stretto.solve.program import MultipleChoiceKnapsack
 
 NODE_GPUS = 8  # chosen: the usual server
 MOST_NODES_PER_JOB = 64  # chosen, as the sizes below: about 60 columns at 100,000 GPUs of four types
 EVERY_COUNT_UP_TO_NODES = 8  # above it only powers of two
-
-
-@dataclass(frozen=True, slots=True)
-class Instance:
-    """One multiple-choice knapsack, in the arguments of `assign`."""
-
-    value: FloatArray  # (rows, cols)
-    allowed: BoolArray  # (rows, cols)
-    gpus: IntArray  # (cols,)
-    kind: IntArray  # (cols,) GPU type
-    capacity: IntArray  # (kinds,) GPUs
-    forced: IntArray  # (rows,) column, or -1
-
-    def arguments(self) -> tuple[FloatArray, BoolArray, IntArray, IntArray, IntArray, IntArray]:
-        """In the order in which `assign` takes them."""
-        return self.value, self.allowed, self.gpus, self.kind, self.capacity, self.forced
 
 
 def instance(
@@ -34,7 +17,7 @@ def instance(
     seed: int,
     large_minimum_share: float = 0.4,
     forced_share: float = 0.05,
-) -> Instance:
+) -> MultipleChoiceKnapsack:
     """Draw a problem in which `jobs` rows compete for about `gpus` GPUs of `types` types.
 
     A job is worth its weight times a concave speed-up, times how well each type suits it. Sizes are powers
@@ -56,7 +39,7 @@ def instance(
     allowed = (size >= least[:, None]) & (size <= most[:, None])
     wants_forced = rng.random(jobs) < forced_share
     forced = _forced_within_half(wants_forced, allowed, size, kind, capacity, rng)
-    return Instance(np.where(allowed, value, -np.inf), allowed, size, kind, capacity, forced)
+    return MultipleChoiceKnapsack(np.where(allowed, value, -np.inf), allowed, size, kind, capacity, forced)
 
 
 def _nodes_per_type(gpus: int, types: int) -> IntArray:

@@ -7,51 +7,40 @@ Three ways: `assign` chooses by itself and is meant for every day; `assign_by_pr
 certifies how far off it may be; `assign_exactly` is branch and bound alone, an independent second opinion.
 """
 
-from dataclasses import replace
+from collections import Counter
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from stretto.solve.alternatives import Alternatives, alternatives
-from stretto.solve.arrays import FloatArray, IntArray
+from stretto.solve.arrays import BoolArray, FloatArray, IntArray
 from stretto.solve.branching import branched, classes_of
 from stretto.solve.core_dp import ROUNDING, Incumbent, improved, least_loss
-from stretto.solve.lagrangian import Priced, search_prices
-from stretto.solve.preferences import settled
-from stretto.solve.program import Assignment, Frame, Limits, Program, Proof, read
-from stretto.solve.repair import repaired
+from stretto.solve.lagrangian import Alternatives, Priced, alternatives, search_prices
+from stretto.solve.program import Assignment, Frame, Limits, MultipleChoiceKnapsack, Program, Proof, read
 
 FIRST_LOOK = 10  # part of the updates spent on a proof before anything else is tried; chosen
 REOPENED = (96, 192)  # nearest alternatives reopened to improve a choice, in turn; measured
 WIDTH = 200  # states kept meanwhile; measured: 600 gains a little for thrice the work
+MOST_PASSES = 40  # of a repair; chosen: each moves at least one row of a kind; 5 to 15 are usual
 USUAL = Limits()
 MANY_NODES = Limits(nodes=1_000_000)
 
 
 def assign(
-    value: ArrayLike,
-    allowed: ArrayLike,
-    gpus: ArrayLike,
-    kind: ArrayLike,
-    capacity: ArrayLike,
-    forced: ArrayLike | None = None,
-    prefer: ArrayLike | None = None,
-    limits: Limits = USUAL,
-    start: ArrayLike | None = None,
+    problem: MultipleChoiceKnapsack, limits: Limits = USUAL, start: ArrayLike | None = None
 ) -> Assignment:
     """The best choice, or within `limits` the best one found and how far it can be from the best.
 
-    value, allowed: (rows, cols). gpus: (cols,), or (rows, cols) where rows differ; kind: (cols,) from 0;
-    capacity: (kinds,). forced: (rows,) a column that must be picked, whatever its value, or -1.
-    prefer: (rows, cols), decides among choices whose values agree to 1e-8 of the largest one, and never
-    otherwise; in a choice found but not proven, only among rows that are alike. start: (kinds,) prices to
-    begin with, such as those of the last round.
+    start: (kinds,) prices to begin with, such as those of the last round. The problem's `prefer` decides
+    among choices whose values agree to 1e-8 of the largest one, and never otherwise; in a choice that is not
+    proven, only among rows that are alike.
 
     A pick that is worth nothing is not made. Equal values go to fewer units of a kind, then to the lower
     column; beyond that ties fall in a way that depends on the arrays alone. Raises `NoSolution` when the
-    forced picks alone exceed a capacity, `ValueError` when the arrays do not fit together.
+    forced picks alone exceed a capacity, `ValueError` when a value is no number or `start` does not fit.
     """
-    program, frame = read(value, allowed, gpus, kind, capacity, forced, prefer)
+    program, frame = read(problem)
     first_prices = _start(start, program, frame)
     # Where the best columns of all rows fit together there is nothing to decide.
     free = _unconstrained(program)
@@ -67,18 +56,10 @@ def assign(
 
 
 def assign_by_prices(
-    value: ArrayLike,
-    allowed: ArrayLike,
-    gpus: ArrayLike,
-    kind: ArrayLike,
-    capacity: ArrayLike,
-    forced: ArrayLike | None = None,
-    prefer: ArrayLike | None = None,
-    limits: Limits = USUAL,
-    start: ArrayLike | None = None,
+    problem: MultipleChoiceKnapsack, limits: Limits = USUAL, start: ArrayLike | None = None
 ) -> Assignment:
     """A good choice and a certified bound by the Lagrangian relaxation alone; arguments as for `assign`."""
-    program, frame = read(value, allowed, gpus, kind, capacity, forced, prefer)
+    program, frame = read(problem)
     first_prices = _start(start, program, frame)
     free = _unconstrained(program)
     if free is not None:
@@ -91,22 +72,13 @@ def assign_by_prices(
     return frame.assignment(settled(program, pick), priced.prices, priced.bound, proof)
 
 
-def assign_exactly(
-    value: ArrayLike,
-    allowed: ArrayLike,
-    gpus: ArrayLike,
-    kind: ArrayLike,
-    capacity: ArrayLike,
-    forced: ArrayLike | None = None,
-    prefer: ArrayLike | None = None,
-    limits: Limits = MANY_NODES,
-) -> Assignment:
+def assign_exactly(problem: MultipleChoiceKnapsack, limits: Limits = MANY_NODES) -> Assignment:
     """The best choice by HiGHS on the whole program, or the best one within `limits.nodes` nodes.
 
     Arguments as for `assign`. HiGHS tells values apart to about 1e-6 of the largest, so `prefer` decides
     only among rows that are alike. It can take very long: `assign` is the one for use inside a decision.
     """
-    program, frame = read(value, allowed, gpus, kind, capacity, forced, prefer)
+    program, frame = read(problem)
     prices = np.zeros(program.capacity.size)
     none = np.zeros(program.worth.shape[0], dtype=np.int64)
     # Prices take no part in the search: they are told because `Assignment` has them.
@@ -214,3 +186,156 @@ def _core(program: Program, near: Alternatives, rows: IntArray, count: int, pick
     worth = np.where(useful[rows], program.plain[rows], -np.inf)
     units = program.units[rows] if program.units.shape[0] > 1 else program.units
     return Program(worth, worth, units, program.kind, program.capacity - program.taken(closed))
+
+
+@dataclass(frozen=True, slots=True)
+class _Moves:
+    """Cells a row may move to: its alternatives, its base and "none"."""
+
+    row: IntArray
+    column: IntArray
+    worth: FloatArray
+    units: IntArray
+    kind: IntArray
+
+
+def repaired(program: Program, prices: FloatArray, near: Alternatives, pick: IntArray) -> IntArray:
+    """A pick for each row (rows,) that keeps within the capacities and that no single move can improve.
+
+    From the pick that prices suggest: give units back, then hand out the rest. Both steps move rows along
+    their nearest alternatives, many rows at a time: sort the moves by what they cost (or gain) per unit, take
+    as many from the front as are needed (or fit), and look again.
+    """
+    moves = _moves(program, near)
+    return _filled(program, prices, _given_back(program, prices, pick, moves), moves)
+
+
+def _moves(program: Program, near: Alternatives) -> _Moves:
+    rows = np.arange(near.base.size)
+    row = np.concatenate((near.row, rows, rows))
+    column = np.concatenate((near.column, near.base, np.zeros_like(near.base)))
+    units = program.units[row if program.units.shape[0] > 1 else 0, column]
+    return _Moves(row, column, program.worth[row, column], units, program.kind[column])
+
+
+def _given_back(program: Program, prices: FloatArray, pick: IntArray, moves: _Moves) -> IntArray:
+    """Move rows to what costs least for each unit it frees, until no kind is over its capacity."""
+    pick = pick.copy()
+    reduced = moves.worth - prices[moves.kind] * moves.units
+    for count in range(MOST_PASSES + 1):
+        spare = program.capacity - program.taken(pick)
+        over = spare < 0
+        if not over.any():
+            break
+        worth, units, kind = _now(program, pick, moves.row)
+        stays = moves.kind == kind
+        freed = units - np.where(stays, moves.units, 0)
+        useful = over[kind] & (freed > 0) & (stays | (moves.units <= np.maximum(spare, 0)[moves.kind]))
+        if count == MOST_PASSES:  # enough of fine moves: "none" always frees and always fits
+            useful &= moves.column == 0
+        loss = worth - prices[kind] * units - reduced
+        needed = np.minimum(freed, -spare[kind])  # what is freed beyond the need pays for nothing
+        chosen = _best_per_row(useful, loss / np.maximum(needed, 1), moves.row)
+        chosen = chosen[_before_enough(kind[chosen], freed[chosen], -spare)]
+        lands = np.where(stays[chosen], 0, moves.units[chosen])
+        chosen = chosen[_fitting(moves.kind[chosen], lands, np.maximum(spare, 0))]
+        pick[moves.row[chosen]] = moves.column[chosen]
+    return pick
+
+
+def _filled(program: Program, prices: FloatArray, pick: IntArray, moves: _Moves) -> IntArray:
+    """Move rows to what gains most for each unit it takes, until nothing that gains fits."""
+    pick = pick.copy()
+    for _ in range(MOST_PASSES):
+        spare = program.capacity - program.taken(pick)
+        worth, units, kind = _now(program, pick, moves.row)
+        stays = moves.kind == kind
+        takes = moves.units - np.where(stays, units, 0)
+        useful = (moves.worth > worth) & (takes <= spare[moves.kind])
+        if not useful.any():
+            break
+        gain = moves.worth - worth + np.where(stays, 0.0, prices[kind] * units)
+        chosen = _best_per_row(useful, -gain / np.maximum(takes, 0.5), moves.row)
+        chosen = chosen[_fitting(moves.kind[chosen], np.maximum(takes[chosen], 0), spare)]
+        pick[moves.row[chosen]] = moves.column[chosen]
+    return pick
+
+
+def _now(program: Program, pick: IntArray, row: IntArray) -> tuple[FloatArray, IntArray, IntArray]:
+    """Worth, units and kind of the present pick of each move's row: (moves,) each."""
+    worth = program.worth[np.arange(pick.size), pick]
+    return worth[row], program.units_of(pick)[row], program.kind[pick][row]
+
+
+def _best_per_row(useful: BoolArray, cost: FloatArray, row: IntArray) -> IntArray:
+    """The cheapest useful move of each row that has one, cheapest first; ties by the moves' order."""
+    by_cost = np.flatnonzero(useful)
+    by_cost = by_cost[np.argsort(cost[by_cost], kind="stable")]
+    _, first = np.unique(row[by_cost], return_index=True)
+    return by_cost[np.sort(first)]
+
+
+def _before_enough(kind: IntArray, freed: IntArray, wanted: IntArray) -> BoolArray:
+    """Which of the moves come before each kind has what is wanted of it."""
+    needed = np.zeros(kind.size, dtype=np.bool_)
+    for k in np.flatnonzero(wanted > 0):
+        of_kind = np.flatnonzero(kind == k)
+        needed[of_kind] = np.cumsum(freed[of_kind]) - freed[of_kind] < wanted[k]
+    return needed
+
+
+def _fitting(kind: IntArray, takes: IntArray, spare: IntArray) -> BoolArray:
+    """Which of the moves fit into what is spare of their kind, if all before them are made."""
+    fits = np.zeros(kind.size, dtype=np.bool_)
+    for k in range(spare.size):
+        of_kind = np.flatnonzero(kind == k)
+        fits[of_kind] = np.cumsum(takes[of_kind]) <= spare[k]
+    return fits
+
+
+def settled(program: Program, pick: IntArray) -> IntArray:
+    """The same columns dealt out anew within each group of alike rows, the greatest wishes first.
+
+    Value and units taken stay as they are. What the dynamic programme proves has its preferences weighed
+    already; this is for choices that were only found, or by branching, which does not see them.
+    """
+    if program.plain is program.worth:
+        return pick
+    is_open = program.plain > -np.inf
+    wish = np.where(is_open, program.worth, 0.0) - np.where(is_open, program.plain, 0.0)
+    pick = pick.copy()
+    for rows in _alike(program):
+        columns = pick[rows]
+        if (columns == columns[0]).all():
+            continue
+        dealt = _dealt(wish[rows], columns)
+        each = np.arange(rows.size)
+        if wish[rows][each, dealt].sum() > wish[rows][each, columns].sum():
+            pick[rows] = dealt
+    return pick
+
+
+def _alike(program: Program) -> list[IntArray]:
+    """Groups of two or more rows with the same worth and units in every column."""
+    groups: dict[bytes, list[int]] = {}
+    per_row = program.units.shape[0] > 1
+    for row in range(program.plain.shape[0]):
+        key = program.plain[row].tobytes() + (program.units[row].tobytes() if per_row else b"")
+        groups.setdefault(key, []).append(row)
+    return [np.array(rows) for rows in groups.values() if len(rows) > 1]
+
+
+def _dealt(wish: FloatArray, columns: IntArray) -> IntArray:
+    """A column for each row of a group, from those there are: by wish, then by row and column."""
+    left = Counter(columns.tolist())
+    kinds = np.array(sorted(left))
+    row, which = np.nonzero(wish[:, kinds] > 0)
+    order = np.argsort(-wish[row, kinds[which]], kind="stable")
+    dealt = np.full(columns.size, -1, dtype=np.int64)
+    for i in order.tolist():
+        column = int(kinds[which[i]])
+        if dealt[row[i]] < 0 and left[column]:
+            dealt[row[i]] = column
+            left[column] -= 1
+    dealt[dealt < 0] = sorted(left.elements())
+    return dealt

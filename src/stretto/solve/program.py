@@ -1,10 +1,12 @@
-"""The multiple-choice knapsack in the form the methods work on: forced rows taken out, "no pick" a column."""
+"""The multiple-choice knapsack as it is given, and as the methods work on it.
 
-from dataclasses import dataclass
+They take the forced rows out and have a column for "no pick".
+"""
+
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from stretto.solve.arrays import BoolArray, FloatArray, IntArray
 from stretto.solve.errors import NoSolution
@@ -25,6 +27,51 @@ class Limits:
     nodes: int = 200  # branch-and-bound nodes of HiGHS
     branch_gap: float = 0.005  # HiGHS is called above this gap, or where most rows are alike
     branch_cells: int = 600  # and only if no more cells than that, equal rows counted once, are undecided
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MultipleChoiceKnapsack:
+    """Rows that each pick at most one column, which takes units of one kind, within a capacity for each kind.
+
+    Raises `ValueError`, when it is built, where the arrays do not fit together.
+    """
+
+    value: FloatArray  # (rows, cols) what a pick is worth; anything where it is not allowed
+    allowed: BoolArray  # (rows, cols)
+    units: IntArray  # (cols,), or (rows, cols) where rows differ; >= 0
+    kind: IntArray  # (cols,) of the units that a column takes, from 0
+    capacity: IntArray  # (kinds,) units there are; >= 0
+    # (rows,) a column that must be picked, whatever its value, or -1; given empty: -1 for all
+    forced: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    prefer: FloatArray | None = None  # (rows, cols) decides among choices of equal value, see `mckp.assign`
+
+    def __post_init__(self) -> None:
+        """Bring the arrays to their types, and check shapes, signs, kinds and forced columns."""
+        types = {"value": np.float64, "prefer": np.float64, "allowed": np.bool_}
+        for name in ("value", "allowed", "units", "kind", "capacity", "forced", "prefer"):
+            if (array := getattr(self, name)) is not None:
+                object.__setattr__(self, name, np.asarray(array, dtype=types.get(name, np.int64)))
+        value, units, kind, capacity = self.value, self.units, self.kind, self.capacity
+        if value.ndim != 2 or self.allowed.shape != value.shape:
+            raise ValueError(
+                f"value and allowed must be (rows, cols), got {value.shape} and {self.allowed.shape}"
+            )
+        rows, cols = value.shape
+        if units.shape not in ((cols,), value.shape) or kind.shape != (cols,):
+            raise ValueError(
+                f"units and kind must have {cols} columns, got shapes {units.shape} and {kind.shape}"
+            )
+        if (units < 0).any() or (capacity < 0).any():
+            raise ValueError("units and capacity must be >= 0")
+        if cols and not (kind.min() >= 0 and kind.max() < capacity.size):
+            raise ValueError(f"kind must be 0..{capacity.size - 1}, got {kind.min()}..{kind.max()}")
+        if not self.forced.size:
+            object.__setattr__(self, "forced", np.full(rows, -1))
+        forced, prefer = self.forced, self.prefer
+        if forced.shape != (rows,) or forced.max(initial=-1) >= cols:
+            raise ValueError(f"forced must be {rows} columns below {cols} or -1, got {forced.tolist()}")
+        if prefer is not None and (prefer.shape != value.shape or not np.isfinite(prefer).all()):
+            raise ValueError(f"prefer must be {value.shape} numbers, got shape {prefer.shape}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +127,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The way back from a `Program` to the arrays it was read from."""
+    """The way back from a `Program` to the problem it was read from."""
 
     value: FloatArray  # (all rows, cols) as given
     forced: IntArray  # (all rows,) column or -1
@@ -104,21 +151,10 @@ class Frame:
         return Assignment(column, value, certified, prices * self.unit, proof, nodes)
 
 
-def read(
-    value: ArrayLike,
-    allowed: ArrayLike,
-    gpus: ArrayLike,
-    kind: ArrayLike,
-    capacity: ArrayLike,
-    forced: ArrayLike | None,
-    prefer: ArrayLike | None,
-) -> tuple[Program, Frame]:
-    """Check the arguments of `assign` and bring them into the form of a `Program`, worth 1 at most a cell."""
-    value, allowed = np.asarray(value, dtype=np.float64), np.asarray(allowed, dtype=np.bool_)
-    units, kind, capacity = (np.asarray(array, dtype=np.int64) for array in (gpus, kind, capacity))
-    forced = np.full(len(value), -1) if forced is None else np.asarray(forced, dtype=np.int64)
-    prefer = None if prefer is None else np.asarray(prefer, dtype=np.float64)
-    _check(value, allowed, units, kind, capacity, forced, prefer)
+def read(problem: MultipleChoiceKnapsack) -> tuple[Program, Frame]:
+    """A problem in the form of a `Program`, worth 1 at most a cell, and the way back."""
+    value, allowed, units = problem.value, problem.allowed, problem.units
+    kind, capacity, forced, prefer = problem.kind, problem.capacity, problem.forced, problem.prefer
     rows, cols = value.shape
     free = np.flatnonzero(forced < 0)
     forced_value = 0.0
@@ -165,31 +201,6 @@ def _prefer(table: FloatArray, prefer: FloatArray | None) -> float:
         return 0.0
     table[:, 1:] += prefer * (EQUAL / most)
     return EQUAL
-
-
-def _check(
-    value: FloatArray,
-    allowed: BoolArray,
-    units: IntArray,
-    kind: IntArray,
-    capacity: IntArray,
-    forced: IntArray,
-    prefer: FloatArray | None,
-) -> None:
-    # One line for each: shapes, signs, the range of kinds, forced columns, preferences.
-    if value.ndim != 2 or allowed.shape != value.shape:
-        raise ValueError(f"value and allowed must be (rows, cols), got {value.shape} and {allowed.shape}")
-    rows, cols = value.shape
-    if units.shape not in ((cols,), value.shape) or kind.shape != (cols,):
-        raise ValueError(f"gpus and kind must have {cols} columns, got shapes {units.shape} and {kind.shape}")
-    if (units < 0).any() or (capacity < 0).any():
-        raise ValueError("gpus and capacity must be >= 0")
-    if cols and not (kind.min() >= 0 and kind.max() < capacity.size):
-        raise ValueError(f"kind must be 0..{capacity.size - 1}, got {kind.min()}..{kind.max()}")
-    if forced.shape != (rows,) or forced.max(initial=-1) >= cols:
-        raise ValueError(f"forced must be {rows} columns below {cols} or -1, got {forced.tolist()}")
-    if prefer is not None and (prefer.shape != value.shape or not np.isfinite(prefer).all()):
-        raise ValueError(f"prefer must be {value.shape} numbers, got shape {prefer.shape}")
 
 
 def _without_forced(

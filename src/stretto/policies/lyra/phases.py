@@ -7,7 +7,7 @@ import numpy as np
 from stretto.model import BoolArray, FloatArray, IntArray, Reasons, Snapshot, Why
 from stretto.policies.common.admission import AskedAndFree, most_gpus_of_one_job
 from stretto.policies.lyra.placement import Draft
-from stretto.solve import assign
+from stretto.solve import MultipleChoiceKnapsack, assign
 
 MOST_ITEMS = 32  # items of one job; chosen: a wider range goes in larger steps
 MOST_PASSES = 3  # times that what could not be placed is shared out once more; chosen
@@ -206,7 +206,8 @@ def most_saved(value: FloatArray, each: IntArray, capacity: int) -> IntArray:
     items = value.shape[1]
     gpus = np.arange(1, items + 1) * each[:, None]
     one_kind = np.zeros(items, dtype=np.int64)  # each knapsack has GPUs of one capacity
-    chosen = assign(value, np.isfinite(value), gpus, one_kind, [capacity])
+    problem = MultipleChoiceKnapsack(value, np.isfinite(value), gpus, one_kind, np.array([capacity]))
+    chosen = assign(problem)
     return chosen.column + 1  # -1: nothing of the group goes in
 
 

@@ -25,7 +25,7 @@ from stretto.model import (
 from stretto.model.laps import span
 from stretto.policies.sia.configurations import ConfigurationSet
 from stretto.settings import CheckedSettings, setting
-from stretto.solve import assign
+from stretto.solve import MultipleChoiceKnapsack, assign
 
 MOST_POWER = 16  # chosen: 1000^16 is still a number that can be summed
 CURRENT_IS_BETTER = 1e-6  # chosen: ties keep the configuration that a job has
@@ -111,15 +111,11 @@ class Sia(CheckedSettings, space="policy"):
         # The ILP: at most one configuration for each job, within the GPUs of each type. It is a
         # multiple-choice knapsack, so no general solver of integer programs is needed.
         with span("solve"):
-            chosen = assign(
-                worth,
-                valid,
-                configs.gpus,
-                configs.pool,
-                capacity,
-                forced=forced,
-                prefer=_prefer(held, valid, configs.kind),
+            prefer = _prefer(held, valid, configs.kind)
+            problem = MultipleChoiceKnapsack(
+                worth, valid, configs.gpus, configs.pool, capacity, forced, prefer
             )
+            chosen = assign(problem)
         lacks_room = configs.lacks_room(suits, forced, capacity)
         return configs.shares(snapshot, chosen.column, lacks_room, chosen.prices, chosen.gap)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stretto.model import BoolArray, FloatArray, IntArray
-from stretto.solve import assign
+from stretto.solve import MultipleChoiceKnapsack, assign
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,5 +62,5 @@ def _best(
     """The columns of most worth within the capacities for some bidders, and that worth."""
     if not rows.size:
         return np.zeros(0, dtype=np.int64), 0.0
-    found = assign(worth[rows], allowed[rows], gpus, kind, capacity)
+    found = assign(MultipleChoiceKnapsack(worth[rows], allowed[rows], gpus, kind, capacity))
     return found.column, found.value
