@@ -19,8 +19,8 @@ MOST_LINES = 600
 MAY_IMPORT: dict[str, set[str]] = {
     "model": set(),
     "solve": set(),
-    "estimate": {"model", "solve"},
-    "policies": {"model", "solve", "estimate", "settings"},
+    "estimate": {"model", "solve", "settings", "components"},
+    "policies": {"model", "solve", "estimate", "settings", "components"},
     "place": {"model", "solve", "settings"},
     "scheduler": {"model"},
     "lend": {"model", "solve", "settings"},
@@ -30,6 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "sim": {"model", "settings", "estimate", "place", "scheduler", "lend", "traces", "clusters", "catalogue"},
     "report": {"model", "sim"},
     "settings": {"model"},
+    "components": {"model", "settings"},
     "testing": {"model", "solve", "estimate", "policies", "place", "scheduler"},
     "sdk": {"model"},
     "client": {"model"},

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
+from stretto import components
 from stretto.model import InputError
 from stretto.policies import POLICIES, describe_policies, load_policy, policy_names
-from stretto.policies import registry as registry_module
 from stretto.policies.fifo import FirstInFirstOut
 
 OWN_POLICY = '''
@@ -97,7 +97,7 @@ def announced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         EntryPoint("fifo", "announced_policy:Mine", "stretto.policies"),
     ]
     found = {"stretto.policies": points}
-    monkeypatch.setattr(registry_module, "entry_points", lambda group: found[group])
+    monkeypatch.setattr(components, "entry_points", lambda group: found[group])
 
 
 @pytest.mark.usefixtures("announced")

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 import pytest
 
-from stretto.estimate.estimators import ChoosesBatches, MeasuredTables, NoEstimate, OnlineGoodput
+from stretto.estimate.estimators import MeasuredTables, NoEstimate, OnlineGoodput
+from stretto.estimate.registry import ChoosesBatches
 from stretto.model import BidsForGpus, InputError, PolicyTraits, ProfilesFirst, traits_of
 from stretto.policies import POLICIES, load_policy
 from stretto.policies.fifo import FirstInFirstOut

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from stretto.estimate.estimators import estimator_for
+from stretto.estimate.registry import estimator_for
 from stretto.estimate.throughput import ThroughputModel
 from stretto.model import (
     ON_CHANGE,

@@ -102,9 +102,7 @@ def test_a_policy_gets_the_estimator_that_serves_its_views() -> None:
 def test_settings_of_estimates_are_for_all_policies_and_matter_to_those_that_use_them() -> None:
     assert setup_for("fifo", mode="oracle").make_estimator() == NoEstimate()
     assert setup_for("sia", mode="no-prof").make_estimator() == OnlineGoodput(mode=Mode.NO_PROF)
-    with pytest.raises(
-        InputError, match=r"unknown setting estimate.mood, expected one of mode, reference, fit"
-    ):
+    with pytest.raises(InputError, match=r"unknown setting estimate\.mood, did you mean 'mode'\?"):
         setup_for("fifo", mood="good").make_estimator()
     with pytest.raises(
         InputError, match=r"estimate.mode must be one of oracle, bootstrap, no-prof, got 'best'"

@@ -1,10 +1,10 @@
 """From what a snapshot shows of every job to a matrix of speeds."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
@@ -17,34 +17,21 @@ from stretto.model import (
     FloatArray,
     InputError,
     MeasuredSpeeds,
-    Policy,
     Snapshot,
     Speeds,
     View,
     frozen,
     no_speeds,
-    traits_of,
 )
 
 REMEMBERED_ROWS = 32_768  # chosen: rows of goodput kept; about 20 MB at 30 columns
 
 
-@runtime_checkable
-class ChoosesBatches(Protocol):
-    """Of an estimator: says which batch it counted with, so that a live service can train with it."""
-
-    def batches(
-        self,
-        snapshot: Snapshot,
-        configurations: Configurations,
-        held: Sequence[tuple[int, int, int, int]],
-    ) -> list[BatchChoice]:
-        """The batch of most goodput for each (row, GPU type, nodes, GPUs); all 0: nothing can be said."""
-
-
 @dataclass(frozen=True)
 class NoEstimate:
     """For policies that do not look at speeds."""
+
+    views: ClassVar[frozenset[View]] = frozenset()
 
     def estimate(self, snapshot: Snapshot, configurations: Configurations) -> Speeds:
         """Nothing is believed about anybody."""
@@ -54,6 +41,8 @@ class NoEstimate:
 @dataclass(frozen=True)
 class MeasuredTables:
     """Speeds that were measured before a job runs, at its own batch size."""
+
+    views: ClassVar[frozenset[View]] = frozenset({View.THROUGHPUT_TABLE})
 
     def estimate(self, snapshot: Snapshot, configurations: Configurations) -> Speeds:
         """Steps per second; nodes beyond the fewest possible count as spread."""
@@ -102,6 +91,8 @@ class OnlineGoodput:
     replica is believed, or, without one, that all types are alike; and that replicas scale perfectly. In the
     oracle's mode the world shows every job's true speeds before it starts, as observations like any other.
     """
+
+    views: ClassVar[frozenset[View]] = frozenset({View.GOODPUT_MODEL})
 
     mode: Mode = Mode.BOOTSTRAP  # what is known beforehand
     reference: Choice = Choice.MOST_OBSERVED  # whose model stands in for that of another type
@@ -195,20 +186,3 @@ def _one_of(values: type[Value], given: str, name: str) -> Value:
     if given not in [value.value for value in values]:
         raise InputError(f"estimate.{name} must be one of {', '.join(values)}, got {given!r}")
     return values(given)
-
-
-def estimator_for(policy: Policy, settings: Mapping[str, Any]) -> NoEstimate | MeasuredTables | OnlineGoodput:
-    """The estimator that serves a policy's views.
-
-    The settings are those of `OnlineGoodput`; to policies that look at no goodput they make no difference,
-    so that several policies can be run with the same ones. InputError for unknown names and values.
-    """
-    known = [entry.name for entry in fields(OnlineGoodput) if not entry.name.startswith("_")]
-    unknown = [name for name in settings if name not in known]
-    if unknown:
-        raise InputError(f"unknown setting estimate.{unknown[0]}, expected one of {', '.join(known)}")
-    goodput = OnlineGoodput(**settings)
-    if View.GOODPUT_MODEL in policy.views:
-        return goodput
-    looks_up = traits_of(policy).tables_only
-    return MeasuredTables() if View.THROUGHPUT_TABLE in policy.views and not looks_up else NoEstimate()

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from stretto import __version__
 from stretto.clusters import built_in_clusters
+from stretto.estimate.registry import ESTIMATORS, MODEL
 from stretto.experiments.packing import Damaged, read_values, write_values
 from stretto.experiments.spec import RunSpec
 from stretto.policies.registry import POLICIES
@@ -133,6 +134,9 @@ def sources() -> list[Path]:
 
 def _files_of(spec: RunSpec) -> list[Path] | None:
     """The files and folders that a run reads, None where that cannot be told."""
+    estimator = spec.of("estimate").get(MODEL, "")
+    if estimator and estimator not in ESTIMATORS:
+        return None
     if spec.policy not in POLICIES or spec.cluster not in built_in_clusters():
         return None  # somebody's own code may import anything, and a cluster file name further files
     below = data_folder()

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from stretto.clusters import built_in_clusters, read_cluster_file
-from stretto.estimate.estimators import OnlineGoodput
 from stretto.experiments.lenders import lending_of
 from stretto.model import Cluster, InputError, Policy, traits_of
 from stretto.model.spelling import did_you_mean
@@ -117,7 +116,7 @@ def setup_of(spec: RunSpec) -> Setup:
         profiles=read_profiles(Path(spec.profiles)) if spec.profiles else None,
         placer=place.pop("rule", ""),
         placer_settings=place,
-        estimate_settings=settings_of(OnlineGoodput, spec.of("estimate"), space="estimate"),
+        estimate_settings=spec.of("estimate"),
         seed=spec.seed,
         lending=lending,
         lenders=lenders,

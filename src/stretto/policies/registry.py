@@ -4,20 +4,11 @@ A policy of this package is one line in POLICIES. One of another package is an e
 `stretto.policies`; one in a file of one's own is named `path/to/file.py:Class`, any other `module:Class`.
 """
 
-import hashlib
-import importlib
-import importlib.util
 import inspect
-import sys
-from dataclasses import MISSING, dataclass, fields, is_dataclass
-from importlib.metadata import entry_points
-from pathlib import Path
-from traceback import extract_tb
-from types import ModuleType
+from dataclasses import dataclass
 
+from stretto.components import Registry
 from stretto.model import InputError, Policy, Trigger, traits_of
-from stretto.model.spelling import did_you_mean
-from stretto.settings import settings_of
 
 POLICIES: dict[str, str] = {
     "3sigma": "stretto.policies.three_sigma:ThreeSigma",
@@ -49,8 +40,13 @@ POLICIES: dict[str, str] = {
     "tiresias-gittins": "stretto.policies.tiresias:TiresiasGittins",
     "unisched": "stretto.policies.unisched:UniSched",
 }
-GROUP = "stretto.policies"
-REQUIRED = ("name", "views", "placer", "triggers", "configurations", "allocate")
+REGISTRY = Registry(
+    kind="policy",
+    ours=POLICIES,
+    group="stretto.policies",
+    space="policy",
+    required=("name", "views", "placer", "triggers", "configurations", "allocate"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,38 +69,18 @@ def load_policy(name: str, **settings: object) -> Policy:
     Settings may be texts, as they come from a command line. Raises InputError for an unknown name or
     setting, a value of the wrong type, and anything that is no policy.
     """
-    component = policy_class(name)
-    given = settings_of(component, settings, space="policy")
-    for entry in fields(component):
-        if entry.init and entry.default is entry.default_factory is MISSING and entry.name not in given:
-            raise InputError(f"policy {name!r} has no default for policy.{entry.name}: it must be set")
-    policy: Policy = component(**given)
+    policy: Policy = REGISTRY.load(name, **settings)
     return policy
 
 
 def policy_class(name: str) -> type:
     """The dataclass behind a name; InputError where there is none."""
-    target = POLICIES.get(name) or _from_entry_points().get(name) or name
-    if ":" not in target:
-        known = policy_names()
-        hint = did_you_mean(name, known)
-        listed = "" if hint.startswith("expected") else f"; there are {', '.join(known)}"
-        raise InputError(
-            f"unknown policy {name!r}, {hint}{listed}, and module:Class or path/to/file.py:Class"
-        )
-    where, _, attribute = target.rpartition(":")
-    component = getattr(_module(where), attribute, None)
-    if not (inspect.isclass(component) and is_dataclass(component)):
-        raise InputError(f"policy {name!r}: expected a dataclass {attribute!r} in {where}")
-    lacks = [part for part in REQUIRED if not hasattr(component, part)]
-    if lacks:
-        raise InputError(f"{name!r} is no policy: {attribute} has no {', '.join(lacks)}")
-    return component
+    return REGISTRY.class_of(name)
 
 
 def policy_names() -> tuple[str, ...]:
     """Every registered name, in alphabetical order; ours win over another package's."""
-    return tuple(sorted({**_from_entry_points(), **POLICIES}))
+    return REGISTRY.names()
 
 
 def describe_policies() -> tuple[PolicyDescription, ...]:
@@ -138,45 +114,3 @@ def describe(name: str, policy: Policy) -> PolicyDescription:
         starvation=traits.starvation,
         order=traits.order,
     )
-
-
-def _from_entry_points() -> dict[str, str]:
-    """`module:Class` by name, as installed packages announce them."""
-    return {point.name: point.value for point in entry_points(group=GROUP)}
-
-
-def _module(where: str) -> ModuleType:
-    if where.endswith(".py"):
-        return _module_in_file(Path(where))
-    try:
-        return importlib.import_module(where)
-    except ModuleNotFoundError as error:
-        raise InputError(f"policy module {where!r} cannot be imported: {error}") from error
-
-
-def _module_in_file(path: Path) -> ModuleType:
-    """The module in a file; the same one as long as the file's content stays the same."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"policy file {path} cannot be read: {error.strerror}") from error
-    name = f"stretto_policy_{path.stem}_{hashlib.blake2b(content, digest_size=8).hexdigest()}"
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise InputError(f"policy file {path} is no Python module")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # before it runs: dataclasses look their module up
-    try:
-        spec.loader.exec_module(module)
-    except BaseException as error:
-        del sys.modules[name]
-        if not isinstance(error, Exception):
-            raise
-        lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == spec.origin]
-        at = f" (line {lines[-1]})" if lines else ""
-        raise InputError(
-            f"policy file {path} cannot be imported: {type(error).__name__}: {error}{at}"
-        ) from error
-    return module

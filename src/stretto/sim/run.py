@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from stretto.estimate.bootstrap import Choice, Mode
-from stretto.estimate.estimators import estimator_for
 from stretto.estimate.goodput_rows import Fit
+from stretto.estimate.registry import MODEL, estimator_for
 from stretto.model import (
     NO_CONSTRAINTS,
     Cluster,
@@ -77,6 +77,8 @@ class Setup:
             for entry in fields(component)
             if not entry.name.startswith("_")
         }
+        if name := (self.estimate_settings or {}).get(MODEL):
+            settings[f"estimate.{MODEL}"] = name
         if self.lending is not None:
             settings["lend.demand"] = ", ".join(dict.fromkeys(lender.source for lender in self.lenders))
         return settings
@@ -101,8 +103,9 @@ class Setup:
         on stand in for others, unless told otherwise.
         """
         published = {"fit": Fit.PUBLISHED, "reference": Choice.FIRST_MODEL}
-        usual = published if self.sim.fidelity is Fidelity.ARTIFACT else {}
-        return estimator_for(self.policy, {**usual, **(self.estimate_settings or {})})
+        given = self.estimate_settings or {}
+        as_published = self.sim.fidelity is Fidelity.ARTIFACT and not given.get(MODEL)
+        return estimator_for(self.policy, {**(published if as_published else {}), **given})
 
     def make_placer(self) -> Any:
         """The placement rule."""

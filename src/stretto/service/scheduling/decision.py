@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from stretto.estimate.estimators import ChoosesBatches
+from stretto.estimate.registry import ChoosesBatches
 from stretto.model import (
     Adaptivity,
     Allocation,

@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 
-from stretto.estimate.estimators import OnlineGoodput, estimator_for
+from stretto.estimate.registry import estimator_for
 from stretto.model import InputError
 from stretto.place.registry import load_placer
 from stretto.policies.registry import load_policy
 from stretto.scheduler.round import Scheduler
 from stretto.service.state.events import Configured
-from stretto.settings import settings_of
 
 SPACES = ("policy", "estimate", "place")
 
@@ -23,8 +22,8 @@ def scheduler_of(configured: Configured) -> Scheduler:
     _ = policy.triggers
     place = _of(settings, "place")
     rule = place.pop("rule", "") or configured.placer or policy.placer
-    estimate = settings_of(OnlineGoodput, _of(settings, "estimate"), space="estimate")
-    return Scheduler(estimator_for(policy, estimate), policy, load_placer(rule, **place))
+    estimator = estimator_for(policy, _of(settings, "estimate"))
+    return Scheduler(estimator, policy, load_placer(rule, **place))
 
 
 def _of(settings: Mapping[str, str], space: str) -> dict[str, str]:
