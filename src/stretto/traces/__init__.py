@@ -1,7 +1,9 @@
 """What arrives when: workloads read from files, or made from published statistics."""
 
 from stretto.traces.check import check_against
-from stretto.traces.registry import FORMATS, built_in_traces, read_trace
+from stretto.traces.reading import Format, JobOfRow
+from stretto.traces.registry import FORMATS, all_formats, built_in_traces, read_trace
+from stretto.traces.sheet import Sheet
 from stretto.traces.synthetic import MADE, make_workload
 from stretto.traces.workload import Outcome, Truth, Workload
 from stretto.traces.write import write_trace
@@ -9,9 +11,13 @@ from stretto.traces.write import write_trace
 __all__ = [
     "FORMATS",
     "MADE",
+    "Format",
+    "JobOfRow",
     "Outcome",
+    "Sheet",
     "Truth",
     "Workload",
+    "all_formats",
     "built_in_traces",
     "check_against",
     "make_workload",

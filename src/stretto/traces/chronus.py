@@ -66,4 +66,5 @@ CHRONUS = Format(
     ),
     read=read,
     about="Philly with deadlines, published with Chronus; minutes",
+    instead_of=frozenset({"tiresias"}),  # published with the columns of Tiresias beside its own
 )

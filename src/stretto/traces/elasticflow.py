@@ -47,4 +47,5 @@ ELASTICFLOW = Format(
     columns=frozenset({"job_id", "submit_time", "model_name", "ddl", "batch_size", "num_gpu", "duration"}),
     read=read,
     about="a trace with deadlines, published with ElasticFlow",
+    instead_of=frozenset({"tiresias"}),
 )

@@ -18,13 +18,15 @@ JobOfRow = Callable[[int], tuple[Job, Truth]]
 class Format:
     """A kind of trace file: how it is recognised, and how its rows become jobs.
 
-    `read` checks the columns of a sheet and returns what makes a job of one good row.
+    `read` checks the columns of a sheet and returns what makes a job of one good row. A file that fits
+    several formats is refused, unless one of them is declared to be meant instead of the others.
     """
 
     name: str
     columns: frozenset[str]  # a file with all of these is of this kind
     read: Callable[[Sheet], JobOfRow]
     about: str  # one line for people
+    instead_of: frozenset[str] = frozenset()  # formats that some of its files would fit too, and are not of
 
 
 def workload_of(sheet: Sheet, kind: Format, name: str, skip_bad: bool) -> Workload:

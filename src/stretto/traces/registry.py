@@ -2,8 +2,9 @@
 
 import gc
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.metadata import entry_points
 from pathlib import Path
 
 from stretto.model import InputError
@@ -24,6 +25,8 @@ from stretto.traces.table import Table, read_table
 from stretto.traces.tiresias import TIRESIAS
 from stretto.traces.workload import Workload
 
+GROUP = "stretto.trace_formats"  # entry points of installed packages, each a `Format`
+FORMAT = "format"  # what a file says of itself before its header: "# format: NAME"
 FORMATS: tuple[Format, ...] = (
     OWN,
     SIA,
@@ -62,23 +65,66 @@ def built_in_traces(data: Path | str | None = None) -> Mapping[str, str]:
     return made | {name: str(path) for name, path in data_sets_below(data_folder(data)).items()}
 
 
+def all_formats() -> tuple[Format, ...]:
+    """Those of Stretto and of installed packages. Raises InputError for a package whose format is none."""
+    formats = list(FORMATS)
+    for point in sorted(entry_points(group=GROUP), key=lambda one: one.name):
+        named = f"trace format {point.name!r} ({point.value})"
+        try:
+            loaded = point.load()
+        except (ImportError, AttributeError) as error:
+            raise InputError(f"{named} cannot be loaded: {error}") from None
+        if not isinstance(loaded, Format):
+            raise InputError(f"{named}: expected a stretto.traces.Format, got {type(loaded).__name__}")
+        if any(loaded.name == other.name for other in formats):
+            raise InputError(f"{named}: expected a name of its own, but there is a format {loaded.name!r}")
+        formats.append(loaded)
+    return tuple(formats)
+
+
 def format_of(table: Table) -> Format:
-    """The format whose columns the file has; where several fit, the one that asks for most of them."""
-    columns = set(table.columns)
-    fitting = [kind for kind in FORMATS if kind.columns <= columns]
+    """The format that the file names, else the one whose columns it has.
+
+    Raises InputError where none fits, or several of which none is declared to be meant instead of the others.
+    """
+    columns, formats = set(table.columns), all_formats()
+    if FORMAT in table.about:
+        return _named_format(table, formats)
+    fitting = [kind for kind in formats if kind.columns <= columns]
+    others = frozenset[str]().union(*(kind.instead_of for kind in fitting))
+    meant = [kind for kind in fitting if kind.name not in others]
+    if len(meant) == 1:
+        return meant[0]
     if fitting:
-        return max(fitting, key=lambda kind: len(kind.columns))
-    closest = max(FORMATS, key=lambda kind: len(kind.columns & columns) / len(kind.columns))
+        names = " and ".join(repr(kind.name) for kind in meant or fitting)
+        raise InputError(
+            f"{table.path}: its columns fit the formats {names}; "
+            f"expected those of one, or a first line like '# {FORMAT}: {fitting[0].name}'"
+        )
+    closest = max(formats, key=lambda kind: len(kind.columns & columns) / len(kind.columns))
     missing = sorted(closest.columns - columns)
     if len(missing) <= len(closest.columns) / 2:
         raise InputError(
             f"{table.path}: missing column {', '.join(missing)}: "
             f"its columns look like {closest.about}, which has {', '.join(sorted(closest.columns))}"
         )
-    formats = ", ".join(kind.name for kind in FORMATS)
+    names = ", ".join(kind.name for kind in formats)
     raise InputError(
-        f"{table.path}: unknown format with the columns {', '.join(table.columns)}; expected one of {formats}"
+        f"{table.path}: unknown format with the columns {', '.join(table.columns)}; expected one of {names}"
     )
+
+
+def _named_format(table: Table, formats: Sequence[Format]) -> Format:
+    """The format that a file says that it has."""
+    by_name, name = {kind.name: kind for kind in formats}, table.about[FORMAT]
+    if name not in by_name:
+        raise InputError(f"{table.path}: unknown format {name!r}, {did_you_mean(name, by_name)}")
+    missing = sorted(by_name[name].columns - set(table.columns))
+    if missing:
+        raise InputError(
+            f"{table.path}: missing column {', '.join(missing)} of format {name!r}, which it names"
+        )
+    return by_name[name]
 
 
 def _read_file(path: Path, name: str, skip_bad: bool) -> Workload:

@@ -75,5 +75,11 @@ def _fields(count: int) -> frozenset[str]:
     return frozenset(str(position) for position in range(count))
 
 
-SHOCKWAVE_TSV = Format("shockwave", _fields(12), read, "a trace of Shockwave's simulator, without a header")
+SHOCKWAVE_TSV = Format(
+    "shockwave",
+    _fields(12),
+    read,
+    "a trace of Shockwave's simulator, without a header",
+    instead_of=frozenset({"gavel"}),  # the same with two fields more
+)
 GAVEL_TSV = Format("gavel", _fields(10), read, "a trace of Gavel's simulator, without a header")
