@@ -62,7 +62,7 @@ def _say_version(asked: bool) -> None:
 def stretto(
     version: Annotated[
         bool,
-        typer.Option("--version", help="Print the version and leave.", is_eager=True, callback=_say_version),
+        typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_say_version),
     ] = False,
 ) -> None:
     """An elastic scheduler for deep-learning training on shared GPU clusters."""

@@ -16,12 +16,12 @@ queues = typer.Typer(help="Queues of a running service; lists them.", cls=Listin
 token = typer.Typer(help="Tokens of a running service.", no_args_is_help=True)
 
 NodeName = Annotated[str, typer.Argument(help="The name of a node.", metavar="NODE")]
-Why = Annotated[str, typer.Option(help="What people are told.")]
+Why = Annotated[str, typer.Option(help="The reason that is shown.")]
 
 
 @nodes.command("list")
 def list_nodes(url: Url = "", token: Token = "", as_json: options.Json = False) -> None:
-    """List nodes with what is held there."""
+    """List nodes with the GPUs that are held there."""
     with service(url, token) as client:
         found = client.nodes()
     if as_json:
@@ -56,7 +56,7 @@ def state_of_node(node: dict[str, Any]) -> str:
 def cordon(
     node: NodeName, why: Why = "", url: Url = "", token: Token = "", as_json: options.Json = False
 ) -> None:
-    """Let a node take no new jobs; who runs there goes on."""
+    """Let a node take no new jobs; jobs that run there go on."""
     _close(node, True, False, why, url, token, as_json)
 
 
@@ -64,7 +64,7 @@ def cordon(
 def drain(
     node: NodeName, why: Why = "", url: Url = "", token: Token = "", as_json: options.Json = False
 ) -> None:
-    """Let a node take no new jobs, and move away who runs there."""
+    """Let a node take no new jobs, and move the running ones away."""
     _close(node, True, True, why, url, token, as_json)
 
 
@@ -85,7 +85,7 @@ def _close(node: str, closed: bool, drained: bool, why: str, url: str, token: st
 
 @queues.command("list")
 def list_queues(url: Url = "", token: Token = "", as_json: options.Json = False) -> None:
-    """List queues with their bounds and what they hold."""
+    """List queues with their quotas and the GPUs that they hold."""
     with service(url, token) as client:
         found = client.queues()
     if as_json:
@@ -111,25 +111,26 @@ def list_queues(url: Url = "", token: Token = "", as_json: options.Json = False)
 @queues.command("set")
 def set_queue(
     name: Annotated[str, typer.Argument(help="The name of a queue.", metavar="QUEUE")],
-    quota: Annotated[str | None, typer.Option(help="GPUs that its jobs may hold together, or none.")] = None,
+    quota: Annotated[
+        str | None, typer.Option(help="Quota: GPUs that its jobs may hold together, or none.")
+    ] = None,
     borrow: Annotated[
-        int | None, typer.Option(min=0, help="GPUs beyond that while others leave them idle.")
+        int | None, typer.Option(min=0, help="GPUs beyond the quota while other queues leave them idle.")
     ] = None,
     weight: Annotated[
-        float | None, typer.Option(min=0.001, max=1e6, help="Of its jobs, where a policy weighs.")
+        float | None,
+        typer.Option(min=0.001, max=1e6, help="Weight of its jobs, for policies that weigh jobs."),
     ] = None,
     user: Annotated[
-        list[str] | None, typer.Option(help="Who may use it; may be repeated. Else who might before.")
+        list[str] | None, typer.Option(help="A user that may use it; may be repeated. Else its users stay.")
     ] = None,
-    parent: Annotated[
-        str | None, typer.Option(help="The queue that it is a part of, or none.", metavar="QUEUE")
-    ] = None,
+    parent: Annotated[str | None, typer.Option(help="Its parent queue, or none.", metavar="QUEUE")] = None,
     everybody: Annotated[bool, typer.Option("--everybody", help="Let everybody use it.")] = False,
     url: Url = "",
     token: Token = "",
     as_json: options.Json = False,
 ) -> None:
-    """Give a queue bounds, and say who may use it; what is not said stays as it is."""
+    """Set the quota, limits and users of a queue; other settings stay."""
     if quota not in (None, "none") and not quota.isdecimal():
         raise InputError(f"--quota {quota}: expected a number of GPUs or none")
     if parent == "":
@@ -163,7 +164,7 @@ def delete_queue(
     token: Token = "",
     as_json: options.Json = False,
 ) -> None:
-    """Delete a queue that no job and no other queue is in."""
+    """Delete a queue without jobs and without other queues in it."""
     with service(url, token) as client:
         client.delete_queue(name)
     if as_json:
@@ -184,12 +185,12 @@ def _users_of(queue: dict[str, Any]) -> str:
 
 
 def usage(
-    by: Annotated[str, typer.Option(help="user or queue.")] = "user",
+    by: Annotated[str, typer.Option(help="What to sum by: user or queue.")] = "user",
     url: Url = "",
     token: Token = "",
     as_json: options.Json = False,
 ) -> None:
-    """GPU-hours, GPUs held now and jobs, by user or queue."""
+    """Show GPU-hours, GPUs held now and jobs, by user or queue."""
     if by not in ("user", "queue"):
         raise InputError(f"--by {by}: expected user or queue")
     with service(url, token) as client:
@@ -200,22 +201,22 @@ def usage(
     rows = [
         [one[by] or "(none)", str(one["jobs"]), str(one["gpus"]), f"{one['gpu_hours']:.2f}"] for one in found
     ]
-    show_table("", [by, "jobs", "gpus", "gpu hours"], rows, none="nobody has had GPUs yet")
+    show_table("", [by, "jobs", "gpus", "gpu hours"], rows, none="no GPUs have been used yet")
 
 
 @token.command("create")
 def create_token(
-    name: Annotated[str, typer.Argument(help="What the token is called in lists.", metavar="NAME")],
-    user: Annotated[str, typer.Option(help="Whose jobs it submits; else its name.")] = "",
-    role: Annotated[str, typer.Option(help="user, operator or admin.")] = "user",
+    name: Annotated[str, typer.Argument(help="The name of the token in lists.", metavar="NAME")],
+    user: Annotated[str, typer.Option(help="The user whose jobs it submits; else its name.")] = "",
+    role: Annotated[str, typer.Option(help="Its role: user, operator or admin.")] = "user",
     expires: Annotated[
-        str, typer.Option(help="For how long it opens anything, like 30d; never is for ever.")
+        str, typer.Option(help="How long it is valid, like 30d, or never (it does not expire).")
     ] = "never",
     url: Url = "",
     token: Token = "",
     as_json: options.Json = False,
 ) -> None:
-    """Make a token. It is shown this once, and kept by nobody."""
+    """Create a token. It is shown only this once, and not stored."""
     if role not in ("user", "operator", "admin"):
         raise InputError(f"--role {role}: expected user, operator or admin")
     with service(url, token) as client:
@@ -244,7 +245,7 @@ def _lasts_s(expires: str) -> float | None:
 
 @token.command("list")
 def list_tokens(url: Url = "", token: Token = "", as_json: options.Json = False) -> None:
-    """List tokens by name; the tokens themselves are kept by nobody."""
+    """List tokens by name; the tokens themselves are not stored."""
     with service(url, token) as client:
         found = client.tokens()
     if as_json:
@@ -268,7 +269,7 @@ def revoke_token(
     token: Token = "",
     as_json: options.Json = False,
 ) -> None:
-    """Let a token open nothing any more."""
+    """Revoke a token."""
     with service(url, token) as client:
         client.revoke_token(name)
     if as_json:

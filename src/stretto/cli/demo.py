@@ -23,22 +23,28 @@ def demo(
     examples: Annotated[
         Path | None, typer.Option(help="The folder of the examples; else those of Stretto.")
     ] = None,
-    policy: Annotated[str, typer.Option(help="Who gets how many workers: sia, cornucopia, …")] = "sia",
-    slots: Annotated[int, typer.Option(min=4, help="Workers at once.")] = 4,
+    policy: Annotated[str, typer.Option(help="The policy: sia, cornucopia, …")] = "sia",
+    slots: Annotated[int, typer.Option(min=4, help="Number of workers at once.")] = 4,
     quick: Annotated[bool, typer.Option("--quick", help="Shorter trainings.")] = False,
-    seeds: Annotated[int, typer.Option(min=1, help="Undisturbed runs to compare with.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of undisturbed runs to compare with.")] = 1,
     backend: Annotated[
         str, typer.Option(help="Where the jobs run: local is this machine, ray and slurm are clusters.")
     ] = "local",
-    address: Annotated[str, typer.Option(help="Of a Ray cluster: auto, HOST:PORT, or ray://HOST:PORT.")] = "",
+    address: Annotated[
+        str, typer.Option(help="Ray only: the cluster, as auto, HOST:PORT, or ray://HOST:PORT.")
+    ] = "",
     partition: Annotated[
-        list[str], typer.Option(help="Of Slurm, may be repeated; else its default one.", metavar="NAME")
+        list[str],
+        typer.Option(
+            help="Slurm only: the partition; may be repeated. Else the default one.", metavar="NAME"
+        ),
     ] = [],  # noqa: B006  (typer wants a plain default)
     host: Annotated[
-        str, typer.Option(help="An address of this machine that the cluster's nodes reach.")
+        str, typer.Option(help="An address of this machine that the nodes of the cluster reach.")
     ] = "127.0.0.1",
     shared: Annotated[
-        Path | None, typer.Option(help="A folder that this machine and all nodes see; so must --examples.")
+        Path | None,
+        typer.Option(help="A folder that this machine and all nodes see; it must contain --examples."),
     ] = None,
     as_json: options.Json = False,
 ) -> None:
@@ -57,7 +63,7 @@ def demo(
             raise InputError(f"the demo needs {module}: install stretto[serve] torch scikit-learn") from None
     serve = _serve_options(backend, address, partition)
     where = f"{slots} workers" if not serve else f"on {backend}"
-    say(f"policy {policy}, {where}; all that is started is ended and removed again")
+    say(f"policy {policy}, {where}; the demo ends and removes all that it starts")
     entries = QUICK if quick else SCENE
     play_it = Play(entries, examples, PROGRAM, policy, slots, seeds, serve, host, shared)
     outcomes = play(play_it, say)
@@ -78,7 +84,7 @@ def _serve_options(backend: str, address: str, partitions: "Sequence[str]") -> l
         raise InputError(f"--backend {backend}: expected local, ray or slurm")
     for name, value, of in (("address", address, "ray"), ("partition", partitions, "slurm")):
         if value and backend != of:
-            raise InputError(f"--{name} is of a cluster: say --backend {of}")
+            raise InputError(f"--{name} is for clusters: expected --backend {of}")
     if backend == "local":
         return []
     named = [part for partition in partitions for part in ("--partition", partition)]
@@ -90,6 +96,6 @@ def _show(policy: str, outcomes: "Sequence[Outcome]") -> None:
 
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH_OF_PIPES
     say("")
-    show_table(f"what became of them under {policy}", HEADER, rows_of(outcomes))
+    show_table(f"how the jobs ended under {policy}", HEADER, rows_of(outcomes))
     for line in [*timeline(outcomes, width), "", *findings(outcomes)]:
         print(line)

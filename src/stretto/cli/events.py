@@ -65,14 +65,16 @@ NAMED = 3  # workers that are named one by one; of more, the first and the last
 
 
 def events(
-    job: Annotated[str, typer.Argument(help="Its id or name; without: of everything.", metavar="[JOB]")] = "",
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it happens.")] = False,
+    job: Annotated[
+        str, typer.Argument(help="Its id or name; without it, events of everything.", metavar="[JOB]")
+    ] = "",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow new events.")] = False,
     after: Annotated[int, typer.Option(min=0, help="Only what came after the event of this number.")] = 0,
     url: Url = "",
     token: Token = "",
     as_json: options.Json = False,
 ) -> None:
-    """What has happened to a job; with --json one object a line."""
+    """Show what has happened to a job; --json prints one object a line."""
     with service(url, token) as client:
         for one in client.events(job, after, follow):
             if as_json:
@@ -131,7 +133,7 @@ def said_of(event: Mapping[str, Any]) -> str:
         case "WorkersJoined" if workers:
             return f"{_listed(workers)} are in generation {event['number']}"
         case "Generation":
-            size = f"{len(workers)} workers train together" if workers else "everybody is to save and leave"
+            size = f"{len(workers)} workers train together" if workers else "all workers save and leave"
             return f"generation {event['number']}: {size}"
         case "ClockSet":
             jumped_s = float(event.get("jumped_s", 0.0))

@@ -14,7 +14,7 @@ from stretto.service.state.messages import gpus_of, headline
 
 
 def explain(job: JobName, url: Url = "", token: Token = "", as_json: options.Json = False) -> None:
-    """Why a job waits, who holds what it waits for, what that costs, and what would start it."""
+    """Show why a job waits, which jobs hold its GPUs, and what would start it."""
     with service(url, token) as client:
         found = client.explain(job)
     if as_json:
@@ -44,7 +44,7 @@ def explain(job: JobName, url: Url = "", token: Token = "", as_json: options.Jso
         rows = [
             [
                 one["id"] or "-",
-                one["name"] or "of somebody else",
+                one["name"] or "of another user",
                 one["user"] or "-",
                 str(one["gpus"]),
                 one["gpu_type"],
@@ -79,13 +79,13 @@ def whatif(
     add: Annotated[
         list[str], typer.Option("--add", metavar="TYPE:GPUS[xNODES]", help="More nodes, like a100:8x2.")
     ] = [],  # noqa: B006
-    job: Annotated[Path | None, typer.Option("--job", help="A job more, from its file.")] = None,
-    draws: Annotated[int, typer.Option(min=1, max=64, help="Futures that are drawn.")] = 9,
+    job: Annotated[Path | None, typer.Option("--job", help="One more job, from its file.")] = None,
+    draws: Annotated[int, typer.Option(min=1, max=64, help="Number of futures to draw.")] = 9,
     url: Url = "",
     token: Token = "",
     as_json: options.Json = False,
 ) -> None:
-    """What would become of the open jobs as it is, and with another policy, more nodes or a job more."""
+    """Forecast the open jobs as things are, and with another policy, more nodes or one more job."""
     from stretto.experiments.spec import parse_settings
 
     asks: dict[str, Any] = {"policy": policy, "settings": dict(parse_settings(settings)), "draws": draws}

@@ -22,17 +22,19 @@ HEADER = ("id", "name", "user", "state", "gpus", "type", "age", "waited", "done"
 
 
 def list_jobs(
-    everybody: Annotated[bool, typer.Option("--all", help="Those of all users.")] = False,
+    everybody: Annotated[bool, typer.Option("--all", help="Show the jobs of all users.")] = False,
     ended: Annotated[
-        bool, typer.Option("--ended", help="Also those that have ended; the newest come first.")
+        bool, typer.Option("--ended", help="Show ended jobs, too; the newest come first.")
     ] = False,
-    last: Annotated[int, typer.Option(min=1, help="With --ended: so many at most, the newest.")] = 200,
-    watching: Annotated[bool, typer.Option("--watch", help="Show again whenever something changes.")] = False,
+    last: Annotated[int, typer.Option(min=1, help="With --ended: the most jobs to show, the newest.")] = 200,
+    watching: Annotated[
+        bool, typer.Option("--watch", help="Show the list again whenever something changes.")
+    ] = False,
     url: Url = "",
     token: Token = "",
     as_json: options.Json = False,
 ) -> None:
-    """List jobs: how old, what they hold of what they ask, how far, until when, and why they wait."""
+    """List jobs with their age, GPUs, progress, expected end, and why they wait."""
     with service(url, token) as client:
 
         def found() -> list[dict[str, Any]]:
@@ -109,7 +111,7 @@ def _without(
 
 
 def describe(job: JobName, url: Url = "", token: Token = "", as_json: options.Json = False) -> None:
-    """Everything about one job."""
+    """Show everything about one job."""
     with service(url, token) as client:
         found = client.describe(job)
     if as_json:
@@ -172,14 +174,14 @@ def _short(value: object) -> str:
 
 def logs(
     job: JobName,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it is written.")] = False,
-    rank: Annotated[int, typer.Option(min=0, help="Of which worker, by its index.")] = 0,
-    attempt: Annotated[int, typer.Option(min=0, help="Of which attempt; 0: the last.")] = 0,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the log.")] = False,
+    rank: Annotated[int, typer.Option(min=0, help="Index of the worker.")] = 0,
+    attempt: Annotated[int, typer.Option(min=0, help="Number of the attempt; 0: the latest.")] = 0,
     url: Url = "",
     token: Token = "",
     as_json: options.Json = False,
 ) -> None:
-    """What a job has written; with -f also what it will, through restarts, until it has ended."""
+    """Show the logs of a job; -f follows them through restarts until it ends."""
     with service(url, token) as client:
         pieces = client.log(job, rank, attempt, follow)
         if as_json:
@@ -216,24 +218,24 @@ requeue = _change_of("requeue", "End the attempts of jobs and let them wait anew
 
 
 def scale(
-    min_gpus: Annotated[int, typer.Option("--min", min=1, help="Fewest GPUs.")],
-    max_gpus: Annotated[int, typer.Option("--max", min=1, help="Most GPUs.")],
+    min_gpus: Annotated[int, typer.Option("--min", min=1, help="Minimum of GPUs.")],
+    max_gpus: Annotated[int, typer.Option("--max", min=1, help="Maximum of GPUs.")],
     jobs: Jobs = None,
     url: Url = "",
     token: Token = "",
     as_json: options.Json = False,
 ) -> None:
-    """Give elastic jobs other bounds."""
+    """Set the minimum and maximum size of elastic jobs."""
     bounds = {"min_gpus": min_gpus, "max_gpus": max_gpus}
     change_all(Selection(jobs or []), "scale", url, token, as_json, **bounds)
 
 
 def priority(
     job: JobName,
-    value: Annotated[int, typer.Argument(help="Larger is sooner.", metavar="VALUE")],
+    value: Annotated[int, typer.Argument(help="A larger value is scheduled sooner.", metavar="VALUE")],
     url: Url = "",
     token: Token = "",
     as_json: options.Json = False,
 ) -> None:
-    """Let a job, or an array, come sooner or later; above 0 is for operators."""
+    """Set the priority of a job or an array; above 0 is for operators."""
     change_all(Selection([job]), "priority", url, token, as_json, priority=value)

@@ -31,16 +31,18 @@ def list_classes(url: Url = "", token: Token = "", as_json: options.Json = False
 @app.command("set", context_settings=options.NEGATIVE_NUMBERS)
 def set_class(
     name: Name,
-    value: Annotated[int, typer.Argument(help="Larger is sooner.", metavar="VALUE")],
-    default: Annotated[bool, typer.Option("--default", help="Of jobs that say nothing.")] = False,
+    value: Annotated[int, typer.Argument(help="A larger value is scheduled sooner.", metavar="VALUE")],
+    default: Annotated[
+        bool, typer.Option("--default", help="The class of jobs that name no priority.")
+    ] = False,
     preempts: Annotated[
-        Literal["lower", "never"], typer.Option(help="From whom its jobs may take GPUs.")
+        Literal["lower", "never"], typer.Option(help="Which jobs its jobs may take GPUs from.")
     ] = "lower",
     url: Url = "",
     token: Token = "",
     as_json: options.Json = False,
 ) -> None:
-    """Give a priority a name; jobs that are there keep theirs."""
+    """Set a class: a priority with a name. Jobs that are there keep theirs."""
     with service(url, token) as client:
         found = client.set_priority_class(name, value=value, default=default, preempts=preempts)
     if as_json:
@@ -52,7 +54,7 @@ def set_class(
 
 @app.command("delete")
 def delete_class(name: Name, url: Url = "", token: Token = "", as_json: options.Json = False) -> None:
-    """Let no new job be of this class."""
+    """Delete a class; jobs that are there keep their priority."""
     with service(url, token) as client:
         client.delete_priority_class(name)
     if as_json:

@@ -31,7 +31,7 @@ def reserve(
     token: Token = "",
     as_json: options.Json = False,
 ) -> None:
-    """Keep GPUs for a user or a queue from a time to a time; who is in the way then is moved before."""
+    """Keep GPUs for a user or a queue for a time; jobs in the way are moved before."""
     now_s = time.time()
     start_s = _time(start, now_s, "--start") if start else now_s
     end_s = _time(end, start_s, "--end")
@@ -53,7 +53,7 @@ def reserve(
 
 @app.command("list")
 def list_reservations(url: Url = "", token: Token = "", as_json: options.Json = False) -> None:
-    """List what is kept for whom, and until when."""
+    """List reservations."""
     with service(url, token) as client:
         found = client.reservations()
     if as_json:
@@ -76,7 +76,7 @@ def list_reservations(url: Url = "", token: Token = "", as_json: options.Json = 
 
 @app.command("cancel")
 def cancel_reservation(name: Name, url: Url = "", token: Token = "", as_json: options.Json = False) -> None:
-    """Give up what is kept under a name."""
+    """Cancel a reservation."""
     with service(url, token) as client:
         client.unreserve(name)
     if as_json:

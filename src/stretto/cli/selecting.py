@@ -20,11 +20,15 @@ STATES = ("PENDING", "STARTING", "RUNNING", "RESIZING", "PREEMPTING", "SUSPENDED
 
 Jobs = Annotated[
     list[str] | None,
-    typer.Argument(help="Ids like 4, ranges like 5-9, or names (the newest so called).", metavar="JOB..."),
+    typer.Argument(
+        help="Ids like 4, ranges like 5-9, or names (your newest job of that name).", metavar="JOB..."
+    ),
 ]
-State = Annotated[list[str], typer.Option("--state", help="Those in this state; may be given several times.")]
-Every = Annotated[bool, typer.Option("--all", help="All that have not ended; asks before.")]
-User = Annotated[str, typer.Option("--user", help="Whose, with ranges, --state and --all; for operators.")]
+State = Annotated[list[str], typer.Option("--state", help="Jobs in this state; may be given several times.")]
+Every = Annotated[bool, typer.Option("--all", help="All jobs that have not ended; asks before.")]
+User = Annotated[
+    str, typer.Option("--user", help="The user whose jobs ranges, --state and --all mean; for operators.")
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
@@ -91,7 +95,7 @@ def change_all(selection: Selection, verb: str, url: str, token: str, as_json: b
             _show(client.change(names[0], verb, **values), as_json)
             return
         if not names:
-            raise InputError("no job that goes on is meant: nothing is to be done")
+            raise InputError("these jobs have all ended, or there are none: nothing to do")
         if not selection.words and not selection.is_sure:
             _ask(verb, len(names))
         changed, refused = _each(names, lambda name: client.change(name, verb, **values), as_json)
@@ -122,7 +126,7 @@ def _each(
 def _ask(verb: str, jobs: int) -> None:
     """Raise InputError unless somebody at the terminal agrees."""
     if not sys.stdin.isatty():
-        raise InputError(f"{verb} of {jobs} jobs: expected --yes where nobody can be asked")
+        raise InputError(f"{verb} of {jobs} jobs: expected --yes, since no terminal is there to ask")
     if not typer.confirm(f"{verb} {jobs} job{'s' * (jobs != 1)}?", err=True):
         raise InputError(f"{verb}: nothing was done")
 

@@ -17,7 +17,7 @@ def serve(
     config: Annotated[
         Path | None,
         typer.Option(
-            help="A file of these options by name, in YAML; the command line counts before it.",
+            help="A YAML file of these options by name; the command line takes precedence.",
             metavar="FILE",
             callback=take_config,
             is_eager=True,
@@ -31,34 +31,34 @@ def serve(
         str, typer.Option(help="Where workers run: local, ray, slurm, or emulated.")
     ] = "local",
     url: Annotated[
-        str, typer.Option(help="Under which workers of other machines reach the service; else as it listens.")
+        str, typer.Option(help="The service's address for workers on other machines; else that of --listen.")
     ] = "",
     shared: Annotated[
         Path | None,
         typer.Option(help="A directory that all nodes see, for checkpoints; else the state directory."),
     ] = None,
     address: Annotated[
-        str, typer.Option(help="Of a Ray cluster: auto, HOST:PORT, or ray://HOST:PORT from outside.")
+        str, typer.Option(help="Ray only: the cluster, as auto, HOST:PORT, or ray://HOST:PORT from outside.")
     ] = "",
     grow: Annotated[
         list[str],
         typer.Option(
-            help="Of Ray: nodes that its autoscaler may add, as a100:8:4 for four of eight, may be given "
-            "several times; no: never; else as its configuration on the head says."
+            help="Ray only: nodes that the autoscaler may add, like a100:8:4 for four nodes of eight; may be "
+            "given several times. no: ask for none. Else the autoscaler's own configuration counts."
         ),
     ] = [],  # noqa: B006  (typer wants a plain default)
     partition: Annotated[
-        list[str], typer.Option(help="Of Slurm: whose nodes are used; may be given several times.")
+        list[str], typer.Option(help="Slurm only: the partition to use; may be given several times.")
     ] = [],  # noqa: B006  (typer wants a plain default)
-    account: Annotated[str, typer.Option(help="Of Slurm: charged where a job names none.")] = "",
-    qos: Annotated[str, typer.Option(help="Of Slurm: where a job names none.")] = "",
-    cluster: Annotated[str, typer.Option(help="What is emulated: a cluster file or a built-in name.")] = "",
-    pace: Annotated[float, typer.Option(help="How many times as fast as real an emulated clock goes.")] = 1.0,
+    account: Annotated[str, typer.Option(help="Slurm only: the account of jobs that name none.")] = "",
+    qos: Annotated[str, typer.Option(help="Slurm only: the QOS of jobs that name none.")] = "",
+    cluster: Annotated[str, typer.Option(help="The cluster to emulate: a file or a built-in name.")] = "",
+    pace: Annotated[float, typer.Option(help="Speed of an emulated clock, in times of the real one.")] = 1.0,
     profiles: Annotated[str, typer.Option(help="Measured profiles that emulated trainings follow.")] = "",
     slots: Annotated[
-        int | None, typer.Option(min=1, help="Workers at once on a machine without GPUs.")
+        int | None, typer.Option(min=1, help="Number of workers at once on a machine without GPUs.")
     ] = None,
-    gpu_type: Annotated[str, typer.Option(help="What the GPUs or slots of this machine are called.")] = "",
+    gpu_type: Annotated[str, typer.Option(help="Name of the type of this machine's GPUs or slots.")] = "",
     policy: options.Policy = "sia",
     settings: options.Set = [],  # noqa: B006  (typer wants a plain default)
     seed: options.Seed = 0,
@@ -67,91 +67,108 @@ def serve(
     ] = "",
     store_file: Annotated[
         Path | None,
-        typer.Option(help="A file with that URL, which is then in no list of processes.", metavar="FILE"),
+        typer.Option(
+            help="A file with the URL of --store, so that no list of processes shows it.", metavar="FILE"
+        ),
     ] = None,
     run_as: Annotated[
         list[str],
         typer.Option(
-            help="As which Unix users jobs run, where root starts the service: user for those of the same "
-            "names, NAME=UNIX-USER or NAME=UID[:GID] for one user; may be given several times.",
+            help="The Unix users of jobs, if root starts the service. user: those of the same names; "
+            "NAME=UNIX-USER or NAME=UID[:GID]: one user. May be given several times.",
             metavar="WHOM",
         ),
     ] = [],  # noqa: B006  (typer wants a plain default)
     pass_env: Annotated[
         list[str],
         typer.Option(
-            help="A variable of the service's environment that jobs find too, or several with * and ?; may "
-            "be given several times.",
+            help="A variable of the service's environment to pass to jobs, or several with * and ?; may be "
+            "given several times.",
             metavar="NAME",
         ),
     ] = [],  # noqa: B006  (typer wants a plain default)
     rounds_only: Annotated[
         bool,
-        typer.Option("--rounds-only", help="Let a policy of rounds wait for them, whoever comes or goes."),
+        typer.Option(
+            "--rounds-only", help="Ask a policy of rounds at rounds only, not at arrivals and ends."
+        ),
     ] = False,
     dead_after: Annotated[
-        str, typer.Option(help="Of silence of a node, until its workers count as lost; 0 is never.")
+        str,
+        typer.Option(
+            help="Heartbeat timeout: after it the workers of a silent node count as lost; 0: never."
+        ),
     ] = "5m",
     fair_share_half_life: Annotated[
         str,
-        typer.Option(help="After which GPU time that users had counts half; off: jobs come by submission."),
+        typer.Option(
+            help="Age at which used GPU time counts half in fair share; off: jobs come by submission."
+        ),
     ] = "7d",
     keep_ended: Annotated[
-        str, typer.Option(help="Of a job that has ended, in memory; afterwards the store has it.")
+        str, typer.Option(help="Retention of ended jobs in memory; the store keeps them after that.")
     ] = "1h",
     keep_logs: Annotated[
-        str, typer.Option(help="Of a job that has ended, what it has written; forever is for ever.")
+        str, typer.Option(help="Retention of the logs of ended jobs, like 14d, or forever.")
     ] = "30d",
     max_log_size: Annotated[
         str,
         typer.Option(
-            help="Of what a job writes, on each machine: beyond it the oldest is dropped; any is no bound."
+            help="Limit of a job's logs on each machine; the oldest part is dropped. any: no limit."
         ),
     ] = "1GiB",
     keep_checkpoints: Annotated[
         str,
-        typer.Option(help="Of a completed or cancelled job, its checkpoints where its file names no place."),
+        typer.Option(
+            help="Garbage collection of checkpoints: their age after the job's end, like 60d, or forever."
+        ),
     ] = "forever",
     begin_anew: Annotated[
         bool,
         typer.Option(
             "--begin-anew",
-            help="Go on although a part of the log is lost, or an old one was restored; says what is lost.",
+            help="Start although part of the log is lost, or a backup was restored; prints what is lost.",
         ),
     ] = False,
     insecure_loopback: Annotated[
-        bool, typer.Option("--insecure-loopback", help="Let everybody on this machine in without a token.")
+        bool,
+        typer.Option("--insecure-loopback", help="Make everybody on this machine an admin, without tokens."),
     ] = False,
     submit_rate: Annotated[
-        float, typer.Option(help="Submissions a second that a user may make in the long run.")
+        float, typer.Option(help="Rate limit: submissions a second of one user in the long run.")
     ] = 20.0,
     submit_burst: Annotated[
-        int, typer.Option(min=1, help="Submissions that a user may make at once after a quiet time.")
+        int, typer.Option(min=1, help="Rate limit: submissions of one user at once after a quiet time.")
     ] = 500,
     notify_allow: Annotated[
         list[str],
         typer.Option(
-            help="A host or network that `notify` may name beside public addresses; may be given several "
+            help="A host or network that webhooks may call beside public addresses; may be given several "
             "times.",
             metavar="HOST",
         ),
     ] = [],  # noqa: B006  (typer wants a plain default)
     max_open_jobs: Annotated[
-        int, typer.Option(min=1, help="Jobs that have not ended; a task of an array is one.")
+        int, typer.Option(min=1, help="Most jobs that have not ended; each task of an array counts.")
     ] = 100_000,
-    max_open_jobs_per_user: Annotated[int, typer.Option(min=1, help="Of these, of one user.")] = 20_000,
+    max_open_jobs_per_user: Annotated[
+        int, typer.Option(min=1, help="Most of these jobs of one user.")
+    ] = 20_000,
     max_connections: Annotated[
-        int, typer.Option(min=1, help="Connections at once; fewer where the system allows fewer open files.")
+        int,
+        typer.Option(min=1, help="Most connections at once; fewer if the system allows fewer open files."),
     ] = 4096,
     max_connections_per_address: Annotated[
-        int, typer.Option(min=1, help="Of these, from one address that is not this machine's.")
+        int, typer.Option(min=1, help="Most of these connections from one other machine.")
     ] = 1024,
     log_file: Annotated[
-        str, typer.Option(help="Where logs go, a JSON object a line; - is stderr.", metavar="FILE")
+        str, typer.Option(help="The service's own log, a JSON object a line; - is stderr.", metavar="FILE")
     ] = "service.log",
-    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    log_level: Annotated[
+        str, typer.Option(help="Level of the service's own log: debug, info, warning or error.")
+    ] = "info",
 ) -> None:
-    """Schedule real jobs until interrupted; what runs goes on when this ends, and is adopted by the next."""
+    """Schedule real jobs until interrupted. Running jobs go on; the next start adopts them."""
     import asyncio
 
     from stretto.experiments.spec import parse_settings
@@ -215,16 +232,16 @@ def serve(
         if insecure_loopback:
             announced.add_done_callback(
                 lambda _: say(
-                    "--insecure-loopback: everybody on this machine is an admin, and so is whoever comes "
-                    "through a proxy or a tunnel on it"
+                    "--insecure-loopback: everybody on this machine is an admin, and so is everybody who "
+                    "comes through a proxy or a tunnel on it"
                 )
             )
         else:
             announced.add_done_callback(
-                lambda _: say(f"whoever asks needs a token; the first admin's is in {state / FIRST_TOKEN}")
+                lambda _: say(f"every request needs a token; the first admin's is in {state / FIRST_TOKEN}")
             )
         if others := await serve(configured, announced):
-            say(f"{others}; a service with this state directory goes on looking after that")
+            say(f"{others}; the next service with this state directory adopts them")
 
     asyncio.run(run())
 

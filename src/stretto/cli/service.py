@@ -18,13 +18,15 @@ if TYPE_CHECKING:
     from stretto.client import Client
 
 Url = Annotated[
-    str, typer.Option(help="The service.", envvar="STRETTO_URL", show_default="http://127.0.0.1:8700")
+    str,
+    typer.Option(help="Address of the service.", envvar="STRETTO_URL", show_default="http://127.0.0.1:8700"),
 ]
 Token = Annotated[
-    str, typer.Option(help="Who asks; not needed on loopback of --insecure-loopback.", envvar="STRETTO_TOKEN")
+    str,
+    typer.Option(help="Your token; not needed on loopback with --insecure-loopback.", envvar="STRETTO_TOKEN"),
 ]
 JobName = Annotated[
-    str, typer.Argument(help="The id of a job, or the name of your newest one so called.", metavar="JOB")
+    str, typer.Argument(help="The id of a job, or its name (your newest job of that name).", metavar="JOB")
 ]
 
 SOON_S = 90.0  # what comes so soon is said in seconds, not by the clock

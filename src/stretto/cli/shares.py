@@ -17,7 +17,7 @@ app = typer.Typer(help="Fair share of a running service; lists it.", cls=Listing
 
 @app.command("list")
 def list_shares(url: Url = "", token: Token = "", as_json: options.Json = False) -> None:
-    """List what queues and users are entitled to, hold, borrow and have had; users see themselves."""
+    """List entitlement, GPUs held, borrowed and used, by queue and user. Users see only their own."""
     with service(url, token) as client:
         found = client.shares()
     if as_json:
@@ -55,10 +55,11 @@ def place_of(one: dict[str, Any]) -> str:
 @app.command("set")
 def set_shares(
     shares: Annotated[
-        float, typer.Argument(help="Beside those of others; 1 where nobody says.", metavar="SHARES")
+        float,
+        typer.Argument(help="Shares, relative to those of its siblings; 1 by default.", metavar="SHARES"),
     ],
-    user: Annotated[str, typer.Option(help="Of a user, in each queue.")] = "",
-    queue: Annotated[str, typer.Option(help="Of a queue, beside the others.")] = "",
+    user: Annotated[str, typer.Option(help="The user; the shares hold in each queue.")] = "",
+    queue: Annotated[str, typer.Option(help="The queue.")] = "",
     url: Url = "",
     token: Token = "",
     as_json: options.Json = False,

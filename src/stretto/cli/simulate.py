@@ -32,7 +32,7 @@ def simulate(
     fairness: options.Fairness = False,
     as_json: options.Json = False,
 ) -> None:
-    """Replay a trace on a cluster and print how the jobs fared."""
+    """Simulate a trace on a cluster and print the summary."""
     from stretto.experiments.log import LogWriter
     from stretto.experiments.present import run_series
     from stretto.experiments.spec import RunSpec, parse_settings, run_spec

@@ -31,30 +31,36 @@ def submit(
         list[str] | None, typer.Argument(help="A job file, or -- and a command.", metavar="FILE | -- COMMAND")
     ] = None,
     interactive: Annotated[
-        bool, typer.Option("--interactive", "-i", help="A shell on GPUs now, or a notebook's command.")
+        bool,
+        typer.Option("--interactive", "-i", help="Attach to a shell on GPUs, or to a notebook's command."),
     ] = False,
-    gpus: Annotated[int | None, typer.Option(min=1, help="GPUs of a command or session; else 1.")] = None,
-    gpu_type: Annotated[str, typer.Option("--type", help="Their type; else any.")] = "",
-    name: Annotated[str, typer.Option(help="What to call a command or session.")] = "",
-    queue: Annotated[str, typer.Option(help="Whose bounds count for a command or session.")] = "",
-    priority: Annotated[
-        str | None, typer.Option(help="Of a command or session: a number, larger is sooner, or a class.")
+    gpus: Annotated[
+        int | None, typer.Option(min=1, help="GPUs of a command or an interactive session; else 1.")
     ] = None,
-    max_time: Annotated[str, typer.Option(help="When a command or session is ended, like 4h.")] = "",
-    hold: Annotated[bool, typer.Option("--hold", help="A command waits until it is released.")] = False,
+    gpu_type: Annotated[str, typer.Option("--type", help="Type of these GPUs; else any.")] = "",
+    name: Annotated[str, typer.Option(help="Name of a command or session.")] = "",
+    queue: Annotated[str, typer.Option(help="Queue of a command or session.")] = "",
+    priority: Annotated[
+        str | None,
+        typer.Option(help="Priority of a command or session: a number, larger is sooner, or a class."),
+    ] = None,
+    max_time: Annotated[str, typer.Option(help="Time limit of a command or session, like 4h.")] = "",
+    hold: Annotated[bool, typer.Option("--hold", help="Hold a command until it is released.")] = False,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for its end, and leave with its exit status.")
+        bool, typer.Option("--wait", help="Wait for the job's end, and leave with its exit status.")
     ] = False,
     watch: Annotated[
-        bool, typer.Option("--watch", help="As --wait, and say what happens meanwhile.")
+        bool, typer.Option("--watch", help="Like --wait, and print what happens meanwhile.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say where, when and at what size it would start.")
+        bool, typer.Option("--dry-run", help="Only print where, when and at what size the job would start.")
     ] = False,
     workdir: Annotated[
-        str, typer.Option(help="Where it runs, if its file does not say; else where you are.")
+        str, typer.Option(help="Working directory, if the file names none; else the present one.")
     ] = "",
-    key: Annotated[str, typer.Option(help="The same key submits once, however often it is tried.")] = "",
+    key: Annotated[
+        str, typer.Option(help="Idempotency key: repeated submissions with one key make one job.")
+    ] = "",
     url: Url = "",
     token: Token = "",
     as_json: options.Json = False,

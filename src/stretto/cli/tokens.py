@@ -14,7 +14,7 @@ from stretto.model import InputError
 OPTION = "--token-file"
 TokenFile = Annotated[
     Path | None,
-    typer.Option(OPTION, help="A file with the token; else the one that STRETTO_TOKEN_FILE names."),
+    typer.Option(OPTION, help="A file with the token; else the file that STRETTO_TOKEN_FILE names."),
 ]
 
 

@@ -38,12 +38,12 @@ KEPT = 120  # sizes of a job that are kept for its line over time
 
 
 def top(
-    every: Annotated[float, typer.Option(min=0.2, help="Seconds between two looks.")] = 1.0,
+    every: Annotated[float, typer.Option(min=0.2, help="Seconds between two updates.")] = 1.0,
     url: Url = "",
     token: Token = "",
     as_json: options.Json = False,
 ) -> None:
-    """Nodes with who holds their GPUs, and jobs with their size over time. On a pipe: once."""
+    """Show nodes with the jobs on their GPUs, and jobs with their size over time. On a pipe: once."""
     with service(url, token) as client:
         nodes, jobs = client.nodes(), _jobs(client)
         if as_json:

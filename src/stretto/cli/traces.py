@@ -11,7 +11,7 @@ from stretto.cli.printing import say, show_json, show_table
 if TYPE_CHECKING:
     from stretto.traces import Workload
 
-app = typer.Typer(help="List traces, look into one, convert or make one.", no_args_is_help=True)
+app = typer.Typer(help="List, show, convert or make traces.", no_args_is_help=True)
 
 Source = Annotated[
     str, typer.Argument(help="A trace file or a built-in name; @RECIPE:key=value,… may follow.")
@@ -101,8 +101,8 @@ def convert(
 def synth(
     name: Annotated[str, typer.Argument(help="A made workload, see `stretto traces list`.")],
     target: Target,
-    jobs: Annotated[int | None, typer.Option(min=1, help="How many.")] = None,
-    hours: Annotated[float | None, typer.Option(help="Over how long they arrive.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Number of jobs.")] = None,
+    hours: Annotated[float | None, typer.Option(help="Hours over which they arrive.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything that is drawn.")] = None,
     as_json: options.Json = False,
 ) -> None:
