@@ -51,8 +51,8 @@ from stretto.model import (
 )
 from stretto.policies import load_policy, policy_names
 from stretto.policies.registry import policy_class
-from stretto.scheduler.asking import ask_policy
 from stretto.scheduler.loop import run
+from stretto.scheduler.proposal import propose
 from stretto.scheduler.round import Scheduler
 from stretto.sim.lenders import SimulatedLender
 from stretto.sim.run import Setup, scheduler_of, world_of
@@ -283,7 +283,7 @@ def of_simulation(policy: Policy, make: Callable[[], tuple[Workload, Setup]]) ->
                 jobs=snapshot.jobs.holding(loans.placement),
             )
         listened: Any = _Listened(scheduler.policy, hasher)
-        return replace(ask_policy(snapshot, replace(scheduler, policy=listened)), loans=loans)
+        return replace(propose(snapshot, replace(scheduler, policy=listened)), loans=loans)
 
     def record(snapshot: Snapshot, plan: Plan) -> None:
         actions = tuple((action.verb, action.job, action.after) for action in plan.actions)

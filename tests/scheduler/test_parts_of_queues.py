@@ -6,7 +6,7 @@ import pytest
 
 from stretto.model import Constraints, Queue
 from stretto.scheduler.constraints.hierarchy import Hierarchy
-from stretto.scheduler.constraints.parts import Parts
+from stretto.scheduler.constraints.limits import GuaranteedParts
 
 #            lab: 6
 #     vision: 4   speech: 2
@@ -34,11 +34,11 @@ TREE = Hierarchy(Constraints(QUEUES, parents={"vision": "lab", "speech": "lab", 
     ],
 )
 def test_what_a_job_leaves_to_other_parts(queue: str, others: Sequence[tuple[str, int]], kept: int) -> None:
-    assert Parts(TREE, "lab", others).kept_for_others(queue) == kept
+    assert GuaranteedParts(TREE, "lab", others).kept_for_others(queue) == kept
 
 
 def test_what_was_given_to_a_part_or_could_not_be_is_no_longer_kept_for_it() -> None:
-    parts = Parts(TREE, "lab", [("speech", 1), ("speech", 1), ("faces", 3), ("vision", 1)])
+    parts = GuaranteedParts(TREE, "lab", [("speech", 1), ("speech", 1), ("faces", 3), ("vision", 1)])
     parts.give("speech", 1, 1)
     assert parts.kept_for_others("vision") == 2, "one for speech, one for faces"
     parts.give("speech", 1, 0)

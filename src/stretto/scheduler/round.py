@@ -1,30 +1,107 @@
 """One round: observe has happened, act will; here is everything between."""
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from stretto.model import Loans, Plan, Snapshot, Trigger
+import numpy as np
+
+from stretto.model import Loans, Placement, Plan, Snapshot, Trigger
 from stretto.model.laps import span
 from stretto.scheduler.components import Estimator, Lending, Placer, Scheduler
-from stretto.scheduler.constraints import decide_within
+from stretto.scheduler.constraints.context import DecisionContext
+from stretto.scheduler.constraints.guarantees import queues_below_guarantee
+from stretto.scheduler.constraints.limits import permits, relax_limits, tighten_limits
+from stretto.scheduler.constraints.priorities import propose_by_priority
+from stretto.scheduler.constraints.reservations import (
+    filter_snapshot,
+    holds_some_of,
+    open_nodes,
+    reserved_partitions,
+)
+from stretto.scheduler.constraints.steps import plan_of, reclaim, visible_part
 
 __all__ = ["Estimator", "Lending", "Placer", "Scheduler", "decide"]
 
+# Chosen: limits that follow from a plan are kept by the next one, but for types that stand in for others.
+MAX_ATTEMPTS = 3
+MAX_RELAXED_ATTEMPTS = 2  # chosen
+
 
 def decide(snapshot: Snapshot, scheduler: Scheduler) -> Plan:
-    """One decision within the snapshot's constraints.
+    """One decision within the snapshot's constraints. Where nothing is constrained, what the policy says.
 
     Pure and deterministic: the same snapshot always gives the same plan.
     """
+    snapshot, loans = settle_loans(snapshot, scheduler)  # lent nodes come and go
+    visible = visible_part(snapshot, scheduler)  # nodes less what others use, jobs by fair share
+    proposal = propose_within_limits(reclaim(visible), scheduler)
+    plan = plan_of(proposal.context, proposal.plans)  # what exceeds a limit is cut off
+    below = queues_below_guarantee(proposal.context, plan.placement)
+    if below:  # once more, where their jobs only go on
+        proposal = propose_within_limits(reclaim(visible, on_hold=below), scheduler)
+        plan = plan_of(proposal.context, proposal.plans)
+    return replace(visible.read_back(plan), loans=loans)
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What the policy plans within a context."""
+
+    context: DecisionContext
+    plans: Sequence[Plan]  # for parts of the cluster, each from the one before on
+
+    @property
+    def placement(self) -> Placement:
+        """What jobs would hold."""
+        return self.plans[-1].placement
+
+
+def propose_within_limits(context: DecisionContext, scheduler: Scheduler) -> Proposal:
+    """The policy's plan; where it exceeds limits or leaves some of them, another one."""
+    proposal = _tightened(context, scheduler, MAX_ATTEMPTS)
+    relaxed = relax_limits(proposal.context, proposal.placement)  # jobs that were left out come in again
+    if relaxed is not None:
+        again = _tightened(relaxed, scheduler, MAX_RELAXED_ATTEMPTS)
+        if permits(again.context, again.placement):
+            return again
+    return proposal
+
+
+def _tightened(context: DecisionContext, scheduler: Scheduler, attempts: int) -> Proposal:
+    """The policy's plan, asked again within what it may keep of the last one, as long as that is too much."""
+    proposal = propose_by_partition(context, scheduler)
+    for _ in range(attempts - 1):
+        tightened = tighten_limits(proposal.context, proposal.placement)
+        if tightened is None:
+            break
+        proposal = propose_by_partition(tightened, scheduler)
+    return proposal
+
+
+def propose_by_partition(context: DecisionContext, scheduler: Scheduler) -> Proposal:
+    """The policy's plans: for reserved nodes with their users first, then for everything else."""
+    if context.constraints.are_void:
+        return Proposal(context, [propose_by_priority(context, context.snapshot, scheduler)])
+    placement, plans = context.placement, list[Plan]()
+    elsewhere = np.ones(len(context.snapshot.jobs), dtype=np.bool_)
+    for nodes, users in reserved_partitions(context):
+        inside = filter_snapshot(context, placement, users & elsewhere, nodes)
+        if len(inside.jobs):
+            plan = propose_by_priority(context, replace(inside, memory=None), scheduler)
+            placement = plan.placement
+            plans.append(plan)
+            elsewhere &= ~holds_some_of(context, placement, nodes)
+    rest = filter_snapshot(context, placement, elsewhere, open_nodes(context))
+    return Proposal(context, [*plans, propose_by_priority(context, rest, scheduler)])
+
+
+def settle_loans(snapshot: Snapshot, scheduler: Scheduler) -> tuple[Snapshot, Loans | None]:
+    """The snapshot once all have made room for lenders: a job that was stopped waits again."""
     if scheduler.lending is None or Trigger.LENDERS not in snapshot.due:
-        return decide_within(snapshot, scheduler)
+        return snapshot, None
     with span("lend"):
         loans = scheduler.lending.settle(snapshot)
-    return replace(decide_within(_after(snapshot, loans), scheduler), loans=loans)
-
-
-def _after(snapshot: Snapshot, loans: Loans) -> Snapshot:
-    """The snapshot once everybody has made room: whoever was stopped waits again."""
     if loans.placement is snapshot.placement:
-        return replace(snapshot, usable=loans.usable)
+        return replace(snapshot, usable=loans.usable), loans
     jobs = snapshot.jobs.holding(loans.placement)
-    return replace(snapshot, usable=loans.usable, placement=loans.placement, jobs=jobs)
+    return replace(snapshot, usable=loans.usable, placement=loans.placement, jobs=jobs), loans

@@ -9,7 +9,7 @@ from tests.service.scheduling.test_closed_nodes import ask, snapshot_of
 
 from stretto.model import Allocation, Cluster, GpuType, JobId, Node, NodeId, no_placement
 from stretto.policies.registry import policy_names
-from stretto.scheduler.constraints.shared_nodes import lens_of
+from stretto.scheduler.constraints.shared_nodes import less_foreign_use
 from stretto.service.forecast.fork import fork_of
 from stretto.service.forecast.simulate import play
 from stretto.service.state import events as happened
@@ -144,10 +144,10 @@ def test_what_is_read_back_is_what_was_shown(nodes: list[tuple[int, int, int]]) 
         highest = tuple(1 << mask.bit_length() - 1 for mask in masks)
         allocation = Allocation(0, tuple(index for index, _ in mine), masks, flexible=highest)
         before = before.changed({JobId("1"): allocation})
-    lens = lens_of(before, {index: others for index, (_, _, others) in enumerate(nodes) if others})
-    shown = lens.inward(before)
+    view = less_foreign_use(before, {index: others for index, (_, _, others) in enumerate(nodes) if others})
+    shown = view.to_shown(before)
     assert {job: one.shape for job, one in shown.items()} == {job: one.shape for job, one in before.items()}
-    assert dict(lens.outward(shown)) == dict(before)
+    assert dict(view.from_shown(shown)) == dict(before)
     for one in shown.values():  # what is flexible is among what is held, as it is shown too
         assert [own & flexible for own, flexible in zip(one.masks, one.flexible, strict=True)] == [
             *one.flexible
@@ -155,13 +155,13 @@ def test_what_is_read_back_is_what_was_shown(nodes: list[tuple[int, int, int]]) 
     left = {
         JobId("2"): Allocation(0, (node,), (((1 << cluster.nodes[node].gpus) - 1) & mask,))
         for node, mask in [
-            (node, ((1 << lens.shown.nodes[node].gpus) - 1) & ~int(shown.busy[node]))
+            (node, ((1 << view.shown.nodes[node].gpus) - 1) & ~int(shown.busy[node]))
             for node in range(len(nodes))
-            if lens.visible.get(node, 1)
+            if view.visible.get(node, 1)
         ][:1]
         if mask
     }
-    after = lens.outward(shown.changed(left))  # raises where a GPU would be held twice
+    after = view.from_shown(shown.changed(left))  # raises where a GPU would be held twice
     for job, one in left.items():
         assert after[job].shape == one.shape
 

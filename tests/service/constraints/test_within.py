@@ -10,8 +10,7 @@ from tests.service.play import DUE, Deciding
 from stretto.model import Why
 from stretto.policies.common.admission import AskedAndFree
 from stretto.policies.registry import policy_names
-from stretto.scheduler.constraints.draft import Draft
-from stretto.scheduler.constraints.quotas import make_room
+from stretto.scheduler.constraints.steps import reclaim, visible_part
 from stretto.service.scheduling.decision import asked_of
 from stretto.service.state import events as happened
 
@@ -149,9 +148,8 @@ def test_thousands_who_wait_cost_a_decision_neither_words_nor_another_count(
     for number in range(20):
         live.submit(f"{number + 1}", "a" if number % 2 else "", 1)
     asked = asked_of(live.observer, live.scene.state, 0.0, DUE, live.scheduler, live.scene.memory)
-    draft = Draft(asked.snapshot)
-    make_room(draft)
-    assert draft.placement is asked.snapshot.placement, "nobody held anything"
+    context = reclaim(visible_part(asked.snapshot, live.scheduler))
+    assert context.placement is asked.snapshot.placement, "nobody held anything"
     with monkeypatch.context() as patched:
         patched.setattr(AskedAndFree, "__getitem__", in_words)
         plan = live.decide().plan

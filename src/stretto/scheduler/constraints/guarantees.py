@@ -1,34 +1,38 @@
-"""Guarantees within a level: jobs of other queues do not push a queue below its quota.
+"""Guarantees: a plan of the policy does not push a queue below its quota for jobs of other queues.
 
-A policy knows no quotas. Where its answer gives others what a queue is guaranteed, jobs of that queue
-keep it.
+A policy knows no quotas. Where its plan gives others what a queue is guaranteed, jobs of that queue keep it.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from stretto.model import Allocation, IntArray, Job, JobId
+import numpy as np
+
+from stretto.model import Allocation, IntArray, Job, JobId, Placement
+from stretto.scheduler.constraints.context import DecisionContext
 from stretto.scheduler.constraints.hierarchy import Hierarchy
-from stretto.scheduler.constraints.offers import Sizes
-from stretto.scheduler.constraints.shrinking import kept_of
+from stretto.scheduler.constraints.preemption import gpus_by_queue
+from stretto.scheduler.constraints.sizes import PermittedSizes, shrink_allocation
 
 
 def some_lose(before: Mapping[JobId, Allocation], after: Mapping[JobId, Allocation]) -> bool:
     """Whether any job holds fewer GPUs than before."""
-    return any(name not in after or after[name].gpus < held.gpus for name, held in before.items())
+    return any(job not in after or after[job].gpus < held.gpus for job, held in before.items())
 
 
 @dataclass(frozen=True)
-class Lost:
-    """What an answer of the policy takes from the jobs of a level."""
+class Losses:
+    """What a plan of the policy takes from some jobs."""
 
-    before: Mapping[JobId, Allocation]  # what jobs of the level held
+    before: Mapping[JobId, Allocation]  # what they held
     after: Mapping[JobId, Allocation]
-    held: Mapping[str, int]  # GPUs of each queue with a quota, with all jobs in it, before
+    usage: Mapping[str, int]  # GPUs of each queue with a quota, with all jobs in it, before
     left: Mapping[str, int]  # the same afterwards
-    idle: IntArray  # (types,) GPUs that nobody holds afterwards
+    idle: IntArray  # (types,) GPUs that no job holds afterwards
 
-    def owed(self, jobs: Iterable[Job], hierarchy: Hierarchy, sizes: Sizes) -> dict[JobId, Allocation]:
+    def owed(
+        self, jobs: Iterable[Job], hierarchy: Hierarchy, sizes: PermittedSizes
+    ) -> dict[JobId, Allocation]:
         """What jobs have to keep, so that no queue loses to others what its quota guarantees.
 
         A queue that is left with less than min(quota, what it held) gets the difference back, as far as jobs
@@ -37,15 +41,37 @@ class Lost:
         left = dict(self.left)
         kept: dict[JobId, Allocation] = {}
         for job in jobs:
-            had, now = self.before.get(job.id), self.after.get(job.id)
-            if had is None:
+            held, planned = self.before.get(job.id), self.after.get(job.id)
+            if held is None:
                 continue
-            gpus = 0 if now is None else now.gpus
+            # As much as the queue around it lacks that lacks most, in a size that it may have.
+            gpus = 0 if planned is None else planned.gpus
             lacking = [
-                min(self.held[one], hierarchy.quota(one)) - left[one] for one in hierarchy.guarded(job.queue)
+                min(self.usage[queue], hierarchy.quota(queue)) - left[queue]
+                for queue in hierarchy.guarded(job.queue)
             ]
-            size = sizes.at_most(job, min(had.gpus, job.max_gpus, gpus + max(lacking, default=0)))
-            if size > gpus and self.idle[had.kind] < size - gpus:
-                kept[job.id] = kept_of(had, size, had)
+            size = sizes.at_most(job, min(held.gpus, job.max_gpus, gpus + max(lacking, default=0)))
+            if size > gpus and self.idle[held.kind] < size - gpus:
+                kept[job.id] = shrink_allocation(held, size, held)
                 hierarchy.add(left, job.queue, size - gpus)
         return kept
+
+
+def queues_below_guarantee(context: DecisionContext, after: Placement) -> frozenset[str]:
+    """Queues of which others hold what their quotas guarantee, of what they held when reclaiming ended.
+
+    Their jobs made way for jobs of their own, and others came in between.
+    """
+    before, snapshot, tree = context.reclaimed, context.snapshot, context.hierarchy
+    acts = context.constraints.queues and context.constraints.priorities_act
+    if not acts or not some_lose(before, after):
+        return frozenset()
+    jobs = [*context.jobs, *(job for job, _ in context.staying())]
+    usage, left = (gpus_by_queue(jobs, placement, tree) for placement in (before, after))
+    may_stay = {job: held for job, held in before.items() if snapshot.usable[list(held.nodes)].all()}
+    free, cluster = np.where(snapshot.usable, after.free, 0), snapshot.cluster
+    idle = np.bincount(cluster.kind, free, len(cluster.types)).astype(np.int64)
+    owed = Losses(may_stay, after, usage, left, idle).owed(context.jobs, tree, context.sizes)
+    # Of the queues around those jobs, those that are left with less than they are guaranteed.
+    around = {queue for job in owed for queue in tree.guarded(context.jobs[context.row_of[job]].queue)}
+    return frozenset(queue for queue in around if left[queue] < min(usage[queue], tree.quota(queue)))

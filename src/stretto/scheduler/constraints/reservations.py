@@ -1,72 +1,159 @@
-"""What reservations keep from everybody else: nodes that they close, and GPUs that must stay free."""
+"""What reservations keep from all other jobs: nodes that they close, and GPUs that must stay free.
 
-from collections.abc import Callable, Sequence
+The users of reserved nodes are decided on these nodes first, and everything else afterwards on the rest: the
+policy plans parts of the cluster one after the other. One question cannot do it, since a policy is told which
+types a job may use, not which nodes.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
 
-from stretto.model import IntArray, Job, Reservation, Why
-from stretto.scheduler.constraints.draft import Draft
-from stretto.scheduler.constraints.limits import Limit
+from stretto.model import NO_CONSTRAINTS, BoolArray, IntArray, Job, Placement, Reservation, Snapshot, Why
+from stretto.scheduler.constraints.context import DecisionContext, Limit
+from stretto.scheduler.constraints.job_rows import select_jobs
 
 
-def reserve(draft: Draft) -> None:
-    """Close reserved nodes, and limit everybody else to what reservations of a type leave."""
-    now_s, cluster, constraints = draft.snapshot.now_s, draft.snapshot.cluster, draft.constraints
+def reserve(context: DecisionContext) -> None:
+    """Close reserved nodes, and limit all other jobs to what reservations of a type leave."""
+    now_s, cluster, constraints = context.snapshot.now_s, context.snapshot.cluster, context.constraints
     near = [one for one in constraints.reservations if one.from_s - constraints.lead_s <= now_s]
     later = [one for one in constraints.reservations if one not in near and not one.nodes]
-    for one in near:
-        if one.nodes:
-            nodes = one.places_on(cluster)
-            users = np.array([draft.serves(one, job) for job in draft.of], dtype=np.bool_)
-            if now_s < one.from_s:
+    # Named nodes: its users may use them once it has begun; others that can be stopped leave before that.
+    for reservation in near:
+        if reservation.nodes:
+            nodes = reservation.places_on(cluster)
+            users = np.array([context.may_use(job, reservation) for job in context.jobs], dtype=np.bool_)
+            for job, is_user in zip(context.jobs, users.tolist(), strict=True):
+                if not is_user and job.preemptible:
+                    _leave(context, job, nodes)
+            if now_s < reservation.from_s:
                 users[:] = False
-            draft.closed.append((one, users, nodes))
-            for row, job in enumerate(draft.of):
-                if not draft.serves(one, job) and job.preemptible:
-                    _leave(draft, row, job, nodes)
-    _reserve_counts(draft, [one for one in near if not one.nodes], lambda job: True)
-    for one in later:  # who cannot be moved does not start where it would be in the way
+            context.closed.append((reservation, users, nodes))
+    # GPUs by number: all others leave so many.
+    _reserve_counts(context, [one for one in near if not one.nodes], lambda job: True)
+    # A job that cannot be moved does not start where it would be in the way later.
+    for reservation in later:
+        from_s = reservation.from_s
         _reserve_counts(
-            draft,
-            [one],
-            lambda job, one=one: draft.lasts(job) > one.from_s and not job.preemptible,  # type: ignore[misc]
+            context,
+            [reservation],
+            lambda job, from_s=from_s: context.ends_s(job) > from_s and not job.preemptible,  # type: ignore[misc]
         )
 
 
-def _reserve_counts(draft: Draft, reservations: Sequence[Reservation], binds: Callable[[Job], bool]) -> None:
-    """Whoever has none of some reservations of a type leaves as many GPUs of it as these together are."""
-    cluster, capacity = draft.snapshot.cluster, draft.snapshot.capacity
-    by_kind: dict[int, list[Reservation]] = {}
-    for one in reservations:
-        gpus_of = one.gpus_by_type(cluster)
-        for name in gpus_of:
+def _leave(context: DecisionContext, job: Job, nodes: IntArray) -> None:
+    """Off reserved nodes, with everything: what remained elsewhere would be too small for some."""
+    allocation = context.placement.get(job.id)
+    if allocation is not None and not set(allocation.nodes).isdisjoint(nodes.tolist()):
+        context.release(job)
+
+
+def _reserve_counts(
+    context: DecisionContext, reservations: Sequence[Reservation], binds: Callable[[Job], bool]
+) -> None:
+    """A job that may use none of some reservations of a type leaves as many GPUs as these together are."""
+    cluster, capacity = context.snapshot.cluster, context.snapshot.capacity
+    by_type: dict[int, list[Reservation]] = {}
+    for reservation in reservations:
+        for name in reservation.gpus_by_type(cluster):
             if name in cluster.type_names:
-                by_kind.setdefault(cluster.type_index(name), []).append(one)
-    for kind, some in by_kind.items():
-        name = cluster.type_names[kind]
-        for count in range(1, len(some) + 1):
-            for group in combinations(some, count):
+                by_type.setdefault(cluster.type_index(name), []).append(reservation)
+    # A job may use some of them, and is limited by the others only: so each combination is a limit.
+    for gpu_type, of_type in by_type.items():
+        name = cluster.type_names[gpu_type]
+        for count in range(1, len(of_type) + 1):
+            for group in combinations(of_type, count):
 
                 def is_limited(job: Job, group: Sequence[Reservation] = group) -> bool:
-                    return binds(job) and not any(draft.serves(one, job) for one in group)
+                    return binds(job) and not any(context.may_use(job, one) for one in group)
 
-                rows = np.array([is_limited(job) for job in draft.of], dtype=np.bool_)
+                rows = np.array([is_limited(job) for job in context.jobs], dtype=np.bool_)
                 kept = sum(one.gpus_by_type(cluster)[name] for one in group)
                 words = " and ".join(one.words for one in group)
                 staying = sum(  # on nodes of the capacity, which closed ones are not
                     mask.bit_count()
-                    for job, held in draft.staying()
-                    if held.kind == kind and is_limited(job)
-                    for node, mask in zip(held.nodes, held.masks, strict=True)
-                    if draft.snapshot.usable[node]
+                    for job, allocation in context.staying()
+                    if allocation.kind == gpu_type and is_limited(job)
+                    for node, mask in zip(allocation.nodes, allocation.masks, strict=True)
+                    if context.snapshot.usable[node]
                 )
-                most = max(int(capacity[kind]) - kept - staying, 0)
-                draft.limits.append(Limit(rows, kind, most, Why.RESERVED, words, staying=staying))
+                most = max(int(capacity[gpu_type]) - kept - staying, 0)
+                context.limits.append(Limit(rows, gpu_type, most, Why.RESERVED, words, staying=staying))
 
 
-def _leave(draft: Draft, row: int, job: Job, nodes: IntArray) -> None:
-    """Off reserved nodes, with everything: what remained elsewhere would be too small for some."""
-    held = draft.placement.get(job.id)
-    if held is not None and not set(held.nodes).isdisjoint(nodes.tolist()):
-        draft.release(job)
+def keep_clear_of_reservations(context: DecisionContext, placement: Placement) -> Placement:
+    """Without starts of jobs that cannot be moved, on nodes that will be reserved while they are there."""
+    cluster = context.snapshot.cluster
+    for reservation in context.constraints.reservations:
+        if not reservation.nodes or reservation.from_s <= context.snapshot.now_s:
+            continue
+        nodes = set(reservation.places_on(cluster).tolist())
+        for row, job in enumerate(context.jobs):
+            allocation = placement.get(job.id)
+            starts = allocation is not None and job.id not in context.snapshot.placement
+            if not starts or job.preemptible or context.may_use(job, reservation):
+                continue
+            if context.ends_s(job) > reservation.from_s and not nodes.isdisjoint(allocation.nodes):
+                placement = placement.changed({job.id: None})
+                context.why[row] = (Why.RESERVED, reservation.words)
+    return placement
+
+
+# ── parts of the cluster ──────────────────────────────────────────────────────────────────────────
+
+
+def open_nodes(context: DecisionContext) -> BoolArray:
+    """(nodes,) that no reservation keeps."""
+    is_open = np.ones(len(context.snapshot.cluster.nodes), dtype=np.bool_)
+    for _, _, nodes in context.closed:
+        is_open[nodes] = False
+    return is_open
+
+
+def reserved_partitions(context: DecisionContext) -> Iterator[tuple[BoolArray, BoolArray]]:
+    """(nodes, jobs that may use them), of each reservation of named nodes that is in force."""
+    waits = np.array([job.id not in context.placement for job in context.jobs], dtype=np.bool_)
+    for _, users, nodes in context.closed:
+        if users.any():
+            inside = np.zeros(len(context.snapshot.cluster.nodes), dtype=np.bool_)
+            inside[nodes] = True
+            yield inside, users & (holds_some_of(context, context.placement, inside) | waits)
+
+
+def holds_some_of(context: DecisionContext, placement: Placement, nodes: BoolArray) -> BoolArray:
+    """(jobs,) which hold GPUs of some of these nodes."""
+    allocations = [placement.get(job.id) for job in context.jobs]
+    return np.array(
+        [one is not None and bool(nodes[list(one.nodes)].any()) for one in allocations], dtype=np.bool_
+    )
+
+
+def filter_snapshot(
+    context: DecisionContext, placement: Placement, rows: BoolArray, nodes: BoolArray
+) -> Snapshot:
+    """The snapshot with only these jobs, as far as they may have anything, and only these nodes."""
+    snapshot = context.snapshot
+    visible = np.flatnonzero(rows & (context.most > 0))
+    # Jobs that may have less than they asked for ask for less.
+    names = snapshot.cluster.type_names
+    fewer_types = (context.gpu_types != snapshot.jobs.allowed_kinds).any(axis=1)
+    limited = fewer_types | (context.most < snapshot.jobs.max_gpus)
+    requests: dict[int, Job] = {}
+    for row in visible[limited[visible]].tolist():
+        job, most = context.jobs[row], int(context.most[row])
+        if most < job.max_gpus:
+            job = replace(job, max_gpus=most, gpus=min(job.gpus, most))
+        if fewer_types[row]:
+            allowed = np.flatnonzero(context.gpu_types[row]).tolist()
+            job = replace(job, gpu_types=tuple(names[gpu_type] for gpu_type in allowed))
+        requests[row] = job
+    return replace(
+        snapshot,
+        usable=snapshot.usable & nodes,
+        jobs=select_jobs(snapshot.jobs, visible, requests, placement),
+        placement=placement,
+        constraints=NO_CONSTRAINTS,
+    )

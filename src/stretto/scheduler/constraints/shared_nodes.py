@@ -15,6 +15,7 @@ from stretto.model import (
     Allocation,
     BoolArray,
     Cluster,
+    IntArray,
     Placement,
     Plan,
     Requests,
@@ -26,14 +27,14 @@ from stretto.model import (
 
 
 @dataclass(frozen=True)
-class Lens:
-    """Between the nodes as they are and as they are shown. visible: by node, mask of the GPUs that are."""
+class SharedNodeView:
+    """Between the nodes as they are and as they are shown, each with the GPUs that may be used."""
 
     placement: Placement  # as it is
     shown: Cluster
-    visible: Mapping[int, int]
+    visible: Mapping[int, int]  # by node that is smaller, mask of the GPUs that are shown
 
-    def snapshot(self, snapshot: Snapshot) -> Snapshot:
+    def show(self, snapshot: Snapshot) -> Snapshot:
         """What a policy is shown."""
         jobs = replace(snapshot.jobs, requests=_requests(snapshot.jobs.requests, self.shown))
         return replace(
@@ -41,13 +42,13 @@ class Lens:
             cluster=self.shown,
             usable=self.usable(snapshot.usable),
             jobs=jobs,
-            placement=self.inward(self.placement),
+            placement=self.to_shown(self.placement),
             constraints=replace(snapshot.constraints, others={}),
         )
 
-    def plan(self, plan: Plan, snapshot: Snapshot) -> Plan:
-        """A plan for what was shown, as one for the nodes as they are."""
-        placement = self.outward(plan.placement)
+    def read_back(self, plan: Plan, snapshot: Snapshot) -> Plan:
+        """A plan for what was shown, as one for the nodes as they are. snapshot: of these."""
+        placement = self.from_shown(plan.placement)
         return replace(
             plan,
             placement=placement,
@@ -61,47 +62,64 @@ class Lens:
         usable[[node for node, mask in self.visible.items() if not mask]] = False
         return usable
 
-    def inward(self, placement: Placement) -> Placement:
-        """What is held, on the nodes as they are shown."""
-        held = {job: self._moved(one, inward=True) for job, one in placement.items()}
-        return no_placement(self.shown).changed(held)
+    def to_shown(self, placement: Placement) -> Placement:
+        """What jobs hold, on the nodes as they are shown."""
+        allocations = {job: self._renumber(each, to_shown=True) for job, each in placement.items()}
+        return no_placement(self.shown).changed(allocations)
 
-    def outward(self, planned: Placement) -> Placement:
-        """What is planned, on the nodes as they are; one change away from what is held."""
+    def from_shown(self, planned: Placement) -> Placement:
+        """What is planned, on the nodes as they are; one change away from what jobs hold."""
         before = self.placement
-        after = {job: self._moved(one, inward=False) for job, one in planned.items()}
+        after = {job: self._renumber(each, to_shown=False) for job, each in planned.items()}
         jobs = dict.fromkeys([*before, *after])
         return before.changed({job: after.get(job) for job in jobs if after.get(job) != before.get(job)})
 
-    def _moved(self, allocation: Allocation, inward: bool) -> Allocation:
+    def _renumber(self, allocation: Allocation, to_shown: bool) -> Allocation:
         if self.visible.keys().isdisjoint(allocation.nodes):
             return allocation
 
-        def moved(masks: tuple[int, ...]) -> tuple[int, ...]:
+        def renumber(masks: tuple[int, ...]) -> tuple[int, ...]:
             return tuple(
-                mask if node not in self.visible else _moved(mask, self.visible[node], inward)
+                mask if node not in self.visible else _renumber(mask, self.visible[node], to_shown)
                 for node, mask in zip(allocation.nodes, masks, strict=True)
             )
 
         # Flexible GPUs are masks, too; batch sizes follow the order of the GPUs, which stays.
-        flexible = moved(allocation.flexible) if allocation.flexible else ()
-        return replace(allocation, masks=moved(allocation.masks), flexible=flexible)
+        flexible = renumber(allocation.flexible) if allocation.flexible else ()
+        return replace(allocation, masks=renumber(allocation.masks), flexible=flexible)
 
 
-def lens_of(placement: Placement, others: Mapping[int, int]) -> Lens:
-    """The lens for a moment. others: by node, GPUs that are not ours; what our jobs hold stays visible."""
+def less_foreign_use(placement: Placement, others: Mapping[int, int]) -> SharedNodeView:
+    """The nodes at a moment, less what others use. others: by node, GPUs that are not ours.
+
+    What our jobs hold stays visible.
+    """
+    busy, visible = placement.busy, dict[int, int]()
+    for node, foreign_gpus in sorted(others.items()):
+        ours = int(busy[node])
+        free = ((1 << placement.cluster.nodes[node].gpus) - 1) & ~ours
+        visible[node] = ours | lowest_gpus(free, max(free.bit_count() - foreign_gpus, 0))
+    return SharedNodeView(placement, _smaller(placement.cluster, visible), visible)
+
+
+def only_gpus(placement: Placement, open_gpus: IntArray) -> SharedNodeView:
+    """The nodes with what jobs hold and some other GPUs only. open_gpus: (nodes,) masks of these."""
     cluster = placement.cluster
-    visible: dict[int, int] = {}
-    for node, theirs in sorted(others.items()):
-        busy = int(placement.busy[node])
-        free = ((1 << cluster.nodes[node].gpus) - 1) & ~busy
-        visible[node] = busy | lowest_gpus(free, max(free.bit_count() - theirs, 0))
-    sizes = tuple((node, max(mask.bit_count(), 1)) for node, mask in visible.items())
-    return Lens(placement, smaller(cluster, sizes) if sizes else cluster, visible)
+    full = (np.int64(1) << cluster.node_gpus) - 1
+    hidden = full & ~open_gpus & ~placement.busy
+    visible = {node: int(full[node] & ~hidden[node]) for node in np.flatnonzero(hidden).tolist()}
+    return SharedNodeView(placement, _smaller(cluster, visible), visible)
+
+
+def _smaller(cluster: Cluster, visible: Mapping[int, int]) -> Cluster:
+    """The same nodes with as many GPUs as are visible; one of which nothing is left keeps one, unusable."""
+    if not visible:
+        return cluster
+    return _resized(cluster, tuple((node, max(mask.bit_count(), 1)) for node, mask in visible.items()))
 
 
 @lru_cache(maxsize=256)
-def smaller(cluster: Cluster, sizes: tuple[tuple[int, int], ...]) -> Cluster:
+def _resized(cluster: Cluster, sizes: tuple[tuple[int, int], ...]) -> Cluster:
     """The same nodes with other numbers of GPUs: one object each time, since much is remembered by it."""
     nodes = list(cluster.nodes)
     for node, gpus in sizes:
@@ -112,13 +130,15 @@ def smaller(cluster: Cluster, sizes: tuple[tuple[int, int], ...]) -> Cluster:
 def _requests(requests: Requests, shown: Cluster) -> Requests:
     """The same requests of the cluster that is shown, whose types are the same: columns are kept."""
     new = Requests(requests.jobs, shown)
-    vars(new).update({name: one for name, one in vars(requests).items() if isinstance(one, np.ndarray)})
+    vars(new).update(
+        {name: column for name, column in vars(requests).items() if isinstance(column, np.ndarray)}
+    )
     return new
 
 
-def _moved(mask: int, visible: int, inward: bool) -> int:
+def _renumber(mask: int, visible: int, to_shown: bool) -> int:
     """A mask of visible GPUs by their places among these, or back."""
     places = [gpu for gpu in range(visible.bit_length()) if visible >> gpu & 1]
-    if inward:
+    if to_shown:
         return sum(1 << place for place, gpu in enumerate(places) if mask >> gpu & 1)
     return sum(1 << gpu for place, gpu in enumerate(places) if mask >> place & 1)

@@ -22,7 +22,7 @@ from stretto.model import (
     StrettoError,
     Trigger,
 )
-from stretto.scheduler.constraints.shared_nodes import lens_of
+from stretto.scheduler.constraints.shared_nodes import less_foreign_use
 from stretto.scheduler.round import Scheduler, decide
 from stretto.service.forecast.fork import Fork, fork_of
 from stretto.service.forecast.simulate import DRAWS, Forecast, outlook_of, span_json, span_of
@@ -73,7 +73,7 @@ def question_of(
         job=record.id,
         status=status_of(state, record, now_s, plan, latest),
         fork=fork,
-        snapshot=lens_of(snapshot.placement, fork.constraints.others).snapshot(snapshot),
+        snapshot=less_foreign_use(snapshot.placement, fork.constraints.others).show(snapshot),
         scheduler=scheduler,
         prices=state.prices,
         decision_ms=decision_ms,

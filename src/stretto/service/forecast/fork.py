@@ -33,7 +33,7 @@ from stretto.model import (
     no_placement,
     powers_and_whole_nodes,
 )
-from stretto.scheduler.constraints.shared_nodes import lens_of
+from stretto.scheduler.constraints.shared_nodes import less_foreign_use
 from stretto.scheduler.round import Scheduler
 from stretto.service.scheduling.constraints import constraints_of
 from stretto.service.scheduling.estimates import (
@@ -319,8 +319,8 @@ def world_of(
     factor = np.array([drawn[number] for _, number in rows])
     tables = [one.speeds for one in members]
     held = {one.job.id: one.held for one in members if one.held is not None}
-    lens = lens_of(no_placement(fork.cluster).changed(held), fork.constraints.others)
-    cluster = lens.shown
+    view = less_foreign_use(no_placement(fork.cluster).changed(held), fork.constraints.others)
+    cluster = view.shown
     requests, fair = Requests(jobs, cluster), fork.constraints.fair_share
     recorded = RecordedRuns(np.array([one.whole_s for one in members]) * factor, cluster, tables)
     recorded.left_s = np.array([one.remaining.left_s for one in members]) * factor
@@ -333,12 +333,12 @@ def world_of(
         fork.configured.seed,
         charging=None if fair is None else Charging(jobs, cluster, fair, fork.usage.released(fork.now_s)),
     )
-    world.usable = lens.usable(fork.usable)
+    world.usable = view.usable(fork.usable)
     world.usable_gpus = np.bincount(
         cluster.kind, np.where(world.usable, cluster.node_gpus, 0), len(cluster.types)
     ).astype(np.int64)
     _fill_books(world, members, fork.now_s)
-    world.begin_at(fork.now_s, lens.inward(lens.placement), fork.memory)
+    world.begin_at(fork.now_s, view.to_shown(view.placement), fork.memory)
     return world, scheduler
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from stretto.model import Allocation, Constraints, Plan, StrettoError, ints
-from stretto.scheduler.constraints.tables import some_of
+from stretto.scheduler.constraints.job_rows import select_jobs
 from stretto.scheduler.round import Scheduler, decide
 from stretto.service.forecast.fork import Fork, world_of
 from stretto.service.state.events import Configured
@@ -102,7 +102,7 @@ def _decided(world: SimulatedWorld, scheduler: Scheduler, constraints: Constrain
     staying = constraints.staying
     if staying:
         rows = ints([row for row, name in enumerate(snapshot.jobs.ids) if name not in staying])
-        jobs = some_of(snapshot.jobs, rows, {}, snapshot.placement)
+        jobs = select_jobs(snapshot.jobs, rows, {}, snapshot.placement)
         snapshot = replace(snapshot, jobs=jobs)
     fair = snapshot.constraints.fair_share
     constraints = constraints.at(snapshot.now_s)

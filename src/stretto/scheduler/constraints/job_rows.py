@@ -11,7 +11,7 @@ from stretto.model import IntArray, Job, JobId, JobTable, Placement, Requests
 PER_JOB = ("max_gpus", "gpus", "min_gpus")  # columns of requests in which other requests differ
 
 
-def some_of(jobs: JobTable, rows: IntArray, changed: Mapping[int, Job], placement: Placement) -> JobTable:
+def select_jobs(jobs: JobTable, rows: IntArray, changed: Mapping[int, Job], placement: Placement) -> JobTable:
     """These rows of a table, holding what a placement says. changed: other requests, by row of the table."""
     requests = with_requests(jobs.requests, {int(jobs.rows[row]): job for row, job in changed.items()})
     known = {
@@ -30,7 +30,7 @@ def some_of(jobs: JobTable, rows: IntArray, changed: Mapping[int, Job], placemen
     return JobTable(requests, jobs.rows[rows], gpus, nodes, kind, **known)
 
 
-def reordered(jobs: JobTable, order: IntArray) -> JobTable:
+def reorder_jobs(jobs: JobTable, order: IntArray) -> JobTable:
     """The same jobs in another order of rows."""
     columns = {
         one.name: _taken(getattr(jobs, one.name), order) for one in fields(jobs) if one.name != "requests"

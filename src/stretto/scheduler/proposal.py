@@ -1,6 +1,5 @@
-"""The policy asked once: estimate, allocate, check, place. What holds around it is settled elsewhere."""
+"""The policy asked once: estimate, allocate, check, place. Constraints act around it."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -10,17 +9,15 @@ from stretto.model.laps import span
 from stretto.scheduler.check import check_shares
 from stretto.scheduler.components import Scheduler
 
-Ask = Callable[[Snapshot], Plan]  # what the policy wants of everything that it is shown
 
-
-def ask_policy(snapshot: Snapshot, scheduler: Scheduler) -> Plan:
-    """What the policy wants of everything that it is shown. Pure and deterministic."""
+def propose(snapshot: Snapshot, scheduler: Scheduler) -> Plan:
+    """What the policy wants of everything that it is shown. Pure: equal snapshots give equal plans."""
     policy = scheduler.policy
-    seen = snapshot.limited_to(policy.views)
+    declared = snapshot.limited_to(policy.views)
     with span("estimate"):
-        speeds = scheduler.estimator.estimate(seen, policy.configurations(snapshot.cluster))
+        speeds = scheduler.estimator.estimate(declared, policy.configurations(snapshot.cluster))
     with span("allocate"):
-        shares = policy.allocate(seen, speeds)
+        shares = policy.allocate(declared, speeds)
         check_shares(snapshot, shares)
     with span("place"):
         placement = scheduler.placer.place(snapshot, shares)

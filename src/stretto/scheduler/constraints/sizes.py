@@ -1,9 +1,31 @@
-"""A part of an allocation."""
+"""Permitted sizes: which numbers of GPUs a job may have, and what is left of an allocation at one."""
 
-from stretto.model import Allocation, lowest_gpus
+from dataclasses import dataclass
+
+from stretto.model import Allocation, Constraints, Job, lowest_gpus
 
 
-def kept_of(allocation: Allocation, gpus: int, before: Allocation | None) -> Allocation:
+@dataclass(frozen=True)
+class PermittedSizes:
+    """Which sizes a job may have."""
+
+    constraints: Constraints
+
+    def at_most(self, job: Job, gpus: int) -> int:
+        """The largest size of at most so many GPUs; 0: none."""
+        size = self.constraints.permitted(job.id, gpus // job.gpus_per_worker * job.gpus_per_worker)
+        return size if size >= job.min_gpus else 0
+
+    def at_least(self, job: Job, gpus: int) -> int:
+        """The smallest size of at least so many GPUs; more than there can be: none."""
+        sizes = self.constraints.sizes.get(job.id)
+        gpus = max(gpus, job.min_gpus)
+        if sizes is None:
+            return -(-gpus // job.gpus_per_worker) * job.gpus_per_worker
+        return min((size for size in sizes if size >= gpus), default=1 << 31)
+
+
+def shrink_allocation(allocation: Allocation, gpus: int, before: Allocation | None) -> Allocation:
     """So many GPUs of an allocation: those held before first, then those of the fullest nodes.
 
     Exactly what was held before where that is as many. Batch sizes and flexible workers are open again.

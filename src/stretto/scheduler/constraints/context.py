@@ -1,0 +1,231 @@
+"""A decision while it is made: what the policy may see, what its plan may keep, and why not more."""
+
+from collections import Counter
+from collections.abc import Iterator
+from copy import copy
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from stretto.model import (
+    Allocation,
+    BoolArray,
+    Constraints,
+    IntArray,
+    Job,
+    JobId,
+    Placement,
+    Reservation,
+    Snapshot,
+    Why,
+)
+from stretto.scheduler.constraints.fair_limits import FairLimits
+from stretto.scheduler.constraints.hierarchy import Hierarchy
+from stretto.scheduler.constraints.preemption import Claim
+from stretto.scheduler.constraints.sizes import PermittedSizes, shrink_allocation
+
+ANY_TYPE = -1  # GPUs of every type
+
+
+@dataclass
+class Limit:
+    """Some jobs hold at most so many GPUs together."""
+
+    rows: BoolArray  # (jobs,) which jobs these are
+    gpu_type: int  # GPUs of this type; ANY_TYPE: of all
+    most: int  # GPUs
+    why: Why
+    evidence: str
+    queue: str = ""
+    staying: int = 0  # GPUs of jobs that are in no row: they count beside, and cannot be taken
+    ever: int | None = None  # GPUs that a job of the queue could have at best; None: as many as it needs
+    _usage: tuple[Placement, int] | None = field(default=None, init=False)  # last counted
+
+
+@dataclass
+class UsageCounter:
+    """Counts GPUs of a placement; what it counted of the last one is remembered. row_of: of every job."""
+
+    row_of: dict[JobId, int]
+    _last: tuple[Placement, IntArray, IntArray] | None = None
+
+    def columns(self, placement: Placement) -> tuple[IntArray, IntArray]:
+        """(jobs,) GPUs that a placement gives each job, and their type."""
+        if self._last is not None and self._last[0] is placement:
+            return self._last[1:]
+        # Most placements are a few changes away from the one before: only these are counted again.
+        touched = None if self._last is None else placement.touched_since(self._last[0])
+        if self._last is None or touched is None:
+            touched = tuple(placement)
+            gpus, gpu_type = np.zeros(len(self.row_of), dtype=np.int64), np.full(len(self.row_of), ANY_TYPE)
+        else:
+            gpus, gpu_type = self._last[1].copy(), self._last[2].copy()
+        for job in touched:
+            row, allocation = self.row_of.get(job), placement.get(job)
+            if row is not None:
+                gpus[row], gpu_type[row] = (
+                    (allocation.gpus, allocation.kind) if allocation is not None else (0, ANY_TYPE)
+                )
+        self._last = placement, gpus, gpu_type
+        return gpus, gpu_type
+
+    def holders(self, limit: Limit, placement: Placement) -> IntArray:
+        """Rows of a limit that hold GPUs of its type."""
+        gpus, gpu_type = self.columns(placement)
+        holds = limit.rows & (gpus > 0)
+        return np.flatnonzero(holds if limit.gpu_type == ANY_TYPE else holds & (gpu_type == limit.gpu_type))
+
+    def total(self, limit: Limit, placement: Placement) -> int:
+        """GPUs that count for a limit; asked for every job that has to wait, it is remembered."""
+        if limit._usage is None or limit._usage[0] is not placement:
+            gpus = int(self.columns(placement)[0][self.holders(limit, placement)].sum())
+            limit._usage = placement, gpus
+        return limit._usage[1]
+
+
+@dataclass
+class DecisionContext:
+    """A decision while it is made. Rows are those of the snapshot.
+
+    Reclaiming fills it, in place and step by step. From then on it is a value: what tightens or relaxes it
+    returns another one.
+    """
+
+    snapshot: Snapshot
+    fair_limits: FairLimits | None = None  # of accounts; None: shares limit nothing
+    constraints: Constraints = field(init=False)  # those of the snapshot
+    placement: Placement = field(init=False)  # what jobs hold once they have given back what they must
+    most: IntArray = field(init=False)  # (jobs,) GPUs; 0: the policy does not see it
+    gpu_types: BoolArray = field(init=False)  # (jobs, types) that a job may use
+    limits: list[Limit] = field(default_factory=list)
+    why: dict[int, tuple[Why, str]] = field(default_factory=dict)  # by row that was left out
+    closed: list[tuple[Reservation, BoolArray, IntArray]] = field(
+        default_factory=list
+    )  # reserved nodes: for what, (jobs,) that may use them, and which
+    claimed: list[Claim] = field(default_factory=list)  # GPUs that were given back, and for which jobs
+    promised: Counter[str] = field(default_factory=Counter)  # GPUs for jobs that can start so, by queue
+    claims: set[tuple[str, str | None]] = field(default_factory=set)  # (around, part): see `Hierarchy.claims`
+    reclaimed: Placement = field(init=False)  # `placement` when reclaiming ended
+    granted: IntArray = field(init=False)  # `most` when reclaiming ended
+
+    def __post_init__(self) -> None:
+        """Nothing is limited yet."""
+        jobs, self.constraints = self.snapshot.jobs, self.snapshot.constraints
+        self.placement = self.reclaimed = self.snapshot.placement
+        self.most, self.gpu_types = jobs.max_gpus.copy(), jobs.allowed_kinds.copy()
+        self.granted = self.most
+
+    def copy(self) -> "DecisionContext":
+        """Another one, to be limited further: what reclaiming has settled is shared."""
+        other = copy(self)
+        other.most, other.gpu_types, other.why = self.most.copy(), self.gpu_types.copy(), dict(self.why)
+        return other
+
+    @cached_property
+    def jobs(self) -> list[Job]:
+        """The jobs, by row."""
+        return [self.snapshot.jobs[row] for row in range(len(self.snapshot.jobs))]
+
+    @cached_property
+    def row_of(self) -> dict[JobId, int]:
+        """The row of each job."""
+        return {job.id: row for row, job in enumerate(self.jobs)}
+
+    @cached_property
+    def usage(self) -> UsageCounter:
+        """What counts for limits."""
+        return UsageCounter(self.row_of)
+
+    @cached_property
+    def hierarchy(self) -> Hierarchy:
+        """The tree of queues."""
+        return Hierarchy(self.constraints)
+
+    @cached_property
+    def sizes(self) -> PermittedSizes:
+        """Which sizes jobs may have."""
+        return PermittedSizes(self.constraints)
+
+    def staying(self) -> Iterator[tuple[Job, Allocation]]:
+        """Jobs of closed nodes, which are in no row, and what they hold."""
+        for name, job in self.constraints.staying.items():
+            allocation = self.snapshot.placement.get(name)
+            if allocation is not None:
+                yield job, allocation
+
+    def usage_of(self, limit: Limit) -> int:
+        """GPUs that count for a limit now."""
+        return self.usage.total(limit, self.placement)
+
+    def ends_s(self, job: Job) -> float:
+        """Until when a job that starts now has its GPUs, where it cannot be moved."""
+        return self.snapshot.now_s + self.constraints.lasting_s.get(job.id, 0.0)
+
+    def may_use(self, job: Job, reservation: Reservation) -> bool:
+        """Whether a job may use a reservation: for its user, its queue or one around that."""
+        around = self.hierarchy.line(job.queue) if self.constraints.quotas_kept else ()
+        return any(reservation.serves(job.user, queue) for queue in (job.queue, *around))
+
+    def victims(self, limit: Limit) -> list[int]:
+        """Rows of a limit that can be made to give back, in the order in which they do.
+
+        The lowest priority first, then the job that came last.
+        """
+        jobs, rows = self.snapshot.jobs, self.usage.holders(limit, self.placement)
+        rows = rows[jobs.preemptible[rows]]
+        in_order: list[int] = rows[np.lexsort((-rows, jobs.priority[rows]))].tolist()
+        return in_order
+
+    def release(self, job: Job) -> None:
+        """Take everything from a job. Where it holds nothing, nothing changes, nor need be counted again."""
+        if job.id in self.placement:
+            self.placement = self.placement.changed({job.id: None})
+
+    def take(self, row: int, gpus: int) -> int:
+        """Take so many GPUs from a job that can do with less, else all; how many that were."""
+        job, before = self.jobs[row], self.placement[self.jobs[row].id]
+        size = self.sizes.at_most(job, before.gpus - gpus)
+        after = shrink_allocation(before, size, before) if size else None
+        self.placement = self.placement.changed({job.id: after})
+        return before.gpus - size
+
+    def cap(self, row: int, limit: Limit, most: int) -> None:
+        """A job gets no more than so many GPUs of the type of a limit."""
+        job = self.jobs[row]
+        holding = self.placement.get(job.id)
+        if holding is not None and not job.preemptible and self.constraints.quotas_kept:
+            most = max(most, holding.gpus)  # it is never made smaller
+        size = self.sizes.at_most(job, most)
+        if size:
+            # It stays, on less. A limit of one type says nothing of a job that may use others, too.
+            others = np.delete(self.gpu_types[row], [] if limit.gpu_type == ANY_TYPE else limit.gpu_type)
+            if limit.gpu_type == ANY_TYPE or not others.any():
+                self.most[row] = min(int(self.most[row]), size)
+            if holding is not None and holding.gpus > self.most[row]:  # policies leave it to us to take away
+                smaller = shrink_allocation(holding, int(self.most[row]), holding)
+                self.placement = self.placement.changed({job.id: smaller})
+            return
+        if limit.gpu_type != ANY_TYPE:
+            # Nothing of this type is left for it; it may run on another one.
+            self.gpu_types[row, limit.gpu_type] = False
+            if holding is not None and holding.kind == limit.gpu_type and job.preemptible:
+                self.release(job)
+            if self.gpu_types[row].any():
+                return
+        if self.placement.get(job.id) is not None and not job.preemptible:
+            return
+        # Nothing is left for it at all.
+        self.most[row] = 0
+        self.release(job)
+        self.note(row, limit)
+
+    def note(self, row: int, limit: Limit) -> None:
+        """Say why a job is left out, and by how many GPUs."""
+        needs = self.jobs[row].min_gpus
+        if limit.ever is not None and needs > limit.ever:
+            words = f"{limit.evidence}; it needs {needs}, {needs - limit.ever} too many"
+            self.why[row] = (Why.EXCEEDS_QUOTA, words)
+            return
+        beyond = max(self.usage_of(limit) + needs - limit.most, 1)
+        self.why[row] = (limit.why, f"{limit.evidence}; it needs {needs}, {beyond} too many")
