@@ -1,7 +1,9 @@
 """One round: what is shown to whom, in which order, and what comes out."""
 
+import inspect
 import itertools
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -177,3 +179,9 @@ def test_a_real_policy_fits_the_round() -> None:
     spy = Spy()
     plan = decide(snapshot(), Scheduler(spy, FirstInFirstOut(), spy))
     assert [action.verb for action in plan.actions] == [Verb.START, Verb.START]
+
+
+def test_the_overview_shows_the_round_as_it_is() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "overview.md").read_text(encoding="utf-8")
+    shown = page.split("```python\ndef decide")[1].split("```")[0].split(") -> Plan:\n")[1]
+    assert inspect.getsource(decide).endswith(shown)
