@@ -9,20 +9,21 @@ from stretto.agent import open_files
 from stretto.service.http import problems, sse
 from stretto.service.http.audit import Audit
 from stretto.service.http.connections import Connections
-from stretto.service.http.decision_history import DecisionHistory
 from stretto.service.http.metrics import Metrics
 from stretto.service.http.middleware import Middleware
 from stretto.service.http.openapi import describe
 from stretto.service.http.problems import Json
 from stretto.service.http.rate_limits import Limits, RateLimiter, Together
 from stretto.service.http.routes import (
-    cluster,
+    decisions,
     forecast,
     health,
     jobs,
     kubeflow,
     logs,
+    nodes,
     priority_classes,
+    queues,
     reservations,
     shares,
     tokens,
@@ -53,7 +54,7 @@ def app_of(service: Service, limits: Limits | None = None) -> FastAPI:
     app.state.places = StreamSlots(limits.streams)
     app.state.audit = Audit(service.ledger)
     app.state.feed = Feed(service.ledger)
-    app.state.planned = DecisionHistory(service)
+    app.state.planned = decisions.DecisionHistory(service)
     app.state.connections = Connections(
         max(min(limits.connections, open_files.left_for_others()), 1), limits.connections_per_address
     )
@@ -65,7 +66,19 @@ def app_of(service: Service, limits: Limits | None = None) -> FastAPI:
     app.state.requests = set()
     problems.install(app)
     for part in (
-        *(forecast, jobs, logs, sse, cluster, reservations, priority_classes, shares, tokens),
+        *(
+            forecast,
+            jobs,
+            logs,
+            sse,
+            nodes,
+            queues,
+            decisions,
+            reservations,
+            priority_classes,
+            shares,
+            tokens,
+        ),
         *(workers, kubeflow, health),
     ):
         app.include_router(part.router)

@@ -3,12 +3,19 @@
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from http import HTTPStatus
+from typing import Annotated, Any
 
 import numpy as np
+from fastapi import APIRouter, Query, Request, Response
 
+from stretto.service.http import schemas
+from stretto.service.http.auth import Asked, Role, Who
+from stretto.service.http.problems import Json
 from stretto.service.service import Service
 from stretto.service.state.events import Decided, Event
+
+router = APIRouter(prefix="/api/v1", tags=["cluster"])
 
 KEPT = 200
 
@@ -57,3 +64,12 @@ class DecisionHistory:
             "took_ms_p95": float(np.percentile(took_ms, 95)) if took_ms else None,
             "dropped": state.dropped,
         }
+
+
+@router.get("/decisions", response_model=schemas.Decisions)
+async def decisions(
+    request: Request, service: Asked, caller: Who, limit: Annotated[int, Query(ge=1, le=200)] = 1
+) -> Response:
+    """The newest decisions since the service was started: their prices, gap and times, the latest first."""
+    planned: DecisionHistory = request.app.state.planned
+    return Json(planned.shown(limit, caller.role >= Role.OPERATOR), status_code=HTTPStatus.OK)

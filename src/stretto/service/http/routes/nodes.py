@@ -1,0 +1,96 @@
+"""Nodes: listed, cordoned, drained; and who has used how much of them."""
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Request, Response
+
+from stretto.service.http import schemas
+from stretto.service.http.audit import did
+from stretto.service.http.auth import Asked, Caller, Role, Who, require
+from stretto.service.http.commit import durably
+from stretto.service.http.problems import Json, not_found
+from stretto.service.service import Service
+from stretto.service.state.events import NodeCordoned
+from stretto.service.state.shares import usage_of
+
+router = APIRouter(prefix="/api/v1", tags=["cluster"])
+
+Node = Annotated[str, Path(max_length=255)]
+
+
+@router.get("/nodes", response_model=schemas.Nodes)
+async def nodes(service: Asked, caller: Who) -> Response:
+    """Every node with what is held there."""
+    return Json({"nodes": nodes_json(service, caller)})
+
+
+def nodes_json(service: Service, caller: Caller) -> list[dict[str, Any]]:
+    """Every node; users see of its jobs only their own."""
+    state = service.state
+    holders: list[dict[str, int]] = [{} for _ in state.nodes]
+    for job, allocation in (state.placement or {}).items():
+        for node, mask in zip(allocation.nodes, allocation.masks, strict=True):
+            holders[node][job] = mask.bit_count()
+    return [
+        {
+            "name": node.name,
+            "gpu_type": node.gpu_type,
+            "gpus": node.gpus,
+            "free": max(node.gpus - node.others - sum(held.values()), 0),
+            "others": node.others,
+            "cpus": node.cpus,
+            "memory_gb": node.memory_gb,
+            "address": node.address,
+            "up": node.up,
+            "closed": node.closed,
+            "drained": node.drained,
+            "why": node.why,
+            "jobs": {job: gpus for job, gpus in held.items() if caller.owns(state.jobs[job])},
+        }
+        for node, held in zip(state.nodes, holders, strict=True)
+    ]
+
+
+async def _close(
+    request: Request, caller: Caller, node: str, what: str, because: schemas.Because | None
+) -> Response:
+    service: Service = request.app.state.service
+    require(caller, Role.OPERATOR, what)
+    if node not in service.state.node_index:
+        raise not_found("node", node)
+    why = because.why if because is not None else ""
+    event = NodeCordoned(node, what != "uncordon", what == "drain", why)
+    await durably(request, service.record(event, did(caller, what, f"node {node}")))
+    index = service.state.node_index[node]
+    return Json(nodes_json(service, caller)[index])
+
+
+@router.post("/nodes/{node}/cordon", response_model=schemas.Node)
+async def cordon(
+    node: Node, request: Request, caller: Who, because: schemas.Because | None = None
+) -> Response:
+    """A node takes no new jobs; those that run there stay."""
+    return await _close(request, caller, node, "cordon", because)
+
+
+@router.post("/nodes/{node}/drain", response_model=schemas.Node)
+async def drain(
+    node: Node, request: Request, caller: Who, because: schemas.Because | None = None
+) -> Response:
+    """A node takes no new jobs, and those that run there leave."""
+    return await _close(request, caller, node, "drain", because)
+
+
+@router.post("/nodes/{node}/uncordon", response_model=schemas.Node)
+async def uncordon(
+    node: Node, request: Request, caller: Who, because: schemas.Because | None = None
+) -> Response:
+    """A node takes jobs again."""
+    return await _close(request, caller, node, "uncordon", because)
+
+
+@router.get("/usage", response_model=schemas.Usage, response_model_exclude_none=True)
+async def usage(service: Asked, caller: Who, by: Literal["user", "queue"] = "user") -> Response:
+    """GPU-hours and jobs by user or queue; one's own only, for users."""
+    usage = usage_of(service.state, caller.sees, service.clock.now_s(), by)
+    return Json({"by": by, "usage": usage})
