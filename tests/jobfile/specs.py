@@ -1,5 +1,7 @@
 """Specifications of every shape, for properties."""
 
+from collections.abc import Callable
+from dataclasses import Field
 from typing import Any
 
 from hypothesis import strategies as st
@@ -23,6 +25,7 @@ from stretto.jobfile import (
     When,
     Worth,
 )
+from stretto.jobfile.spec import PLAIN_KEYS
 from stretto.model import Kind
 
 NAMES = st.from_regex(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,20}", fullmatch=True)
@@ -91,6 +94,14 @@ NOTICES = st.builds(
 )
 
 
+PLAIN: dict[type, Callable[[Field[Any]], st.SearchStrategy[Any]]] = {
+    bool: lambda _: st.booleans(),
+    int: lambda one: st.integers(one.metadata["at_least"], one.metadata["at_most"]),
+    float: lambda one: st.floats(one.metadata["at_least"], one.metadata["at_most"]),
+    str: lambda _: TEXTS,
+}
+
+
 @st.composite
 def specs(draw: st.DrawFn) -> JobSpec:
     """Any specification that there can be."""
@@ -117,7 +128,6 @@ def specs(draw: st.DrawFn) -> JobSpec:
         stop=draw(maybe(STOPS)),
         checkpoint=draw(maybe(st.builds(Checkpoint, st.sampled_from(["", "ckpt"]), maybe(SECONDS)))),
         preemptible=draw(st.booleans()),
-        hold=draw(st.booleans()),
         grace_period_s=draw(st.floats(0.0, 1e5)),
         max_time_s=draw(maybe(SECONDS)),
         start_after=draw(maybe(WHENS)),
@@ -127,7 +137,7 @@ def specs(draw: st.DrawFn) -> JobSpec:
             draw(st.integers(0, 9)), tuple(draw(st.lists(st.integers(1, 255), unique=True, max_size=3)))
         ),
         notify=tuple(draw(st.lists(NOTICES, max_size=2))),
-        model=draw(TEXTS),
         expected_time_s=draw(maybe(SECONDS)),
+        **{name: draw(PLAIN[type(one.default)](one)) for name, one in PLAIN_KEYS.items()},
         **draw(sizes()),
     )

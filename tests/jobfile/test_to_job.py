@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from stretto.jobfile import JobSpec, permitted_gpus, read_submission, spec_to_job
+from stretto.jobfile.to_job import JOB_KEYS
 from stretto.model import (
     UNLIMITED_GPUS,
     Adaptivity,
@@ -191,4 +192,7 @@ def test_whatever_is_specified_becomes_a_job_or_a_reason(spec: JobSpec) -> None:
         except InputError:
             continue
         assert job.min_gpus <= one.gpus <= job.max_gpus
+        assert {name: getattr(job, name) for name in JOB_KEYS} == {
+            name: getattr(spec, name) for name in JOB_KEYS
+        }
         assert permitted_gpus(one, job.gpus) == job.gpus

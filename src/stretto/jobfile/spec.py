@@ -2,11 +2,11 @@
 
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import Field, dataclass, field, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from math import isfinite
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from stretto.jobfile.checks import (
     ENVIRONMENT,
@@ -154,9 +154,19 @@ def _plain(hint: Any, value: Any, name: str) -> Any:
 # ── what somebody asks for when submitting a job: frozen, checked, and exactly what the log stores of it ────
 
 
+Value = TypeVar("Value")
 MOST_LABELS = 64
 MOST_VARIABLES = 1024
 OF_SLURM = ("partition", "account", "qos", "constraint", "reservation")  # as sbatch calls them
+
+
+def plain_key(default: Value, at_least: int = 0, at_most: int = 1_000_000) -> Value:
+    """A key that is a number, a text, or true or false, and needs nothing but this line.
+
+    Job files have it, it is checked, and a field of `Job` of the same name takes its value.
+    at_least, at_most: bounds of a number; of a text, at_most is its longest.
+    """
+    return field(default=default, metadata={"at_least": at_least, "at_most": at_most})
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,13 +197,15 @@ class JobSpec:
     preemptible: bool = False
     grace_period_s: float = 30.0  # between asking to stop and killing; chosen: as on Kubernetes
     max_time_s: float | None = None  # of running, restarts included
-    hold: bool = False  # it waits until somebody releases it
+    hold: bool = plain_key(False)  # it waits until somebody releases it
     start_after: When | None = None
     array: Array | None = None
     depends_on: tuple[Dependency, ...] = ()
     restart: Restart = field(default_factory=Restart)
     notify: tuple[Notice, ...] = ()
-    model: str = ""  # what it trains; jobs of one model share what is known of its speed
+    model: str = plain_key(
+        "", at_most=128
+    )  # what it trains; jobs of one model share what is known of its speed
     expected_time_s: float | None = None  # of running on what it asks for, as its owner believes
     slurm: Mapping[str, str] = field(default_factory=dict)  # what it asks of Slurm; elsewhere nothing
 
@@ -206,13 +218,13 @@ class JobSpec:
         check_name("name", self.name)
         if self.queue:
             check_name("queue", self.queue)
-        check_line("model", self.model, 128)
         check_path("workdir", self.workdir)
         check_line("priority", self.priority_class, 63)
         check_count("priority", self.priority, -LARGEST_PRIORITY, LARGEST_PRIORITY)
         check_seconds("grace_period", self.grace_period_s)
         check_seconds("max_time", self.max_time_s, at_least=1.0)
         check_seconds("expected_time", self.expected_time_s, at_least=1.0)
+        self._check_plain_keys()
         self._check_mappings()
         self._check_sizes()
         self._check_rewards()
@@ -234,6 +246,15 @@ class JobSpec:
         """The specification that `to_json` wrote; what is missing takes its default. Raises InputError."""
         spec: JobSpec = decoded(JobSpec, value, "job")
         return spec
+
+    def _check_plain_keys(self) -> None:
+        for name, one in PLAIN_KEYS.items():
+            value, least, most = getattr(self, name), one.metadata["at_least"], one.metadata["at_most"]
+            if isinstance(value, str):
+                check_line(name, value, most)
+            elif not (isinstance(value, bool) or least <= value <= most):
+                kind = "a whole number" if isinstance(value, int) else "a number"
+                raise wrong(name, f"{kind} from {least} to {most}", value)
 
     def _check_mappings(self) -> None:
         if len(self.labels) > MOST_LABELS:
@@ -306,3 +327,6 @@ class JobSpec:
             comparable = (sooner.by.after_s is None) == (later.by.after_s is None)
             if comparable and later.by.seconds(0.0, 0.0) <= sooner.by.seconds(0.0, 0.0):
                 raise InputError("rewards must be listed by time, the soonest first")
+
+
+PLAIN_KEYS: Mapping[str, Field[Any]] = {one.name: one for one in fields(JobSpec) if one.metadata}

@@ -1,8 +1,8 @@
 """Our own job file."""
 
 import re
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from stretto.jobfile.parts import (
     Accelerators,
@@ -21,7 +21,7 @@ from stretto.jobfile.parts import (
     Worth,
 )
 from stretto.jobfile.quantities import accelerators, array, duration_s, memory_gb, number, truth, when, whole
-from stretto.jobfile.spec import JobSpec
+from stretto.jobfile.spec import PLAIN_KEYS, JobSpec
 from stretto.jobfile.yaml_tree import Entry, Section, Tree
 from stretto.model import InputError, Kind
 
@@ -40,7 +40,7 @@ KEYS = (
         "elastic",
     ),
     *("batch", "deadline", "rewards", "stop", "checkpoint", "preemptible", "grace_period", "max_time"),
-    *("hold", "start_after", "array", "depends_on", "restart", "notify", "model", "expected_time", "slurm"),
+    *("start_after", "array", "depends_on", "restart", "notify", "expected_time", "slurm", *PLAIN_KEYS),
 )
 RESOURCES = ("accelerators", "gpus_per_worker", "cpus", "memory")
 ELASTIC = ("min", "max", "sizes")
@@ -58,6 +58,12 @@ WHEN = 'a duration like "4h", or a date with its zone like "2030-01-31T18:00:00Z
 GPUS = '"TYPE:COUNT" like "A100:8", a count, or a list or map of alternatives'
 ARRAY = 'indices like "0-9", "1,3,8-10", "0-99%4" or how many, at most 10000'
 TRUTH = "true or false"
+
+READS: Mapping[type, tuple[Callable[[str], Any], str]] = {  # what reads a plain key, and what it expects
+    bool: (truth, TRUTH),
+    int: (whole, WHOLE),
+    float: (number, NUMBER),
+}
 
 Part = TypeVar("Part")
 
@@ -100,18 +106,27 @@ def spec_of(entry: Entry, default_name: str) -> JobSpec:
             preemptible=entry.read("preemptible", truth, TRUTH, goes_on),
             grace_period_s=entry.read("grace_period", duration_s, DURATION, 30.0),
             max_time_s=entry.read("max_time", duration_s, DURATION, None),
-            hold=entry.read("hold", truth, TRUTH, False),
             start_after=entry.read("start_after", when, WHEN, None),
             array=_array(entry),
             depends_on=_dependencies(entry),
             restart=_restart(entry),
             notify=_notices(entry),
-            model=entry.text("model"),
             expected_time_s=entry.read("expected_time", duration_s, DURATION, None),
             slurm=entry.texts("slurm"),
+            **_plain_values(entry),
         )
 
     return located(entry.where, build)
+
+
+def _plain_values(entry: Entry) -> dict[str, Any]:
+    """What the file says under keys that are read as their declaration says."""
+    found = {}
+    for name, one in PLAIN_KEYS.items():
+        default: Any = one.default
+        kind = type(default)
+        found[name] = entry.text(name, default) if kind is str else entry.read(name, *READS[kind], default)
+    return found
 
 
 def located(where: str, build: Callable[[], Part]) -> Part:

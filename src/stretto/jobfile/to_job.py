@@ -1,15 +1,18 @@
 """From what was asked for to what a scheduler decides over, on one cluster."""
 
 from collections.abc import Sequence
+from dataclasses import fields
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from stretto.jobfile.parts import BatchPolicy, When
-from stretto.jobfile.spec import JobSpec
+from stretto.jobfile.spec import PLAIN_KEYS, JobSpec
 from stretto.model import Adaptivity, Cluster, Goal, InputError, Job, JobId, Reward
 from stretto.model.spelling import did_you_mean
 
+JOB_KEYS = tuple(one.name for one in fields(Job) if one.name in PLAIN_KEYS)  # that a policy may read
 DEADLINE_WORTH = 1.0  # as in traces: a deadline without rewards has one step of this value
 PASSED_S = 1.0  # after the submission, the deadline of a job that was written too late for it; chosen
 
@@ -82,7 +85,6 @@ def accepted_job(
         id=JobId(id),
         submitted_s=submitted_s,
         gpus=spec.gpus,
-        model=spec.model,
         batch_size=spec.batch.init or 0,
         min_gpus=fewest,
         max_gpus=most,
@@ -100,7 +102,13 @@ def accepted_job(
         user=user,
         queue=spec.queue,
         labels=spec.labels,
+        **plain_fields(spec),
     )
+
+
+def plain_fields(spec: JobSpec) -> dict[str, Any]:
+    """Fields of the job that are as the job file says under the same name."""
+    return {name: getattr(spec, name) for name in JOB_KEYS}
 
 
 def permitted_gpus(spec: JobSpec, gpus: int) -> int:

@@ -9,6 +9,7 @@ from tests.service.play import DUE, Deciding
 from tests.service.scene import Scene
 
 from stretto.jobfile import JobSpec
+from stretto.jobfile.to_job import JOB_KEYS
 from stretto.service.eventlog.archive import record_of, row_of
 from stretto.service.scheduling.decision import answer_to, asked_of, decided
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
@@ -22,6 +23,7 @@ from stretto.service.state.relations import named, resolved, settled
 from stretto.service.state.shares import usage_of
 from stretto.service.state.state import State
 from stretto.service.state.status import status_of
+from stretto.testing.builders import a_job
 
 
 @dataclass
@@ -169,3 +171,13 @@ def test_whether_jobs_leave_or_stay_every_answer_is_the_same(
         both.retire(keep)
         both.agree()
     both.decide_both()
+
+
+def test_a_job_that_has_left_memory_has_what_its_file_said() -> None:
+    job = a_job("1", gpus=2, model="bert", weight=3.0)
+    record = JobRecord(JobSpec("train", model="bert"), job, "ana", "", "", 1)
+    again = record_of(row_of(record)).job
+    assert (again.gpus, again.weight) == (2, 3.0)
+    assert {name: getattr(again, name) for name in JOB_KEYS} == {
+        name: getattr(job, name) for name in JOB_KEYS
+    }

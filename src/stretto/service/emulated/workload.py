@@ -4,6 +4,7 @@ import json
 from math import isnan
 from typing import Any
 
+from stretto.jobfile.to_job import JOB_KEYS
 from stretto.model import UNLIMITED_GPUS, Adaptivity, Cluster, Job
 from stretto.service.emulated.truth import DURATION
 from stretto.traces.workload import Truth
@@ -23,12 +24,12 @@ def job_file(job: Job, truth: Truth, cluster: Cluster) -> str:
             "accelerators": [f"{name}:{job.gpus}" for name in types] if types else str(job.gpus),
             "gpus_per_worker": job.gpus_per_worker,
         },
-        "model": job.model,
         "kind": job.kind.value,
         "priority": job.priority_class or job.priority,
         "queue": job.queue,
         "preemptible": job.preemptible,
         "labels": {},
+        **{name: getattr(job, name) for name in JOB_KEYS},
     }
     if job.checkpoints:
         said["checkpoint"] = {"every": "10m"}

@@ -11,6 +11,7 @@ from math import isfinite, nan
 from typing import Any, TypeVar
 
 from stretto.jobfile import JobSpec
+from stretto.jobfile.to_job import plain_fields
 from stretto.model import Adaptivity, Job, JobId
 from stretto.service.eventlog import EndedJob, EndedJobs
 from stretto.service.state.events import Retired
@@ -73,7 +74,11 @@ def record_of(row: EndedJob, shared: JobSpec | None = None) -> JobRecord:
     spec = JobSpec.from_json(said["spec"]) if "spec" in said else shared
     assert spec is not None
     job = Job(
-        JobId(row.job), adaptivity=Adaptivity.STRONG_SCALING, user=row.owner, queue=row.queue, **said["job"]
+        JobId(row.job),
+        adaptivity=Adaptivity.STRONG_SCALING,
+        user=row.owner,
+        queue=row.queue,
+        **(plain_fields(spec) | said["job"]),
     )
     record = JobRecord(spec, job, row.owner, row.key, "", row.number, array=row.array)
     for name in RECORD:
