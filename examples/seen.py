@@ -13,7 +13,7 @@ from typing import Any
 
 
 class Seen:
-    """The notes of one worker, in a file of its own; of nobody where no folder is given."""
+    """The notes of one worker, in a file of its own; without a folder it writes none."""
 
     def __init__(self, folder: str | None) -> None:
         self.file = None

@@ -95,7 +95,7 @@ class CheckpointManager:
         """As rank 0, when no agreement is to be had: the last step that ended.
 
         Parameters change only in the optimiser's step, so they are those of that step even in the middle of
-        the next; running averages of normalisation layers and the generators may be a pass ahead.
+        the next; running averages of normalisation layers and the generators may be a micro-batch ahead.
         """
         if self.folder is None:
             return

@@ -1,4 +1,4 @@
-"""A generation as the service tells it: who trains together, in the order of ranks."""
+"""A generation as the service tells it: which workers train together, in the order of ranks."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -20,7 +20,7 @@ class RequestedBatch:
     """The batch that the service wants; None: the script's own bounds decide."""
 
     total: int  # samples a step, over all workers
-    accumulation: int | None = None  # passes of each worker in a step
+    accumulation: int | None = None  # micro-batches of each worker in a step
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ def between(sum_of_sqr: float, sqr_of_mean: float, count: int, size: float) -> S
 
 
 def differenced(sqr_before: float, sqr_now: float, product: float, size: float) -> Sample:
-    """From the gradients of two steps in a row, with their inner product: one worker that makes one pass.
+    """From the gradients of two steps in a row, with their inner product: one worker with one micro-batch.
 
     The two are taken as drawn at the same parameters, so that this is `between` with n = 2. The step between
     them makes |µ|² a little too small and σ² a little too large, by the order of the learning rate.

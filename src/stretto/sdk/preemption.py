@@ -133,7 +133,7 @@ class SigtermListener:
         signal.signal(signal.SIGTERM, self._before if self._before is not None else signal.SIG_DFL)
 
     def close(self) -> None:
-        """Nobody waits any more."""
+        """After the last `wait`."""
         for end in (self._reader, self._writer):
             if end is not None:
                 end.close()

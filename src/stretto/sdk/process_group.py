@@ -1,4 +1,4 @@
-"""The store and the process group of one generation, the proof of who belongs to it, and calls over it.
+"""The store and the process group of one generation, the proof of membership, and calls over it.
 
 Gradients go over NCCL where the model is on GPUs; everything else is small and goes over gloo.
 
