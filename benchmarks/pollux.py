@@ -20,7 +20,7 @@ import numpy as np
 
 from stretto.model import Allocation, Cluster, FloatArray, GpuType, Snapshot, Speeds, cluster_of
 from stretto.place import AsPinned
-from stretto.policies.pollux import Pollux
+from stretto.policies.pollux.policy import Pollux
 from stretto.solve.genetic import AllocationProblem, evolve, filled
 from stretto.testing.builders import a_job, a_snapshot, some_progress, speeds_of
 

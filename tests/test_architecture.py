@@ -109,7 +109,7 @@ IMPURE_MODULES = {
 }
 SEEDED = {"Generator", "default_rng"}  # of numpy.random: what draws from a state of its own
 
-DOTTED = re.compile(r"stretto(\.\w+){2,}(:\w+)?")  # "stretto.policies.sia:Sia": an import at run time
+DOTTED = re.compile(r"stretto(\.\w+){2,}(:\w+)?")  # "stretto.policies.sia.policy:Sia": an import at run time
 MACHINE_PATH = re.compile(r"(?<![\w./:-])/(?:work|tmp|root|home|Users)\b(?![-.])")
 
 
@@ -224,7 +224,7 @@ def test_the_walk_sees_every_way_to_import(tmp_path: Path, monkeypatch: pytest.M
         "from ..place import pack\n"
         "def later():\n"
         "    import stretto.cli.app\n"
-        "    return load('stretto.policies.sia:Sia')\n"
+        "    return load('stretto.policies.sia.policy:Sia')\n"
     )
     assert parts_imported_by(module) == {"sim", "place", "cli", "policies"}
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-from stretto.estimate.fit import fit, fit_many, forget_fits
-from stretto.estimate.fit_start import LOWEST
+from stretto.estimate.fit import LOWEST, fit, fit_many, forget_fits
 from stretto.estimate.throughput import ThroughputModel, grad_s, iteration_s, step_s
 from stretto.model.arrays import FloatArray
 from stretto.model.errors import InputError

@@ -13,8 +13,7 @@ from stretto.model import BidsForGpus, InputError, PolicyTraits, ProfilesFirst, 
 from stretto.policies import POLICIES, load_policy
 from stretto.policies.fifo import FirstInFirstOut
 from stretto.policies.registry import policy_class
-from stretto.policies.sia import Sia
-from stretto.policies.sia.policy import FirstType
+from stretto.policies.sia.policy import FirstType, Sia
 from stretto.settings import settings_of
 
 SRC = Path(__file__).parents[2] / "src"

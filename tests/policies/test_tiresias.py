@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from stretto.model import InputError, Shares, Snapshot, Trigger, digest, no_speeds
 from stretto.policies.common.admission import NO_CONFIGURATIONS
-from stretto.policies.common.gittins_index import gittins_index, gittins_index_within
-from stretto.policies.tiresias import Tiresias, TiresiasGittins
+from stretto.policies.tiresias import Tiresias, TiresiasGittins, gittins_index, gittins_index_within
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, some_progress
 from stretto.testing.play import play
 

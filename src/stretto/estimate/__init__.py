@@ -22,12 +22,15 @@ from stretto.estimate.goodput import (
     fixed_batches,
 )
 from stretto.estimate.learning_rate import RULES, Scaling, rule_named
-from stretto.estimate.pipeline import hybrid_iteration_s, hybrid_throughput, pipeline_s, replicas_of
 from stretto.estimate.throughput import (
     Parameters,
     ThroughputModel,
     grad_s,
+    hybrid_iteration_s,
+    hybrid_throughput,
     iteration_s,
+    pipeline_s,
+    replicas_of,
     step_s,
     sync_s,
 )

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from stretto.model import Durations, Goal, InputError, Job, Learning, Reward, every, no_speeds
 from stretto.policies import load_policy
-from stretto.policies.chronus import Chronus
 from stretto.policies.chronus.lease_plan import (
     choose_deadlines,
     fit_backward,
@@ -18,6 +17,7 @@ from stretto.policies.chronus.lease_plan import (
     rounded_up,
     safe_s,
 )
+from stretto.policies.chronus.policy import Chronus
 from stretto.policies.common.admission import NO_CONFIGURATIONS
 from stretto.testing.builders import a_cluster, a_job, a_snapshot
 from stretto.testing.play import play

@@ -24,7 +24,7 @@ from stretto.model import (
     no_speeds,
 )
 from stretto.place.as_pinned import AsPinned
-from stretto.policies.lyra import Lyra
+from stretto.policies.lyra.policy import Lyra
 from stretto.testing.builders import a_snapshot
 
 ROUNDS = 4

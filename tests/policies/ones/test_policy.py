@@ -21,10 +21,16 @@ from stretto.model import (
     ints,
     no_speeds,
 )
-from stretto.policies.ones import Ones
 from stretto.policies.ones.memory import Remembered
-from stretto.policies.ones.nodes import Gpus, genome_of, pin_of, settle_on_nodes
-from stretto.policies.ones.problem import participants_of, problem_of
+from stretto.policies.ones.policy import Ones
+from stretto.policies.ones.problem import (
+    Gpus,
+    genome_of,
+    participants_of,
+    pin_of,
+    problem_of,
+    settle_on_nodes,
+)
 from stretto.policies.ones.progress import NOTHING_LEARNED
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, some_progress
 

@@ -24,7 +24,7 @@ from stretto.model import (
     digest,
 )
 from stretto.place import AsPinned
-from stretto.policies.pollux.nodes import idle_of_one_type, virtual_nodes_of
+from stretto.policies.pollux.homogeneous import idle_of_one_type, virtual_nodes_of
 from stretto.policies.pollux.policy import Normalisation, Pollux, fitness, realloc_factor
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, some_progress, speeds_of
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from stretto.model import Durations, InputError, Shares, Snapshot, every
 from stretto.policies import load_policy
 from stretto.policies.common.admission import NO_CONFIGURATIONS
-from stretto.policies.shockwave import Shockwave
+from stretto.policies.shockwave.policy import Shockwave
 from stretto.policies.shockwave.window import BREAKPOINTS, ORIGIN, Window, best_rounds, timetable
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, speeds_of
 from stretto.testing.conformance import PROMISES

@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 
 from stretto.model import InputError, Job, Reward
 from stretto.policies import load_policy
-from stretto.policies.three_sigma import ThreeSigma
-from stretto.policies.three_sigma.history import (
+from stretto.policies.three_sigma.options import Utility, expected_utility, plan_starts, survival
+from stretto.policies.three_sigma.policy import (
     Histogram,
+    ThreeSigma,
     distribution,
     given_elapsed,
     learned,
 )
-from stretto.policies.three_sigma.options import Utility, expected_utility, plan_starts, survival
 from stretto.testing.builders import a_cluster, a_job
 from stretto.testing.play import Played, play
 

@@ -44,8 +44,15 @@ from stretto.policies.ones.memory import (
     reports_of,
     update_training_set,
 )
-from stretto.policies.ones.nodes import genome_of, pin_of, settle_on_nodes, within_nodes
-from stretto.policies.ones.problem import Participants, participants_of, problem_of
+from stretto.policies.ones.problem import (
+    Participants,
+    genome_of,
+    participants_of,
+    pin_of,
+    problem_of,
+    settle_on_nodes,
+    within_nodes,
+)
 from stretto.policies.ones.progress import alpha_of
 from stretto.settings import CheckedSettings, setting
 

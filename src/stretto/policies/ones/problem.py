@@ -2,15 +2,94 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 
-from stretto.model import BoolArray, IntArray, MeasuredSpeeds, Snapshot
+from stretto.estimate import fit_many, iteration_s
+from stretto.model import (
+    Allocation,
+    BoolArray,
+    Evidence,
+    FloatArray,
+    IntArray,
+    MeasuredSpeeds,
+    Observations,
+    Pinned,
+    Snapshot,
+    TrainingLimits,
+)
 from stretto.policies.common.admission import most_gpus_of_one_job
 from stretto.policies.common.speed_curves import unstoppable
-from stretto.policies.ones.evolution import ProblemInstance
-from stretto.policies.ones.nodes import Gpus, gpus_beside
-from stretto.policies.ones.throughput import Batches, batches_of, runs_on
+from stretto.policies.ones.evolution import IDLE, ProblemInstance
+
+UNIT = np.ones(7)  # stands for a throughput model where there is none
+Column = tuple[int, int, int, bool, int, Observations | tuple[()], float]
+SLOTS = 64  # more GPUs than one node can have
+
+
+@dataclass(frozen=True, eq=False)
+class Batches:
+    """What is known of the jobs that take part, on the type to which each keeps; columns are (jobs,)."""
+
+    init: IntArray  # samples in all that its owner tuned for
+    largest: IntArray  # samples in all that may be considered
+    max_local: IntArray  # samples that fit on a GPU
+    fixed: BoolArray  # the batch is `init` on any count
+    start: IntArray  # GPUs on which a job with a fixed batch starts
+    params: FloatArray  # (jobs, 7) throughput models
+    modelled: BoolArray  # whether there is one
+    single_per_s: FloatArray  # samples/s on one GPU
+    table: FloatArray  # (jobs, gpus + 1) speeds of jobs of which only a table is known; NaN: the others
+
+    def total(self, limit: IntArray, gpus: IntArray) -> IntArray:
+        """(jobs, gpus + 1) B, samples in all on every count, at least one on each GPU."""
+        most = np.minimum(limit[:, None], gpus * self.max_local[:, None])
+        return np.where(self.fixed[:, None], self.init[:, None], np.maximum(most, gpus))
+
+    def cost(self, total: IntArray, gpus: IntArray) -> FloatArray:
+        """(jobs, 2, gpus + 1) φ = c/X, GPU-seconds a sample, on one node and on several; 0 at 0 GPUs."""
+        count = np.maximum(gpus, 1)
+        local = total / count
+        passes = np.ceil(local / np.maximum(self.max_local[:, None], 1))
+        params = self.params[:, None]
+        alone = total / (self.single_per_s[:, None] * count)
+        cost = np.zeros((len(self.init), 2, len(gpus)))
+        for spread in (0, 1):
+            step = iteration_s(params, 1 + spread, count, local / np.maximum(passes, 1), passes - 1)
+            seconds = np.where(self.modelled[:, None], step, alone)
+            seconds = np.where(np.isnan(self.table), seconds, total / self.table)
+            cost[:, spread] = np.where(gpus > 0, gpus * seconds / np.maximum(total, 1), 0.0)
+        return cost
+
+    def least_limit(self, least_gpus: IntArray) -> IntArray:
+        """The limit of a job that starts: what fits on one GPU, or on the fewest that it may hold."""
+        fits = np.minimum(self.init, least_gpus * self.max_local)
+        return np.where(self.fixed, self.init, np.maximum(fits, least_gpus))
+
+    def most_limit(self, gpus: IntArray) -> IntArray:
+        """What fits on all `gpus` (jobs,) of its type, within what its owner allows."""
+        return np.where(self.fixed, self.init, np.minimum(gpus * self.max_local, self.largest))
+
+
+@dataclass(frozen=True, eq=False)
+class Gpus:
+    """The GPUs that may change hands: the columns of a genome. Types, and nodes, stand together."""
+
+    kind: IntArray  # (gpus,)
+    node: IntArray  # (gpus,)
+    slot: IntArray  # (gpus,) which of its node
+
+    @property
+    def place(self) -> IntArray:
+        """(gpus,) a number that stays with a GPU when others come and go."""
+        return self.node * SLOTS + self.slot
+
+    @cached_property
+    def column(self) -> dict[int, int]:
+        """The column of a place."""
+        return {place: column for column, place in enumerate(self.place.tolist())}
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,3 +201,174 @@ def _homes(snapshot: Snapshot, fits: BoolArray, free: IntArray) -> IntArray:
         home[row] = int(np.where(fits[row], load / np.maximum(free, 1), np.inf).argmin())
         load[home[row]] += 1
     return home
+
+
+# How fast would each job run on every count, and which counts may it have? Columns for `evolution`.
+#
+# X_j(B, c) of ONES (SC 2021), equation 5, for the batch that goes with a count: B = min(R, c b), with R the
+# limit of the job and b the samples that fit on a GPU. Predicted by the throughput model fitted to what the
+# job has shown; before that, as c GPUs of the profiled one.
+
+
+def batches_of(
+    evidence: Sequence[Evidence | None],
+    tables: Sequence[MeasuredSpeeds | None],
+    asked_gpus: IntArray,
+    home: IntArray,
+    most_gpus: int,
+) -> Batches:
+    """The columns of these jobs; a job without evidence has its table measured in what it was asked for."""
+    columns = [
+        _from_evidence(one, kind, asked) if one is not None else (asked, asked, 1, True, asked, (), 1.0)
+        for one, kind, asked in zip(evidence, home.tolist(), asked_gpus.tolist(), strict=True)
+    ]
+    init, largest, high, fixed, start, seen, single = (
+        list(column) for column in (zip(*columns, strict=True) if columns else [()] * 7)
+    )
+    # All models are fitted in one call, which is faster than one after the other.
+    known = [observed for observed in seen if observed]
+    models = iter(fit_many(known))
+    table = np.full((len(columns), most_gpus + 1), np.nan)
+    for row, one in enumerate(evidence):
+        if one is None:
+            table[row] = _looked_up(tables[row], int(home[row]), int(asked_gpus[row]), most_gpus)
+    return Batches(
+        init=np.array(init, dtype=np.int64),
+        largest=np.array(largest, dtype=np.int64),
+        max_local=np.array(high, dtype=np.int64),
+        fixed=np.array(fixed, dtype=np.bool_),
+        start=np.array(start, dtype=np.int64),
+        params=np.array([next(models) if one else UNIT for one in seen], dtype=np.float64).reshape(-1, 7),
+        modelled=np.array([bool(one) for one in seen], dtype=np.bool_),
+        single_per_s=np.array(single, dtype=np.float64),
+        table=table,
+    )
+
+
+def runs_on(one: Evidence | None, table: MeasuredSpeeds | None) -> BoolArray:
+    """(types,) whether a job can run there."""
+    if one is not None:
+        return np.asarray(one.limits.max_local > 0)
+    assert table is not None
+    return np.asarray(np.isfinite(table.per_s).any(axis=1))
+
+
+def _from_evidence(one: Evidence, kind: int, asked: int) -> Column:
+    limits, replica = one.limits, int(one.limits.replica_gpus[kind])
+    high = max(int(limits.max_local[kind]), 1)
+    batch = one.fixed_batch or limits.init_batch
+    fixed = one.fixed_batch > 0 or replica > 1
+    start = -(-batch // high) * replica
+    return (
+        batch,
+        max(limits.max_batch, limits.init_batch),
+        high,
+        fixed,
+        min(start, asked) if fixed else start,
+        one.observed[kind] if replica == 1 else (),
+        _single(limits, kind) / replica,
+    )
+
+
+def _single(limits: TrainingLimits, kind: int) -> float:
+    """Samples per second of one replica; types alike where nothing was profiled."""
+    per_s = float(limits.single_per_s[kind])
+    return per_s if per_s > 0 else 1.0
+
+
+def _looked_up(table: MeasuredSpeeds | None, kind: int, asked: int, most_gpus: int) -> FloatArray:
+    """(gpus + 1,) speeds relative to one GPU of what was asked for; infinitely slow where it cannot run."""
+    assert table is not None, "a job without evidence has a table"
+    speeds = np.full(most_gpus + 1, 1e-9)
+    width = min(most_gpus + 1, table.per_s.shape[1])
+    known = table.per_s[kind, :width]
+    speeds[:width] = np.where(known > 0, known, 1e-9)
+    reference = table.per_s[kind, asked] if asked < table.per_s.shape[1] else np.nan
+    return np.asarray(speeds * asked / reference if reference > 0 else speeds)
+
+
+# From genomes to named GPUs and back, moving as little as can be.
+
+
+def gpus_beside(snapshot: Snapshot, stays: BoolArray) -> Gpus:
+    """The GPUs of usable nodes that none of the jobs that stay holds."""
+    cluster = snapshot.cluster
+    taken = np.zeros(len(cluster.nodes), dtype=np.int64)
+    for row in np.flatnonzero(stays).tolist():
+        held = snapshot.placement[snapshot.jobs[row].id]
+        taken[list(held.nodes)] |= held.masks
+    order = np.argsort(cluster.kind, kind="stable")
+    node = np.repeat(order, np.where(snapshot.usable, cluster.node_gpus, 0)[order])
+    starts = np.flatnonzero(np.diff(node, prepend=-1))
+    slot = np.arange(len(node)) - np.repeat(starts, np.diff(np.append(starts, len(node))))
+    free = (taken[node] >> slot) & 1 == 0
+    node, slot = node[free], slot[free]
+    return Gpus(cluster.kind[node], node, slot)
+
+
+def genome_of(gpus: Gpus, held: dict[int, Allocation]) -> IntArray:
+    """(1, gpus) who holds what, by the rows given; GPUs that may not be used are left out."""
+    genome = np.full((1, len(gpus.node)), IDLE, dtype=np.int64)
+    for row, allocation in held.items():
+        for node, mask in zip(allocation.nodes, allocation.masks, strict=True):
+            for slot in range(mask.bit_length()):
+                column = gpus.column.get(node * SLOTS + slot) if mask >> slot & 1 else None
+                if column is not None:
+                    genome[0, column] = row
+    return genome
+
+
+def settle_on_nodes(gpus: Gpus, genome: IntArray, held: IntArray, jobs: int) -> IntArray:
+    """(gpus,) a schedule on other nodes of the same sizes, so that as many GPUs as can be keep their job.
+
+    An assignment problem: what the schedule says of a node goes to the node where most of it is already.
+    On a node, jobs keep their own GPUs first.
+    """
+    nodes, first, sizes = np.unique(gpus.node, return_index=True, return_counts=True)
+    # Count the GPUs of each job on each node, in the schedule and now; column 0 is IDLE and is cut off.
+    inside = np.searchsorted(nodes, gpus.node) * (jobs + 1)
+    shape = (len(nodes), jobs + 1)
+    size = len(nodes) * (jobs + 1)
+    new = np.bincount(inside + genome + 1, minlength=size).reshape(shape)[:, 1:]
+    old = np.bincount(inside + held + 1, minlength=size).reshape(shape)[:, 1:]
+    there = np.full(len(genome), IDLE, dtype=np.int64)
+    alike = np.stack([gpus.kind[first], sizes], axis=1)
+    for group in np.unique(alike, axis=0):
+        among = np.flatnonzero((alike == group).all(axis=1))
+        # What stays if node i of the schedule becomes node j: of each job the smaller of both counts.
+        stays = np.minimum(new[among][:, None], old[among][None]).sum(axis=2)
+        for source, target in zip(*linear_sum_assignment(stays, maximize=True), strict=True):
+            columns = slice(first[among[target]], first[among[target]] + int(group[1]))
+            there[columns] = _on_node(new[among[source]], held[columns])
+    return there
+
+
+def _on_node(counts: IntArray, held: IntArray) -> IntArray:
+    """(gpus of a node,) so many GPUs to each job, its own ones first."""
+    left = counts.copy()
+    there = np.full(len(held), IDLE, dtype=np.int64)
+    for place, job in enumerate(held.tolist()):
+        if job != IDLE and left[job] > 0:
+            there[place] = job
+            left[job] -= 1
+    rest = np.repeat(np.arange(len(left)), left)
+    there[np.flatnonzero(there == IDLE)[: len(rest)]] = rest
+    return there
+
+
+def within_nodes(gpus: Gpus, genome: IntArray, job: int, most_nodes: int) -> None:
+    """Take the GPUs of a job on nodes beyond so many away, in place: those where it has fewest go first."""
+    mine = genome == job
+    nodes, counts = np.unique(gpus.node[mine], return_counts=True)
+    lost = nodes[np.lexsort((nodes, -counts))][most_nodes:]
+    genome[mine & np.isin(gpus.node, lost)] = IDLE
+
+
+def pin_of(gpus: Gpus, columns: IntArray, batch: int) -> Pinned:
+    """Exactly these GPUs, with a total batch split evenly, the rest on the first; 0: none is chosen."""
+    columns = columns[np.lexsort((gpus.slot[columns], gpus.node[columns]))]
+    nodes = np.unique(gpus.node[columns])
+    masks = [int((1 << gpus.slot[columns[gpus.node[columns] == node]]).sum()) for node in nodes]
+    each, rest = divmod(batch, len(columns))
+    local = (each + 1,) * rest + (each,) * (len(columns) - rest) if batch else ()
+    return Pinned(tuple(nodes.tolist()), tuple(mask.bit_count() for mask in masks), tuple(masks), local)

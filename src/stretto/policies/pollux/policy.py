@@ -27,17 +27,18 @@ from stretto.model import (
 )
 from stretto.policies.common.admission import most_gpus_of_one_job
 from stretto.policies.common.pins import pin_as_held
-from stretto.policies.pollux.nodes import (
+from stretto.policies.pollux.homogeneous import (
     VirtualNodes,
     idle_of_one_type,
+    largest_possible,
     of_one_type,
     pin_of,
     rows_held,
     shrunk_to,
     smallest_node_gpus,
+    type_blind,
     virtual_nodes_of,
 )
-from stretto.policies.pollux.type_blind_speeds import largest_possible, type_blind
 from stretto.settings import CheckedSettings, setting
 from stretto.solve.genetic import AllocationProblem, Population, evolve, filled
 

@@ -1,5 +1,1 @@
 """Sia: goodput of every job on every bundle of GPUs, and the best choice of bundles as one program."""
-
-from stretto.policies.sia.policy import Sia
-
-__all__ = ["Sia"]

@@ -20,8 +20,7 @@ from stretto.model import (
 )
 from stretto.policies import load_policy
 from stretto.policies.common.speed_curves import Curve
-from stretto.policies.elasticflow.levels import levels_on
-from stretto.policies.elasticflow.policy import ElasticFlow, Promises
+from stretto.policies.elasticflow import ElasticFlow, Promises, levels_on
 from stretto.solve.progressive_filling import filling_with, least_filling, slots_until
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, speeds_of
 from stretto.testing.conformance import PROMISES

@@ -1,12 +1,14 @@
 """Optimus: one GPU for everybody, then one more to whoever gains most time from it."""
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar
+from functools import lru_cache
+from typing import ClassVar, NamedTuple
 
 import numpy as np
+from scipy.optimize import nnls
 
 from stretto.model import (
     Cluster,
@@ -14,6 +16,7 @@ from stretto.model import (
     FloatArray,
     IntArray,
     JobTable,
+    Pinned,
     PolicyTraits,
     Shares,
     Snapshot,
@@ -32,11 +35,12 @@ from stretto.policies.common.speed_curves import (
     room_beside,
     unstoppable,
 )
-from stretto.policies.optimus.models import expected_epochs, fitted_curve
-from stretto.policies.optimus.nodes import pins_over_fewest_nodes
 from stretto.settings import CheckedSettings, setting
 
 MOST_WORK = 1e15  # stands for a job without an end
+LINE_SEARCH = 50  # values of β2 tried; chosen
+SPEED_SAMPLES = 5  # counts to which a curve is fitted; chosen: a short profiling run
+WINDOW = 3  # losses on either side that bound an outlier; chosen
 
 
 class Remaining(StrEnum):
@@ -224,3 +228,135 @@ def by_marginal_gain(
         if following is not None:
             heapq.heappush(offers, following)
     return count
+
+
+# Optimus' two models: how many epochs are left, and how fast a job is on g GPUs.
+#
+# Optimus (Peng et al., EuroSys 2018), section 3. Both are fitted by non-negative least squares.
+
+
+class LossCurve(NamedTuple):
+    """loss(k) = 1 / (β0 k + β1) + β2 after k epochs, as parts of the largest loss seen."""
+
+    decay: float  # β0
+    start: float  # β1
+    floor: float  # β2
+    unit: float  # the largest loss
+
+    def at(self, epoch: FloatArray) -> FloatArray:
+        """Losses, in parts of `unit`."""
+        return 1.0 / np.maximum(self.decay * epoch + self.start, 1e-12) + self.floor
+
+
+def fit_losses(losses: FloatArray) -> LossCurve:
+    """The curve through the losses after epochs 1, 2, …; at least two are needed.
+
+    β2 by line search below the smallest loss; β0 and β1 for each by non-negative least squares on
+    1 / (loss - β2). The best is that with the least squared error of the loss itself.
+    """
+    unit = float(np.abs(losses).max()) or 1.0
+    seen = _without_outliers(losses / unit)
+    epoch = np.arange(1, len(seen) + 1, dtype=np.float64)
+    terms = np.stack((epoch, np.ones_like(epoch)), axis=1)
+    best, least = LossCurve(0.0, 1.0, 0.0, unit), np.inf
+    for floor in np.linspace(0.0, max(float(seen.min()), 0.0), LINE_SEARCH, endpoint=False).tolist():
+        (decay, start), _ = nnls(terms, 1.0 / np.maximum(seen - floor, 1e-9))
+        if decay + start <= 0:
+            continue
+        tried = LossCurve(float(decay), float(start), floor, unit)
+        error = float(((tried.at(epoch) - seen) ** 2).sum())
+        if error < least:
+            best, least = tried, error
+    return best
+
+
+def epochs_to_converge(curve: LossCurve, least_decrease: float, most: int, patience: int = 3) -> int:
+    """The first epoch from which on the loss falls by less than that in each of `patience` epochs."""
+    loss = curve.at(np.arange(1, most + patience + 1, dtype=np.float64))
+    slow = loss[:-1] - loss[1:] < least_decrease
+    lasting = np.convolve(slow, np.ones(patience), mode="valid") >= patience
+    return int(lasting.argmax()) + 1 if lasting.any() else most
+
+
+@lru_cache(maxsize=16_384)
+def expected_epochs(losses: tuple[float, ...], least_decrease: float, most: int) -> int:
+    """In how many epochs a job with these losses so far converges."""
+    return epochs_to_converge(fit_losses(np.array(losses)), least_decrease, most)
+
+
+def _without_outliers(seen: FloatArray) -> FloatArray:
+    """Each loss brought between the least and the largest of its neighbours."""
+    bounded = seen.copy()
+    for at in range(1, len(seen) - 1):
+        around = np.delete(seen[max(at - WINDOW, 0) : at + WINDOW + 1], min(at, WINDOW))
+        bounded[at] = np.clip(seen[at], around.min(), around.max())
+    return bounded
+
+
+def seconds_per_step(gpus: FloatArray, step_s: FloatArray) -> FloatArray:
+    """θ0, θ1, θ2 ≥ 0 of step_s(g) = θ0 / g + θ1 + θ2 g, fitted to steps seen on some counts.
+
+    The all-reduce form of the paper's synchronous model: computing shrinks with g, synchronising grows.
+    """
+    terms = np.stack((1.0 / gpus, np.ones_like(gpus), gpus), axis=1)
+    weight = 1.0 / step_s  # relative errors count, not seconds
+    found, _ = nnls(terms * weight[:, None], step_s * weight)
+    return np.asarray(found, dtype=np.float64)
+
+
+@lru_cache(maxsize=65_536)
+def fitted_curve(curve: Curve) -> Curve:
+    """The same counts at the speeds of a model fitted to a few of them, spread geometrically."""
+    if len(curve.gpus) < 2:
+        return curve
+    spread = np.geomspace(1, len(curve.gpus), min(SPEED_SAMPLES, len(curve.gpus)))
+    sampled = np.unique(np.round(spread).astype(np.int64)) - 1
+    gpus, per_s = np.array(curve.gpus, dtype=np.float64), np.array(curve.per_s)
+    theta = seconds_per_step(gpus[sampled], 1.0 / per_s[sampled])
+    step_s = theta[0] / gpus + theta[1] + theta[2] * gpus
+    return Curve(curve.gpus, tuple((1.0 / step_s).tolist()))
+
+
+# Optimus' placement: evenly on as few nodes as can hold a job, smaller demands first.
+
+
+def even_counts(free: Sequence[int], gpus: int, most_nodes: int) -> tuple[int, ...]:
+    """How many GPUs on each of the nodes with most of them free, in that order; empty where it cannot be.
+
+    free: by node, decreasing. The fewest nodes k on which `gpus` lie evenly, as k counts that differ by one
+    at most.
+    """
+    for nodes in range(1, min(len(free), gpus, most_nodes) + 1):
+        each, larger = divmod(gpus, nodes)
+        counts = (each + 1,) * larger + (each,) * (nodes - larger)
+        if all(count <= there for count, there in zip(counts, free, strict=False)):
+            return counts
+    return ()
+
+
+def pins_over_fewest_nodes(snapshot: Snapshot, gpus: IntArray, kind: IntArray) -> dict[int, Pinned]:
+    """Where the jobs go whose share is not what they hold. Who cannot lie evenly is left to the placer.
+
+    gpus, kind: (jobs,). Jobs by increasing demand, each on the nodes with most GPUs free then.
+    """
+    jobs, cluster = snapshot.jobs, snapshot.cluster
+    changed = (gpus != jobs.held_gpus) | (kind != jobs.held_kind)
+    free = np.where(snapshot.usable, snapshot.placement.free, 0)
+    # Whatever changes lets go of its GPUs first.
+    for row in np.flatnonzero(changed & (jobs.held_gpus > 0)).tolist():
+        held = snapshot.placement[jobs.ids[row]]
+        for node, mask in zip(held.nodes, held.masks, strict=True):
+            free[node] += mask.bit_count() if snapshot.usable[node] else 0
+    moving = np.flatnonzero(changed & (gpus > 0))
+    pinned: dict[int, Pinned] = {}
+    for row in moving[np.argsort(gpus[moving], kind="stable")].tolist():
+        # Even counts over as few nodes as possible, the roomiest first.
+        of_kind = np.flatnonzero(cluster.kind == kind[row])
+        roomiest = of_kind[np.argsort(-free[of_kind], kind="stable")]
+        most_nodes = cluster.types[int(kind[row])].max_nodes_per_job or len(roomiest)
+        counts = even_counts(free[roomiest].tolist(), int(gpus[row]), most_nodes)
+        if counts:
+            where = sorted(zip(roomiest.tolist(), counts, strict=False))
+            pinned[row] = Pinned(tuple(node for node, _ in where), tuple(count for _, count in where))
+            free[[node for node, _ in where]] -= [count for _, count in where]
+    return pinned

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stretto.model import Allocation, GpuType, IntArray, JobId, cluster_of
-from stretto.policies.pollux.nodes import (
+from stretto.policies.pollux.homogeneous import (
     VirtualNodes,
     of_one_type,
     pin_of,

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from stretto.model import Durations, InputError, Reward, View
 from stretto.policies import load_policy
-from stretto.policies.hydra import Hydra
-from stretto.policies.hydra.sequences import Problem, best_sequence, cost_of
+from stretto.policies.hydra import Hydra, Problem, best_sequence, cost_of
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, speeds_of
 from stretto.testing.conformance import PROMISES
 from stretto.testing.play import play

@@ -19,14 +19,17 @@ from stretto.model import (
 )
 from stretto.policies import load_policy
 from stretto.policies.common.speed_curves import Curve
-from stretto.policies.optimus.models import (
+from stretto.policies.optimus import (
+    Optimus,
+    Remaining,
+    SpeedFrom,
+    by_marginal_gain,
     epochs_to_converge,
+    even_counts,
     fit_losses,
     fitted_curve,
     seconds_per_step,
 )
-from stretto.policies.optimus.nodes import even_counts
-from stretto.policies.optimus.policy import Optimus, Remaining, SpeedFrom, by_marginal_gain
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, speeds_of
 from stretto.testing.conformance import PROMISES
 from stretto.testing.situations import Situation, situations

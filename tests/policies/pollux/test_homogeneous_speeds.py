@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from stretto.model import Cluster, FloatArray, GpuType, cluster_of, counts_within
-from stretto.policies.pollux.type_blind_speeds import largest_possible, type_blind
+from stretto.policies.pollux.homogeneous import largest_possible, type_blind
 from stretto.testing.builders import speeds_of
 
 ONE, OTHER = GpuType("one"), GpuType("other")

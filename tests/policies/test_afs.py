@@ -4,8 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stretto.model import Allocation, MeasuredSpeeds, floats
-from stretto.policies.afs.grants import Tournament, by_gain, by_tournament
-from stretto.policies.afs.policy import Afs, Variant
+from stretto.policies.afs import Afs, Tournament, Variant, by_gain, by_tournament
 from stretto.policies.common.speed_curves import Curve
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, speeds_of
 

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from stretto.model import Cluster, Durations, InputError, Shares, Snapshot, View, every
 from stretto.place.registry import load_placer
 from stretto.policies import load_policy
-from stretto.policies.synergy.policy import Base, Synergy, rates_wanted
-from stretto.policies.synergy.tune import best_total, least_enough, tune
+from stretto.policies.synergy import Base, Synergy, best_total, least_enough, rates_wanted, tune
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, some_progress, speeds_of
 from stretto.testing.conformance import PROMISES
 from stretto.testing.situations import Situation, situations
