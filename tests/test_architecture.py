@@ -62,6 +62,7 @@ MAY_IMPORT_IN_SERVICE: dict[str, set[str]] = {
     "leadership": {"state", "eventlog"},
     "reconcile": {"state", "eventlog", "leadership"},
     "scheduling": {"state", "eventlog", "leadership", "reconcile"},
+    "control_loop": {"reconcile", "scheduling"},
     "autoscaling": {"state", "eventlog", "leadership", "reconcile", "scheduling"},
     "forecast": {"state", "scheduling"},
     "gc_tuning": set(),

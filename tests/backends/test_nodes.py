@@ -13,6 +13,7 @@ from tests.service.http.rig import Rig, a_rig, play
 
 from stretto.backends.local.agent_client import OwnAgent
 from stretto.backends.local.backend import LocalBackend
+from stretto.service import control_loop
 from stretto.service.state.events import NodeCordoned
 from stretto.service.state.records import JobRecord, WorkerPhase
 
@@ -68,7 +69,7 @@ def test_a_job_stays_on_a_cordoned_node_leaves_a_drained_one_and_is_given_up_on_
         await rig.service.record(NodeCordoned(other, False))
         await rig.until(lambda: node_of(rig, second) == other)
         rig.service.driver.dead_after_s = DEAD_AFTER_S
-        burying = asyncio.create_task(rig.service.driver.bury_for_ever())
+        burying = asyncio.create_task(control_loop.expire_silent_nodes(rig.service.driver))
         os.kill(pid_of(of[first]), signal.SIGSTOP)
         index = state.node_index[first]
         await rig.until(lambda: state.nodes[index].dead)

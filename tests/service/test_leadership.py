@@ -9,9 +9,10 @@ from tests.service.fake_backend import FakeBackend
 from tests.service.http.rig import Rig, a_rig, play
 
 from stretto.backends.protocol import BackendUnreachable, Fences, StaleLeader, WorkerState
+from stretto.service import control_loop
 from stretto.service.eventlog import LeadLost, Standing, Unrecorded
 from stretto.service.leadership import Leadership
-from stretto.service.reconcile.control_loop import Reconciler
+from stretto.service.reconcile.controller import Reconciler
 from stretto.service.state.events import LeadTaken, body_of
 
 
@@ -71,8 +72,8 @@ class Leading:
     async def look(self) -> None:
         """Look at the backend, which shows a stray; and do all that follows."""
         self.rig.backend.shown["99.1.0"] = WorkerState("99.1.0", "n0", (0,), "running", job="99")
-        await self.driver.look()
-        await asyncio.gather(*self.driver.orders.tasks)
+        await control_loop.observe_once(self.driver)
+        await asyncio.gather(*self.driver.dispatcher.tasks)
 
 
 def test_a_stray_is_stopped_by_whoever_leads(tmp_path: Path) -> None:

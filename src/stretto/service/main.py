@@ -41,7 +41,7 @@ from stretto.service.http.routes.tokens import first_admin, is_admin
 from stretto.service.http.server import config_of, end_requests
 from stretto.service.leadership import Leadership
 from stretto.service.log_loss import incarnated, what_is_lost, workers_on_disk
-from stretto.service.reconcile.control_loop import DEAD_AFTER_S, Reconciler
+from stretto.service.reconcile.controller import DEAD_AFTER_S, Reconciler
 from stretto.service.reconcile.worker_env import WorkerContext
 from stretto.service.retention.job_retention import RetentionPolicy, mend
 from stretto.service.scheduling.loop import SchedulingLoop

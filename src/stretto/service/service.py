@@ -11,6 +11,7 @@ from stretto.backends.protocol import Backend, Validates
 from stretto.jobfile import Array, JobSpec
 from stretto.jobfile.to_job import spec_to_job
 from stretto.model import InputError, Snapshot
+from stretto.service import control_loop
 from stretto.service.autoscaling import WAITS, Autoscaler
 from stretto.service.eventlog.archive import Archive
 from stretto.service.eventlog.clock import Clock
@@ -19,7 +20,7 @@ from stretto.service.eventlog.report_sampling import ReportSampler
 from stretto.service.eventlog.writer import LogWriter
 from stretto.service.leadership import Leadership
 from stretto.service.pool import Pool, Turns
-from stretto.service.reconcile.control_loop import Reconciler
+from stretto.service.reconcile.controller import Reconciler
 from stretto.service.reconcile.worker_env import WorkerContext
 from stretto.service.retention.checkpoint_gc import CheckpointGC, has_been_deleted
 from stretto.service.retention.job_retention import RetentionPolicy, retire_for_ever
@@ -153,11 +154,7 @@ class Service:
                     group.create_task(self.leadership.watch_for_ever())
                 if self.watch is not None:
                     group.create_task(self.watch.watch_for_ever())
-                await self.driver.look()
-                group.create_task(self.driver.follow_for_ever())
-                group.create_task(self.driver.reconcile_for_ever())
-                group.create_task(self.decider.decide_for_ever())
-                group.create_task(self.driver.bury_for_ever())
+                await control_loop.start(group, self.decider, self.driver)
                 group.create_task(self.watch_times())
                 group.create_task(retire_for_ever(self.ledger, self.clock, self.keep, self.driver.dirty))
                 ended, keep, leadership = self.ledger.store.ended, self.keep, self.leadership
@@ -286,7 +283,7 @@ class Service:
         if status.reason and not status.gpus and (words := self.wisher.words(record.id)):
             status = replace(status, reason=WAITS, evidence=words)
         if status.state is JobState.STARTING and not status.evidence:
-            status = replace(status, evidence=self.driver.orders.troubles.get(record.id, ""))
+            status = replace(status, evidence=self.driver.dispatcher.start_errors.get(record.id, ""))
         return status
 
     async def watch_times(self) -> None:

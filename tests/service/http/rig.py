@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from tests.service.fake_backend import FakeBackend
 
 from stretto.backends.protocol import Backend
+from stretto.service import control_loop
 from stretto.service.eventlog import Store, open_store
 from stretto.service.eventlog.clock import Clock
 from stretto.service.eventlog.writer import LogWriter
@@ -21,7 +22,7 @@ from stretto.service.http.auth import digest_of
 from stretto.service.http.connections import Listener
 from stretto.service.http.rate_limits import Limits
 from stretto.service.http.server import config_of
-from stretto.service.reconcile.control_loop import Reconciler
+from stretto.service.reconcile.controller import Reconciler
 from stretto.service.reconcile.worker_env import WorkerContext
 from stretto.service.scheduling.loop import SchedulingLoop
 from stretto.service.scheduling.scheduler import scheduler_of
@@ -117,11 +118,14 @@ async def a_rig(
         try:
             tokens = [TokenMade(who, who, role, digest_of(token_of(who))) for who, role in PEOPLE.items()]
             await ledger.record(Began(1.7e9), configured, *tokens)
-            await driver.look()
-            follow: list[Coroutine[Any, Any, None]] = [driver.follow_for_ever(), driver.reconcile_for_ever()]
+            await control_loop.observe_once(driver)
+            follow: list[Coroutine[Any, Any, None]] = [
+                control_loop.observe(driver),
+                control_loop.reconcile(driver),
+            ]
             loops += [asyncio.create_task(one) for one in follow]
             if decides:
-                loops.append(asyncio.create_task(decider.decide_for_ever()))
+                loops.append(asyncio.create_task(control_loop.schedule(decider)))
             yield Rig(service, backend, app, store, loops)
         finally:
             for task in loops:

@@ -10,15 +10,16 @@ from tests.service.http.rig import Rig, a_rig, play
 
 from stretto.backends.protocol import BackendUnreachable, WorkerStart, WorkerState
 from stretto.model import Allocation, JobId, actions_between
-from stretto.service.reconcile import control_loop
-from stretto.service.reconcile.control_loop import Reconciler
+from stretto.service import control_loop
+from stretto.service.reconcile import controller
+from stretto.service.reconcile.controller import Reconciler
 from stretto.service.state.events import Decided, Joined, WorkerReady
 from stretto.service.state.plans import actions_json
 
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control_loop, "AGAIN_S", 0.01)
+    monkeypatch.setattr(controller, "AGAIN_S", 0.01)
 
 
 async def running(rig: Rig, job: str, attempt: int = 1) -> None:
@@ -55,10 +56,10 @@ def test_a_service_that_begins_finds_that_a_worker_is_gone_but_not_while_its_nod
             name = backend.shown.pop(f"{job}.1.0").node
             later = Reconciler(service.ledger, backend, service.clock, service.secrets)
             await backend.set_up(name, False)
-            await later.look()
+            await control_loop.observe_once(later)
             assert record.alive
             await backend.set_up(name, True)
-            await later.look()
+            await control_loop.observe_once(later)
             assert not record.alive
             assert record.why == "its node does not know it"
 
@@ -196,7 +197,7 @@ def test_nobody_waits_for_a_node_that_takes_long_to_forget(tmp_path: Path) -> No
             await backend.finish(f"{jobs[1]}.1.0")
             await rig.until(lambda: rig.service.state.jobs[jobs[1]].has_ended)
             await rig.until(lambda: set(backend.shown) == {f"{jobs[0]}.1.0"})
-            for task in rig.service.driver.orders.tasks:
+            for task in rig.service.driver.dispatcher.tasks:
                 task.cancel()
 
     play(story)

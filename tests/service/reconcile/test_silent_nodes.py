@@ -10,7 +10,8 @@ from tests.service.http.rig import Rig, a_rig, play
 from tests.service.scene import Scene
 
 from stretto.agent import open_files
-from stretto.service.reconcile.control_loop import Reconciler
+from stretto.service import control_loop
+from stretto.service.reconcile.controller import Reconciler
 from stretto.service.state import events as happened
 
 
@@ -71,7 +72,7 @@ def test_the_service_gives_a_silent_node_up_and_stops_what_returns_with_it(tmp_p
         backend = FakeBackend(gpus=1)
         async with a_rig(tmp_path, backend=backend) as rig:
             rig.service.driver.dead_after_s = 0.2
-            burying = asyncio.create_task(rig.service.driver.bury_for_ever())
+            burying = asyncio.create_task(control_loop.expire_silent_nodes(rig.service.driver))
             job = await rig.submit()
             await running(rig, job, 1)
             node = backend.shown[f"{job}.1.0"].node
@@ -106,12 +107,12 @@ def test_a_service_that_begins_waits_its_full_time_for_a_node_that_was_silent_be
             later = Reconciler(
                 service.ledger, rig.backend, service.clock, service.secrets, dead_after_s=500.0
             )
-            burying = asyncio.create_task(later.bury_for_ever())
+            burying = asyncio.create_task(control_loop.expire_silent_nodes(later))
             await asyncio.sleep(0.05)
             assert not service.state.nodes[0].dead
             service.clock.origin_s += 501.0
             burying.cancel()
-            burying = asyncio.create_task(later.bury_for_ever())
+            burying = asyncio.create_task(control_loop.expire_silent_nodes(later))
             await rig.until(lambda: service.state.nodes[0].dead)
             burying.cancel()
 
@@ -168,7 +169,7 @@ def test_a_start_that_is_still_being_tried_says_why(tmp_path: Path) -> None:
         backend.silent.add("n0")
         async with a_rig(tmp_path, backend=backend) as rig:
             job = rig.service.state.jobs[await rig.submit()]
-            await rig.until(lambda: rig.service.driver.orders.troubles)
+            await rig.until(lambda: rig.service.driver.dispatcher.start_errors)
             shown = rig.service.status_of(job)
             assert (shown.state, shown.evidence) == ("STARTING", "node n0 does not answer")
             backend.silent.clear()
@@ -220,7 +221,7 @@ def test_a_service_that_can_open_no_files_gives_no_silent_node_up(
             await backend.set_up("n0", False)
             await rig.until(lambda: not rig.service.state.nodes[0].up)
             lost_s = rig.service.state.nodes[0].silent_s
-            burying = asyncio.create_task(driver.bury_for_ever())
+            burying = asyncio.create_task(control_loop.expire_silent_nodes(driver))
             await rig.until(lambda: rig.service.state.nodes[0].dead)
             assert looks > 10
             assert rig.service.state.at_s - lost_s > 10 * 0.2 / 4

@@ -9,6 +9,7 @@ import pytest
 from tests.service.http.rig import play
 
 from stretto.jobfile import JobSpec
+from stretto.service import control_loop
 from stretto.service.eventlog import open_store
 from stretto.service.eventlog.clock import Clock
 from stretto.service.eventlog.writer import LogWriter
@@ -32,7 +33,10 @@ async def deciding(
         configured = Configured(policy, settings={f"policy.{key}": value for key, value in settings.items()})
         decider = SchedulingLoop(ledger, scheduler_of(configured), ledger.clock, eager)
         decider.at_least_every_s = at_least_every_s
-        loops = [asyncio.create_task(ledger.write_for_ever()), asyncio.create_task(decider.decide_for_ever())]
+        loops = [
+            asyncio.create_task(ledger.write_for_ever()),
+            asyncio.create_task(control_loop.schedule(decider)),
+        ]
         try:
             await ledger.record(Began(1.7e9), configured)
             yield ledger, made

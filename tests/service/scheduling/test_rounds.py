@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from stretto.jobfile.submission import read_submission
+from stretto.service import control_loop
 from stretto.service.eventlog import open_store
 from stretto.service.eventlog.clock import Clock
 from stretto.service.eventlog.writer import LogWriter
@@ -35,7 +36,7 @@ def test_who_comes_after_an_idle_time_is_seen_at_the_next_round_and_at_those_tha
             ledger.listeners.append(lambda events: told.extend(event for _, event in events))
             tasks = [asyncio.create_task(ledger.write_for_ever())]
             await ledger.record(Began(1e9), CONFIGURED, NodeSeen("n0", "a100", 4))
-            tasks.append(asyncio.create_task(decider.decide_for_ever()))
+            tasks.append(asyncio.create_task(control_loop.schedule(decider)))
 
             def decided() -> list[Decided]:
                 return [event for event in told if isinstance(event, Decided)]

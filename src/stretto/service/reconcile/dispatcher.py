@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -43,12 +43,17 @@ class Dispatcher:
     seen: WorkerCache
     again: Callable[[str], None]
     leadership: Leadership | None = None  # None: nobody else can lead
-    troubles: dict[str, str] = field(default_factory=dict)  # job → why a start is still being tried
+    start_errors: dict[str, str] = field(default_factory=dict)  # job → why a start is still being tried
     tasks: set["asyncio.Task[None]"] = field(default_factory=set)  # under way
     _given: set[tuple[str, str]] = field(default_factory=set)  # commands under way, or taken
     _ended: dict[str, dict[str, None]] = field(default_factory=dict)  # by node, workers that it may forget
 
-    def give(self, record: JobRecord, command: Command) -> None:
+    def dispatch_all(self, commands: Iterable[tuple[JobRecord, Command]]) -> None:
+        """Carry out commands in their order."""
+        for record, command in commands:
+            self.dispatch(record, command)
+
+    def dispatch(self, record: JobRecord, command: Command) -> None:
         """Carry out a command beside the loop, unless the same one is under way."""
         key = (type(command).__name__, command.worker.id)
         if key in self._given or (isinstance(command, Start) and command.worker.id in self.seen.workers):
@@ -62,15 +67,15 @@ class Dispatcher:
             if isinstance(command, Start):
                 start = start_of(self.ledger.state, record, worker, self.secrets)
                 self.seen.see(await self._commanded(lambda: self.backend.start(start)))
-                self.troubles.pop(record.id, None)
+                self.start_errors.pop(record.id, None)
             else:
                 grace_s = command.grace_s
                 await self._commanded(lambda: self.backend.stop(worker.id, grace_s))
         except LeadLost:
             return  # the service is ending, and another one takes care of the worker
-        except BackendUnreachable as trouble:
+        except BackendUnreachable as error:
             if isinstance(command, Start):
-                self.troubles[record.id] = str(trouble)
+                self.start_errors[record.id] = str(error)
             self._repeat(record, key)
         except IdUsed:  # in a time that the log has lost
             await self.ledger.record(WorkerEnded(record.id, worker.id, VANISHED, UNKNOWN))
@@ -91,13 +96,16 @@ class Dispatcher:
         self._given.discard(key)
         self.again(record.id)
 
-    def stop(self, one: WorkerState, grace_s: float) -> None:
-        """Stop what nobody wants."""
-        key = ("Stop", one.id)
-        if key not in self._given:
-            self._given.add(key)
-            log.warning("worker %s of node %s is not wanted: it has %g s to end", one.id, one.node, grace_s)
-            self._beside(self._stop(one, grace_s, key))
+    def stop_strays(self, strays: Iterable[tuple[WorkerState, float]]) -> None:
+        """Stop workers that no job wants, each within so many seconds."""
+        for one, grace_s in strays:
+            key = ("Stop", one.id)
+            if key not in self._given:
+                self._given.add(key)
+                log.warning(
+                    "worker %s of node %s is not wanted: it has %g s to end", one.id, one.node, grace_s
+                )
+                self._beside(self._stop(one, grace_s, key))
 
     async def _stop(self, one: WorkerState, grace_s: float, key: tuple[str, str]) -> None:
         try:

@@ -13,7 +13,7 @@ from stretto.model import Memory, Plan, Snapshot, Trigger
 from stretto.scheduler.round import Scheduler
 from stretto.service.eventlog.clock import Clock
 from stretto.service.eventlog.writer import LogWriter
-from stretto.service.scheduling.decision import answer_to, asked_of, decided
+from stretto.service.scheduling.decision import Answer, Asked, answer_to, asked_of, decided
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
 from stretto.service.state import events as happened
 from stretto.service.state.events import AttemptClosed, Decided, Event, Joined, WorkersWanted
@@ -54,13 +54,14 @@ def trigger_of(event: Event) -> Trigger | None:
 # ── when the policy is asked, and what becomes of its answer ────────────────────────────────────────────────
 
 
-AT_MOST_EVERY_S = 0.2  # of wall time between two decisions; chosen: what comes together is decided together
 AT_LEAST_EVERY_S = 60.0  # of wall time, while there are jobs; chosen: a net under whatever was missed
 
 
 @dataclass
 class SchedulingLoop:
-    """Asks the scheduler when its triggers, its rounds or its own wish say so; one decision at a time.
+    """When the scheduler is to be asked, and what is kept of its answer; one decision at a time.
+
+    `control_loop.schedule` is the loop itself: what is due comes from triggers, rounds, or the policy's own wish.
 
     eager: a policy of rounds is asked at arrivals and completions too, so that nobody waits for a round while
     GPUs are idle. at_least_every_s: of wall time; even where nothing has happened, as long as there are jobs.
@@ -84,6 +85,7 @@ class SchedulingLoop:
     _next_round_s: float = 0.0
     _awaits_round: bool = False
     _decided_s: float = 0.0  # when it was last asked
+    _seen: int = 0  # the last event that it knew then
     _changed: bool = True
     _interactive_waits: bool = False  # as the last decision left it
     _thread: ThreadPoolExecutor = field(  # its own: others may keep the usual threads busy
@@ -131,33 +133,31 @@ class SchedulingLoop:
         record = self.ledger.state.jobs.get(job)
         return record is not None and record.at_once is not None
 
-    async def decide_for_ever(self) -> None:
-        """Ask whenever it is time, until cancelled."""
-        self._due.add(Trigger.CAPACITY)  # a service that has just started looks at what it finds
-        while True:
-            await self._wait()
-            await self.decide_now()
-            await asyncio.sleep(AT_MOST_EVERY_S)
+    def begin(self) -> None:
+        """A service that has just started looks at what it finds."""
+        self._due.add(Trigger.CAPACITY)
 
-    async def decide_now(self) -> None:
-        """One decision: observed, made beside the loop, recorded, and thereby wanted."""
+    def observe(self, due: frozenset[Trigger]) -> Asked:
+        """All that a decision looks at: the state as it stands now, and what the policy remembers."""
         state = self.ledger.state
-        due, self._due = frozenset(self._due), set()
-        if Trigger.ROUND in due:
-            self._changed = False
         self.is_deciding = True
-        now_s, seen = self.clock.now_s(), state.seq
-        self._decided_s = now_s
-        asked = asked_of(self.observer, state, now_s, due, self.scheduler, self.memory)
+        self._decided_s, self._seen = self.clock.now_s(), state.seq
+        return asked_of(self.observer, state, self._decided_s, due, self.scheduler, self.memory)
+
+    async def decide(self, asked: Asked) -> tuple[Answer, float]:
+        """The answer, and how many milliseconds it took; worked out in a thread of its own."""
         began = time.perf_counter()
         loop = asyncio.get_running_loop()
         answer = await loop.run_in_executor(self._thread, answer_to, asked, self.scheduler)
-        took_ms = (time.perf_counter() - began) * 1e3
-        await self.ledger.record(decided(asked, answer, seen, took_ms))
+        return answer, (time.perf_counter() - began) * 1e3
+
+    async def record(self, asked: Asked, answer: Answer, took_ms: float) -> None:
+        """Make the decision durable, by which it is wanted; then keep what the next one needs of it."""
+        await self.ledger.record(decided(asked, answer, self._seen, took_ms))
         self.memory = answer.plan.memory
         self.is_deciding = False
         if self.after is not None:
-            self.after(state, self.memory)
+            self.after(self.ledger.state, self.memory)
         self.latest, self.latest_snapshot = answer.plan, asked.snapshot
         jobs = asked.snapshot.jobs
         self._interactive_waits = any(
@@ -165,15 +165,15 @@ class SchedulingLoop:
         )
         self.took_ms = [*self.took_ms[-999:], took_ms]
 
-    async def _wait(self) -> None:
-        """Until something is due, and there is a node."""
+    async def wait_until_due(self) -> frozenset[Trigger]:
+        """What is due, once something is and there is a node."""
         while True:
             now_s = self.clock.now_s()
             at_s = self._next_s(now_s)
             if at_s <= now_s:
                 self._note_times(now_s)
             if self._due and self.ledger.state.cluster is not None:
-                return
+                return self._take_due()
             self._wake.clear()
             try:
                 wait_s = None if math.isinf(at_s) else max(self.clock.wall_s(at_s - now_s), 0.0)
@@ -181,6 +181,12 @@ class SchedulingLoop:
                     await self._wake.wait()
             except TimeoutError:
                 self._note_times(max(self.clock.now_s(), at_s))
+
+    def _take_due(self) -> frozenset[Trigger]:
+        due, self._due = frozenset(self._due), set()
+        if Trigger.ROUND in due:
+            self._changed = False
+        return due
 
     def _next_s(self, now_s: float) -> float:
         """When the clock alone makes something due; never before there is a node."""
