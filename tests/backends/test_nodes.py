@@ -68,8 +68,8 @@ def test_a_job_stays_on_a_cordoned_node_leaves_a_drained_one_and_is_given_up_on_
 
         await rig.service.record(NodeCordoned(other, False))
         await rig.until(lambda: node_of(rig, second) == other)
-        rig.service.driver.dead_after_s = DEAD_AFTER_S
-        burying = asyncio.create_task(control_loop.expire_silent_nodes(rig.service.driver))
+        rig.service.reconciler.dead_after_s = DEAD_AFTER_S
+        burying = asyncio.create_task(control_loop.expire_silent_nodes(rig.service.reconciler))
         os.kill(pid_of(of[first]), signal.SIGSTOP)
         index = state.node_index[first]
         await rig.until(lambda: state.nodes[index].dead)

@@ -64,16 +64,16 @@ class Leading:
 
     def __post_init__(self) -> None:
         service = self.rig.service
-        self.leadership = Leadership(service.ledger, self.lead, self.rig.backend, check_s=0.01)
-        self.driver = Reconciler(
-            service.ledger, self.rig.backend, service.clock, service.secrets, leadership=self.leadership
+        self.leadership = Leadership(service.log_writer, self.lead, self.rig.backend, check_s=0.01)
+        self.reconciler = Reconciler(
+            service.log_writer, self.rig.backend, service.clock, service.secrets, leadership=self.leadership
         )
 
     async def look(self) -> None:
         """Look at the backend, which shows a stray; and do all that follows."""
         self.rig.backend.shown["99.1.0"] = WorkerState("99.1.0", "n0", (0,), "running", job="99")
-        await control_loop.observe_once(self.driver)
-        await asyncio.gather(*self.driver.dispatcher.tasks)
+        await control_loop.observe_once(self.reconciler)
+        await asyncio.gather(*self.reconciler.dispatcher.tasks)
 
 
 def test_a_stray_is_stopped_by_whoever_leads(tmp_path: Path) -> None:
@@ -127,9 +127,9 @@ def test_a_lead_that_was_taken_anew_counts_only_if_nobody_has_led_in_between(tmp
             leadership = Leading(rig, PlayedLead(Standing.RETAKEN)).leadership
             await leadership.take()
             await leadership.check()
-            ledger = rig.service.ledger
-            other = LeadTaken(ledger.state.epoch + 1)
-            ledger.store.append([Unrecorded(1.0, "LeadTaken", "", body_of(other))], ledger.state.seq)
+            log_writer = rig.service.log_writer
+            other = LeadTaken(log_writer.state.epoch + 1)
+            log_writer.store.append([Unrecorded(1.0, "LeadTaken", "", body_of(other))], log_writer.state.seq)
             with pytest.raises(LeadLost):
                 await leadership.check()
 

@@ -54,12 +54,12 @@ class CapacityRequest:
     begins: bool = False  # one of them does not run yet: its node must not be taken for idle
 
 
-def wished(
+def requested_nodes(
     state: State, plan: Plan, snapshot: Snapshot, now_s: float, nodes: Sequence[NodeState]
 ) -> CapacityRequest:
     """What jobs need that the latest decision passed over, in the order of priority and submission. Pure.
 
-    nodes: as the backend shows them. Not more is wished for than may come, nor than the bounds of queues let
+    nodes: as the backend shows them. No more is asked for than may come, nor than the bounds of queues let
     start.
     """
     tree = Hierarchy(_once_all_are_there(snapshot.constraints, state, nodes))
@@ -84,7 +84,7 @@ def wished(
         if any(one[queue] < least for one in bounds for queue in tree.guarded(record.queue)):
             continue
         kind = next((one for one in kinds if room[one] >= least), "")
-        found[record.id] = _wish(record, kind, least // each) if kind else None
+        found[record.id] = _node_request(record, kind, least // each) if kind else None
         if kind:
             room[kind] -= least
             for one in bounds:
@@ -100,7 +100,7 @@ def _held(state: State, kinds: frozenset[str]) -> tuple[tuple[NodeRequest, ...],
         kind = state.nodes[held.nodes[0]].gpu_type
         if kind in kinds:
             record = state.jobs[job]
-            found.append(_wish(record, kind, max(held.gpus // record.job.gpus_per_worker, 1)))
+            found.append(_node_request(record, kind, max(held.gpus // record.job.gpus_per_worker, 1)))
             alive = record.alive
             begins = begins or not alive or any(isnan(worker.began_s) for worker in alive)
     return tuple(found), begins
@@ -163,7 +163,7 @@ def _kinds_of(record: JobRecord, nodes: Sequence[NodeState]) -> list[str]:
     return [kind for kind in record.job.gpu_types or fit if kind in fit]
 
 
-def _wish(record: JobRecord, kind: str, workers: int) -> NodeRequest:
+def _node_request(record: JobRecord, kind: str, workers: int) -> NodeRequest:
     resources, each = record.spec.resources, record.job.gpus_per_worker
     share = each / record.spec.gpus
     return NodeRequest(kind, workers, each, (resources.cpus or 0) * share, (resources.memory_gb or 0) * share)
@@ -173,16 +173,16 @@ def _wish(record: JobRecord, kind: str, workers: int) -> NodeRequest:
 class Autoscaler:
     """Looks at what waits, and asks the backend where its cluster grows."""
 
-    ledger: LogWriter
+    log_writer: LogWriter
     backend: Backend
-    decider: SchedulingLoop
+    scheduling: SchedulingLoop
     clock: Clock
     leadership: Leadership | None = None
-    wished: CapacityRequest = field(default_factory=CapacityRequest)
+    requested: CapacityRequest = field(default_factory=CapacityRequest)
     _since_s: dict[str, float] = field(default_factory=dict)  # by job, of wall time
     _asked: tuple[NodeRequest, ...] = ()
 
-    async def wish_for_ever(self) -> None:
+    async def request_nodes_for_ever(self) -> None:
         """Look now and then, until cancelled."""
         while isinstance(self.backend, Autoscales):
             await self.look()
@@ -192,17 +192,17 @@ class Autoscaler:
         """Ask for what is needed now, if that is not what was asked for last."""
         assert isinstance(self.backend, Autoscales)
         nodes = await self.backend.nodes()
-        plan, snapshot = self.decider.latest, self.decider.latest_snapshot
+        plan, snapshot = self.scheduling.latest, self.scheduling.latest_snapshot
         if plan is None or snapshot is None:
             return
         if any(node.comes for node in nodes):
-            self.wished = wished(self.ledger.state, plan, snapshot, self.clock.now_s(), nodes)
+            self.requested = requested_nodes(self.log_writer.state, plan, snapshot, self.clock.now_s(), nodes)
         now_s = asyncio.get_running_loop().time()
-        self._since_s = {name: self._since_s.get(name, now_s) for name in self.wished.of}
+        self._since_s = {name: self._since_s.get(name, now_s) for name in self.requested.of}
         sure = {name for name, since_s in self._since_s.items() if now_s - since_s >= SURE_S}
-        new = tuple(one for name, one in self.wished.of.items() if one is not None and name in sure)
-        is_needed = bool(new) or (bool(self._asked) and self.wished.begins)
-        asked = (*self.wished.held, *new) if is_needed else ()
+        new = tuple(one for name, one in self.requested.of.items() if one is not None and name in sure)
+        is_needed = bool(new) or (bool(self._asked) and self.requested.begins)
+        asked = (*self.requested.held, *new) if is_needed else ()
         if asked == self._asked:
             return
         try:
@@ -217,11 +217,11 @@ class Autoscaler:
         if said or not asked:
             log.info("%s", f"asked the cluster for {said or 'nothing any more'}")
 
-    def words(self, job: str) -> str:
+    def message_for(self, job: str) -> str:
         """What is said of a job that waits for nodes; "" of others."""
-        if job not in self.wished.of:
+        if job not in self.requested.of:
             return ""
-        wish = self.wished.of[job]
+        wish = self.requested.of[job]
         if wish is None:
             return "there are no more that are not in use, or asked for by others"
         return f"the cluster is asked for {gpus_of(wish.workers * wish.gpus, wish.gpu_type)}"

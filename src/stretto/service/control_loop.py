@@ -1,8 +1,8 @@
 """The live cycle on one screen: observe, decide, record, reconcile, act.
 
-The simulator takes the same steps one after the other, in `scheduler/loop.run`. Here they are four loops beside
-each other, since none may wait for another: a decision may take a second, and meanwhile workers end and orders
-go out. What one loop has to tell another is an event, which is durable before anything follows from it.
+The simulator takes the same steps one after the other, in `run` of `scheduler/loop.py`. Here they are four
+loops beside each other, since none may wait for another: a decision may take a second, and meanwhile workers
+end and commands go out. What one loop tells another is an event, durable before anything follows from it.
 """
 
 import asyncio
@@ -67,13 +67,9 @@ async def reconcile(reconciler: Reconciler) -> None:
 
 async def reconcile_once(reconciler: Reconciler) -> None:
     """The next step of every job that has changed, or whose time has come."""
-    steps = reconciler.next_steps()  # wanted against running; pure but for what is to be asked again later
-    await reconciler.record(
-        steps.events
-    )  # before acting: after a crash the log knows what may have been done
-    reconciler.dispatcher.dispatch_all(
-        steps.commands
-    )  # act: start, stop; each beside the loop, and repeatable
+    steps = reconciler.next_steps()  # wanted against running
+    await reconciler.record(steps.events)  # before acting: after a crash the log says what may have begun
+    reconciler.dispatcher.dispatch_all(steps.commands)  # starts and stops: beside the loop, and repeatable
 
 
 async def expire_silent_nodes(reconciler: Reconciler) -> None:

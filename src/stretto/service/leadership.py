@@ -29,7 +29,7 @@ Given = TypeVar("Given")
 class Leadership:
     """That this service is the one that leads, as far as that is known."""
 
-    ledger: LogWriter
+    log_writer: LogWriter
     lead: Lead
     backend: Backend
     check_s: float = CHECK_S
@@ -51,9 +51,9 @@ class Leadership:
 
         Raises LogMoved, through whoever writes the log, where another service has written since.
         """
-        epoch = max(self.ledger.state.epoch, above) + 1
+        epoch = max(self.log_writer.state.epoch, above) + 1
         self._proposed.add(epoch)
-        await self.ledger.record(LeadTaken(epoch))
+        await self.log_writer.record(LeadTaken(epoch))
         self.command_as(epoch)
 
     def command_as(self, epoch: int) -> None:
@@ -82,7 +82,7 @@ class Leadership:
         log.warning(
             "a node knows of leader %d, a later one than this: we lead, and take a larger number", epoch
         )
-        if epoch >= self.ledger.state.epoch:
+        if epoch >= self.log_writer.state.epoch:
             await self.take(above=epoch)
 
     async def check(self) -> None:
@@ -113,10 +113,10 @@ class Leadership:
 
     async def _was_led_by_another(self) -> bool:
         """Whether the log has a leader that we have not recorded. Raises BackendUnreachable."""
-        after = self.ledger.state.seq
+        after = self.log_writer.state.seq
         try:
             newer = await asyncio.to_thread(
-                lambda: list(self.ledger.store.read(after, kinds=(LeadTaken.__name__,), limit=1))
+                lambda: list(self.log_writer.store.read(after, kinds=(LeadTaken.__name__,), limit=1))
             )
         except StoreError as wrong:
             raise BackendUnreachable(f"it is not known whether another service has led: {wrong}") from wrong

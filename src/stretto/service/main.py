@@ -219,9 +219,9 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
             why = "begun anew" if config.begin_anew else "copied from elsewhere" if copied else ""
             mark = Mark(config.state / MARK)
             stack.callback(mark.close)
-            ledger = LogWriter(store, state, clock, mark)
+            log_writer = LogWriter(store, state, clock, mark)
             first: list[Event] = [Began(_unix_of(clock))] if state.seq == 0 else []
-            watch = ClockWatch(ledger, clock, read_clocks)
+            watch = ClockWatch(log_writer, clock, read_clocks)
             if clock.pace == 1.0 and (clock_set := watch.look()):
                 first.append(clock_set)
             first.append(LeadTaken(state.epoch + 1))
@@ -233,30 +233,30 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
                 is_admin(one, time.time()) for one in state.tokens.values()
             ):
                 first.append(first_admin(config.state / FIRST_TOKEN))
-            began = ledger.record(*first)
-            await ledger.write_waiting()
+            began = log_writer.record(*first)
+            await log_writer.write_waiting()
             await began
             shared = (config.shared or config.state).absolute()
             secrets = WorkerContext(url, key, shared / CHECKPOINTS, shared / WORKDIRS, accounts)
-            backend = await _backend(config, world, scheduler, ledger)
+            backend = await _backend(config, world, scheduler, log_writer)
             shown = [*workers_on_disk(config.state / AGENT, secrets.checkpoints)]
             shown += [one.id for one in await backend.workers()]
             if (anew := incarnated(state, reached, shown, why)) is not None:
                 logger.warning("ids up to %d may have been given: %s", anew.last_id, anew.why)
-                going_on_as = ledger.record(anew)
-                await ledger.write_waiting()
+                going_on_as = log_writer.record(anew)
+                await log_writer.write_waiting()
                 await going_on_as
-            leadership = Leadership(ledger, lead, backend)
+            leadership = Leadership(log_writer, lead, backend)
             leadership.command_as(state.epoch)
             await _warn_of_unreachable(url, backend)
-            keeping = StateSnapshots(store, key, kept)
-            decider = SchedulingLoop(
-                ledger, scheduler, clock, config.eager, memory=memory, after=keeping.decided
+            snapshots = StateSnapshots(store, key, kept)
+            scheduling = SchedulingLoop(
+                log_writer, scheduler, clock, config.eager, memory=memory, after=snapshots.decided
             )
             service = Service(
-                ledger,
-                decider,
-                Reconciler(ledger, backend, clock, secrets, config.dead_after_s, leadership),
+                log_writer,
+                scheduling,
+                Reconciler(log_writer, backend, clock, secrets, config.dead_after_s, leadership),
                 backend,
                 clock,
                 secrets,
@@ -269,8 +269,8 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
             )
             look_at_the_young()
             await _run(service, config.limits, listening, here, announce)
-            if not decider.is_deciding:
-                await keeping.stopped(state, decider.memory)
+            if not scheduling.is_deciding:
+                await snapshots.stopped(state, scheduling.memory)
             return "" if config.emulated else going_on(state)
         finally:
             lead.release()
@@ -420,7 +420,7 @@ def _of_the_world(config: Config) -> tuple[dict[str, str], dict[str, str]]:
 
 
 async def _backend(
-    config: Config, world: Mapping[str, str], scheduler: Scheduler, ledger: LogWriter
+    config: Config, world: Mapping[str, str], scheduler: Scheduler, log_writer: LogWriter
 ) -> Backend:
     if config.emulated:
         given = {key.removeprefix("sim."): value for key, value in world.items()}
@@ -428,9 +428,9 @@ async def _backend(
         if View.GOODPUT_MODEL not in scheduler.policy.views:
             settings = replace(settings, batches=Batches.TUNED)  # as in simulations: nobody chooses batches
         profiles = read_profiles(Path(config.profiles)) if config.profiles else None
-        return EmulatedBackend(read_cluster(config.cluster), ledger, settings, profiles).open()
+        return EmulatedBackend(read_cluster(config.cluster), log_writer, settings, profiles).open()
     if config.backend in ("ray", "slurm"):
-        known = {node.name: node.address for node in ledger.state.nodes}
+        known = {node.name: node.address for node in log_writer.state.nodes}
         return await _on_a_cluster(config, known)
     node = config.node or socket.gethostname()
     agent = OwnAgent(

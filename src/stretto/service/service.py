@@ -105,9 +105,9 @@ def ranges_of(indices: Sequence[int]) -> tuple[tuple[int, int], ...]:
 class Service:
     """Everything that runs, behind the few things that can be asked of it."""
 
-    ledger: LogWriter
-    decider: SchedulingLoop
-    driver: Reconciler
+    log_writer: LogWriter
+    scheduling: SchedulingLoop
+    reconciler: Reconciler
     backend: Backend
     clock: Clock
     secrets: WorkerContext
@@ -133,44 +133,48 @@ class Service:
 
     def __post_init__(self) -> None:
         """Listen to what happens, for those who wait."""
-        self.ledger.listeners.append(self._heard)
-        self.archive = Archive(self.ledger.state, self.ledger.store.ended)
-        self.wisher = Autoscaler(self.ledger, self.backend, self.decider, self.clock, self.leadership)
-        self.webhooks = Webhooks(self.ledger, self.targets)
-        self.reports = ReportSampler(self.ledger, self.clock)
+        self.log_writer.listeners.append(self._heard)
+        self.archive = Archive(self.log_writer.state, self.log_writer.store.ended)
+        self.autoscaler = Autoscaler(
+            self.log_writer, self.backend, self.scheduling, self.clock, self.leadership
+        )
+        self.webhooks = Webhooks(self.log_writer, self.targets)
+        self.reports = ReportSampler(self.log_writer, self.clock)
 
     @property
     def state(self) -> State:
         """Where everything stands."""
-        return self.ledger.state
+        return self.log_writer.state
 
     async def run(self) -> None:
         """Everything at once, until cancelled; the first part that fails ends the others."""
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.backend.close)
             async with asyncio.TaskGroup() as group:
-                group.create_task(self.ledger.write_for_ever())
+                group.create_task(self.log_writer.write_for_ever())
                 if self.leadership is not None:
                     group.create_task(self.leadership.watch_for_ever())
                 if self.watch is not None:
                     group.create_task(self.watch.watch_for_ever())
-                await control_loop.start(group, self.decider, self.driver)
+                await control_loop.start(group, self.scheduling, self.reconciler)
                 group.create_task(self.watch_times())
-                group.create_task(retire_for_ever(self.ledger, self.clock, self.keep, self.driver.dirty))
-                ended, keep, leadership = self.ledger.store.ended, self.keep, self.leadership
+                group.create_task(
+                    retire_for_ever(self.log_writer, self.clock, self.keep, self.reconciler.dirty)
+                )
+                ended, keep, leadership = self.log_writer.store.ended, self.keep, self.leadership
                 deleting = LogRetention(
                     ended, self.backend, self.clock, keep, leadership, self.state.calendar
                 )
                 group.create_task(deleting.for_ever())
                 clearing = CheckpointGC(self.state, ended, self.secrets, self.clock, keep, leadership)
                 group.create_task(clearing.for_ever())
-                group.create_task(self.wisher.wish_for_ever())
+                group.create_task(self.autoscaler.request_nodes_for_ever())
                 group.create_task(self.webhooks.deliver_for_ever())
                 group.create_task(self.reports.write_for_ever())
 
     async def record(self, *events: Event) -> None:
         """Durable and folded when awaited."""
-        await self.ledger.record(*events)
+        await self.log_writer.record(*events)
 
     def _heard(self, told: Sequence[tuple[int, Event]]) -> None:
         self._task = asyncio.ensure_future(self._tell())
@@ -236,7 +240,7 @@ class Service:
         ends = settled(self.state.relations, self.state.jobs, after, past)
         name = self._next_id()
         event = submission(name, spec, user, key, after, ends)
-        writing = asyncio.ensure_future(self.ledger.record(event))
+        writing = asyncio.ensure_future(self.log_writer.record(event))
         if key:
             self._submitting[mark] = writing
             writing.add_done_callback(lambda _: self._submitting.pop(mark, None))
@@ -274,16 +278,16 @@ class Service:
     def status_of(self, record: JobRecord) -> JobStatus:
         """How a job stands, with what the service itself knows of it."""
         record = self.reports.shown(record)
-        plan, snapshot = self.decider.latest, self.decider.latest_snapshot
+        plan, snapshot = self.scheduling.latest, self.scheduling.latest_snapshot
         if snapshot is not None and self._rows[0] is not snapshot:
             self._rows = snapshot, {name: row for row, name in enumerate(snapshot.jobs.ids)}
         status = status_of(self.state, record, self.clock.now_s(), plan, snapshot, self._rows[1])
         if record.has_ended and has_been_deleted(record.checkpoint, self.secrets.checkpoints):
             status = replace(status, checkpoint="")
-        if status.reason and not status.gpus and (words := self.wisher.words(record.id)):
+        if status.reason and not status.gpus and (words := self.autoscaler.message_for(record.id)):
             status = replace(status, reason=WAITS, evidence=words)
         if status.state is JobState.STARTING and not status.evidence:
-            status = replace(status, evidence=self.driver.dispatcher.start_errors.get(record.id, ""))
+            status = replace(status, evidence=self.reconciler.dispatcher.start_errors.get(record.id, ""))
         return status
 
     async def watch_times(self) -> None:

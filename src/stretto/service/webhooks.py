@@ -201,7 +201,7 @@ class Webhooks:
     pauses_s: before an address that did not answer well is tried again.
     """
 
-    ledger: LogWriter
+    log_writer: LogWriter
     targets: Targets = field(default_factory=Targets)
     pauses_s: Sequence[float] = PAUSES_S
     _turns: Turns = field(default_factory=lambda: Turns(AT_ONCE, MOST_PENDING, EACH))
@@ -210,11 +210,11 @@ class Webhooks:
 
     def __post_init__(self) -> None:
         """Listen to what happens."""
-        self.ledger.listeners.append(self.heard)
+        self.log_writer.listeners.append(self.heard)
 
     def heard(self, told: Sequence[tuple[int, Event]]) -> None:
         """Note what is to be delivered."""
-        state = self.ledger.state
+        state = self.log_writer.state
         for _, event in told:
             record = state.jobs.get(str(getattr(event, "job", "")))
             if record is None or not record.spec.notify:

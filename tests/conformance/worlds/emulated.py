@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.conformance.world import World
-from tests.service.emulated.stage import MemoryLedger
+from tests.service.emulated.stage import MemoryWriter
 
 from stretto.backends.protocol import Backend, StartRefused, WorkerStart, WorkerState
 from stretto.clusters import write_cluster
@@ -60,22 +60,22 @@ LACKS = {
 class OnALog:
     """A `Backend` whose workers need no service: it writes down what a service would."""
 
-    ledger: MemoryLedger
+    log_writer: MemoryWriter
     inner: EmulatedBackend
 
     async def start(self, worker: WorkerStart) -> WorkerState:
         """Submit the job unless that was done, then start."""
         if worker.node not in {node.name for node in await self.inner.nodes()}:
             raise StartRefused(f"worker {worker.id}: no node {worker.node}")
-        state = self.ledger.state
+        state = self.log_writer.state
         if worker.job not in state.jobs:
             spec, _ = read_submission(job_of(worker))
-            self.ledger.record(happened.Submitted(worker.job, spec.to_json(), "ada"))
+            self.log_writer.record(happened.Submitted(worker.job, spec.to_json(), "ada"))
             mask = sum(1 << gpu for gpu in worker.gpus)
             said = {"id": worker.id, "node": worker.node, "mask": mask}
-            self.ledger.record(happened.WorkersWanted(worker.job, 1, (said,)))
+            self.log_writer.record(happened.WorkersWanted(worker.job, 1, (said,)))
             shown = await self.inner.start(worker)
-            self.ledger.record(happened.WorkersRan(worker.job, (worker.id,)))
+            self.log_writer.record(happened.WorkersRan(worker.job, (worker.id,)))
             return shown
         return await self.inner.start(worker)
 
@@ -83,9 +83,9 @@ class OnALog:
         """Every worker; ends are written down."""
         shown = await self.inner.workers()
         for one in shown:
-            known = self.ledger.state.jobs[one.job].workers[one.id]
+            known = self.log_writer.state.jobs[one.job].workers[one.id]
             if one.phase == "ended" and known.life is not WorkerPhase.ENDED:
-                self.ledger.record(happened.WorkerEnded(one.job, one.id, one.status or 0))
+                self.log_writer.record(happened.WorkerEnded(one.job, one.id, one.status or 0))
         return shown
 
     def __getattr__(self, name: str) -> object:
@@ -125,15 +125,15 @@ class EmulatedWorld:
         state = State()
         for number, (at_s, event) in enumerate(self.log, start=1):
             apply(state, event, number, at_s)
-        ledger = MemoryLedger(state, self.clock, log=self.log)
+        log_writer = MemoryWriter(state, self.clock, log=self.log)
         if not self.log:
-            ledger.record(happened.Began(1e9), happened.Configured("fifo"))
+            log_writer.record(happened.Began(1e9), happened.Configured("fifo"))
         settings = SimSettings(restart_s=RESTART_S, start_s=RESTART_S)
-        inner = EmulatedBackend(self.cluster, ledger, settings).open()  # type: ignore[arg-type]
+        inner = EmulatedBackend(self.cluster, log_writer, settings).open()  # type: ignore[arg-type]
         if not state.nodes:
             nodes = self.cluster.nodes
-            ledger.record(*(happened.NodeSeen(str(one.id), one.gpu_type, one.gpus) for one in nodes))
-        return OnALog(ledger, inner)  # type: ignore[return-value]
+            log_writer.record(*(happened.NodeSeen(str(one.id), one.gpu_type, one.gpus) for one in nodes))
+        return OnALog(log_writer, inner)  # type: ignore[return-value]
 
     def nodes(self) -> Sequence[str]:
         """Those of the cluster file."""

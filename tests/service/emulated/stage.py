@@ -23,7 +23,7 @@ async def _nothing() -> int:
 
 
 @dataclass
-class MemoryLedger:
+class MemoryWriter:
     """What is recorded is folded at once."""
 
     state: State
@@ -51,40 +51,40 @@ class Stage:
     def __init__(self, settings: SimSettings, log: Sequence[tuple[float, Event]] = ()) -> None:
         self.now_s = 0.0
         clock = Clock(monotonic=lambda: self.now_s)
-        self.ledger = MemoryLedger(State(), clock)
+        self.log_writer = MemoryWriter(State(), clock)
         if log:
             for at_s, event in log:
                 self.now_s = at_s
-                apply(self.ledger.state, event, self.ledger.state.seq + 1, at_s)
+                apply(self.log_writer.state, event, self.log_writer.state.seq + 1, at_s)
         else:
-            self.ledger.record(happened.Began(1e9), happened.Configured("fifo", priorities="preempt"))
-        self.backend = EmulatedBackend(CLUSTER, self.ledger, settings)  # type: ignore[arg-type]
+            self.log_writer.record(happened.Began(1e9), happened.Configured("fifo", priorities="preempt"))
+        self.backend = EmulatedBackend(CLUSTER, self.log_writer, settings)  # type: ignore[arg-type]
         self.backend.open()
         if not log:
-            self.ledger.record(*(happened.NodeSeen(f"{node.id}", "v100", 4) for node in CLUSTER.nodes))
+            self.log_writer.record(*(happened.NodeSeen(f"{node.id}", "v100", 4) for node in CLUSTER.nodes))
 
     def submit(self, job: str, text: str) -> None:
         spec, _ = read_submission(text)
-        self.ledger.record(happened.Submitted(job, spec.to_json(), "ada"))
+        self.log_writer.record(happened.Submitted(job, spec.to_json(), "ada"))
 
     async def start(
         self, job: str, attempt: int, masks: Sequence[tuple[int, int]], first: int = 0
     ) -> list[str]:
         """Start one worker for each (node, mask of one GPU)."""
-        state = self.ledger.state
+        state = self.log_writer.state
         names = [f"{job}.{attempt}.{first + index}" for index in range(len(masks))]
         said = tuple(
             {"id": name, "node": state.nodes[node].name, "mask": mask}
             for name, (node, mask) in zip(names, masks, strict=True)
         )
-        self.ledger.record(happened.WorkersWanted(job, attempt, said))
+        self.log_writer.record(happened.WorkersWanted(job, attempt, said))
         for name, (node, mask) in zip(names, masks, strict=True):
             env = {"WORLD_SIZE": str(len(masks))}
             gpus = (mask.bit_length() - 1,)
             start = WorkerStart(name, job, state.nodes[node].name, gpus, "true", env)
             shown = await self.backend.start(start)
             assert await self.backend.start(start) == shown  # a repeated start is the same start
-        self.ledger.record(happened.WorkersRan(job, tuple(names)))
+        self.log_writer.record(happened.WorkersRan(job, tuple(names)))
         return names
 
     def go_to(self, now_s: float) -> None:
@@ -102,6 +102,6 @@ class Stage:
     def reports(self, job: str) -> list[dict[str, object]]:
         return [
             dict(event.report)
-            for _, event in self.ledger.log
+            for _, event in self.log_writer.log
             if isinstance(event, happened.Reported) and event.job == job
         ]

@@ -67,7 +67,7 @@ def test_who_is_stopped_goes_on_later_from_where_it_was_after_a_restart_that_cos
             stage.go_to(600.0)
             await stage.backend.stop(name, 30.0)
         assert stage.reports("1")[-1] == {"work_left_s": 3000.0}
-        stage.ledger.record(happened.AttemptClosed("1", 1, "left"))
+        stage.log_writer.record(happened.AttemptClosed("1", 1, "left"))
         stage.go_to(1000.0)
         names = await stage.start("1", 2, TWO)
         assert (await stage.shown(names[0])).phase == "starting"
@@ -117,8 +117,8 @@ def test_a_training_tells_its_limits_before_and_its_true_speed_once_it_runs() ->
     async def play() -> None:
         stage = Stage(SimSettings())
         stage.submit("1", RESNET)
-        record = stage.ledger.state.jobs["1"]
-        truth = Truths(stage.ledger.state.cluster, SimSettings()).run_of(record).run.truth  # type: ignore
+        record = stage.log_writer.state.jobs["1"]
+        truth = Truths(stage.log_writer.state.cluster, SimSettings()).run_of(record).run.truth  # type: ignore
         limits = limits_of(record, CLUSTER)
         assert limits is not None
         assert limits.max_local.tolist() == truth.limits.max_local.tolist()
@@ -139,18 +139,18 @@ def test_a_training_tells_its_limits_before_and_its_true_speed_once_it_runs() ->
 def test_a_job_is_resized_in_place_where_the_settings_say_what_that_costs() -> None:
     async def play() -> None:
         stage = Stage(SimSettings(resize_s=2.0, restart_s=40.0))
-        state = stage.ledger.state
+        state = stage.log_writer.state
         stage.submit("1", ELASTIC)
         (first,) = await stage.start("1", 1, [(0, 1)])
         stage.go_to(0.1)
-        assert any(isinstance(event, happened.WorkersReady) for _, event in stage.ledger.log)
-        stage.ledger.record(happened.Generation("1", 1, 1, (first,)))
+        assert any(isinstance(event, happened.WorkersReady) for _, event in stage.log_writer.log)
+        stage.log_writer.record(happened.Generation("1", 1, 1, (first,)))
         stage.go_to(100.1)
         (second,) = await stage.start("1", 1, [(0, 2)], first=1)
         stage.go_to(145.0)
         assert state.jobs["1"].workers[second].life.value == "ready"
         stage.go_to(200.1)
-        stage.ledger.record(happened.Generation("1", 1, 2, (first, second), first))
+        stage.log_writer.record(happened.Generation("1", 1, 2, (first, second), first))
         stage.go_to(202.2)
         assert state.jobs["1"].workers[second].joined == 2
         assert (state.jobs["1"].books.switches, state.jobs["1"].books.lost_s) == (1, 2.0)
@@ -169,14 +169,14 @@ def test_who_is_not_in_the_next_generation_ends_and_nobody_in_it_means_all_leave
         stage.submit("1", ELASTIC)
         first, second = await stage.start("1", 1, TWO)
         stage.go_to(1.0)
-        stage.ledger.record(happened.Generation("1", 1, 1, (first, second)))
+        stage.log_writer.record(happened.Generation("1", 1, 1, (first, second)))
         stage.go_to(50.0)
-        stage.ledger.record(happened.Generation("1", 1, 2, (first,), first))
+        stage.log_writer.record(happened.Generation("1", 1, 2, (first,), first))
         assert (await stage.shown(second)).status == 0
         stage.go_to(100.0)
-        stage.ledger.record(happened.Generation("1", 1, 3, ()))
+        stage.log_writer.record(happened.Generation("1", 1, 3, ()))
         assert (await stage.shown(first)).status == 143
-        assert stage.ledger.state.jobs["1"].checkpoint
+        assert stage.log_writer.state.jobs["1"].checkpoint
 
     played(play)
 
@@ -187,13 +187,13 @@ def test_generations_count_anew_in_every_attempt() -> None:
         stage.submit("1", ELASTIC)
         (first,) = await stage.start("1", 1, [(0, 1)])
         stage.go_to(1.0)
-        stage.ledger.record(happened.Generation("1", 1, 1, (first,)))
+        stage.log_writer.record(happened.Generation("1", 1, 1, (first,)))
         stage.go_to(601.0)
-        stage.ledger.record(happened.Generation("1", 1, 2, ()))
-        stage.ledger.record(happened.AttemptClosed("1", 1, "left"))
+        stage.log_writer.record(happened.Generation("1", 1, 2, ()))
+        stage.log_writer.record(happened.AttemptClosed("1", 1, "left"))
         (again,) = await stage.start("1", 2, [(0, 1)])
         stage.go_to(620.0)
-        stage.ledger.record(happened.Generation("1", 2, 1, (again,)))
+        stage.log_writer.record(happened.Generation("1", 2, 1, (again,)))
         stage.go_to(620.0 + 3000.1)
         assert (await stage.shown(again)).status == 0
 
@@ -206,11 +206,11 @@ def test_what_was_done_before_a_resize_is_known_after_a_restart_of_the_service()
         stage.submit("1", ELASTIC)
         first, second = await stage.start("1", 1, TWO)
         stage.go_to(1.0)
-        stage.ledger.record(happened.Generation("1", 1, 1, (first,)))
+        stage.log_writer.record(happened.Generation("1", 1, 1, (first,)))
         stage.go_to(1001.0)
-        stage.ledger.record(happened.Generation("1", 1, 2, (first, second), first))
+        stage.log_writer.record(happened.Generation("1", 1, 2, (first, second), first))
         stage.go_to(1100.0)
-        again = Stage(SimSettings(resize_s=0.0), [*stage.ledger.log])
+        again = Stage(SimSettings(resize_s=0.0), [*stage.log_writer.log])
         again.now_s = stage.now_s
         again.go_to(1001.0 + 2600.0 / 2 - 1.0)
         assert (await again.shown(first)).phase == "running"
@@ -226,9 +226,9 @@ def test_a_worker_whose_readiness_was_not_written_down_says_so_again() -> None:
         stage.submit("1", ELASTIC)
         (name,) = await stage.start("1", 1, [(0, 1)])
         stage.go_to(1.0)
-        log = [(at, event) for at, event in stage.ledger.log if type(event).__name__ != "WorkersReady"]
+        log = [(at, event) for at, event in stage.log_writer.log if type(event).__name__ != "WorkersReady"]
         again = Stage(SimSettings(resize_s=0.0), log)
-        assert again.ledger.state.jobs["1"].workers[name].life.value == "ready"
+        assert again.log_writer.state.jobs["1"].workers[name].life.value == "ready"
 
     played(play)
 
@@ -241,7 +241,7 @@ def test_a_world_that_is_made_again_from_the_log_goes_on_as_it_was() -> None:
         await stage.start("1", 1, TWO)
         await stage.start("2", 1, ((1, 1), (1, 2)))
         stage.go_to(1500.0)
-        again = Stage(SimSettings(), [*stage.ledger.log])
+        again = Stage(SimSettings(), [*stage.log_writer.log])
         again.now_s = stage.now_s
         assert {one.id for one in await again.backend.workers()} == {"1.1.0", "1.1.1", "2.1.0", "2.1.1"}
         ends_s = []
@@ -264,7 +264,7 @@ def test_ended_workers_are_forgotten_and_so_are_their_jobs() -> None:
         stage.go_to(4000.0)
         assert {one.id for one in await stage.backend.changed_workers()} == set(names)
         assert await stage.backend.changed_workers() == []
-        stage.ledger.record(happened.Ended("1", "COMPLETED", 0))
+        stage.log_writer.record(happened.Ended("1", "COMPLETED", 0))
         for name in names:
             await stage.backend.forget(name)
         assert stage.backend.jobs == {}
@@ -279,7 +279,7 @@ def test_a_label_that_is_no_time_is_refused_with_its_value(label: str) -> None:
         stage = Stage(SimSettings())
         stage.submit("1", HOUR + f"labels: {{{label}}}\n")
         with pytest.raises(InputError, match=r"label emulated.duration_s: expected seconds above 0"):
-            stage.backend.job_of(stage.ledger.state.jobs["1"])
+            stage.backend.job_of(stage.log_writer.state.jobs["1"])
 
     played(play)
 

@@ -105,27 +105,27 @@ async def a_rig(
     backend = backend or FakeBackend()
     clock = Clock()
     with open_store(path / "log.db") as store:
-        ledger = LogWriter(store, State(), clock)
+        log_writer = LogWriter(store, State(), clock)
         secrets = WorkerContext("http://127.0.0.1", b"k" * 32, path / "checkpoints", path / "workdirs")
         configured = Configured("fifo")
-        decider = SchedulingLoop(ledger, scheduler_of(configured), clock)
-        driver = Reconciler(ledger, backend, clock, secrets)
-        service = Service(ledger, decider, driver, backend, clock, secrets, open_on_loopback)
+        scheduling = SchedulingLoop(log_writer, scheduler_of(configured), clock)
+        reconciler = Reconciler(log_writer, backend, clock, secrets)
+        service = Service(log_writer, scheduling, reconciler, backend, clock, secrets, open_on_loopback)
         # A busy machine takes long to begin a process; tests of these bounds set their own.
         service.short_work.most_s = service.long_work.most_s = PATIENCE_S
         app = app_of(service, limits)
-        loops = [asyncio.create_task(ledger.write_for_ever())]
+        loops = [asyncio.create_task(log_writer.write_for_ever())]
         try:
             tokens = [TokenMade(who, who, role, digest_of(token_of(who))) for who, role in PEOPLE.items()]
-            await ledger.record(Began(1.7e9), configured, *tokens)
-            await control_loop.observe_once(driver)
+            await log_writer.record(Began(1.7e9), configured, *tokens)
+            await control_loop.observe_once(reconciler)
             follow: list[Coroutine[Any, Any, None]] = [
-                control_loop.observe(driver),
-                control_loop.reconcile(driver),
+                control_loop.observe(reconciler),
+                control_loop.reconcile(reconciler),
             ]
             loops += [asyncio.create_task(one) for one in follow]
             if decides:
-                loops.append(asyncio.create_task(control_loop.schedule(decider)))
+                loops.append(asyncio.create_task(control_loop.schedule(scheduling)))
             yield Rig(service, backend, app, store, loops)
         finally:
             for task in loops:

@@ -132,7 +132,7 @@ def test_every_accepted_request_is_folded_however_late_it_is_written(
         with TemporaryDirectory() as folder:
             async with a_rig(Path(folder)) as rig:
                 service = rig.service
-                service.ledger.clock = Leaping(service.clock, leap_s)  # type: ignore[assignment]
+                service.log_writer.clock = Leaping(service.clock, leap_s)  # type: ignore[assignment]
                 async with rig.client("root") as client:
                     for method, path, body in [*first, *then]:
                         answer = await client.request(method, f"/api/v1{path}", json=body)

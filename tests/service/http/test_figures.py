@@ -91,9 +91,9 @@ def test_a_service_is_ready_once_it_knows_a_node_and_while_its_store_answers(tmp
     async def story() -> None:
         async with a_rig(tmp_path, decides=False) as rig, rig.client() as anybody:
             assert (await anybody.get("/readyz")).status_code == 200
-            rig.service.ledger.healthy = False
+            rig.service.log_writer.healthy = False
             assert (await anybody.get("/readyz")).status_code == 503
-            rig.service.ledger.healthy = True
+            rig.service.log_writer.healthy = True
             with patch.object(State, "cluster", None):
                 assert (await anybody.get("/readyz")).status_code == 503
             assert (await anybody.get("/readyz")).status_code == 200

@@ -222,8 +222,8 @@ def test_one_decision_that_had_to_wait_for_its_turn_does_not_keep_a_job_from_bei
     async def story() -> None:
         async with a_rig(tmp_path) as rig, rig.client("ada") as ada:
             job = await rig.submit("ada", text="run: x\nexpected_time: 1h")
-            await rig.until(lambda: rig.backend.started and not rig.service.decider.is_deciding)
-            rig.service.decider.took_ms = [1.0, 1.0, 1.0, 5_000.0]
+            await rig.until(lambda: rig.backend.started and not rig.service.scheduling.is_deciding)
+            rig.service.scheduling.took_ms = [1.0, 1.0, 1.0, 5_000.0]
             told = (await ada.get(f"/api/v1/jobs/{job}/explain")).json()
             assert told["draws"] > 0
 

@@ -71,8 +71,8 @@ def test_the_service_gives_a_silent_node_up_and_stops_what_returns_with_it(tmp_p
     async def story() -> None:
         backend = FakeBackend(gpus=1)
         async with a_rig(tmp_path, backend=backend) as rig:
-            rig.service.driver.dead_after_s = 0.2
-            burying = asyncio.create_task(control_loop.expire_silent_nodes(rig.service.driver))
+            rig.service.reconciler.dead_after_s = 0.2
+            burying = asyncio.create_task(control_loop.expire_silent_nodes(rig.service.reconciler))
             job = await rig.submit()
             await running(rig, job, 1)
             node = backend.shown[f"{job}.1.0"].node
@@ -82,7 +82,7 @@ def test_the_service_gives_a_silent_node_up_and_stops_what_returns_with_it(tmp_p
             await running(rig, job, 2)
             assert backend.shown[f"{job}.2.0"].node != node
             second = await rig.submit()
-            await rig.until(lambda: rig.service.decider.latest_snapshot is not None)
+            await rig.until(lambda: rig.service.scheduling.latest_snapshot is not None)
             backend.silent.clear()
             await backend.set_up(node, True)
             await rig.until(lambda: f"{job}.1.0" in backend.stopped)
@@ -105,7 +105,7 @@ def test_a_service_that_begins_waits_its_full_time_for_a_node_that_was_silent_be
             await rig.until(lambda: not service.state.nodes[0].up)
             service.clock.origin_s += 1000.0
             later = Reconciler(
-                service.ledger, rig.backend, service.clock, service.secrets, dead_after_s=500.0
+                service.log_writer, rig.backend, service.clock, service.secrets, dead_after_s=500.0
             )
             burying = asyncio.create_task(control_loop.expire_silent_nodes(later))
             await asyncio.sleep(0.05)
@@ -126,7 +126,7 @@ def test_a_node_that_comes_back_as_another_one_is_noted_once_and_not_used(
     async def story() -> None:
         async with a_rig(tmp_path, backend=FakeBackend(nodes_count=1)) as rig:
             seen: list[happened.NodeSeen] = []
-            rig.service.ledger.listeners.append(
+            rig.service.log_writer.listeners.append(
                 lambda told: seen.extend(one for _, one in told if isinstance(one, happened.NodeSeen))
             )
             job = await rig.submit()
@@ -169,7 +169,7 @@ def test_a_start_that_is_still_being_tried_says_why(tmp_path: Path) -> None:
         backend.silent.add("n0")
         async with a_rig(tmp_path, backend=backend) as rig:
             job = rig.service.state.jobs[await rig.submit()]
-            await rig.until(lambda: rig.service.driver.dispatcher.start_errors)
+            await rig.until(lambda: rig.service.reconciler.dispatcher.start_errors)
             shown = rig.service.status_of(job)
             assert (shown.state, shown.evidence) == ("STARTING", "node n0 does not answer")
             backend.silent.clear()
@@ -215,13 +215,13 @@ def test_a_service_that_can_open_no_files_gives_no_silent_node_up(
                 return looks > 10
 
             monkeypatch.setattr(open_files, "can_open", can_open)
-            driver = rig.service.driver
-            driver.dead_after_s = 0.2
+            reconciler = rig.service.reconciler
+            reconciler.dead_after_s = 0.2
             backend.silent.add("n0")
             await backend.set_up("n0", False)
             await rig.until(lambda: not rig.service.state.nodes[0].up)
             lost_s = rig.service.state.nodes[0].silent_s
-            burying = asyncio.create_task(control_loop.expire_silent_nodes(driver))
+            burying = asyncio.create_task(control_loop.expire_silent_nodes(reconciler))
             await rig.until(lambda: rig.service.state.nodes[0].dead)
             assert looks > 10
             assert rig.service.state.at_s - lost_s > 10 * 0.2 / 4

@@ -184,7 +184,7 @@ def test_over_a_real_agent_the_run_of_an_old_job_goes_and_that_of_a_living_one_s
                 living = await rig.submit("ada", text="run: echo hi; sleep 600")
                 await rig.until(lambda: rig.service.state.jobs[old].has_ended)
                 await rig.until(lambda: f"{living}.1.0" in rig.service.state.jobs[living].workers)
-                await rig.until(lambda: f"{old}.1.0" not in rig.service.driver.seen.workers)
+                await rig.until(lambda: f"{old}.1.0" not in rig.service.reconciler.seen.workers)
                 assert kept() == {f"{old}.1.0", f"{living}.1.0"}
                 await rig.service.record(Retired((old,)))
                 await after(rig, 13).look()

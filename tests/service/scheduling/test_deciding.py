@@ -27,19 +27,21 @@ async def deciding(
 ) -> AsyncIterator[tuple[LogWriter, list[Decided]]]:
     """A policy that is asked over a log, and the decisions so far. No node is there yet."""
     with open_store(path / "log.db") as store:
-        ledger = LogWriter(store, State(), Clock())
+        log_writer = LogWriter(store, State(), Clock())
         made: list[Decided] = []
-        ledger.listeners.append(lambda told: made.extend(one for _, one in told if isinstance(one, Decided)))
+        log_writer.listeners.append(
+            lambda told: made.extend(one for _, one in told if isinstance(one, Decided))
+        )
         configured = Configured(policy, settings={f"policy.{key}": value for key, value in settings.items()})
-        decider = SchedulingLoop(ledger, scheduler_of(configured), ledger.clock, eager)
-        decider.at_least_every_s = at_least_every_s
+        scheduling = SchedulingLoop(log_writer, scheduler_of(configured), log_writer.clock, eager)
+        scheduling.at_least_every_s = at_least_every_s
         loops = [
-            asyncio.create_task(ledger.write_for_ever()),
-            asyncio.create_task(control_loop.schedule(decider)),
+            asyncio.create_task(log_writer.write_for_ever()),
+            asyncio.create_task(control_loop.schedule(scheduling)),
         ]
         try:
-            await ledger.record(Began(1.7e9), configured)
-            yield ledger, made
+            await log_writer.record(Began(1.7e9), configured)
+            yield log_writer, made
         finally:
             for task in loops:
                 task.cancel()
@@ -66,10 +68,10 @@ def a_job(name: str, gpus: int = 1) -> Submitted:
 
 def test_a_service_without_nodes_waits_for_the_first_and_is_not_kept_busy(tmp_path: Path) -> None:
     async def story() -> None:
-        async with deciding(tmp_path) as (ledger, made):
+        async with deciding(tmp_path) as (log_writer, made):
             await asyncio.sleep(0.05)
             assert made == []
-            await ledger.record(NodeSeen("n0", "a100", 2))
+            await log_writer.record(NodeSeen("n0", "a100", 2))
             await comes_to(made, 1)
 
     play(story)
@@ -80,13 +82,13 @@ def test_a_decision_is_made_every_now_and_then_though_nothing_happens(
     tmp_path: Path, policy: str, settings: dict[str, str]
 ) -> None:
     async def story() -> None:
-        async with deciding(tmp_path, policy, True, 0.1, **settings) as (ledger, made):
-            await ledger.record(NodeSeen("n0", "a100", 2))
+        async with deciding(tmp_path, policy, True, 0.1, **settings) as (log_writer, made):
+            await log_writer.record(NodeSeen("n0", "a100", 2))
             await comes_to(made, 1)
             await asyncio.sleep(0.5)
             idle = len(made)
             assert idle <= 2  # nobody is there
-            await ledger.record(a_job("1", gpus=2))
+            await log_writer.record(a_job("1", gpus=2))
             await comes_to(made, idle + 4)
 
     play(story)
@@ -94,12 +96,12 @@ def test_a_decision_is_made_every_now_and_then_though_nothing_happens(
 
 def test_a_policy_of_rounds_only_is_asked_in_the_next_round_about_who_came(tmp_path: Path) -> None:
     async def story() -> None:
-        async with deciding(tmp_path, "lyra", False, round_s="0.5") as (ledger, made):
-            await ledger.record(NodeSeen("n0", "a100", 2))
+        async with deciding(tmp_path, "lyra", False, round_s="0.5") as (log_writer, made):
+            await log_writer.record(NodeSeen("n0", "a100", 2))
             await comes_to(made, 1)
             await asyncio.sleep(1.2)  # nobody is there, so no round is held
             before = len(made)
-            await ledger.record(a_job("1"))
+            await log_writer.record(a_job("1"))
             await comes_to(made, before + 1)
             assert made[before].due == ("round",)
             assert made[before].actions

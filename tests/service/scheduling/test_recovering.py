@@ -175,14 +175,14 @@ def test_the_end_of_a_switch_is_a_reason_to_decide_while_an_interactive_job_wait
     tmp_path: Path, kind: str
 ) -> None:
     async def story() -> None:
-        async with deciding(tmp_path) as (ledger, made):
-            await ledger.record(NodeSeen("n0", "a100", 1))
+        async with deciding(tmp_path) as (log_writer, made):
+            await log_writer.record(NodeSeen("n0", "a100", 1))
             for name, each in (("1", "batch"), ("2", kind)):
                 spec, _ = read_submission(json.dumps({"run": "x", "kind": each}))
-                await has_seen(made, await ledger.record(Submitted(name, spec.to_json(), "ada")))
+                await has_seen(made, await log_writer.record(Submitted(name, spec.to_json(), "ada")))
             await asyncio.sleep(0.5)
             before = len(made)
-            await ledger.record(Joined("1", "1.1.0", 1))
+            await log_writer.record(Joined("1", "1.1.0", 1))
             await comes_to(made, before + (kind == "interactive"))
             await asyncio.sleep(0.5)
             assert len(made) - before == (kind == "interactive")
@@ -195,14 +195,14 @@ def test_the_end_of_stopped_processes_is_a_reason_to_decide_only_for_arrays_that
     tmp_path: Path, at_once: int | None
 ) -> None:
     async def story() -> None:
-        async with deciding(tmp_path) as (ledger, made):
-            await ledger.record(NodeSeen("n0", "a100", 2))
+        async with deciding(tmp_path) as (log_writer, made):
+            await log_writer.record(NodeSeen("n0", "a100", 2))
             spec, _ = read_submission(json.dumps({"run": "x"}))
-            said = ledger.record(Submitted("1", spec.to_json(), "ada", array="1", at_once=at_once))
+            said = log_writer.record(Submitted("1", spec.to_json(), "ada", array="1", at_once=at_once))
             await has_seen(made, await said)
             await asyncio.sleep(0.5)
             before: list[Decided] = list(made)
-            await ledger.record(AttemptClosed("1", 1, "left"))
+            await log_writer.record(AttemptClosed("1", 1, "left"))
             await comes_to(made, len(before) + (at_once is not None))
             await asyncio.sleep(0.5)
             assert len(made) - len(before) == (at_once is not None)

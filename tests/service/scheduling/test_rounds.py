@@ -30,29 +30,29 @@ def test_who_comes_after_an_idle_time_is_seen_at_the_next_round_and_at_those_tha
 ) -> None:
     async def play() -> None:
         with open_store(tmp_path / "log.db") as store:
-            ledger = LogWriter(store, State(), Clock(pace=PACE))
-            decider = SchedulingLoop(ledger, scheduler_of(CONFIGURED), ledger.clock, eager=False)
+            log_writer = LogWriter(store, State(), Clock(pace=PACE))
+            scheduling = SchedulingLoop(log_writer, scheduler_of(CONFIGURED), log_writer.clock, eager=False)
             told: list[Event] = []
-            ledger.listeners.append(lambda events: told.extend(event for _, event in events))
-            tasks = [asyncio.create_task(ledger.write_for_ever())]
-            await ledger.record(Began(1e9), CONFIGURED, NodeSeen("n0", "a100", 4))
-            tasks.append(asyncio.create_task(control_loop.schedule(decider)))
+            log_writer.listeners.append(lambda events: told.extend(event for _, event in events))
+            tasks = [asyncio.create_task(log_writer.write_for_ever())]
+            await log_writer.record(Began(1e9), CONFIGURED, NodeSeen("n0", "a100", 4))
+            tasks.append(asyncio.create_task(control_loop.schedule(scheduling)))
 
             def decided() -> list[Decided]:
                 return [event for event in told if isinstance(event, Decided)]
 
             await until(decided)
             idle_s = 3 * ROUND_S
-            await until(lambda: ledger.clock.now_s() > idle_s)
+            await until(lambda: log_writer.clock.now_s() > idle_s)
             assert len(decided()) == 1
             spec, _ = read_submission(json.dumps({"run": "x"}))
-            came_s = ledger.clock.now_s()
-            await ledger.record(Submitted("1", spec.to_json(), "ada"))
+            came_s = log_writer.clock.now_s()
+            await log_writer.record(Submitted("1", spec.to_json(), "ada"))
             await until(lambda: len(decided()) >= 3)
             assert all(one.due == ("round",) for one in decided()[1:3])
             first_s = decided()[1].at_s
             assert came_s // ROUND_S * ROUND_S + ROUND_S <= first_s
-            await ledger.record(Ended("1", "COMPLETED", 0))
+            await log_writer.record(Ended("1", "COMPLETED", 0))
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

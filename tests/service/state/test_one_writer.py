@@ -23,10 +23,10 @@ async def a_life(rig: Rig) -> None:
     loops: list[Any] = [
         service.watch_times(),
         service.webhooks.deliver_for_ever(),
-        service.wisher.wish_for_ever(),
+        service.autoscaler.request_nodes_for_ever(),
     ]
     keep = RetentionPolicy(most_ended=1)
-    loops.append(retire_for_ever(service.ledger, service.clock, keep, service.driver.dirty))
+    loops.append(retire_for_ever(service.log_writer, service.clock, keep, service.reconciler.dirty))
     rig.loops += [asyncio.create_task(one) for one in loops]
     grows = await rig.submit(text=ELASTIC)
     record = service.state.jobs[grows]

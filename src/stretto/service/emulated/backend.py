@@ -53,7 +53,7 @@ class EmulatedBackend:
     """Nodes of a cluster file, and workers that follow `Truths`."""
 
     cluster: Cluster
-    ledger: LogWriter
+    log_writer: LogWriter
     settings: SimSettings = field(default_factory=SimSettings)
     profiles: ProfileLibrary | None = None
     jobs: dict[str, EmulatedJob] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class EmulatedBackend:
 
     def open(self) -> "EmulatedBackend":
         """Take up what the log says that runs, and begin."""
-        state = self.ledger.state
+        state = self.log_writer.state
         types = [
             {
                 "name": one.name,
@@ -82,7 +82,7 @@ class EmulatedBackend:
             for one in self.cluster.types
         ]
         if any(state.types.get(one.name) != one for one in self.cluster.types):
-            self.ledger.record(TypesSeen(tuple(types)))
+            self.log_writer.record(TypesSeen(tuple(types)))
         for record in state.open_jobs():
             if record.is_open and record.alive:
                 self._adopt(record)
@@ -90,7 +90,7 @@ class EmulatedBackend:
             NodeState(str(node.id), node.gpu_type, node.gpus, node.cpus, node.memory_gb)
             for node in self.cluster.nodes
         ]
-        self.ledger.listeners.append(self._heard)
+        self.log_writer.listeners.append(self._heard)
         self._task = asyncio.create_task(self._live())
         return self
 
@@ -124,7 +124,7 @@ class EmulatedBackend:
 
     async def start(self, worker: WorkerStart) -> WorkerState:
         """Start a worker unless it was started before."""
-        record = self.ledger.state.jobs.get(worker.job)
+        record = self.log_writer.state.jobs.get(worker.job)
         known = record.workers.get(worker.id) if record is not None else None
         if record is None or known is None:
             raise StartRefused(f"worker {worker.id}: no such job or worker was submitted")
@@ -185,7 +185,9 @@ class EmulatedBackend:
         self, worker_id: str, offset: int = 0, limit: int = 1 << 20, wait_s: float = 0.0
     ) -> LogPiece:
         """A few lines, made when they are asked for."""
-        record = await Archive(self.ledger.state, self.ledger.store.ended).job(worker_id.split(".")[0])
+        record = await Archive(self.log_writer.state, self.log_writer.store.ended).job(
+            worker_id.split(".")[0]
+        )
         if record is None:
             raise NoSuchWorker(f"no worker {worker_id}")
         job = self.jobs.get(record.id)
@@ -222,7 +224,7 @@ class EmulatedBackend:
     # ── time ──────────────────────────────────────────────────────────────────────────────────────
 
     def _now_s(self) -> float:
-        return self.ledger.clock.now_s()
+        return self.log_writer.clock.now_s()
 
     def do_at(self, due_s: float, job: str, act: Callable[[], None]) -> None:
         """Do something at a time."""
@@ -246,7 +248,7 @@ class EmulatedBackend:
         while True:
             self._alarm.clear()
             self.catch_up()
-            wait_s = self.ledger.clock.wall_s(self.due_s - self._now_s()) if self._agenda else None
+            wait_s = self.log_writer.clock.wall_s(self.due_s - self._now_s()) if self._agenda else None
             try:
                 async with asyncio.timeout(wait_s):
                     await self._alarm.wait()
@@ -286,7 +288,7 @@ class EmulatedBackend:
             self._show(one)
         names = tuple(one.id for one in those)
         if job.in_place:
-            self.ledger.record(WorkersReady(job.id, names))
+            self.log_writer.record(WorkersReady(job.id, names))
         elif not any(one.stopped for one in those):
             self._train(job, names, ready_s, 0.0)
 
@@ -318,7 +320,7 @@ class EmulatedBackend:
         if job.run.done:
             self._finish(job, due_s)
             return
-        least_s = LEAST_WALL_S * self.ledger.clock.pace
+        least_s = LEAST_WALL_S * self.log_writer.clock.pace
         # Times are compared, not stretches between them: where a sum of times was rounded down, a stretch
         # would never be long enough, and the job would be looked at for ever at one instant.
         next_s = job.reported_s + max(REPORT_S, least_s)
@@ -334,7 +336,7 @@ class EmulatedBackend:
     def _finish(self, job: EmulatedJob, now_s: float) -> None:
         """All work is done: those who train end well."""
         training, job.training, job.finished = job.training, (), True
-        self.ledger.record(Reported(job.id, {**job.run.report(), "finished": True, "left_s": 0.0}))
+        self.log_writer.record(Reported(job.id, {**job.run.report(), "finished": True, "left_s": 0.0}))
         for name in training:
             self._end(job.workers[name], 0, now_s)
 
@@ -350,7 +352,7 @@ class EmulatedBackend:
         job.run.give(-1, (), now_s, 0.0)
         job.saved = job.run.report()
         job.reported_s = now_s
-        self.ledger.record(
+        self.log_writer.record(
             Reported(job.id, job.saved),
             *(
                 [Checkpointed(job.id, int(job.saved.get("step", 0)), "emulated")]
@@ -362,7 +364,7 @@ class EmulatedBackend:
     def _report(self, job: EmulatedJob, now_s: float, epoch_ended: bool) -> None:
         told = job.run.report()
         job.fresh, job.reported_s = False, now_s
-        self.ledger.record(Reported(job.id, {**told, "epoch_end": True} if epoch_ended else told))
+        self.log_writer.record(Reported(job.id, {**told, "epoch_end": True} if epoch_ended else told))
 
     def _end(self, worker: EmulatedWorker, status: int, now_s: float, why: str = "") -> None:
         if worker.lives:
@@ -391,7 +393,7 @@ class EmulatedBackend:
 
     def _submitted(self, name: str) -> None:
         """What a short run on one GPU of each type would tell, and whether it is resized in place."""
-        record = self.ledger.state.jobs[name]
+        record = self.log_writer.state.jobs[name]
         try:
             job = self.job_of(record)
         except InputError:
@@ -403,7 +405,7 @@ class EmulatedBackend:
         if record.spec.elastic is not None and not job.in_place:
             told["in_place"] = False
         if told:
-            self.ledger.record(Reported(name, told))
+            self.log_writer.record(Reported(name, told))
 
     def _generation(self, event: Generation) -> None:
         """What those who listen to the channel do."""
@@ -444,7 +446,7 @@ class EmulatedBackend:
 
         def join() -> None:
             if job.generation == generation:
-                self.ledger.record(joined)
+                self.log_writer.record(joined)
 
         self.do_at(due_s, job.id, join)
 
@@ -460,7 +462,7 @@ class EmulatedBackend:
                 one.id,
                 record.id,
                 one.attempt,
-                self.ledger.state.nodes[one.node].name,
+                self.log_writer.state.nodes[one.node].name,
                 one.node,
                 one.kind,
                 one.gpus,
@@ -475,7 +477,7 @@ class EmulatedBackend:
         job.generation = (record.attempt, record.members.number)
         unready = [one.id for one in record.alive if one.life is WorkerPhase.RUNNING]
         if job.in_place and unready:
-            self.ledger.record(WorkersReady(job.id, tuple(unready)))
+            self.log_writer.record(WorkersReady(job.id, tuple(unready)))
         names = members if job.in_place else tuple(record.workers)
         if not names or any(name not in job.workers for name in names):
             return
@@ -494,8 +496,8 @@ class EmulatedBackend:
         job = self.jobs.get(record.id)
         if job is None:
             if self._truths is None:
-                assert self.ledger.state.cluster is not None
-                self._truths = Truths(self.ledger.state.cluster, self.settings, self.profiles)
+                assert self.log_writer.state.cluster is not None
+                self._truths = Truths(self.log_writer.state.cluster, self.settings, self.profiles)
             run = self._truths.run_of(record)
             run.restore(record.learned.latest)
             in_place = record.spec.elastic is not None and self.settings.resize_s is not None
@@ -514,6 +516,6 @@ class EmulatedBackend:
 
     def _drop_if_over(self, name: str) -> None:
         """Of jobs that have ended nothing is kept once their workers are forgotten."""
-        record, job = self.ledger.state.jobs.get(name), self.jobs.get(name)
+        record, job = self.log_writer.state.jobs.get(name), self.jobs.get(name)
         if job is not None and not job.workers and (record is None or record.has_ended):
             del self.jobs[name]

@@ -66,7 +66,7 @@ def _clock_set(now_s: float, reading: Reading, bound_unix_s: float, jumped_s: fl
 class ClockWatch:
     """Looks at the clocks now and then, and records what it notices."""
 
-    ledger: LogWriter
+    log_writer: LogWriter
     clock: Clock
     read: Callable[[], Reading] = read_clocks
 
@@ -75,11 +75,11 @@ class ClockWatch:
         while self.clock.pace == 1.0:
             await asyncio.sleep(CHECK_S)
             if event := self.look():
-                await self.ledger.record(event)
+                await self.log_writer.record(event)
 
     def look(self) -> ClockSet | None:
         """What is to be recorded now; what people should know of it is logged."""
-        calendar = self.ledger.state.calendar
+        calendar = self.log_writer.state.calendar
         event = noticed(calendar, self.clock.now_s(), self.read())
         if event is None:
             return None

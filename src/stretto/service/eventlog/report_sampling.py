@@ -44,14 +44,14 @@ class Held:
 class ReportSampler:
     """Takes reports, and writes what the log needs of them."""
 
-    ledger: LogWriter
+    log_writer: LogWriter
     clock: Clock
     _held: dict[str, Held] = field(default_factory=dict)  # by job
     _news: dict[str, tuple[float, float]] = field(default_factory=dict)  # (allowed, when that was so) by job
 
     def __post_init__(self) -> None:
         """Listen to what happens."""
-        self.ledger.listeners.append(self.heard)
+        self.log_writer.listeners.append(self.heard)
 
     async def take(self, record: JobRecord, report: Mapping[str, Any]) -> None:
         """Write a report, which was checked, or hold it; what is written is durable when this returns."""
@@ -76,7 +76,7 @@ class ReportSampler:
         """A job that may be ending leaves behind how far it has come."""
         for _, event in told:
             if isinstance(event, WorkerEnded | WorkersEnded | AttemptClosed) and event.job in self._held:
-                record = self.ledger.state.open_job(event.job)
+                record = self.log_writer.state.open_job(event.job)
                 if record is not None:
                     self._write(record)
             elif isinstance(event, Ended):
@@ -88,7 +88,7 @@ class ReportSampler:
         while True:
             now_s = self.clock.now_s()
             for name in list(self._held):
-                record = self.ledger.state.open_job(name)
+                record = self.log_writer.state.open_job(name)
                 if record is None:
                     self._held.pop(name, None)
                 elif is_due(record, now_s):
@@ -96,9 +96,9 @@ class ReportSampler:
             await asyncio.sleep(CHECK_S)
 
     def _write(self, record: JobRecord) -> Awaitable[int]:
-        """Durable once awaited; what is asked of the ledger later comes behind it either way."""
+        """Durable once awaited; what is asked of the writer later comes behind it either way."""
         held = self._held.pop(record.id)
-        return self.ledger.record(changes_of(record, held.report))
+        return self.log_writer.record(changes_of(record, held.report))
 
     def _may_write_news(self, job: str, now_s: float) -> bool:
         allowed, at_s = self._news.get(job, (NEWS_BURST, now_s))

@@ -52,8 +52,8 @@ def app_of(service: Service, limits: Limits | None = None) -> FastAPI:
     app.state.tasks = RateLimiter(limits.tasks_per_s, limits.task_burst)
     app.state.said = RateLimiter(limits.messages_per_s, limits.message_burst)
     app.state.places = StreamSlots(limits.streams)
-    app.state.audit = Audit(service.ledger)
-    app.state.feed = Feed(service.ledger)
+    app.state.audit = Audit(service.log_writer)
+    app.state.feed = Feed(service.log_writer)
     app.state.planned = decisions.DecisionHistory(service)
     app.state.connections = Connections(
         max(min(limits.connections, open_files.left_for_others()), 1), limits.connections_per_address

@@ -19,7 +19,7 @@ REFUSALS_PER_S, REFUSALS_AT_ONCE = 0.1, 20  # of one caller; chosen: who asks fo
 class Audit:
     """Writes what is worth knowing later."""
 
-    ledger: LogWriter
+    log_writer: LogWriter
     refusals: RateLimiter = field(default_factory=lambda: RateLimiter(REFUSALS_PER_S, REFUSALS_AT_ONCE))
     strangers: RateLimiter = field(default_factory=lambda: RateLimiter(REFUSALS_PER_S, STRANGERS_AT_ONCE))
     last_used: dict[str, float] = field(default_factory=dict)  # by digest
@@ -28,12 +28,12 @@ class Audit:
     def refused(self, caller: Caller, what: str, about: str) -> None:
         """Note a refusal; nobody waits until it is durable."""
         if not self.refusals.take(caller.name):
-            self.ledger.record(did(caller, what, about, "refused"))
+            self.log_writer.record(did(caller, what, about, "refused"))
 
     def failed(self, address: str, path: str, why: str) -> None:
         """Note that somebody showed a token that opens nothing; not more than that is known of them."""
         if not self.refusals.take(f"address {network_of(address)}") and not self.strangers.take(""):
-            self.ledger.record(Audited("nobody", "log in", path[:200], why, client=address))
+            self.log_writer.record(Audited("nobody", "log in", path[:200], why, client=address))
 
     def used(self, caller: Caller) -> None:
         """Note that a token was used, in the log now and then only."""
@@ -44,7 +44,7 @@ class Audit:
         noted_s = max(self.noted.get(token.sha256, 0.0), token.used_unix_s)
         if not noted_s <= unix_s < noted_s + USE_NOTED_S:
             self.noted[token.sha256] = unix_s
-            self.ledger.record(TokenUsed(token.name, unix_s))
+            self.log_writer.record(TokenUsed(token.name, unix_s))
 
     def last_use(self, token: Token) -> float | None:
         """When a token was used last, as a Unix time; None: never."""

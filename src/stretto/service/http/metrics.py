@@ -72,7 +72,7 @@ class Metrics:
             self.resizes.labels(kind)
         self.registry.register(Now(service))
         self.registry.register(Lines(connections))
-        service.ledger.listeners.append(self.heard)
+        service.log_writer.listeners.append(self.heard)
 
     def heard(self, told: Sequence[tuple[int, Event]]) -> None:
         """Count what happened; it is folded already."""
@@ -125,7 +125,7 @@ class Now(Collector):
         for (gpu_type, word), count in sorted(gpus_by_state(state).items()):
             gpus.add_metric([gpu_type, word], count)
         yield gpus
-        up = float(self.service.ledger.keeps_up)
+        up = float(self.service.log_writer.keeps_up)
         yield GaugeMetricFamily("stretto_store_up", "1 while the store takes what is written.", value=up)
         calendar = state.calendar
         yield CounterMetricFamily(

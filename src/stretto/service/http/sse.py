@@ -41,7 +41,7 @@ class Entry:
 class Feed:
     """What happened after a number."""
 
-    ledger: LogWriter
+    log_writer: LogWriter
     kept: int = KEPT
     most_bytes: int = MOST_BYTES
     _tail: deque[tuple[int, float, Event]] = field(default_factory=deque)
@@ -51,8 +51,8 @@ class Feed:
 
     def __post_init__(self) -> None:
         """Listen to what happens."""
-        self._before = self.ledger.state.seq
-        self.ledger.listeners.append(self.heard)
+        self._before = self.log_writer.state.seq
+        self.log_writer.listeners.append(self.heard)
 
     @property
     def last(self) -> int:
@@ -66,8 +66,8 @@ class Feed:
 
     def heard(self, told: Sequence[tuple[int, Event]]) -> None:
         """Keep what happened."""
-        for (seq, event), size in zip(told, self.ledger.told_bytes, strict=True):
-            self._tail.append((seq, self.ledger.state.at_s, event))
+        for (seq, event), size in zip(told, self.log_writer.told_bytes, strict=True):
+            self._tail.append((seq, self.log_writer.state.at_s, event))
             self._sizes.append(size)
             self._bytes += size
             while len(self._tail) > self.kept or self._bytes > self.most_bytes:
@@ -90,7 +90,7 @@ class Feed:
     def _read(self, seen: int, upto: int, subjects: Collection[str] | None) -> tuple[int, list[Entry]]:
         found = [
             Entry(one.seq, one.at_s, one.kind, one.subject, one.body)
-            for one in self.ledger.store.read(after=seen, subjects=subjects, limit=READ_AT_ONCE)
+            for one in self.log_writer.store.read(after=seen, subjects=subjects, limit=READ_AT_ONCE)
         ]
         if len(found) == READ_AT_ONCE:
             return found[-1].seq, found

@@ -47,7 +47,7 @@ class NextSteps:
 class Reconciler:
     """Which jobs are to be looked at, and what both sides are known to hold. `control_loop` has its loops."""
 
-    ledger: LogWriter
+    log_writer: LogWriter
     backend: Backend
     clock: Clock
     secrets: WorkerContext
@@ -69,15 +69,15 @@ class Reconciler:
     def __post_init__(self) -> None:
         """Listen to what happens."""
         self._began_s = self.clock.now_s()
-        self.seen = WorkerCache(self.ledger, self._occupied, self._let_go)
+        self.seen = WorkerCache(self.log_writer, self._occupied, self._let_go)
         self.dispatcher = Dispatcher(
-            self.ledger, self.backend, self.secrets, self.seen, self._again, self.leadership
+            self.log_writer, self.backend, self.secrets, self.seen, self._again, self.leadership
         )
-        self._heard_seq = self.ledger.state.seq
-        self.ledger.listeners.append(self._heard)
+        self._heard_seq = self.log_writer.state.seq
+        self.log_writer.listeners.append(self._heard)
 
     def _heard(self, told: Sequence[tuple[int, Event]]) -> None:
-        state = self.ledger.state
+        state = self.log_writer.state
         self.dirty.update(record.id for record in state.changed_since(self._heard_seq))
         self._heard_seq = state.seq
         self._changed.set()
@@ -85,13 +85,13 @@ class Reconciler:
     async def record(self, events: Sequence[Event]) -> None:
         """Durable and folded when awaited; nothing is waited for where there is nothing to record."""
         if events:
-            await self.ledger.record(*events)
+            await self.log_writer.record(*events)
 
     # ── from the backend to the log ───────────────────────────────────────────────────────────────
 
     async def observe(self) -> Difference:
         """Compare what the backend shows now with the log."""
-        state, seen = self.ledger.state, self.seen
+        state, seen = self.log_writer.state, self.seen
         nodes = await self.backend.nodes()
         events = [] if nodes is self._nodes else about_nodes(state, nodes)
         self._nodes = nodes
@@ -120,7 +120,7 @@ class Reconciler:
             self._began_s = now_s  # we are deaf: that we hear nothing is no evidence
         silent = [
             (node.name, now_s - max(node.silent_s, self._began_s))
-            for node in self.ledger.state.nodes
+            for node in self.log_writer.state.nodes
             if not node.up and not node.dead and not isnan(node.silent_s)
         ]
         return [NodeDead(name, round(for_s, 3)) for name, for_s in silent if for_s >= self.dead_after_s]
@@ -134,7 +134,7 @@ class Reconciler:
 
     def begin(self) -> None:
         """A service that has just started looks at every job."""
-        self.dirty.update(record.id for record in self.ledger.state.open_jobs())
+        self.dirty.update(record.id for record in self.log_writer.state.open_jobs())
 
     async def wait_until_dirty(self) -> None:
         """Until something has happened since the last steps, or the time of a job has come."""
@@ -146,7 +146,7 @@ class Reconciler:
     def next_steps(self) -> NextSteps:
         """What follows for jobs that have changed, or whose time has come."""
         self._changed.clear()
-        state, now_s = self.ledger.state, self.clock.now_s()
+        state, now_s = self.log_writer.state, self.clock.now_s()
         while self.later and self.later[0][0] <= now_s:
             due = heapq.heappop(self.later)
             self._planned.discard(due)
@@ -177,7 +177,7 @@ class Reconciler:
         self._occupied.put(record.id, _slots(record))
         if not any(worker.life is WorkerPhase.WANTED for worker in record.alive):
             self.dispatcher.start_errors.pop(record.id, None)
-        wanted = slots_of(self.ledger.state.wanted(record.id), record.job.gpus_per_worker)
+        wanted = slots_of(self.log_writer.state.wanted(record.id), record.job.gpus_per_worker)
         if not record.has_ended and not {(one.node, one.mask) for one in record.alive}.issuperset(wanted):
             self._waiting.add(record.id)
         else:

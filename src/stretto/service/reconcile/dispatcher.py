@@ -37,7 +37,7 @@ Given = TypeVar("Given")
 class Dispatcher:
     """Starts, stops and forgets workers. again: is told of a job whose command was not taken."""
 
-    ledger: LogWriter
+    log_writer: LogWriter
     backend: Backend
     secrets: WorkerContext
     seen: WorkerCache
@@ -65,7 +65,7 @@ class Dispatcher:
         worker = command.worker
         try:
             if isinstance(command, Start):
-                start = start_of(self.ledger.state, record, worker, self.secrets)
+                start = start_of(self.log_writer.state, record, worker, self.secrets)
                 self.seen.see(await self._commanded(lambda: self.backend.start(start)))
                 self.start_errors.pop(record.id, None)
             else:
@@ -78,13 +78,13 @@ class Dispatcher:
                 self.start_errors[record.id] = str(error)
             self._repeat(record, key)
         except IdUsed:  # in a time that the log has lost
-            await self.ledger.record(WorkerEnded(record.id, worker.id, VANISHED, UNKNOWN))
+            await self.log_writer.record(WorkerEnded(record.id, worker.id, VANISHED, UNKNOWN))
         except StartRefused as refused:
-            await self.ledger.record(WorkerEnded(record.id, worker.id, REFUSED, str(refused)))
+            await self.log_writer.record(WorkerEnded(record.id, worker.id, REFUSED, str(refused)))
         except NoSuchWorker:
             # Its start was recorded and never reached the node, or the node has lost it: it does not run.
             if isinstance(command, Stop) and ("Start", worker.id) not in self._given:
-                await self.ledger.record(WorkerEnded(record.id, worker.id, VANISHED, UNKNOWN))
+                await self.log_writer.record(WorkerEnded(record.id, worker.id, VANISHED, UNKNOWN))
             else:
                 self._repeat(record, key)
         except Exception:  # whatever it is: a worker must not be left without its command
@@ -120,7 +120,7 @@ class Dispatcher:
 
     def forget_ended(self, shown: Sequence[WorkerState]) -> None:
         """Workers whose end is in the log need no longer be listed. No node waits for another's answer."""
-        state = self.ledger.state
+        state = self.log_writer.state
         for one in shown:
             record = state.jobs.get(one.id.split(".")[0])
             worker = record.workers.get(one.id) if record is not None else None

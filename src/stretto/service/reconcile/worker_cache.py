@@ -44,7 +44,7 @@ HOLDER = "seen:"  # before the id of a worker, as a holder of GPUs
 class WorkerCache:
     """let_go: is called when a worker's GPUs have become free."""
 
-    ledger: LogWriter
+    log_writer: LogWriter
     occupied: GpuOccupancy
     let_go: Callable[[], None]
     workers: dict[str, WorkerState] = field(default_factory=dict)  # by id
@@ -52,7 +52,7 @@ class WorkerCache:
     def see(self, one: WorkerState) -> None:
         """Note what a worker was shown to be."""
         self.workers[one.id] = one
-        node = self.ledger.state.node_index.get(one.node)
+        node = self.log_writer.state.node_index.get(one.node)
         held = sum(1 << gpu for gpu in one.gpus) if one.holds_gpus and node is not None else 0
         self._show(one.id, [(node, held)] if node is not None and held else [])
 

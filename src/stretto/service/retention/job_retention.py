@@ -65,13 +65,13 @@ def due(state: State, keep: RetentionPolicy, now_s: float, dirty: Container[str]
 
 
 async def retire_for_ever(
-    ledger: LogWriter, clock: Clock, keep: RetentionPolicy, dirty: Container[str] = ()
+    log_writer: LogWriter, clock: Clock, keep: RetentionPolicy, dirty: Container[str] = ()
 ) -> None:
     """Let jobs leave whose time has come, until cancelled. dirty: see `due`."""
     while True:
-        names = due(ledger.state, keep, clock.now_s(), dirty)
+        names = due(log_writer.state, keep, clock.now_s(), dirty)
         if names:
-            await ledger.record(Retired(tuple(names)))
+            await log_writer.record(Retired(tuple(names)))
         every_s = min(CHECK_S, clock.wall_s(keep.ended_s) / 10)
         await asyncio.sleep(PAUSE_S if len(names) == AT_ONCE else max(every_s, PAUSE_S))
 

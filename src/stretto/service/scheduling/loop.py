@@ -61,13 +61,13 @@ AT_LEAST_EVERY_S = 60.0  # of wall time, while there are jobs; chosen: a net und
 class SchedulingLoop:
     """When the scheduler is to be asked, and what is kept of its answer; one decision at a time.
 
-    `control_loop.schedule` is the loop itself: what is due comes from triggers, rounds, or the policy's own wish.
+    The loop itself is `control_loop.schedule`. What is due comes from triggers, rounds, or the policy's wish.
 
     eager: a policy of rounds is asked at arrivals and completions too, so that nobody waits for a round while
     GPUs are idle. at_least_every_s: of wall time; even where nothing has happened, as long as there are jobs.
     """
 
-    ledger: LogWriter
+    log_writer: LogWriter
     scheduler: Scheduler
     clock: Clock
     eager: bool = True
@@ -97,8 +97,8 @@ class SchedulingLoop:
         self.observer = SnapshotBuilder(self.scheduler.policy.views)
         on = self.scheduler.policy.triggers.on
         self._on = on | {Trigger.ARRIVAL, Trigger.COMPLETION, Trigger.CAPACITY} if self.eager else on
-        self._wake_s = self.ledger.state.wake_s
-        self.ledger.listeners.append(self.heard)
+        self._wake_s = self.log_writer.state.wake_s
+        self.log_writer.listeners.append(self.heard)
 
     def heard(self, told: Sequence[tuple[int, Event]]) -> None:
         """Note what happened."""
@@ -121,7 +121,7 @@ class SchedulingLoop:
 
     def _somebody_waits_for(self, job: str) -> bool:
         """Whether another job may come once this one has started."""
-        relations, record = self.ledger.state.relations, self.ledger.state.jobs.get(job)
+        relations, record = self.log_writer.state.relations, self.log_writer.state.jobs.get(job)
         return record is not None and (job in relations.waiting or record.array in relations.waiting)
 
     def _makes_room(self, job: str) -> bool:
@@ -130,7 +130,7 @@ class SchedulingLoop:
         To a policy nothing else is new then: it has taken the GPUs away before, or their loss is told by
         what follows. A simulated job that is stopped pulls no trigger either.
         """
-        record = self.ledger.state.jobs.get(job)
+        record = self.log_writer.state.jobs.get(job)
         return record is not None and record.at_once is not None
 
     def begin(self) -> None:
@@ -139,7 +139,7 @@ class SchedulingLoop:
 
     def observe(self, due: frozenset[Trigger]) -> Asked:
         """All that a decision looks at: the state as it stands now, and what the policy remembers."""
-        state = self.ledger.state
+        state = self.log_writer.state
         self.is_deciding = True
         self._decided_s, self._seen = self.clock.now_s(), state.seq
         return asked_of(self.observer, state, self._decided_s, due, self.scheduler, self.memory)
@@ -153,11 +153,11 @@ class SchedulingLoop:
 
     async def record(self, asked: Asked, answer: Answer, took_ms: float) -> None:
         """Make the decision durable, by which it is wanted; then keep what the next one needs of it."""
-        await self.ledger.record(decided(asked, answer, self._seen, took_ms))
+        await self.log_writer.record(decided(asked, answer, self._seen, took_ms))
         self.memory = answer.plan.memory
         self.is_deciding = False
         if self.after is not None:
-            self.after(self.ledger.state, self.memory)
+            self.after(self.log_writer.state, self.memory)
         self.latest, self.latest_snapshot = answer.plan, asked.snapshot
         jobs = asked.snapshot.jobs
         self._interactive_waits = any(
@@ -172,7 +172,7 @@ class SchedulingLoop:
             at_s = self._next_s(now_s)
             if at_s <= now_s:
                 self._note_times(now_s)
-            if self._due and self.ledger.state.cluster is not None:
+            if self._due and self.log_writer.state.cluster is not None:
                 return self._take_due()
             self._wake.clear()
             try:
@@ -190,7 +190,7 @@ class SchedulingLoop:
 
     def _next_s(self, now_s: float) -> float:
         """When the clock alone makes something due; never before there is a node."""
-        state, triggers = self.ledger.state, self.scheduler.policy.triggers
+        state, triggers = self.log_writer.state, self.scheduler.policy.triggers
         if state.cluster is None:
             return math.inf
         times = [self.observer.next_change_s(state, now_s)]

@@ -29,7 +29,7 @@ class DecisionHistory:
 
     def __post_init__(self) -> None:
         """Listen to what happens."""
-        self.service.ledger.listeners.append(self.heard)
+        self.service.log_writer.listeners.append(self.heard)
 
     def heard(self, told: Sequence[tuple[int, Event]]) -> None:
         """Keep decisions."""

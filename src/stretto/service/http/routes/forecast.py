@@ -59,18 +59,18 @@ async def explain(job: str, request: Request, service: Asked, caller: Who) -> di
     """Why a job does not run, who holds what it waits for, and what would start it."""
     record = await job_of(service, caller, job)
     _ready(service)
-    decider = service.decider
+    scheduling = service.scheduling
 
     async def prepare() -> Work:
         question = question_of(
             service.state,
             record,
             service.clock.now_s(),
-            decider.scheduler,
-            decider.latest,
-            decider.latest_snapshot,
-            median_low(decider.took_ms[-RECENT:]) if decider.took_ms else 0.0,
-            decider.memory,
+            scheduling.scheduler,
+            scheduling.latest,
+            scheduling.latest_snapshot,
+            median_low(scheduling.took_ms[-RECENT:]) if scheduling.took_ms else 0.0,
+            scheduling.memory,
         )
         question = replace(question, status=service.status_of(record))
         return answered, (service.state.configured, await asyncio.to_thread(packed, explained, question))
@@ -94,7 +94,7 @@ async def dry_run(submission: Submission, request: Request, service: Asked, call
 
     async def prepare() -> Work:
         past = await service.archive.named(spec, caller.user)
-        state, memory = service.state, service.decider.memory
+        state, memory = service.state, service.scheduling.memory
         fork = fork_of(state, service.clock.now_s(), more=(spec, caller.user), past=past, memory=memory)
         return answered, (
             state.configured,
@@ -127,7 +127,7 @@ async def whatif(asks: Asks, request: Request, service: Asked, caller: Who) -> d
 
     async def prepare() -> Work:
         past = {} if more is None else await service.archive.named(*more)
-        state, now_s, memory = service.state, service.clock.now_s(), service.decider.memory
+        state, now_s, memory = service.state, service.clock.now_s(), service.scheduling.memory
         present = fork_of(state, now_s, memory=memory)
         forks = [present]
         if asks.policy or asks.settings or extra or more:

@@ -26,7 +26,7 @@ async def readyz(service: Asked) -> Response:
     """The store can be written, a node is there, and no other service leads; 503 otherwise."""
     if service.leadership is not None and not service.leadership.is_sure:
         raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "another service may lead", RETRY_SOON)
-    if not service.ledger.keeps_up:
+    if not service.log_writer.keeps_up:
         raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "the store does not answer", RETRY_SOON)
     if service.state.cluster is None:
         raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "no node has shown itself yet", RETRY_SOON)

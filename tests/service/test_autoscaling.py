@@ -54,7 +54,7 @@ async def growing(path: Path) -> AsyncIterator[tuple[Rig, GrowingBackend]]:
     """A service over it that wishes."""
     backend = GrowingBackend(nodes_count=1, gpus=2)
     async with a_rig(path, backend=backend) as rig:
-        rig.loops.append(asyncio.create_task(rig.service.wisher.wish_for_ever()))
+        rig.loops.append(asyncio.create_task(rig.service.autoscaler.request_nodes_for_ever()))
         yield rig, backend
 
 
@@ -88,7 +88,7 @@ def test_a_job_is_accepted_and_waits_for_a_node_that_comes_when_it_is_asked_for(
                 assert found["headline"].startswith(
                     "nodes that suit it are to come: the cluster is asked for"
                 )
-            snapshot = rig.service.decider.latest_snapshot
+            snapshot = rig.service.scheduling.latest_snapshot
             assert snapshot is not None
             assert snapshot.capacity.tolist() == [2, 0], "no policy is shown what is not there"
             await backend.come("small-1")

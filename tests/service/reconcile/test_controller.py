@@ -54,7 +54,7 @@ def test_a_service_that_begins_finds_that_a_worker_is_gone_but_not_while_its_nod
                 loop.cancel()
             record = service.state.jobs[job]
             name = backend.shown.pop(f"{job}.1.0").node
-            later = Reconciler(service.ledger, backend, service.clock, service.secrets)
+            later = Reconciler(service.log_writer, backend, service.clock, service.secrets)
             await backend.set_up(name, False)
             await control_loop.observe_once(later)
             assert record.alive
@@ -129,8 +129,8 @@ def test_whoever_is_asked_over_and_over_is_noted_once(tmp_path: Path) -> None:
             for _ in range(10):
                 await rig.submit()
                 await asyncio.sleep(0.01)
-                assert len(rig.service.driver.later) <= 1
-            await rig.until(lambda: [job for _, job in rig.service.driver.later] == [grows])
+                assert len(rig.service.reconciler.later) <= 1
+            await rig.until(lambda: [job for _, job in rig.service.reconciler.later] == [grows])
 
     play(story)
 
@@ -197,7 +197,7 @@ def test_nobody_waits_for_a_node_that_takes_long_to_forget(tmp_path: Path) -> No
             await backend.finish(f"{jobs[1]}.1.0")
             await rig.until(lambda: rig.service.state.jobs[jobs[1]].has_ended)
             await rig.until(lambda: set(backend.shown) == {f"{jobs[0]}.1.0"})
-            for task in rig.service.driver.dispatcher.tasks:
+            for task in rig.service.reconciler.dispatcher.tasks:
                 task.cancel()
 
     play(story)

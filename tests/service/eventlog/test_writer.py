@@ -42,11 +42,11 @@ def test_what_reached_the_log_although_nobody_said_so_is_not_written_twice(
     monkeypatch.setattr(ledgers, "AGAIN_S", 0.01)
 
     async def story() -> None:
-        ledger = LogWriter(doubtful(tmp_path), State(), Clock())
-        said = ledger.record(Began(1.7e9), QueueSet("a", 4))
-        await ledger.write_waiting()
-        assert await said == ledger.state.seq == ledger.store.last() == 2
-        assert ledger.healthy
+        log_writer = LogWriter(doubtful(tmp_path), State(), Clock())
+        said = log_writer.record(Began(1.7e9), QueueSet("a", 4))
+        await log_writer.write_waiting()
+        assert await said == log_writer.state.seq == log_writer.store.last() == 2
+        assert log_writer.healthy
 
     play(story)
 
@@ -58,12 +58,12 @@ def test_what_another_service_wrote_meanwhile_is_not_taken_for_ours(
 
     async def story() -> None:
         foreign = Unrecorded(0.0, "Unreserved", "x", {"name": "x"})
-        ledger = LogWriter(doubtful(tmp_path, foreign), State(), Clock())
-        said = asyncio.ensure_future(ledger.record(Began(1.7e9)))
+        log_writer = LogWriter(doubtful(tmp_path, foreign), State(), Clock())
+        said = asyncio.ensure_future(log_writer.record(Began(1.7e9)))
         with pytest.raises(LogMoved):
-            await ledger.write_waiting()
+            await log_writer.write_waiting()
         assert not said.done()
-        assert ledger.state.seq == 0
+        assert log_writer.state.seq == 0
 
     play(story)
 
@@ -71,18 +71,18 @@ def test_what_another_service_wrote_meanwhile_is_not_taken_for_ours(
 def test_an_event_that_cannot_be_stored_is_refused_and_keeps_nobody_else_from_writing(tmp_path: Path) -> None:
     async def story() -> None:
         with open_store(tmp_path / "log.db") as store:
-            ledger = LogWriter(store, State(), Clock())
-            writing = asyncio.create_task(ledger.write_for_ever())
+            log_writer = LogWriter(store, State(), Clock())
+            writing = asyncio.create_task(log_writer.write_for_ever())
             given = [
-                ledger.record(Began(1.7e9)),
-                ledger.record(QueueSet("a", 1), Reported("1", {"loss": float("nan")})),
-                ledger.record(Unreserved("x\n")),
-                ledger.record(QueueSet("b", 1)),
+                log_writer.record(Began(1.7e9)),
+                log_writer.record(QueueSet("a", 1), Reported("1", {"loss": float("nan")})),
+                log_writer.record(Unreserved("x\n")),
+                log_writer.record(QueueSet("b", 1)),
             ]
             found = await asyncio.gather(*given, return_exceptions=True)
             assert [type(one) for one in found] == [int, InputError, InputError, int]
-            assert list(ledger.state.queues) == ["b"]
-            assert store.last() == ledger.state.seq == 2
+            assert list(log_writer.state.queues) == ["b"]
+            assert store.last() == log_writer.state.seq == 2
             writing.cancel()
 
     play(story)
@@ -111,17 +111,17 @@ def test_a_write_that_takes_long_is_late_until_it_is_done(
     async def story() -> None:
         with open_store(tmp_path / "log.db") as store:
             slow = Slow(store.engine)
-            ledger = LogWriter(slow, State(), Clock())
-            assert ledger.keeps_up
-            ledger.record(Began(1.7e9))
-            writing = asyncio.create_task(ledger.write_waiting())
+            log_writer = LogWriter(slow, State(), Clock())
+            assert log_writer.keeps_up
+            log_writer.record(Began(1.7e9))
+            writing = asyncio.create_task(log_writer.write_waiting())
             await asyncio.to_thread(slow.asked.wait, 60)
             async with asyncio.timeout(60):
-                while ledger.keeps_up:
+                while log_writer.keeps_up:
                     await asyncio.sleep(0.01)
             slow.let.set()
             await writing
-            assert ledger.keeps_up
+            assert log_writer.keeps_up
 
     play(story)
 
@@ -130,9 +130,9 @@ def test_whoever_is_stopped_while_writing_stops_once_it_is_written(tmp_path: Pat
     async def story() -> None:
         with open_store(tmp_path / "log.db") as store:
             slow = Slow(store.engine)
-            ledger = LogWriter(slow, State(), Clock())
-            ledger.record(Began(1.7e9))
-            writing = asyncio.create_task(ledger.write_for_ever())
+            log_writer = LogWriter(slow, State(), Clock())
+            log_writer.record(Began(1.7e9))
+            writing = asyncio.create_task(log_writer.write_for_ever())
             await asyncio.to_thread(slow.asked.wait, 60)
             writing.cancel()
             await asyncio.wait({writing}, timeout=0.1)
