@@ -9,10 +9,11 @@ PIP    := $(BIN)/python tools/install.py $(VENV)/install.log
 # A stamp is newer than pyproject.toml when what that file asks for is installed.
 PACKAGE := $(VENV)/.installed
 DEMO    := $(VENV)/.installed-demo
+CHECK   := $(VENV)/.installed-check
 DEV     := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-sim test test-long lint format bench sbom audit clean
+.PHONY: help demo demo-sim check test test-all test-long lint format bench sbom audit clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1 \t\2/p' $(MAKEFILE_LIST)
@@ -23,8 +24,20 @@ demo: $(DEMO) ## Train real jobs that compete for this machine, and watch them b
 demo-sim: $(PACKAGE) ## Compare five policies on a small mixed cluster; the report goes to out/demo
 	$(BIN)/stretto compare --cluster sia-hetero-64 --trace demo --policies sia,pollux,gavel,tiresias,fifo --out out/demo
 
-test: $(DEV) ## Run the tests; ARGS="-k sia -x" narrows them
-	$(BIN)/python -m tests.parts $(ARGS)
+# Where PyTorch and Ray are not installed, mypy knows nothing of their types: `make lint` checks those too.
+WITHOUT_TORCH := --ignore-missing-imports --allow-subclassing-any --no-warn-unused-ignores --no-warn-return-any
+
+check: $(CHECK) ## Check style, types and what is pure, in a minute; needs a light installation only
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy --cache-dir .mypy_cache/check $(WITHOUT_TORCH)
+	$(BIN)/python -m tests.lanes check $(ARGS)
+
+test: $(DEV) ## Run the tests but those of clusters and slow ones; ARGS="-k sia -x" narrows them
+	$(BIN)/python -m tests.lanes test $(ARGS)
+
+test-all: $(DEV) ## Run these and the others: real Ray, Slurm and PostgreSQL, conformance, what is slow
+	$(BIN)/python -m tests.lanes all $(ARGS)
 
 test-long: $(DEV) ## Run the tests that take minutes: crashes by the hundred, scenes in full
 	$(BIN)/pytest -m long $(ARGS)
@@ -77,7 +90,12 @@ $(DEMO): pyproject.toml | $(BIN)/python
 	@$(PIP) --editable '.[serve]' 'torch==2.13.0' 'scikit-learn>=1.5,<2'
 	@touch $(PACKAGE) $@
 
+$(CHECK): pyproject.toml | $(BIN)/python
+	@echo "Installing Stretto and what checks it into $(VENV); the first time takes half a minute"
+	@$(PIP) --editable '.[check]'
+	@touch $(PACKAGE) $@
+
 $(DEV): pyproject.toml | $(BIN)/python
 	@echo "Installing Stretto and its development tools into $(VENV); the first time takes a minute or two"
 	@$(PIP) --editable '.[dev]'
-	@touch $(PACKAGE) $(DEMO) $@
+	@touch $(PACKAGE) $(DEMO) $(CHECK) $@

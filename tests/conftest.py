@@ -5,29 +5,25 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests import parts
-from tests.parts import pytest_ignore_collect, pytest_terminal_summary
 
-__all__ = ["pytest_ignore_collect", "pytest_terminal_summary"]
+pytest_plugins = ["tests.needs", "tests.lanes"]  # lanes imports needs
 # A machine may be busy: no example is wrong because it took long. Whoever names another profile gets that.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("thorough", settings.get_profile("patient"), max_examples=2_000)
+settings.register_profile("check", settings.get_profile("patient"), max_examples=10, derandomize=True)
+settings.register_profile("test", settings.get_profile("patient"), max_examples=25)
 settings.load_profile("patient")
-
-OVER_RAY = [Path(__file__).parent / name for name in ("backends/ray", "experiments/test_on_ray.py")]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """What all of `tests` may be asked for."""
-    parts.pytest_addoption(parser)
     told = "write what each conformance test came to over each cluster to FILE"
     parser.addoption("--conformance-table", metavar="FILE", help=told)
 
 
 @pytest.hookimpl(trylast=True)  # once pytest has put together what shares a fixture
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Only the part that was asked for; what shares the one Ray cluster in a row, so that it starts once."""
-    parts.leave_out_others(config, items)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What shares the one Ray cluster in a row, so that it starts once."""
     over_ray = [item for item in items if is_over_ray(item)]
     if over_ray:
         first = items.index(over_ray[0])
@@ -40,7 +36,7 @@ def is_over_ray(item: pytest.Item) -> bool:
     if "cluster" not in getattr(item, "fixturenames", ()):
         return False
     params = getattr(getattr(item, "callspec", None), "params", {})
-    return params.get("cluster") == "ray" or any(item.path.is_relative_to(path) for path in OVER_RAY)
+    return params.get("cluster") == "ray" or item.get_closest_marker("ray") is not None
 
 
 @pytest.fixture(scope="session")

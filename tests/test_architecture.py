@@ -280,6 +280,8 @@ def test_the_walk_sees_every_clock_and_all_chance(
     assert impurities_of(module) == expected
 
 
+@pytest.mark.slow
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("blocked", "skipped"),
     [

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.processes
+
 INSTALL = Path(__file__).parents[1] / "tools" / "install.py"
 PIP = """\
 import sys

@@ -73,16 +73,19 @@ def test_the_policy_takes_fewer_than_forty_lines() -> None:
     assert len(lines) < 40
 
 
+@pytest.mark.processes
 def test_an_installed_policy_is_listed_by_name(installed: Path) -> None:
     listed = stretto(installed, "policies", "--json")
     assert "small-first" in {row["name"] for row in json.loads(listed.stdout)["policies"]}, listed.stderr
 
 
+@pytest.mark.processes
 def test_a_policy_that_is_not_installed_is_not_listed(tmp_path: Path) -> None:
     listed = stretto(tmp_path, "policies", "--json")
     assert "small-first" not in {row["name"] for row in json.loads(listed.stdout)["policies"]}
 
 
+@pytest.mark.processes
 def test_an_installed_policy_runs_by_name(installed: Path) -> None:
     done = simulated(installed, "--policy", "small-first")
     assert done.returncode == 0, done.stderr
@@ -92,12 +95,14 @@ def test_an_installed_policy_runs_by_name(installed: Path) -> None:
     assert summary["avg_jct_s"] == pytest.approx((100 + (150 - 90) + (1150 - 10)) / 3)
 
 
+@pytest.mark.processes
 def test_the_file_alone_runs_too(installed: Path) -> None:
     by_name = json.loads(simulated(installed, "--policy", "small-first").stdout)
     by_file = json.loads(simulated(installed, "--policy", "small_first.py:SmallFirst").stdout)
     assert by_file["avg_jct_s"] == by_name["avg_jct_s"]
 
 
+@pytest.mark.processes
 def test_its_parameters_are_set_by_name(installed: Path) -> None:
     done = simulated(installed, "--policy", "small-first", "--set", "policy.patience_s=1")
     assert done.returncode == 0, done.stderr
@@ -105,12 +110,14 @@ def test_its_parameters_are_set_by_name(installed: Path) -> None:
     assert json.loads(done.stdout)["avg_jct_s"] == pytest.approx((100 + (1100 - 10) + (1150 - 90)) / 3)
 
 
+@pytest.mark.processes
 def test_a_parameter_that_makes_no_sense_is_one_line_and_status_2(installed: Path) -> None:
     done = simulated(installed, "--policy", "small-first", "--set", "policy.patience_s=0")
     assert done.returncode == 2
     assert done.stderr.strip().splitlines() == ["stretto: policy.patience_s must be > 0, got 0"]
 
 
+@pytest.mark.processes
 def test_its_parameters_are_listed_with_their_ranges(installed: Path) -> None:
     listed = stretto(installed, "policies", "small_first.py:SmallFirst", "--json")
     assert json.loads(listed.stdout)["settings"] == [
@@ -123,6 +130,7 @@ def test_its_parameters_are_listed_with_their_ranges(installed: Path) -> None:
     ]
 
 
+@pytest.mark.processes
 def test_the_tests_on_the_page_pass(installed: Path) -> None:
     done = python(installed, "-m", "pytest", "-p", "no:cacheprovider", "test_small_first.py")
     assert done.returncode == 0, done.stdout

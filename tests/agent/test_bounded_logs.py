@@ -84,6 +84,7 @@ def small(tmp_path: Path) -> Iterator[Agent]:
 WRITE = "for i in $(seq 0 10000 190000); do seq -f %039g $i $((i + 9999)); sleep 0.1; done"
 
 
+@pytest.mark.processes
 def test_who_follows_a_log_that_is_cut_reads_on_and_to_its_end(small: Agent) -> None:
     small.start("1.1.0", f"{WRITE}; while [ ! -e ../../go ]; do sleep 0.02; done; echo end")
     log = small.state / "runs" / "1.1.0" / "log"
@@ -104,6 +105,7 @@ def test_who_follows_a_log_that_is_cut_reads_on_and_to_its_end(small: Agent) -> 
     assert late.content.startswith(NOTICE)
 
 
+@pytest.mark.processes
 def test_earlier_attempts_count_with_the_present_one(small: Agent) -> None:
     small.start("1.1.0", "seq -f %039g 0 19999")
     small.ended("1.1.0")

@@ -19,6 +19,8 @@ from stretto.agent.worker_table import WorkerTable
 
 from .agents import Agent, is_gone, until
 
+pytestmark = pytest.mark.processes
+
 FILES = ("start.json", "running.json", "ended.json", "control", "orders", "log", "keeper.log")
 
 

@@ -93,6 +93,7 @@ def test_a_worker_gets(
         close_all(taken[1])
 
 
+@pytest.mark.processes
 def test_a_gpu_is_locked_as_long_as_anything_of_its_worker_holds_the_lock(folders: list[Path]) -> None:
     taken = devices(folders).take([2], set())
     assert taken is not None
@@ -152,6 +153,7 @@ def test_a_lock_is_a_file_of_its_directory_and_follows_no_link(tmp_path: Path) -
     assert {path.parent for path in tmp_path.rglob("*.lock")} == {tmp_path / "locks"}
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be two users")
 def test_a_lock_of_another_user_is_respected(open_folder: Path) -> None:
     locks = Locks([open_folder / "locks"])
@@ -209,6 +211,7 @@ def gpu_of(agent: Agent, name: str, place: int) -> str:
     return agent.log_line(name)
 
 
+@pytest.mark.processes
 def test_two_agents_share_a_machine_and_each_says_what_the_other_has(two: tuple[Agent, Agent]) -> None:
     one, other = two
     assert gpu_of(one, "j.1.0", 0) == "0"
@@ -224,6 +227,7 @@ def test_two_agents_share_a_machine_and_each_says_what_the_other_has(two: tuple[
     assert gpu_of(other, "k.1.0", 1) == "0"
 
 
+@pytest.mark.processes
 def test_a_gpu_is_free_for_others_once_agent_keeper_and_worker_were_killed(two: tuple[Agent, Agent]) -> None:
     one, other = two
     gpu_of(one, "j.1.0", 0)
@@ -237,6 +241,7 @@ def test_a_gpu_is_free_for_others_once_agent_keeper_and_worker_were_killed(two: 
     assert one.ended("j.1.0")["status"] == 137
 
 
+@pytest.mark.processes
 def test_the_next_agent_still_knows_which_gpus_its_workers_have(two: tuple[Agent, Agent]) -> None:
     one, other = two
     gpu_of(other, "j.1.0", 0)
@@ -247,6 +252,7 @@ def test_the_next_agent_still_knows_which_gpus_its_workers_have(two: tuple[Agent
     assert one.start("k.1.0", "exit 0", gpus=[1]).status_code == 423
 
 
+@pytest.mark.processes
 def test_a_gpu_on_which_somebody_computes_is_left_alone(two: tuple[Agent, Agent], machine: Path) -> None:
     one, _ = two
     (machine / "used-0").touch()

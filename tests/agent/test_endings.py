@@ -9,9 +9,12 @@ import pytest
 
 from .agents import Agent, is_gone, kill, until
 
+pytestmark = pytest.mark.processes
+
 IGNORES_TERM = "trap '' TERM; echo ready; while :; do sleep 0.05; done"
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("command", "ending"),
     [

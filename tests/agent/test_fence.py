@@ -32,6 +32,7 @@ def test_a_file_that_was_damaged_keeps_no_agent_from_beginning(tmp_path: Path) -
     Fence(tmp_path / "epoch.json").admit(1)
 
 
+@pytest.mark.processes
 def test_an_agent_does_nothing_for_a_leader_that_was_followed_by_another(tmp_path: Path) -> None:
     agent = Agent(tmp_path / "state").begin()
 
@@ -61,6 +62,7 @@ def test_an_agent_does_nothing_for_a_leader_that_was_followed_by_another(tmp_pat
         agent.end()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("text", ["", "-1", "1.5", "x", "9" * 20])
 def test_a_number_of_a_leader_that_is_none_is_refused(agent: Agent, text: str) -> None:
     assert agent.ask("GET", "/v1/node", epoch=text).status_code == 400

@@ -17,6 +17,8 @@ from stretto.agent.node import Node
 from stretto.agent.worker_table import WorkerTable
 from stretto.demo.own_service import until
 
+pytestmark = pytest.mark.processes
+
 STUBBORN = "trap '' TERM; echo ready; setsid sleep 600 & sleep 600 & wait; wait"
 
 

@@ -11,6 +11,8 @@ from stretto.agent import containment, run_directory, supervisor
 
 from .agents import Agent, environment_of, is_gone, kill, until
 
+pytestmark = pytest.mark.processes
+
 # A daemon in a session of its own, without environment, parent, files or directory: nothing says whose it is.
 HIDE = """
 import os, sys, time

@@ -29,6 +29,7 @@ def test_jobs_inherit(name: str, also: tuple[str, ...], is_there: bool) -> None:
     assert (name in inherited({name: "value"}, also)) is is_there
 
 
+@pytest.mark.processes
 def test_a_worker_inherits_known_names_of_its_agent_and_those_that_it_is_told_to_pass(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

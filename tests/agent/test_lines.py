@@ -13,6 +13,8 @@ from stretto.agent.server import ConnectionLimit
 
 from .agents import PATIENCE_S, Agent, until
 
+pytestmark = pytest.mark.sockets
+
 
 def port_of(agent: Agent) -> int:
     address = read_json(agent.state / "address.json")
@@ -26,6 +28,7 @@ def connect(agent: Agent, said: bytes = b"") -> socket.socket:
     return line
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("said", [b"", b"GET /v1/node HTTP/1.1\r\nx-a: "], ids=["silent", "half a head"])
 def test_many_connections_without_the_token_keep_nobody_from_asking(agent: Agent, said: bytes) -> None:
     opened = [connect(agent, said) for _ in range(server.MOST + 100)]

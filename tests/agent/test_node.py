@@ -22,6 +22,7 @@ def driver(count: int, name: str | bytes) -> SimpleNamespace:
     )
 
 
+@pytest.mark.processes
 def test_a_node_says_what_it_has(agent: Agent) -> None:
     node = agent.ask("GET", "/v1/node").json()
     assert (node["name"], node["gpus"], node["gpu_type"]) == ("n1", 4, "t")

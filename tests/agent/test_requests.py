@@ -11,6 +11,7 @@ import pytest
 from .agents import Agent, until
 
 
+@pytest.mark.processes
 def test_a_start_that_is_repeated_is_the_same_start(agent: Agent) -> None:
     first = agent.run("j.1.0", "echo once; sleep 600", gpus=[0], env={"A": "b"})
     again = agent.start("j.1.0", "echo once; sleep 600", gpus=[0], env={"A": "b"})
@@ -24,6 +25,7 @@ def test_a_start_that_is_repeated_is_the_same_start(agent: Agent) -> None:
     assert agent.log("j.1.0") == "once\n"
 
 
+@pytest.mark.sockets
 def test_one_of_many_starts_at_once_gets_the_gpu(agent: Agent) -> None:
     statuses: list[int] = []
 
@@ -38,6 +40,7 @@ def test_one_of_many_starts_at_once_gets_the_gpu(agent: Agent) -> None:
     assert sorted(statuses) == [200] + 7 * [423]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "name",
     ["..%2F..%2Fx", "..", ".new-x", "-x", "a%20b", "a" * 201, "%00", "a%2Fb"],
@@ -50,6 +53,7 @@ def test_an_id_that_is_no_plain_file_name_is_refused(agent: Agent, name: str) ->
     assert [path.name for path in (agent.state / "runs").iterdir()] == []
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("body", "named"),
     [
@@ -75,6 +79,7 @@ def test_a_wrong_start_is_refused_by_name(agent: Agent, body: Any, named: str) -
     assert agent.workers() == {}
 
 
+@pytest.mark.processes
 def test_nobody_is_answered_without_the_token(agent: Agent) -> None:
     for method, path in [("GET", "/v1/node"), ("PUT", "/v1/workers/j.1.0"), ("GET", "/v1/workers")]:
         assert agent.ask(method, path, {"command": "exit 0"}, token="wrong").status_code == 401
@@ -83,6 +88,7 @@ def test_nobody_is_answered_without_the_token(agent: Agent) -> None:
     assert stat.S_IMODE(agent.state.stat().st_mode) == 0o700
 
 
+@pytest.mark.processes
 def test_what_is_not_there_is_not_found(agent: Agent) -> None:
     for method, path in [
         ("POST", "/v1/workers/x/stop"),
@@ -94,12 +100,14 @@ def test_what_is_not_there_is_not_found(agent: Agent) -> None:
         assert agent.ask(method, path, {"grace_s": 1, "signal": 1}).status_code == 404
 
 
+@pytest.mark.sockets
 def test_a_body_that_is_too_long_is_refused(agent: Agent) -> None:
     answer = agent.start("j.1.0", "x" * (1 << 20))
     assert (answer.status_code, answer.headers["Connection"]) == (413, "close")
     assert agent.workers() == {}
 
 
+@pytest.mark.sockets
 def test_who_still_sends_what_was_refused_is_told_so_and_sees_no_error(agent: Agent) -> None:
     host, _, port = json.loads((agent.state / "address.json").read_text())["url"][7:].partition(":")
     given = f"Authorization: Bearer {(agent.state / 'token').read_text()}\r\n"
@@ -116,6 +124,7 @@ def test_who_still_sends_what_was_refused_is_told_so_and_sees_no_error(agent: Ag
     assert answer.endswith(b"}")
 
 
+@pytest.mark.sockets
 def test_whoever_waits_is_told_of_a_change_and_of_none_before(agent: Agent) -> None:
     listing = agent.ask("GET", "/v1/workers").json()
     after = f"{listing['instance']}:{listing['version']}"
@@ -132,6 +141,7 @@ def test_whoever_waits_is_told_of_a_change_and_of_none_before(agent: Agent) -> N
     assert [each["id"] for each in answers[0]["workers"]] == ["j.1.0"]
 
 
+@pytest.mark.processes
 def test_a_log_is_read_in_pieces_and_followed_to_its_end(agent: Agent) -> None:
     agent.run("j.1.0", "printf 0123456789; while [ ! -e ../../go ]; do sleep 0.02; done; printf abc >&2")
     until(lambda: agent.log("j.1.0") == "0123456789")
@@ -147,6 +157,7 @@ def test_a_log_is_read_in_pieces_and_followed_to_its_end(agent: Agent) -> None:
     assert (piece.text, piece.headers["Stretto-Complete"]) == ("", "1")
 
 
+@pytest.mark.processes
 def test_an_ended_worker_is_forgotten_for_good_and_its_log_is_kept_until_its_jobs_are_deleted(
     agent: Agent,
 ) -> None:
@@ -165,6 +176,7 @@ def test_an_ended_worker_is_forgotten_for_good_and_its_log_is_kept_until_its_job
     assert agent.ask("GET", "/v1/workers/j.1.0/log").status_code == 404
 
 
+@pytest.mark.processes
 def test_a_worker_sees_its_environment_and_nothing_of_the_agents_own_settings(
     agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,8 @@ from stretto.service.reconcile.worker_env import WorkerContext, start_of
 
 from .agents import Agent, until
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 def other_agent(tmp_path: Path) -> Iterator[Agent]:
@@ -54,6 +56,7 @@ def said(agent: Agent, asked: dict[str, dict[str, Any]]) -> list[str]:
     return sorted("".join(map(agent.log, asked)).split())
 
 
+@pytest.mark.processes
 def test_jobs_of_two_services_that_are_called_alike_both_have_their_setup(
     agent: Agent, other_agent: Agent, shared: Path
 ) -> None:

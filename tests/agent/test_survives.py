@@ -12,6 +12,8 @@ from stretto.agent import run_directory, supervisor
 
 from .agents import PATIENCE_S, Agent, is_gone, kill, until
 
+pytestmark = pytest.mark.processes
+
 
 def test_workers_do_not_notice_that_their_agent_was_killed(agent: Agent) -> None:
     before = agent.run("j.1.0", "sleep 600", cwd=str(agent.state))

@@ -11,6 +11,8 @@ import pytest
 
 from stretto.agent.terminal import ANNOUNCED, FRAME, KEPT, KEY_BYTES, MOST_STRANGERS, REPLACED
 
+pytestmark = pytest.mark.processes
+
 Opened = tuple[subprocess.Popen[str], Callable[..., socket.socket]]
 Open = Callable[[str], Opened]
 

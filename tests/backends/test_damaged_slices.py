@@ -10,6 +10,8 @@ from stretto.backends.slurm.backend import SlurmBackend
 from stretto.backends.slurm.nodes import Holding
 from stretto.backends.slurm.options import SlurmOptions
 
+pytestmark = [pytest.mark.processes, pytest.mark.alone]
+
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"job": "x", "gpus": -1}', "[" * 100_000])
 @pytest.mark.parametrize("name", ["start.json", "running.json", "slice.json"])

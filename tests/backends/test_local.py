@@ -28,6 +28,8 @@ from stretto.backends.protocol import (
 )
 from stretto.model.errors import InputError
 
+pytestmark = [pytest.mark.processes, pytest.mark.alone]
+
 PATIENCE_S = 180.0
 ENDS_AFTER_S = 0.7  # an agent that nobody asks
 

@@ -7,6 +7,7 @@ from .ran import Stretto
 STEPS = ("estimate", "value", "solve", "place", "total")
 
 
+@pytest.mark.processes
 def test_the_solver_is_measured_beside_branch_and_bound(stretto: Stretto) -> None:
     figures = stretto("bench", "solver", "--jobs", 12, "--gpus", 32, "--types", 2, "--json").json
     assert figures["fast_s"] > 0
@@ -18,6 +19,7 @@ def test_the_solver_is_measured_beside_branch_and_bound(stretto: Stretto) -> Non
     assert len(figures["prices"]) == 2
 
 
+@pytest.mark.processes
 def test_the_solver_s_figures_read_on_a_pipe(stretto: Stretto) -> None:
     rows = stretto("bench", "solver", "--jobs", 6, "--gpus", 16, "--types", 1).table
     assert rows[0] == ["figure", "value"]

@@ -44,6 +44,7 @@ def test_a_run_beside_others_has_the_figures_of_a_run_alone(tiny: Path, stretto:
     assert untimed(beside)[1:] == untimed([alone])
 
 
+@pytest.mark.processes
 def test_workers_make_no_difference_but_in_time(tiny: Path, stretto: Stretto) -> None:
     (tiny / "bad.csv").write_text(TRACE + "e,40,99,5\n")
     words = (*COMPARE, "--trace", "bad.csv", "--skip-bad", "--policies", "fifo,gavel", "--json")
@@ -89,6 +90,7 @@ def test_a_policy_or_trace_that_is_named_twice_runs_once(tiny: Path, stretto: St
     assert [run["policy"] for run in ran.json["runs"]] == ["fifo", "srtf"]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize(
     ("fault", "status", "says"),
@@ -120,6 +122,7 @@ def test_a_run_that_fails_ends_the_comparison_with_one_line(
     assert not (tiny / "out").exists()
 
 
+@pytest.mark.processes
 def test_a_worker_that_dies_ends_the_comparison_with_one_line(tiny: Path, stretto: Stretto) -> None:
     (tiny / "faulty.py").write_text(FAULTY.format(fault="import os; os._exit(9)"))
     ran = stretto(*COMPARE, "--policies", "faulty.py:Faulty,fifo", "--workers", 2)

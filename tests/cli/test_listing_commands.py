@@ -143,6 +143,7 @@ def every_command(stretto: Stretto, *group: str) -> list[tuple[str, ...]]:
     return [words for found in deeper for words in found] if names else [group]
 
 
+@pytest.mark.slow
 def test_every_option_in_the_documentation_exists(stretto: Stretto) -> None:
     page = (Path(__file__).parents[2] / "docs" / "commands.md").read_text(encoding="utf-8")
     helps = [stretto(*words, "--help").out for words in [(), *every_command(stretto)]]

@@ -14,6 +14,8 @@ import pytest
 
 from .ran import CLUSTER, Stretto
 
+pytestmark = pytest.mark.processes
+
 STRETTO = f"{sys.executable} -m stretto.cli.entry"
 
 
@@ -34,6 +36,7 @@ def is_one_line(text: str) -> bool:
     return text.startswith("stretto: ") and text.count("\n") == 1
 
 
+@pytest.mark.processes
 def test_a_closed_standard_output_is_one_line() -> None:
     done = shell(f"{STRETTO} policies >&-")
     assert is_one_line(done.stderr), done.stderr
@@ -41,12 +44,14 @@ def test_a_closed_standard_output_is_one_line() -> None:
     assert done.returncode == 1
 
 
+@pytest.mark.processes
 def test_a_closed_standard_error_is_no_reason_to_fail() -> None:
     done = shell(f"{STRETTO} version 2>&-")
     assert (done.returncode, done.stdout.count("\n")) == (0, 1)
     assert shell(f"{STRETTO} simulate 2>&-").returncode == 2
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "command", ["policies", "version", "simulate -c tiny.yaml -t four.csv -p fifo --json", "--help"]
 )
@@ -57,6 +62,7 @@ def test_a_full_device_is_one_line(command: str, tiny: Path) -> None:
     assert done.returncode == 1
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", ["run.json", "decisions.jsonl"])
 def test_a_run_written_to_a_full_disk_is_one_line(name: str, tiny: Path) -> None:
     (tiny / "out").mkdir()
@@ -66,6 +72,7 @@ def test_a_run_written_to_a_full_disk_is_one_line(name: str, tiny: Path) -> None
     assert done.returncode == 2
 
 
+@pytest.mark.processes
 def test_a_folder_that_is_gone_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
     done = shell(f"cd gone && rmdir ../gone && {STRETTO} submit -- true", tmp_path)

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from tests.interrupts import heed_interrupts
 
+pytestmark = pytest.mark.processes
+
 STRETTO = (sys.executable, "-m", "stretto.cli.app")
 SLOW_TO_IMPORT = (
     "scipy",

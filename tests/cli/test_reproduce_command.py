@@ -48,6 +48,7 @@ def reproduced(stretto: Stretto) -> Reproduced:
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_table_from_made_data_says_so_of_every_input(name: str, reproduced: Reproduced) -> None:
     made = reproduced(name, "--synthetic")
@@ -59,6 +60,7 @@ def test_a_table_from_made_data_says_so_of_every_input(name: str, reproduced: Re
     assert made["wall_s"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_row_has_our_figure_and_its_ratio_to_the_paper_s(name: str, reproduced: Reproduced) -> None:
     for row in reproduced(name, "--synthetic")["rows"]:
@@ -100,6 +102,7 @@ TABLE4 = ("reproduce", "sia-table4", "--synthetic", "--scale", 0.02, "--workers"
 RUNS = len(sia.TABLE_4)  # at that scale one for each policy
 
 
+@pytest.mark.slow
 def test_a_repeated_command_takes_what_is_done(stretto: Stretto, cache: Path) -> None:
     first, second = (stretto(*TABLE4, "--json") for _ in range(2))
     assert (first.json["simulations"], first.json["kept"]) == (WHOLE, 0)
@@ -110,6 +113,7 @@ def test_a_repeated_command_takes_what_is_done(stretto: Stretto, cache: Path) ->
     assert stretto(*TABLE4, "--fresh", "--json").json["kept"] == 0
 
 
+@pytest.mark.slow
 def test_an_interrupted_command_goes_on_where_it_was(
     stretto: Stretto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,6 +139,7 @@ def test_an_interrupted_command_goes_on_where_it_was(
     assert ran.err.startswith(f"{WHOLE} simulations, 2 of them done before\n")
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_ignored_with_a_line(stretto: Stretto, cache: Path) -> None:
     first = stretto(*TABLE4, "--json")
     damaged = next(cache.glob("stretto/finished/pollux-*.npz"))
@@ -153,6 +158,7 @@ def test_a_folder_that_cannot_keep_anything_is_refused(stretto: Stretto, tmp_pat
     )
 
 
+@pytest.mark.slow
 def test_without_a_usual_folder_nothing_is_kept_and_that_is_said(stretto: Stretto, cache: Path) -> None:
     cache.touch()
     ran = stretto(*TABLE4, "--json")
@@ -187,6 +193,7 @@ def test_a_limit_has_a_sign_before_it() -> None:
     assert [line[2] for line in table_rows(rows, apart=False)] == ["<= 1", ">= 0.9"]
 
 
+@pytest.mark.slow
 def test_the_scale_says_how_much_of_each_workload_runs(
     stretto: Stretto, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,6 +242,7 @@ def test_a_table_from_the_public_data_says_that_they_are_real(
     assert all(row["ours"] >= 0 for row in made["rows"])
 
 
+@pytest.mark.slow
 def test_a_page_is_written_beside_the_table(stretto: Stretto, tmp_path: Path) -> None:
     page = tmp_path / "deep" / "table.html"
     ran = stretto(*TABLE4, "--out", page)

@@ -71,6 +71,7 @@ def test_a_figure_that_does_not_apply_is_null(missing: str, tiny: Path, stretto:
     assert stretto("simulate", *FOUR, "--policy", "fifo", "--json").json[missing] is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["fifo", "gavel", "sia", "pollux"])
 def test_the_same_input_and_seed_give_the_same_bytes_but_for_timing(policy: str, stretto: Stretto) -> None:
     first, second = (
@@ -234,6 +235,7 @@ def test_a_log_whose_words_are_broken_is_refused(text: str, says: str, tiny: Pat
     assert says in ran.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["sia", "gavel", "fifo"])
 def test_fairness_is_a_figure_for_every_job_on_demand(policy: str, stretto: Stretto) -> None:
     figures = stretto("simulate", *DEMO, "--policy", policy, "--fairness", "--json").json

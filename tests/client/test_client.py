@@ -12,6 +12,8 @@ import pytest
 from stretto.client import Client, Refused, ServiceError
 from stretto.model import InputError
 
+pytestmark = pytest.mark.processes
+
 EVENTS = {"content-type": "text/event-stream"}
 Answer = Callable[[httpx.Request], httpx.Response]
 

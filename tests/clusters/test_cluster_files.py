@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.drawn import scaled
 
 from stretto.clusters import Lender, read_cluster, read_cluster_file, write_cluster
 from stretto.model import Cluster, GpuType, InputError, Node, NodeId
@@ -205,7 +206,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
     return Cluster("some name", ordered, tuple(nodes))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=80, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=scaled(80), deadline=None)
 @given(cluster=clusters())
 def test_reading_gives_back_what_was_written(tmp_path: Path, cluster: Cluster) -> None:
     write_cluster(cluster, tmp_path / "box.yaml")

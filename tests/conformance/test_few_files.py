@@ -12,6 +12,8 @@ from tests.service.end_to_end.idlers import Idlers
 
 from stretto.client import ServiceError
 
+pytestmark = [pytest.mark.processes, pytest.mark.alone]
+
 LEFT = 64  # files, once a service has started
 IDLERS = 300
 MANY = 100_000

@@ -4,9 +4,12 @@ import asyncio
 from contextlib import suppress
 from itertools import pairwise
 
+import pytest
 from tests.conformance.stage import Stage
 
 from stretto.backends.protocol import NotNow
+
+pytestmark = [pytest.mark.processes, pytest.mark.alone]
 
 
 async def test_workers_on_one_node_have_gpus_of_their_own(stage: Stage) -> None:

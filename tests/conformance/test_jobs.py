@@ -9,6 +9,8 @@ from tests.conformance.hall import Hall
 
 from stretto.model import InputError
 
+pytestmark = [pytest.mark.processes, pytest.mark.alone]
+
 
 def test_a_job_starts_ends_well_and_its_log_stays(hall: Hall) -> None:
     job = hall.submit("sleep", 0.5)

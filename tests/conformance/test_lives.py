@@ -9,6 +9,8 @@ from tests.conformance.stage import Stage
 
 from stretto.backends.protocol import IdUsed, NoSuchWorker, StartRefused
 
+pytestmark = [pytest.mark.processes, pytest.mark.alone]
+
 
 async def test_every_node_is_shown_with_its_gpus_and_their_type(stage: Stage) -> None:
     for name in stage.world.nodes():

@@ -2,7 +2,10 @@
 
 import asyncio
 
+import pytest
 from tests.conformance.hall import Hall
+
+pytestmark = [pytest.mark.processes, pytest.mark.alone]
 
 MANY = 100_000
 ONE_OR_TWO = {"min": 1, "max": 2}

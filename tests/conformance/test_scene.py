@@ -18,6 +18,8 @@ from stretto.demo.play import Play, play
 from stretto.demo.scene import QUICK, SCENE
 from stretto.demo.summary import HEADER, findings, rows_of, timeline
 
+pytestmark = [pytest.mark.processes, pytest.mark.alone]
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MOST_GPUS = 6  # that the scene is to have: so few that jobs compete for them, and two cores can bear it
 AWAY_S = 20.0

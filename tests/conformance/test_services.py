@@ -3,8 +3,11 @@
 import asyncio
 import signal
 
+import pytest
 from tests.conformance.hall import Hall
 from tests.service.crash.verdict import check_log
+
+pytestmark = [pytest.mark.processes, pytest.mark.alone]
 
 MANY = 100_000
 SILENCE_S = 2.0  # and no node is lost

@@ -7,6 +7,8 @@ import time
 import pytest
 from tests.conformance.stage import Stage
 
+pytestmark = [pytest.mark.processes, pytest.mark.alone]
+
 LONG_S = 600.0  # longer than any test waits
 
 

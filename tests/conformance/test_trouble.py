@@ -2,9 +2,12 @@
 
 import asyncio
 
+import pytest
 from tests.conformance.stage import Stage
 
 from stretto.backends.protocol import BackendUnreachable
+
+pytestmark = [pytest.mark.processes, pytest.mark.alone]
 
 
 async def test_of_a_node_that_dies_nothing_runs_on_and_the_others_go_on(stage: Stage) -> None:

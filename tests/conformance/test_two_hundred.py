@@ -26,6 +26,8 @@ from stretto.agent import supervisor
 from stretto.model import StrettoError
 from stretto.service.emulated.truth import DURATION
 
+pytestmark = [pytest.mark.processes, pytest.mark.alone]
+
 JOBS, OPEN = 200, 10
 BLOWS = {
     "cancel": 18,

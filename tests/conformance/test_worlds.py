@@ -5,8 +5,11 @@ import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from tests.conformance.table import Outcomes, table
 from tests.conformance.world import World
+
+pytestmark = [pytest.mark.processes, pytest.mark.alone]
 
 MOST_LACKING = {"local": 0, "ray": 1, "slurm": 1}
 

@@ -6,7 +6,11 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 from stretto.demo.own_service import NotInTime, OwnService, started_with, until
+
+pytestmark = pytest.mark.processes
 
 
 def test_nothing_is_left_of_a_service_that_ends_while_its_agent_comes_up(tmp_path: Path) -> None:

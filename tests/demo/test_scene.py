@@ -4,6 +4,8 @@ import pytest
 
 from stretto.demo.scene import LONGEST_S, Entry, comes
 
+pytestmark = pytest.mark.processes
+
 SMALL, RESIZED = {"switches": 0}, {"switches": 1}
 
 

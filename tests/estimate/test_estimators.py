@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.drawn import scaled
 
 from stretto.estimate.bootstrap import Choice, Mode, without_sync
 from stretto.estimate.efficiency import GradientNoise, gain
@@ -281,7 +282,7 @@ def test_of_nobody_nothing_is_said() -> None:
         assert estimate(estimator, tables=[]).per_s.shape == (0, len(COLUMNS))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=scaled(30), deadline=None)
 @given(st.data())
 def test_what_is_remembered_equals_what_is_computed_afresh(data: st.DataObject) -> None:
     """Whatever was asked before, and in whatever company."""

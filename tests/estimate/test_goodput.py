@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.drawn import scaled
 
 from stretto.estimate import goodput as search
 from stretto.estimate.efficiency import GradientNoise, efficiency
@@ -67,6 +68,7 @@ def by_hand(
     return best
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accumulates", [True, False])
 def test_searching_many_finds_what_searching_one_by_hand_finds(accumulates: bool) -> None:
     params, (sqr, var), limits = some_jobs(40)
@@ -126,7 +128,7 @@ def test_room_without_end_on_a_gpu_is_as_good_as_enough_of_it(gpus: int) -> None
     assert endless.goodput > 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(
     init=st.integers(1, 500), times=st.integers(1, 64), min_local=st.integers(1, 50),
     room=st.integers(1, 40), gpus=st.sampled_from([1, 2, 4, 8, 16, 24, 64]), accumulates=st.booleans(),
@@ -194,6 +196,7 @@ def test_a_fixed_batch_is_split_evenly(gpus: int, local: int, accumulation: int,
     assert found.total_batch.item() == (1000 if per_s else 0)
 
 
+@pytest.mark.slow
 def test_twenty_thousand_rows_take_little_memory() -> None:
     rows = 20_000
     params = np.broadcast_to(np.array(MODEL), (rows, 1, 7))

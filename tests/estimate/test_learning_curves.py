@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.drawn import scaled
 
 from stretto.estimate.learning_curves import FAMILIES, FEWEST_EPOCHS, epochs_to_reach, forecast
 
@@ -89,7 +90,7 @@ def test_curves_of_accuracies_stay_between_0_and_1() -> None:
     assert ahead is None or ahead.mean.max() <= 1.0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(st.lists(st.floats(-1e3, 1e3), min_size=0, max_size=12), st.floats(-1e3, 1e3), st.integers(1, 40))
 def test_whatever_was_seen_the_answer_is_an_epoch_ahead_or_the_maximum(
     seen: list[float], target: float, most: int

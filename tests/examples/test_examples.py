@@ -12,6 +12,8 @@ import yaml
 
 from stretto.jobfile.submission import read_submission
 
+pytestmark = pytest.mark.processes
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PAGE = (EXAMPLES / "README.md").read_text(encoding="utf-8")
 SHOWN = re.findall(r"^```console\n\$ ([^\n]+)\n(.*?)^```$", PAGE, flags=re.M | re.S)

@@ -7,6 +7,8 @@ from stretto.experiments.published import EXPERIMENTS
 from stretto.experiments.reproduction import Made, Request
 from stretto.experiments.spec import RunSpec
 
+pytestmark = pytest.mark.slow
+
 MADE = Request(data=None, scale=0.001, workers=1)
 
 

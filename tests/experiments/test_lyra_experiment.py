@@ -13,6 +13,8 @@ from stretto.experiments.reproduction import Made, Request
 from stretto.experiments.spec import set_up
 from stretto.traces.lyra import CALIBRATED
 
+pytestmark = pytest.mark.slow
+
 MADE = Request(data=None, scale=0.001, workers=1)
 FEW = {name: TABLE_5_SCHEMES[name] for name in (BASELINE, "9 loaning: lyra")}
 

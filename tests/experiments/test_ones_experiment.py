@@ -5,6 +5,8 @@ from stretto.experiments.ones import figure15, figure17
 from stretto.experiments.published import EXPERIMENTS
 from stretto.experiments.reproduction import Made, Request
 
+pytestmark = pytest.mark.slow
+
 MADE = Request(data=None, scale=0.001, workers=1)
 
 

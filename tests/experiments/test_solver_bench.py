@@ -4,6 +4,8 @@ import pytest
 
 from stretto.experiments.solver_bench import bench_solver
 
+pytestmark = pytest.mark.processes
+
 
 def test_it_puts_the_fast_and_the_exact_answer_side_by_side() -> None:
     figures = bench_solver(20, 64, 3, seed=1)

@@ -21,6 +21,7 @@ DUMMY: Any = None  # a result that nobody looks at
 SPECS = [RunSpec("sia-homo-64", f"demo:jobs={jobs}", "fifo", seed=seed) for jobs in (6, 3) for seed in (0, 1)]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("workers", [1, 3])
 def test_results_come_in_the_order_of_the_runs(workers: int) -> None:
     results = run_all(SPECS, workers)
@@ -36,12 +37,14 @@ def test_nothing_to_run_gives_nothing() -> None:
     assert run_all([]) == []
 
 
+@pytest.mark.processes
 def test_no_process_is_left_behind_after_an_error() -> None:
     with pytest.raises(InputError, match="no trace file"):
         run_all([*SPECS, RunSpec("sia-homo-64", "nowhere", "fifo")], 2)
     assert [child for child in multiprocessing.active_children() if child.is_alive()] == []
 
 
+@pytest.mark.processes
 def test_an_error_waits_for_processes_that_end_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
     terminate = BaseProcess.terminate
     monkeypatch.setattr(
@@ -71,6 +74,7 @@ def test_cores_are_those_that_this_process_may_use() -> None:
     assert 1 <= cores() <= (os.cpu_count() or 1)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("workers", [1, 2])
 def test_what_is_finished_is_taken_and_the_rest_is_run(tmp_path: Path, workers: int) -> None:
     finished = Finished(tmp_path)
@@ -94,6 +98,7 @@ def test_an_error_leaves_what_was_finished_before_it(tmp_path: Path, workers: in
     assert [one.was_kept for one in run_each(SPECS[:2], workers, finished=finished)] == [True, False]
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_what_was_finished_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     finished = Finished(tmp_path)
 

@@ -19,6 +19,8 @@ from stretto.experiments.unisched import (
 )
 from stretto.sim.result import Result
 
+pytestmark = pytest.mark.slow
+
 MADE = Request(data=None, scale=0.0, workers=1)
 
 

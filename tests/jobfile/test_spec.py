@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.drawn import scaled
 
 from stretto.jobfile import Elastic, JobSpec, Resources, When
 from stretto.model import InputError
@@ -15,7 +16,7 @@ from stretto.model import InputError
 from .specs import specs
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=scaled(80), deadline=None)
 @given(spec=specs())
 def test_every_specification_comes_back_from_json(spec: JobSpec) -> None:
     stored = json.dumps(spec.to_json(), allow_nan=False)
@@ -83,7 +84,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(150), deadline=None)
 @given(spec=specs(), field=st.sampled_from(sorted(JobSpec.__dataclass_fields__)), value=JSON)
 def test_json_of_any_shape_is_understood_or_refused(spec: JobSpec, field: str, value: Any) -> None:
     try:

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.drawn import scaled
 
 from stretto.jobfile import MOST_BYTES, JobSpec, read_submission, yaml_tree
 from stretto.jobfile.stretto_file import BATCH, ELASTIC, KEYS, RESOURCES, STOP
@@ -54,7 +55,7 @@ TREES = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=scaled(100), deadline=None)
 @given(document=st.dictionaries(st.sampled_from(WORDS), TREES, max_size=8))
 def test_any_document_is_understood_or_refused(document: dict[str, object]) -> None:
     understood_or_refused(yaml.safe_dump({"run": "x"} | document, allow_unicode=True))
@@ -75,7 +76,7 @@ def places(document: Any) -> Iterator[tuple[Any, Any]]:
             yield from places(value)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=scaled(300), deadline=None)
 @given(data=st.data(), document=st.sampled_from(VALID), values=st.lists(TREES, min_size=1, max_size=2))
 def test_a_valid_document_with_a_few_other_values_is_understood_or_refused(
     data: st.DataObject, document: dict[str, Any], values: list[object]
@@ -87,7 +88,7 @@ def test_a_valid_document_with_a_few_other_values_is_understood_or_refused(
     understood_or_refused(yaml.safe_dump(changed, allow_unicode=True))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=scaled(300), deadline=None)
 @given(text=st.text() | st.text(st.sampled_from("ab:-?[]{}&*!|>'\"%@`#,<~ \n\t0"), max_size=60))
 def test_any_text_is_understood_or_refused(text: str) -> None:
     understood_or_refused(text)
@@ -127,7 +128,7 @@ OPTIONS = st.sampled_from(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=scaled(200), deadline=None)
 @given(parts=st.lists(st.tuples(OPTIONS, st.text(max_size=8) | st.sampled_from(WORDS)), max_size=4))
 def test_any_batch_script_is_understood_or_refused(parts: list[tuple[str, str]]) -> None:
     header = "".join(f"#SBATCH {option}{value}\n" for option, value in parts)

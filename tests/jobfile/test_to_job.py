@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from tests.drawn import scaled
 
 from stretto.jobfile import JobSpec, permitted_gpus, read_submission, spec_to_job
 from stretto.jobfile.to_job import JOB_KEYS
@@ -182,7 +183,7 @@ def test_the_largest_permitted_size_within(text: str, permitted: dict[int, int])
 HUGE = Cluster("huge", (GpuType("a"),), tuple(Node(NodeId(f"n{n}"), "a", 8) for n in range(200)))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=scaled(80), deadline=None)
 @given(spec=specs())
 def test_whatever_is_specified_becomes_a_job_or_a_reason(spec: JobSpec) -> None:
     anywhere = replace(spec, resources=replace(spec.resources, accelerators=()))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.drawn import scaled
 
 from stretto.lend import RULES, CapacityLoaning, lendable
 from stretto.lend.forecast import Last, Oracle
@@ -186,7 +187,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
     return with_lender(snapshot, on_loan, now, max(now, ahead), draw(st.sampled_from([0.0, 0.02, 0.2])))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(150), deadline=None)
 @given(
     snapshot=snapshots(),
     rule=st.sampled_from(sorted(RULES)),

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.drawn import scaled
 
 from stretto.lend import RULES
 from stretto.lend.hosting import Hosting
@@ -144,14 +145,14 @@ def exhaustive(hosting: Hosting, count: int) -> tuple[int, int]:
     return min(found)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(hosting=hostings(), data=st.data())
 def test_the_optimal_rule_agrees_with_trying_everything(hosting: Hosting, data: st.DataObject) -> None:
     count = data.draw(st.integers(1, hosting.servers))
     assert cost_of("optimal", hosting, count) == exhaustive(hosting, count)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=scaled(100), deadline=None)
 @given(hosting=hostings(), data=st.data(), rule=st.sampled_from(sorted(RULES)))
 def test_every_rule_returns_as_many_different_servers_as_asked_for(
     hosting: Hosting, data: st.DataObject, rule: str

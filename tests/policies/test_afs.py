@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.drawn import scaled
 
 from stretto.model import Allocation, MeasuredSpeeds, floats
 from stretto.policies.afs import Afs, Tournament, Variant, by_gain, by_tournament
@@ -90,7 +91,7 @@ def curves(draw: st.DrawFn) -> Curve:
     return Curve(tuple(range(each, each * (count + 1), each)), tuple(np.cumsum(rng.uniform(0.1, 9, count))))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=scaled(200), deadline=None)
 @given(st.lists(curves(), min_size=1, max_size=5), st.integers(0, 30))
 def test_one_sort_gives_what_a_heap_would(drawn: list[Curve], gpus: int) -> None:
     assert by_gain(drawn, gpus).tolist() == one_by_one(drawn, gpus)

@@ -4,6 +4,7 @@ from typing import ClassVar
 
 import pytest
 from hypothesis import Phase, given, settings
+from tests.drawn import scaled
 
 from stretto.model import BadPlan, NotDeclared, Policy, Shares, Snapshot, Speeds, View
 from stretto.policies import POLICIES, load_policy
@@ -28,7 +29,7 @@ VARIANTS: dict[str, Policy] = {
 
 @pytest.mark.parametrize("promise", PROMISES)
 @pytest.mark.parametrize("variant", VARIANTS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=scaled(20), deadline=None)
 @given(situation=situations())
 def test_every_policy_keeps_its_promise(variant: str, promise: str, situation: Situation) -> None:
     PROMISES[promise](VARIANTS[variant], situation)
@@ -110,7 +111,7 @@ def test_a_policy_that_declares_what_it_reads_may_read_it() -> None:
     class Open(Broken):
         views: ClassVar[frozenset[View]] = frozenset({View.ORACLE_DURATION})
 
-    @settings(max_examples=20, deadline=None)
+    @settings(max_examples=scaled(20), deadline=None)
     @given(situation=situations())
     def keeps_it(situation: Situation) -> None:
         PROMISES["undeclared_columns_are_not_read"](Open(breaks=peek), situation)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.drawn import scaled
 
 from stretto.model import Durations, InputError, Reward, View
 from stretto.policies import load_policy
@@ -79,7 +80,7 @@ def test_the_original_sends_a_job_to_the_type_on_which_the_sum_is_least() -> Non
     assert (found.cost, found.kind.tolist()) == (2.5, [1, 0])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(
     duration_s=st.lists(st.integers(1, 9), min_size=1, max_size=5),
     data=st.data(),
@@ -148,7 +149,7 @@ def test_only_the_original_measures_speeds() -> None:
 
 
 @pytest.mark.parametrize("promise", PROMISES)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=scaled(20), deadline=None)
 @given(situation=situations())
 def test_the_original_keeps_the_promises_of_every_policy(promise: str, situation: Situation) -> None:
     PROMISES[promise](Hydra(original=True, most_jobs=4, nodes=50), situation)

@@ -74,6 +74,7 @@ def headings(page: str, tag: str) -> list[str]:
     return [words for level, words in outline(page).headings if level == tag]
 
 
+@pytest.mark.slow
 def test_the_page_tells_its_story_in_order() -> None:
     page = render(a_comparison())
     assert headings(page, "h1") == ["Five policies on a made workload"]
@@ -178,6 +179,7 @@ def test_made_data_is_said_at_the_top_and_recorded_data_is_not_accused() -> None
     assert "Synthetic" not in render(recorded)
 
 
+@pytest.mark.slow
 def test_the_same_runs_give_the_same_bytes(tmp_path: Path) -> None:
     write_report(a_comparison(jobs=30), tmp_path / "a.html")
     write_report(a_comparison(jobs=30), tmp_path / "b.html")
@@ -188,18 +190,21 @@ def test_five_policies_on_160_jobs_stay_well_below_a_megabyte_and_a_half() -> No
     assert len(render(a_comparison()).encode()) < 800_000
 
 
+@pytest.mark.slow
 def test_many_workloads_do_not_swell_the_page() -> None:
     page = render(a_comparison(traces=tuple(f"t{index}" for index in range(9)), seeds=(0, 1), jobs=160))
     assert len(page.encode()) < 1_500_000
     assert re.search(r"\d of 18 workloads are drawn", page)
 
 
+@pytest.mark.slow
 def test_a_long_trace_is_sampled_and_says_so() -> None:
     page = render(a_comparison(("stretto", "fifo"), jobs=3_000))
     assert "Of 3\u2009000 jobs every panel shows the same 160" in page
     assert len(page.encode()) < 500_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "comparison",
     [

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.sdk import digits
 
 from stretto.testing.conductor import Conductor
 
@@ -36,6 +35,8 @@ class Scene:
             self.start_with(name, env, **arguments)
 
     def start_with(self, name: str, env: dict[str, str], **arguments: Any) -> None:
+        from tests.sdk import digits
+
         worker = self.context.Process(target=digits.run, args=(env, self.folder, arguments))
         worker.start()
         self.workers[name] = worker

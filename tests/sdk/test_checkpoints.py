@@ -11,6 +11,8 @@ import torch
 
 from stretto.sdk.checkpoints import checkpoints, read_newest, write_checkpoint
 
+pytestmark = pytest.mark.torch
+
 
 def newest_step(folder: Path) -> Any:
     found = read_newest(folder)

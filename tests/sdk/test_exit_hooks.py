@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.processes
+
 SCRIPT = """
 import atexit, sys
 from stretto.sdk.exit_hooks import end_quickly

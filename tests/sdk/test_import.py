@@ -4,6 +4,10 @@ import json
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = [pytest.mark.processes, pytest.mark.torch]
+
 PROBE = """
 import json, sys, time
 import stretto.sdk

@@ -8,6 +8,8 @@ import pytest
 from tests.sdk.conftest import PATIENCE_S, Scene
 from tests.service.ports import free_ports
 
+pytestmark = pytest.mark.sockets
+
 SAMPLES = 1797
 HOUR_S = 3600.0  # longer than any test waits
 

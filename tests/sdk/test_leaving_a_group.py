@@ -8,6 +8,8 @@ from torch._C._distributed_c10d import HashStore
 
 from stretto.sdk import process_group
 
+pytestmark = pytest.mark.torch
+
 # Two threads meet in a moment of some microseconds. It comes about once in 200 groups where Python's lock is
 # not handed on by itself, and where something outlives the group that holds it, as DDP does in a cycle.
 PROGRAM = """
@@ -27,6 +29,8 @@ for number in range(500):
 """
 
 
+@pytest.mark.slow
+@pytest.mark.processes
 def test_nobody_waits_for_ever_when_a_group_is_left_after_its_last_call() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], timeout=180, check=False, capture_output=True)
     assert (done.returncode, done.stderr) == (0, b"")

@@ -18,6 +18,8 @@ from stretto.sdk.sampler import MicroBatch, Step
 from stretto.sdk.step_profiler import WARM_UP_STEPS, OperatingPoint, StepProfiler, StepTimes
 from stretto.testing.conductor import Conductor
 
+pytestmark = [pytest.mark.sockets, pytest.mark.torch]
+
 
 def trained(
     scaler: torch.amp.GradScaler | None, explodes_at: int, env: pytest.MonkeyPatch

@@ -9,6 +9,8 @@ from stretto.model.errors import InputError
 from stretto.sdk.noise import Noise, Sample, between, differenced
 from stretto.sdk.settings import rule_named
 
+pytestmark = pytest.mark.torch
+
 DIMENSIONS = 200
 SQR, VAR = 4.0, 50.0  # |µ|² and the variance of a gradient of one sample
 

@@ -19,6 +19,8 @@ from stretto.sdk.entry_point import elastic
 from stretto.sdk.job import ElasticJob
 from stretto.sdk.settings import RULES, Settings
 
+pytestmark = pytest.mark.torch
+
 PAGE = (Path(__file__).parents[2] / "docs" / "sdk.md").read_text(encoding="utf-8")
 PROSE = re.sub(r"^```.*?^```$", "", PAGE, flags=re.M | re.S)
 SNIPPETS = re.findall(r"^```python\n(.*?)^```$", PAGE, flags=re.M | re.S)

@@ -11,6 +11,8 @@ from torch.utils.data import TensorDataset
 import stretto.sdk
 from stretto.sdk.phase import HAS_PEERS, IS_OUT, MEETS_NEXT, SUCCESSORS, IllegalTransition, LoopState, Phase
 
+pytestmark = pytest.mark.torch
+
 EPOCH = "MEETING BETWEEN_STEPS FORWARD BACKWARD_DONE BETWEEN_STEPS EVALUATING BETWEEN_EPOCHS"
 
 

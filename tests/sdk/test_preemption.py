@@ -4,6 +4,10 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.processes
+
 IN_C = """
 import ctypes
 from stretto.sdk.preemption import Preemption

@@ -12,6 +12,8 @@ from torch._C._distributed_c10d import TCPStore
 from stretto.sdk.generation import Generation, Member, RequestedBatch, as_document, read_generation
 from stretto.sdk.process_group import host_store, join_store, listen_on
 
+pytestmark = [pytest.mark.sockets, pytest.mark.torch]
+
 
 def port_of(place: str) -> int:
     return int(place.rpartition(":")[2])
@@ -79,6 +81,7 @@ print(process_group.broadcast_object(Evil() if rank else None, 1))
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("secret", ["secret", "guessed"])
 def test_nothing_is_unpickled_of_a_stranger_in_the_place_of_a_peer(tmp_path: Path, secret: str) -> None:
     def begin(rank: int, secret: str) -> subprocess.Popen[str]:

@@ -3,11 +3,14 @@
 import math
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stretto.sdk.sampler import MicroBatchSampler, order_of, step_at, steps_from
+
+pytestmark = pytest.mark.torch
 
 SIZES = st.tuples(st.integers(1, 7), st.integers(1, 40), st.integers(1, 4))  # world, total, accumulation
 

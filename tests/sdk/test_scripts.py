@@ -21,6 +21,8 @@ from stretto.sdk import preemption, state
 from stretto.sdk.checkpoints import read_newest
 from stretto.testing.conductor import Conductor
 
+pytestmark = pytest.mark.torch
+
 DATA = TensorDataset(torch.arange(96.0).reshape(48, 2), torch.arange(48))
 
 
@@ -72,6 +74,7 @@ def test_what_cannot_work_is_said_before_anything_begins(arguments: dict[str, An
         stretto.sdk.elastic(**(given | arguments))
 
 
+@pytest.mark.sockets
 def test_a_second_training_or_a_group_of_the_script_is_refused_where_the_size_may_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -113,12 +116,14 @@ for _ in job.epochs(2):
 """
 
 
+@pytest.mark.processes
 def test_a_rank_that_ends_in_the_middle_of_an_epoch_without_the_others_says_so() -> None:
     done = subprocess.run([sys.executable, "-c", ENDS_EARLY], capture_output=True, text=True, check=True)
     said = "rank 0 ended after step 1, and others have not: all must after the same step"
     assert said in done.stderr
 
 
+@pytest.mark.sockets
 def test_processes_of_a_torchrun_within_a_worker_are_not_taken_for_that_worker(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -157,6 +162,7 @@ def test_sparse_gradients_are_trained_without_being_measured() -> None:
     assert not torch.equal(before, table.weight)
 
 
+@pytest.mark.sockets
 @pytest.mark.parametrize("kind", [torch.float64, torch.complex64], ids=str)
 @pytest.mark.parametrize("passes", [1, 2])
 def test_models_of_any_kind_of_number_are_measured(

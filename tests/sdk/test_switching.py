@@ -6,6 +6,8 @@ import pytest
 from tests.sdk import digits
 from tests.sdk.conftest import PATIENCE_S, Scene
 
+pytestmark = [pytest.mark.sockets, pytest.mark.torch]
+
 SAMPLES = 1797
 EPOCHS = 8
 

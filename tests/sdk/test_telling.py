@@ -17,6 +17,8 @@ from stretto.sdk.step_consensus import LEAST_PERIOD, MOST_PERIOD, ControlFlags, 
 from stretto.sdk.step_profiler import LEAST_STEPS, OperatingPoint, StepTimes
 from stretto.testing.conductor import Conductor
 
+pytestmark = pytest.mark.torch
+
 
 def test_nothing_that_is_not_finite_leaves_the_worker() -> None:
     told = finite(
@@ -33,6 +35,7 @@ def test_nothing_that_is_not_finite_leaves_the_worker() -> None:
     json.dumps(told, allow_nan=False)
 
 
+@pytest.mark.sockets
 def test_messages_come_in_order_once_the_service_is_back() -> None:
     with Conductor() as conductor:
         conductor.is_away = True
@@ -47,6 +50,7 @@ def test_messages_come_in_order_once_the_service_is_back() -> None:
         channel.close(1.0)
 
 
+@pytest.mark.sockets
 def test_a_generation_is_waited_for_and_a_dismissal_is_told() -> None:
     with Conductor() as conductor:
         channel = Channel(conductor.url, conductor.token, "w")
@@ -62,6 +66,7 @@ def test_a_generation_is_waited_for_and_a_dismissal_is_told() -> None:
         channel.close(1.0)
 
 
+@pytest.mark.sockets
 def test_a_token_that_is_wrong_is_an_error_not_an_answer() -> None:
     with Conductor() as conductor:
         channel = Channel(conductor.url, "guessed", "w")
@@ -84,6 +89,7 @@ class Nonsense(BaseHTTPRequestHandler):
         """Nobody reads it."""
 
 
+@pytest.mark.sockets
 def test_a_service_that_sends_nonsense_is_one_that_does_not_answer() -> None:
     with HTTPServer(("127.0.0.1", 0), Nonsense) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -15,6 +15,7 @@ from stretto.service import autoscaling
 from stretto.service.state.events import QueueSet
 
 ONE_MORE = NodeRequest("l4", 2, 1)  # two workers of a GPU each
+pytestmark = pytest.mark.sqlite
 
 
 def a_job(gpus: int = 2, gpu_type: str = "l4", more: str = "") -> str:
@@ -76,6 +77,7 @@ async def is_told(rig: Rig, job: str, why: str) -> None:
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.processes
 def test_a_job_is_accepted_and_waits_for_a_node_that_comes_when_it_is_asked_for(tmp_path: Path) -> None:
     async def story() -> None:
         async with growing(tmp_path) as (rig, backend):

@@ -14,6 +14,8 @@ from stretto.service.scheduling.scheduler import scheduler_of
 from stretto.service.state import events as happened
 from stretto.service.state.events import body_of, subject_of
 
+pytestmark = pytest.mark.sqlite
+
 JOBS = 200
 
 

@@ -15,6 +15,8 @@ from stretto.service.leadership import Leadership
 from stretto.service.reconcile.controller import Reconciler
 from stretto.service.state.events import LeadTaken, body_of
 
+pytestmark = pytest.mark.sqlite
+
 
 @dataclass
 class PlayedLead:

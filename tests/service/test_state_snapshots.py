@@ -20,6 +20,8 @@ from stretto.service.state.events import Event, body_of, subject_of
 from stretto.service.state.state import State
 from stretto.service.state_snapshots import Kept, begun, keep, keep_beside, opened, sealed
 
+pytestmark = pytest.mark.sqlite
+
 KEY = b"k" * 32
 
 
@@ -112,6 +114,7 @@ def log() -> list[Recorded]:
     return a_log("tiresias", [(move, number) for number, move in enumerate(moves)])
 
 
+@pytest.mark.processes
 def test_a_state_is_kept_beside_the_service_and_begun_from(tmp_path: Path, log: list[Recorded]) -> None:
     whole = read_on(State(), log)
     memory = ("what a policy remembers", 7)
@@ -169,6 +172,7 @@ def test_every_folder_whose_values_are_kept_is_there() -> None:
     assert [part for part in state_snapshots.PARTS if not any((package / part).rglob("*.py"))] == []
 
 
+@pytest.mark.processes
 def test_a_newer_version_keeps_nothing_for_a_service_of_an_older_one(
     tmp_path: Path, log: list[Recorded], monkeypatch: pytest.MonkeyPatch
 ) -> None:

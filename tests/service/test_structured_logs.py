@@ -6,6 +6,10 @@ import subprocess
 import sys
 import time
 
+import pytest
+
+pytestmark = pytest.mark.processes
+
 PROGRAM = """\
 import logging, sys
 from stretto.service.structured_logs import structured_logs

@@ -45,12 +45,14 @@ def told(policy: str) -> str:
     return json.dumps([{key: summary[key] for key in summary if key not in TIMING}, decisions])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_two_runs_in_one_process_say_the_same(policy: str) -> None:
     """The second finds what the first left in caches."""
     assert told(policy) == told(policy)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("policy", ["sia", "pollux"])
 def test_a_run_in_another_process_says_the_same_whatever_the_order_of_its_sets(policy: str) -> None:
     here = Path(__file__).parents[1]

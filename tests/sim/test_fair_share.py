@@ -53,12 +53,14 @@ def bob_waits_s(name: str, many: int, late_s: float, shares: FairShare | None = 
     return float(world.books.completed_s[bob].max()) - late_s
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", policy_names())
 def test_who_has_two_jobs_does_not_wait_for_a_hundred_of_another(name: str) -> None:
     alone_s = bob_waits_s(name, 0, 0.0)
     assert bob_waits_s(name, 100, 0.0) <= 2 * alone_s
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", policy_names())
 def test_nor_does_who_comes_later(name: str) -> None:
     alone_s = bob_waits_s(name, 0, LATE_S)
@@ -69,6 +71,7 @@ def test_without_shares_the_second_waits_for_all_of_the_first() -> None:
     assert bob_waits_s("fifo", 100, 0.0, shares=None) > 20 * JOB_S
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", policy_names())
 def test_one_user_alone_is_served_as_without_fair_share(name: str) -> None:
     made = [

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.drawn import scaled
 
 from stretto.model import Adaptivity, Cluster, GpuType, Job, Placement, Plan, Policy, Snapshot, cluster_of
 from stretto.policies.registry import load_policy
@@ -106,7 +107,7 @@ def check_books(result: Result, decisions: Sequence[tuple[Snapshot, Plan]]) -> N
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=scaled(40), deadline=None)
 @given(workload=workloads(), cluster=st.sampled_from(CLUSTERS), restart_s=st.sampled_from([0.0, 20.0]))
 def test_nothing_is_given_twice_and_the_books_balance(
     policy: str, workload: Workload, cluster: Cluster, restart_s: float
@@ -121,7 +122,7 @@ def test_nothing_is_given_twice_and_the_books_balance(
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=scaled(25), deadline=None)
 @given(workload=workloads(), at_s=st.integers(0, 500), lasts_s=st.integers(1, 500), node=st.integers(0, 1))
 def test_jobs_outlive_a_node_that_goes_and_comes_back(
     policy: str, workload: Workload, at_s: int, lasts_s: int, node: int
@@ -142,7 +143,7 @@ def test_jobs_outlive_a_node_that_goes_and_comes_back(
     assert result.attained_gpu_s == pytest.approx(held)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=scaled(40), deadline=None)
 @given(workload=workloads(), cluster=st.sampled_from(CLUSTERS))
 def test_in_the_published_simulators_world_everybody_is_served_at_whole_rounds(
     workload: Workload, cluster: Cluster
@@ -157,7 +158,7 @@ def test_in_the_published_simulators_world_everybody_is_served_at_whole_rounds(
     assert (result.first_start_s % 60.0 == 0).all()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=scaled(40), deadline=None)
 @given(workload=workloads(), cluster=st.sampled_from(CLUSTERS))
 def test_under_fifo_recorded_jobs_run_once_and_for_as_long_as_they_did(
     workload: Workload, cluster: Cluster

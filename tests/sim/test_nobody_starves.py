@@ -75,6 +75,7 @@ ON_TWO_TYPES = Workload(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", POLICIES)
 @settings(max_examples=6, deadline=None)
 @given(workload=workloads(), cluster=st.sampled_from(CLUSTERS))

@@ -175,11 +175,13 @@ def check(policy: str, seed: int) -> int:
     return witness.preemptions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_random_workloads_with_priorities_and_quotas(policy: str) -> None:
     assert sum(check(policy, seed) for seed in range(5)) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("policy", "seed"), TEMPTING)
 def test_a_policy_gives_nobody_else_what_a_queue_is_guaranteed(policy: str, seed: int) -> None:
     check(policy, seed)

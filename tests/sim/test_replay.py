@@ -16,6 +16,8 @@ from stretto.sim.run import Setup, simulate
 from stretto.sim.settings import SimSettings
 from stretto.traces import make_workload
 
+pytestmark = pytest.mark.processes
+
 DECIDE_AGAIN = """
 import json, pickle, sys
 from stretto.experiments.log import decision

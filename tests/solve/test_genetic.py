@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.drawn import scaled
 
 from stretto.solve.genetic import (
     AllocationProblem,
@@ -176,7 +177,7 @@ def test_mutation_stays_within_the_limits_of_entries(data: st.DataObject) -> Non
     assert (mutated(problem, population.copy(), 0.0, np.random.default_rng(0)) == population).all()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=scaled(30), deadline=None)
 @given(st.data())
 def test_evolving_never_loses_the_best_and_says_what_it_is_worth(data: st.DataObject) -> None:
     problem = data.draw(problems())
@@ -308,6 +309,7 @@ def test_the_search_is_as_good_as_the_same_search_in_plain_loops() -> None:
     assert np.mean(whole) > 0.97 * np.mean(plain)
 
 
+@pytest.mark.slow
 def test_a_larger_problem_comes_close_to_what_ten_times_the_budget_finds() -> None:
     problem = concave(rows=20, columns=16, seed=1)
     found = []

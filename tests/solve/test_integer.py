@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.drawn import scaled
 
 from stretto.solve.integer import maximise_whole
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=scaled(40), deadline=None)
 @given(data=st.data(), variables=st.integers(1, 4), rows=st.integers(1, 3))
 def test_no_whole_numbers_within_the_limits_are_worth_more(
     data: st.DataObject, variables: int, rows: int

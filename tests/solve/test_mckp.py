@@ -316,6 +316,7 @@ def test_lumpy_problems_are_solved_exactly(jobs: int, gpus: int, seed: int) -> N
     assert found.value == pytest.approx(solved(assign_exactly, problem).value, rel=SOLVER)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("method", [assign, assign_by_prices])
 def test_on_larger_problems_the_certificate_holds_and_the_gap_is_small(method: Method, seed: int) -> None:

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
+from tests.drawn import scaled
 
 from stretto.solve.packing import most_valuable
 
@@ -12,7 +13,7 @@ COLUMNS, ROWS = 6, 3
 whole = st.integers(0, 9)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(150), deadline=None)
 @given(
     value=st.lists(whole, min_size=COLUMNS, max_size=COLUMNS),
     rows=st.lists(st.lists(whole, min_size=COLUMNS, max_size=COLUMNS), min_size=ROWS, max_size=ROWS),

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.drawn import scaled
 
 from stretto.model import InputError
 from stretto.traces import FORMATS, read_trace
@@ -36,7 +37,7 @@ CELLS = st.sampled_from(
     ]
 )
 relaxed = settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=scaled(150), deadline=None
 )
 
 

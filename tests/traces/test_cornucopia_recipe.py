@@ -50,6 +50,7 @@ def test_by_outcome_cancelled_jobs_and_those_that_fail_soon_are_interactive() ->
     assert interactive(prepared(cancelled, "cornucopia:labels=outcome")) == [True]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("share", "wrong"), [("0.05", 1_205), ("0.1", 2_411)])
 def test_so_many_batch_jobs_as_in_the_papers_table_3_are_mislabelled(share: str, wrong: int) -> None:
     made = workload(*[(60.0, 1)] * 6_829, *[(3_600.0, 1)] * 24_111)

@@ -7,6 +7,7 @@ from typing import Any, get_type_hints
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.drawn import scaled
 
 from stretto.model import Adaptivity, Goal, InputError, Job, JobId, Reward
 from stretto.traces import Outcome, Truth, Workload, read_trace, write_trace
@@ -15,6 +16,7 @@ from stretto.traces.learning import LearningCurve
 WORDS = st.text("abcXYZ 0123-_.:;|,\"'é#=/", max_size=8).map(str.strip)
 NAMES = st.text("abc-019_", min_size=1, max_size=8)
 TIMES = st.floats(0, 1e7)
+ENDINGS = [".csv", ".csv.gz", pytest.param(".parquet", marks=pytest.mark.parquet)]
 
 
 CURVES = st.builds(
@@ -117,8 +119,8 @@ def same_number(one: float, other: float) -> bool:
     return one == other or (isnan(one) and isnan(other))
 
 
-@pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".parquet"])
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@pytest.mark.parametrize("ending", ENDINGS)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=scaled(60), deadline=None)
 @given(workload=workloads())
 def test_reading_gives_back_what_was_written(tmp_path: Path, ending: str, workload: Workload) -> None:
     if ending == ".parquet":
@@ -144,7 +146,7 @@ def a_workload(duration_s: float = nan) -> Workload:
     return Workload("w", (Job(JobId("a"), 0.0, 2),), (Truth(duration_s),))
 
 
-@pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".parquet"])
+@pytest.mark.parametrize("ending", ENDINGS)
 def test_the_same_workload_gives_the_same_bytes(tmp_path: Path, ending: str) -> None:
     if ending == ".parquet":
         pytest.importorskip("pyarrow")

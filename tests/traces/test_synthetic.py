@@ -43,6 +43,7 @@ def test_made_workloads_say_so_and_keep_saying_so_in_a_file(kind: str, tmp_path:
     assert read_trace(tmp_path / "trace.csv").synthetic
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MADE)
 def test_the_name_of_a_made_workload_makes_it_again(kind: str) -> None:
     workload = make_workload(kind, jobs=30, hours=3, seed=4, arrivals="venus", rigid=0.5)

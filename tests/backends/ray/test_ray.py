@@ -24,6 +24,8 @@ from stretto.backends.protocol import (
 from stretto.backends.ray import RayBackend
 from stretto.backends.ray.backend import Call
 
+pytestmark = [pytest.mark.ray, pytest.mark.alone]
+
 PATIENCE_S = 120.0
 FOLLOWS_S = 600.0
 NAMESPACE = "stretto-tests"

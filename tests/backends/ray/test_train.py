@@ -9,6 +9,8 @@ from tests.service.running import Running
 
 from stretto.demo.own_service import until
 
+pytestmark = [pytest.mark.ray, pytest.mark.alone]
+
 SCRIPT = Path(__file__).with_name("train.py")
 JOB = """
 name: train

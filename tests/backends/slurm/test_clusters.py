@@ -19,6 +19,8 @@ from stretto.jobfile.parts import Accelerators, Resources
 from stretto.jobfile.spec import JobSpec
 from stretto.model import InputError
 
+pytestmark = [pytest.mark.slurm, pytest.mark.alone]
+
 
 @pytest.mark.parametrize("json", [True, False], ids=["json", "text"])
 def test_nodes_show_what_they_have_and_what_others_hold(

@@ -11,6 +11,8 @@ from stretto.backends.protocol import BackendUnreachable
 from stretto.backends.slurm import SlurmOptions
 from stretto.backends.slurm.client import Commands
 
+pytestmark = [pytest.mark.slurm, pytest.mark.alone]
+
 PATIENCE_S = 60.0
 # The program below it goes on when the script is killed, and holds what the script was given to write to.
 WRAPPER = "#!/bin/sh\necho $$ >{begun}\nsleep 600\necho never\n"

@@ -9,6 +9,8 @@ from stretto.backends.slurm import parsers
 from stretto.backends.slurm.client import is_for_later, is_silence, words_of
 from stretto.backends.slurm.parsers import SlurmJob, SlurmNode
 
+pytestmark = [pytest.mark.slurm, pytest.mark.alone]
+
 OLD_NODE = {
     "name": "a1", "address": "10.0.0.1", "hostname": "a1", "state": "mixed", "state_flags": ["DRAIN"],
     "reason": "fan", "gres": "gpu:a100:8(S:0-1)", "gres_used": "gpu:a100:3(IDX:0-2)", "cpus": 64,

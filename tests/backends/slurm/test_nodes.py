@@ -8,6 +8,8 @@ from stretto.backends.slurm import nodes
 from stretto.backends.slurm.nodes import Holding
 from stretto.backends.slurm.parsers import SlurmNode
 
+pytestmark = [pytest.mark.slurm, pytest.mark.alone]
+
 IDLE = SlurmNode("a1", "a1", frozenset({"IDLE"}), "", {"a100": 8}, {"a100": 0}, 64, 0, 64_000, 0, ("gpu",))
 
 

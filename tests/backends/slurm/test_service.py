@@ -10,6 +10,8 @@ from tests.service.running import Running
 
 from stretto.model import InputError
 
+pytestmark = [pytest.mark.slurm, pytest.mark.alone]
+
 SCRIPT = """#!/bin/bash
 #SBATCH --job-name=from-sbatch
 #SBATCH --partition=fast

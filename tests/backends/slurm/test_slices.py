@@ -16,6 +16,8 @@ from stretto.agent.log_bounds import NOTICE
 from stretto.backends.protocol import BackendUnreachable, NotNow, StartRefused
 from stretto.backends.slurm import worker_scripts
 
+pytestmark = [pytest.mark.slurm, pytest.mark.alone]
+
 ONE_JOB = re.compile(r"JobId=(\d+)")
 
 

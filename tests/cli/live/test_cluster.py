@@ -11,6 +11,8 @@ from stretto.demo.own_service import OwnService
 from ..ran import Stretto
 from .conftest import reaches, waits_for
 
+pytestmark = pytest.mark.processes
+
 
 def test_a_cordoned_node_takes_nobody_until_it_is_open_again(verbs: Stretto, service: OwnService) -> None:
     node = verbs("nodes", "list", "--json").json["nodes"][0]["name"]

@@ -11,6 +11,8 @@ from stretto.demo.own_service import OwnService, until
 from ..ran import Stretto
 from .conftest import reaches, waits_for
 
+pytestmark = pytest.mark.processes
+
 JobFile = Callable[..., Path]
 ENOUGH_DRAWS = 8
 # By how much a forecast of ten minutes may be off; by more where a busy machine left time for few draws only.

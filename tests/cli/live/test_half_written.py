@@ -10,6 +10,8 @@ from stretto.cli.attaching import where
 from stretto.cli.submit import print_address
 from stretto.client import Client, ServiceError
 
+pytestmark = pytest.mark.processes
+
 
 class Writing:
     """Stands in for a client: the log of a running job, as it is at one look and at the next.

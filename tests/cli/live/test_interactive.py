@@ -7,11 +7,15 @@ import socket
 import subprocess
 import sys
 
+import pytest
+
 from stretto.cli.attaching import where
 from stretto.cli.submit import submission
 from stretto.demo.own_service import OwnService, until
 
 from ..ran import Stretto
+
+pytestmark = pytest.mark.processes
 
 
 def test_a_session_is_a_shell_that_one_types_into(verbs: Stretto, service: OwnService) -> None:

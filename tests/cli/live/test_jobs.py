@@ -14,6 +14,8 @@ from stretto.demo.own_service import OwnService, until
 from ..ran import Stretto
 from .conftest import reaches, waits_for
 
+pytestmark = pytest.mark.processes
+
 JobFile = Callable[..., Path]
 
 

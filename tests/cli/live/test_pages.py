@@ -4,11 +4,15 @@ import inspect
 import re
 from pathlib import Path
 
+import pytest
+
 from stretto.jobfile import stretto_file
 from stretto.model import Why
 from stretto.service.reconcile import worker_env
 from stretto.service.state.messages import NEVER, WORDS, headline, reason_in_words
 from stretto.service.state.pending_reasons import Reason
+
+pytestmark = pytest.mark.processes
 
 DOCS = Path(__file__).parents[3] / "docs"
 

@@ -1,6 +1,10 @@
 """Named priorities on the command line: set by operators, named by job files."""
 
+import pytest
+
 from ..ran import Stretto
+
+pytestmark = pytest.mark.processes
 
 
 def test_a_job_has_the_priority_of_the_class_that_it_names(verbs: Stretto) -> None:

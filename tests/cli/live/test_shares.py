@@ -9,6 +9,8 @@ from stretto.demo.own_service import OwnService
 from ..ran import Stretto
 from .conftest import reaches
 
+pytestmark = pytest.mark.processes
+
 UNKNOWN = "queue: expected one of default, open, team, got 'invented'"
 
 

@@ -11,6 +11,8 @@ from stretto.cli.submit import submission
 from stretto.jobfile import read_submission
 from stretto.model import InputError
 
+pytestmark = pytest.mark.processes
+
 
 def entries(words: list[str], interactive: bool = False, **said: Any) -> dict[str, Any]:
     text = submission(

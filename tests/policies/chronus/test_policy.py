@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.drawn import scaled
 
 from stretto.model import Durations, Goal, InputError, Job, Learning, Reward, every, no_speeds
 from stretto.policies import load_policy
@@ -77,7 +78,7 @@ def test_the_programme_keeps_the_deadlines_that_are_worth_most(unit: float) -> N
     assert found.proven
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=scaled(40), deadline=None)
 @given(data=st.data(), jobs=st.integers(1, 5), leases=st.integers(2, 6))
 def test_the_programme_is_worth_no_less_than_the_greedy_plan(
     data: st.DataObject, jobs: int, leases: int

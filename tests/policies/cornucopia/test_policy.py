@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.drawn import scaled
 
 from stretto.model import (
     Adaptivity,
@@ -251,7 +252,7 @@ def test_parameters_are_set_from_text_and_out_of_range_ones_are_refused() -> Non
         Cornucopia(learn_every=-1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(situation=situations(), seed=st.integers(0, 99))
 def test_interactive_jobs_never_lose_what_they_asked_for_to_anybody(situation: Situation, seed: int) -> None:
     drawn = situation.snapshot

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.drawn import scaled
 
 from stretto.model import FloatArray, IntArray, floats, ints
 from stretto.policies.lyra.phases import most_saved, reductions_s
@@ -81,7 +82,7 @@ def packings(draw: st.DrawFn) -> tuple[FloatArray, IntArray, int]:
     return value, ints(each), draw(st.integers(0, 40))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=scaled(300), deadline=None)
 @given(packings())
 def test_the_packing_is_as_good_as_exhaustive_search_finds(drawn: tuple[FloatArray, IntArray, int]) -> None:
     value, each, capacity = drawn
@@ -102,7 +103,7 @@ def by_dynamic_programming(value: FloatArray, each: IntArray, capacity: int) -> 
     return float(best[-1])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(0, 400))
 def test_many_jobs_save_as_much_as_the_papers_dynamic_programme_says(seed: int, capacity: int) -> None:
     rng = np.random.default_rng(seed)

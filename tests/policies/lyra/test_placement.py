@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.drawn import scaled
 
 from stretto.model import (
     Adaptivity,
@@ -139,7 +140,7 @@ def check(snapshot: Snapshot, placement: Placement, policy: Lyra) -> None:
             assert (mask & ~extra).bit_count() % job.gpus_per_worker == 0
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=scaled(250), deadline=None)
 @pytest.mark.parametrize("name", POLICIES)
 @given(snapshots=histories())
 def test_every_round_leaves_base_workers_alone_and_marks_the_others(
@@ -156,7 +157,7 @@ def test_every_round_leaves_base_workers_alone_and_marks_the_others(
         before = placement
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=scaled(250), deadline=None)
 @given(snapshots=histories())
 def test_no_lent_server_ever_hosts_base_and_flexible_workers(snapshots: list[Snapshot]) -> None:
     before = Placement(snapshots[0].cluster, {}, np.zeros(len(snapshots[0].cluster.nodes), dtype=np.int64))
@@ -170,7 +171,7 @@ def test_no_lent_server_ever_hosts_base_and_flexible_workers(snapshots: list[Sna
         assert not {node for node in base & flexible if cluster.nodes[node].lender}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(150), deadline=None)
 @given(snapshots=histories())
 def test_with_the_same_jobs_a_second_round_changes_nothing(snapshots: list[Snapshot]) -> None:
     """Nobody is moved to and fro: what a round comes to is where the next one starts."""

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.drawn import scaled
 
 from stretto.model import (
     Allocation,
@@ -210,7 +211,7 @@ def test_a_job_given_two_types_keeps_one_and_the_faster_where_they_are_as_many(s
     assert shares.pinned[0].nodes == (1,)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=scaled(25), deadline=None)
 @given(st.integers(0, 10_000))
 def test_nobody_ever_gets_gpus_of_two_types_or_outside_its_range(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -327,7 +328,7 @@ def best_fitness(snapshot: Snapshot, curves: list[Speed], policy: Pollux) -> flo
     return best
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=scaled(12), deadline=None)
 @given(st.integers(0, 10_000))
 def test_on_a_tiny_cluster_no_matrix_is_better_than_the_chosen_one(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.drawn import scaled
 
 from stretto.model import InputError, Job, Reward
 from stretto.policies import load_policy
@@ -85,7 +86,7 @@ def test_a_histogram_knows_how_wrong_its_mean_was() -> None:
     assert seen.mean == pytest.approx(1.5, rel=0.05)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=scaled(30), deadline=None)
 @given(data=st.data(), jobs=st.integers(1, 4))
 def test_no_choice_of_starts_is_worth_more_than_the_plan(data: st.DataObject, jobs: int) -> None:
     def drawn(low: int, high: int, count: int) -> np.ndarray:

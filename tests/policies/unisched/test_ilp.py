@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.drawn import scaled
 
 from stretto.model import IntArray, ints
 from stretto.policies.unisched.cells import rows_of
@@ -65,7 +66,7 @@ def drawn(jobs: list[tuple[int, int, int, bool]], gpus: int = 1) -> Options:
     return options_of(*rows)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(jobs=jobs_of_one_gpu, capacity=st.integers(1, 3))
 def test_for_jobs_of_one_gpu_the_short_form_equals_the_programme(
     jobs: list[tuple[int, int, int, bool]], capacity: int
@@ -80,7 +81,7 @@ def test_for_jobs_of_one_gpu_the_short_form_equals_the_programme(
     assert (short.gap, whole[0].gap) == pytest.approx((0.0, 0.0), abs=1e-12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(jobs=jobs_of_one_gpu, capacity=st.integers(1, 3))
 def test_for_jobs_of_one_gpu_the_plan_is_the_best_and_puts_off_most(
     jobs: list[tuple[int, int, int, bool]], capacity: int
@@ -107,7 +108,7 @@ def _fewest_now(taken: Options, capacity: int, leases: int) -> int:
     raise AssertionError("the plan cannot be laid out")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(jobs=jobs_of_one_gpu, capacity=st.integers(3, 7), gpus=st.integers(2, 3))
 def test_for_wider_jobs_the_bound_holds_and_the_plan_can_be_laid_out(
     jobs: list[tuple[int, int, int, bool]], capacity: int, gpus: int

@@ -8,6 +8,8 @@ import pytest
 
 from stretto.testing.conductor import Conductor
 
+pytestmark = [pytest.mark.processes, pytest.mark.torch]
+
 pytest.importorskip("lightning", reason="lightning is not installed: it is in the extra dev")
 
 SCRIPT = """
@@ -53,6 +55,7 @@ def begin(conductor: Conductor, name: str, folder: Path, slow_s: float) -> None:
         conductor.start(name, command, env, stdout=log, stderr=log)
 
 
+@pytest.mark.slow
 def test_told_to_leave_lightning_saves_ends_with_143_and_goes_on_with_the_next_step(tmp_path: Path) -> None:
     def steps() -> list[tuple[int, ...]]:
         file = tmp_path / "steps"

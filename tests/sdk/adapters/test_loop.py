@@ -11,6 +11,8 @@ import torch
 from stretto.sdk.adapters.loop import LoopCallback
 from stretto.testing.conductor import Conductor
 
+pytestmark = [pytest.mark.sockets, pytest.mark.torch]
+
 
 @pytest.fixture(autouse=True)
 def no_warning_only_once() -> Iterator[None]:

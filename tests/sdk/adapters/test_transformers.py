@@ -9,6 +9,8 @@ from tests.service.ports import free_ports
 
 from stretto.testing.conductor import Conductor
 
+pytestmark = pytest.mark.torch
+
 pytest.importorskip("transformers", reason="transformers is not installed: it is in the extra dev")
 pytest.importorskip("accelerate", reason="accelerate is not installed: it is in the extra dev")
 
@@ -63,6 +65,8 @@ def has_reached(folder: Path, step: int, rank: int = 0) -> bool:
     return file.exists() and int(file.read_text() or 0) >= step
 
 
+@pytest.mark.slow
+@pytest.mark.processes
 def test_told_to_leave_trainer_saves_ends_with_143_and_goes_on_from_there(tmp_path: Path) -> None:
     world = 2
     with Conductor() as conductor:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.drawn import scaled
 from tests.service.play import Deciding
 
 from stretto.model import Why
@@ -160,7 +161,7 @@ Submission = tuple[str, int, int, int, bool, bool]
 POLICIES = [name for name in policy_names() if name not in ("ones", "pollux", "drl")]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(
     policy=st.sampled_from(POLICIES),
     submissions=st.lists(

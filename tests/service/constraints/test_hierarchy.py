@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.drawn import scaled
 from tests.service.play import Deciding
 
 from stretto.model import InputError, Queue, Why
@@ -211,7 +212,7 @@ NAMES = ("lab", "vision", "speech", "other")
 Step = tuple[str, str, int, int]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(
     policy=st.sampled_from(["fifo", "srtf", "tiresias", "afs", "sia", "gavel"]),
     quotas=st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 2), st.integers(0, 4)),

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.drawn import scaled
 from tests.service.play import DUE, Deciding
 
 from stretto.model import Why
@@ -160,7 +161,7 @@ def test_thousands_who_wait_cost_a_decision_neither_words_nor_another_count(
 Submission = tuple[str, int, int, int, bool]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(
     policy=st.sampled_from([name for name in POLICIES if name not in ("ones", "pollux", "drl")]),
     quotas=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 4)), min_size=2, max_size=2),

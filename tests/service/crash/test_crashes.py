@@ -16,6 +16,8 @@ from .conftest import Tell
 from .strikes import OPTIONS, Scene
 from .verdict import check
 
+pytestmark = [pytest.mark.processes, pytest.mark.alone]
+
 KINDS = ("worker", "keeper", "agent", "service", "graceful", "stubborn", "polite", "clock")
 SEEDS = (11, 12, 13)
 OF_EACH = 10  # in the long tests
@@ -47,6 +49,7 @@ def test_one_blow_of_each_kind_loses_nothing(tmp_path: Path, tell: Tell) -> None
     survive(Scene(tmp_path / "scene", 1), shuffled(KINDS, 1, 1), 180, tell)
 
 
+@pytest.mark.postgres
 def test_a_lost_database_connection_loses_nothing(
     tmp_path: Path, server: PostgreSQL, database: str, tell: Tell
 ) -> None:
@@ -61,6 +64,7 @@ def test_blows_at_random_moments_lose_nothing(tmp_path: Path, seed: int, policy:
     survive(Scene(tmp_path / "scene", seed, policy), blows, 300, tell)
 
 
+@pytest.mark.postgres
 @pytest.mark.long
 def test_lost_database_connections_lose_nothing(
     tmp_path: Path, server: PostgreSQL, database: str, tell: Tell

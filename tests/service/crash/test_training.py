@@ -23,6 +23,8 @@ from ..running import Running
 from .conftest import Tell, mount_small, unmount
 from .verdict import RIGHT, check_log, check_runs
 
+pytestmark = [pytest.mark.processes, pytest.mark.alone]
+
 EXAMPLES = Path(__file__).parents[3] / "examples"
 OPTIONS = ("--slots", "4", "--gpu-type", "cpu", "--policy", "sia", "--set", "policy.round_s=3")
 ANYTIME = ("worker", "service", "agent", "keeper", "requeue")

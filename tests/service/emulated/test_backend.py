@@ -113,6 +113,7 @@ def test_a_killed_worker_loses_what_was_not_saved() -> None:
     played(play)
 
 
+@pytest.mark.slow
 def test_a_training_tells_its_limits_before_and_its_true_speed_once_it_runs() -> None:
     async def play() -> None:
         stage = Stage(SimSettings())

@@ -151,6 +151,8 @@ def in_order(jobs: Mapping[str, Ran]) -> Sequence[str]:
     return sorted(jobs, key=lambda name: jobs[name].completed_s)
 
 
+@pytest.mark.slow
+@pytest.mark.processes
 def test_jobs_complete_in_the_same_order_and_at_the_same_times(lived: Lived, tmp_path: Path) -> None:
     expected = simulated(lived, tmp_path)
     assert in_order(lived.jobs) == in_order(expected)
@@ -166,6 +168,7 @@ def test_the_same_jobs_are_preempted_as_often(lived: Lived, tmp_path: Path) -> N
     assert sum(expected.values()) >= 2
 
 
+@pytest.mark.sqlite
 def test_every_decision_of_both_comes_out_again(
     lived: Lived, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

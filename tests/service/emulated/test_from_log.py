@@ -14,6 +14,8 @@ from tests.service.running import Running
 from stretto.cli.app import status_of
 from stretto.demo.own_service import until
 
+pytestmark = pytest.mark.sqlite
+
 CLUSTER = "name: pair\ngpu_types: {v100: {memory_gb: 32}}\nnodes: [{type: v100, gpus: 4, count: 2}]\n"
 SIZES = (1, 2, 4, 1, 8, 2)
 
@@ -69,6 +71,8 @@ def again(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, s
 Again = Callable[..., tuple[int, str, str]]
 
 
+@pytest.mark.slow
+@pytest.mark.processes
 def test_every_decision_of_a_service_comes_out_again(state: Path, again: Again) -> None:
     status, out, err = again(state)
     assert (status, err) == (0, "")

@@ -13,6 +13,8 @@ from tests.service.running import Running
 from stretto.cli.app import status_of
 from stretto.policies import fifo
 
+pytestmark = [pytest.mark.processes, pytest.mark.sqlite]
+
 CLUSTER = "name: one\ngpu_types: {v100: {memory_gb: 32}}\nnodes: [{type: v100, gpus: 4, count: 1}]\n"
 JOB = json.dumps({"run": "x", "resources": {"accelerators": "1"}, "expected_time": "1m"})
 
@@ -38,6 +40,7 @@ def service(tmp_path: Path) -> Iterator[Running]:
         running.end()
 
 
+@pytest.mark.slow
 def test_a_service_starts_although_the_file_of_an_earlier_policy_is_gone(
     service: Running, tmp_path: Path
 ) -> None:
@@ -51,6 +54,7 @@ def test_a_service_starts_although_the_file_of_an_earlier_policy_is_gone(
         assert client.wait(str(client.submit(JOB)["id"]))["state"] == "COMPLETED"
 
 
+@pytest.mark.slow
 def test_code_that_a_log_names_runs_only_where_somebody_says_so(
     service: Running, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,9 +4,13 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
+
 from stretto.demo.own_service import until
 
 from ..running import Running
+
+pytestmark = [pytest.mark.processes, pytest.mark.alone]
 
 OPTIONS = ("--slots", "2", "--gpu-type", "cpu", "--policy", "sia", "--set", "policy.round_s=2")
 INIT, MOST = 32, 192

@@ -13,6 +13,8 @@ from stretto.demo.own_service import until
 
 from ..running import Running
 
+pytestmark = [pytest.mark.processes, pytest.mark.alone]
+
 DAY_S, HOUR_S = 86_400.0, 3_600.0
 JUMPING = Path(__file__).parents[1] / "crash" / "jumping.py"
 OPTIONS = ("--slots", "3", "--gpu-type", "cpu", "--policy", "fifo", "--keep-checkpoints", "30d")

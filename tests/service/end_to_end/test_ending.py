@@ -15,6 +15,8 @@ from stretto.demo.own_service import until
 
 from ..running import Running
 
+pytestmark = [pytest.mark.processes, pytest.mark.alone]
+
 SMALL = {"text": "{name: small, run: 'true'}"}
 
 

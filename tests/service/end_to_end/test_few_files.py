@@ -17,6 +17,8 @@ from .greedy import Greedy
 from .idlers import Idlers
 from .test_scene import check, play_unhurried
 
+pytestmark = [pytest.mark.processes, pytest.mark.alone]
+
 PROGRAM = str(Path(__file__).with_name("few_files.py"))
 LEFT = 64  # files, once a service has started
 SILENT_S, DEAD_AFTER_S = 3.0, 2.0  # which silence of a node may last; by far less than the idlers stay

@@ -14,6 +14,8 @@ from stretto.demo.own_service import until
 from ..eventlog.servers import PostgreSQL, new_server
 from ..running import Running
 
+pytestmark = [pytest.mark.processes, pytest.mark.alone]
+
 OPTIONS = ("--slots", "2", "--gpu-type", "cpu", "--policy", "fifo")
 LONG = "{name: long, run: sleep 900}"
 
@@ -65,6 +67,7 @@ def a_sleeper_ends_and_leaves_the_workers_of_the_next_leader_alone(
         second.end()
 
 
+@pytest.mark.postgres
 def test_a_leader_that_was_frozen_while_its_database_forgot_it_ends_by_itself(
     tmp_path: Path, server: PostgreSQL
 ) -> None:

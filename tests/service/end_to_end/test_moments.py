@@ -13,6 +13,8 @@ from tests.service.running import Running
 from stretto.client import Client
 from stretto.demo.own_service import until
 
+pytestmark = [pytest.mark.processes, pytest.mark.alone]
+
 OPTIONS = ("--slots", "3", "--gpu-type", "cpu", "--policy", "fifo")
 SPEAKER = Path(__file__).with_name("speaker.py")
 WAITS = "trap 'exit 0' TERM; while ! [ -e {folder}/go ]; do sleep 0.05; done"

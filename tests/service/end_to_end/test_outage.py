@@ -13,6 +13,8 @@ from stretto.demo.own_service import PATIENCE_S, until
 
 from ..running import PROGRAM, Running
 
+pytestmark = [pytest.mark.processes, pytest.mark.alone]
+
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Running]:

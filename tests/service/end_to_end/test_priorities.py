@@ -14,6 +14,8 @@ from stretto.demo.own_service import until
 
 from ..running import Running
 
+pytestmark = [pytest.mark.processes, pytest.mark.alone]
+
 HERE = Path(__file__).parent
 # UniSched runs a new job on two GPUs until it is profiled: for five minutes, unless told otherwise.
 KNOBS = {"unisched": {"profile_s": "2", "best_effort_lease_s": "2", "deadline_lease_s": "4"}}

@@ -11,6 +11,8 @@ from stretto.service.eventlog import open_store
 
 from ..running import Running
 
+pytestmark = [pytest.mark.processes, pytest.mark.alone]
+
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_restart_begins_at_the_state_that_the_stop_has_kept(tmp_path: Path, number: int) -> None:

@@ -20,6 +20,8 @@ from stretto.demo.scene import QUICK, SCENE, Entry
 
 from ..running import PROGRAM
 
+pytestmark = [pytest.mark.processes, pytest.mark.alone]
+
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[2] / "examples"
 SLOTS = 4

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from stretto.service.eventlog import Store, open_store
@@ -29,13 +28,15 @@ def server() -> Iterator[PostgreSQL]:
 @pytest.fixture
 def database(server: PostgreSQL) -> str:
     """The name of an empty database of the test's own."""
+    import psycopg
+
     name = f"store{next(NUMBERS)}"
     with psycopg.connect(server.url, autocommit=True) as connection:
         connection.execute(f'CREATE DATABASE "{name}"')
     return name
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
 def source(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where a new store may be."""
     if request.param == "sqlite":

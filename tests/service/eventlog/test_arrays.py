@@ -85,6 +85,7 @@ def test_a_log_of_before_with_an_event_for_each_task_folds_into_the_same_jobs() 
     assert len(old.state.jobs) == 4
 
 
+@pytest.mark.sqlite
 def test_tasks_that_have_left_are_what_they_were_and_only_their_owner_sees_them(
     tmp_path: Path,
 ) -> None:

@@ -7,6 +7,8 @@ from sqlalchemy import text
 
 from stretto.service.eventlog import Gap, LogDamaged, Mark, Reached, Store, Unrecorded, open_store, reached_in
 
+pytestmark = pytest.mark.sqlite
+
 
 def written(store: Store, count: int) -> Store:
     """A log of so many events, in transactions of two."""
@@ -24,6 +26,7 @@ def numbers(store: Store) -> list[int]:
     return [one.seq for one in store.read(verify=True)]
 
 
+@pytest.mark.processes
 def test_a_whole_log_is_found_whole(store: Store) -> None:
     written(store, 6).check_whole(Reached(6, store.tip.chain.hex()))
     assert (numbers(store), store.damage()) == ([1, 2, 3, 4, 5, 6], [])

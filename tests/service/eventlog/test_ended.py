@@ -6,6 +6,8 @@ import pytest
 
 from stretto.service.eventlog import EndedJob, LogMoved, Store, Unrecorded
 
+pytestmark = pytest.mark.sqlite
+
 EVENT = Unrecorded(0.0, "K", "", {})
 
 

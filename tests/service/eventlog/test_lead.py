@@ -15,6 +15,8 @@ from stretto.service.eventlog import LedByOther, Store, open_store
 
 from .servers import PostgreSQL
 
+pytestmark = pytest.mark.sqlite
+
 LEADER = (
     "import sys\n"
     "from stretto.service.eventlog import *\n"
@@ -38,11 +40,13 @@ def another_leader(source: str) -> Iterator[subprocess.Popen[str]]:
             leader.kill()
 
 
+@pytest.mark.processes
 def test_a_second_service_is_told_who_leads(source: str, store: Store) -> None:
     with another_leader(source) as leader, pytest.raises(LedByOther, match=f"stretto {leader.pid} on"):
         store.lead()
 
 
+@pytest.mark.processes
 def test_a_lead_ends_with_its_process(source: str, store: Store) -> None:
     with another_leader(source) as leader:
         os.kill(leader.pid, signal.SIGKILL)
@@ -76,6 +80,7 @@ def end_other_connections(server: PostgreSQL) -> None:
         )
 
 
+@pytest.mark.postgres
 def test_a_lead_whose_connection_is_ended_is_taken_again(server: PostgreSQL, database: str) -> None:
     with open_store(server.url_of(database)) as opened, opened.lead() as lead:
         end_other_connections(server)
@@ -84,6 +89,7 @@ def test_a_lead_whose_connection_is_ended_is_taken_again(server: PostgreSQL, dat
             other.lead()
 
 
+@pytest.mark.postgres
 def test_a_lead_that_somebody_took_meanwhile_is_lost(server: PostgreSQL, database: str) -> None:
     url = server.url_of(database)
     with open_store(url) as opened, open_store(url) as other, opened.lead() as lead:
@@ -94,6 +100,7 @@ def test_a_lead_that_somebody_took_meanwhile_is_lost(server: PostgreSQL, databas
         assert lead.holds()
 
 
+@pytest.mark.postgres
 def test_stores_in_two_databases_have_leads_of_their_own(server: PostgreSQL, database: str) -> None:
     with (
         open_store(server.url_of(database)) as one,

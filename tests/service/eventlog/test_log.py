@@ -25,6 +25,8 @@ from stretto.service.eventlog import (
     recorded,
 )
 
+pytestmark = pytest.mark.sqlite
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
@@ -143,6 +145,7 @@ def test_many_threads_that_append_to_one_log_write_each_event_once(store: Store)
     assert refused > 0  # else this has shown nothing
 
 
+@pytest.mark.processes
 def test_two_processes_that_append_to_one_log_write_each_event_once(source: str) -> None:
     program = (
         "import sys\n"

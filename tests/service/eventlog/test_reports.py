@@ -84,6 +84,7 @@ class Clerk:
         return len(self.written) - before
 
 
+@pytest.mark.slow
 def test_a_training_of_thirty_days_leaves_a_megabyte_in_the_log() -> None:
     clerk = Clerk()
 
@@ -176,6 +177,7 @@ async def speaking(rig: Rig) -> tuple[str, dict[str, str]]:
     return f"{job}.1.0", {"authorization": f"Bearer {rig.service.secrets.token(job)}"}
 
 
+@pytest.mark.sqlite
 def test_a_large_report_and_too_many_are_refused(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_rig(tmp_path) as rig, rig.client() as client:
@@ -199,6 +201,7 @@ def test_a_large_report_and_too_many_are_refused(tmp_path: Path) -> None:
     play(story)
 
 
+@pytest.mark.sqlite
 def test_what_was_said_before_is_not_written_again(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_rig(tmp_path) as rig, rig.client() as client:
@@ -226,6 +229,7 @@ def test_what_was_said_before_is_not_written_again(tmp_path: Path) -> None:
     play(story)
 
 
+@pytest.mark.sqlite
 def test_the_newest_events_in_memory_are_bounded_in_bytes(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_rig(tmp_path, decides=False) as rig:

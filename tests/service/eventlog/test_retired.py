@@ -5,6 +5,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.drawn import scaled
 from tests.service.play import DUE, Deciding
 from tests.service.scene import Scene
 
@@ -158,7 +159,7 @@ def move(both: Both, number: int, kind: str, what: Any) -> None:
     scene.reconcile()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(policy=st.sampled_from(["fifo", "tiresias", "sia"]), moves=MOVES, keep=st.sampled_from([0, 0, 2]))
 def test_whether_jobs_leave_or_stay_every_answer_is_the_same(
     policy: str, moves: list[tuple[str, Any]], keep: int

@@ -65,6 +65,7 @@ def test_jobs_leave_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert due(a_scene(1.0, 2.0, 3.0).state, RetentionPolicy(), 1e9) == ["1", "2"]
 
 
+@pytest.mark.sqlite
 def test_a_service_lets_them_leave_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_retention, "CHECK_S", 0.01)
 

@@ -13,6 +13,8 @@ from stretto.model import InputError
 from stretto.service.eventlog import Store, StoreError, Unrecorded, open_store
 from stretto.service.eventlog.database import METADATA, VERSION_TABLE
 
+pytestmark = pytest.mark.sqlite
+
 
 def test_migrations_make_the_tables_that_queries_expect(store: Store) -> None:
     with store.engine.connect() as connection:
@@ -38,6 +40,7 @@ def test_a_mere_reader_makes_no_schema(source: str) -> None:
         assert opened.last() == 0
 
 
+@pytest.mark.processes
 def test_stores_that_are_opened_at_once_make_one_schema(source: str) -> None:
     program = (
         "import sys\n"
@@ -96,6 +99,7 @@ def test_url_and_path_name_the_same_file(tmp_path: Path) -> None:
         assert opened.last() == 1
 
 
+@pytest.mark.processes
 def test_an_older_schema_is_read_as_it_is_and_brought_up_to_date_by_whoever_writes(source: str) -> None:
     with open_store(source) as opened, opened.engine.begin() as connection:
         connection.execute(text("DROP TABLE stretto_ended_jobs"))

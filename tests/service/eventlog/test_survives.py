@@ -19,6 +19,8 @@ from stretto.service.eventlog import database as engine
 from .proxy import Cut, wire_to
 from .servers import PostgreSQL, free_port
 
+pytestmark = pytest.mark.sqlite
+
 
 def a_group(first: int, size: int = 2) -> list[Unrecorded]:
     return [Unrecorded(0.0, "K", "", {"n": number}) for number in range(first, first + size)]
@@ -28,6 +30,7 @@ def numbers(store: Store) -> list[int]:
     return [event.body["n"] for event in store.read()]
 
 
+@pytest.mark.processes
 def test_what_was_acknowledged_survives_the_kill_of_its_writer(source: str) -> None:
     program = (
         "import sys\n"
@@ -52,6 +55,8 @@ def test_what_was_acknowledged_survives_the_kill_of_its_writer(source: str) -> N
         assert numbers(store) == list(range(store.last()))
 
 
+@pytest.mark.postgres
+@pytest.mark.processes
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
 def test_appending_goes_on_over_a_restart_of_the_server(server: PostgreSQL, database: str, mode: str) -> None:
     with open_store(server.url_of(database)) as store:
@@ -76,6 +81,8 @@ def test_appending_goes_on_over_a_restart_of_the_server(server: PostgreSQL, data
         assert numbers(store) == list(range(last))
 
 
+@pytest.mark.postgres
+@pytest.mark.sockets
 @pytest.mark.parametrize("cut", Cut)
 def test_a_group_whose_commit_is_cut_off_is_written_once(server: PostgreSQL, database: str, cut: Cut) -> None:
     with wire_to(server.port) as wire, open_store(server.url_of(database, wire.port)) as store:
@@ -87,6 +94,8 @@ def test_a_group_whose_commit_is_cut_off_is_written_once(server: PostgreSQL, dat
         assert numbers(store) == list(range(6))
 
 
+@pytest.mark.postgres
+@pytest.mark.sockets
 @pytest.mark.parametrize("cut", Cut)
 def test_equal_events_of_another_writer_are_not_taken_for_ours(
     server: PostgreSQL, database: str, cut: Cut, monkeypatch: pytest.MonkeyPatch
@@ -117,6 +126,7 @@ def test_equal_events_of_another_writer_are_not_taken_for_ours(
         assert numbers(store) == [0, 1]
 
 
+@pytest.mark.postgres
 def test_connections_that_are_ended_are_replaced(server: PostgreSQL, database: str) -> None:
     with open_store(server.url_of(database)) as store, psycopg.connect(server.url, autocommit=True) as other:
         for last in (0, 2, 4):
@@ -127,6 +137,7 @@ def test_connections_that_are_ended_are_replaced(server: PostgreSQL, database: s
         assert numbers(store) == list(range(6))
 
 
+@pytest.mark.postgres
 def test_a_reader_goes_on_where_its_connection_was_ended(
     server: PostgreSQL, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +153,8 @@ def test_a_reader_goes_on_where_its_connection_was_ended(
         assert read == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.postgres
+@pytest.mark.sockets
 def test_a_server_that_stays_away_is_given_up(server: PostgreSQL, database: str) -> None:
     with open_store(server.url_of(database), patience_s=0.3) as store:
         store.append(a_group(0), after=0)
@@ -186,6 +199,7 @@ def test_every_commit_of_sqlite_waits_for_the_disk(tmp_path: Path) -> None:
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
 
 
+@pytest.mark.postgres
 def test_a_database_that_does_not_wait_for_the_disk_does_so_for_us(server: PostgreSQL, database: str) -> None:
     with psycopg.connect(server.url, autocommit=True) as connection:
         connection.execute(f'ALTER DATABASE "{database}" SET synchronous_commit = off')

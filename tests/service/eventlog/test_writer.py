@@ -17,6 +17,8 @@ from stretto.service.eventlog.writer import LogWriter
 from stretto.service.state.events import Began, QueueSet, Reported, Unreserved
 from stretto.service.state.state import State
 
+pytestmark = pytest.mark.sqlite
+
 
 @dataclass(frozen=True)
 class Doubtful(Store):

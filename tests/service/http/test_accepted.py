@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.jobfile.test_neighbours import SKY, TRAIN_JOB
@@ -15,6 +16,8 @@ from stretto.service.eventlog.writer import fold
 from stretto.service.state.state import State
 
 from .rig import a_rig, play
+
+pytestmark = pytest.mark.sqlite
 
 UNIX_S = 1.7e9  # when the clock of a rig was zero
 SCRIPT = "#!/bin/sh\n#SBATCH --gres=gpu:2 --time=10 --begin=now+1hour --nice=5\npython t.py\n"
@@ -119,6 +122,7 @@ REQUESTS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     first=st.lists(SUBMISSIONS, min_size=1, max_size=4),

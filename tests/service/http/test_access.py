@@ -16,6 +16,8 @@ from stretto.service.http.rate_limits import Limits
 from stretto.service.main import Config
 from stretto.service.state.events import Audited, TokenUsed
 
+pytestmark = pytest.mark.sqlite
+
 # Every route with what a request for it needs, and the least role that may ask it of others' things.
 ROUTES: list[tuple[str, str, Any, str]] = [
     ("GET", "/api/v1/jobs", None, "user"),
@@ -70,6 +72,7 @@ async def ada_s_job(rig: Rig) -> str:
     return job
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("person", ["ada", "bob", "olga", "root"])
 def test_each_role_may_ask_exactly_what_is_its_own(tmp_path: Path, person: str) -> None:
     async def story() -> None:
@@ -405,6 +408,7 @@ def test_the_audit_names_the_token_and_holds_failed_logins_but_not_endlessly(tmp
     play(story)
 
 
+@pytest.mark.sockets
 def test_the_open_door_is_closed_to_proxies_that_say_nothing_of_themselves(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_rig(tmp_path, open_on_loopback=True) as rig, rig.listening() as (host, port):

@@ -6,9 +6,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import httpx
+import pytest
 from tests.service.http.rig import a_rig, play
 
 from stretto.model.queue import check_queue_tree
+
+pytestmark = pytest.mark.sqlite
 
 
 def statuses(answers: Iterable[httpx.Response]) -> list[int]:

@@ -16,6 +16,8 @@ from stretto.service.eventlog.log import Store
 from stretto.service.http import schemas
 from stretto.service.http.rate_limits import Limits
 
+pytestmark = pytest.mark.sqlite
+
 MIB = 1 << 20
 
 
@@ -96,6 +98,7 @@ def test_a_wrong_method_is_told_the_right_ones(tmp_path: Path) -> None:
     play(story)
 
 
+@pytest.mark.sockets
 def test_a_job_file_of_100_mb_is_refused_before_it_is_read(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_rig(tmp_path) as rig, rig.listening() as (host, port):
@@ -138,6 +141,7 @@ def request_of(body: bytes, key: str, length: int | None = None) -> bytes:
     ).encode() + body
 
 
+@pytest.mark.sockets
 def test_who_hangs_up_after_the_whole_submission_has_submitted_and_before_has_not(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_rig(tmp_path, decides=False) as rig, rig.listening() as (host, port):
@@ -158,6 +162,7 @@ def test_who_hangs_up_after_the_whole_submission_has_submitted_and_before_has_no
     play(story)
 
 
+@pytest.mark.sockets
 @pytest.mark.parametrize(
     "said",
     [
@@ -182,6 +187,7 @@ def test_what_is_no_request_gets_a_problem_too(tmp_path: Path, said: bytes) -> N
     play(story)
 
 
+@pytest.mark.sockets
 @pytest.mark.parametrize(
     ("said", "answered"),
     [
@@ -210,6 +216,7 @@ def test_who_still_sends_what_was_refused_is_told_so_and_sees_no_error(
     play(story)
 
 
+@pytest.mark.sockets
 def test_a_body_that_does_not_come_is_not_waited_for(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_rig(tmp_path, limits=Limits(body_s=0.2)) as rig, rig.listening() as (host, port):

@@ -14,6 +14,8 @@ from stretto.service.http import server
 from stretto.service.http.connections import Connections, network_of
 from stretto.service.http.rate_limits import Limits
 
+pytestmark = [pytest.mark.sockets, pytest.mark.sqlite]
+
 BRIEF = Limits(head_s=0.2)
 ADA = f"authorization: Bearer {token_of('ada')}\r\n".encode()
 Line = tuple[asyncio.StreamReader, asyncio.StreamWriter]

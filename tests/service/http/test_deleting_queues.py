@@ -3,11 +3,14 @@
 import time
 from pathlib import Path
 
+import pytest
 from tests.service.http.rig import Rig, a_rig, play
 from tests.service.scene import Scene
 
 from stretto.service.eventlog import open_store
 from stretto.service.state.events import QueueDeleted, QueueSet
+
+pytestmark = pytest.mark.sqlite
 
 
 async def put(rig: Rig, name: str, **bounds: object) -> None:

@@ -14,6 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.service.http.rig import Rig, a_rig, play
 
+pytestmark = pytest.mark.sqlite
+
 TRACE = re.compile(r"Traceback|File \"|, line \d")
 ODD = st.sampled_from(
     [
@@ -184,6 +186,7 @@ def _plain(value: Any) -> Any:
     return [_plain(one) for one in value] if isinstance(value, list) else value
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("person", ["ada", "root", "worker", ""])
 def test_whatever_the_document_allows_is_answered_as_it_says_and_starts_nothing(
     tmp_path: Path, person: str

@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from tests.service.http.rig import NOWHERE, Rig, a_rig, play
 
 from stretto.service.retention.job_retention import make_anew, mend
 from stretto.service.state.events import Retired
+
+pytestmark = pytest.mark.sqlite
 
 ARRAY = {"text": "run: 'true'\nname: sweep\narray: '0-2'\nresources: {accelerators: '8'}"}
 
@@ -37,6 +40,7 @@ async def told(client: httpx.AsyncClient, *paths: str) -> list[Any]:
     return [(one.status_code, one.text) for one in answers]
 
 
+@pytest.mark.processes
 def test_who_has_left_is_shown_as_before_and_to_the_same_people(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_rig(tmp_path) as rig, rig.client("ada") as ada, rig.client("bob") as bob:
@@ -122,6 +126,7 @@ def test_a_key_of_a_job_that_has_left_still_gives_that_job(tmp_path: Path) -> No
     play(story)
 
 
+@pytest.mark.processes
 def test_who_depends_on_a_job_that_has_left_begins_or_never_will_as_if_it_had_stayed(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_rig(tmp_path) as rig, rig.client("ada") as ada, rig.client("bob") as bob:

@@ -16,6 +16,8 @@ from stretto.service.http.rate_limits import RateLimiter
 from stretto.service.state.state import State
 from stretto.service.structured_logs import structured_logs
 
+pytestmark = pytest.mark.sqlite
+
 
 def figures(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     return {

@@ -12,6 +12,8 @@ from tests.service.http.rig import SMALL, play
 from stretto.model import InputError
 from stretto.service.main import FIRST_TOKEN, Config, serve
 
+pytestmark = [pytest.mark.sockets, pytest.mark.sqlite]
+
 
 async def answers(config: Config, token: str = "") -> tuple[str, list[int]]:
     """(the token in the file, what a submission and a look at tokens are answered with)."""

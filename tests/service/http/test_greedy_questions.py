@@ -19,6 +19,8 @@ from stretto.demo.own_service import until
 from stretto.jobfile import read_submission
 from stretto.model import InputError
 
+pytestmark = [pytest.mark.processes, pytest.mark.sqlite]
+
 ENDLESS = {  # hours of evolution, within the bounds of settings
     "policy": "pollux",
     "settings": {"policy.generations": "1000", "policy.population": "1000"},
@@ -189,6 +191,7 @@ def test_a_long_job_file_is_not_read_on_the_event_loop(tmp_path: Path, route: st
     play(story)
 
 
+@pytest.mark.slow
 def test_a_service_ends_at_once_beside_a_what_if(tmp_path: Path) -> None:
     running = Running(tmp_path, "--slots", "4", "--gpu-type", "cpu", "--policy", "fifo")
     try:

@@ -4,6 +4,7 @@ import ast
 from inspect import getsource
 from pathlib import Path
 
+import pytest
 from tests.service.http.rig import a_rig, play
 
 from stretto.cli import jobs as command_line
@@ -12,6 +13,7 @@ from stretto.service.state.status import STATUS_KEYS
 A_JOB = {"text": "run: sleep 60\nname: a"}
 
 
+@pytest.mark.sqlite
 def test_what_is_answered_of_a_job_is_what_the_document_says(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_rig(tmp_path) as rig, rig.client("ada") as ada:

@@ -53,6 +53,7 @@ def test_what_scripts_write_under_our_names_breaks_nothing(since: object) -> Non
     assert report["trainer_since"] == ["j.1.0", 5, 1.0]
 
 
+@pytest.mark.sqlite
 def test_messages_become_reports_of_the_job_whose_token_they_bear(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_rig(tmp_path) as rig:
@@ -77,6 +78,8 @@ def test_messages_become_reports_of_the_job_whose_token_they_bear(tmp_path: Path
     play(story)
 
 
+@pytest.mark.processes
+@pytest.mark.sqlite
 def test_the_shell_leaves_the_token_where_trainer_looks_for_it(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_rig(tmp_path, decides=True) as rig:
@@ -97,6 +100,9 @@ async def start_of_a_job(rig: Rig, run: str) -> Any:
     return start_of(rig.service.state, record, worker, rig.service.secrets)
 
 
+@pytest.mark.sockets
+@pytest.mark.sqlite
+@pytest.mark.torch
 def test_trainer_itself_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     integrations = pytest.importorskip("transformers.integrations", reason="transformers is not installed")
 

@@ -65,6 +65,7 @@ async def all_of_them(rig: Rig, number: int) -> list[tuple[str, str, int]]:
     return found
 
 
+@pytest.mark.sqlite
 @pytest.mark.parametrize("number", NUMBERS, ids=lambda one: f"{one:.0e}" if abs(one) < 1e300 else "e400")
 def test_a_number_that_nothing_can_hold_is_no_fault_of_the_service(tmp_path: Path, number: int) -> None:
     async def story() -> None:

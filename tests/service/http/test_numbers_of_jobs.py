@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+import pytest
 from tests.service.http.rig import SMALL, a_rig, play
 
 from stretto.service.http.rate_limits import Limits
 from stretto.service.service import OpenJobs
+
+pytestmark = pytest.mark.sqlite
 
 TEN = {"text": "run: x\nhold: true\narray: 0-9"}
 

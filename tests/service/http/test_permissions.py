@@ -8,6 +8,8 @@ import httpx
 import pytest
 from tests.service.http.rig import Rig, a_rig, play
 
+pytestmark = pytest.mark.sqlite
+
 SBATCH = "#!/bin/bash\n#SBATCH --job-name=own\n#SBATCH --partition={queue}\n#SBATCH --gpus=1\nsleep 60\n"
 TRAINJOB = """apiVersion: trainer.kubeflow.org/v1alpha1
 kind: TrainJob

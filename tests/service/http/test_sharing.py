@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
+import pytest
 from tests.service.http.rig import Rig, a_rig, play
+
+pytestmark = [pytest.mark.processes, pytest.mark.sqlite]
 
 WIDE = "run: sleep\nqueue: team\nresources: {accelerators: '2'}"
 

@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from tests.service.http.rig import Rig, a_rig, play, token_of
 
 from stretto.service.http.rate_limits import Limits
 from stretto.service.state.events import Prioritised
+
+pytestmark = [pytest.mark.sockets, pytest.mark.sqlite]
 
 
 async def events_in(answer: httpx.Response) -> AsyncIterator[tuple[str, str, dict[str, Any]]]:

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from tests.service.http.rig import a_rig, play
 
+pytestmark = pytest.mark.sqlite
+
 
 @pytest.mark.parametrize(
     ("method", "path", "body", "key"),

@@ -15,6 +15,8 @@ from stretto.model import InputError
 from stretto.service.pool import Closed, OutOfMemory, OutOfTime, Pool, Turns
 from stretto.service.pool.pool import Work
 
+pytestmark = pytest.mark.processes
+
 FOR_EVER = math.factorial, 50_000_000  # in C, where nothing of Python can interrupt it
 
 

@@ -16,6 +16,8 @@ from stretto.service.reconcile.controller import Reconciler
 from stretto.service.state.events import Decided, Joined, WorkerReady
 from stretto.service.state.plans import actions_json
 
+pytestmark = pytest.mark.sqlite
+
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:

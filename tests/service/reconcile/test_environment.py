@@ -11,6 +11,7 @@ from stretto.sdk.environment import CHECKPOINT_S, read_environment
 from stretto.service.reconcile.worker_env import WorkerContext, start_of
 
 SECRETS = WorkerContext("http://127.0.0.1:1", b"key", Path("/kept"), Path("/workdirs"))
+pytestmark = pytest.mark.torch
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,7 @@ def test_a_training_saves_as_often_as_its_job_asks(
     assert read_environment(start.env).checkpoint_s == expected_s
 
 
+@pytest.mark.processes
 def test_a_script_is_run_by_the_shell_for_which_it_was_written() -> None:
     scene = Scene()
     record = scene.submit("1", run="#!/bin/bash -e\nset -o pipefail\n[[ $0 == *.1.0 ]] || echo 'in bash'\n")

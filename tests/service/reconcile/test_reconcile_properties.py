@@ -3,6 +3,7 @@
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.drawn import scaled
 from tests.service.scene import Scene
 
 from stretto.service.state import events as happened
@@ -162,5 +163,5 @@ class Life_of_a_cluster(RuleBasedStateMachine):  # noqa: N801
         }
 
 
-Life_of_a_cluster.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Life_of_a_cluster.TestCase.settings = settings(max_examples=scaled(60), stateful_step_count=40, deadline=None)
 TestWhateverHappens = Life_of_a_cluster.TestCase

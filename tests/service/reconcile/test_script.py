@@ -9,6 +9,7 @@ from tests.service.scene import Scene
 from stretto.service.reconcile.worker_env import WorkerContext, in_place, start_of
 
 SECRETS = WorkerContext("http://127.0.0.1:1", b"key", Path("/kept"), Path("/workdirs"))
+pytestmark = pytest.mark.processes
 
 
 @pytest.mark.parametrize(

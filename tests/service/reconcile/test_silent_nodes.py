@@ -67,6 +67,7 @@ async def running(rig: Rig, job: str, attempt: int) -> None:
     await rig.until(lambda: record.attempt == attempt and f"{job}.{attempt}.0" in rig.backend.shown)
 
 
+@pytest.mark.sqlite
 def test_the_service_gives_a_silent_node_up_and_stops_what_returns_with_it(tmp_path: Path) -> None:
     async def story() -> None:
         backend = FakeBackend(gpus=1)
@@ -97,6 +98,7 @@ def test_the_service_gives_a_silent_node_up_and_stops_what_returns_with_it(tmp_p
     play(story)
 
 
+@pytest.mark.sqlite
 def test_a_service_that_begins_waits_its_full_time_for_a_node_that_was_silent_before(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_rig(tmp_path) as rig:
@@ -119,6 +121,7 @@ def test_a_service_that_begins_waits_its_full_time_for_a_node_that_was_silent_be
     play(story)
 
 
+@pytest.mark.sqlite
 @pytest.mark.parametrize("gpu_type", ["a100", "h100"])
 def test_a_node_that_comes_back_as_another_one_is_noted_once_and_not_used(
     tmp_path: Path, gpu_type: str
@@ -163,6 +166,7 @@ def test_what_is_never_given_up_is_waited_for() -> None:
     assert scene.standing("1") == "PREEMPTING"
 
 
+@pytest.mark.sqlite
 def test_a_start_that_is_still_being_tried_says_why(tmp_path: Path) -> None:
     async def story() -> None:
         backend = FakeBackend(nodes_count=1)
@@ -201,6 +205,7 @@ def test_a_training_that_was_told_to_leave_a_silent_node_is_not_joined_by_newcom
     assert [name for name in scene.names("1") if name.startswith("1.2.")] == ["1.2.0"]
 
 
+@pytest.mark.sqlite
 def test_a_service_that_can_open_no_files_gives_no_silent_node_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

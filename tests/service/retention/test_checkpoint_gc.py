@@ -13,6 +13,7 @@ from stretto.service.retention.job_retention import DAY_S, RetentionPolicy
 from stretto.service.state.events import Checkpointed, ClockSet, Retired
 
 KEEP = RetentionPolicy(checkpoints_s=30 * DAY_S)
+pytestmark = pytest.mark.sqlite
 PLAIN = {"text": "run: 'true'"}
 
 

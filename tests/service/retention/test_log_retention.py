@@ -21,6 +21,7 @@ from stretto.service.retention.log_retention import LogRetention, age_in_words
 from stretto.service.state.events import ClockSet, Retired
 
 KEEP = RetentionPolicy(logs_s=14 * DAY_S)
+pytestmark = pytest.mark.sqlite
 
 
 @dataclass
@@ -170,6 +171,7 @@ def own(tmp_path: Path) -> Iterator[OwnAgent]:
     end(agent)
 
 
+@pytest.mark.processes
 def test_over_a_real_agent_the_run_of_an_old_job_goes_and_that_of_a_living_one_stays(
     tmp_path: Path, own: OwnAgent
 ) -> None:

@@ -18,6 +18,8 @@ from stretto.service.scheduling.scheduler import scheduler_of
 from stretto.service.state.events import Began, Configured, Decided, NodeSeen, Submitted
 from stretto.service.state.state import State
 
+pytestmark = pytest.mark.sqlite
+
 PATIENCE_S = 180.0
 
 

@@ -170,6 +170,7 @@ def test_an_interactive_job_that_nothing_helps_does_not_disturb_others_for_ever(
     assert is_recovering(scene)
 
 
+@pytest.mark.sqlite
 @pytest.mark.parametrize("kind", ["batch", "interactive"])
 def test_the_end_of_a_switch_is_a_reason_to_decide_while_an_interactive_job_waits(
     tmp_path: Path, kind: str
@@ -190,6 +191,7 @@ def test_the_end_of_a_switch_is_a_reason_to_decide_while_an_interactive_job_wait
     play(story)
 
 
+@pytest.mark.sqlite
 @pytest.mark.parametrize("at_once", [None, 1])
 def test_the_end_of_stopped_processes_is_a_reason_to_decide_only_for_arrays_that_wait_for_it(
     tmp_path: Path, at_once: int | None

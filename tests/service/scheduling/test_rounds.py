@@ -5,6 +5,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from stretto.jobfile.submission import read_submission
 from stretto.service import control_loop
 from stretto.service.eventlog import open_store
@@ -14,6 +16,8 @@ from stretto.service.scheduling.loop import SchedulingLoop
 from stretto.service.scheduling.scheduler import scheduler_of
 from stretto.service.state.events import Began, Configured, Decided, Ended, Event, NodeSeen, Submitted
 from stretto.service.state.state import State
+
+pytestmark = pytest.mark.sqlite
 
 ROUND_S, PACE = 60.0, 200.0  # a round is 0.3 s of real time
 CONFIGURED = Configured("sia", settings={"policy.round_s": str(ROUND_S)})

@@ -4,6 +4,7 @@ import asyncio
 from math import inf
 from pathlib import Path
 
+import pytest
 from tests.service.fake_backend import FakeBackend
 from tests.service.http.rig import a_rig, play
 from tests.service.scene import Scene
@@ -95,6 +96,7 @@ def test_a_policy_sees_the_priority_that_a_job_was_given_last() -> None:
     assert observer.observe(scene.state, 0.0, frozenset()).jobs.priority.tolist() == [3, 7]
 
 
+@pytest.mark.sqlite
 def test_a_job_ends_once_it_has_run_for_as_long_as_it_may_restarts_included(tmp_path: Path) -> None:
     async def story() -> None:
         backend = FakeBackend(nodes_count=1, gpus=1)

@@ -12,6 +12,8 @@ from tests.service.one_writer import watched
 from stretto.service.retention.job_retention import RetentionPolicy, retire_for_ever
 from stretto.service.state.events import Joined, NodeCordoned, Reported, WorkerReady
 
+pytestmark = pytest.mark.processes
+
 ELASTIC = "run: x\nname: grows\nmodel: m\nelastic: {min: 1, max: 4}"
 ARRAY = "run: x\nname: tasks\narray: 0-3%2"
 PAGES = ("jobs", "nodes", "queues", "shares", "jobs/1/explain")
@@ -64,6 +66,7 @@ def test_nothing_but_an_event_changes_the_state(tmp_path: Path, monkeypatch: pyt
     assert kinds | {"AttemptClosed", "NodeLost", "NodeCordoned", "Ended"} <= set(watch.folded)
 
 
+@pytest.mark.sqlite
 @pytest.mark.parametrize(
     "write",
     [

@@ -206,6 +206,7 @@ async def shown(rig: Rig, person: str, job: str) -> dict[str, Any]:
         return found
 
 
+@pytest.mark.sqlite
 @pytest.mark.parametrize("word", ["1", "sweep"])
 def test_an_array_is_held_released_and_cancelled_by_its_id_or_name(tmp_path: Path, word: str) -> None:
     async def story() -> None:
@@ -237,6 +238,7 @@ def test_an_array_is_held_released_and_cancelled_by_its_id_or_name(tmp_path: Pat
     play(story)
 
 
+@pytest.mark.sqlite
 def test_a_service_ends_whoever_waited_in_vain_as_soon_as_that_is_known(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_rig(tmp_path) as rig:
@@ -252,6 +254,7 @@ def test_a_service_ends_whoever_waited_in_vain_as_soon_as_that_is_known(tmp_path
     play(story)
 
 
+@pytest.mark.sqlite
 def test_who_comes_after_a_start_is_asked_about_once_it_has_begun(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_rig(tmp_path) as rig:
@@ -262,6 +265,7 @@ def test_who_comes_after_a_start_is_asked_about_once_it_has_begun(tmp_path: Path
     play(story)
 
 
+@pytest.mark.sqlite
 def test_an_unknown_dependency_is_refused_with_one_line(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_rig(tmp_path) as rig, rig.client("ada") as client:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.drawn import scaled
 from tests.service.scene import Scene
 
 from stretto.model import InputError, Point, Trigger, View
@@ -71,7 +72,7 @@ def test_numbers_that_are_none_are_left_out() -> None:
     assert checked_report({"loss": nan, "metric": inf, "step": 3}) == {"step": 3}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(st.dictionaries(st.sampled_from([*GOOD, "finished", "epoch_end", "other"]), ANYTHING))
 def test_no_report_breaks_a_decision(report: dict[str, Any]) -> None:
     observed(report)

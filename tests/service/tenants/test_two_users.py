@@ -31,7 +31,10 @@ def can_become(uid: int) -> bool:
         return False
 
 
-pytestmark = pytest.mark.skipif(not can_become(ALICE), reason="only root can run jobs as other users")
+pytestmark = [
+    pytest.mark.sockets,
+    pytest.mark.skipif(not can_become(ALICE), reason="only root can run jobs as other users"),
+]
 
 
 def submission(name: str, run: str, **more: Any) -> dict[str, str]:
@@ -124,11 +127,13 @@ def scene(service: Guarded) -> Scene:
     return Scene(service, job, env, service.log_of("bob", attacker))
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", [*ATTACKS, *NOT_OF_ROOT])
 def test_a_job_of_another_user_cannot(scene: Scene, name: str) -> None:
     assert f"refused: {name}" in scene.said.splitlines()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", ATTACKS)
 def test_root_can(scene: Scene, name: str) -> None:
     """Or the table above would say nothing."""
@@ -181,6 +186,7 @@ def test_a_workers_token_speaks_for_its_own_job_only(scene: Scene) -> None:
         assert answer.status_code == 403
 
 
+@pytest.mark.processes
 def test_a_user_of_the_machine_decides_nothing_in_the_store_of_anothers_training() -> None:
     distributed = pytest.importorskip("torch.distributed")
     from stretto.sdk.process_group import host_store
@@ -234,6 +240,8 @@ def test_checkpoints_that_another_user_has_are_not_shared(service: Guarded) -> N
     assert f"ours belongs to user {ALICE}, expected {BOB}" in json.dumps(ended)
 
 
+@pytest.mark.slow
+@pytest.mark.processes
 def test_a_restarted_service_finds_its_jobs_and_runs_more(service: Guarded, scene: Scene) -> None:
     service.kill()
     service.begin()

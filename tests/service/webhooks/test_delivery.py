@@ -14,6 +14,8 @@ from tests.service.http.rig import Rig, a_rig, play
 from stretto.service import webhooks as delivery
 from stretto.service.webhooks import EACH, Targets
 
+pytestmark = [pytest.mark.sockets, pytest.mark.sqlite]
+
 
 @dataclass
 class Listener:

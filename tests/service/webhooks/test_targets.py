@@ -63,6 +63,7 @@ def test_what_is_public_or_allowed_may_be_named(allowed: Sequence[str], url: str
     check(Targets.of(allowed), url)
 
 
+@pytest.mark.sockets
 def test_the_service_itself_is_never_allowed() -> None:
     own = Targets.of(["127.0.0.0/8", "::1", "stretto.example"], [8700], [("stretto.example", 443)])
     check(own, "http://127.0.0.1:8701/")
@@ -99,6 +100,7 @@ def test_a_name_that_leads_elsewhere_later_is_refused_and_one_that_does_not_is_p
         asyncio.run(allowed.resolve(url))
 
 
+@pytest.mark.sqlite
 def test_a_submission_is_refused_with_one_line(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_rig(tmp_path) as rig, rig.client("ada") as ada:

@@ -1,0 +1,218 @@
+"""The lanes, check within test within all, and the parts that they run; each part is one run of pytest.
+
+Run as `python -m tests.lanes LANE [ARGUMENT...]`, with what pytest takes. All parts of a lane run, whether or
+not something fails in one (unless pytest was asked to stop at a failure). The last line counts all of them in
+pytest's own words. Where pytest is run without this, all tests run one by one.
+
+A part is chosen by the markers of a test (see `tests/needs.py`). Those of a whole file, its `pytestmark`, are
+read before it is imported. So no part imports files that have nothing for it; their packages may be missing.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence, Set
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from tests.needs import PACKAGES
+
+TESTS = Path(__file__).parent
+# What a test may need of a machine on which only Stretto is installed, and what more there is.
+LOCAL = frozenset({"processes", "sockets", "sqlite", "torch", "parquet"})
+BEYOND = frozenset({"postgres", "ray", "slurm", "data", "alone"})
+PARTS = {
+    "pure": "pure tests, beside each other",
+    "local": "tests on processes, SQLite and PyTorch, and slow pure ones, beside each other",
+    "beside": "all other tests that run beside each other",
+    "alone": "tests that run one by one",
+}
+LANES = {"check": ("pure",), "test": ("pure", "local"), "all": ("pure", "beside", "alone")}
+ADDED = {
+    "check": ("--hypothesis-profile=check",),
+    "test": ("--hypothesis-profile=test",),
+    "all": ("--durations=40", "--durations-min=2"),
+}
+FILE_MARKERS = re.compile(r"^pytestmark = (?:\[\n(?:.*\n)*?\]|.*)", re.M)
+MARKER = re.compile(r"pytest\.mark\.(\w+)")
+OPTION, TALLY = "--part", "--tally"
+COUNTED = ("failed", "passed", "skipped", "xfailed", "xpassed", "error")  # in the order that pytest has
+STOPS = ("-x", "--exitfirst", "--maxfail", "--pdb")
+MOST_PROCESSES = 8  # each imports everything, and has a database server of its own; chosen
+NO_TESTS = int(pytest.ExitCode.NO_TESTS_COLLECTED)
+
+
+# ── which tests ───────────────────────────────────────────────────────────────────────────────────
+
+
+def level(markers: Set[str]) -> int:
+    """The first lane that runs a test: 0 check, 1 test, 2 all; what is slow runs one lane later."""
+    if markers & BEYOND:
+        return 2
+    return min(2, bool(markers & LOCAL) + ("slow" in markers))
+
+
+def is_of(part: str, markers: Set[str]) -> bool:
+    """Whether a test with these markers is of a part."""
+    if "long" in markers:
+        return False  # of none: `make test-long` runs it
+    if part == "alone":
+        return "alone" in markers
+    is_beside = level(markers) > 0 and "alone" not in markers
+    return {"pure": level(markers) == 0, "local": level(markers) == 1, "beside": is_beside}[part]
+
+
+@cache
+def may_hold(part: str, path: Path) -> bool:
+    """Whether a test file may have tests of a part, by its text: markers are written where tests are."""
+    text = path.read_text(encoding="utf-8")
+    line = FILE_MARKERS.search(text)
+    of_all = frozenset(MARKER.findall(line[0]) if line else ())
+    if part == "alone":
+        return "alone" in of_all
+    if part == "pure":
+        return level(of_all) == 0
+    is_marked = level(frozenset(MARKER.findall(text))) > 0
+    return is_marked and "alone" not in of_all and (part == "beside" or level(of_all) <= 1)
+
+
+def may_have_tests(part: str, path: Path) -> bool:
+    """Whether a file, or one in a folder, may have tests of a part."""
+    if path.is_dir():
+        return any(may_hold(part, file) for file in path.rglob("test_*.py"))
+    return not path.name.startswith("test_") or may_hold(part, path)
+
+
+# ── within pytest ─────────────────────────────────────────────────────────────────────────────────
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """What this module says to pytest."""
+    parser.addoption(OPTION, choices=tuple(PARTS), help="run only the tests of this part")
+    parser.addoption(TALLY, metavar="FILE", help="write how many tests passed, failed and so on to FILE")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files that have nothing for the part are not even imported."""
+    part = config.getoption(OPTION)
+    if not part or not collection_path.is_relative_to(TESTS):
+        return None
+    return None if may_have_tests(part, collection_path) else True
+
+
+@pytest.hookimpl(trylast=True)  # once other plugins have given their markers
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Only the part that was asked for, whatever files were named."""
+    part = config.getoption(OPTION)
+    if not part:
+        return
+    chosen: list[pytest.Item] = []
+    others: list[pytest.Item] = []
+    for item in items:
+        markers = {marker.name for marker in item.iter_markers()}
+        (chosen if is_of(part, markers) else others).append(item)
+        check_is_found(item.nodeid, item.path, markers)
+    if others:
+        config.hook.pytest_deselected(items=others)
+        items[:] = chosen
+
+
+def check_is_found(name: str, path: Path, markers: Set[str]) -> None:
+    """No test may be left out of every part because its markers are not in the text of its file."""
+    for part in LANES["all"]:
+        if is_of(part, markers) and not may_hold(part, path):
+            where = "pytestmark" if part == "alone" else "text"
+            stop(f"{name} is of the part {part}, which the {where} of its file does not say")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Pure tests must run where the packages of the others are not installed."""
+    imported = sorted(package for package in PACKAGES if package in sys.modules)
+    if session.config.getoption(OPTION) == "pure" and imported:
+        stop(f"a file of pure tests, or a conftest of theirs, imports {', '.join(imported)}")
+
+
+def stop(why: str) -> NoReturn:
+    """End the collection; the process that collects may be a worker, whose errors are not shown in words."""
+    print(why, file=sys.__stderr__, flush=True)
+    raise pytest.UsageError(why)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Write for the lane what its part came to."""
+    if path := config.getoption(TALLY):
+        stats = terminalreporter.stats
+        counts = {kind: len(stats.get(kind, ())) for kind in COUNTED}
+        wrong = [
+            f"{kind.upper()} {report.nodeid}"
+            for kind in ("failed", "error")
+            for report in stats.get(kind, ())
+        ]
+        Path(path).write_text(json.dumps({"counts": counts, "wrong": wrong}), encoding="utf-8")
+
+
+# ── around it ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def command_of(lane: str, part: str, arguments: Sequence[str], tally: Path) -> list[str]:
+    """Pytest for one part; what its user says goes before what the lane adds."""
+    command = [sys.executable, "-m", "pytest", OPTION, part, TALLY, str(tally), *ADDED.get(lane, ())]
+    if part != "alone" and "--pdb" not in arguments:
+        processes = min(len(os.sched_getaffinity(0)), MOST_PROCESSES)
+        command += ["-n", str(processes), "--dist", "worksteal"]
+    return [*command, *arguments]
+
+
+def last_line(counts: Counter[str], took_s: float) -> str:
+    """As pytest says it."""
+    said = [f"{counts[kind]} {kind}" for kind in COUNTED if counts[kind]]
+    return f"{', '.join(said) or 'no tests ran'} in {took_s:.2f}s ({timedelta(seconds=int(took_s))})"
+
+
+def run(lane: str, arguments: Sequence[str]) -> int:
+    """Run the parts of a lane; the exit status, as pytest has it."""
+    began_s, statuses, counts, wrong = time.monotonic(), [], Counter[str](), []
+    # Tests start hundreds of processes, each of which would compile what it imports where none may keep it.
+    alone = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
+    # One thread for each process that computes beside others: they share the processors already.
+    beside = {"OMP_NUM_THREADS": "1", **alone}
+    with tempfile.TemporaryDirectory() as folder:
+        for part in LANES[lane]:
+            tally = Path(folder) / part
+            print(f"── {PARTS[part]}", flush=True)
+            command = command_of(lane, part, arguments, tally)
+            done = subprocess.run(command, env=alone if part == "alone" else beside, check=False)
+            statuses.append(done.returncode)
+            if tally.exists():
+                result = json.loads(tally.read_text(encoding="utf-8"))
+                counts.update(result["counts"])
+                wrong += result["wrong"]
+            failed = done.returncode not in (0, NO_TESTS)
+            if failed and (done.returncode != 1 or any(word.startswith(STOPS) for word in arguments)):
+                break  # interrupted, or wrong arguments, or enough is known
+    print(f"── all of the lane {lane}", *wrong, last_line(counts, time.monotonic() - began_s), sep="\n")
+    return max((status for status in statuses if status != NO_TESTS), key=abs, default=NO_TESTS)
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the lane that the first word names."""
+    if not words or words[0] not in LANES:
+        named = repr(words[0]) if words else "none"
+        print(f"lane: got {named}, expected one of {', '.join(LANES)}", file=sys.stderr)
+        return int(pytest.ExitCode.USAGE_ERROR)
+    return run(words[0], words[1:])
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(int(pytest.ExitCode.INTERRUPTED))

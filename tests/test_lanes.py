@@ -1,0 +1,151 @@
+"""Every test is in one part of `make test-all`; the lanes are as the pages say; results are added up."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from itertools import chain, combinations
+from pathlib import Path
+
+import pytest
+from tests.lanes import BEYOND, LANES, LOCAL, PARTS, TESTS, check_is_found, is_of, last_line, may_hold
+from tests.needs import NEEDS
+
+ROOT = TESTS.parent
+MARKERS = sorted(LOCAL | BEYOND | {"slow", "long"})
+FILES = sorted(TESTS.rglob("test_*.py"))
+
+
+def declared() -> dict[str, str]:
+    """The markers of this project, with what they mean."""
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]
+    lines = options["ini_options"]["markers"]
+    return {name: meaning for name, _, meaning in (line.partition(": ") for line in lines)}
+
+
+def targets() -> dict[str, str]:
+    """What `make` runs by name, with its recipe."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    return dict(re.findall(r"^([a-z-]+):.*## .*\n((?:\t.*\n)+)", makefile, re.M))
+
+
+# ── parts and lanes ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_whatever_its_markers_a_test_is_in_one_part_of_all_or_long() -> None:
+    for markers in map(set, chain.from_iterable(combinations(MARKERS, count) for count in range(5))):
+        parts = [part for part in LANES["all"] if is_of(part, markers)]
+        assert len(parts) == (0 if "long" in markers else 1), markers
+
+
+def test_each_lane_holds_the_one_before_it() -> None:
+    for markers in map(set, chain.from_iterable(combinations(MARKERS, count) for count in range(5))):
+        of_check, of_test, of_all = (
+            any(is_of(part, markers) for part in LANES[lane]) for lane in ("check", "test", "all")
+        )
+        assert of_check <= of_test <= of_all, markers
+
+
+def test_pure_tests_and_those_on_this_machine_alone_are_of_the_lanes_that_say_so() -> None:
+    assert [lane for lane in LANES if any(is_of(part, set()) for part in LANES[lane])] == [*LANES]
+    for local in ({"processes", "sqlite", "torch"}, {"slow"}):
+        assert [lane for lane in LANES if any(is_of(part, local) for part in LANES[lane])] == ["test", "all"]
+    for beyond in ({"processes", "ray"}, {"data"}, {"sqlite", "slow"}):
+        assert [lane for lane in LANES if any(is_of(part, beyond) for part in LANES[lane])] == ["all"]
+
+
+def test_every_file_may_have_tests_of_some_part() -> None:
+    assert [path for path in FILES if not any(may_hold(part, path) for part in PARTS)] == []
+
+
+def test_a_marker_that_the_text_of_a_file_does_not_say_ends_the_collection() -> None:
+    here = Path(__file__).with_name("test_interfaces.py")
+    check_is_found("a pure test", here, set())
+    with pytest.raises(pytest.UsageError, match="is of the part beside, which the text of its file does not"):
+        check_is_found("one that a fixture has marked", here, {"postgres"})
+    with pytest.raises(
+        pytest.UsageError, match="is of the part alone, which the pytestmark of its file does"
+    ):
+        check_is_found("one that is alone among others", here, {"alone"})
+
+
+# ── markers ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_markers_that_decide_are_those_that_are_declared() -> None:
+    assert sorted(declared()) == MARKERS
+    assert {*NEEDS} < {*MARKERS}
+
+
+def test_every_declared_marker_is_used() -> None:
+    text = "".join(path.read_text(encoding="utf-8") for path in TESTS.rglob("*.py"))
+    assert [name for name in declared() if f"pytest.mark.{name}" not in text] == []
+
+
+# ── what the pages, make and the build say ────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("target", "lane"), [("check", "check"), ("test", "test"), ("test-all", "all")])
+def test_make_runs_each_lane(target: str, lane: str) -> None:
+    assert f"-m tests.lanes {lane} $(ARGS)" in targets()[target]
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_whatever_a_page_makes_is_a_target_with_a_line_of_help(page: str) -> None:
+    named = re.findall(r"(?:^|`)make ([a-z-]+)", (ROOT / page).read_text(encoding="utf-8"), re.M)
+    shown = re.findall(r"^([a-z-]*):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+    assert "test" in named
+    assert {*named} <= {*shown}
+
+
+def test_contributing_names_every_lane_and_every_marker() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert [name for name in ("check", "test", "test-all", "test-long") if f"make {name}" not in page] == []
+    assert [name for name in declared() if f"`{name}`" not in page] == []
+
+
+def test_the_build_runs_lint_and_all_tests() -> None:
+    build = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert re.findall(r"^make ([a-z-]+)", build, re.M) == ["lint", "sbom", "test-all"]
+
+
+# ── around pytest ─────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("arguments", "status", "end"),
+    [
+        pytest.param(["check", "tests/test_lanes.py", "-k", "pages"], 5, "no tests ran in ", id="none found"),
+        pytest.param(
+            ["test", "tests/test_lanes.py", "-k", "a_sum_is or nothing_is_a_lane"],
+            0,
+            "2 passed in ",
+            id="of two parts",
+        ),
+        pytest.param(["check", "tests/absent.py"], 4, "no tests ran in ", id="a wrong path"),
+    ],
+)
+def test_the_last_line_is_of_all_parts(arguments: list[str], status: int, end: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.lanes", *arguments, "-p", "no:cacheprovider", "-n", "0"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.splitlines()[-1].startswith(end)) == (status, True), done.stdout
+
+
+@pytest.mark.processes
+def test_nothing_is_a_lane_but_lanes() -> None:
+    command = [sys.executable, "-m", "tests.lanes", "most"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (4, "")
+    assert done.stderr == "lane: got 'most', expected one of check, test, all\n"
+
+
+def test_a_sum_is_in_pytests_words() -> None:
+    counts = Counter({"failed": 1, "passed": 5188, "skipped": 3, "error": 0})
+    assert last_line(counts, 701.25) == "1 failed, 5188 passed, 3 skipped in 701.25s (0:11:41)"
