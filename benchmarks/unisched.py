@@ -18,7 +18,7 @@ import numpy as np
 
 from stretto.experiments.spec import RunSpec, run_spec
 from stretto.model import FloatArray, Plan, Snapshot
-from stretto.model.laps import lapping
+from stretto.model.timing import lapping
 from stretto.policies.unisched.ilp import Options, must_by
 from stretto.policies.unisched.lease_plan import plan_leases, stretches
 

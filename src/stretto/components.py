@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from stretto.model import InputError
-from stretto.model.spelling import did_you_mean
+from stretto.model.suggestions import did_you_mean
 from stretto.settings import settings_of
 
 

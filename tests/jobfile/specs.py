@@ -17,11 +17,11 @@ from stretto.jobfile import (
     Dependency,
     Elastic,
     JobSpec,
-    Moment,
-    Notice,
     Resources,
     Restart,
     Stop,
+    Webhook,
+    WebhookEvent,
     When,
     Worth,
 )
@@ -88,9 +88,9 @@ ARRAYS = st.builds(
     maybe(COUNTS),
 )
 NOTICES = st.builds(
-    Notice,
+    Webhook,
     NAMES.map("https://{}.example/x".format),
-    st.lists(st.sampled_from(Moment), min_size=1, unique=True).map(tuple),
+    st.lists(st.sampled_from(WebhookEvent), min_size=1, unique=True).map(tuple),
 )
 
 

@@ -28,7 +28,7 @@ from stretto.model import (
     configurations_from,
     no_speeds,
 )
-from stretto.model.laps import lapping
+from stretto.model.timing import lapping
 from stretto.policies.fifo import FirstInFirstOut
 from stretto.scheduler.loop import run
 from stretto.scheduler.round import Scheduler, decide

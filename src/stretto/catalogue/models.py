@@ -15,7 +15,7 @@ import yaml
 from stretto.estimate.throughput import ThroughputModel
 from stretto.model import InputError
 from stretto.model.arrays import FloatArray
-from stretto.model.spelling import did_you_mean
+from stretto.model.suggestions import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from stretto.cli import (
     compare,
     demo,
     events,
-    foresight,
+    forecast,
     jobs,
     options,
     policies,
@@ -77,7 +77,7 @@ app.command()(serve.serve)
 app.command()(submit.submit)
 app.command()(submit.attach)
 app.command("list")(jobs.list_jobs)
-for verb in (jobs.describe, foresight.explain, jobs.logs, events.events):
+for verb in (jobs.describe, forecast.explain, jobs.logs, events.events):
     app.command()(verb)
 for change in (jobs.cancel, jobs.hold, jobs.release, jobs.requeue, jobs.scale):
     app.command()(change)
@@ -89,7 +89,7 @@ app.add_typer(priority_classes.app, name="priority-classes")
 app.add_typer(reserve.app, name="reserve")
 app.command()(cluster.usage)
 app.add_typer(shares.app, name="shares")
-app.command()(foresight.whatif)
+app.command()(forecast.whatif)
 app.add_typer(cluster.token, name="token")
 app.add_typer(clusters.app, name="clusters")
 app.add_typer(traces.app, name="traces")

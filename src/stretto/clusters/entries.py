@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from stretto.model import InputError
-from stretto.model.spelling import did_you_mean
+from stretto.model.suggestions import did_you_mean
 
 MOST_BYTES = 16 << 20  # of a file that people write; chosen
 

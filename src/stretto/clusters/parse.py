@@ -7,7 +7,7 @@ from typing import Any
 
 from stretto.clusters.entries import Entry, entry_of, items_of
 from stretto.model import Cluster, GpuType, InputError, Node, NodeId
-from stretto.model.spelling import did_you_mean
+from stretto.model.suggestions import did_you_mean
 
 TOP_KEYS = ("name", "gpu_types", "nodes", "lenders")
 TYPE_KEYS = ("memory_gb", "speed", "aliases", "max_nodes_per_job", "stand_ins")

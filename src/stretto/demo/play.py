@@ -12,10 +12,10 @@ from typing import Any
 
 from stretto.client import Client
 from stretto.demo.alone import compare, last_of
+from stretto.demo.display import Screen
 from stretto.demo.outcome import Outcome, outcome_of
 from stretto.demo.own_service import HERE, OwnService, until
 from stretto.demo.scene import Entry, comes, folder_of, job_of, text_of
-from stretto.demo.showing import Screen
 from stretto.jobfile.quantities import duration_s
 from stretto.model import StrettoError
 

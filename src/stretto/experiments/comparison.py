@@ -6,7 +6,7 @@ from typing import Any
 
 from stretto.experiments.spec import RunSpec, set_up, setup_of
 from stretto.model import InputError
-from stretto.model.spelling import did_you_mean
+from stretto.model.suggestions import did_you_mean
 from stretto.place.registry import PLACERS
 from stretto.policies.registry import policy_class
 from stretto.sim.run import world_of

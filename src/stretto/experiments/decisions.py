@@ -7,7 +7,7 @@ import numpy as np
 
 from stretto.experiments.spec import RunSpec, set_up
 from stretto.model import Plan, Snapshot
-from stretto.model.laps import lapping
+from stretto.model.timing import lapping
 from stretto.scheduler.loop import run
 from stretto.scheduler.round import Scheduler, decide
 from stretto.sim.run import no_collection, scheduler_of, world_of

@@ -10,7 +10,7 @@ from stretto.clusters.demand import PERIOD_S, made_demand, read_demand
 from stretto.clusters.parse import ClusterFile, Lender
 from stretto.lend import CapacityLoaning
 from stretto.model import FloatArray, InputError
-from stretto.model.spelling import did_you_mean
+from stretto.model.suggestions import did_you_mean
 from stretto.settings import settings_of
 from stretto.sim.lenders import SimulatedLender
 from stretto.traces.datasets import data_folder

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from stretto.experiments import cornucopia, lyra, ones, sia, unisched
 from stretto.experiments.reproduction import Experiment
 from stretto.model import InputError
-from stretto.model.spelling import did_you_mean
+from stretto.model.suggestions import did_you_mean
 
 EXPERIMENTS: Mapping[str, Experiment] = {
     one.name: one

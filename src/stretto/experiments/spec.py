@@ -9,7 +9,7 @@ from typing import Any
 from stretto.clusters import built_in_clusters, read_cluster_file
 from stretto.experiments.lenders import lending_of
 from stretto.model import Cluster, InputError, Policy, traits_of
-from stretto.model.spelling import did_you_mean
+from stretto.model.suggestions import did_you_mean
 from stretto.policies.registry import load_policy, policy_class
 from stretto.settings import settings_of
 from stretto.sim.constraints import NOTHING_SAID, constrained, read_constraints

@@ -17,7 +17,7 @@ from stretto.jobfile.checks import (
     wrong,
 )
 from stretto.model import InputError
-from stretto.model.spelling import did_you_mean
+from stretto.model.suggestions import did_you_mean
 
 MOST_ALTERNATIVES = 64
 MOST_TASKS = 10_000  # of an array
@@ -39,7 +39,7 @@ class After(StrEnum):
     STARTED = "started"
 
 
-class Moment(StrEnum):
+class WebhookEvent(StrEnum):
     """What somebody can be told of."""
 
     STARTED = "started"
@@ -258,11 +258,11 @@ class Dependency:
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class Webhook:
     """Whom to tell, and of what."""
 
     url: str
-    on: tuple[Moment, ...] = (Moment.COMPLETED, Moment.FAILED, Moment.TIMEOUT)
+    on: tuple[WebhookEvent, ...] = (WebhookEvent.COMPLETED, WebhookEvent.FAILED, WebhookEvent.TIMEOUT)
 
     def __post_init__(self) -> None:
         """Check the values."""

@@ -30,15 +30,15 @@ from stretto.jobfile.parts import (
     Checkpoint,
     Dependency,
     Elastic,
-    Notice,
     Resources,
     Restart,
     Stop,
+    Webhook,
     When,
     Worth,
 )
 from stretto.model import InputError, Kind
-from stretto.model.spelling import did_you_mean
+from stretto.model.suggestions import did_you_mean
 
 PLAIN = frozenset({str, int, float, bool, type(None)})
 
@@ -202,7 +202,7 @@ class JobSpec:
     array: Array | None = None
     depends_on: tuple[Dependency, ...] = ()
     restart: Restart = field(default_factory=Restart)
-    notify: tuple[Notice, ...] = ()
+    notify: tuple[Webhook, ...] = ()
     model: str = plain_key(
         "", at_most=128
     )  # what it trains; jobs of one model share what is known of its speed

@@ -13,11 +13,11 @@ from stretto.jobfile.parts import (
     Checkpoint,
     Dependency,
     Elastic,
-    Moment,
-    Notice,
     Resources,
     Restart,
     Stop,
+    Webhook,
+    WebhookEvent,
     Worth,
 )
 from stretto.jobfile.quantities import accelerators, array, duration_s, memory_gb, number, truth, when, whole
@@ -276,19 +276,19 @@ def _restart(entry: Entry) -> Restart:
     )
 
 
-def _notices(entry: Entry) -> tuple[Notice, ...]:
+def _notices(entry: Entry) -> tuple[Webhook, ...]:
     value = entry.tree("notify")
     if isinstance(value, str):
-        return (Notice(value),)
+        return (Webhook(value),)
     found = []
     for item in entry.items("notify"):
         if isinstance(item, Section):
             inner = Entry(entry.where, item, "notify")
             inner.check_keys(("url", "on"))
-            on = inner.reads("on", Moment, f"a list of {', '.join(Moment)}")
-            found.append(Notice(inner.text("url"), *([on] if on else [])))
+            on = inner.reads("on", WebhookEvent, f"a list of {', '.join(WebhookEvent)}")
+            found.append(Webhook(inner.text("url"), *([on] if on else [])))
         elif isinstance(item, str):
-            found.append(Notice(item))
+            found.append(Webhook(item))
         else:
             raise entry.wrong("notify", "a list of addresses", item)
     return tuple(found)

@@ -13,7 +13,7 @@ import yaml
 
 from stretto.jobfile.checks import plain, shown
 from stretto.model import InputError
-from stretto.model.spelling import did_you_mean
+from stretto.model.suggestions import did_you_mean
 
 MOST_NODES = 50_000  # chosen: an array or environment as large as may be, and some more
 DEEPEST = 40

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from stretto.model import Placement, Plan, Reasons, Shares, Snapshot, Why, actions_between
-from stretto.model.laps import span
+from stretto.model.timing import span
 from stretto.scheduler.check import check_shares
 from stretto.scheduler.components import Scheduler
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stretto.model import Loans, Placement, Plan, Snapshot, Trigger
-from stretto.model.laps import span
+from stretto.model.timing import span
 from stretto.scheduler.components import Estimator, Lending, Placer, Scheduler
 from stretto.scheduler.constraints.context import DecisionContext
 from stretto.scheduler.constraints.guarantees import queues_below_guarantee

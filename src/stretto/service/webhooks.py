@@ -18,7 +18,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import httpx
 
-from stretto.jobfile.parts import Moment
+from stretto.jobfile.parts import WebhookEvent
 from stretto.model import InputError
 from stretto.service.eventlog.writer import LogWriter
 from stretto.service.pool import Turns
@@ -177,11 +177,11 @@ MOST_PENDING = 1_000  # of one owner; chosen: some hundred kB
 
 log = logging.getLogger(__name__)
 
-ENDS: Mapping[str, Moment] = {
-    "COMPLETED": Moment.COMPLETED,
-    "FAILED": Moment.FAILED,
-    "CANCELLED": Moment.CANCELLED,
-    "TIMEOUT": Moment.TIMEOUT,
+ENDS: Mapping[str, WebhookEvent] = {
+    "COMPLETED": WebhookEvent.COMPLETED,
+    "FAILED": WebhookEvent.FAILED,
+    "CANCELLED": WebhookEvent.CANCELLED,
+    "TIMEOUT": WebhookEvent.TIMEOUT,
 }
 
 
@@ -278,19 +278,19 @@ class Webhooks:
             return type(wrong).__name__
 
 
-def moment_of(event: Event, record: JobRecord) -> Moment | None:
+def moment_of(event: Event, record: JobRecord) -> WebhookEvent | None:
     """What of all that happens is such a moment; the record is as it stands afterwards."""
     match event:
         case WorkersRan() if any(name.endswith(".0") for name in event.workers):
-            return Moment.STARTED
+            return WebhookEvent.STARTED
         case AttemptClosed() if not record.has_ended and not record.ending:
-            return Moment.PREEMPTED
+            return WebhookEvent.PREEMPTED
         case Ended():
             return ENDS.get(event.state)
     return None
 
 
-def body_of(record: JobRecord, moment: Moment, unix_s: float) -> dict[str, Any]:
+def body_of(record: JobRecord, moment: WebhookEvent, unix_s: float) -> dict[str, Any]:
     """What is told."""
     return {
         "moment": moment.value,

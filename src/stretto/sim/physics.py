@@ -21,7 +21,7 @@ from stretto.model import (
     Verb,
     View,
 )
-from stretto.sim.books import Books
+from stretto.sim.accounting import Accounting
 from stretto.sim.settings import SimSettings
 from stretto.sim.truth.recorded import RecordedRuns, Tables
 from stretto.sim.truth.training import TrainingRun, TrainingTruth
@@ -127,7 +127,9 @@ class Physics:
         checkpoints = self.requests.jobs[row].checkpoints
         return self.settings.checkpoints if checkpoints is None else checkpoints
 
-    def known(self, rows: IntArray, now_s: float, views: frozenset[View], books: Books) -> dict[str, Any]:
+    def known(
+        self, rows: IntArray, now_s: float, views: frozenset[View], books: Accounting
+    ) -> dict[str, Any]:
         """The columns that these views show."""
         known: dict[str, Any] = {}
         if View.PROGRESS in views:
@@ -188,7 +190,7 @@ class Physics:
                 )
         return Learning(samples, dataset, initial_loss, loss, metric, history)
 
-    def _progress(self, rows: IntArray, now_s: float, books: Books) -> Progress:
+    def _progress(self, rows: IntArray, now_s: float, books: Accounting) -> Progress:
         held = books.held_gpus[rows]
         since_s = np.where(held > 0, now_s - books.held_since_s[rows], 0.0)
         starts = books.starts[rows]

@@ -35,7 +35,7 @@ from stretto.model import (
     no_placement,
 )
 from stretto.scheduler.stale import still_apply
-from stretto.sim.books import Books
+from stretto.sim.accounting import Accounting
 from stretto.sim.charging import Charging
 from stretto.sim.history import History, Settled
 from stretto.sim.lenders import ROUNDING, SETTLE_S, SimulatedLender
@@ -108,7 +108,7 @@ class SimulatedWorld:
         self.requests: Requests = physics.requests
         jobs = len(self.requests.jobs)
         self.history = History(jobs)
-        self.books = Books(self.history)
+        self.books = Accounting(self.history)
         self.now_s = 0.0
         self.version = 0
         self.memory: Memory = None

@@ -6,7 +6,7 @@ from math import inf
 import numpy as np
 
 from stretto.model import Cluster, InputError
-from stretto.model.spelling import did_you_mean
+from stretto.model.suggestions import did_you_mean
 from stretto.traces.arrivals import PATTERNS
 
 MODEL_SETS = ("sia", "all")

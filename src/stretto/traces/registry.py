@@ -8,7 +8,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from stretto.model import InputError
-from stretto.model.spelling import did_you_mean
+from stretto.model.suggestions import did_you_mean
 from stretto.traces.alibaba import ALIBABA
 from stretto.traces.chronus import CHRONUS
 from stretto.traces.datasets import DATA_VARIABLE, data_folder, data_sets_below, publisher_of

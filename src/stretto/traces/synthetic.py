@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from stretto.model import Cluster, InputError
-from stretto.model.spelling import did_you_mean
+from stretto.model.suggestions import did_you_mean
 from stretto.traces.arrivals import PATTERNS
 from stretto.traces.helios_made import HOURS, JOBS, helios
 from stretto.traces.lyra import lyra

@@ -22,7 +22,7 @@ from stretto.model import (
     every,
     powers_and_whole_nodes,
 )
-from stretto.model.laps import span
+from stretto.model.timing import span
 from stretto.policies.sia.configurations import ConfigurationSet
 from stretto.settings import CheckedSettings, setting
 from stretto.solve import MultipleChoiceKnapsack, assign

@@ -23,7 +23,7 @@ from stretto.model import (
     every,
     frozen,
 )
-from stretto.model.laps import span
+from stretto.model.timing import span
 from stretto.policies.common.admission import NO_CONFIGURATIONS, most_gpus_of_one_job, reasons_after
 from stretto.policies.common.remaining_time import Fits, remaining_s
 from stretto.policies.unisched.cells import cells_of_nodes

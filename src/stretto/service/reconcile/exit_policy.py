@@ -11,7 +11,7 @@ MOST_FRUITLESS = 3  # times in a row that a job may be killed without getting fu
 
 
 @dataclass(frozen=True)
-class Ending:
+class AttemptEnd:
     """What became of an attempt."""
 
     outcome: str  # done, failed, lost, left
@@ -19,7 +19,7 @@ class Ending:
     why: str = ""
 
 
-def ending_of(record: JobRecord) -> Ending | None:
+def ending_of(record: JobRecord) -> AttemptEnd | None:
     """What the workers that have ended say of the attempt; None while it may go on.
 
     What we stopped says nothing, unless the training itself has reported that it was finished. Who was not
@@ -35,26 +35,26 @@ def ending_of(record: JobRecord) -> Ending | None:
     for outcome, of in (("failed", _failed), ("lost", _killed), ("lost", _lost)):
         for worker in own:
             if of(worker):
-                return _judged(record, Ending(outcome, worker.status, _words(worker)))
+                return _judged(record, AttemptEnd(outcome, worker.status, _words(worker)))
     if those and len(own) == len(those):
-        return Ending("done", 0)
+        return AttemptEnd("done", 0)
     if those and len(ended) == len(those):
-        return Ending("left", None)
+        return AttemptEnd("left", None)
     return None
 
 
-def _judged(record: JobRecord, end: Ending) -> Ending:
+def _judged(record: JobRecord, end: AttemptEnd) -> AttemptEnd:
     """Whose fault it was: a node's, which excuses all, or the job's own where it is killed over and over."""
     if node := orphaned_by(record):
-        return Ending("lost", end.status, f"node {node} was lost")
+        return AttemptEnd("lost", end.status, f"node {node} was lost")
     times = record.fruitless + 1
     if end.outcome == "lost" and end.status == KILLED and not record.got_further and times >= MOST_FRUITLESS:
         why = f"killed {times} times in a row without a checkpoint or a further step; is it out of memory?"
-        return Ending("failed", KILLED, why)
+        return AttemptEnd("failed", KILLED, why)
     return end
 
 
-def what_follows(record: JobRecord, end: Ending | None, now_s: float) -> list[Event]:
+def what_follows(record: JobRecord, end: AttemptEnd | None, now_s: float) -> list[Event]:
     """Events by which the job ends or waits anew, once none of its workers is left."""
     status = end.status if end else None
     if end is not None and end.outcome == "done":

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from math import isnan
 
 from stretto.model import Allocation
-from stretto.service.reconcile.exit_policy import Ending, ending_of, what_follows
+from stretto.service.reconcile.exit_policy import AttemptEnd, ending_of, what_follows
 from stretto.service.state.events import (
     AttemptClosed,
     Ended,
@@ -106,7 +106,7 @@ def next_steps(state: State, record: JobRecord, taken: Container[tuple[int, int]
     return steps
 
 
-def _close(steps: Steps, record: JobRecord, end: Ending | None, now_s: float) -> None:
+def _close(steps: Steps, record: JobRecord, end: AttemptEnd | None, now_s: float) -> None:
     """Nobody is left: say what became of the attempt, and of the job."""
     outcome, status, why = (end.outcome, end.status, end.why) if end else ("left", None, "")
     steps.events.append(AttemptClosed(record.id, record.attempt, outcome, status, why))

@@ -63,7 +63,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Members:
+class Membership:
     """A generation: who trains together, by rank."""
 
     number: int
@@ -79,7 +79,7 @@ class Members:
         return not self.workers
 
 
-NOBODY = Members(0, ())
+NOBODY = Membership(0, ())
 
 
 @dataclass(slots=True)
@@ -192,7 +192,7 @@ class JobRecord:
     incarnations: tuple[tuple[int, str], ...] = ()  # (first attempt, name) that ids of its workers carry
     workers: dict[str, Worker] = field(default_factory=dict)  # of the current attempt, dead ones included
     next_worker: int = 0
-    members: Members = NOBODY
+    members: Membership = NOBODY
     batch: Batch | None = None  # that the latest decision about it wants
     port: int = 0
     closed: int = 0  # the last attempt that is over

@@ -13,7 +13,7 @@ from stretto.service.state.records import (
     NOBODY,
     Batch,
     JobRecord,
-    Members,
+    Membership,
     Worker,
     WorkerPhase,
     incarnation_in,
@@ -59,7 +59,7 @@ def fold_worker_event(record: JobRecord, event: Event, now_s: float, cluster: Cl
         case happened.Generation():
             if event.attempt == record.attempt and event.number > record.members.number:
                 batch = Batch(*event.batch) if event.batch else None
-                record.members = Members(event.number, event.workers, event.source, "", now_s, batch)
+                record.members = Membership(event.number, event.workers, event.source, "", now_s, batch)
         case happened.StoreOpened():
             if event.number == record.members.number:
                 record.members = replace(record.members, store=event.address)
@@ -85,7 +85,7 @@ def fold_worker_event(record: JobRecord, event: Event, now_s: float, cluster: Cl
 
 def leave_unseen(record: JobRecord, now_s: float) -> None:
     """Have an attempt end that may be in a generation which the log has lost: all are to save and leave."""
-    record.members = Members(record.members.number + UNSEEN_GENERATIONS, (), at_s=now_s)
+    record.members = Membership(record.members.number + UNSEEN_GENERATIONS, (), at_s=now_s)
     for worker in record.alive:
         worker.stopped, worker.asked_s = True, now_s
 

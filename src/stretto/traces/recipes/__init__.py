@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from stretto.model import InputError
-from stretto.model.spelling import did_you_mean
+from stretto.model.suggestions import did_you_mean
 from stretto.settings import settings_of
 from stretto.traces.recipes import cornucopia, lyra, unisched
 from stretto.traces.workload import Workload

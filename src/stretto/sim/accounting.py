@@ -9,7 +9,7 @@ from stretto.sim.history import Held, History
 
 
 @dataclass(eq=False)
-class Books:
+class Accounting:
     """Kept by the world; every stretch of time with the same GPUs also goes into the history."""
 
     history: History
