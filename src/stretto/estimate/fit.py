@@ -173,6 +173,7 @@ def _assess(theta: FloatArray, points: FloatArray, usual_s: FloatArray) -> tuple
     For each of the two residuals, in log T_grad and in log T_step: weighted sums over the points of the
     products of its seven derivatives and, last, itself: [JᵀJ, Jᵀr; rᵀJ, rᵀr].
     """
+    # Predicted times, as logarithms: of the gradient, and of the step that overlaps it with synchronising.
     local_batch, across, beyond_across, within, beyond_within, single, log_grad, log_step, weight = points
     alpha_c, beta_c, _, ratio_n, _, ratio_l, gamma = theta.T
     (log_n, log_l), (by_x_n, by_x_l), (by_gamma_n, by_gamma_l) = _log_alpha(theta, usual_s)
@@ -187,6 +188,7 @@ def _assess(theta: FloatArray, points: FloatArray, usual_s: FloatArray) -> tuple
     grad_part = 1 - sync_part
     across, within, per_size = sync_part * across, sync_part * within, sync_part / size
 
+    # Derivatives by θ in the first seven columns, the residual in the last.
     terms = np.zeros((*grad.shape, 2, 8))
     of_grad, of_step = terms[:, :, 0], terms[:, :, 1]
     of_grad[:, :, 0] = 1 / grad
@@ -199,6 +201,7 @@ def _assess(theta: FloatArray, points: FloatArray, usual_s: FloatArray) -> tuple
     of_step[:, :, 5] = per_size * beyond_within
     of_step[:, :, 6] = (sync_part * lead - log_overlap) / gamma + by_gamma_n * across + by_gamma_l * within
     of_step[:, :, 7] = log_g + log_overlap - log_step
+    # Their products give errors, gradients and curvatures at once.
     weighted = terms * weight[:, :, None, None]
     moments = (weighted[..., None] * terms[..., None, :]).sum(axis=0)
 
@@ -215,6 +218,7 @@ def _step(
     that; what still sticks out is cut off.
     """
     lower, upper = np.maximum(lower, theta - REACH), np.minimum(upper, theta + REACH)
+    # Gradient and Gauss-Newton curvature of the sum of both errors, damped.
     rms = np.maximum(np.sqrt(moments[:, :, 7, 7]), KINK)
     total = (moments / rms[:, :, None, None]).sum(axis=1)
     gradient = total[:, :7, 7] + _PENALTY * (theta - _PENALTY_CENTRE)
@@ -222,11 +226,13 @@ def _step(
     diagonal = np.einsum("sii->si", curvature)  # a view
     diagonal += _PENALTY + damping[:, None] * (diagonal + _LEAST_CURVATURE)
 
+    # Parameters at a bound that push outwards are held, the others step freely.
     held = np.where(gradient > 0, theta <= lower, theta >= upper) | (lower == upper)
     step = _solve_for_free(curvature, -gradient, held, 0.0)
     tried = np.clip(theta + step, lower, upper)
     to_side = tried - theta
     crossing = to_side != step
+    # Where the step would cross a bound it stops there, and the rest is solved again.
     if crossing.any():
         given = np.where(crossing, to_side, 0.0)
         step = _solve_for_free(
@@ -261,6 +267,7 @@ def _solve_for_free(
 
 def problem_of(observed: Sequence[Observations]) -> Problem:
     """Arrays, bounds and start for these data sets; each has at least one point."""
+    # Data sets side by side, the shorter ones padded with ones of no weight.
     lengths = np.array([len(one) for one in observed])
     raw = np.ones((int(lengths.max()), len(observed), 5))
     for index, one in enumerate(observed):
@@ -279,6 +286,7 @@ def problem_of(observed: Sequence[Observations]) -> Problem:
         single * np.log(NO_SYNC_S), np.log(grad), np.log(step), weight,
     ])  # fmt: skip
 
+    # A parameter that nothing measured depends on is fixed.
     seen = np.asarray(points[1:5:2].any(axis=1))
     one_batch = ~((local_batch != local_batch[0]) & present).any(axis=0)
     several, beyond_seen = seen.any(axis=0), (gpus > 2).any(axis=0)
@@ -288,6 +296,7 @@ def problem_of(observed: Sequence[Observations]) -> Problem:
     fixed[:, [RATIO_N, RATIO_L]] = ~(seen & beyond_seen).T
     fixed[:, GAMMA] = ~several
 
+    # A start by straight lines: the gradient over the batch, the excess of a step over the GPUs.
     start = np.empty((len(observed), 7))
     middle = np.where(several, grad, np.sqrt(grad * step))
     start[:, :EXCESS_N] = _compute_line(local_batch, middle, grad, weight, one_batch)
@@ -340,6 +349,7 @@ def _sync_lines(
 
     weight: (points, 2, sets). Each point counts as much as it does in log T_step.
     """
+    # Weighted sums for a line through the excess over GPUs beyond two; relative errors count.
     excess = np.maximum(step - grad, LEAST_SYNC_S)[:, None]
     w = weight / (step * step)[:, None]
     wk = w * beyond_two[:, None]
@@ -347,11 +357,13 @@ def _sync_lines(
         w, wk, wk * beyond_two[:, None], w * excess, wk * excess, weight * grad[:, None], weight
     )
     s0 = np.where(s0 > 0, s0, 1.0)
+    # Least squares where several counts were seen; else the line is flat.
     determinant = s0 * s2 - s1 * s1
     spread = determinant > 1e-9 * s0 * s2  # more than one count of GPUs
     slope = np.where(spread, (t1 * s0 - t0 * s1) / np.where(spread, determinant, 1.0), 0.0)
     base = np.maximum((t0 - slope * s1) / s0, slope / STEEPEST)
     ratio = np.where(slope > 0, slope / np.where(base > 0, base, 1.0), 0.0)
+    # With the slope bounded, the height is fitted once more.
     excess_of_two = np.maximum(t0 / (s0 + ratio * s1), LEAST_SYNC_S)
     lines = np.stack([np.log(excess_of_two), ratio], axis=1)  # (2, 2, sets): kind, x and ρ
     return lines.reshape(4, -1).T, np.where(total > 0, mean / np.where(total > 0, total, 1.0), 1.0)

@@ -84,6 +84,7 @@ def answer_all(questions: Sequence[Question]) -> list[FloatArray]:
 
 def _goodput(frame: Frame, questions: Sequence[Question]) -> FloatArray:
     """(questions, configs + types) as `answer_all` says."""
+    # Columns in the units of the type whose model answers: its replicas, on its nodes.
     limits = [asked.limits for asked in questions]
     shape = _shapes(frame, questions)
     rows = np.arange(len(questions))[:, None]
@@ -92,6 +93,7 @@ def _goodput(frame: Frame, questions: Sequence[Question]) -> FloatArray:
     gpus_there = shape.replicas * _by_type(limits, "replica_gpus")[rows, source]
     nodes_there = -(-gpus_there // np.array(frame.gpus_per_node)[source])
 
+    # Batches of most goodput under these models; a fixed batch has no noise to weigh.
     fixed = np.array([asked.fixed_batch for asked in questions])[:, None]
     init = np.array([one.init_batch for one in limits])[:, None]
     sqr = np.array([asked.grad_sqr for asked in questions])[:, None]
@@ -110,8 +112,10 @@ def _goodput(frame: Frame, questions: Sequence[Question]) -> FloatArray:
         np.maximum(shape.replicas, 1),
         wanted=shape.runs,
     )
+    # Goodput in steps of the initial batch, on the asked type.
     steps_per_s = best.goodput / tried_from * np.where(fixed > 0, gain(tried_from, init, var, sqr), 1.0)
     steps_per_s *= believed.ratio[:, shape.kind]
+    # Nothing shown yet: the profile of one replica, scaled perfectly.
     unseen = np.array([not any(asked.observed) for asked in questions])
     if unseen.any():
         single = _single_per_s(frame, limits)[:, shape.kind]

@@ -190,6 +190,7 @@ def _fit(family: Family, x: FloatArray, y: FloatArray, ahead: FloatArray) -> Cur
     """The member of a family with the least squared error; None where its scale has the wrong sign."""
     target = np.exp(y) if family.link == "exp" else y
     first, second = _axis(*family.first), _axis(*family.second)
+    # A grid over the inner parameters, narrowed around the best; the outer two by least squares.
     for _ in range(NARROWINGS):
         p, q = first.repeat(second.size), np.tile(second, first.size)
         basis = family.shape(x[None, :], p[:, None], q[:, None])  # (grid, epochs)
@@ -199,6 +200,7 @@ def _fit(family: Family, x: FloatArray, y: FloatArray, ahead: FloatArray) -> Cur
         if not np.isfinite(error[best]):
             return None
         first, second = _around(first, p[best], family.first), _around(second, q[best], family.second)
+    # The best curve at the epochs ahead, and where it ends up.
     at, zero = ahead[None, :], offset[best]
     y_ahead = (zero + slope[best] * family.shape(at, p[best : best + 1], q[best : best + 1]))[0]
     limit = np.nan if family.limit is None else float(zero + slope[best] * family.limit)

@@ -31,6 +31,7 @@ def published_fit(observations: Observations) -> ThroughputModel:
     start, low = np.array(START), np.full(7, LOWEST)
     high = np.full(7, np.inf)
     low[6], high[6] = 1.0, MOST_GAMMA
+    # Parameters that nothing measured depends on are held, as the published code does.
     held: dict[int, float] = {}
     if (local_batch == local_batch[0]).all():
         held[0] = float(grad_s.mean()) / 2
@@ -52,6 +53,7 @@ def published_fit(observations: Observations) -> ThroughputModel:
         method="L-BFGS-B",
         tol=TOLERANCE,
     ).x
+    # Several nodes were never seen: they are taken to be a little slower than one.
     if not several.any():
         found[2] = max(found[2], MULTI_NODE_MARGIN * found[4])
         found[3] = max(found[3], MULTI_NODE_MARGIN * found[5])

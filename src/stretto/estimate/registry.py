@@ -58,6 +58,7 @@ def estimator_for(policy: Policy, settings: Mapping[str, Any]) -> Estimator:
     not declare: a snapshot shows that to neither.
     """
     given = dict(settings)
+    # The one that is named, if the policy declares what it reads.
     name = str(given.pop(MODEL, ""))
     if name:
         estimator: Estimator = REGISTRY.load(name, **given)
@@ -67,6 +68,7 @@ def estimator_for(policy: Policy, settings: Mapping[str, Any]) -> Estimator:
                 f"which policy {policy.name} does not declare"
             )
         return estimator
+    # Else by what the policy declares; wrong settings are found out whichever it is.
     goodput: Estimator = REGISTRY.load("goodput", **given)
     if View.GOODPUT_MODEL in policy.views:
         return goodput

@@ -76,6 +76,7 @@ def _on_several(draft: Draft, free: IntArray, want: Want, largest: int) -> dict[
     is_own = holds_on(want.held, want.kind, len(free)) > 0
     if want.nodes > -(-want.gpus // largest):
         return _evenly(free, is_own, pieces(want.gpus, want.nodes, largest))
+    # Whole idle nodes first, as many as fit into the request.
     sizes = draft.cluster.node_gpus
     whole = np.flatnonzero((free == sizes) & (free > 0))
     whole = whole[np.lexsort((~is_own[whole], -sizes[whole]))]  # larger nodes first: fewer of them
@@ -83,6 +84,7 @@ def _on_several(draft: Draft, free: IntArray, want: Want, largest: int) -> dict[
     filled = int(np.searchsorted(reached, want.gpus, side="right"))
     counts = dict(zip(whole[:filled].tolist(), sizes[whole[:filled]].tolist(), strict=True))
     rest = want.gpus - (int(reached[filled - 1]) if filled else 0)
+    # What remains goes on one more node: one that it holds already, else the tightest fit.
     if rest > largest:
         return {}
     if rest:

@@ -289,11 +289,13 @@ def by_gain(curves: Sequence[Curve], gpus: int) -> IntArray:
     counts = [len(gain) for gain, _ in steps]
     if not sum(counts) or gpus <= 0:
         return given
+    # All gains of all jobs in one order: the greatest first.
     row = np.repeat(np.arange(len(curves)), counts)
     gain = np.concatenate([gain for gain, _ in steps])
     cost = np.concatenate([cost for _, cost in steps])
     order = np.lexsort((row, -gain))  # stable: the steps of one job stay in their order
     row, cost = row[order], cost[order]
+    # Take from the front while there are GPUs. A job whose next worker is too large is left out, then go on.
     while row.size:
         reached = cost.cumsum()
         taken = int(reached.searchsorted(gpus, side="right"))

@@ -212,6 +212,7 @@ class _Desk:
         due: rows of jobs with a deadline ahead.
         """
         jobs = self.snapshot.jobs
+        # What was promised comes first: reservations of admitted jobs, by deadline.
         admitted, declined = set(told.admitted), set(told.declined)
         by_deadline = due[np.lexsort((due, jobs.deadline_s[due]))].tolist()
         reserved: list[Reserved] = []
@@ -226,6 +227,7 @@ class _Desk:
             else:
                 reserved.append(one)
                 frees.append(_less(frees[-1], one))
+        # A newcomer is admitted where it fits and all reservations after its deadline can be made anew.
         new = [row for row in by_deadline if jobs.ids[row] not in admitted | declined]
         for row in sorted(new):
             turn = (jobs.deadline_s[row], row)
@@ -236,6 +238,7 @@ class _Desk:
                 admitted.add(jobs.ids[row])
             else:
                 declined.add(jobs.ids[row])
+        # Answers are remembered for the jobs that are still here.
         self.free = frees[-1].copy()
         here = [job for job in jobs.ids if job in admitted or job in declined]
         return (

@@ -139,6 +139,7 @@ class Synergy(CheckedSettings, space="policy"):
     ) -> None:
         """Tune the shares of one GPU type; writes `cpus` and `pinned`."""
         cluster = snapshot.cluster
+        # Rates of cores for each GPU: what is fair, what each job wants, and which jobs stay where they are.
         sizes = np.where(snapshot.usable[nodes], cluster.node_gpus[nodes], 0)
         fair = cores_of_nodes(cluster)[nodes] / cluster.node_gpus[nodes]
         want = rates_wanted(demand[rows], float(fair.min()), self.enough)
@@ -148,6 +149,7 @@ class Synergy(CheckedSettings, space="policy"):
             for node, count in where.items():
                 free[node] -= count
         tuned = tune(shares.gpus[rows], want[:, None], fair[:, None], np.maximum(free, 0), sizes, stays)
+        # What was tuned becomes cores of each job, and nodes of those that are placed anew.
         limit = cluster.types[int(cluster.kind[nodes[0]])].max_nodes_per_job or len(nodes)
         for share, row in enumerate(rows.tolist()):
             found = tuned.where[share]

@@ -114,6 +114,7 @@ def _open(program: Program, prices: FloatArray, near: Alternatives, pick: IntArr
 
     Rows that may take most of value come first: the small ones then fill what is left.
     """
+    # Options of every open row: its base, its nearest alternatives, and its pick where that is another.
     strays = np.flatnonzero(pick != near.base)
     opened = np.unique(np.concatenate((near.row[:count], strays)))
     row = np.concatenate((opened, near.row[:count], strays))
@@ -122,6 +123,7 @@ def _open(program: Program, prices: FloatArray, near: Alternatives, pick: IntArr
     by_row = np.argsort(row, kind="stable")  # within a row: its base, then by loss
     row, column, reduced = row[by_row], column[by_row], reduced[by_row]
 
+    # What each option takes, and of each row the most, the least and what its pick takes.
     taken = np.zeros((row.size, prices.size), dtype=np.int64)
     taken[np.arange(row.size), program.kind[column]] = _units(program, row, column)
     start = np.searchsorted(row, opened)
@@ -130,6 +132,7 @@ def _open(program: Program, prices: FloatArray, near: Alternatives, pick: IntArr
     most, least = usual, usual
     if opened.size:
         most, least = np.maximum.reduceat(taken, start), np.minimum.reduceat(taken, start)
+    # The order of the search, and what the closed rows leave.
     order = np.argsort(-(most @ prices), kind="stable")
     sizes = np.diff(np.append(start, row.size))
     groups = [slice(int(start[i]), int(start[i] + sizes[i])) for i in order]

@@ -28,11 +28,13 @@ def instance(
     capacity = _nodes_per_type(gpus, types) * NODE_GPUS
     kind, size = _configurations(capacity)
 
+    # Worth: weight, how well the type suits, and a concave speed-up.
     weight = rng.lognormal(0.0, 0.5, jobs)
     speed_exponent = rng.uniform(0.5, 0.95, jobs)  # speed-up on g GPUs is g ** exponent
     suits = rng.uniform(0.3, 1.0, (jobs, types))
     value = weight[:, None] * suits[:, kind] * size ** speed_exponent[:, None]
 
+    # Range of sizes, and what is forced.
     is_large = rng.random(jobs) < large_minimum_share
     least = np.where(is_large, rng.choice([4, 8, 16], jobs), 1)
     most = least * 2 ** rng.integers(0, 5, jobs)

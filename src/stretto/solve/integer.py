@@ -48,6 +48,7 @@ def maximise_whole(
         raise ValueError(f"A_ub must be {(limit.size, gain.size)}, one column per variable, got {rows.shape}")
     if not gain.size:
         return None if (limit < 0).any() else IntegerSolution(np.zeros(0, dtype=np.int64), 0.0, 0.0, True)
+    # HiGHS compares with absolute tolerances, so gains are brought near 1.
     unit = unit_of(gain)
     highs = quiet_highs()
     highs.passModel(
@@ -70,6 +71,7 @@ def maximise_whole(
     highs.setOptionValue("mip_max_nodes", nodes)
     highs.setOptionValue("mip_rel_gap", gap)
     highs.run()
+    # What it found is whole numbers up to a tolerance: round, and count its worth anew.
     info = highs.getInfo()
     if info.primal_solution_status != int(highspy.SolutionStatus.kSolutionStatusFeasible):
         return None

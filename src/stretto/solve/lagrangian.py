@@ -54,6 +54,7 @@ def search_prices(program: Program, limits: Limits, start: FloatArray | None = N
     step, last_sign = np.ones(prices.size), np.zeros(prices.size)
     best, least = prices, np.inf
     patterns = [np.zeros(program.worth.shape[0], dtype=np.int64)]  # as in the master: nobody picks
+    # Each evaluation gives a bound, and a pattern that the master may mix in.
     for count in range(limits.price_steps):
         pattern, taken, surplus = choose(prices)
         patterns.append(pattern)
@@ -61,6 +62,7 @@ def search_prices(program: Program, limits: Limits, start: FloatArray | None = N
         if bound < least * (1 - 1e-12):  # a plateau must not be decided by rounding
             best, least = prices, bound
         master.add(taken, surplus + float(prices @ taken))
+        # While the master knows too little, prices rise where demand exceeds capacity, and fall elsewhere.
         if count + 1 < first_steps:
             sign = np.sign(taken - program.capacity)
             step = np.where(
@@ -68,6 +70,7 @@ def search_prices(program: Program, limits: Limits, start: FloatArray | None = N
             )
             prices, last_sign = _rounded(prices * np.exp(sign * step)), sign
             continue
+        # Its optimum bounds L from below; half way to its prices is steadier than all the way.
         wanted, lower = master.solve()
         if least - lower <= limits.price_gap * least:
             break
@@ -167,12 +170,14 @@ class _Master:
             enters = int(gain.argmax())
             if gain[enters] <= 1e-10 * abs(duals[-1]) + 1e-300:
                 break
+            # The pattern of greatest gain enters; the ratio test says which leaves.
             direction = self.inverse @ self.columns[enters]
             rising = direction > 1e-11
             if not rising.any():  # only rounding can bring this about: shares sum to one
                 break
             ratio = np.where(rising, self.basic / np.where(rising, direction, 1.0), np.inf)
             leaves = int(ratio.argmin())
+            # One pivot: the basis inverse, and the shares of what is in the basis.
             row = self.inverse[leaves] / direction[leaves]
             self.inverse -= direction[:, None] * row
             self.inverse[leaves] = row

@@ -49,6 +49,7 @@ def maximise(
     if variables == 0:
         return _nothing_to_choose(limit, target)
 
+    # HiGHS minimises, and compares with absolute tolerances: gains are negated and brought near 1.
     unit = unit_of(gain)
     highs = quiet_highs()
     highs.passModel(
@@ -73,6 +74,7 @@ def maximise(
     if status != highspy.HighsModelStatus.kOptimal:
         size = f"{variables} variables and {limit.size + target.size} rows"
         raise NoSolution(f"linear programme of {size}: {highs.modelStatusToString(status)}")
+    # Duals come back in the unit of the gains.
     solution = highs.getSolution()
     x = np.array(solution.col_value, dtype=np.float64)
     return LpSolution(x, float(gain @ x), -unit * np.array(solution.row_dual, dtype=np.float64))

@@ -148,12 +148,14 @@ def _branched(
     `alike`: only where most rows have equals. Then there are few classes, which is as hard for the core DP as
     it is easy for branching.
     """
+    # Only alternatives that lose less than the incumbent can be part of a better choice.
     rounded = incumbent.loss + ROUNDING * priced.bound  # what `incumbent` itself uses must not fall outside
     undecided = int(np.searchsorted(near.loss, rounded, side="right"))
     if near.beyond <= rounded:
         return None
     if undecided == 0:  # every other choice uses an alternative, and loses more
         return replace(incumbent, floor=incumbent.loss), 0
+    # Branch over the rows that have such alternatives; all others keep their bases.
     strays = np.flatnonzero(incumbent.pick != near.base)
     rows = np.unique(np.concatenate((near.row[:undecided], strays)))
     core = _core(program, near, rows, undecided, incumbent.pick)
@@ -161,6 +163,7 @@ def _branched(
     if classes.column.size > limits.branch_cells or (alike and 2 * len(classes.members) > rows.size):
         return None
     outcome = branched(core, classes, incumbent.pick[rows], limits.nodes)
+    # Put both parts together; the bound of the branched part bounds the whole.
     pick = incumbent.pick.copy()
     pick[rows] = outcome.pick
     closed = program.total(pick) - program.total_of(rows, outcome.pick)
@@ -227,12 +230,14 @@ def _given_back(program: Program, prices: FloatArray, pick: IntArray, moves: _Mo
         over = spare < 0
         if not over.any():
             break
+        # What each move would free of the kind that its row holds now, and whether it may land.
         worth, units, kind = _now(program, pick, moves.row)
         stays = moves.kind == kind
         freed = units - np.where(stays, moves.units, 0)
         useful = over[kind] & (freed > 0) & (stays | (moves.units <= np.maximum(spare, 0)[moves.kind]))
         if count == MOST_PASSES:  # enough of fine moves: "none" always frees and always fits
             useful &= moves.column == 0
+        # The moves that lose least for each unit that is needed, until each kind has enough.
         loss = worth - prices[kind] * units - reduced
         needed = np.minimum(freed, -spare[kind])  # what is freed beyond the need pays for nothing
         chosen = _best_per_row(useful, loss / np.maximum(needed, 1), moves.row)

@@ -50,12 +50,14 @@ def _most_valuable(
     relaxed = _relaxed(value, rows, limits, upper)
     if relaxed is None:
         return None
+    # The relaxation bounds the value; rounded down and filled up it is a first choice.
     x, cost = relaxed
     unit = _unit(value)
     best = float(value @ x)
     bound = np.floor(best / unit + CLOSE) * unit if unit else best
     known = _filled_up(np.floor(x + CLOSE), value, cost, rows, limits, upper)
     got = float(value @ known)
+    # Search the rows whose reduced cost a better choice could afford, a few first, then all of them.
     for share in SEARCHES:
         if got >= bound - CLOSE:
             break

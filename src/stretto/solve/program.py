@@ -51,6 +51,7 @@ class MultipleChoiceKnapsack:
         for name in ("value", "allowed", "units", "kind", "capacity", "forced", "prefer"):
             if (array := getattr(self, name)) is not None:
                 object.__setattr__(self, name, np.asarray(array, dtype=types.get(name, np.int64)))
+        # Shapes, signs, the range of kinds, forced columns, preferences: one line for each.
         value, units, kind, capacity = self.value, self.units, self.kind, self.capacity
         if value.ndim != 2 or self.allowed.shape != value.shape:
             raise ValueError(

@@ -117,6 +117,7 @@ def choose_deadlines(
     a period only sums are kept, which a plan of single leases may fall a little short of where jobs of many
     GPUs meet. At most `nodes` nodes of branch and bound.
     """
+    # Variables: leases x of each job by period, then one binary s for each deadline that can be met.
     ends = period_ends(before, reward, len(free), periods)
     length = np.diff(ends, prepend=0)
     room = np.add.reduceat(free, np.concatenate(([0], ends[:-1])))
@@ -126,6 +127,7 @@ def choose_deadlines(
     s = jobs * count + np.arange(row.size)
     variables = jobs * count + row.size
 
+    # A deadline that is kept needs its leases before it: L s - Σ x <= 0.
     covered = ends[None, :] <= before[row, step][:, None]  # (choices, periods) whole periods before it
     choice, period = np.nonzero(covered)
     in_time = sparse.csr_array(
@@ -138,11 +140,13 @@ def choose_deadlines(
         ),
         shape=(row.size, variables),
     )
+    # At most one deadline of a job counts, and each period has so many GPUs.
     at_most_one = sparse.csr_array((np.ones(row.size), (row, s)), shape=(jobs, variables))
     within = sparse.csr_array(
         (np.repeat(gpus, count).astype(np.float64), (np.tile(np.arange(count), jobs), x.ravel())),
         shape=(count, variables),
     )
+    # Rewards; and a little less for every lease in the first period, so that it is used only where needed.
     gain = np.zeros(variables)
     gain[s] = reward[row, step]
     hold_back = HOLD_BACK * float(reward[row, step].min(initial=1.0))
@@ -157,6 +161,7 @@ def choose_deadlines(
     )
     if found is None:
         return None
+    # Back to a deadline for each job, and whether it runs in the first lease.
     answer = found.x
     kept = np.full(jobs, -1, dtype=np.int64)
     picked = answer[s] > 0

@@ -306,12 +306,14 @@ def _rescued(demand: Demand, free: IntArray, step: IntArray) -> tuple[IntArray, 
 def _promised(demand: Demand, free: IntArray, step: IntArray, coming: IntArray) -> IntArray:
     """Promise those who have come what still fits, in the order in which they came."""
     step = step.copy()
+    # Fit what has been promised, as late as possible; a promise that no longer fits is dropped.
     position = {row: index for index, row in enumerate(demand.rows.tolist())}
     at = np.maximum(step[demand.rows], -1)
     at[~_possible(demand, at)] = -1
     due = np.where(at >= 0, demand.before[np.arange(at.size), np.maximum(at, 0)], 0)
     fitted = fit_backward(free, demand.gpus, demand.needs, due)
     due[~fitted.fits] = 0  # promises that cannot be kept any more hold nobody up
+    # Then the newcomers, each with its most rewarding deadline that fits beside the promises.
     left = fitted.free
     for row in coming.tolist():
         index = position[row]

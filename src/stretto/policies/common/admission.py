@@ -94,6 +94,7 @@ class AskedAndFree(Mapping[int, str]):
 
 def _admit(snapshot: Snapshot, order: IntArray, kept: IntArray, skip: bool) -> Shares:
     jobs, types = snapshot.jobs, len(snapshot.cluster.types)
+    # Jobs that are kept hold what they hold; the rest of the capacity is for the order.
     asked = jobs.gpus
     gpus = np.zeros(len(jobs), dtype=np.int64)
     kind = np.full(len(jobs), -1, dtype=np.int64)
@@ -105,12 +106,14 @@ def _admit(snapshot: Snapshot, order: IntArray, kept: IntArray, skip: bool) -> S
     left = left // stand_ins
     most, allowed = most_gpus_of_one_job(snapshot.cluster) // stand_ins, _restrictions(snapshot)
     never = _never(snapshot, most, allowed)
+    # A job that can never run holds up nobody: it is not in the walk.
     order = order[~never[order]]
     if types == 1:
         served = _walk_one_type(asked[order], int(left[0]), skip)
         at = np.zeros_like(served)
     else:
         served, at = _walk_types(snapshot, order, most, left, allowed, skip)
+    # What was walked in requests becomes GPUs of the type again.
     started = order[served]
     gpus[started], kind[started] = asked[started] * stand_ins[at], at
     left = left - np.bincount(kind[started], asked[started], types).astype(np.int64)
@@ -153,6 +156,7 @@ def _walk_types(
     it takes the latter only where it fits on no type otherwise. A running job whose own type has been
     taken by earlier ones is treated like one that waits: it has to be stopped anyway.
     """
+    # Requests and holdings in the unit of `left`: GPUs as they are asked for.
     jobs = snapshot.jobs
     need, at = jobs.gpus[order], jobs.held_kind[order]
     held = jobs.held_gpus[order] // np.where(at >= 0, snapshot.cluster.stand_ins[at], 1)
@@ -165,6 +169,7 @@ def _walk_types(
     need, at, held = need[considered], at[considered], held[considered]
     accepts = None if allowed is None else allowed[order[considered]].tolist()
 
+    # `remaining` counts what earlier jobs left; `idle` leaves out what running jobs later in the order hold.
     limit, remaining = most.tolist(), left.tolist()
     running = at >= 0
     idle = (left - np.bincount(at[running], held[running], len(left)).astype(np.int64)).tolist()
@@ -174,6 +179,7 @@ def _walk_types(
     for position, (asks, own, holds) in enumerate(
         zip(need.tolist(), at.tolist(), held.tolist(), strict=True)
     ):
+        # Its turn has come: what it holds is no longer somebody else's later in the order.
         if own >= 0:
             idle[own] += holds
         ok = [t for t in kinds if asks <= remaining[t] and asks <= limit[t]]

@@ -167,6 +167,7 @@ class Cornucopia(CheckedSettings, space="policy"):
     ) -> Candidates:
         """The allocator's columns for the jobs in `rows`: R and 2R, within the profile and the cluster."""
         jobs = snapshot.jobs
+        # R is what a job asks for; an elastic one may grow to 2R, within its own range.
         elastic = ~jobs.rigid[rows]
         wanted, least, held = jobs.gpus[rows], jobs.min_gpus[rows], gpus[rows]
         limit = int(most_gpus_of_one_job(snapshot.cluster)[of_type])
@@ -177,6 +178,7 @@ class Cornucopia(CheckedSettings, space="policy"):
             upto = memory.profiled_upto[rows]
             reach = np.where(elastic, np.maximum(upto + 1, least), most)
             asked, most = np.minimum(asked, reach), np.minimum(most, reach)
+        # Scaling factors are looked up only for the jobs that the allocator comes to.
         tables = jobs.tables
 
         def factors(position: int) -> tuple[float, ...]:

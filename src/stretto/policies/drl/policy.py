@@ -102,9 +102,11 @@ class LearnedSizes(CheckedSettings, space="policy"):
         if network is None:  # a rule needs no limits: each step gives away a GPU
             steps = sum(table.left)
             shown = int(np.count_nonzero(table.gpus)) + 2 * steps
+        # Look at running jobs and the next waiting ones, until a look starts nobody or no GPU is left.
         passed: set[int] = set()  # waiting jobs that have been looked at
         while rows := table.rows_to_show(shown, passed):
             started = table.waiting
+            # An action grows a job, shrinks it, or, the last one, ends the look.
             for _ in range(steps):
                 seen, grow, shrink = table.seen(rows)
                 action = _greedy(seen, grow) if network is None else _rated(network, seen, grow, shrink)
@@ -114,6 +116,7 @@ class LearnedSizes(CheckedSettings, space="policy"):
             passed.update(rows)
             if table.waiting == started or not any(table.left):
                 break
+        # A network that starts nothing on an empty cluster would wait for ever.
         if not table.gpus.any():
             table.start_first()
         return Shares(

@@ -78,10 +78,12 @@ def finish_time_fairness(
     narrows the bracket faster than halving it.
     """
     least = float(((age_s + remaining / per_s.max(axis=1)) / isolated_s).max())  # alone on its best type
+    # Double the ratio until it can be had, then halve the interval: one linear programme for each.
     share, most = None, np.inf
     ratio = max(2.0 * least, 1.0)
     for _ in range(MOST_STEPS):
         found = _maximise(per_s, gpus, capacity, unit=remaining / (ratio * isolated_s - age_s))
+        # The ratio that its answer really reaches may be better than the one that was tried.
         had = (per_s * found.fraction).sum(axis=1)
         left_s = np.divide(remaining, had, out=np.full(len(had), np.inf), where=had > 0)
         reached = float(((age_s + left_s) / isolated_s).max())  # infinite where a job needs next to nothing

@@ -52,6 +52,7 @@ class Draft:
         self.nodes_of = [np.flatnonzero(self.cluster.kind == kind) for kind in range(len(self.cluster.types))]
         self.base: dict[int, Counts] = {}  # of the jobs that may have changed
         self.extra: dict[int, Counts] = {}
+        # Jobs that are gone let go of all they hold.
         for row in gone:
             held = snapshot.placement[snapshot.jobs.ids[row]]
             for node, gpus in zip(held.nodes, held.shape, strict=True):
@@ -107,6 +108,7 @@ class Draft:
         workers: by type. Where idle GPUs do not suffice, flexible workers make room: on servers that host
         either sort all of them, else as many as need be.
         """
+        # Find room on every type before anything changes.
         each = int(self.each[row])
         found: dict[int, int] = {}  # workers by node
         for kind, count in workers.items():
@@ -115,6 +117,7 @@ class Draft:
             if some is None or (limit and len(some) > limit):
                 return False
             found |= some
+        # Then take it, from flexible workers where idle GPUs do not suffice.
         for node, count in found.items():
             missing = count * each - int(self.free[node])
             if missing > 0 or (self.apart[node] and self.flexible_on[node]):
@@ -142,6 +145,7 @@ class Draft:
 
     def add_flexible(self, row: int, kind: int, gpus: int) -> int:
         """Give a job up to so many more GPUs for flexible workers of a type; how many there was room for."""
+        # Idle GPUs of servers that may host flexible workers, the tightest first.
         each = int(self.each[row])
         nodes = self.nodes_of[kind]
         slots = self.free[nodes] // each
@@ -152,6 +156,7 @@ class Draft:
         for node in reversed(list(found)):
             found[node] -= (fewer := min(excess, found[node]))
             excess -= fewer
+        # A type may limit the nodes of a job, those of its base workers included.
         limit = self.cluster.types[kind].max_nodes_per_job
         self._touch(row)
         extra = self.extra[row]

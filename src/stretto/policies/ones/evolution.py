@@ -218,6 +218,7 @@ def select(
     """
     pool = _distinct(pool)
     costs = costs_of(problem, pool)
+    # Each sampling draws what is left of every job, and takes the schedule that is best under that draw.
     if len(pool) > most:
         samples_left = posterior.drawn(most, rng)  # lines 1 to 3, for all samplings at once
         value = scores(costs, samples_left)  # lines 4 to 6

@@ -97,6 +97,7 @@ def fit_regression(points: TrainingSet) -> Regression:
         return NOTHING_LEARNED
     from scipy.optimize import minimize  # takes a tenth of a second to import
 
+    # Features to mean 0 and spread 1, so that the search is as steep in one as in another.
     with np.errstate(invalid="ignore"):
         known = np.isfinite(points.features)
         counted = np.maximum(known.sum(axis=0), 1)
@@ -116,6 +117,7 @@ def fit_regression(points: TrainingSet) -> Regression:
         ridge = RIDGE * np.append(theta[:-1], 0.0)
         return float(value + 0.5 * ridge @ theta), inputs.T @ slope + ridge
 
+    # From what is believed before anything is learned.
     start = np.append(np.zeros(FEATURES), EPOCHS_TO_GO)
     found = minimize(loss, start, jac=True, method="L-BFGS-B")
     return Regression(found.x[:-1], float(found.x[-1]), mean, scale)

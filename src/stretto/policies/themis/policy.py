@@ -295,6 +295,7 @@ def fair_on_one_type(
     A ratio asks x >= alone / (ρ isolated - age) of each job, which falls as ρ grows: bisection. What is left
     then goes to the jobs that ask for fewest GPUs, up to all of their time.
     """
+    # An upper bound by doubling, then bisection between the two.
     least = float(((age_s + alone_s) / isolated_s).max())  # at x = 1: nobody can do better
     most = max(2.0 * least, 1.0)
     for _ in range(MOST_STEPS):
@@ -309,6 +310,7 @@ def fair_on_one_type(
             most = ratio
         else:
             least = ratio
+    # What is left goes to the jobs of fewest GPUs, up to all of their time.
     fraction = _asked(most, alone_s, age_s, isolated_s)
     order = np.argsort(gpus, kind="stable")
     wish = (gpus * (1.0 - fraction))[order]

@@ -219,10 +219,12 @@ class ThreeSigma(CheckedSettings, space="policy"):
         self, snapshot: Snapshot, history: History, waiting: IntArray, stoppable: IntArray
     ) -> tuple[IntArray, IntArray]:
         jobs = snapshot.jobs
+        # Expected GPUs in use by slot: what runs, weighed by the chance that it still does.
         starts_s = floats(np.arange(self.slots) * self.slot_s)
         running = np.flatnonzero(jobs.held_gpus)
         runs = survival(*self._left(jobs, running, history), starts_s) * jobs.held_gpus[running, None]
         runs[:, 0] = jobs.held_gpus[running]  # what is held now is held for sure
+        # Expected utility of a start in each slot, and what stopping a best-effort job costs.
         support_s, probability = self._left(jobs, waiting, history)
         worth = expected_utility(support_s, probability, starts_s, self._utility(snapshot, waiting))
         going = self._left(jobs, stoppable, history)
@@ -231,10 +233,12 @@ class ThreeSigma(CheckedSettings, space="policy"):
         room = np.maximum(int(snapshot.capacity.sum()) - runs.sum(axis=0), 0.0)
         frees = runs[np.searchsorted(running, stoppable)]
         asks = jobs.gpus[waiting]
+        # The program; without an answer jobs start by worth for each GPU.
         plan = plan_starts(worth, held, asks, room, cost, frees, self.nodes, self.gap)
         by_worth = (-worth[:, 0] / asks).argsort(kind="stable")
         if plan is None:
             return waiting[by_worth], stoppable[:0]
+        # Starts move forward into what the plan leaves idle; those of the first slot happen now.
         room = room + frees[plan.stopped].sum(axis=0)
         now = pulled_forward(plan.slot, by_worth, asks, held, room) == 0
         return waiting[by_worth[now[by_worth]]], stoppable[plan.stopped]

@@ -99,9 +99,11 @@ def options_for(
     each job those worth most first, then those that take fewest GPU-leases. gpus, left_s and overhead_s are
     (jobs,).
     """
+    # Windows: whole leases until each deadline.
     deadline_s, value = (column[rows] for column in rewards_of(jobs))
     with np.errstate(invalid="ignore"):
         window = np.floor(np.nan_to_num((deadline_s - terms.now_s) / terms.lease_s, nan=-1.0))
+    # Leases: what is left, with the suspensions that are to be expected, on consolidated and on spread cells.
     taken, speed = _policies(jobs, rows, gpus[rows], terms, kind)
     runs = np.ceil(left_s[rows] / terms.lease_s)[:, None]
     overhead = np.zeros(window.shape)
@@ -110,6 +112,7 @@ def options_for(
     leases = np.maximum(np.ceil((left_s[rows][:, None] + overhead) / terms.lease_s - 1e-9), 1)
     needed = np.ceil(leases[:, :, None] / speed[:, None, :] - 1e-9)  # (rows, steps, policies)
     possible = (needed <= window[:, :, None]) & (taken > 0)[:, None, :] & (value > 0)[:, :, None]
+    # An option for each deadline and way to place that fits into its window.
     row, step, policy = np.nonzero(possible)
     options = Options(
         job=rows[row],

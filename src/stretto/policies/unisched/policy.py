@@ -172,6 +172,7 @@ class UniSched(CheckedSettings, space="policy"):
     def _wanted(self, snapshot: Snapshot, book: LeaseBook | None) -> tuple[Wanted, Fits]:
         """What every job asks for in this tick, and its running time with suspensions (equation 1)."""
         jobs, progress = snapshot.jobs, snapshot.jobs.progress
+        # Who must be kept, on which type, and who is still to be profiled.
         held = jobs.held_gpus > 0
         kept = held & ~jobs.preemptible
         kind = np.where(kept, jobs.held_kind, _home(snapshot))
@@ -179,11 +180,13 @@ class UniSched(CheckedSettings, space="policy"):
         profiled = (progress.profiled_s >= self.profile_s - WITHIN_S) | ~jobs.preemptible
         if self.profiling is Profiling.OFF:
             profiled[:] = True
+        # T_dur of equation 1: what is left to run, and the resumption of those that are suspended now.
         left_s, fits = remaining_s(jobs, self.iterations, book.fits if book else Fits())
         overhead_s = self.suspend_s + self.suspend_per_gpu_s * (gpus - 1).astype(np.float64)
         if self.suspensions:  # who is suspended now will pay for its resumption, whatever comes
             suspended = ~held & (progress.executed_s > progress.profiled_s + WITHIN_S)
             left_s = left_s + np.where(suspended, overhead_s, 0.0)
+        # Jobs with a deadline ahead go to the program; the others are best effort.
         deadline_s, _ = rewards_of(jobs)
         with np.errstate(invalid="ignore"):
             ahead = (deadline_s > snapshot.now_s).any(axis=1)
