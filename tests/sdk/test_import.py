@@ -3,8 +3,11 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+import stretto.sdk
 
 pytestmark = [pytest.mark.processes, pytest.mark.torch]
 
@@ -19,6 +22,11 @@ stretto.sdk.elastic
 took_s = time.process_time() - began_s
 print(json.dumps([before, sorted(set(sys.modules) - of_torch), took_s]))
 """
+
+
+def test_no_module_takes_the_place_of_a_public_name_once_it_is_imported() -> None:
+    folder = Path(stretto.sdk.__file__).parent
+    assert {*stretto.sdk.__all__} & {path.stem for path in folder.iterdir()} == set()
 
 
 def test_the_sdk_imports_torch_when_it_is_used_and_nothing_else_of_any_weight() -> None:

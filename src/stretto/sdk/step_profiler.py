@@ -141,6 +141,7 @@ class StepProfiler:
         own: list[torch.Tensor] = []
         for place, parameter in enumerate(self._replica.module.parameters()):
             if parameter.grad is not None:
+                # Gradients add up over micro-batches: this one's own is the difference to the sum before it.
                 before = self._sum.get(place)
                 added = parameter.grad if before is None else parameter.grad - before
                 own.append(sum_of_squares([added]))
@@ -149,16 +150,20 @@ class StepProfiler:
         self._sum_of_sqr += float(torch.stack(own).sum()) / weight**2
 
     def _look_at_step(self, step: Step, scale: float) -> Sample | None:
+        # The noise follows from two gradients at least. Several ranks have one each.
         if self._world > 1:
             sum_of_sqr, sqr_of_mean = average_gradients(self._replica.module)
             self._replica.forget_micro_batches()
             return between(sum_of_sqr, sqr_of_mean, self._world, step.samples / self._world)
+        # A worker that is alone has one for each micro-batch; `_look_at_micro_batch` has kept their squares.
         now = gradients_of(self._replica.module)
         sqr = float(sum_of_squares(now))
         if len(step.micro_batches) > 1:
             self._sum = {}
             count = len(step.micro_batches)
             return between(self._sum_of_sqr, sqr, count, step.samples / count)
+        # With one micro-batch there are those of two steps in a row. They must be of the same parameters
+        # and in the same scale: a step that overflowed would have changed it.
         used = [each.grad is not None for each in self._replica.module.parameters()]
         before, self._before = self._before, None
         if before is None or before[:2] != (self._steps - 1, (scale, used)):
