@@ -8,7 +8,6 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import isnan
 
 from stretto.backends.protocol import Autoscales, Backend, BackendUnreachable, NodeRequest, NodeState
 from stretto.model import Constraints, Plan, Snapshot, Why
@@ -102,7 +101,7 @@ def _held(state: State, kinds: frozenset[str]) -> tuple[tuple[NodeRequest, ...],
             record = state.jobs[job]
             found.append(_node_request(record, kind, max(held.gpus // record.job.gpus_per_worker, 1)))
             alive = record.alive
-            begins = begins or not alive or any(isnan(worker.began_s) for worker in alive)
+            begins = begins or not alive or not all(worker.has_begun for worker in alive)
     return tuple(found), begins
 
 

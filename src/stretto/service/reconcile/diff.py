@@ -1,7 +1,6 @@
 """What a backend shows and the log does not say yet: events to be recorded. Pure."""
 
 from collections.abc import Sequence
-from math import isnan
 
 from stretto.backends.protocol import NodeState, WorkerState
 from stretto.service.state.events import (
@@ -86,7 +85,7 @@ def about_workers(
             continue
         if one.phase == "running" and one.status is not None and record is not None:
             stop.append((one, record.spec.grace_period_s))
-        if one.phase == "running" and isnan(worker.began_s):
+        if one.phase == "running" and not worker.has_begun:
             ran.setdefault(worker.job, []).append(worker.id)
         elif one.phase == "ended":
             status = VANISHED if one.status is None else one.status

@@ -10,7 +10,6 @@ no GPU is ever given twice.
 
 from collections.abc import Container
 from dataclasses import dataclass, field
-from math import isnan
 
 from stretto.model import Allocation
 from stretto.service.reconcile.exit_policy import AttemptEnd, ending_of, what_follows
@@ -115,7 +114,7 @@ def _close(steps: Steps, record: JobRecord, end: AttemptEnd | None, now_s: float
 
 def _leave(steps: Steps, record: JobRecord, alive: list[Worker]) -> None:
     """All are to save what they can and end: over the channel where they listen, and by signal."""
-    if record.members.number and not record.members.leaves:
+    if record.members.have_begun and not record.members.leaves:
         steps.events.append(Generation(record.id, record.attempt, record.members.number + 1, ()))
     steps.stop(alive, record.spec.grace_period_s)
 
@@ -156,6 +155,19 @@ def _want(steps: Steps, state: State, record: JobRecord, attempt: int, slots: li
     )
 
 
+# What becomes of each worker of an attempt that goes on, by its phase:
+#
+#   phase     its GPUs are wanted                        its GPUs are not wanted any more
+#   WANTED    start it                                   stop it: it ends before it has taken part
+#   RUNNING   wait until it is ready, or not elastic     stop it
+#   READY     call it once all newcomers are ready       stop it
+#   JOINING   wait; give the attempt up after SWITCH_S   the same: generations come one after another
+#   TRAINING  goes on                                    leave it out of the next generation
+#   LEFT      ends by itself; stop it after its grace    the same
+#   STOPPING  ask it again: a command may be lost        the same
+#   ENDED     want another one there, once it is free    nothing
+
+
 def _adjust(
     steps: Steps,
     state: State,
@@ -166,41 +178,51 @@ def _adjust(
 ) -> None:
     """Bring the workers of a running attempt to what is wanted."""
     asked = slots_of(state.wanted(record.id), record.job.gpus_per_worker)
-    leaving = not _is_first(record) and record.members.leaves  # who was told to go is not called back
-    stopped = _is_first(record) and any(worker.stopped for worker in alive if worker.joined == 0)
+    trains = record.members.have_begun  # in generations; else its workers start, or do not use the SDK
+    leaving = trains and record.members.leaves  # a worker that was told to go is not called back
+    stopped = not trains and any(worker.stopped for worker in alive if not worker.has_trained)
     if not asked or leaving or stopped:
         _leave(steps, record, alive)
         return
-    for worker in alive:  # whoever died meanwhile may have done so between the record and the command
-        if worker.stopped:
-            steps.commands.append(Stop(worker, record.spec.grace_period_s))
-        elif worker.life is WorkerPhase.WANTED:
-            steps.commands.append(Start(worker))
+    # Commands are repeated until their effect is seen: a service may have died between record and command.
+    for worker in alive:
+        match record.phase_of(worker):
+            case WorkerPhase.STOPPING:
+                steps.commands.append(Stop(worker, record.spec.grace_period_s))
+            case WorkerPhase.WANTED:
+                steps.commands.append(Start(worker))
     if _is_finishing(record):
-        if not _is_first(record) and all(worker.joined == 0 for worker in alive):
-            _leave(steps, record, alive)  # newcomers, whom nobody is left to train with
+        if trains and not any(worker.has_trained for worker in alive):
+            _leave(steps, record, alive)  # newcomers that have nothing left to train with
         return
-    at = {(worker.node, worker.mask): worker for worker in alive if not worker.stopped}
-    missing = [slot for slot in asked if slot not in at]
-    extra = [worker for slot, worker in at.items() if slot not in set(asked)]
-    if _is_first(record):
+    in_place = {(worker.node, worker.mask): worker for worker in alive if not worker.stopped}
+    missing = [slot for slot in asked if slot not in in_place]
+    extra = [worker for slot, worker in in_place.items() if slot not in set(asked)]
+    if not trains:
         _first_generation(steps, record, alive, bool(missing or extra), now_s)
-    else:
-        _next_generation(steps, state, record, alive, asked, missing, extra, taken, now_s)
+        return
+    if record.spoiled >= MOST_SPOILED:
+        _leave(steps, record, alive)
+        return
+    _stop_left(steps, record, alive, now_s)
+    if not _have_all_joined(record):
+        _await_joining(steps, record, alive, now_s)
+        return
+    newcomers = [worker for worker in extra if not worker.has_trained]
+    steps.stop(newcomers, record.spec.grace_period_s)  # not wanted any more
+    if not missing:
+        _next_generation(steps, record, [in_place[slot] for slot in asked], bool(extra))
+    elif not _any_taken(missing, taken):
+        _want(steps, state, record, record.attempt, missing)
 
 
 def _is_finishing(record: JobRecord) -> bool:
-    """Whether somebody who trains has ended well by itself: the others are about to, and sizes stay."""
-    those = record.members.workers or tuple(record.workers)
+    """Whether a worker that trains has ended well by itself: the others are about to, and sizes stay."""
+    names = record.members.workers or tuple(record.workers)
     return any(
         worker.life is WorkerPhase.ENDED and worker.status == 0 and not worker.stopped
-        for worker in (record.workers[name] for name in those)
+        for worker in (record.workers[name] for name in names)
     )
-
-
-def _is_first(record: JobRecord) -> bool:
-    """Whether nobody of this attempt trains in a generation yet."""
-    return record.members.number == 0
 
 
 def _first_generation(
@@ -213,60 +235,53 @@ def _first_generation(
         return
     if not differs:
         return
-    began_s = max((worker.began_s for worker in alive if not isnan(worker.began_s)), default=now_s)
+    # A resize while an elastic job starts waits until its workers are ready: then it is done in place.
+    began_s = max((worker.began_s for worker in alive if worker.has_begun), default=now_s)
     if record.spec.elastic is not None and now_s < began_s + STARTING_S and record.speaks is not False:
         steps.again_s = began_s + STARTING_S
         return
     _leave(steps, record, alive)
 
 
-def _next_generation(
-    steps: Steps,
-    state: State,
-    record: JobRecord,
-    alive: list[Worker],
-    asked: list[Slot],
-    missing: list[Slot],
-    extra: list[Worker],
-    taken: Container[tuple[int, int]],
-    now_s: float,
-) -> None:
-    """Grow, shrink or move in place, one generation after another."""
+def _stop_left(steps: Steps, record: JobRecord, alive: list[Worker], now_s: float) -> None:
+    """A worker that has left the generation ends by itself within its grace, or is made to."""
+    until_s = record.members.at_s + record.spec.grace_period_s
+    left = [worker for worker in alive if record.phase_of(worker) is WorkerPhase.LEFT]
+    if left and now_s < until_s:
+        steps.again_s = min(steps.again_s, until_s)
+        return
+    for worker in left:
+        steps.stop([worker], record.spec.grace_period_s)
+
+
+def _have_all_joined(record: JobRecord) -> bool:
+    """Whether the newest generation trains; of a member that has ended it counts whether it had."""
+    members = record.members
+    return all(record.workers[name].joined >= members.number for name in members.workers)
+
+
+def _await_joining(steps: Steps, record: JobRecord, alive: list[Worker], now_s: float) -> None:
+    """Wait until all members train in the newest generation; give up where that takes too long."""
+    until_s = record.members.at_s + SWITCH_S
+    if now_s >= until_s:
+        _leave(steps, record, alive)
+    else:
+        steps.again_s = min(steps.again_s, until_s)
+
+
+def _next_generation(steps: Steps, record: JobRecord, wanted: list[Worker], has_extra: bool) -> None:
+    """Grow, shrink or move in place, once there is a worker on all GPUs that are wanted."""
     members = record.members
     current = [record.workers[name] for name in members.workers]
-    if record.spoiled >= MOST_SPOILED:
-        _leave(steps, record, alive)
-        return
-    outside = [worker for worker in alive if worker.id not in members.workers]
-    for worker in outside:  # who has left the generation ends by itself, or is made to
-        if worker.joined and not worker.stopped:
-            if now_s >= members.at_s + record.spec.grace_period_s:
-                steps.stop([worker], record.spec.grace_period_s)
-            else:
-                steps.again_s = min(steps.again_s, members.at_s + record.spec.grace_period_s)
-    if any(worker.joined < members.number for worker in current):
-        if now_s >= members.at_s + SWITCH_S:
-            _leave(steps, record, alive)
-        else:
-            steps.again_s = min(steps.again_s, members.at_s + SWITCH_S)
-        return
-    # A newcomer that is not wanted any more ends before it has taken part.
-    steps.stop([worker for worker in extra if worker.joined == 0], record.spec.grace_period_s)
-    if missing:
-        if not _any_taken(missing, taken):
-            _want(steps, state, record, record.attempt, missing)
-        return
-    if not extra and {worker.id for worker in current} == _names(alive, asked):
+    if not has_extra and set(members.workers) == {worker.id for worker in wanted}:
         if record.batch != members.batch:  # the same workers go on with another batch
             _publish(steps, record, members.workers, "")
         return
-    by_slot = {(worker.node, worker.mask): worker for worker in alive if not worker.stopped}
-    wanted = [by_slot[slot] for slot in asked]
-    newcomers = [worker for worker in wanted if worker.joined == 0]
+    newcomers = [worker for worker in wanted if not worker.has_trained]
     if any(worker.life is not WorkerPhase.READY for worker in newcomers):
         return
     staying = [worker for worker in current if worker in wanted]
-    # In a move to other GPUs nobody would stay to hand on the state: for one generation all train together.
+    # In a move to other GPUs no worker stays to hand on the state: for one generation all train together.
     kept = staying or current
     names = tuple(worker.id for worker in (*kept, *newcomers))
     if names != members.workers:
@@ -280,11 +295,6 @@ def _publish(steps: Steps, record: JobRecord, names: tuple[str, ...], source: st
 
 def _batch(record: JobRecord) -> tuple[int, ...]:
     return record.batch.to_json() if record.batch is not None else ()
-
-
-def _names(alive: list[Worker], asked: list[Slot]) -> set[str]:
-    slots = set(asked)
-    return {worker.id for worker in alive if (worker.node, worker.mask) in slots and not worker.stopped}
 
 
 def _any_taken(slots: list[Slot], taken: Container[tuple[int, int]]) -> bool:

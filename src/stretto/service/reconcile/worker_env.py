@@ -182,8 +182,8 @@ class WorkerContext:
 def start_of(state: State, record: JobRecord, worker: Worker, secrets: WorkerContext) -> WorkerStart:
     """The worker as the backend is to start it; raises StartRefused where its owner has no account here."""
     spec = record.spec
-    peers = [one for one in record.workers.values() if one.joined or one.id == worker.id] or [worker]
-    if record.members.number == 0:
+    peers = [one for one in record.workers.values() if one.has_trained or one.id == worker.id] or [worker]
+    if not record.members.have_begun:
         peers = list(record.workers.values())
     rank = next((index for index, one in enumerate(peers) if one.id == worker.id), 0)
     on_node = [one for one in peers if one.node == worker.node]

@@ -2,7 +2,7 @@
 
 import json
 from functools import lru_cache
-from math import inf, isnan, nan
+from math import inf, nan
 
 import numpy as np
 
@@ -48,7 +48,7 @@ def recovering_until_s(record: JobRecord, wanted: Allocation | None) -> float:
             return inf
         is_known = bool(record.learned.profile or known_points(record))
         return NOT if is_known else members.at_s + STARTING_S
-    if any(isnan(one.began_s) for one in those):
+    if not all(one.has_begun for one in those):
         return inf
     speaks = record.spec.elastic is not None and record.speaks is not False
     return max(one.began_s for one in those) + STARTING_S if speaks else NOT

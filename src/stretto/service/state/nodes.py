@@ -1,7 +1,7 @@
 """What a job keeps when a node is closed: what trains there stays, what had not begun there does not come."""
 
 from collections.abc import Iterable
-from math import isnan, nan
+from math import nan
 
 from stretto.model import Allocation, Cluster, GpuType, Node, NodeId, Placement
 from stretto.service.state import events as happened
@@ -105,7 +105,7 @@ def _give_way(state: State, index: int, now_s: float) -> None:
     masks = {job: one.masks[one.nodes.index(index)] for job, one in held.items()}
     too_many = sum(mask.bit_count() for mask in masks.values()) - (node.gpus - node.others)
     for record in sorted((state.jobs[job] for job in held), key=lambda one: -one.number):
-        begun = (one.mask for one in record.alive if one.node == index and not isnan(one.began_s))
+        begun = (one.mask for one in record.alive if one.node == index and one.has_begun)
         mask = masks[record.job.id]
         if too_many > 0 and mask & ~sum(begun):
             too_many -= mask.bit_count()

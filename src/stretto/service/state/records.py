@@ -16,12 +16,20 @@ TERMINATED, KILLED = 143, 137  # 128 + SIGTERM, 128 + SIGKILL
 
 
 class WorkerPhase(StrEnum):
-    """Where a worker stands."""
+    """Where a worker stands; `NEXT_PHASE` in `workers` says which event leads where.
+
+    `Worker.life` is one of WANTED, RUNNING, READY and ENDED: what is known of its processes. The others
+    follow from the generations of its attempt, see `JobRecord.phase_of`.
+    """
 
     WANTED = "wanted"  # recorded; the backend may or may not have been told
-    RUNNING = "running"
-    READY = "ready"  # has said so: it uses the SDK
-    ENDED = "ended"
+    RUNNING = "running"  # its processes are there; one that does not use the SDK trains in this phase
+    READY = "ready"  # has said so: it uses the SDK, and waits to be called into a generation
+    JOINING = "joining"  # called into the newest generation, in which it does not train yet
+    TRAINING = "training"  # in the newest generation
+    LEFT = "left"  # has trained, and is not in the newest generation: it ends by itself
+    STOPPING = "stopping"  # we have asked it to end
+    ENDED = "ended"  # none of its processes is left
 
 
 @dataclass(slots=True)
@@ -42,6 +50,16 @@ class Worker:
     joined: int = 0  # the latest generation that it trains in
     began_s: float = nan
     orphaned: str = ""  # the node that was lost while it ran there
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether its processes have been seen."""
+        return not isnan(self.began_s)
+
+    @property
+    def has_trained(self) -> bool:
+        """Whether it has joined a generation; until then it is a newcomer."""
+        return self.joined > 0
 
     @property
     def gpus(self) -> tuple[int, ...]:
@@ -74,8 +92,13 @@ class Membership:
     batch: Batch | None = None  # None: the script's own rule decides
 
     @property
+    def have_begun(self) -> bool:
+        """Whether the attempt trains in generations; number 0 is that of no generation yet."""
+        return self.number > 0
+
+    @property
     def leaves(self) -> bool:
-        """Whether everybody is to save and end."""
+        """Whether all workers are to save and end."""
         return not self.workers
 
 
@@ -265,10 +288,21 @@ class JobRecord:
         """Workers of which processes may exist, by index."""
         return [worker for worker in self.workers.values() if worker.life is not WorkerPhase.ENDED]
 
+    def phase_of(self, worker: Worker) -> WorkerPhase:
+        """Where a worker of the current attempt stands."""
+        if worker.life is WorkerPhase.ENDED:
+            return WorkerPhase.ENDED
+        if worker.stopped:
+            return WorkerPhase.STOPPING
+        if worker.id in self.members.workers:
+            has_joined = worker.joined >= self.members.number
+            return WorkerPhase.TRAINING if has_joined else WorkerPhase.JOINING
+        return WorkerPhase.LEFT if worker.has_trained else worker.life
+
     @property
     def elastic(self) -> bool:
         """Whether this attempt can change its size in place: its workers speak over the channel."""
-        return self.members.number > 0 or any(
+        return self.members.have_begun or any(
             worker.life is WorkerPhase.READY for worker in self.workers.values()
         )
 

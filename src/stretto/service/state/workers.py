@@ -21,6 +21,52 @@ from stretto.service.state.records import (
 )
 from stretto.service.state.reported_metrics import with_report
 
+# The state machine of a worker: what an event makes of it, by its phase. An event that is not in
+# the row of a phase changes nothing there: it is late, or comes a second time. "ready" may come before "ran":
+# a worker may say that it is ready before the backend is asked again.
+#   ran      the backend shows it running                called   the newest generation lists it
+#   ready    it has said that it can take part           joined   it trains in the newest generation
+#   stopped  we have asked it to end                     dropped  the newest generation does not list it
+#   ended    none of its processes is left
+NEXT_PHASE: Mapping[WorkerPhase, Mapping[str, WorkerPhase]] = {
+    WorkerPhase.WANTED: {
+        "ran": WorkerPhase.RUNNING,
+        "ready": WorkerPhase.READY,
+        "stopped": WorkerPhase.STOPPING,
+        "ended": WorkerPhase.ENDED,
+    },
+    WorkerPhase.RUNNING: {
+        "ready": WorkerPhase.READY,
+        "stopped": WorkerPhase.STOPPING,
+        "ended": WorkerPhase.ENDED,
+    },
+    WorkerPhase.READY: {
+        "called": WorkerPhase.JOINING,
+        "joined": WorkerPhase.LEFT,  # late: it was called, and the next generation has dropped it since
+        "stopped": WorkerPhase.STOPPING,
+        "ended": WorkerPhase.ENDED,
+    },
+    WorkerPhase.JOINING: {
+        "joined": WorkerPhase.TRAINING,
+        "dropped": WorkerPhase.LEFT,  # a newcomer that has never trained is READY again
+        "stopped": WorkerPhase.STOPPING,
+        "ended": WorkerPhase.ENDED,
+    },
+    WorkerPhase.TRAINING: {
+        "called": WorkerPhase.JOINING,
+        "dropped": WorkerPhase.LEFT,
+        "stopped": WorkerPhase.STOPPING,
+        "ended": WorkerPhase.ENDED,
+    },
+    WorkerPhase.LEFT: {
+        "called": WorkerPhase.JOINING,
+        "stopped": WorkerPhase.STOPPING,
+        "ended": WorkerPhase.ENDED,
+    },
+    WorkerPhase.STOPPING: {"ended": WorkerPhase.ENDED},
+    WorkerPhase.ENDED: {},
+}
+
 UNSEEN_GENERATIONS = 1_000_000  # that a log may have lost; chosen: more than there ever are
 LISTENED_S = 60.0  # who ran so long and said nothing does not speak; chosen: an import takes up to 15 s
 
@@ -35,10 +81,9 @@ def fold_worker_event(record: JobRecord, event: Event, now_s: float, cluster: Cl
         case happened.WorkersRan():
             for name in event.workers:
                 worker = record.workers.get(name)
-                if worker is not None and isnan(worker.began_s):
+                if worker is not None and not worker.has_begun:
                     worker.began_s = now_s
-                    if worker.life is WorkerPhase.WANTED:
-                        worker.life = WorkerPhase.RUNNING
+                    worker.life = NEXT_PHASE[worker.life].get("ran", worker.life)
         case happened.WorkerReady():
             _ready(record, event.worker)
         case happened.WorkersReady():
@@ -132,8 +177,8 @@ def _note_progress(record: JobRecord, report: Mapping[str, Any]) -> None:
 
 def _ready(record: JobRecord, name: str) -> None:
     worker = record.workers.get(name)
-    if worker is not None and worker.life in (WorkerPhase.WANTED, WorkerPhase.RUNNING):
-        worker.life, record.speaks = WorkerPhase.READY, True
+    if worker is not None and (phase := NEXT_PHASE[worker.life].get("ready")) is not None:
+        worker.life, record.speaks = phase, True
 
 
 def _stopped(record: JobRecord, name: str, now_s: float) -> None:
@@ -144,10 +189,11 @@ def _stopped(record: JobRecord, name: str, now_s: float) -> None:
 
 def _ended(record: JobRecord, name: str, status: int, why: str) -> None:
     worker = record.workers.get(name)
-    if worker is None or worker.life is WorkerPhase.ENDED:
+    if worker is None or (phase := NEXT_PHASE[worker.life].get("ended")) is None:
         return
-    record.spoiled += worker.joined == 0 and record.members.number > 0 and not worker.stopped
-    worker.life, worker.status, worker.why = WorkerPhase.ENDED, status, why
+    # A newcomer that ends before it has taken part, while others train, has spoiled a resize.
+    record.spoiled += not worker.has_trained and record.members.have_begun and not worker.stopped
+    worker.life, worker.status, worker.why = phase, status, why
     if why:
         record.why = why
 
@@ -156,7 +202,7 @@ def _joined(record: JobRecord, name: str, number: int, lost_s: float) -> None:
     worker = record.workers.get(name)
     if worker is None or number <= worker.joined:
         return
-    first = worker.joined == 0
+    first = not worker.has_trained
     worker.joined = number
     if number > 1 and not first and name == record.members.source:
         record.books.switches += 1
