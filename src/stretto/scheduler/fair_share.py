@@ -56,12 +56,12 @@ def _grown(
         queue, name = account
         if queue not in lines:
             lines[queue] = [root, *_queue(root, queue, fair)]
-        used, held = fair.usage_gpu_s.get(account, 0.0), fair.held_gpus.get(account, 0.0)
+        used, held_gpus = fair.usage_gpu_s.get(account, 0.0), fair.held_gpus.get(account, 0.0)
         user = Node(name, fair.user_shares.get(name, 1.0), True)
         users[account] = lines[queue][-1].children[True, name] = user
         for node in (*lines[queue], user):
             node.usage_gpu_s += used
-            node.held_gpus += held
+            node.held_gpus += held_gpus
     return root, users
 
 
@@ -148,16 +148,16 @@ def _merged(node: Node, gpus: IntArray) -> tuple[IntArray, FloatArray]:
     """
     if node.rows is not None:
         return node.rows, floats(gpus[node.rows]) * AHEAD_S
-    found = [(child, *_merged(child, gpus)) for child in node.children.values()]
-    if not found:
+    branches = [(child, *_merged(child, gpus)) for child in node.children.values()]
+    if not branches:
         return np.zeros(0, dtype=np.int64), np.zeros(0)
-    if len(found) == 1:
-        return found[0][1:]
+    if len(branches) == 1:
+        return branches[0][1:]
     level = [
         (child.usage_gpu_s + child.held_gpus * AHEAD_S + charges.cumsum() - charges) / child.shares
-        for child, _, charges in found
+        for child, _, charges in branches
     ]
-    rows = np.concatenate([rows for _, rows, _ in found])
-    charges: FloatArray = np.concatenate([charges for _, _, charges in found])
+    rows = np.concatenate([rows for _, rows, _ in branches])
+    charges: FloatArray = np.concatenate([charges for _, _, charges in branches])
     order = np.lexsort((rows, np.concatenate(level)))
     return rows[order], charges[order]

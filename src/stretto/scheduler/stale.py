@@ -22,12 +22,12 @@ def still_apply(
             drop(action, reason)
         return bool(reason)
 
-    kept = [action for action in actions if not dropped(action, why_stale(action))]
-    while len(kept) < len(actions):  # what was dropped may hold on to GPUs that others were to get
-        actions = kept
+    applicable = [action for action in actions if not dropped(action, why_stale(action))]
+    while len(applicable) < len(actions):  # what was dropped may hold on to GPUs that others were to get
+        actions = applicable
         released = placement.changed({action.job: None for action in actions})
-        kept = [action for action in actions if not dropped(action, _why_taken(action, released))]
-    return kept
+        applicable = [action for action in actions if not dropped(action, _why_taken(action, released))]
+    return applicable
 
 
 def _why_taken(action: Action, released: Placement) -> str:

@@ -208,12 +208,12 @@ class SharedOut:
         behind = lacking[self.account] > 0
         useful = np.logical_or.reduce(self.snapshot.jobs.allowed_kinds[behind & self.waits], axis=0)
         needed = int(lacking.sum()) - int(self._idle()[useful].sum())
-        given = self._given(lacking, useful, needed)
-        if not given.any():
+        given_up = self._given(lacking, useful, needed)
+        if not given_up.any():
             return None
         waiting = behind & self.waits
-        rows = (self.gpus > given) | (self._first(waiting) if strict else waiting)
-        return self._reduced(rows, self.gpus - given, capped=~behind)
+        rows = (self.gpus > given_up) | (self._first(waiting) if strict else waiting)
+        return self._reduced(rows, self.gpus - given_up, capped=~behind)
 
     def with_idle(self) -> Reduced | None:
         """Those that are served, and those that idle GPUs may be enough for; None where there are none."""
@@ -239,7 +239,7 @@ class SharedOut:
         There the last job first; starts before growth and what is held. useful: (types,).
         """
         excess = np.where(lacking > 0, 0, self.held - self.entitled)
-        given = np.zeros_like(self.gpus)
+        given_up = np.zeros_like(self.gpus)
         starts = self.snapshot.jobs.held_gpus == 0
         for number in np.argsort(-excess, kind="stable").tolist():
             left = min(int(excess[number]), needed)
@@ -248,10 +248,10 @@ class SharedOut:
             rows = np.flatnonzero((self.account == number) & (self.spare > 0) & useful[self.kind])
             for row in rows[np.lexsort((-rows, ~starts[rows]))].tolist():
                 if left > 0:
-                    given[row] = self._gives(row, left)
-                    left -= int(given[row])
-                    needed -= int(given[row])
-        return given
+                    given_up[row] = self._gives(row, left)
+                    left -= int(given_up[row])
+                    needed -= int(given_up[row])
+        return given_up
 
     def _gives(self, row: int, gpus: int) -> int:
         """How many GPUs one job gives up where so many are needed; it may be more, by its sizes."""
@@ -286,9 +286,9 @@ class SharedOut:
         for row in np.flatnonzero(rows & capped & (most < jobs.max_gpus)).tolist():
             job, size = jobs[row], int(most[row])
             requests[row] = replace(job, max_gpus=size, gpus=min(job.gpus, size))
-            held = before.get(job.id)
-            if held is not None and held.gpus > size and self.sizes and job.preemptible:
-                changes[job.id] = shrink_allocation(held, size, held)
+            allocation = before.get(job.id)
+            if allocation is not None and allocation.gpus > size and self.sizes and job.preemptible:
+                changes[job.id] = shrink_allocation(allocation, size, allocation)
         for row in np.flatnonzero(~rows & (jobs.held_gpus > 0)).tolist():
             changes[jobs.ids[row]] = None  # the policy has stopped it
         return Reduced(np.flatnonzero(rows), requests, changes)
@@ -316,9 +316,9 @@ class ShareEvidence(Mapping[int, str]):
 
     def __getitem__(self, row: int) -> str:
         """What is said of one row."""
-        at = int(np.searchsorted(self.shown, row))
-        if at < len(self.shown) and self.shown[at] == row:
-            return self.again.evidence[at]
+        place = int(np.searchsorted(self.shown, row))
+        if place < len(self.shown) and self.shown[place] == row:
+            return self.again.evidence[place]
         if self.code[row] != Why.OVER_SHARE:
             return self.first.plan.why.evidence[row]
         number = int(self.first.account[row])

@@ -39,10 +39,10 @@ class Losses:
         that lost GPUs have sizes that fit in. What the policy leaves idle, no other queue has taken.
         """
         left = dict(self.left)
-        kept: dict[JobId, Allocation] = {}
+        to_keep: dict[JobId, Allocation] = {}
         for job in jobs:
-            held, planned = self.before.get(job.id), self.after.get(job.id)
-            if held is None:
+            allocation, planned = self.before.get(job.id), self.after.get(job.id)
+            if allocation is None:
                 continue
             # As much as the queue around it lacks that lacks most, in a size that it may have.
             gpus = 0 if planned is None else planned.gpus
@@ -50,11 +50,11 @@ class Losses:
                 min(self.usage[queue], hierarchy.quota(queue)) - left[queue]
                 for queue in hierarchy.guarded(job.queue)
             ]
-            size = sizes.at_most(job, min(held.gpus, job.max_gpus, gpus + max(lacking, default=0)))
-            if size > gpus and self.idle[held.kind] < size - gpus:
-                kept[job.id] = shrink_allocation(held, size, held)
+            size = sizes.at_most(job, min(allocation.gpus, job.max_gpus, gpus + max(lacking, default=0)))
+            if size > gpus and self.idle[allocation.kind] < size - gpus:
+                to_keep[job.id] = shrink_allocation(allocation, size, allocation)
                 hierarchy.add(left, job.queue, size - gpus)
-        return kept
+        return to_keep
 
 
 def queues_below_guarantee(context: DecisionContext, after: Placement) -> frozenset[str]:
@@ -68,7 +68,9 @@ def queues_below_guarantee(context: DecisionContext, after: Placement) -> frozen
         return frozenset()
     jobs = [*context.jobs, *(job for job, _ in context.staying())]
     usage, left = (gpus_by_queue(jobs, placement, tree) for placement in (before, after))
-    may_stay = {job: held for job, held in before.items() if snapshot.usable[list(held.nodes)].all()}
+    may_stay = {
+        job: allocation for job, allocation in before.items() if snapshot.usable[list(allocation.nodes)].all()
+    }
     free, cluster = np.where(snapshot.usable, after.free, 0), snapshot.cluster
     idle = np.bincount(cluster.kind, free, len(cluster.types)).astype(np.int64)
     owed = Losses(may_stay, after, usage, left, idle).owed(context.jobs, tree, context.sizes)

@@ -24,17 +24,17 @@ class Hierarchy:
 
     def __post_init__(self) -> None:
         """Add the parts for jobs directly in a queue; decisions of old logs knew none."""
-        known, parents = self.constraints.queues, self.constraints.parents
-        object.__setattr__(self, "queues", dict(known))
+        configured, parents = self.constraints.queues, self.constraints.parents
+        object.__setattr__(self, "queues", dict(configured))
         if not parents or not self.constraints.quotas_kept:
             return
         in_parts: Counter[str] = Counter()
-        for name, queue in known.items():
-            if around := guarantor_of(name, known, parents):
+        for name, queue in configured.items():
+            if around := guarantor_of(name, configured, parents):
                 in_parts[around] += queue.quota_gpus or 0
         for name, gpus in in_parts.items():
-            quota = max((known[name].quota_gpus or 0) - gpus, 0)
-            borrow = (known[name].quota_gpus or 0) + known[name].borrow_gpus - quota
+            quota = max((configured[name].quota_gpus or 0) - gpus, 0)
+            borrow = (configured[name].quota_gpus or 0) + configured[name].borrow_gpus - quota
             own = f"{name} outside of its parts"
             self._own_parts[name] = own
             self.queues[own] = Queue(own, quota, borrow, parent=name)
@@ -71,7 +71,9 @@ class Hierarchy:
         shared = () if beside is None else self.line(beside)
         around = () if within is None else self.path(within)
         return [
-            one for one in self.line(queue) if one in self.queues and one not in shared and one not in around
+            name
+            for name in self.line(queue)
+            if name in self.queues and name not in shared and name not in around
         ]
 
     def guarded_path(self, queue: str) -> list[str]:

@@ -14,20 +14,20 @@ PER_JOB = ("max_gpus", "gpus", "min_gpus")  # columns of requests in which other
 def select_jobs(jobs: JobTable, rows: IntArray, changed: Mapping[int, Job], placement: Placement) -> JobTable:
     """These rows of a table, holding what a placement says. changed: other requests, by row of the table."""
     requests = with_requests(jobs.requests, {int(jobs.rows[row]): job for row, job in changed.items()})
-    known = {
-        one.name: _taken(getattr(jobs, one.name), rows)
-        for one in fields(jobs)
-        if one.name.startswith("known_")
+    views = {
+        column.name: _taken(getattr(jobs, column.name), rows)
+        for column in fields(jobs)
+        if column.name.startswith("known_")
     }
     gpus, nodes = np.zeros((2, len(rows)), dtype=np.int64)
     kind = np.full(len(rows), -1)
     names: list[JobId] = requests.ids[jobs.rows[rows]].tolist()
     place_of = {name: place for place, name in enumerate(names)}
-    for name, held in placement.items():
+    for name, allocation in placement.items():
         place = place_of.get(name)
         if place is not None:
-            gpus[place], nodes[place], kind[place] = held.gpus, len(held.nodes), held.kind
-    return JobTable(requests, jobs.rows[rows], gpus, nodes, kind, **known)
+            gpus[place], nodes[place], kind[place] = allocation.gpus, len(allocation.nodes), allocation.kind
+    return JobTable(requests, jobs.rows[rows], gpus, nodes, kind, **views)
 
 
 def reorder_jobs(jobs: JobTable, order: IntArray) -> JobTable:
@@ -66,7 +66,7 @@ def _taken(column: Any, rows: IntArray) -> Any:
         return column[rows]
     if is_dataclass(column) and not isinstance(column, type):
         return replace(
-            column, **{one.name: _taken(getattr(column, one.name), rows) for one in fields(column)}
+            column, **{entry.name: _taken(getattr(column, entry.name), rows) for entry in fields(column)}
         )
     assert isinstance(column, Sequence)
     return [column[row] for row in rows.tolist()]

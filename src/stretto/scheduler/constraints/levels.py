@@ -146,6 +146,7 @@ class Level:
 
         Others go on with what they have. sized: GPUs that a job needs to start; None: offer all there is.
         """
+        # What lower jobs offer: everything, or as much as these jobs need.
         caps = self._hold_others(best, waiting, caps)
         if sized is None:
             offered = self._offer(own, stops=True)
@@ -154,6 +155,7 @@ class Level:
             if needed is None:
                 return best
             offered = self._offer(own, stops=True, needed=needed)
+        # The policy is asked where there is something new, and takes no more than it uses.
         if not (offered & ~best.offered).any():
             return best
         proposal = self._ask(offered, caps)
@@ -220,28 +222,30 @@ class Level:
 
     def _ask(self, offered: Masks, caps: Mapping[int, int]) -> LevelPlan:
         """The policy's plan; asked again beside jobs that keep what their queues are guaranteed."""
-        kept: dict[JobId, Allocation] = {}
+        keeping: dict[JobId, Allocation] = {}
         while True:
-            proposal = self._ask_beside(kept, offered, caps)
+            proposal = self._ask_beside(keeping, offered, caps)
             owed = self.owed(proposal)
             if not owed:
                 return proposal
-            kept |= owed  # more of them, or larger: this ends at what the level holds
+            keeping |= owed  # more of them, or larger: this ends at what the level holds
 
     def _ask_beside(
-        self, kept: Mapping[JobId, Allocation], offered: Masks, caps: Mapping[int, int]
+        self, keeping: Mapping[JobId, Allocation], offered: Masks, caps: Mapping[int, int]
     ) -> LevelPlan:
         """The policy's plan for the others, where some jobs are not shown and keep so much in place."""
         rows, own, free = self.rows, self.own, self.free
-        if kept:
-            rows = np.array([row for row in rows.tolist() if self.jobs[row].id not in kept], dtype=np.int64)
-            own = {job: held for job, held in own.items() if job not in kept}
+        if keeping:
+            rows = np.array(
+                [row for row in rows.tolist() if self.jobs[row].id not in keeping], dtype=np.int64
+            )
+            own = {job: allocation for job, allocation in own.items() if job not in keeping}
             free = free.copy()
-            for job, left in kept.items():
+            for job, left in keeping.items():
                 add_masks(free, without(self.own[job], left))
             free = np.where(self.snapshot.usable, free, 0)
         proposal = self._propose(rows, own, free, offered, caps)
-        return replace(proposal, allocations={**proposal.allocations, **kept}) if kept else proposal
+        return replace(proposal, allocations={**proposal.allocations, **keeping}) if keeping else proposal
 
     def _propose(
         self,
@@ -297,8 +301,8 @@ class Level:
         for victim in self.lower:
             if proposal.takes_from(victim):
                 rest = reduced(victim, proposal.used, self.snapshot.cluster, self.context.sizes)
-                given = victim.held.gpus - (0 if rest is None else rest.gpus)
-                tree.add(left, victim.job.queue, -given)
+                given_up = victim.held.gpus - (0 if rest is None else rest.gpus)
+                tree.add(left, victim.job.queue, -given_up)
         losses = Losses(self._may_stay(), after, self.usage, left, self._idle(after))
         return losses.owed(by_id.values(), tree, self.context.sizes)
 
@@ -307,9 +311,9 @@ class Level:
         allowed, usable = self.snapshot.jobs.allowed_kinds, self.snapshot.usable
         row_of = {self.jobs[row].id: row for row in self.rows.tolist()}
         return {
-            job: held
-            for job, held in self.own.items()
-            if usable[list(held.nodes)].all() and allowed[row_of[job], held.kind]
+            job: allocation
+            for job, allocation in self.own.items()
+            if usable[list(allocation.nodes)].all() and allowed[row_of[job], allocation.kind]
         }
 
     def _idle(self, after: Mapping[JobId, Allocation]) -> IntArray:
@@ -326,10 +330,10 @@ class Level:
         """Whether free GPUs are enough for all that its jobs may have."""
         jobs, cluster = self.snapshot.jobs, self.snapshot.cluster
         most = np.minimum(jobs.max_gpus[self.rows], int(cluster.node_gpus.sum()))
-        held = [
+        held_gpus = [
             self.own[job].gpus if (job := self.jobs[row].id) in self.own else 0 for row in self.rows.tolist()
         ]
-        wanted = int(np.maximum(most - np.array(held, dtype=np.int64), 0).sum())
+        wanted = int(np.maximum(most - np.array(held_gpus, dtype=np.int64), 0).sum())
         return wanted == 0 or (len(cluster.types) == 1 and wanted <= int(self._by_type(self.free)[0]))
 
     def _own_queues(self) -> list[str]:
@@ -373,18 +377,20 @@ def _running_below_request(
     requests: dict[int, Job] = {}
     free: IntArray | None = None
     for row in rows.tolist():
+        # Only jobs that can run on less. Where GPUs stand in for better ones, counts cannot be compared.
         job = snapshot.jobs[row]
-        held = view.placement.get(job.id)
-        if held is None or held.gpus >= job.gpus or job.adaptivity is Adaptivity.RIGID:
+        allocation = view.placement.get(job.id)
+        if allocation is None or allocation.gpus >= job.gpus or job.adaptivity is Adaptivity.RIGID:
             continue
-        if held.gpus < job.min_gpus or snapshot.cluster.stand_ins[held.kind] > 1:
+        if allocation.gpus < job.min_gpus or snapshot.cluster.stand_ins[allocation.kind] > 1:
             continue
         if free is None:  # counted once, where some job needs it
             free = _free_by_type(snapshot, view)
-        more = sizes.at_most(job, min(job.gpus, held.gpus + int(free[held.kind])))
-        asked = max(more, held.gpus)
-        free[held.kind] -= asked - held.gpus
-        requests[row] = replace(job, gpus=asked)
+        # It asks for what it holds and what is left beside it; the next job finds less.
+        more = sizes.at_most(job, min(job.gpus, allocation.gpus + int(free[allocation.kind])))
+        request_gpus = max(more, allocation.gpus)
+        free[allocation.kind] -= request_gpus - allocation.gpus
+        requests[row] = replace(job, gpus=request_gpus)
     return requests
 
 

@@ -68,15 +68,15 @@ def relax_limits(context: DecisionContext, planned: Placement) -> DecisionContex
         size = context.sizes.at_most(
             job, min(int(context.granted[row]), *(room[number] for number in numbers))
         )
-        held = context.reclaimed.get(job.id)
-        if not size or (held is None and size > idle):
+        before = context.reclaimed.get(job.id)
+        if not size or (before is None and size > idle):
             continue
         # It may have them, and goes on with what it held of them.
         relaxed.most[row] = size
         relaxed.why.pop(row, None)
-        if held is not None:
-            kept = shrink_allocation(held, min(size, held.gpus), held)
-            relaxed.placement = relaxed.placement.changed({job.id: kept})
+        if before is not None:
+            smaller = shrink_allocation(before, min(size, before.gpus), before)
+            relaxed.placement = relaxed.placement.changed({job.id: smaller})
         let_in.append(row)
         for number in numbers:
             room[number] -= size

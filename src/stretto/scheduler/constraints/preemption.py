@@ -85,7 +85,7 @@ def offer(
 
 def _reduced_further(
     victim: Victim,
-    held: Allocation | None,
+    allocation: Allocation | None,
     cluster: Cluster,
     sizes: PermittedSizes,
     budget: Budget,
@@ -96,12 +96,12 @@ def _reduced_further(
 
     Takes what it gives off the budget and off what is missing.
     """
-    if held is None:
+    if allocation is None:
         return None
     # At most what is missing of its type, and what its queue may lose.
-    most = held.gpus
+    most = allocation.gpus
     if missing is not None:
-        gpu_types = np.unique(cluster.kind[list(held.nodes)])
+        gpu_types = np.unique(cluster.kind[list(allocation.nodes)])
         most = min(most, int(np.maximum(missing[gpu_types], 0).sum()))
     allowed = budget.of(victim.job.queue)
     if allowed is not None:
@@ -109,20 +109,20 @@ def _reduced_further(
     if most <= 0:
         return None
     if stops:
-        if allowed is not None and held.gpus > allowed:
+        if allowed is not None and allocation.gpus > allowed:
             return None
         size = 0
     else:
         # The largest permitted size that gives so much, at least its smallest one.
-        size = sizes.at_most(victim.job, held.gpus - most) or sizes.at_least(victim.job, 0)
-        if allowed is not None and held.gpus - size > allowed:
-            size = sizes.at_least(victim.job, held.gpus - allowed)
-        if size >= held.gpus:
+        size = sizes.at_most(victim.job, allocation.gpus - most) or sizes.at_least(victim.job, 0)
+        if allowed is not None and allocation.gpus - size > allowed:
+            size = sizes.at_least(victim.job, allocation.gpus - allowed)
+        if size >= allocation.gpus:
             return None
-    after = shrink_allocation(held, size, held) if size else None
-    budget.spend(victim.job.queue, held.gpus - size)
+    after = shrink_allocation(allocation, size, allocation) if size else None
+    budget.spend(victim.job.queue, allocation.gpus - size)
     if missing is not None:
-        missing -= gpus_by_type(without(held, after), cluster)
+        missing -= gpus_by_type(without(allocation, after), cluster)
     return (after,)
 
 
@@ -136,9 +136,9 @@ def _spare(
     """A job that would be stopped for nothing keeps what it has: those that give last come first."""
     for victim in reversed(victims):
         if victim.row in left and left[victim.row] is None:
-            given = gpus_by_type(victim.held, cluster)
-            if (missing + given <= 0).all():
-                missing += given
+            given_up = gpus_by_type(victim.held, cluster)
+            if (missing + given_up <= 0).all():
+                missing += given_up
                 budget.spend(victim.job.queue, -victim.held.gpus)
                 del left[victim.row]
 

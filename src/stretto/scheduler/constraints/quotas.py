@@ -90,9 +90,9 @@ def _shed(context: DecisionContext, limit: Limit) -> None:
             queue = context.jobs[row].queue
             spare = tree.spare(usage, queue, within=limit.queue)
             if spare is not None and spare > 0 and excess > 0:
-                given = context.take(row, min(excess, spare))
-                tree.add(usage, queue, -given)
-                excess -= given
+                given_up = context.take(row, min(excess, spare))
+                tree.add(usage, queue, -given_up)
+                excess -= given_up
     # ... then whatever there is.
     for row in context.victims(limit) if excess > 0 else ():
         excess -= context.take(row, excess)
@@ -230,10 +230,10 @@ def _make_room(
                     # No guarantee protects a job without a quota from one that outranks it.
                     if _outranks(context, victim, row) and not tree.guarded(job.queue):
                         continue
-                    given = context.take(victim, min(spare, excess))
-                    tree.add(usage, queue, -given)
-                    missing -= given
-                    excess -= given
+                    given_up = context.take(victim, min(spare, excess))
+                    tree.add(usage, queue, -given_up)
+                    missing -= given_up
+                    excess -= given_up
         if missing <= 0 and not _excess_with(context, job, usage):
             free[gpu_type] = job.min_gpus - missing
             return int(gpu_type)

@@ -78,8 +78,8 @@ def too_large_for_a_part(code: IntArray, snapshot: Snapshot) -> BoolArray:
     code: values of Why, by row of the snapshot.
     """
     jobs, cluster = snapshot.jobs, snapshot.cluster
-    asked = jobs.gpus[:, None] * cluster.stand_ins
-    fits = (jobs.allowed_kinds & (asked <= cluster.capacity)).any(axis=1)
+    requested = jobs.gpus[:, None] * cluster.stand_ins
+    fits = (jobs.allowed_kinds & (requested <= cluster.capacity)).any(axis=1)
     is_wrong: BoolArray = (code == int(Why.TOO_LARGE)) & fits
     return is_wrong
 

@@ -19,8 +19,16 @@ from stretto.scheduler.constraints.job_rows import select_jobs
 def reserve(context: DecisionContext) -> None:
     """Close reserved nodes, and limit all other jobs to what reservations of a type leave."""
     now_s, cluster, constraints = context.snapshot.now_s, context.snapshot.cluster, context.constraints
-    near = [one for one in constraints.reservations if one.from_s - constraints.lead_s <= now_s]
-    later = [one for one in constraints.reservations if one not in near and not one.nodes]
+    near = [
+        reservation
+        for reservation in constraints.reservations
+        if reservation.from_s - constraints.lead_s <= now_s
+    ]
+    later = [
+        reservation
+        for reservation in constraints.reservations
+        if reservation not in near and not reservation.nodes
+    ]
     # Named nodes: its users may use them once it has begun; others that can be stopped leave before that.
     for reservation in near:
         if reservation.nodes:
@@ -33,7 +41,7 @@ def reserve(context: DecisionContext) -> None:
                 users[:] = False
             context.closed.append((reservation, users, nodes))
     # GPUs by number: all others leave so many.
-    _reserve_counts(context, [one for one in near if not one.nodes], lambda job: True)
+    _reserve_counts(context, [reservation for reservation in near if not reservation.nodes], lambda job: True)
     # A job that cannot be moved does not start where it would be in the way later.
     for reservation in later:
         from_s = reservation.from_s
@@ -68,11 +76,11 @@ def _reserve_counts(
             for group in combinations(of_type, count):
 
                 def is_limited(job: Job, group: Sequence[Reservation] = group) -> bool:
-                    return binds(job) and not any(context.may_use(job, one) for one in group)
+                    return binds(job) and not any(context.may_use(job, member) for member in group)
 
                 rows = np.array([is_limited(job) for job in context.jobs], dtype=np.bool_)
-                kept = sum(one.gpus_by_type(cluster)[name] for one in group)
-                words = " and ".join(one.words for one in group)
+                reserved_gpus = sum(member.gpus_by_type(cluster)[name] for member in group)
+                words = " and ".join(member.words for member in group)
                 staying = sum(  # on nodes of the capacity, which closed ones are not
                     mask.bit_count()
                     for job, allocation in context.staying()
@@ -80,7 +88,7 @@ def _reserve_counts(
                     for node, mask in zip(allocation.nodes, allocation.masks, strict=True)
                     if context.snapshot.usable[node]
                 )
-                most = max(int(capacity[gpu_type]) - kept - staying, 0)
+                most = max(int(capacity[gpu_type]) - reserved_gpus - staying, 0)
                 context.limits.append(Limit(rows, gpu_type, most, Why.RESERVED, words, staying=staying))
 
 

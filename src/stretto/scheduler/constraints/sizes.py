@@ -31,6 +31,7 @@ def shrink_allocation(allocation: Allocation, gpus: int, before: Allocation | No
     Exactly what was held before where that is as many. Batch sizes and flexible workers are open again.
     """
     own = dict(zip(before.nodes, before.masks, strict=True)) if before is not None else {}
+    # GPUs that the job holds now and keeps in the allocation.
     both = {
         node: mask & own.get(node, 0) for node, mask in zip(allocation.nodes, allocation.masks, strict=True)
     }
@@ -40,13 +41,14 @@ def shrink_allocation(allocation: Allocation, gpus: int, before: Allocation | No
         and all(both.get(node, 0) == mask for node, mask in own.items())
     ):
         return before
-    kept: dict[int, int] = {}
+    # Of these first, then of the others, from the node that has most of the allocation.
+    chosen: dict[int, int] = {}
     places = list(zip(allocation.nodes, allocation.masks, strict=True))
     for pool in (both, dict(places)):
-        for node, _ in sorted(places, key=lambda one: (-one[1].bit_count(), one[0])):
-            rest = pool[node] & ~kept.get(node, 0)
-            count = min(rest.bit_count(), gpus - sum(map(int.bit_count, kept.values())))
+        for node, _ in sorted(places, key=lambda pair: (-pair[1].bit_count(), pair[0])):
+            rest = pool[node] & ~chosen.get(node, 0)
+            count = min(rest.bit_count(), gpus - sum(map(int.bit_count, chosen.values())))
             if count > 0:
-                kept[node] = kept.get(node, 0) | lowest_gpus(rest, count)
-    nodes = tuple(sorted(kept))
-    return Allocation(allocation.kind, nodes, tuple(kept[node] for node in nodes), cpus=0.0)
+                chosen[node] = chosen.get(node, 0) | lowest_gpus(rest, count)
+    nodes = tuple(sorted(chosen))
+    return Allocation(allocation.kind, nodes, tuple(chosen[node] for node in nodes), cpus=0.0)
