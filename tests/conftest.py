@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -47,3 +48,16 @@ def data_dir() -> Path:
     if not found.is_dir():
         pytest.skip(f"no public data sets at {found} (set STRETTO_DATA to their folder)")
     return found
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """How services would have been started."""
+    configured: list[Any] = []
+
+    async def serve(config: Any, announced: Any) -> str:
+        configured.append(config)
+        return ""
+
+    monkeypatch.setattr("stretto.service.main.serve", serve)
+    return configured

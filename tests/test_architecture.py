@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {"model"},
     "jobfile": {"model", "estimate"},
     "agent": {"model"},
-    "backends": {"model", "jobfile", "agent"},
+    "backends": {"model", "jobfile", "agent", "settings"},
 }
 MAY_IMPORT["service"] = {*MAY_IMPORT} - {"testing", "report"}
 MAY_IMPORT["demo"] = {"model", "client", "jobfile", "agent", "backends"}
@@ -65,6 +65,7 @@ MAY_IMPORT_IN_SERVICE: dict[str, set[str]] = {
     "control_loop": {"reconcile", "scheduling"},
     "autoscaling": {"state", "eventlog", "leadership", "reconcile", "scheduling"},
     "forecast": {"state", "scheduling"},
+    "backend_registry": {"emulated"},
     "gc_tuning": set(),
     "structured_logs": set(),
     "log_loss": {"state", "eventlog", "reconcile"},

@@ -2,11 +2,13 @@
 
 import os
 import pwd
+from pathlib import Path
 
 import pytest
 
 from stretto.agent.unix_users import Account, read_accounts
 from stretto.model import InputError
+from stretto.service.backend_registry import backend_options
 from stretto.service.main import Config
 
 UNNAMED = 61_007
@@ -69,22 +71,18 @@ def test_what_names_no_account_is_refused_in_a_line(said: list[str], why: str) -
     assert why in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("more", "why"),
-    [
-        ({"backend": "slurm"}, "--run-as: means something with --backend local only"),
-        ({"open_on_loopback": True}, "--run-as: not with --insecure-loopback"),
-    ],
-)
 def test_where_users_cannot_be_told_apart_there_are_no_accounts(
-    tmp_path: object, monkeypatch: pytest.MonkeyPatch, more: dict[str, object], why: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    with pytest.raises(InputError, match=why):
-        Config(state=tmp_path, run_as=("user",), **more)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="--run-as: means something with --backend local only"):
+        backend_options("slurm", {"--run-as": ("user",)})
+    options = backend_options("local", {"--run-as": ("user",)})
+    with pytest.raises(InputError, match="--run-as: not with --insecure-loopback"):
+        Config(state=tmp_path, backend=options, open_on_loopback=True)
 
 
-def test_only_root_becomes_others(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_root_becomes_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(InputError, match="--run-as: only root can run jobs as other users"):
-        Config(state=tmp_path, run_as=("user",))  # type: ignore[arg-type]
+        backend_options("local", {"--run-as": ("user",)})

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,19 +25,6 @@ def stretto(capsys: pytest.CaptureFixture[str]) -> Stretto:
         return Ran(status, printed.out, printed.err)
 
     return run
-
-
-@pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """How services would have been started."""
-    configured: list[Any] = []
-
-    async def serve(config: Any, announced: Any) -> str:
-        configured.append(config)
-        return ""
-
-    monkeypatch.setattr("stretto.service.main.serve", serve)
-    return configured
 
 
 @pytest.fixture

@@ -22,8 +22,13 @@ def test_options_are_taken_from_a_file_by_their_names(tmp_path: Path, started: l
     )
     assert status_of(["serve", "--config", file]) == 0
     config = started[0]
-    assert (config.host, config.port, config.backend, config.policy) == ("127.0.0.1", 0, "slurm", "tiresias")
-    assert config.partitions == ("low", "high")
+    assert (config.host, config.port, config.backend.name, config.policy) == (
+        "127.0.0.1",
+        0,
+        "slurm",
+        "tiresias",
+    )
+    assert config.backend.partitions == ("low", "high")
     assert config.open_on_loopback
     assert config.keep.ended_s == 7200.0
     assert status_of(["serve", "--set", "policy.round_s=5", "--policy", "tiresias"]) == 0
@@ -35,7 +40,7 @@ def test_the_command_line_counts_before_the_file_wherever_it_names_it(
 ) -> None:
     file = written(tmp_path, "slots: 3\npolicy: tiresias\ngpu_type: cpu\n")
     assert status_of(["serve", "--policy", "fifo", "--config", file, "--slots", "2"]) == 0
-    assert (started[0].policy, started[0].slots, started[0].gpu_type) == ("fifo", 2, "cpu")
+    assert (started[0].policy, started[0].backend.slots, started[0].backend.gpu_type) == ("fifo", 2, "cpu")
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_a_file_without_one_url_is_refused_in_a_line(
 
 def test_names_that_jobs_are_to_inherit_reach_the_service(started: list[Any]) -> None:
     assert status_of(["serve", "--pass-env", "WANDB_*", "--pass-env", "DATASETS"]) == 0
-    assert started[0].pass_env == ("WANDB_*", "DATASETS")
+    assert started[0].backend.pass_env == ("WANDB_*", "DATASETS")
 
 
 @pytest.mark.parametrize("name", ["A=1", "1A", "A B", "", "A,B"])
@@ -106,7 +106,7 @@ def test_how_much_a_job_may_write_reaches_the_service(
     started: list[Any], options: list[str], most_bytes: int
 ) -> None:
     assert status_of(["serve", *options]) == 0
-    assert started[0].max_log_bytes == most_bytes
+    assert started[0].backend.max_log_bytes == most_bytes
 
 
 @pytest.mark.parametrize("size", ["", "lots", "10kB", "-1GB", "0", "inf"])

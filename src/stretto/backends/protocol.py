@@ -65,9 +65,9 @@ class WorkerStart:
     name: str = ""  # of the job, where people look at what runs
     cpus: float = 0.0  # that this worker is to have; 0: as usual
     memory_gb: float = 0.0
-    slurm: Mapping[str, str] = field(
+    asks: Mapping[str, Mapping[str, str]] = field(  # what the job asks of one backend, by the backend's name
         default_factory=dict
-    )  # what the job asks of Slurm: partition, account, …
+    )
     account: Account | None = None  # the Unix user that it runs as; None: whoever runs the backend
     own: tuple[str, ...] = ()  # directories that are made for that user where they are missing
 
@@ -206,7 +206,10 @@ class Backend(Protocol):
     """
 
     async def nodes(self) -> Sequence[NodeState]:
-        """Every node, by name, also those that are down."""
+        """Every node, by name, also those that are down.
+
+        The service compares values: it does not matter whether this is the same list each time.
+        """
         ...
 
     async def workers(self) -> Sequence[WorkerState]:

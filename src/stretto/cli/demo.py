@@ -79,12 +79,13 @@ def demo(
 def _serve_options(backend: str, address: str, partitions: "Sequence[str]") -> list[str]:
     """What the service is told of a cluster; nothing for this machine. Raises InputError."""
     from stretto.model import InputError
+    from stretto.service.backend_registry import backend_names, backend_options
 
-    if backend not in ("local", "ray", "slurm"):
-        raise InputError(f"--backend {backend}: expected local, ray or slurm")
-    for name, value, of in (("address", address, "ray"), ("partition", partitions, "slurm")):
-        if value and backend != of:
-            raise InputError(f"--{name} is for clusters: expected --backend {of}")
+    if backend == "emulated":
+        real = ", ".join(name for name in backend_names() if name != backend)
+        raise InputError(f"--backend emulated: expected one where jobs really run: {real}")
+    given = {"--address": address, "--partition": tuple(partitions)}
+    backend_options(backend, {option: value for option, value in given.items() if value})
     if backend == "local":
         return []
     named = [part for partition in partitions for part in ("--partition", partition)]

@@ -6,13 +6,22 @@ from typing import Annotated
 
 import typer
 
+from stretto.agent.node import MAX_LOG_BYTES
 from stretto.cli import options
+from stretto.cli.backend_options import BackendValues, with_backend_options
 from stretto.cli.config_file import take_config
 from stretto.cli.printing import say
 
+Settings = Annotated[
+    list[str],
+    typer.Option(
+        "--set", metavar="SPACE.KEY=VALUE", help="A setting of sim, policy, estimate, place, lend or backend."
+    ),
+]
 LEAST_LOG_BYTES, MOST_LOG_BYTES = 1 << 20, 1 << 60  # that a job may be bound to; chosen
 
 
+@with_backend_options
 def serve(
     config: Annotated[
         Path | None,
@@ -37,30 +46,9 @@ def serve(
         Path | None,
         typer.Option(help="A directory that all nodes see, for checkpoints; else the state directory."),
     ] = None,
-    address: Annotated[
-        str, typer.Option(help="Ray only: the cluster, as auto, HOST:PORT, or ray://HOST:PORT from outside.")
-    ] = "",
-    grow: Annotated[
-        list[str],
-        typer.Option(
-            help="Ray only: nodes that the autoscaler may add, like a100:8:4 for four nodes of eight; may be "
-            "given several times. no: ask for none. Else the autoscaler's own configuration counts."
-        ),
-    ] = [],  # noqa: B006  (typer wants a plain default)
-    partition: Annotated[
-        list[str], typer.Option(help="Slurm only: the partition to use; may be given several times.")
-    ] = [],  # noqa: B006  (typer wants a plain default)
-    account: Annotated[str, typer.Option(help="Slurm only: the account of jobs that name none.")] = "",
-    qos: Annotated[str, typer.Option(help="Slurm only: the QOS of jobs that name none.")] = "",
-    cluster: Annotated[str, typer.Option(help="The cluster to emulate: a file or a built-in name.")] = "",
-    pace: Annotated[float, typer.Option(help="Speed of an emulated clock, in times of the real one.")] = 1.0,
-    profiles: Annotated[str, typer.Option(help="Measured profiles that emulated trainings follow.")] = "",
-    slots: Annotated[
-        int | None, typer.Option(min=1, help="Number of workers at once on a machine without GPUs.")
-    ] = None,
-    gpu_type: Annotated[str, typer.Option(help="Name of the type of this machine's GPUs or slots.")] = "",
+    backend_values: BackendValues = None,  # one option for each, as the backends declare them
     policy: options.Policy = "sia",
-    settings: options.Set = [],  # noqa: B006  (typer wants a plain default)
+    settings: Settings = [],  # noqa: B006  (typer wants a plain default)
     seed: options.Seed = 0,
     store: Annotated[
         str, typer.Option(help="URL of a database; else a SQLite file in the state directory.")
@@ -171,10 +159,10 @@ def serve(
     """Schedule real jobs until interrupted. Running jobs go on; the next start adopts them."""
     import asyncio
 
-    from stretto.experiments.spec import parse_settings
     from stretto.model import InputError
 
     try:
+        from stretto.service.backend_registry import backend_options
         from stretto.service.http.rate_limits import Limits
         from stretto.service.main import FIRST_TOKEN, Config, serve
         from stretto.service.retention.job_retention import keep_of
@@ -184,26 +172,25 @@ def serve(
     host, _, port = listen.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
         raise InputError(f"--listen {listen}: expected ADDRESS:PORT")
+    most_log_bytes = _bytes_of(max_log_size)
+    given = {
+        **(backend_values or {}),
+        **({"--run-as": tuple(run_as)} if run_as else {}),
+        **({"--pass-env": tuple(pass_env)} if pass_env else {}),
+        **({"--max-log-size": most_log_bytes} if most_log_bytes != MAX_LOG_BYTES else {}),
+    }
+    by_space = _by_space(settings)
     configured = Config(
         state=state.absolute(),
         host=host.strip("[]"),
         port=int(port),
-        backend=backend,
+        backend=backend_options(backend, given, by_space["backend"]),
         url=url,
         shared=shared,
-        address=address,
-        grow=tuple(grow),
-        partitions=tuple(partition),
-        account=account,
-        qos=qos,
-        slots=slots,
-        gpu_type=gpu_type,
         policy=policy,
-        settings=parse_settings(settings),
+        settings=by_space[""],
         seed=seed,
         store=_store_url(store, store_file),
-        run_as=tuple(run_as),
-        pass_env=tuple(pass_env),
         open_on_loopback=insecure_loopback,
         limits=Limits(
             submits_per_s=_rate(submit_rate),
@@ -216,11 +203,7 @@ def serve(
         eager=not rounds_only,
         dead_after_s=_seconds_of(dead_after),
         fair_share_half_life_s=_half_life_of(fair_share_half_life),
-        cluster=cluster,
-        pace=pace,
-        profiles=profiles,
         begin_anew=begin_anew,
-        max_log_bytes=_bytes_of(max_log_size),
         keep=keep_of(keep_ended, keep_logs, keep_checkpoints),
         most_open=OpenJobs(max_open_jobs_per_user, max_open_jobs),
         notify_allow=tuple(notify_allow),
@@ -244,6 +227,18 @@ def serve(
             say(f"{others}; the next service with this state directory adopts them")
 
     asyncio.run(run())
+
+
+def _by_space(words: list[str]) -> dict[str, dict[str, str]]:
+    """What --set says: of the backend by field, under "" of all others by SPACE.KEY. Raises InputError."""
+    from stretto.experiments.spec import SPACES, parse_settings
+
+    settings = parse_settings(words, (*SPACES, "backend"))
+    of_backend = {key: value for key, value in settings.items() if key.startswith("backend.")}
+    return {
+        "backend": {key.removeprefix("backend."): value for key, value in of_backend.items()},
+        "": {key: value for key, value in settings.items() if key not in of_backend},
+    }
 
 
 def _store_url(url: str, file: Path | None) -> str:

@@ -1,6 +1,6 @@
 """One simulation as a few words: names, paths and settings, which can be sent to another process."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isnan
 from pathlib import Path
@@ -72,16 +72,16 @@ class RunSpec:
         return {key[len(prefix) :]: value for key, value in self.settings.items() if key.startswith(prefix)}
 
 
-def parse_settings(given: list[str]) -> dict[str, str]:
+def parse_settings(given: list[str], spaces: Sequence[str] = SPACES) -> dict[str, str]:
     """SPACE.KEY=VALUE words as a mapping; InputError for anything else."""
     settings: dict[str, str] = {}
     for word in given:
         key, equals, value = word.partition("=")
         space, dot, name = key.partition(".")
         if not equals or not dot or not name:
-            raise InputError(f"--set {word}: expected SPACE.KEY=VALUE with SPACE one of {', '.join(SPACES)}")
-        if space not in SPACES:
-            raise InputError(f"--set {word}: unknown space {space!r}, {did_you_mean(space, SPACES)}")
+            raise InputError(f"--set {word}: expected SPACE.KEY=VALUE with SPACE one of {', '.join(spaces)}")
+        if space not in spaces:
+            raise InputError(f"--set {word}: unknown space {space!r}, {did_you_mean(space, spaces)}")
         if key in settings:
             raise InputError(f"--set {word}: {key} is set twice, first to {settings[key]!r}")
         settings[key] = value

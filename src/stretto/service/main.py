@@ -5,14 +5,13 @@ import contextlib
 import ipaddress
 import logging
 import os
-import re
 import secrets as random
 import signal
 import socket
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -20,15 +19,13 @@ from urllib.parse import urlsplit
 import uvicorn
 
 from stretto.agent import open_files, unix_users
-from stretto.agent.inherited_env import OURS
 from stretto.agent.unix_users import read_accounts
-from stretto.backends.local.agent_client import OwnAgent
-from stretto.backends.local.backend import LocalBackend
+from stretto.backends.local.options import AGENT, LocalOptions
+from stretto.backends.options import BackendOptions, RunsAsUsers
 from stretto.backends.protocol import Backend
-from stretto.clusters import read_cluster
-from stretto.model import DEFAULT_QUEUE, HALF_LIFE_S, InputError, Memory, StrettoError, View
+from stretto.model import DEFAULT_QUEUE, HALF_LIFE_S, InputError, Memory, StrettoError
 from stretto.scheduler.round import Scheduler
-from stretto.service.emulated.backend import EmulatedBackend
+from stretto.service.emulated.options import EmulatedOptions, ServiceSite
 from stretto.service.eventlog import Mark, Store, open_store, reached_in
 from stretto.service.eventlog.clock import Clock, read_clocks, resumed
 from stretto.service.eventlog.clock_watch import ClockWatch
@@ -54,34 +51,17 @@ from stretto.service.state.status import going_on
 from stretto.service.state_snapshots import StateSnapshots, begun
 from stretto.service.structured_logs import structured_logs
 from stretto.service.webhooks import PORTS, Targets
-from stretto.settings import settings_of
-from stretto.sim.settings import Batches, SimSettings
-from stretto.sim.truth.profiles import read_profiles
 
-DATABASE, KEY, CHECKPOINTS, WORKDIRS, AGENT = "stretto.db", "key", "checkpoints", "workdirs", "agent"
+DATABASE, KEY, CHECKPOINTS, WORKDIRS = "stretto.db", "key", "checkpoints", "workdirs"
 MARK = "log.mark"  # how far the log has come, wherever it is; not to be taken for a part of the database
 KEY_BYTES = 32
 FIRST_TOKEN = "admin-token"  # of whoever starts the first service of a log; only they can read it
-BACKENDS = ("local", "emulated", "ray", "slurm")
-OPTIONS_OF = {
-    "address": ("ray",),
-    "grow": ("ray",),
-    "partitions": ("slurm",),
-    "account": ("slurm",),
-    "qos": ("slurm",),
-    "pass_env": ("local", "slurm"),
-    "run_as": ("local",),
-}
-VARIABLE = re.compile(r"[A-Za-z_*?][A-Za-z0-9_*?]*")
-MAX_LOG_BYTES = OwnAgent.max_log_bytes
-NAME = "name"  # of this service on clusters that it shares with others
 LEVELS = ("debug", "info", "warning", "error")
 LEAD_WAIT_S = 10.0  # for a service that is just ending; chosen
 WAITING_CONNECTIONS = 512
 CLOSED_S = 5.0  # for connections that are being closed at the end; chosen
 LEAST_CONNECTIONS = 24  # and what a start opens beside; with fewer nothing can be served; chosen
 TURN_S = 0.0005  # of a thread; chosen: requests are answered between the steps of a decision, which take long
-FASTEST = 10_000.0  # pace of an emulated clock; chosen: a millisecond is ten seconds then
 
 logger = logging.getLogger(__name__)
 
@@ -93,23 +73,12 @@ class Config:
     state: Path
     host: str = "127.0.0.1"
     port: int = 8700
-    backend: str = "local"
+    backend: BackendOptions = field(default_factory=LocalOptions)  # where workers run
     url: str = ""  # under which workers reach the service; "" = where it listens
     shared: Path | None = None  # a directory that all nodes see; None: the state directory
-    address: str = ""  # of a Ray cluster
-    grow: tuple[str, ...] = ()  # nodes that it may add; (): as its autoscaler says
-    partitions: tuple[str, ...] = ()  # of Slurm, whose nodes are used; (): the default one
-    account: str = ""  # that slices are charged to, where a job names none
-    qos: str = ""
-    slots: int | None = None  # processes on a machine without GPUs; None: one for each real GPU
-    gpu_type: str = ""
-    node: str = ""  # the name of this machine; "" = its host name
     policy: str = "sia"
     settings: Mapping[str, str] = field(default_factory=dict)
     seed: int = 0
-    run_as: tuple[str, ...] = ()  # as which Unix users jobs run: see `accounts`; (): as the service's
-    pass_env: tuple[str, ...] = ()  # names and patterns of our environment that jobs find beside the usual
-    max_log_bytes: int = MAX_LOG_BYTES  # that the logs of a job take on a machine; 0: any amount
     store: str = ""  # a URL; "" = a file in the state directory
     open_on_loopback: bool = False
     limits: Limits = field(default_factory=Limits)
@@ -118,18 +87,25 @@ class Config:
     eager: bool = True
     dead_after_s: float = DEAD_AFTER_S  # of silence of a node, until its workers count as lost; 0: never
     fair_share_half_life_s: float = HALF_LIFE_S  # of usage; 0: usage orders nobody
-    cluster: str = ""  # of an emulated backend: a file or a built-in name
-    pace: float = 1.0  # of its clock
-    profiles: str = ""  # a directory of measured profiles that it follows; "" = none
     keep: RetentionPolicy = field(default_factory=RetentionPolicy)  # what of jobs that have ended
     most_open: OpenJobs = field(default_factory=OpenJobs)
     notify_allow: tuple[str, ...] = ()  # hosts and networks that webhooks may go to beside public ones
     begin_anew: bool = False  # without what of the log is lost
 
     @property
-    def emulated(self) -> bool:
-        """Whether nothing really runs."""
-        return self.backend == "emulated"
+    def emulated(self) -> EmulatedOptions | None:
+        """What is emulated; None where workers really run."""
+        return self.backend if isinstance(self.backend, EmulatedOptions) else None
+
+    @property
+    def run_as(self) -> tuple[str, ...]:
+        """As which Unix users jobs run: see `read_accounts`; (): as the service's."""
+        return self.backend.run_as if isinstance(self.backend, RunsAsUsers) else ()
+
+    @property
+    def pace(self) -> float:
+        """Of the clock, which is real unless nothing else is."""
+        return self.emulated.pace if self.emulated else 1.0
 
     @property
     def log(self) -> Path | None:
@@ -140,41 +116,16 @@ class Config:
         """Check how the values go together."""
         if self.log_level not in LEVELS:
             raise InputError(f"--log-level {self.log_level}: expected one of {', '.join(LEVELS)}")
-        if self.backend not in BACKENDS:
-            raise InputError(f"--backend {self.backend}: expected one of {', '.join(BACKENDS)}")
-        for option, backends in OPTIONS_OF.items():
-            if getattr(self, option) and self.backend not in backends:
-                said = f"--{option.removesuffix('s') if option == 'partitions' else option.replace('_', '-')}"
-                raise InputError(f"{said}: means something with --backend {' or '.join(backends)} only")
-        if self.max_log_bytes != MAX_LOG_BYTES and self.emulated:
-            raise InputError("--max-log-size: means nothing with --backend emulated")
-        if self.run_as and os.geteuid() != 0:
-            raise InputError("--run-as: only root can run jobs as other users")
         if self.run_as and self.open_on_loopback:
             raise InputError(
                 "--run-as: not with --insecure-loopback, by which everybody here acts for everybody"
             )
-        for name in self.pass_env:
-            if not VARIABLE.fullmatch(name):
-                raise InputError(
-                    f"--pass-env {name}: expected the name of a variable, or a pattern with * and ?"
-                )
-            if name.startswith(OURS):
-                raise InputError(f"--pass-env {name}: variables of {OURS}* are never passed on")
         if self.open_on_loopback and not _is_loopback(self.host):
             raise InputError(
                 f"--insecure-loopback: expected --listen with an address of this machine only, such as "
                 f"127.0.0.1:{self.port}, got {self.host}: a proxy or a tunnel could make everybody an admin"
             )
-        if self.emulated and not self.cluster:
-            raise InputError("--backend emulated: missing --cluster, a file or a built-in name")
-        if not self.emulated and (self.cluster or self.profiles or self.pace != 1.0):
-            raise InputError(
-                "--cluster, --profiles and --pace are of the emulated backend: say --backend emulated"
-            )
         Targets.of(self.notify_allow)  # what is wrong with the words is said before anything is made
-        if not 0 < self.pace <= FASTEST:
-            raise InputError(f"--pace {self.pace:g}: expected a number above 0 and at most {FASTEST:g}")
 
 
 async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -> str:
@@ -186,8 +137,8 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
         "",
         settings,
         config.seed,
-        cluster=config.cluster,
-        backend=config.backend,
+        cluster=config.emulated.cluster if config.emulated else "",
+        backend=config.backend.name,
         priorities="preempt",
         quotas="kept",
         fair_share_half_life_s=config.fair_share_half_life_s,
@@ -238,7 +189,7 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
             await began
             shared = (config.shared or config.state).absolute()
             secrets = WorkerContext(url, key, shared / CHECKPOINTS, shared / WORKDIRS, accounts)
-            backend = await _backend(config, world, scheduler, log_writer)
+            backend = await _open_backend(config, world, scheduler, log_writer)
             shown = [*workers_on_disk(config.state / AGENT, secrets.checkpoints)]
             shown += [one.id for one in await backend.workers()]
             if (anew := incarnated(state, reached, shown, why)) is not None:
@@ -419,57 +370,24 @@ def _of_the_world(config: Config) -> tuple[dict[str, str], dict[str, str]]:
     return world, {key: value for key, value in settings.items() if key not in world}
 
 
-async def _backend(
+async def _open_backend(
     config: Config, world: Mapping[str, str], scheduler: Scheduler, log_writer: LogWriter
 ) -> Backend:
-    if config.emulated:
-        given = {key.removeprefix("sim."): value for key, value in world.items()}
-        settings = replace(SimSettings(), **settings_of(SimSettings, given, space="sim"))
-        if View.GOODPUT_MODEL not in scheduler.policy.views:
-            settings = replace(settings, batches=Batches.TUNED)  # as in simulations: nobody chooses batches
-        profiles = read_profiles(Path(config.profiles)) if config.profiles else None
-        return EmulatedBackend(read_cluster(config.cluster), log_writer, settings, profiles).open()
-    if config.backend in ("ray", "slurm"):
-        known = {node.name: node.address for node in log_writer.state.nodes}
-        return await _on_a_cluster(config, known)
-    node = config.node or socket.gethostname()
-    agent = OwnAgent(
-        node,
-        config.state / AGENT,
-        config.slots,
-        config.gpu_type,
-        pass_env=config.pass_env,
-        max_log_bytes=config.max_log_bytes,
-        run_as=bool(config.run_as),
+    """Raises InputError where the backend cannot be used."""
+    site = ServiceSite(
+        state=config.state,
+        shared=config.shared,
+        node_addresses={node.name: node.address for node in log_writer.state.nodes},
+        log=log_writer,
+        views=scheduler.policy.views,
+        world={key.removeprefix("sim."): value for key, value in world.items()},
     )
-    return await LocalBackend([agent]).open()
-
-
-async def _on_a_cluster(config: Config, known: Mapping[str, str]) -> Backend:
-    """A backend of somebody's cluster. Raises InputError where we may not, or cannot, use it.
-
-    known: addresses of nodes, from the service before.
-    """
-    if config.shared is not None and not config.shared.is_dir():
-        raise InputError(f"--shared {config.shared}: expected a directory that is there, on all nodes")
-    shared, name = (config.shared or config.state).absolute(), _name(config.state)
-    if config.backend == "ray":
-        try:
-            from stretto.backends.ray import open_ray
-        except ModuleNotFoundError as missing:
-            raise InputError(f"--backend ray needs {missing.name}: install stretto[ray]") from None
-        address, most = config.address or "auto", config.max_log_bytes
-        return await open_ray(address, name, shared, grow=config.grow, known=known, max_log_bytes=most)
-    from stretto.backends.slurm import SlurmOptions, open_slurm
-
-    options = SlurmOptions(
-        config.partitions,
-        config.account,
-        config.qos,
-        pass_env=config.pass_env,
-        max_log_bytes=config.max_log_bytes,
-    )
-    return await open_slurm(options, name, shared)
+    try:
+        return await config.backend.open(site)
+    except ModuleNotFoundError as missing:
+        raise InputError(
+            f"--backend {config.backend.name} needs {missing.name}: it is not installed"
+        ) from None
 
 
 async def _warn_of_unreachable(url: str, backend: Backend) -> None:
@@ -493,16 +411,6 @@ def _is_loopback(address: str) -> bool:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:
         return address == "localhost"
-
-
-def _name(state: Path) -> str:
-    """What the service is called on a shared cluster: drawn once, so that it finds its own again."""
-    path = state / NAME
-    if not path.exists():
-        temporary = path.with_suffix(".new")
-        temporary.write_text(random.token_hex(4), encoding="ascii")
-        temporary.replace(path)
-    return path.read_text(encoding="ascii")
 
 
 def _key(state: Path) -> bytes:

@@ -21,8 +21,7 @@ from stretto.backends.protocol import (
     WorkerStart,
     WorkerState,
 )
-from stretto.backends.ray import RayBackend
-from stretto.backends.ray.backend import Call
+from stretto.backends.ray.backend import Call, RayBackend
 
 pytestmark = [pytest.mark.ray, pytest.mark.alone]
 
@@ -243,13 +242,13 @@ def test_a_gateway_that_is_killed_is_replaced_and_its_workers_go_on(
         async with opened(cluster, tmp_path) as backend:
             await backend.start(a_start("a.1.0", cluster.nodes[1]))
             before = await in_phase(backend, "a.1.0", "running")
-            tell = backend.tell
+            tell = backend.poll.notify
 
             def noted() -> None:
                 down.extend(f"{node.name}: {node.why}" for node in backend.known_nodes if not node.up)
                 tell()
 
-            monkeypatch.setattr(backend, "tell", noted)
+            monkeypatch.setattr(backend.poll, "notify", noted)
             gateway = backend.gateway.process
             assert gateway is not None
             gateway.kill()

@@ -12,8 +12,7 @@ import pytest
 from tests.backends.ray.cluster import RayCluster
 
 from stretto.backends.protocol import NodeState
-from stretto.backends.ray import RayBackend, open_ray
-from stretto.backends.ray.backend import Call
+from stretto.backends.ray.backend import Call, RayBackend, open_ray
 from stretto.jobfile import JobSpec, Resources
 from stretto.jobfile.parts import Accelerators
 from stretto.model.errors import InputError

@@ -10,8 +10,8 @@ from typing import Any
 from tests.backends.slurm.cluster import SlurmCluster
 
 from stretto.backends.protocol import BackendUnreachable, NodeState, WorkerStart, WorkerState
-from stretto.backends.slurm import SlurmOptions
 from stretto.backends.slurm.backend import SlurmBackend, open_slurm
+from stretto.backends.slurm.options import SlurmOptions
 
 PATIENCE_S = 180.0
 

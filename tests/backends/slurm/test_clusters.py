@@ -9,10 +9,10 @@ from tests.backends.slurm.cluster import SlurmCluster
 from tests.backends.slurm.stories import a_start, in_phase, node, node_once, opened, worker
 
 from stretto.backends.protocol import BackendUnreachable, NotNow
-from stretto.backends.slurm import SlurmOptions, open_slurm
-from stretto.backends.slurm.backend import SlurmBackend
+from stretto.backends.slurm.backend import SlurmBackend, open_slurm
 from stretto.backends.slurm.client import Commands, SlurmClient
 from stretto.backends.slurm.nodes import Holding, state_of
+from stretto.backends.slurm.options import SlurmOptions
 from stretto.backends.slurm.parsers import SlurmNode
 from stretto.backends.slurm.poller import PATIENT_S, Poller
 from stretto.jobfile.parts import Accelerators, Resources

@@ -8,8 +8,8 @@ import pytest
 
 from stretto.agent import supervisor
 from stretto.backends.protocol import BackendUnreachable
-from stretto.backends.slurm import SlurmOptions
 from stretto.backends.slurm.client import Commands
+from stretto.backends.slurm.options import SlurmOptions
 
 pytestmark = [pytest.mark.slurm, pytest.mark.alone]
 

@@ -80,11 +80,13 @@ def test_a_node_gives_its_parts_to_slices_beside_each_other(cluster: SlurmCluste
 def test_what_slurm_never_takes_is_refused_and_leaves_nothing(cluster: SlurmCluster, shared: Path) -> None:
     async def story() -> None:
         async with opened(cluster, shared) as backend:
-            start = a_start("1.1.0", "sleep 600", slurm={"constraint": "no-such-feature"})
+            start = a_start("1.1.0", "sleep 600", asks={"slurm": {"constraint": "no-such-feature"}})
             with pytest.raises(StartRefused, match="Invalid feature"):
                 await backend.start(start)
             with pytest.raises(StartRefused, match="fast"):
-                await backend.start(a_start("1.1.0", "sleep 600", node="v1", slurm={"partition": "fast"}))
+                await backend.start(
+                    a_start("1.1.0", "sleep 600", node="v1", asks={"slurm": {"partition": "fast"}})
+                )
             assert await backend.workers() == []
             assert list((shared / "slurm" / "s" / "runs").iterdir()) == []
 

@@ -8,23 +8,23 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 from stretto.backends.local.agent_client import RemoteAgent
 from stretto.backends.local.backend import LocalBackend
+from stretto.backends.local.options import LocalOptions
+from stretto.backends.options import Site
 from stretto.backends.protocol import Backend
 from stretto.cli.app import main
-from stretto.service import main as serving
 
 if __name__ == "__main__":
     told, down_after_s = Path(sys.argv.pop(1)), float(sys.argv.pop(1))
 
-    async def opened(*_: Any) -> Backend:
+    async def opened(self: LocalOptions, site: Site) -> Backend:
         agents = [RemoteAgent(*one) for one in json.loads(told.read_text(encoding="utf-8"))]
         return await LocalBackend(agents, down_after_s).open()
 
-    vars(serving).update(_backend=opened)
+    LocalOptions.open = opened  # type: ignore[method-assign]
     if "CLOCKS" in os.environ:
-        sys.path.insert(0, str(Path(__file__).parents[2] / "live" / "crash"))
+        sys.path.insert(0, str(Path(__file__).parents[2] / "service" / "crash"))
         importlib.import_module("jumping").install()
     main()

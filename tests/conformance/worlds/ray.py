@@ -14,8 +14,7 @@ from tests.backends.ray.cluster import RayCluster, release, shared
 from tests.conformance.world import CannotRun, World
 
 from stretto.backends.protocol import Backend, BackendUnreachable
-from stretto.backends.ray import RayBackend
-from stretto.backends.ray.backend import Call, Gateway
+from stretto.backends.ray.backend import Call, Gateway, RayBackend
 
 LATE_S = 1.0  # the longest that an answer is held back in `slow`
 LOST = 0.3  # the share of answers that get lost there

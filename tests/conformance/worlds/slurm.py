@@ -13,7 +13,8 @@ from tests.backends.slurm.cluster import SlurmCluster
 from tests.conformance.world import CannotRun, World
 
 from stretto.backends.protocol import Backend
-from stretto.backends.slurm import SlurmOptions, open_slurm
+from stretto.backends.slurm.backend import open_slurm
+from stretto.backends.slurm.options import SlurmOptions
 
 COMMANDS = ("sbatch", "scancel", "squeue", "scontrol", "sinfo")
 

@@ -10,6 +10,7 @@ import pytest
 from tests.service.http.rig import SMALL, play
 
 from stretto.model import InputError
+from stretto.service.emulated.options import EmulatedOptions
 from stretto.service.main import FIRST_TOKEN, Config, serve
 
 pytestmark = [pytest.mark.sockets, pytest.mark.sqlite]
@@ -40,7 +41,7 @@ async def answers(config: Config, token: str = "") -> tuple[str, list[int]]:
 
 def test_the_first_admin_finds_a_token_that_works_and_is_not_replaced(tmp_path: Path) -> None:
     async def story() -> None:
-        config = Config(tmp_path / "state", port=0, backend="emulated", cluster="gpu8-256", policy="fifo")
+        config = Config(tmp_path / "state", port=0, backend=EmulatedOptions("gpu8-256"), policy="fifo")
         token, statuses = await answers(config)
         assert statuses == [201, 200]
         assert stat.S_IMODE((config.state / FIRST_TOKEN).stat().st_mode) == 0o600
@@ -57,8 +58,7 @@ def test_an_open_door_has_no_first_token(tmp_path: Path) -> None:
         config = Config(
             tmp_path / "state",
             port=0,
-            backend="emulated",
-            cluster="gpu8-256",
+            backend=EmulatedOptions("gpu8-256"),
             policy="fifo",
             open_on_loopback=True,
         )
@@ -71,12 +71,12 @@ def test_an_open_door_has_no_first_token(tmp_path: Path) -> None:
 def test_a_key_that_was_cut_opens_no_service(tmp_path: Path, key: bytes) -> None:
     (tmp_path / "key").write_bytes(key)
     with pytest.raises(InputError, match=f"key: expected 32 bytes, got {len(key)}"):
-        asyncio.run(serve(Config(tmp_path, port=0, backend="emulated", cluster="gpu8-256")))
+        asyncio.run(serve(Config(tmp_path, port=0, backend=EmulatedOptions("gpu8-256"))))
 
 
 def test_a_state_directory_or_log_that_cannot_be_written_is_said_in_a_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    usual = {"port": 0, "backend": "emulated", "cluster": "gpu8-256"}
+    usual = {"port": 0, "backend": EmulatedOptions("gpu8-256")}
     with pytest.raises(InputError, match=r"--state .*file: expected a directory"):
         asyncio.run(serve(Config(tmp_path / "file", **usual)))  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"--log-file .*: cannot be written: Is a directory"):

@@ -15,6 +15,7 @@ import httpx
 
 from stretto.agent import open_files
 from stretto.backends.local.agent_client import AgentClient, OwnAgent, RemoteAgent, path_of, state_of, why_of
+from stretto.backends.long_poll import LongPoll
 from stretto.backends.protocol import (
     BackendUnreachable,
     IdUsed,
@@ -46,9 +47,8 @@ class LocalBackend:
         self.links = {agent.node: AgentClient(agent, self.client, down_after_s) for agent in ordered}
         self.down_after_s = down_after_s
         self._epoch = 0
-        self.number = 1
         self.opened = False  # from then on, an agent that is replaced by a wrong one is only silent
-        self.changed = asyncio.Condition()
+        self.poll = LongPoll()
         self.tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -74,7 +74,7 @@ class LocalBackend:
                 if task.done():
                     await self.close()
                     task.result()
-            await self.changes(self.number, wait_s=0.1)
+            await self.changes(self.poll.version, wait_s=0.1)
         self.opened = True
         return self
 
@@ -83,7 +83,7 @@ class LocalBackend:
         while True:
             try:
                 if await link.listen():
-                    await self.tell()
+                    self.poll.notify()
                 continue
             except InputError as failure:
                 if not self.opened:
@@ -107,14 +107,8 @@ class LocalBackend:
             except OSError as failure:
                 why = f"its agent cannot be started: {failure}"
             if link.note_silence(why):
-                await self.tell()
+                self.poll.notify()
             await asyncio.sleep(PAUSE_S)
-
-    async def tell(self) -> None:
-        """Wake whoever waits for changes."""
-        async with self.changed:
-            self.number += 1
-            self.changed.notify_all()
 
     async def nodes(self) -> Sequence[NodeState]:
         """Every node, by name."""
@@ -128,16 +122,11 @@ class LocalBackend:
 
     async def changes(self, after: int, wait_s: float = 20.0) -> int:
         """The newest number, once it is not `after` any more or `wait_s` is over."""
-        async with self.changed:
-            try:
-                async with asyncio.timeout(wait_s):
-                    await self.changed.wait_for(lambda: self.number != after)
-            except TimeoutError:
-                pass
+        version = await self.poll.wait(after, wait_s)
         for task in self.tasks if self.opened else ():
             if task.done():
                 task.result()  # nobody follows an agent any more: whoever waits is told why
-        return self.number
+        return version
 
     async def start(self, worker: WorkerStart) -> WorkerState:
         """Start a worker on its node."""
@@ -153,7 +142,7 @@ class LocalBackend:
             raise StartRefused(why_of(answer))
         said = link.said(answer)
         if link.learn(said):
-            await self.tell()
+            self.poll.notify()
         return link.workers.get(worker.id) or state_of(worker.node, said["worker"])
 
     async def stop(self, worker_id: str, grace_s: float) -> None:
@@ -173,7 +162,7 @@ class LocalBackend:
         if answer.status_code != 200:
             raise InputError(why_of(answer))
         if link.learn(link.said(answer)):
-            await self.tell()
+            self.poll.notify()
 
     def link_of(self, worker_id: str) -> AgentClient:
         """The agent that has a worker; raises NoSuchWorker, or BackendUnreachable while that is not known."""
@@ -220,7 +209,7 @@ class LocalBackend:
             if worker_id in link.workers:
                 answer = await link.ask("DELETE", path_of(worker_id))
                 if answer.status_code == 200 and link.unlearn(worker_id, link.said(answer)):
-                    await self.tell()
+                    self.poll.notify()
 
     async def delete_logs(self, job: str) -> None:
         """Remove what is left of a job's forgotten workers on all nodes."""

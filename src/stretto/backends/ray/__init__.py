@@ -7,7 +7,3 @@
 Ray ends a process that has lost its cluster for a minute, takes its signals and starts threads in it, so the
 service never connects itself: its gateway does, and is started anew whenever it is gone.
 """
-
-from stretto.backends.ray.backend import RayBackend, open_ray
-
-__all__ = ["RayBackend", "open_ray"]

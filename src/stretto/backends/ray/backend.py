@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from stretto.agent.node import MAX_LOG_BYTES
+from stretto.backends.long_poll import LongPoll
 from stretto.backends.protocol import (
     BackendUnreachable,
     IdUsed,
@@ -229,8 +230,7 @@ class RayBackend:
         self.gateway = Gateway(call, self.hear)
         self.known_nodes: tuple[NodeState, ...] = ()
         self.known_workers: tuple[WorkerState, ...] = ()
-        self.number = 1
-        self.changed = asyncio.Event()
+        self.poll = LongPoll()
         self.hello_s = -inf  # when the present gateway had connected
         self.not_yet: dict[str, Any] | None = None  # what it said and does not count, since it has just begun
         self.silent = False  # the gateway has said nothing for so long that nodes count as down
@@ -290,7 +290,7 @@ class RayBackend:
         if (nodes, workers) != (self.known_nodes, self.known_workers):
             self.known_nodes, self.known_workers = nodes, workers
             self.addresses |= {node.name: node.address for node in nodes if node.up}
-            self.tell()
+            self.poll.notify()
 
     def _finds_its_way(self, nodes: Sequence[NodeState]) -> bool:
         """Whether a new gateway has not seen again what the one before saw: then that holds for a while."""
@@ -299,12 +299,6 @@ class RayBackend:
         now = {node.name: node for node in nodes}
         were_up = [now.get(node.name) for node in self.known_nodes if node.up]
         return any(node is None or node.why in BEGINNING for node in were_up)
-
-    def tell(self) -> None:
-        """Wake whoever waits for changes."""
-        self.number += 1
-        self.changed.set()
-        self.changed = asyncio.Event()
 
     async def watch(self) -> None:
         """Notice that the gateway has been gone for too long."""
@@ -315,7 +309,7 @@ class RayBackend:
             since_s = time.monotonic() - self.gateway.heard_s
             if self.known_nodes and not self.silent and since_s > self.call.down_after_s:
                 self.silent = True
-                self.tell()
+                self.poll.notify()
 
     async def nodes(self) -> Sequence[NodeState]:
         """Every node, by name."""
@@ -332,14 +326,8 @@ class RayBackend:
         return [replace(one, phase="unknown") if one.holds_gpus else one for one in self.known_workers]
 
     async def changes(self, after: int, wait_s: float = 20.0) -> int:
-        """Wait for a change."""
-        until_s = time.monotonic() + wait_s
-        while self.number <= after and (left_s := until_s - time.monotonic()) > 0:
-            try:
-                await asyncio.wait_for(self.changed.wait(), left_s)
-            except TimeoutError:
-                break
-        return self.number
+        """The newest number, once it is not `after` any more or `wait_s` is over."""
+        return await self.poll.wait(after, wait_s)
 
     async def check(self, spec: JobSpec) -> None:
         """Raise InputError for a job of whose workers none fits on any node of this cluster."""

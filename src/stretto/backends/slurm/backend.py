@@ -103,7 +103,7 @@ class SlurmBackend:
         for task in self.tasks:
             if task.done():
                 task.result()  # nobody looks any more: whoever waits is told why
-        return await self.looking.changes(after, wait_s)
+        return await self.looking.poll.wait(after, wait_s)
 
     async def check(self, spec: JobSpec) -> None:
         """Raise InputError for a job that this cluster can never take."""
@@ -184,11 +184,12 @@ class SlurmBackend:
         for one in going:
             if one.id != worker.id and (both := set(one.state.gpus) & set(worker.gpus)):
                 raise NotNow(f"GPU {min(both)} of {worker.node} is in use by {one.id}")
-        partition = partition_for(self.options, worker.slurm, node, self.looking.default_partition)
+        asks = worker_scripts.asked_of_slurm(worker)
+        partition = partition_for(self.options, asks, node, self.looking.default_partition)
         if not partition:
             raise StartRefused(
                 f"worker {worker.id}: node {node.name} is in partition {' '.join(node.partitions)}, "
-                f"expected {worker.slurm.get('partition', '') or ' '.join(self.options.partitions)}"
+                f"expected {asks.get('partition', '') or ' '.join(self.options.partitions)}"
             )
         return node, partition
 
@@ -226,7 +227,7 @@ class SlurmBackend:
         known.job_id, known.answered_s = job_id, time.monotonic()
         with suppress(OSError):  # then its comment tells, as long as Slurm knows it
             await asyncio.to_thread(worker_scripts.note_job, known.run, job_id)
-        await self.looking.tell()
+        self.looking.poll.notify()
         self.looking.hurry()
 
     # ── who leads ─────────────────────────────────────────────────────────────────────────────────
@@ -330,7 +331,7 @@ class SlurmBackend:
             await self._check_leader()
             await asyncio.to_thread(known.run.rename, self.forgotten / worker_id)
             self.known.pop(worker_id, None)
-            await self.looking.tell()
+            self.looking.poll.notify()
 
     async def delete_logs(self, job: str) -> None:
         """Remove the directories of a job's forgotten workers."""

@@ -1,25 +1,42 @@
-"""What the service asks of Slurm for all jobs, and how patient it is."""
+"""What is said of a Slurm cluster for all jobs, and how patient the service is with it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
 
 from stretto.agent.node import MAX_LOG_BYTES
+from stretto.backends.options import Site, check_passed_variables, option
+
+if TYPE_CHECKING:
+    from stretto.backends.protocol import Backend
 
 
 @dataclass(frozen=True)
 class SlurmOptions:
-    """The words for sbatch that hold for every job unless its file says otherwise."""
+    """Workers are jobs of Slurm: words for sbatch that hold for every job unless its file says otherwise."""
 
-    partitions: tuple[str, ...] = ()  # whose nodes are used; (): those of the default one
-    account: str = ""
-    qos: str = ""
-    pass_env: tuple[str, ...] = ()  # names and patterns of our environment that workers find beside the usual
-    environment: Mapping[str, str] = field(default_factory=dict)  # over ours, such as SLURM_CONF
-    answer_s: float = (
-        15.0  # the longest that a command may take; chosen: above Slurm's usual MessageTimeout of 10
+    name: ClassVar[str] = "slurm"
+
+    partitions: tuple[str, ...] = option(  # (): the default one
+        (), cli="--partition", help="Slurm only: the partition to use; may be given several times."
     )
-    pending_s: float = 60.0  # after which a slice that does not begin is withdrawn; chosen
-    soon_s: float = 0.3  # between two looks while something is about to change; chosen
+    account: str = option("", cli="--account", help="Slurm only: the account of jobs that name none.")
+    qos: str = option("", cli="--qos", help="Slurm only: the QOS of jobs that name none.")
+    pass_env: tuple[str, ...] = option((), cli="--pass-env")  # names and patterns of our environment
+    environment: Mapping[str, str] = field(default_factory=dict)  # over ours, such as SLURM_CONF
+    answer_s: float = 15.0  # longest that a command may take; chosen: above Slurm's MessageTimeout of 10
+    pending_s: float = 60.0  # after which a worker job that does not begin is withdrawn; chosen
+    soon_s: float = 0.3  # between two polls while something is about to change; chosen
     quiet_s: float = 5.0  # and while nothing is; chosen
-    max_log_bytes: int = MAX_LOG_BYTES  # that the logs of a job take in the shared directory; 0: any amount
+    max_log_bytes: int = option(MAX_LOG_BYTES, cli="--max-log-size", at_least=0)  # 0: any amount
     json: bool = True  # ask for JSON where Slurm has it
+
+    def __post_init__(self) -> None:
+        """Check which variables are passed on."""
+        check_passed_variables(self.pass_env)
+
+    async def open(self, site: Site) -> "Backend":
+        """The cluster whose commands are on this machine."""
+        from stretto.backends.slurm.backend import open_slurm
+
+        return await open_slurm(self, site.service_name, site.shared_folder())

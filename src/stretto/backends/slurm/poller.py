@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from stretto.agent import run_directory, supervisor
+from stretto.backends.long_poll import LongPoll
 from stretto.backends.protocol import BackendUnreachable, NodeState
 from stretto.backends.slurm import nodes as slurm_nodes
 from stretto.backends.slurm import worker_scripts
@@ -64,29 +65,12 @@ class Poller:
         self.silent_since_s: dict[str, float] = {}  # monotonic; by node that does not answer Slurm
         self.others: Mapping[str, Holding] = {}  # what other people hold, by node
         self.seen_others: Mapping[str, Holding] = {}  # the same as last seen, be it believed or not
-        self.number = 1
-        self.changed = asyncio.Condition()
+        self.poll = LongPoll()
         self.looking = asyncio.Lock()
         self.wake = asyncio.Event()
         self.silence = ""  # why the controller counts as silent; "" = it answers
         self.nodes_s = float("-inf")  # monotonic; when nodes were last asked for
         self.listed_s, self.took_s = float("-inf"), 0.0  # when Slurm was last asked, and for how long
-
-    # ── for whoever waits ─────────────────────────────────────────────────────────────────────────
-
-    async def tell(self) -> None:
-        """Wake whoever waits for changes."""
-        async with self.changed:
-            self.number += 1
-            self.changed.notify_all()
-
-    async def changes(self, after: int, wait_s: float) -> int:
-        """The newest number, once it is not `after` any more or `wait_s` is over."""
-        async with self.changed:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await self.changed.wait_for(lambda: self.number != after)
-        return self.number
 
     def hurry(self) -> None:
         """Look again at once."""
@@ -155,7 +139,7 @@ class Poller:
             changed = await self._take_in(jobs.jobs, jobs.asked_s)
             changed |= found is not None and self._take_in_nodes(held)
             if changed:
-                await self.tell()
+                self.poll.notify()
         if await asyncio.to_thread(self.leads):
             await self._act(jobs.jobs)
 
@@ -173,7 +157,7 @@ class Poller:
             if one.state.phase == "starting" and one.listed and notes.running is not None:
                 one.state, began = going_state(one, True), True
         if began:
-            await self.tell()
+            self.poll.notify()
         return ended
 
     # ── slices ────────────────────────────────────────────────────────────────────────────────────
@@ -260,7 +244,7 @@ class Poller:
         one.notes = await asyncio.to_thread(read_notes, one.run)
         if one.notes.ending is not None:
             one.state = ended_state(one, one.notes.ending)
-        await self.tell()
+        self.poll.notify()
         self.hurry()
         with suppress(BackendUnreachable):  # then the next look finds it, and tries again
             self.require_answers()

@@ -74,6 +74,11 @@ def comment_of(service: str, worker_id: str) -> str:
     return f"stretto:{service}:{worker_id}"
 
 
+def asked_of_slurm(worker: WorkerStart) -> Mapping[str, str]:
+    """What the job's file asks of Slurm: partition, account, constraint and so on."""
+    return worker.asks.get(SlurmOptions.name, {})
+
+
 def submission(
     worker: WorkerStart,
     options: SlurmOptions,
@@ -84,7 +89,7 @@ def submission(
     holding: Holding,
 ) -> list[str]:
     """The command that submits a slice; its script goes to standard input."""
-    asked = {"account": options.account, "qos": options.qos, **worker.slurm}
+    asked = {"account": options.account, "qos": options.qos, **asked_of_slurm(worker)}
     return [
         "sbatch",
         "--parsable",

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite, isnan
 
+from stretto.backends.long_poll import LongPoll
 from stretto.backends.protocol import (
     LogPiece,
     NodeState,
@@ -59,8 +60,7 @@ class EmulatedBackend:
     jobs: dict[str, EmulatedJob] = field(default_factory=dict)
     _truths: Truths | None = None
     _nodes: Sequence[NodeState] = ()
-    _number: int = 1
-    _bell: asyncio.Event = field(default_factory=asyncio.Event)
+    _poll: LongPoll = field(default_factory=LongPoll)
     _changed: dict[str, WorkerState] = field(default_factory=dict)  # since somebody last took them
     _agenda: list[tuple[float, int, str, Callable[[], None]]] = field(default_factory=list)
     _count: int = 0
@@ -111,16 +111,10 @@ class EmulatedBackend:
 
     async def changes(self, after: int, wait_s: float = 20.0) -> int:
         """The newest number, once it is not `after` any more or `wait_s` is over."""
-        if self._number == after:
-            self._bell.clear()
-            try:
-                async with asyncio.timeout(wait_s):
-                    await self._bell.wait()
-            except TimeoutError:
-                pass
+        version = await self._poll.wait(after, wait_s)
         if self._task is not None and self._task.done():
             self._task.result()  # time stands still: whoever waits is told why
-        return self._number
+        return version
 
     async def start(self, worker: WorkerStart) -> WorkerState:
         """Start a worker unless it was started before."""
@@ -374,8 +368,7 @@ class EmulatedBackend:
     def _show(self, worker: EmulatedWorker) -> None:
         """Whoever follows is told."""
         self._changed[worker.id] = worker.shown()
-        self._number += 1
-        self._bell.set()
+        self._poll.notify()
 
     # ── what the log says ─────────────────────────────────────────────────────────────────────────
 

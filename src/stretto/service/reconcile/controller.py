@@ -92,8 +92,8 @@ class Reconciler:
     async def observe(self) -> Difference:
         """Compare what the backend shows now with the log."""
         state, seen = self.log_writer.state, self.seen
-        nodes = await self.backend.nodes()
-        events = [] if nodes is self._nodes else about_nodes(state, nodes)
+        nodes = tuple(await self.backend.nodes())
+        events = [] if nodes == self._nodes else about_nodes(state, nodes)
         self._nodes = nodes
         # A backend that can says only what has changed; the first time all workers are asked for.
         if self._has_listed and isinstance(self.backend, IncrementalListing):

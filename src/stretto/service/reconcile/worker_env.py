@@ -238,7 +238,7 @@ def start_of(state: State, record: JobRecord, worker: Worker, secrets: WorkerCon
         name=spec.name,
         cpus=(spec.resources.cpus or 0.0) / spec.gpus * len(worker.gpus),
         memory_gb=(spec.resources.memory_gb or 0.0) / spec.gpus * len(worker.gpus),
-        slurm=spec.slurm,
+        asks={"slurm": spec.slurm} if spec.slurm else {},
         account=_account_of(record, secrets),
         own=() if named.is_absolute() else tuple(str(secrets.checkpoints / part) for part in named.parts[:1]),
     )
