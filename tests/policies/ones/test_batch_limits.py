@@ -1,7 +1,13 @@
 import numpy as np
 import pytest
 
-from stretto.policies.ones.batch_limits import BatchLimits, after_epochs, after_rejection, arrival_rate_per_s
+from stretto.policies.ones.batch_limits import (
+    BatchLimits,
+    Trained,
+    after_epochs,
+    after_rejection,
+    arrival_rate_per_s,
+)
 
 BOUNDS = (np.array([64]), np.array([65_536]))
 
@@ -13,9 +19,8 @@ def limits(limit: int, reference: float = np.nan, epochs: int = 0) -> BatchLimit
 def moved(
     before: BatchLimits, executed_s: float, epochs: int = 1, runs: bool = True, **rest: bool
 ) -> BatchLimits:
-    return after_epochs(
-        before, np.array([epochs]), np.array([executed_s]), 0.01, np.array([runs]), BOUNDS, **rest
-    )
+    trained = Trained(np.array([epochs]), np.array([executed_s]), np.array([runs]))
+    return after_epochs(before, trained, 0.01, BOUNDS, **rest)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,13 @@ from tests.drawn import scaled
 
 from stretto.model import InputError, Job, Reward
 from stretto.policies import load_policy
-from stretto.policies.three_sigma.options import Utility, expected_utility, plan_starts, survival
+from stretto.policies.three_sigma.options import (
+    StartOptions,
+    Utility,
+    expected_utility,
+    plan_starts,
+    survival,
+)
 from stretto.policies.three_sigma.policy import (
     Histogram,
     ThreeSigma,
@@ -96,9 +102,8 @@ def test_no_choice_of_starts_is_worth_more_than_the_plan(data: st.DataObject, jo
     gpus, room = drawn(1, 3, jobs), np.sort(drawn(0, 5, slots)).astype(float)
     worth = np.sort(drawn(0, 9, jobs * slots).reshape(jobs, slots).astype(float), axis=1)[:, ::-1].copy()
     held = np.tile([1.0, 0.5, 0.25], (jobs, 1))
-    plan = plan_starts(
-        worth, held, gpus, room, cost=np.array([2.0]), frees=np.ones((1, slots)), nodes=1_000, gap=0.0
-    )
+    options = StartOptions(worth, held, gpus, room, cost=np.array([2.0]), frees=np.ones((1, slots)))
+    plan = plan_starts(options, nodes=1_000, gap=0.0)
     assert plan is not None
 
     def value(starts: tuple[int, ...], stop: bool) -> float | None:

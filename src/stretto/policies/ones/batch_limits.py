@@ -19,6 +19,15 @@ class BatchLimits:
     epochs: IntArray  # finished when the limit was last moved
 
 
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """How far each job has come; columns are (jobs,)."""
+
+    epochs: IntArray  # finished by now
+    executed_s: FloatArray  # T, the time for which it has run
+    may_change: BoolArray  # it runs and is past its warm-up
+
+
 def penalised(
     reference: npt.ArrayLike, executed_s: npt.ArrayLike, penalty_per_s: npt.ArrayLike
 ) -> FloatArray:
@@ -29,35 +38,33 @@ def penalised(
 
 def after_epochs(
     before: BatchLimits,
-    epochs: IntArray,
-    executed_s: FloatArray,
+    trained: Trained,
     penalty_per_s: float,
-    may_change: BoolArray,
     bounds: tuple[IntArray, IntArray],
     crowded: bool = True,
     compounding: bool = False,
 ) -> BatchLimits:
     """Limits after the epochs that have ended: doubled while σ T < 1 or nobody waits, else scaled down.
 
-    epochs: (jobs,) finished by now; may_change: (jobs,) running and past their warm-up; bounds: the smallest
-    and the largest limit of each job; crowded: somebody waits. The paper names both rules without saying
-    which applies when. The second is there so that nobody waits behind long jobs, and while nobody does it
-    would leave GPUs idle, against equation 4. Applied to its own result it collapses; so, as long as somebody
-    waits, it starts from the limit that the job had before, unless `compounding`. Several epochs at once
-    count as one: a limit at most doubles from one decision to the next (figures 13 and 14).
+    bounds: the smallest and the largest limit of each job; crowded: somebody waits. The paper names both
+    rules without saying which applies when. The second is there so that nobody waits behind long jobs, and
+    while nobody does it would leave GPUs idle, against equation 4. Applied to its own result it collapses;
+    so, as long as somebody waits, it starts from the limit that the job had before, unless `compounding`.
+    Several epochs at once count as one: a limit at most doubles from one decision to the next (figures 13
+    and 14).
     """
-    ended = may_change & (epochs > before.epochs)
-    long = penalty_per_s * executed_s >= 1 - ROUNDING
+    ended = trained.may_change & (trained.epochs > before.epochs)
+    long = penalty_per_s * trained.executed_s >= 1 - ROUNDING
     shrinks = long & crowded
     # While it is scaled down, a limit starts from where it was before the first time.
     from_here = np.isnan(before.reference) | compounding
     reference = np.where(from_here, before.limit, before.reference)
-    moved = np.where(shrinks, penalised(reference, executed_s, penalty_per_s), 2 * before.limit)
+    moved = np.where(shrinks, penalised(reference, trained.executed_s, penalty_per_s), 2 * before.limit)
     limit = np.where(ended, moved, before.limit).astype(np.int64)
     return BatchLimits(
         limit=np.clip(limit, bounds[0], np.maximum(*bounds)),
         reference=np.where(ended, np.where(shrinks, reference, np.nan), before.reference),
-        epochs=np.where(may_change, epochs, before.epochs),
+        epochs=np.where(trained.may_change, trained.epochs, before.epochs),
     )
 
 

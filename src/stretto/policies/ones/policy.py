@@ -23,7 +23,13 @@ from stretto.model import (
 )
 from stretto.policies.common.pins import pin_as_held
 from stretto.policies.common.speed_curves import one_gpu_of_each_type, reasons_by_range
-from stretto.policies.ones.batch_limits import BatchLimits, after_epochs, after_rejection, arrival_rate_per_s
+from stretto.policies.ones.batch_limits import (
+    BatchLimits,
+    Trained,
+    after_epochs,
+    after_rejection,
+    arrival_rate_per_s,
+)
 from stretto.policies.ones.evolution import (
     IDLE,
     ProblemInstance,
@@ -148,10 +154,8 @@ class Ones(CheckedSettings, space="policy"):
         warm = participants.runs & ~batches.fixed & (reports.samples >= self.warmup_steps * batches.init)
         return after_epochs(
             memory.limits,
-            jobs.progress.epochs,
-            jobs.progress.executed_s,
+            Trained(jobs.progress.epochs, jobs.progress.executed_s, may_change=warm),
             self.penalty * rate,
-            warm,
             (participants.least_limit, participants.most_limit),
             self.always_scale_down or bool(waits.any()),
             self.compounding,

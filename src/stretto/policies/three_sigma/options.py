@@ -72,22 +72,25 @@ class Plan:
     proven: bool  # to the gap that was asked for
 
 
-def plan_starts(
-    worth: FloatArray,
-    held: FloatArray,
-    gpus: IntArray,
-    room: FloatArray,
-    cost: FloatArray,
-    frees: FloatArray,
-    nodes: int,
-    gap: float,
-) -> Plan | None:
+@dataclass(frozen=True, slots=True, eq=False)
+class StartOptions:
+    """What a plan chooses from: starts of waiting jobs, and stops of those that make room."""
+
+    worth: FloatArray  # (waiting, slots) expected utility of starting then
+    held: FloatArray  # (waiting, slots) survival after so many slots
+    gpus: IntArray  # (waiting,)
+    room: FloatArray  # (slots,) GPUs expected to be free
+    cost: FloatArray  # (stoppable,) expected utility that stopping costs
+    frees: FloatArray  # (stoppable, slots) GPUs expected back
+
+
+def plan_starts(options: StartOptions, nodes: int, gap: float) -> Plan | None:
     """Most expected utility, less that of those stopped; None where nothing was found in so many nodes.
 
-    worth: (waiting, slots) EU of starting then. held: (waiting, slots) survival after so many slots. gpus:
-    (waiting,). room: (slots,) GPUs expected to be free. cost: (stoppable,). frees: (stoppable, slots) GPUs
-    expected back. Jobs that are alike are one integer variable for each slot.
+    Jobs that are alike are one integer variable for each slot.
     """
+    worth, held, gpus, room = options.worth, options.held, options.gpus, options.room
+    cost, frees = options.cost, options.frees
     groups, members = _alike(worth, held, gpus)
     slots = len(room)
     job, start = np.nonzero(worth[groups] > 0)

@@ -25,6 +25,7 @@ from stretto.model import (
 )
 from stretto.policies.common.admission import NO_CONFIGURATIONS, admit_anew, most_gpus_of_one_job
 from stretto.policies.three_sigma.options import (
+    StartOptions,
     Utility,
     expected_utility,
     plan_starts,
@@ -234,7 +235,7 @@ class ThreeSigma(CheckedSettings, space="policy"):
         frees = runs[np.searchsorted(running, stoppable)]
         asks = jobs.gpus[waiting]
         # The program; without an answer jobs start by worth for each GPU.
-        plan = plan_starts(worth, held, asks, room, cost, frees, self.nodes, self.gap)
+        plan = plan_starts(StartOptions(worth, held, asks, room, cost, frees), self.nodes, self.gap)
         by_worth = (-worth[:, 0] / asks).argsort(kind="stable")
         if plan is None:
             return waiting[by_worth], stoppable[:0]
