@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from stretto.cli.selecting import Selection
+from stretto.cli.jobs import Selection
 from stretto.client import Client
 from stretto.model import InputError
 

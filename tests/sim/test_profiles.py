@@ -12,8 +12,7 @@ from scipy.interpolate import LinearNDInterpolator
 from stretto.model.errors import InputError
 from stretto.sim.truth.profiled_model import ProfiledModel
 from stretto.sim.truth.profiles import ProfileLibrary, read_profiles
-from stretto.sim.truth.step_surface import StepSurface
-from stretto.sim.truth.step_times import canonical, consolidated
+from stretto.sim.truth.step_times import StepSurface, canonical, consolidated
 
 COMPUTE_FIXED_S, COMPUTE_S_PER_SAMPLE = 0.1, 0.01
 SYNC_S_PER_GPU, SYNC_S_PER_NODE = 0.02, 0.05

@@ -1,6 +1,12 @@
 """Makes the catalogue from published figures: `python -m stretto.catalogue.build --data DIR [--out FILE]`.
 
 Prints how far the fitted step times are from those measured, for each model and GPU type.
+
+GPU types on which a model was not measured get parameters by way of a yardstick that was measured on most:
+compute takes 1/r of the time, with r the relative speed of the two types on the yardstick (ResNet-50). The
+time to synchronise is scaled by what the yardstick takes on the two types, within a node and across nodes. A
+type on which not even the yardstick was measured gets its speed from the measured type with the closest FP32
+peak, by the ratio of the peaks, and its synchronisation from `network_like`.
 """
 
 import argparse
@@ -12,7 +18,6 @@ from typing import Any
 
 import yaml
 
-from stretto.catalogue.derive import Pace, moved, paces_of
 from stretto.catalogue.figures import (
     Points,
     elasticflow_points,
@@ -21,9 +26,59 @@ from stretto.catalogue.figures import (
     pollux_points,
 )
 from stretto.catalogue.fitting import StepFit, fit_noise, fit_steps
-from stretto.catalogue.recipes import GPUS, RECIPES, YARDSTICK, Recipe
-from stretto.estimate.throughput import ThroughputModel, grad_s
+from stretto.catalogue.recipes import GPUS, RECIPES, YARDSTICK, YARDSTICK_SAMPLES, Recipe
+from stretto.estimate.throughput import ThroughputModel, grad_s, sync_s
 from stretto.model.arrays import FloatArray, floats
+
+WITHIN = (1, 4)  # chosen: nodes and GPUs at which synchronisation is compared
+ACROSS = (4, 16)  # chosen: as above, on several nodes
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast one GPU type computes and synchronises the yardstick."""
+
+    samples_per_s: float  # one GPU
+    within_s: float
+    across_s: float
+    source: str
+
+
+def paces_of(yardstick: Mapping[str, FloatArray]) -> Mapping[str, Pace]:
+    """The pace of every GPU type; `yardstick` has the (7,) parameters of those it was measured on."""
+    measured = {
+        name: Pace(
+            samples_per_s=YARDSTICK_SAMPLES / float(grad_s(params, YARDSTICK_SAMPLES)),
+            within_s=float(sync_s(params, *WITHIN)),
+            across_s=float(sync_s(params, *ACROSS)),
+            source="measured",
+        )
+        for name, params in yardstick.items()
+    }
+    return {name: measured.get(name) or _from_data_sheet(name, measured) for name in GPUS}
+
+
+def _from_data_sheet(name: str, measured: Mapping[str, Pace]) -> Pace:
+    peak = GPUS[name].fp32_tflops
+    closest = min(measured, key=lambda other: abs(GPUS[other].fp32_tflops - peak))
+    network = measured[GPUS[name].network_like]
+    return Pace(
+        samples_per_s=measured[closest].samples_per_s * peak / GPUS[closest].fp32_tflops,
+        within_s=network.within_s,
+        across_s=network.across_s,
+        source=f"FP32 peak, {peak:g} against {GPUS[closest].fp32_tflops:g} TFLOPS of {closest}",
+    )
+
+
+def moved(params: FloatArray, there: Pace, here: Pace) -> FloatArray:
+    """(7,) parameters on the type whose pace is `here`, from those on the type whose pace is `there`."""
+    compute = there.samples_per_s / here.samples_per_s
+    across, within = here.across_s / there.across_s, here.within_s / there.within_s
+    return params * floats([compute, compute, across, across, within, within, 1.0])
+
+
+# ── parameters of every model of the catalogue ────────────────────────────────────────────────────
+
 
 CATALOGUE = Path(__file__).with_name("models.yaml")
 DIGITS = 5  # significant; fits do not deserve more
@@ -37,7 +92,7 @@ HEADER = """\
 #
 # alpha_c … gamma: seconds, as in stretto.estimate.throughput. Errors: of the fitted against the measured time
 # of a step, mean and worst. derived: this model was not measured on this GPU; moved from another one by the
-# pace of ResNet-50 on both (catalogue/derive.py). across_nodes false: nothing was measured on several nodes.
+# pace of ResNet-50 on both (catalogue/build.py). across_nodes false: nothing was measured on several nodes.
 # noise: gradient noise scale in samples at the start and the end of training (catalogue/fitting.py).
 """
 

@@ -2,8 +2,14 @@
 
 from collections.abc import Mapping
 
-from stretto.lend.optimal import fewest_preemptions
-from stretto.lend.reclaim import Rule, at_random, least_busy, least_preemption_cost, smallest_job_count
+from stretto.lend.reclaim import (
+    Rule,
+    at_random,
+    fewest_preemptions,
+    least_busy,
+    least_preemption_cost,
+    smallest_job_count,
+)
 
 RULES: Mapping[str, Rule] = {
     "lyra": Rule(least_preemption_cost, True, "Lyra's preemption cost; flexible workers first"),

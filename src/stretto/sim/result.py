@@ -10,8 +10,7 @@ import numpy as np
 from stretto.model import BoolArray, Cluster, FloatArray, IntArray, Requests
 from stretto.sim import metrics
 from stretto.sim.history import History
-from stretto.sim.lenders import SimulatedLender
-from stretto.sim.lending_metrics import lending_figures
+from stretto.sim.lenders import SimulatedLender, lending_figures
 from stretto.sim.summary import figures_of
 
 
