@@ -3,7 +3,21 @@
 import numpy as np
 import pytest
 
-from stretto.model import ON_CHANGE, GpuType, InputError, MeasuredSpeeds, Pinned, Verb, View, cluster_of
+from stretto.model import (
+    ON_CHANGE,
+    GpuType,
+    InputError,
+    JobId,
+    MeasuredSpeeds,
+    Pinned,
+    Verb,
+    View,
+    cluster_of,
+    no_placement,
+)
+from stretto.scheduler.loop import run
+from stretto.sim.accounting import Had
+from stretto.sim.run import Setup, scheduler_of, world_of
 from stretto.sim.settings import SimSettings
 from stretto.sim.truth.recorded import RecordedRuns
 from stretto.testing.builders import a_cluster, a_job, grant
@@ -121,3 +135,19 @@ def test_a_job_without_checkpoints_that_moves_starts_again_from_nothing() -> Non
     jobs = a_workload((a_job("a", max_gpus=2), 100.0))
     moved = Told({0.0: {"a": {0: 1}}, 90.0: {"a": {1: 1}}})
     assert seen(moved, jobs, MIXED, SimSettings(restart_s=0.0, checkpoints=False)).completed_s("a") == 130.0
+
+
+def test_a_world_that_resumes_goes_on_with_what_jobs_had_and_hold() -> None:
+    cluster, policy = a_cluster(2, 2), on(ON_CHANGE, at_0={"a": {0: 1}}, at_130={"a": {0: 1}, "b": {0: 1}})
+    workload = a_workload((a_job("a"), 50.0), (a_job("b", at_s=130.0), 20.0))
+    setup = Setup(cluster, policy, NO_RESTARTS)
+    world = world_of(workload, setup)
+    had = [Had(40.0, 60.0, 30.0, 70.0, 2, 4, held_since_s=90.0), Had(0.0, 0.0, np.nan, np.nan, 0, 0)]
+    held = no_placement(cluster).changed({JobId("a"): grant(0, n0=1)})
+    world.resume(100.0, np.array([True, False]), held, had)
+    assert world.usable_gpus.tolist() == [2]
+    run(world, scheduler_of(setup), lambda snapshot, plan: None)
+    assert world.books.completed_s[0] == 150.0  # all its work was before it
+    assert world.books.executed_s[0] == 40.0 + (150.0 - 90.0)
+    assert world.books.attained_gpu_s[0] == 60.0 + (150.0 - 90.0)
+    assert (world.books.first_start_s[0], world.books.starts[0], world.books.largest_held[0]) == (30.0, 2, 4)

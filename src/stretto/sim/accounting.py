@@ -8,6 +8,19 @@ from stretto.model import Allocation, BoolArray, FloatArray, IntArray
 from stretto.sim.history import Held, History
 
 
+@dataclass(frozen=True, slots=True)
+class Had:
+    """What a job has had before a world goes on with it."""
+
+    executed_s: float  # with at least one GPU, up to `held_since_s`
+    attained_gpu_s: float
+    first_start_s: float  # NaN: never started
+    last_stop_s: float  # NaN: never stopped
+    starts: int  # of its workers
+    largest_held: int  # most GPUs ever held
+    held_since_s: float = 0.0  # of what it holds, if anything
+
+
 @dataclass(eq=False)
 class Accounting:
     """Kept by the world; every stretch of time with the same GPUs also goes into the history."""
@@ -37,6 +50,15 @@ class Accounting:
         self.held_since_s, self.executed_s, self.attained_gpu_s, self.profiled_gpu_s = np.zeros((4, jobs))
         self.profiled_s, self.profiling = np.zeros(jobs), np.zeros(jobs, dtype=np.bool_)
         self.first_start_s, self.last_stop_s, self.completed_s = np.full((3, jobs), np.nan)
+
+    def resume(self, row: int, had: Had, held: Allocation | None) -> None:
+        """A job goes on with what it had and holds."""
+        self.executed_s[row], self.attained_gpu_s[row] = had.executed_s, had.attained_gpu_s
+        self.first_start_s[row], self.last_stop_s[row] = had.first_start_s, had.last_stop_s
+        self.starts[row], self.largest_held[row] = had.starts, had.largest_held
+        if held is not None:
+            self.held_gpus[row], self.held_nodes[row] = held.gpus, len(held.nodes)
+            self.held_kind[row], self.held_since_s[row] = held.kind, had.held_since_s
 
     def give(
         self, row: int, after: Allocation, now_s: float, restarts: bool, parts: dict[int, int] | None = None

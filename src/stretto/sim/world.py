@@ -35,7 +35,7 @@ from stretto.model import (
     no_placement,
 )
 from stretto.scheduler.stale import still_apply
-from stretto.sim.accounting import Accounting
+from stretto.sim.accounting import Accounting, Had
 from stretto.sim.charging import Charging
 from stretto.sim.history import History, Settled
 from stretto.sim.lenders import ROUNDING, SETTLE_S, SimulatedLender
@@ -151,10 +151,20 @@ class SimulatedWorld:
             if event.notice_s > 0:
                 heapq.heappush(self._events, (event.at_s, Turn.CAPACITY, index, 1))
 
-    def begin_at(self, now_s: float, placement: Placement, memory: Memory = None) -> None:
-        """Start at another time, with jobs that hold GPUs already; what they had so far is in `books`."""
+    def resume(
+        self, now_s: float, usable: BoolArray, placement: Placement, had: Sequence[Had], memory: Memory = None
+    ) -> None:
+        """Go on from another moment instead of time 0, before anything has happened.
+
+        usable: (nodes,) that may hold jobs then. placement: what jobs hold. had: (all jobs,) what each has
+        had so far. memory: what the policy remembers.
+        """
         self.now_s = self._advanced_s = now_s
+        self.usable = usable
+        self.usable_gpus = self._count_usable()
         self.placement, self.memory = placement, memory
+        for row, (name, before) in enumerate(zip(self.requests.ids.tolist(), had, strict=True)):
+            self.books.resume(row, before, placement.get(name))
         for job, allocation in placement.items():
             row = self._row_of[job]
             self.physics.give(row, allocation, Verb.START, False, now_s)

@@ -1,8 +1,8 @@
 """The kinds of made workload: recorded durations as in Philly, trainings as in Sia, and a demonstration.
 
-A training asks for what an owner who has tuned it would ask for, neither too few GPUs nor too many: TunedJobs of
-Sia (SOSP 2023), section 4.3. Of all (batch size, GPUs) these are those whose runtime is 50 to 80 % of the ideal
-speed-up over one GPU with its best batch size; one of them at random.
+A training asks for what an owner who has tuned it would ask for, neither too few GPUs nor too many: TunedJobs
+of Sia (SOSP 2023), section 4.3. Of all (batch size, GPUs) these are those whose runtime is 50 to 80 % of the
+ideal speed-up over one GPU with its best batch size; one of them at random.
 """
 
 from collections.abc import Sequence

@@ -52,6 +52,7 @@ from stretto.service.state.records import Accounting, JobRecord
 from stretto.service.state.relations import NOTHING_PAST, Named, resolved, settled
 from stretto.service.state.remaining import SPREAD, Basis, Remaining, remaining_of, stated_duration
 from stretto.service.state.state import State
+from stretto.sim.accounting import Had
 from stretto.sim.charging import Charging
 from stretto.sim.physics import Physics
 from stretto.sim.settings import Batches, SimSettings
@@ -322,8 +323,8 @@ def world_of(
     view = less_foreign_use(no_placement(fork.cluster).changed(held), fork.constraints.others)
     cluster = view.shown
     requests, fair = Requests(jobs, cluster), fork.constraints.fair_share
-    recorded = RecordedRuns(np.array([one.whole_s for one in members]) * factor, cluster, tables)
-    recorded.left_s = np.array([one.remaining.left_s for one in members]) * factor
+    whole_s, left_s = np.array([(one.whole_s, one.remaining.left_s) for one in members]).reshape(-1, 2).T
+    recorded = RecordedRuns(whole_s * factor, cluster, tables, first_left_s=left_s * factor)
     world = SimulatedWorld(
         cluster,
         Physics(requests, {}, recorded, tables, SIM, seed),
@@ -333,12 +334,8 @@ def world_of(
         fork.configured.seed,
         charging=None if fair is None else Charging(jobs, cluster, fair, fork.usage.released(fork.now_s)),
     )
-    world.usable = view.usable(fork.usable)
-    world.usable_gpus = np.bincount(
-        cluster.kind, np.where(world.usable, cluster.node_gpus, 0), len(cluster.types)
-    ).astype(np.int64)
-    _fill_books(world, members, fork.now_s)
-    world.begin_at(fork.now_s, view.to_shown(view.placement), fork.memory)
+    had = [_had(one, fork.now_s) for one in members]
+    world.resume(fork.now_s, view.usable(fork.usable), view.to_shown(view.placement), had, fork.memory)
     return world, scheduler
 
 
@@ -354,15 +351,15 @@ def _triggers(scheduler: Scheduler) -> Triggers:
     return replace(triggers, on=on, round_s=round_s)
 
 
-def _fill_books(world: SimulatedWorld, members: Sequence[ForkedJob], now_s: float) -> None:
-    """What every job has had so far, and since when it holds what it holds."""
-    books = world.books
-    for row, one in enumerate(members):
-        had = one.books
-        books.executed_s[row], books.attained_gpu_s[row] = had.executed_s, had.attained_gpu_s
-        books.first_start_s[row], books.last_stop_s[row] = had.first_start_s, had.last_stop_s
-        books.starts[row], books.largest_held[row] = had.starts, had.largest_held
-        if one.held is not None:
-            books.held_gpus[row], books.held_nodes[row] = one.held.gpus, len(one.held.nodes)
-            books.held_kind[row] = one.held.kind
-            books.held_since_s[row] = min(had.held_since_s, now_s) if had.held_gpus else now_s
+def _had(one: ForkedJob, now_s: float) -> Had:
+    """What a job has had so far, and since when it holds what it holds."""
+    books = one.books
+    return Had(
+        executed_s=books.executed_s,
+        attained_gpu_s=books.attained_gpu_s,
+        first_start_s=books.first_start_s,
+        last_stop_s=books.last_stop_s,
+        starts=books.starts,
+        largest_held=books.largest_held,
+        held_since_s=min(books.held_since_s, now_s) if books.held_gpus else now_s,
+    )

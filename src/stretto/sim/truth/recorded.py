@@ -25,14 +25,15 @@ class RecordedRuns:
     tables: Tables  # speed by GPU type and count, 1 on what was asked for
     mixing: float = 1.0  # speed on several types over the sum of the parts
     cpus_per_gpu: FloatArray | None = None  # (all jobs,) cores at which it is at its fastest, NaN: no matter
+    first_left_s: FloatArray | None = None  # (all jobs,) what is left in the beginning; None: all work
     left_s: FloatArray = field(init=False)  # (all jobs,) as of `since_s`
     speed: FloatArray = field(init=False)  # (all jobs,) work per second; 0 while waiting
     kind: IntArray = field(init=False)  # (all jobs,) GPU type held, -1 none
     since_s: FloatArray = field(init=False)  # (all jobs,) from when on it runs at that speed
 
     def __post_init__(self) -> None:
-        """Everybody waits, with all work before them."""
-        self.left_s = self.work_s.copy()
+        """All jobs wait."""
+        self.left_s = (self.work_s if self.first_left_s is None else self.first_left_s).copy()
         self.speed = np.zeros_like(self.work_s)
         self.kind = np.full(len(self.work_s), -1)
         self.since_s = np.zeros_like(self.work_s)
