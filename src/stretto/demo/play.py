@@ -1,6 +1,8 @@
 """The scene from its first job to its summary."""
 
+import os
 import signal
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -11,11 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from stretto.client import Client
-from stretto.demo.alone import compare, last_of
 from stretto.demo.display import Screen
 from stretto.demo.outcome import Outcome, outcome_of
 from stretto.demo.own_service import HERE, OwnService, until
-from stretto.demo.scene import Entry, comes, folder_of, job_of, text_of
+from stretto.demo.scene import (
+    Entry,
+    begin_undisturbed,
+    comes,
+    compare_samples,
+    folder_of,
+    job_of,
+    reached_in,
+    text_of,
+)
 from stretto.jobfile.quantities import duration_s
 from stretto.model import StrettoError
 
@@ -172,3 +182,54 @@ def _uninterrupted(end: Callable[[], None]) -> None:
     finally:
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)
+
+
+# ── the same scripts without a service: what they reach when no job is resized ────────────────────
+
+
+LOOK_ALONE_S = 0.05
+AT_ONCE = max(2, os.cpu_count() or 1)  # each has one thread
+
+
+def compare(
+    entries: Sequence[Entry],
+    examples: Path,
+    folder: Path,
+    seeds: int,
+    outcomes: Sequence[Outcome],
+    stack: ExitStack,
+) -> None:
+    """Fill in what undisturbed runs reach, and whether the job saw the same samples as the first of them."""
+    compared = [index for index, entry in enumerate(entries) if entry.is_compared]
+    waiting = [(index, seed) for seed in range(seeds) for index in compared]
+    running: list[subprocess.Popen[bytes]] = []
+    for index, seed in waiting:
+        while len(running) >= AT_ONCE:
+            time.sleep(LOOK_ALONE_S)
+            running = [process for process in running if process.poll() is None]
+        seen = folder / f"alone-{index}-{seed}"
+        process = begin_undisturbed(job_of(entries[index], examples, seen, seed), seen.with_suffix(".log"))
+        stack.callback(_end, process)
+        running.append(process)
+    for process in running:
+        process.wait()
+    for index in compared:
+        for seed in range(seeds):
+            lines = (folder / f"alone-{index}-{seed}.log").read_text(encoding="utf-8").splitlines()
+            if (reached := last_of(lines)) is not None:
+                outcomes[index].alone.append(reached)
+        seen = folder / f"seen-{entries[index].at_s:g}"
+        said = compare_samples(examples, seen, folder / f"alone-{index}-0")
+        outcomes[index].is_exact, outcomes[index].samples = said
+
+
+def last_of(lines: Sequence[str]) -> float | None:
+    """The figure of the latest epoch that any worker has printed."""
+    epochs = [line for line in lines if line.startswith("epoch ")]
+    return reached_in([max(epochs, key=lambda line: int(line.split()[1].rstrip(":")))]) if epochs else None
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    if process.poll() is None:
+        process.kill()
+        process.wait()

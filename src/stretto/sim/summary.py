@@ -192,8 +192,8 @@ GROUPS: Mapping[str, tuple[Metric, ...]] = {
         Metric(
             "weighted_deadline_miss_rate", "Rewards missed", "share", "lower",
             "1 minus the mean of (W - W_min) / (W_max - W_min) over jobs with deadlines: W the reward "
-            "earned, W_min 0, W_max that of the first deadline (UniSched, equation 15, which prints the mean "
-            "alone and calls it a miss rate).",
+            "earned, W_min 0, W_max that of the first deadline (UniSched, equation 15). The paper prints "
+            "the mean alone and calls it a miss rate.",
             lambda run: metrics.weighted_deadline_miss_rate(
                 metrics.share_of_rewards(run.requests.jobs, run.completed_s), most=1.0
             ),
