@@ -13,7 +13,7 @@ over α, β ≥ 1e-8 and 1 ≤ γ ≤ 10, with parameters that nothing was measu
 
 **Deviation**: the method. The published code runs L-BFGS-B from one fixed start to a loose tolerance and
 often stops far from the optimum. We start from lines through the measurements and take damped Gauss-Newton
-steps (Levenberg-Marquardt) within the bounds, in the coordinates of `fit_start`, for all data sets at once.
+steps (Levenberg-Marquardt) within the bounds, in the coordinates of `problem_of`, all data sets at once.
 A sum of two root mean squares has kinks where either vanishes; each step takes √q for the quadratic
 q/(2 √q₀) + √q₀/2, which touches it from above.
 

@@ -68,10 +68,10 @@ class Optimus(CheckedSettings, space="policy"):
     seconds; the largest gain wins until none is positive or no GPU is left. First every job gets the fewest
     GPUs on which it runs, by submission. Where a job cannot use one more, the gain of its next possible
     count is divided by the GPUs that it takes. Whoever changed is placed evenly on as few nodes as can hold
-    it, smaller demands first (`nodes`).
+    it, smaller demands first (`pins_over_fewest_nodes`).
 
     With `remaining` = "loss" the epochs left come from the curve of what a job reported after each epoch
-    (`models`); as the worlds here report a metric that rises to 1 at most, its loss is what is missing
+    (`fit_losses`); as the worlds here report a metric that rises to 1 at most, its loss is what is missing
     to 1. A job that reports nothing of its training then gets its fewest GPUs and no more.
 
     Deviations: speeds are those of all-reduce training, where the paper models workers and parameter

@@ -111,7 +111,7 @@ class Ones(CheckedSettings, space="policy"):
     )
 
     def configurations(self, cluster: Cluster) -> Configurations:
-        """One GPU of each type: speeds are predicted for every batch, in `throughput`."""
+        """One GPU of each type: speeds are predicted for every batch, in `problem`."""
         return one_gpu_of_each_type(cluster)
 
     def allocate(self, snapshot: Snapshot, speeds: Speeds) -> Shares:

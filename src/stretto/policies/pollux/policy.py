@@ -72,7 +72,7 @@ class Pollux(CheckedSettings, space="policy"):
     SPEEDUP_j is goodput on A_j over goodput on an exclusive 1/|J| of the cluster. A job whose row changes
     has its speed-up multiplied by REALLOC_j(δ) = (age_j - restarts_j δ) / (age_j + δ). At most one job that
     spans nodes on any node. A job gets at most twice the GPUs that it ever held. Types are not told apart
-    (see `type_blind_speeds`, `nodes`).
+    (see `homogeneous`).
 
     Deviations. REALLOC applies to jobs that hold GPUs: a start costs δ whenever it comes, and young jobs
     would never start. A discounted speed-up is not below that of waiting, which p < 0 could not bear. A
