@@ -31,7 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "report": {"model", "sim"},
     "settings": {"model"},
     "components": {"model", "settings"},
-    "testing": {"model", "solve", "estimate", "policies", "place", "scheduler"},
+    "testing": {"model", "solve", "estimate", "policies", "place", "scheduler", "backends"},
     "sdk": {"model"},
     "client": {"model"},
     "jobfile": {"model", "estimate"},

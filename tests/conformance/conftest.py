@@ -2,17 +2,16 @@
 
 import asyncio
 import importlib
-import inspect
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conformance.connection import Connection
 from tests.conformance.hall import Hall
-from tests.conformance.stage import Stage
 from tests.conformance.table import Outcomes, table
 from tests.conformance.world import CannotRun, World
+
+from stretto.testing.backends.plugin import connection, pytest_pyfunc_call, stage, world
 
 FOLDER = Path(__file__).with_name("worlds")
 WORLDS = [name for name in ("local", "emulated", "ray", "slurm") if (FOLDER / f"{name}.py").exists()]
@@ -27,7 +26,8 @@ LONG_THERE = {
     "test_a_service_that_is_killed_just_when_jobs_start_starts_each_once": ("ray", "slurm"),
     "test_a_drained_node_is_left_and_a_cordoned_one_takes_nobody_new": ("ray",),
 }
-LONGEST_S = 300.0  # that a test may take which is not long
+# Fixtures and the hook that runs coroutines; a plugin for others, named here as this is no top conftest.
+__all__ = ["connection", "pytest_pyfunc_call", "stage", "world"]
 OUTCOMES = pytest.StashKey[Outcomes]()
 
 
@@ -43,31 +43,6 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield found
     finally:
         asyncio.run(found.close())
-
-
-@pytest.fixture
-def world(request: pytest.FixtureRequest, cluster: World) -> World:
-    """The cluster, if this test applies to it."""
-    name = request.function.__name__
-    if name in cluster.lacks:
-        pytest.skip(cluster.lacks[name])
-    return cluster
-
-
-@pytest.fixture(scope="session")
-def connection(cluster: World) -> Iterator[Connection]:
-    """One connection for all tests over a cluster that do not ask for another."""
-    connection = Connection(cluster)
-    try:
-        yield connection
-    finally:
-        connection.close()
-
-
-@pytest.fixture
-def stage(world: World, connection: Connection, tmp_path: Path) -> Stage:
-    """Workers over the connection; open while the test runs."""
-    return Stage(connection, tmp_path)
 
 
 @pytest.fixture(scope="session")
@@ -88,23 +63,6 @@ def hall(world: World, only_hall: Hall) -> Iterator[Hall]:
     only_hall.cancel_all()
     only_hall.check()
     only_hall.until(lambda: not only_hall.left(), "nothing is left of any worker")
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a test that is a coroutine in the loop of its stage's connection, the stage open meanwhile."""
-    if not inspect.iscoroutinefunction(pyfuncitem.obj):
-        return None
-    asked = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
-
-    (stage,) = (value for value in asked.values() if isinstance(value, Stage))
-
-    async def run() -> None:
-        async with asyncio.timeout(LONGEST_S), stage:
-            await pyfuncitem.obj(**asked)
-
-    stage.connection.run(run())
-    return True
 
 
 @pytest.hookimpl(tryfirst=True)  # before those that are not asked for are left out

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tests.conformance.stage import ACTOR
 from tests.conformance.world import World
 from tests.service.crash.strikes import JUMPING
 from tests.service.running import PROGRAM, Running
@@ -20,6 +19,7 @@ from stretto.client import Client
 from stretto.demo.own_service import NotInTime
 from stretto.model import StrettoError
 from stretto.service.emulated.truth import DURATION, SAVING
+from stretto.testing.backends.stage import ACTOR
 
 POLICY = ("--policy", "sia", "--set", "policy.round_s=1", "--set", "policy.wait_penalty=2")
 LIMITED = str(Path(__file__).with_name("limited.py"))

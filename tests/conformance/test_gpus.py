@@ -1,59 +1,11 @@
 """Who has which GPUs, by what the processes themselves find, over every backend."""
 
-import asyncio
-from contextlib import suppress
-from itertools import pairwise
-
 import pytest
-from tests.conformance.stage import Stage
 
-from stretto.backends.protocol import NotNow
+from stretto.testing.backends.gpus import Gpus
 
 pytestmark = [pytest.mark.processes, pytest.mark.alone]
 
 
-async def test_workers_on_one_node_have_gpus_of_their_own(stage: Stage) -> None:
-    workers = [await stage.start("sleep", 600.0, gpus=(gpu,)) for gpu in (0, 1)]
-    other = await stage.start("sleep", 600.0, gpus=(0, 1), node=stage.world.nodes()[1])
-    began = [await stage.began(one) for one in (*workers, other)]
-    for one in (*workers, other):
-        await stage.in_phase(one, "running")
-    if stage.tells:
-        assert [len(one["devices"]) for one in began] == [1, 1, 2]
-        assert began[0]["devices"] != began[1]["devices"]
-
-
-async def test_a_child_that_outlives_its_parent_keeps_the_gpus_until_it_is_gone(stage: Stage) -> None:
-    parent = await stage.start("orphan", 600.0, gpus=(0, 1))
-    await stage.began(parent)
-
-    async def parent_is_gone() -> bool:
-        shown = await stage.shown(parent)
-        return shown is not None and shown.status is not None
-
-    await stage.until(parent_is_gone, "the command has ended")
-    shown = await stage.in_phase(parent, "running", "ended")
-    assert (shown.phase, shown.status, shown.holds_gpus) == ("running", 0, True)
-    after = stage.worker("sleep", 0.1, gpus=(0, 1))
-    stage.started.append(after)
-    with suppress(NotNow):
-        await stage.backend.start(after)
-    await asyncio.sleep(1.0)
-    assert stage.beginnings(after) == [], "its GPUs are not free yet"
-    await stage.backend.stop(parent.id, 0.5)
-    assert (await stage.ended(parent)).status == 0
-    await stage.insist(lambda: stage.backend.start(after))
-    assert (await stage.ended(after)).status == 0
-
-
-async def test_two_workers_on_the_same_gpus_are_never_alive_at_once(stage: Stage) -> None:
-    """Each is asked for while the one before it still saves."""
-    chain = [await stage.run("polite", 0.3, gpus=(0, 1))]
-    for _ in range(3):
-        await stage.backend.stop(chain[-1].id, 10.0)
-        chain.append(await stage.run("polite", 0.3, gpus=(0, 1)))
-    await stage.backend.stop(chain[-1].id, 10.0)
-    await stage.ended(chain[-1])
-    ended_s = {one["worker"]: one["at_s"] for one in stage.notes("ended")}
-    lives = [(stage.beginnings(one)[0]["at_s"], ended_s[one.id]) for one in chain]
-    assert all(before[1] <= after[0] for before, after in pairwise(lives)), lives
+class TestGpus(Gpus):
+    """Over every cluster of `worlds`."""

@@ -18,7 +18,11 @@ def names_of_tests() -> Iterator[str]:
     """Names of all tests of this folder that a cluster could lack."""
     for path in sorted(Path(__file__).parent.glob("test_*.py")):
         module = importlib.import_module(f"tests.conformance.{path.stem}")
-        for name, value in vars(module).items():
+        found = {name: value for name, value in vars(module).items() if not inspect.isclass(value)}
+        for value in vars(module).values():
+            if inspect.isclass(value) and value.__name__.startswith("Test"):
+                found |= dict(inspect.getmembers(value, inspect.isfunction))
+        for name, value in found.items():
             asked = set(inspect.signature(value).parameters) if name.startswith("test_") else set()
             if asked & {"stage", "hall", "world"}:
                 yield name

@@ -1,1 +1,1 @@
-"""For authors of policies: tiny clusters and snapshots, and the promises that every policy keeps."""
+"""For authors of policies and backends: tiny clusters and snapshots, and the promises that each keeps."""

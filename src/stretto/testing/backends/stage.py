@@ -11,9 +11,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from tests.conformance.connection import Connection
-from tests.conformance.world import World
-
 from stretto.backends.protocol import (
     Backend,
     BackendUnreachable,
@@ -22,6 +19,8 @@ from stretto.backends.protocol import (
     WorkerStart,
     WorkerState,
 )
+from stretto.testing.backends.connection import Connection
+from stretto.testing.backends.world import World
 
 ACTOR = str(Path(__file__).with_name("actor.py"))
 LOOK_S = 0.02

@@ -5,9 +5,8 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from tests.conformance.world import World
-
 from stretto.backends.protocol import Backend
+from stretto.testing.backends.world import World
 
 Found = TypeVar("Found")
 

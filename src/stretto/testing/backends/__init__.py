@@ -1,0 +1,28 @@
+"""For authors of backends: the promises that every backend keeps, as tests over a cluster of yours.
+
+A test module beside your backend names the suite, and a fixture gives the cluster:
+
+    pytest_plugins = ["stretto.testing.backends.plugin"]
+
+    @pytest.fixture(scope="session")
+    def cluster(tmp_path_factory):
+        return ToyWorld(tmp_path_factory.mktemp("toy"))
+
+    class TestToy(BackendConformance):
+        pass
+
+`World` says what the cluster must be able to do. What it lacks is skipped, with its reason.
+"""
+
+from stretto.testing.backends.gpus import Gpus
+from stretto.testing.backends.lives import Lives
+from stretto.testing.backends.stage import Stage
+from stretto.testing.backends.stops import Stops
+from stretto.testing.backends.trouble import Trouble
+from stretto.testing.backends.world import CannotRun, World
+
+__all__ = ["BackendConformance", "CannotRun", "Gpus", "Lives", "Stage", "Stops", "Trouble", "World"]
+
+
+class BackendConformance(Lives, Gpus, Stops, Trouble):
+    """Every promise of `stretto.backends.protocol.Backend`."""

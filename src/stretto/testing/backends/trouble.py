@@ -1,0 +1,101 @@
+"""Nodes that die and return, clusters that do not answer, answers that get lost, over every backend."""
+
+import asyncio
+
+from stretto.backends.protocol import BackendUnreachable
+from stretto.testing.backends.stage import Stage
+
+
+class Trouble:
+    """Nodes that die and return, clusters that do not answer, answers that get lost."""
+
+    async def test_of_a_node_that_dies_nothing_runs_on_and_the_others_go_on(self, stage: Stage) -> None:
+        """Of a node that dies nothing runs on and the others go on."""
+        dies, stays = stage.world.nodes()[-1], stage.world.nodes()[0]
+        lost, other = await stage.run("sleep", 600.0, node=dies), await stage.run("sleep", 600.0, node=stays)
+        await stage.world.kill_node(dies)
+        try:
+
+            async def is_down() -> bool:
+                found = [one for one in await stage.backend.nodes() if one.name == dies]
+                return not found or not found[0].up
+
+            await stage.until(is_down, "the node is seen to be down")
+            shown = await stage.shown(lost)
+            assert shown is None or shown.phase in ("unknown", "ended"), shown
+            kept = await stage.shown(other)
+            assert kept is not None
+            assert kept.phase == "running"
+        finally:
+            await stage.world.return_node(dies)
+
+        async def is_back() -> bool:
+            return any(one.name == dies and one.up and not one.shut for one in await stage.backend.nodes())
+
+        async def is_gone() -> bool:
+            shown = await stage.shown(lost)
+            return shown is None or (shown.phase == "ended" and shown.status == 137)
+
+        await stage.until(is_back, "the node is back")
+        await stage.until(is_gone, "what ran there is known to be lost")
+        again = await stage.start("sleep", 0.1, node=dies)
+        assert (await stage.ended(again)).status == 0
+        assert len(stage.beginnings(lost)) == 1
+        assert len(stage.beginnings(other)) == 1
+
+    async def test_while_nobody_answers_orders_are_refused_and_nothing_is_concluded(
+        self, stage: Stage
+    ) -> None:
+        """While nobody answers orders are refused and nothing is concluded."""
+        goes_on, ends = await stage.run("sleep", 600.0), await stage.run("sleep", 2.0, 7, gpus=(1,))
+        late = stage.worker("sleep", 600.0, node=stage.world.nodes()[1])
+        stage.started.append(late)
+        async with stage.world.unreachable():
+            orders = [stage.backend.start(late), stage.backend.stop(goes_on.id, 5.0)]
+            answers = await asyncio.gather(*orders, return_exceptions=True)
+            assert [type(one) for one in answers if not isinstance(one, BackendUnreachable)] == []
+            for worker in (goes_on, ends):
+                shown = await stage.shown(worker)
+                assert shown is not None
+                assert shown.phase != "ended" or shown.status == 7, "nothing is concluded from silence"
+        await stage.insist(lambda: stage.backend.start(late))
+        assert (await stage.ended(ends)).status == 7
+        await stage.began(late)
+        await stage.insist(lambda: stage.backend.stop(goes_on.id, 5.0))
+        assert (await stage.ended(goes_on)).stopped
+        assert [len(stage.beginnings(one)) for one in (goes_on, ends, late)] == [1, 1, 1]
+
+    async def test_late_and_lost_replies_change_nothing(self, stage: Stage) -> None:
+        """Late and lost replies change nothing."""
+        nodes = stage.world.nodes()
+        async with stage.world.slow():
+            short = [await stage.start("sleep", 0.2, index, node=nodes[index]) for index in range(2)]
+            long = [await stage.start("sleep", 600.0, node=nodes[index], gpus=(1,)) for index in range(2)]
+            for one in long:
+                await stage.began(one)
+                await stage.insist(lambda name=one.id: stage.backend.stop(name, 5.0))  # type: ignore[misc]
+            ended = [await stage.ended(one) for one in (*short, *long)]
+        assert [one.status for one in ended] == [0, 1, 143, 143]
+        assert [one.stopped for one in ended] == [False, False, True, True]
+        assert [len(stage.beginnings(one)) for one in (*short, *long)] == [1] * 4
+
+    async def test_a_wait_for_changes_ends_with_the_next_one(self, stage: Stage) -> None:
+        """A wait for changes ends with the next one."""
+        number = await stage.backend.changes(0, wait_s=1.0)
+        worker = await stage.start("sleep", 0.5)
+        seen: set[str] = set()
+        while "ended" not in seen:
+            number = await asyncio.wait_for(stage.backend.changes(number, wait_s=5.0), stage.world.patience_s)
+            shown = await stage.shown(worker)
+            assert shown is not None
+            seen.add(shown.phase)
+
+        async def nothing_changes() -> bool:
+            nonlocal number  # what we saw may be newer than the number that we have of it
+            try:
+                number = await asyncio.wait_for(stage.backend.changes(number, wait_s=30.0), 0.3)
+            except TimeoutError:
+                return True
+            return False
+
+        await stage.until(nothing_changes, "whoever waits is left alone while nothing happens")
