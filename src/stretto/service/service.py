@@ -29,7 +29,7 @@ from stretto.service.scheduling.loop import SchedulingLoop
 from stretto.service.state.admission import admitted
 from stretto.service.state.events import ArraySubmitted, Cancelled, Event, Submitted
 from stretto.service.state.records import JobRecord
-from stretto.service.state.relations import resolved, settled
+from stretto.service.state.relations import outcomes_of, resolved
 from stretto.service.state.state import State
 from stretto.service.state.status import JobState, JobStatus, status_of
 from stretto.service.webhooks import Targets, Webhooks
@@ -237,7 +237,7 @@ class Service:
             raise InputError("no node has shown itself yet: nothing can be submitted")
         spec_to_job(spec, "new", self.clock.now_s(), self.state.cluster, user=user, epoch_s=self.state.unix_s)
         after = resolved(self.state.relations, self.state.jobs, spec, user, past)
-        ends = settled(self.state.relations, self.state.jobs, after, past)
+        ends = outcomes_of(self.state.relations, self.state.jobs, after, past)
         name = self._next_id()
         event = submission(name, spec, user, key, after, ends)
         writing = asyncio.ensure_future(self.log_writer.record(event))
@@ -253,7 +253,7 @@ class Service:
         was = before.spec
         if before.array:
             indices = tuple(one.index for one in tasks if one.index is not None)
-            was = replace(was, array=Array(indices, before.at_once))
+            was = replace(was, array=Array(indices, before.max_parallel))
         if was != (spec if spec.queue else replace(spec, queue=was.queue)):
             raise InputError(f"idempotency key {before.key!r} was used before, for another job: {before.id}")
         return Accepted([one.id for one in tasks], again=True)

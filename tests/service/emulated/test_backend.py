@@ -132,7 +132,7 @@ def test_a_training_tells_its_limits_before_and_its_true_speed_once_it_runs() ->
         assert (grad_s, step_s) == pytest.approx((true_s - sync_s, true_s))
         stage.go_to(3600.0)
         assert record.learned.latest["epoch"] > 0
-        assert record.speaks is False  # it cannot change its size in place, and says so
+        assert record.uses_sdk is False  # it cannot change its size in place, and says so
 
     played(play)
 

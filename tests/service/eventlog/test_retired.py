@@ -1,5 +1,6 @@
 """Jobs that leave the state change no answer: not the fold's, nor a policy's, nor what is shown of them."""
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +21,7 @@ from stretto.service.state.events import Event, Retired
 from stretto.service.state.pending_reasons import why_not_yet
 from stretto.service.state.records import JobRecord
 from stretto.service.state.reducer import apply
-from stretto.service.state.relations import named, resolved, settled
+from stretto.service.state.relations import named, outcomes_of, resolved
 from stretto.service.state.shares import usage_of
 from stretto.service.state.state import State
 from stretto.service.state.status import status_of
@@ -68,7 +69,7 @@ class Both:
                 if (found := named(table.values(), word, "ada")) is not None
             }
             after = resolved(state.relations, state.jobs, given, "ada", past)
-            ends = settled(state.relations, state.jobs, after, past)
+            ends = outcomes_of(state.relations, state.jobs, after, past)
             said.append(submission(job, given, "ada", f"key-{job}", after, ends))
         assert said[0] == said[1]
         self.scene.tell(said[0])
@@ -182,3 +183,14 @@ def test_a_job_that_has_left_memory_has_what_its_file_said() -> None:
     assert {name: getattr(again, name) for name in JOB_KEYS} == {
         name: getattr(job, name) for name in JOB_KEYS
     }
+
+
+def test_a_row_calls_its_fields_as_older_versions_did_and_theirs_are_read() -> None:
+    record = JobRecord(JobSpec("train"), a_job("7_1"), "ana", "", "", 1, array="7")
+    record.max_parallel, record.uses_sdk = 2, True
+    row = row_of(record)
+    body = json.loads(row.body)
+    assert (body["at_once"], body["speaks"]) == (2, True)
+    assert not {"max_parallel", "uses_sdk"} & set(body)
+    again = record_of(row)
+    assert (again.max_parallel, again.uses_sdk) == (2, True)

@@ -63,7 +63,7 @@ def test_messages_become_reports_of_the_job_whose_token_they_bear(tmp_path: Path
             async with rig.client(token=rig.service.secrets.token(job)) as worker:
                 answer = await worker.post(path, json=said(total_steps=100))
                 assert (answer.status_code, answer.json()) == (200, {"kept": True})
-                assert record.speaks is False
+                assert record.uses_sdk is False
                 at_once = await worker.post(path, json=said(current_step=1, total_steps=100))
                 assert at_once.json() == {"kept": False}
                 last = await worker.post(path, json=said(train_loss=0.25))

@@ -3,7 +3,7 @@
 import pytest
 from tests.service.scene import Scene
 
-from stretto.service.reconcile.exit_policy import FIRST_PAUSE_S, MOST_FRUITLESS
+from stretto.service.reconcile.exit_policy import FIRST_PAUSE_S, MAX_CRASH_LOOPS
 from stretto.service.state import events as happened
 from stretto.service.state.events import Event
 
@@ -24,18 +24,18 @@ def killed(scene: Scene, *first: Event, status: int = KILLED) -> None:
 def test_a_job_that_is_killed_again_and_again_without_progress_has_failed() -> None:
     scene = Scene()
     job = scene.submit("1")
-    for _ in range(MOST_FRUITLESS - 1):
+    for _ in range(MAX_CRASH_LOOPS - 1):
         killed(scene)
         assert (scene.standing("1"), job.failures) == ("PENDING", 0)
     killed(scene)
     assert (scene.standing("1"), job.status, job.failures) == ("FAILED", KILLED, 1)
-    assert f"killed {MOST_FRUITLESS} times in a row" in job.why
+    assert f"killed {MAX_CRASH_LOOPS} times in a row" in job.why
 
 
 def test_it_is_tried_again_as_its_restart_rules_allow_with_the_pause_of_failures() -> None:
     scene = Scene()
     job = scene.submit("1", restart={"max": 2})
-    for _ in range(MOST_FRUITLESS):
+    for _ in range(MAX_CRASH_LOOPS):
         killed(scene)
     for failures in (1, 2):
         assert (scene.standing("1"), job.failures) == ("PENDING", failures)
@@ -48,7 +48,7 @@ def test_it_is_tried_again_as_its_restart_rules_allow_with_the_pause_of_failures
 def test_restart_rules_that_leave_out_a_kill_end_the_job() -> None:
     scene = Scene()
     scene.submit("1", restart={"max": 9, "on_exit": [1]})
-    for _ in range(MOST_FRUITLESS):
+    for _ in range(MAX_CRASH_LOOPS):
         killed(scene)
     assert scene.standing("1") == "FAILED"
 
@@ -64,7 +64,7 @@ def test_restart_rules_that_leave_out_a_kill_end_the_job() -> None:
 def test_losses_with_progress_between_them_do_not_count(progress: object) -> None:
     scene = Scene()
     job = scene.submit("1")
-    for turn in range(1, 3 * MOST_FRUITLESS):
+    for turn in range(1, 3 * MAX_CRASH_LOOPS):
         killed(scene, progress(turn))  # type: ignore[operator]
         assert (scene.standing("1"), job.failures) == ("PENDING", 0)
 
@@ -73,7 +73,7 @@ def test_the_same_steps_again_and_again_are_no_progress() -> None:
     scene = Scene()
     scene.submit("1")
     killed(scene, happened.Reported("1", {"step": 10}))
-    for _ in range(MOST_FRUITLESS):
+    for _ in range(MAX_CRASH_LOOPS):
         assert scene.standing("1") == "PENDING"
         killed(scene, happened.Reported("1", {"step": 10}))
     assert scene.standing("1") == "FAILED"
@@ -82,7 +82,7 @@ def test_the_same_steps_again_and_again_are_no_progress() -> None:
 def test_being_stopped_by_others_with_sigterm_never_counts() -> None:
     scene = Scene()
     scene.submit("1")
-    for _ in range(3 * MOST_FRUITLESS):
+    for _ in range(3 * MAX_CRASH_LOOPS):
         killed(scene, status=143)
     assert scene.standing("1") == "PENDING"
 
@@ -90,21 +90,21 @@ def test_being_stopped_by_others_with_sigterm_never_counts() -> None:
 def test_being_killed_by_our_own_stop_never_counts() -> None:
     scene = Scene()
     job = scene.submit("1")
-    for attempt in range(1, 3 * MOST_FRUITLESS):
+    for attempt in range(1, 3 * MAX_CRASH_LOOPS):
         scene.give(_1={"n0": 1})
         scene.reconcile()
         scene.give(_1=None)
         scene.reconcile()
         scene.end(f"1.{attempt}.0", KILLED)
         scene.reconcile()
-    assert (scene.standing("1"), job.fruitless) == ("PENDING", 0)
+    assert (scene.standing("1"), job.crash_loops) == ("PENDING", 0)
 
 
 @pytest.mark.parametrize("status", [1, KILLED])
 def test_a_node_that_dies_never_counts_not_even_by_what_its_peers_do(status: int) -> None:
     scene = Scene()
     job = scene.submit("1", gpus=2)
-    for attempt in range(1, 3 * MOST_FRUITLESS):
+    for attempt in range(1, 3 * MAX_CRASH_LOOPS):
         scene.now_s = max(scene.now_s, job.not_before_s)
         scene.give(_1={"n0": 1, "n1": 1})
         scene.reconcile()
@@ -115,7 +115,7 @@ def test_a_node_that_dies_never_counts_not_even_by_what_its_peers_do(status: int
         scene.tell(happened.NodeSeen("n0", "a100", 4))
         scene.end(f"1.{attempt}.0", KILLED)
         scene.reconcile()
-    assert (scene.standing("1"), job.failures, job.fruitless) == ("PENDING", 0, 0)
+    assert (scene.standing("1"), job.failures, job.crash_loops) == ("PENDING", 0, 0)
     assert "node n0" in job.why
 
 

@@ -26,9 +26,11 @@ BOOKS = (
     *("resizes", "switches", "lost_s", "profiled_s"),
 )
 RECORD = (
-    *("index", "at_once", "held", "ending", "why", "attempt", "closed", "failures", "losses"),
-    *("speaks", "status", "checkpoint", "checkpoint_step", "reason", "incarnations"),
+    *("index", "max_parallel", "held", "ending", "why", "attempt", "closed", "failures", "losses"),
+    *("uses_sdk", "status", "checkpoint", "checkpoint_step", "reason", "incarnations"),
 )
+# What rows call two of these fields: tables of older versions are read, and newer ones by older versions.
+STORED_AS = {"max_parallel": "at_once", "uses_sdk": "speaks"}
 
 
 def row_of(record: JobRecord, with_spec: bool = True) -> EndedJob:
@@ -38,7 +40,7 @@ def row_of(record: JobRecord, with_spec: bool = True) -> EndedJob:
         **({"spec": spec} if with_spec else {}),
         "job": {name: getattr(record.job, name) for name in JOB},
         "books": _changed(record.books, BOOKS),
-        **_changed(record, RECORD),
+        **{STORED_AS.get(name, name): value for name, value in _changed(record, RECORD).items()},
     }
     if record.members.number:
         said["members"] = record.members.number
@@ -82,8 +84,8 @@ def record_of(row: EndedJob, shared: JobSpec | None = None) -> JobRecord:
     )
     record = JobRecord(spec, job, row.owner, row.key, "", row.number, array=row.array)
     for name in RECORD:
-        if name in said:
-            setattr(record, name, said[name])
+        if (stored := STORED_AS.get(name, name)) in said:
+            setattr(record, name, said[stored])
     record.books = Accounting(**said["books"])
     record.members = replace(NOBODY, number=said.get("members", 0))
     if "latest" in said:

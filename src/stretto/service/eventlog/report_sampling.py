@@ -120,9 +120,9 @@ def is_urgent(record: JobRecord, report: Mapping[str, Any]) -> bool:
     latest = record.learned.latest
     if report.get("finished") and not latest.get("finished"):
         return True
-    if report.get("in_place") is False and record.speaks is not False:
+    if report.get("in_place") is False and record.uses_sdk is not False:
         return True
-    return not record.got_further and any(
+    return not record.made_progress and any(
         isinstance(report.get(key), int | float) and report[key] > record.furthest.get(key, 0)
         for key in ("step", "epoch")
     )

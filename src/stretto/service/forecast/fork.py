@@ -49,7 +49,7 @@ from stretto.service.state.events import Configured
 from stretto.service.state.jobs import in_priority_class
 from stretto.service.state.pending_reasons import Reason, names_of, why_not_yet
 from stretto.service.state.records import Accounting, JobRecord
-from stretto.service.state.relations import NOTHING_PAST, Named, resolved, settled
+from stretto.service.state.relations import NOTHING_PAST, Named, outcomes_of, resolved
 from stretto.service.state.remaining import SPREAD, Basis, Remaining, remaining_of, stated_duration
 from stretto.service.state.state import State
 from stretto.sim.accounting import Had
@@ -166,7 +166,7 @@ def _not_submitted(
     record = JobRecord(spec, job, user, "", "", state.submitted)
     record.prior = state.models.get(spec.model, record.prior) if spec.model else record.prior
     record.after = resolved(state.relations, state.jobs, spec, user, past)
-    record.settled = settled(state.relations, state.jobs, record.after, past)
+    record.outcomes = outcomes_of(state.relations, state.jobs, record.after, past)
     if spec.start_after is not None:
         record.not_before_s = spec.start_after.seconds(now_s, state.unix_s)
     return record
@@ -189,7 +189,7 @@ def larger(cluster: Cluster, types: Mapping[str, GpuType], extra: Sequence[Extra
 def _member(record: JobRecord, speeds: MeasuredSpeeds, state: State, now_s: float) -> ForkedJob:
     remaining, held = remaining_of(record, now_s), state.wanted(record.id)
     job = record.job
-    if job.checkpoints is None and (record.speaks or record.spec.elastic is not None):
+    if job.checkpoints is None and (record.uses_sdk or record.spec.elastic is not None):
         job = replace(job, checkpoints=True)
     if remaining.basis is Basis.TRAINING and held is not None:
         pace = float(speeds.per_s[held.kind, min(held.gpus, speeds.per_s.shape[1] - 1)])

@@ -7,7 +7,7 @@ from stretto.service.state.records import KILLED, TERMINATED, JobRecord, Worker,
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 10.0, 600.0  # before a failed attempt is tried again; doubled each time
 LOST_PAUSE_S = 1.0  # before a lost one is
-MOST_FRUITLESS = 3  # times in a row that a job may be killed without getting further; the last is a failure
+MAX_CRASH_LOOPS = 3  # times in a row that a job may be killed without getting further; the last is a failure
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,13 @@ def _judged(record: JobRecord, end: AttemptEnd) -> AttemptEnd:
     """Whose fault it was: a node's, which excuses all, or the job's own where it is killed over and over."""
     if node := orphaned_by(record):
         return AttemptEnd("lost", end.status, f"node {node} was lost")
-    times = record.fruitless + 1
-    if end.outcome == "lost" and end.status == KILLED and not record.got_further and times >= MOST_FRUITLESS:
+    times = record.crash_loops + 1
+    if (
+        end.outcome == "lost"
+        and end.status == KILLED
+        and not record.made_progress
+        and times >= MAX_CRASH_LOOPS
+    ):
         why = f"killed {times} times in a row without a checkpoint or a further step; is it out of memory?"
         return AttemptEnd("failed", KILLED, why)
     return end

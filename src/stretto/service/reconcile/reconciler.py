@@ -28,7 +28,7 @@ from stretto.service.state.state import State
 
 Slot = tuple[int, int]  # index of a node, mask of GPUs there
 
-MOST_SPOILED = 3  # newcomers of an attempt that may fail before it is given up; chosen
+MAX_FAILED_JOINERS = 3  # newcomers of an attempt that may fail before it is given up; chosen
 SWITCH_S = 60.0  # for everybody to join a generation, else the attempt is given up; chosen
 STARTING_S = 60.0  # for the workers of an elastic job to say ready, before a resize stops them; chosen
 
@@ -201,7 +201,7 @@ def _adjust(
     if not trains:
         _first_generation(steps, record, alive, bool(missing or extra), now_s)
         return
-    if record.spoiled >= MOST_SPOILED:
+    if record.failed_joiners >= MAX_FAILED_JOINERS:
         _leave(steps, record, alive)
         return
     _stop_left(steps, record, alive, now_s)
@@ -237,7 +237,7 @@ def _first_generation(
         return
     # A resize while an elastic job starts waits until its workers are ready: then it is done in place.
     began_s = max((worker.began_s for worker in alive if worker.has_begun), default=now_s)
-    if record.spec.elastic is not None and now_s < began_s + STARTING_S and record.speaks is not False:
+    if record.spec.elastic is not None and now_s < began_s + STARTING_S and record.uses_sdk is not False:
         steps.again_s = began_s + STARTING_S
         return
     _leave(steps, record, alive)

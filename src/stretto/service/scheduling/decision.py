@@ -61,9 +61,9 @@ def _may_profile(record: JobRecord) -> bool:
     """Whether it can run on one worker, and go on elsewhere; who was profiled beforehand need not."""
     job = record.job
     fits = job.adaptivity is not Adaptivity.RIGID and job.min_gpus <= job.gpus_per_worker
-    speaks = record.speaks is not False and (record.speaks or not record.attempt)
+    uses_sdk = record.uses_sdk is not False and (record.uses_sdk or not record.attempt)
     waits = record.held or bool(record.ending)
-    return bool(fits and speaks and job.preemptible and not waits and not record.learned.profile)
+    return bool(fits and uses_sdk and job.preemptible and not waits and not record.learned.profile)
 
 
 def _next_type(

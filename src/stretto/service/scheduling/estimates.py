@@ -50,8 +50,8 @@ def recovering_until_s(record: JobRecord, wanted: Allocation | None) -> float:
         return NOT if is_known else members.at_s + STARTING_S
     if not all(one.has_begun for one in those):
         return inf
-    speaks = record.spec.elastic is not None and record.speaks is not False
-    return max(one.began_s for one in those) + STARTING_S if speaks else NOT
+    uses_sdk = record.spec.elastic is not None and record.uses_sdk is not False
+    return max(one.began_s for one in those) + STARTING_S if uses_sdk else NOT
 
 
 def is_breakable(record: JobRecord) -> bool:
@@ -142,7 +142,7 @@ def limits_of(record: JobRecord, cluster: Cluster) -> TrainingLimits | None:
     most = max(most, init)
     local = min((int(one) for one in (batch.per_gpu, latest.get("max_local")) if one), default=most)
     smallest = max(1, min(local, int(latest.get("min_local") or 1)))
-    switches = record.books.switches > 0 or bool(record.speaks)
+    switches = record.books.switches > 0 or bool(record.uses_sdk)
     return _limits(
         len(cluster.types),
         init,

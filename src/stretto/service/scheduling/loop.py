@@ -131,7 +131,7 @@ class SchedulingLoop:
         what follows. A simulated job that is stopped pulls no trigger either.
         """
         record = self.log_writer.state.jobs.get(job)
-        return record is not None and record.at_once is not None
+        return record is not None and record.max_parallel is not None
 
     def begin(self) -> None:
         """A service that has just started looks at what it finds."""

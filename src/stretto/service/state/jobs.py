@@ -7,7 +7,7 @@ from stretto.jobfile import JobSpec
 from stretto.jobfile.to_job import accepted_job
 from stretto.model import DEFAULT_QUEUE, Job, with_priority_class
 from stretto.model.queue import may_use
-from stretto.service.state import events as happened
+from stretto.service.state import job_events as happened
 from stretto.service.state.records import JobRecord
 from stretto.service.state.state import State
 
@@ -30,8 +30,8 @@ def job_submitted(state: State, event: happened.Submitted, now_s: float) -> None
     job = in_priority_class(state, job)
     number = state.submitted
     record = JobRecord(spec, job, event.user, event.key, event.secret, number)
-    record.array, record.index, record.at_once = event.array, event.index, event.at_once
-    record.after, record.settled = event.after, event.settled
+    record.array, record.index, record.max_parallel = event.array, event.index, event.at_once
+    record.after, record.outcomes = event.after, event.settled
     if spec.model:
         record.prior = state.models.get(spec.model, record.prior)
         state.untried.setdefault(spec.model, {})[event.job] = None

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from stretto.jobfile import After
 from stretto.service.state.records import JobRecord
-from stretto.service.state.relations import settled_fate
+from stretto.service.state.relations import known_outcome
 from stretto.service.state.state import State
 
 
@@ -32,7 +32,7 @@ def why_not_yet(state: State, record: JobRecord, now_s: float) -> Reason:
     if record.not_before_s > now_s:
         return Reason.NOT_BEFORE
     first = dependencies(state, record)
-    if first is not Reason.NONE or record.at_once is None:
+    if first is not Reason.NONE or record.max_parallel is None:
         return first
 
     def ready(task: JobRecord) -> bool:
@@ -49,9 +49,9 @@ def dependencies(state: State, record: JobRecord) -> Reason:
     for one, name in zip(record.spec.depends_on, names_of(record), strict=True):
         fate = state.relations.fate(state.jobs, name)
         if fate is None:
-            if name not in record.settled:
+            if name not in record.outcomes:
                 return Reason.NEVER
-            fate = settled_fate(record.settled[name])
+            fate = known_outcome(record.outcomes[name])
         met = {
             After.STARTED: fate.started,
             After.SUCCEEDED: fate.succeeded,
@@ -73,4 +73,4 @@ def names_of(record: JobRecord) -> tuple[str, ...]:
 
 def depends_on_others(record: JobRecord) -> bool:
     """Whether `why_not_yet` looks at more than the record and the clock."""
-    return bool(record.spec.depends_on) or record.at_once is not None
+    return bool(record.spec.depends_on) or record.max_parallel is not None

@@ -204,9 +204,9 @@ class JobRecord:
     number: int  # order of submission
     array: str = ""  # of which it is a task
     index: int | None = None  # of the task
-    at_once: int | None = None  # tasks of the array that may run at the same time; None: all
+    max_parallel: int | None = None  # tasks of the array that may run at the same time; None: all
     after: tuple[str, ...] = ()  # jobs and arrays that come first, by id, as `depends_on` names them
-    settled: Mapping[str, bool] = field(default_factory=dict)  # of these, who had ended before: whether well
+    outcomes: Mapping[str, bool] = field(default_factory=dict)  # of these, who had ended before: whether well
     held: bool = False
     not_before_s: float = 0.0
     ending: str = ""  # the state it is to end in: somebody cancelled it, or it ran out of time
@@ -221,11 +221,11 @@ class JobRecord:
     closed: int = 0  # the last attempt that is over
     failures: int = 0  # attempts that failed by themselves
     losses: int = 0  # attempts that were lost with a node, or killed by others
-    fruitless: int = 0  # times in a row that it was killed by others and had got no further since
+    crash_loops: int = 0  # times in a row that it was killed by others and had got no further since
     furthest: dict[str, float] = field(default_factory=dict)  # steps and epochs that it has ever reported
-    got_further: bool = False  # since it was last killed: by a report, or by a checkpoint
-    speaks: bool | None = None  # over the channel: it uses the SDK; None: not known yet
-    spoiled: int = 0  # newcomers of this attempt that ended before they took part
+    made_progress: bool = False  # since it was last killed: by a report, or by a checkpoint
+    uses_sdk: bool | None = None  # over the channel: it uses the SDK; None: not known yet
+    failed_joiners: int = 0  # newcomers of this attempt that ended before they took part
     status: int | None = None
     prior: Prior = NO_PRIOR  # of earlier jobs of its model, until it starts
     checkpoint: str = ""

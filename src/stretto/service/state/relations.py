@@ -16,7 +16,7 @@ class ArrayRecord:
 
     id: str
     user: str
-    at_once: int | None  # at most so many run at the same time
+    max_parallel: int | None  # at most so many run at the same time
     tasks: list[str] = field(default_factory=list)
     open: dict[str, None] = field(default_factory=dict)  # that have not ended
     completed: int = 0
@@ -40,7 +40,7 @@ class DependencyStatus:
     failed: bool  # one of them
 
 
-def settled_fate(well: bool) -> DependencyStatus:
+def known_outcome(well: bool) -> DependencyStatus:
     """The fate of who had ended, whether well, before anybody named it as coming first."""
     return DependencyStatus(started=True, ended=True, succeeded=well, failed=not well)
 
@@ -58,7 +58,7 @@ class Relations:
         own = record.array or record.id
         self.newest[record.user, record.spec.name] = own
         if record.array:
-            array = self.arrays.setdefault(own, ArrayRecord(own, record.user, record.at_once))
+            array = self.arrays.setdefault(own, ArrayRecord(own, record.user, record.max_parallel))
             array.tasks.append(record.id)
             array.open[record.id] = None
         for name in record.after:
@@ -135,13 +135,13 @@ class Relations:
         now: number of the last event, and the time.
         """
         array = self.arrays[record.array]
-        if array.at_once is None:
+        if array.max_parallel is None:
             return True
         seq, now_s = now
         if array.seen != seq or not array.from_s <= now_s < array.until_s:
             tasks = [jobs[name] for name in array.open]
             runs = [one for one in tasks if one.books.held_gpus or one.alive]
-            room = array.at_once - len(runs)
+            room = array.max_parallel - len(runs)
             waits = [one for one in tasks if not one.books.held_gpus and not one.alive and ready(one)]
             array.admitted = frozenset(one.id for one in [*runs, *waits[: max(room, 0)]])
             later = (one.not_before_s for one in tasks if one.not_before_s > now_s)
@@ -201,7 +201,7 @@ def resolved(
     return tuple(found)
 
 
-def settled(
+def outcomes_of(
     relations: Relations,
     jobs: Mapping[str, JobRecord],
     names: Iterable[str],

@@ -103,10 +103,10 @@ def state_of(state: State, record: JobRecord) -> JobState:
         return JobState.STARTING
     holding = {(worker.node, worker.mask) for worker in alive if not worker.stopped}
     members = record.members
-    settled = all(record.workers[name].joined >= members.number for name in members.workers)
+    has_switched = all(record.workers[name].joined >= members.number for name in members.workers)
     if members.number == 0:
-        return JobState.STARTING if record.speaks and not settled else JobState.RUNNING
-    in_place = settled and sum(gpus.bit_count() for _, gpus in holding) == wanted.gpus
+        return JobState.STARTING if record.uses_sdk and not has_switched else JobState.RUNNING
+    in_place = has_switched and sum(gpus.bit_count() for _, gpus in holding) == wanted.gpus
     return JobState.RUNNING if in_place and len(holding) == len(members.workers) else JobState.RESIZING
 
 

@@ -6,8 +6,8 @@ from math import isnan
 from typing import Any
 
 from stretto.model import Cluster
-from stretto.service.state import events as happened
-from stretto.service.state.events import Event
+from stretto.service.state import worker_events as happened
+from stretto.service.state.event import Event
 from stretto.service.state.records import (
     KILLED,
     NOBODY,
@@ -118,10 +118,10 @@ def fold_worker_event(record: JobRecord, event: Event, now_s: float, cluster: Cl
                 record.learned, event.report, kind_of(record), now_s, event.metrics_kept
             )
             if event.report.get("in_place") is False:
-                record.speaks = False
+                record.uses_sdk = False
             _note_progress(record, event.report)
         case happened.Checkpointed():
-            record.got_further = True
+            record.made_progress = True
             record.checkpoint, record.checkpoint_step = event.path, event.step
         case _:
             return False
@@ -145,7 +145,7 @@ def _wanted(record: JobRecord, event: happened.WorkersWanted, cluster: Cluster |
     if event.attempt > record.attempt:  # the first of a new attempt: nothing of the last one is left
         record.attempt, record.workers, record.next_worker = event.attempt, {}, 0
         record.members, record.port, record.status = NOBODY, event.port, None
-        record.why, record.spoiled = "", 0
+        record.why, record.failed_joiners = "", 0
         incarnation = incarnation_in(workers[0].id) if workers else ""
         if incarnation != (record.incarnations[-1][1] if record.incarnations else ""):
             record.incarnations = (*record.incarnations, (event.attempt, incarnation))
@@ -156,29 +156,29 @@ def _wanted(record: JobRecord, event: happened.WorkersWanted, cluster: Cluster |
 def _closed(record: JobRecord, event: happened.AttemptClosed, now_s: float) -> None:
     if event.attempt <= record.closed:
         return
-    if record.speaks is None and any(
+    if record.uses_sdk is None and any(
         now_s >= worker.began_s + LISTENED_S for worker in record.workers.values()
     ):
-        record.speaks = False
+        record.uses_sdk = False
     record.closed, record.status, record.members = event.attempt, event.status, NOBODY
     record.failures += event.outcome == "failed"
     record.losses += event.outcome == "lost"
     if event.status == KILLED and event.outcome != "done" and not orphaned_by(record):
-        record.fruitless = 0 if record.got_further else record.fruitless + 1
-        record.got_further = False
+        record.crash_loops = 0 if record.made_progress else record.crash_loops + 1
+        record.made_progress = False
 
 
 def _note_progress(record: JobRecord, report: Mapping[str, Any]) -> None:
     for key in ("step", "epoch"):
         reached = report.get(key)
         if isinstance(reached, int | float) and reached > record.furthest.get(key, 0):
-            record.furthest[key], record.got_further = reached, True
+            record.furthest[key], record.made_progress = reached, True
 
 
 def _ready(record: JobRecord, name: str) -> None:
     worker = record.workers.get(name)
     if worker is not None and (phase := NEXT_PHASE[worker.life].get("ready")) is not None:
-        worker.life, record.speaks = phase, True
+        worker.life, record.uses_sdk = phase, True
 
 
 def _stopped(record: JobRecord, name: str, now_s: float) -> None:
@@ -192,7 +192,7 @@ def _ended(record: JobRecord, name: str, status: int, why: str) -> None:
     if worker is None or (phase := NEXT_PHASE[worker.life].get("ended")) is None:
         return
     # A newcomer that ends before it has taken part, while others train, has spoiled a resize.
-    record.spoiled += not worker.has_trained and record.members.have_begun and not worker.stopped
+    record.failed_joiners += not worker.has_trained and record.members.have_begun and not worker.stopped
     worker.life, worker.status, worker.why = phase, status, why
     if why:
         record.why = why

@@ -53,7 +53,7 @@ async def status(
     if "current_step" in numbers and now_s < learned.reported_s + EVERY_S:
         return {"kept": False}
     report = report_of(numbers, learned.latest, worker, now_s)
-    if record.speaks:  # a script may use both: what the channel says of switching counts
+    if record.uses_sdk:  # a script may use both: what the channel says of switching counts
         del report["in_place"]
     await service.reports.take(record, checked_report(report))
     return {"kept": True}
