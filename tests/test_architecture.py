@@ -75,6 +75,7 @@ MAY_IMPORT_IN_SERVICE: dict[str, set[str]] = {
 }
 MAY_IMPORT_IN_SERVICE["service"] = {*MAY_IMPORT_IN_SERVICE} - {"forecast", "state_snapshots"}
 MAY_IMPORT_IN_SERVICE["http"] = {*MAY_IMPORT_IN_SERVICE} - {"state_snapshots"}
+MAY_IMPORT_IN_SERVICE["config"] = {"emulated", "http", "reconcile", "retention", "service", "webhooks"}
 MAY_IMPORT_IN_SERVICE["main"] = {*MAY_IMPORT_IN_SERVICE}  # it puts all together
 
 PARTS = sorted(

@@ -9,7 +9,7 @@ import pytest
 from stretto.agent.unix_users import Account, read_accounts
 from stretto.model import InputError
 from stretto.service.backend_registry import backend_options
-from stretto.service.main import Config
+from stretto.service.config import Config
 
 UNNAMED = 61_007
 

@@ -163,8 +163,9 @@ def serve(
 
     try:
         from stretto.service.backend_registry import backend_options
+        from stretto.service.config import Config
         from stretto.service.http.rate_limits import Limits
-        from stretto.service.main import FIRST_TOKEN, Config, serve
+        from stretto.service.main import FIRST_TOKEN, serve
         from stretto.service.retention.job_retention import keep_of
         from stretto.service.service import OpenJobs
     except ModuleNotFoundError as missing:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import os
 import secrets as random
@@ -11,7 +10,6 @@ import socket
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -20,12 +18,12 @@ import uvicorn
 
 from stretto.agent import open_files, unix_users
 from stretto.agent.unix_users import read_accounts
-from stretto.backends.local.options import AGENT, LocalOptions
-from stretto.backends.options import BackendOptions, RunsAsUsers
+from stretto.backends.local.options import AGENT
 from stretto.backends.protocol import Backend
-from stretto.model import DEFAULT_QUEUE, HALF_LIFE_S, InputError, Memory, StrettoError
+from stretto.model import DEFAULT_QUEUE, InputError, Memory, StrettoError
 from stretto.scheduler.round import Scheduler
-from stretto.service.emulated.options import EmulatedOptions, ServiceSite
+from stretto.service.config import Config, is_loopback
+from stretto.service.emulated.options import ServiceSite
 from stretto.service.eventlog import Mark, Store, open_store, reached_in
 from stretto.service.eventlog.clock import Clock, read_clocks, resumed
 from stretto.service.eventlog.clock_watch import ClockWatch
@@ -38,13 +36,13 @@ from stretto.service.http.routes.tokens import first_admin, is_admin
 from stretto.service.http.server import config_of, end_requests
 from stretto.service.leadership import Leadership
 from stretto.service.log_loss import incarnated, what_is_lost, workers_on_disk
-from stretto.service.reconcile.controller import DEAD_AFTER_S, Reconciler
+from stretto.service.reconcile.controller import Reconciler
 from stretto.service.reconcile.worker_env import WorkerContext
-from stretto.service.retention.job_retention import RetentionPolicy, mend
+from stretto.service.retention.job_retention import mend
 from stretto.service.scheduling.loop import SchedulingLoop
 from stretto.service.scheduling.replay import Replay
 from stretto.service.scheduling.scheduler import scheduler_of
-from stretto.service.service import OpenJobs, Service
+from stretto.service.service import Service
 from stretto.service.state.events import Began, Configured, Event, LeadTaken, QueueSet, event_of
 from stretto.service.state.state import State
 from stretto.service.state.status import going_on
@@ -56,7 +54,6 @@ DATABASE, KEY, CHECKPOINTS, WORKDIRS = "stretto.db", "key", "checkpoints", "work
 MARK = "log.mark"  # how far the log has come, wherever it is; not to be taken for a part of the database
 KEY_BYTES = 32
 FIRST_TOKEN = "admin-token"  # of whoever starts the first service of a log; only they can read it
-LEVELS = ("debug", "info", "warning", "error")
 LEAD_WAIT_S = 10.0  # for a service that is just ending; chosen
 WAITING_CONNECTIONS = 512
 CLOSED_S = 5.0  # for connections that are being closed at the end; chosen
@@ -66,84 +63,12 @@ TURN_S = 0.0005  # of a thread; chosen: requests are answered between the steps 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Config:
-    """How a service is to run."""
-
-    state: Path
-    host: str = "127.0.0.1"
-    port: int = 8700
-    backend: BackendOptions = field(default_factory=LocalOptions)  # where workers run
-    url: str = ""  # under which workers reach the service; "" = where it listens
-    shared: Path | None = None  # a directory that all nodes see; None: the state directory
-    policy: str = "sia"
-    settings: Mapping[str, str] = field(default_factory=dict)
-    seed: int = 0
-    store: str = ""  # a URL; "" = a file in the state directory
-    open_on_loopback: bool = False
-    limits: Limits = field(default_factory=Limits)
-    log_file: str = "service.log"  # in the state directory unless absolute; "-" = stderr
-    log_level: str = "info"
-    eager: bool = True
-    dead_after_s: float = DEAD_AFTER_S  # of silence of a node, until its workers count as lost; 0: never
-    fair_share_half_life_s: float = HALF_LIFE_S  # of usage; 0: usage orders nobody
-    keep: RetentionPolicy = field(default_factory=RetentionPolicy)  # what of jobs that have ended
-    most_open: OpenJobs = field(default_factory=OpenJobs)
-    notify_allow: tuple[str, ...] = ()  # hosts and networks that webhooks may go to beside public ones
-    begin_anew: bool = False  # without what of the log is lost
-
-    @property
-    def emulated(self) -> EmulatedOptions | None:
-        """What is emulated; None where workers really run."""
-        return self.backend if isinstance(self.backend, EmulatedOptions) else None
-
-    @property
-    def run_as(self) -> tuple[str, ...]:
-        """As which Unix users jobs run: see `read_accounts`; (): as the service's."""
-        return self.backend.run_as if isinstance(self.backend, RunsAsUsers) else ()
-
-    @property
-    def pace(self) -> float:
-        """Of the clock, which is real unless nothing else is."""
-        return self.emulated.pace if self.emulated else 1.0
-
-    @property
-    def log(self) -> Path | None:
-        """The file that logs go to; None: stderr."""
-        return None if self.log_file == "-" else self.state / self.log_file
-
-    def __post_init__(self) -> None:
-        """Check how the values go together."""
-        if self.log_level not in LEVELS:
-            raise InputError(f"--log-level {self.log_level}: expected one of {', '.join(LEVELS)}")
-        if self.run_as and self.open_on_loopback:
-            raise InputError(
-                "--run-as: not with --insecure-loopback, by which everybody here acts for everybody"
-            )
-        if self.open_on_loopback and not _is_loopback(self.host):
-            raise InputError(
-                f"--insecure-loopback: expected --listen with an address of this machine only, such as "
-                f"127.0.0.1:{self.port}, got {self.host}: a proxy or a tunnel could make everybody an admin"
-            )
-        Targets.of(self.notify_allow)  # what is wrong with the words is said before anything is made
-
-
 async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -> str:
     """Run until a signal or cancellation; who goes on without us, "" where nobody does."""
+    # 1. Everything that can be wrong with the settings and the machine, before anything is made.
     world, settings = _of_the_world(config)
     sys.setswitchinterval(TURN_S)
-    configured = Configured(
-        config.policy,
-        "",
-        settings,
-        config.seed,
-        cluster=config.emulated.cluster if config.emulated else "",
-        backend=config.backend.name,
-        priorities="preempt",
-        quotas="kept",
-        fair_share_half_life_s=config.fair_share_half_life_s,
-        fair_share_limits=config.fair_share_half_life_s > 0,
-    )
+    configured = _configured(config, settings)
     scheduler = scheduler_of(configured)  # what is wrong with the words is said before anything is made
     accounts = read_accounts(config.run_as)
     _make_usable(config)
@@ -160,6 +85,7 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
         structured_logs(config.log, config.log_level),
         contextlib.ExitStack() as stack,
     ):
+        # 2. The log: only the service that leads may write it. What it gives is the state.
         lead = store.lead(LEAD_WAIT_S)
         try:
             for line in what_is_lost(store, reached, config.begin_anew):
@@ -171,22 +97,10 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
             mark = Mark(config.state / MARK)
             stack.callback(mark.close)
             log_writer = LogWriter(store, state, clock, mark)
-            first: list[Event] = [Began(_unix_of(clock))] if state.seq == 0 else []
             watch = ClockWatch(log_writer, clock, read_clocks)
-            if clock.pace == 1.0 and (clock_set := watch.look()):
-                first.append(clock_set)
-            first.append(LeadTaken(state.epoch + 1))
-            if state.configured != configured:
-                first.append(configured)
-            if state.queues and DEFAULT_QUEUE not in state.queues:
-                first.append(QueueSet(DEFAULT_QUEUE, is_default=True))  # an older service had none
-            if not config.open_on_loopback and not any(
-                is_admin(one, time.time()) for one in state.tokens.values()
-            ):
-                first.append(first_admin(config.state / FIRST_TOKEN))
-            began = log_writer.record(*first)
-            await log_writer.write_waiting()
-            await began
+            await _record_now(log_writer, *_first_events(config, configured, state, clock, watch))
+
+            # 3. The backend, and ids of workers that it shows although the log does not know them.
             shared = (config.shared or config.state).absolute()
             secrets = WorkerContext(url, key, shared / CHECKPOINTS, shared / WORKDIRS, accounts)
             backend = await _open_backend(config, world, scheduler, log_writer)
@@ -194,12 +108,12 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
             shown += [one.id for one in await backend.workers()]
             if (anew := incarnated(state, reached, shown, why)) is not None:
                 logger.warning("ids up to %d may have been given: %s", anew.last_id, anew.why)
-                going_on_as = log_writer.record(anew)
-                await log_writer.write_waiting()
-                await going_on_as
+                await _record_now(log_writer, anew)
             leadership = Leadership(log_writer, lead, backend)
             leadership.command_as(state.epoch)
             await _warn_of_unreachable(url, backend)
+
+            # 4. The parts, until something ends them; then the state is kept for the next start.
             snapshots = StateSnapshots(store, key, kept)
             scheduling = SchedulingLoop(
                 log_writer, scheduler, clock, config.eager, memory=memory, after=snapshots.decided
@@ -225,6 +139,46 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
             return "" if config.emulated else going_on(state)
         finally:
             lead.release()
+
+
+def _configured(config: Config, settings: Mapping[str, str]) -> Configured:
+    """The scheduler that decides from here on, as the log keeps it."""
+    return Configured(
+        config.policy,
+        "",
+        settings,
+        config.seed,
+        cluster=config.emulated.cluster if config.emulated else "",
+        backend=config.backend.name,
+        priorities="preempt",
+        quotas="kept",
+        fair_share_half_life_s=config.fair_share_half_life_s,
+        fair_share_limits=config.fair_share_half_life_s > 0,
+    )
+
+
+def _first_events(
+    config: Config, configured: Configured, state: State, clock: Clock, watch: ClockWatch
+) -> list[Event]:
+    """What a start has to say before anything else: who leads, how it decides, and what the log lacks."""
+    first: list[Event] = [Began(_unix_of(clock))] if state.seq == 0 else []
+    if clock.pace == 1.0 and (clock_set := watch.look()):
+        first.append(clock_set)
+    first.append(LeadTaken(state.epoch + 1))
+    if state.configured != configured:
+        first.append(configured)
+    if state.queues and DEFAULT_QUEUE not in state.queues:
+        first.append(QueueSet(DEFAULT_QUEUE, is_default=True))  # an older service had none
+    if not config.open_on_loopback and not any(is_admin(one, time.time()) for one in state.tokens.values()):
+        first.append(first_admin(config.state / FIRST_TOKEN))
+    return first
+
+
+async def _record_now(log_writer: LogWriter, *events: Event) -> None:
+    """Durable and folded when awaited, while nothing else writes what waits."""
+    recorded = log_writer.record(*events)
+    await log_writer.write_waiting()
+    await recorded
 
 
 async def _run(
@@ -397,20 +351,13 @@ async def _warn_of_unreachable(url: str, backend: Backend) -> None:
         await asyncio.get_running_loop().getaddrinfo(host, None)
     except OSError as wrong:
         print(f"--url {url}: {wrong.strerror}: do its workers know {host}?", file=sys.stderr, flush=True)
-    if not _is_loopback(host) and host not in ("0.0.0.0", "::"):
+    if not is_loopback(host) and host not in ("0.0.0.0", "::"):
         return
-    far = [node.name for node in await backend.nodes() if node.address and not _is_loopback(node.address)]
+    far = [node.name for node in await backend.nodes() if node.address and not is_loopback(node.address)]
     if far:
         said = f"workers on {', '.join(far[:3])}{' …' if len(far) > 3 else ''} cannot reach {url}"
         logger.warning("%s", said)
         print(f"{said}: say --listen ADDRESS:PORT and --url", file=sys.stderr, flush=True)
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"
 
 
 def _key(state: Path) -> bytes:

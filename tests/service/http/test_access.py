@@ -10,10 +10,10 @@ import pytest
 from tests.service.http.rig import SMALL, Rig, a_rig, play, token_of
 
 from stretto.model import InputError
+from stretto.service.config import Config
 from stretto.service.http import schemas
 from stretto.service.http.auth import Caller, Role, digest_of
 from stretto.service.http.rate_limits import Limits
-from stretto.service.main import Config
 from stretto.service.state.events import Audited, TokenUsed
 
 pytestmark = pytest.mark.sqlite

@@ -10,8 +10,9 @@ import pytest
 from tests.service.http.rig import SMALL, play
 
 from stretto.model import InputError
+from stretto.service.config import Config
 from stretto.service.emulated.options import EmulatedOptions
-from stretto.service.main import FIRST_TOKEN, Config, serve
+from stretto.service.main import FIRST_TOKEN, serve
 
 pytestmark = [pytest.mark.sockets, pytest.mark.sqlite]
 
