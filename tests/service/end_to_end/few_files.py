@@ -7,13 +7,12 @@ import resource
 import sys
 from functools import partial
 
-from stretto.backends.local.backend import LocalBackend
+from stretto.backends.local import backend
 from stretto.cli.app import main
-from stretto.service import main as serving
 
 if __name__ == "__main__":
     files, silent_s = int(sys.argv.pop(1)), float(sys.argv.pop(1))
     if files:
         resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
-    vars(serving).update(LocalBackend=partial(LocalBackend, down_after_s=silent_s))
+    vars(backend).update(LocalBackend=partial(backend.LocalBackend, down_after_s=silent_s))
     main()
