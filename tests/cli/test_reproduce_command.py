@@ -72,6 +72,7 @@ def test_every_row_has_our_figure_and_its_ratio_to_the_paper_s(name: str, reprod
             assert row["ratio"] == pytest.approx(row["ours"] / row["paper"])
 
 
+@pytest.mark.slow
 def test_table_3_has_all_that_the_paper_printed(reproduced: Reproduced) -> None:
     rows = {
         (one["row"], one["metric"]): one["paper"] for one in reproduced("sia-table3", "--synthetic")["rows"]

@@ -191,6 +191,7 @@ def test_no_part_loses_to_a_sibling_and_no_job_stops_in_vain(
     check(policy, seed, queues)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_random_workloads_in_queues_within_queues(policy: str) -> None:
     check(policy, 0, LEAVES)

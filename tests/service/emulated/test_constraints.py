@@ -162,6 +162,7 @@ def test_jobs_complete_in_the_same_order_and_at_the_same_times(lived: Lived, tmp
         assert found_s == pytest.approx(jct_s, abs=SHARE * jct_s + LATE_S), name
 
 
+@pytest.mark.processes
 def test_the_same_jobs_are_preempted_as_often(lived: Lived, tmp_path: Path) -> None:
     expected = {name: one.restarts for name, one in simulated(lived, tmp_path).items()}
     assert {name: one.restarts for name, one in lived.jobs.items()} == expected
@@ -191,6 +192,7 @@ WITHOUT: Mapping[str, Mapping[str, Any]] = {
 }
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("without", WITHOUT)
 def test_each_rule_has_a_part_in_that_order(lived: Lived, tmp_path: Path, without: str) -> None:
     others = simulated(lived, tmp_path, {**RULES, **WITHOUT[without]})
