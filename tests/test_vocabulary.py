@@ -14,13 +14,13 @@ PACKAGE = ROOT / "src" / "stretto"
 PLAIN = """
 accounting app arrival attaching auction autoscaling axes bench bootstrap branching build built cdf
 cell check child class client clock comparison component conductor config connection content dataset
-demand demo derive device display dot draft entry env evict explain family fill fit fitting health
+demand demo device display dot draft entry env evict explain family fill fit fitting health
 hierarchy history homogeneous hosting json knowledge kubeflow lending lightning listing main maker
-making memo method network observation openapi optimal option outcome parse patience pin placing
-play printing proposal protocol quantity ratio reading recipe registry remaining reproduce
-reproduction reserve result runtime sampler scene selecting serve setup sheet simulate skypilot spec
-stale status structured submit suggestion summary surface svg synthetic terminal timeline timing top
-transformers tuned unix watch window wording
+making memo network observation openapi option outcome parse patience pin placing play plugin
+printing proposal protocol quantity ratio reading recipe registry remaining reproduce reproduction
+reserve result runtime sampler scene serve setup sheet simulate skypilot spec stale status
+structured submit suggestion summary svg synthetic terminal timeline timing top transformers trouble
+unix watch window wording
 """
 # Private words for what the field has a name for.
 BANNED = """
