@@ -35,7 +35,7 @@ def shared(tmp_path: Path) -> Path:
 def requests(shared: Path, setup: str, gpus: int = 1, attempts: int = 1) -> dict[str, dict[str, Any]]:
     """What a service asks its agent for, of the first job that it has: by worker, of its last attempt."""
     scene = Scene()
-    secrets = WorkerContext("http://127.0.0.1:1", b"key", shared.parent / "checkpoints", shared.parent)
+    context = WorkerContext("http://127.0.0.1:1", b"key", shared.parent / "checkpoints", shared.parent)
     record = scene.submit("1", gpus, setup=setup, run="echo RUN", envs={"TMPDIR": str(shared)})
     for _ in range(attempts):
         for name in list(scene.running):
@@ -45,7 +45,7 @@ def requests(shared: Path, setup: str, gpus: int = 1, attempts: int = 1) -> dict
         scene.give(_1={"n0": (1 << gpus) - 1})
         scene.reconcile()
     last = [each for each in record.workers.values() if each.id.startswith(f"1.{record.attempt}.")]
-    return {each.id: start_of(scene.state, record, each, secrets).request() for each in last}
+    return {each.id: start_of(scene.state, record, each, context).request() for each in last}
 
 
 def said(agent: Agent, asked: dict[str, dict[str, Any]]) -> list[str]:

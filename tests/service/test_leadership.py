@@ -68,7 +68,7 @@ class Leading:
         service = self.rig.service
         self.leadership = Leadership(service.log_writer, self.lead, self.rig.backend, check_s=0.01)
         self.reconciler = Reconciler(
-            service.log_writer, self.rig.backend, service.clock, service.secrets, leadership=self.leadership
+            service.log_writer, self.rig.backend, service.clock, service.context, leadership=self.leadership
         )
 
     async def look(self) -> None:

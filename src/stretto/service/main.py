@@ -102,9 +102,9 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
 
             # 3. The backend, and ids of workers that it shows although the log does not know them.
             shared = (config.shared or config.state).absolute()
-            secrets = WorkerContext(url, key, shared / CHECKPOINTS, shared / WORKDIRS, accounts)
+            context = WorkerContext(url, key, shared / CHECKPOINTS, shared / WORKDIRS, accounts)
             backend = await _open_backend(config, world, scheduler, log_writer)
-            shown = [*workers_on_disk(config.state / AGENT, secrets.checkpoints)]
+            shown = [*workers_on_disk(config.state / AGENT, context.checkpoints)]
             shown += [one.id for one in await backend.workers()]
             if (anew := incarnated(state, reached, shown, why)) is not None:
                 logger.warning("ids up to %d may have been given: %s", anew.last_id, anew.why)
@@ -121,10 +121,10 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
             service = Service(
                 log_writer,
                 scheduling,
-                Reconciler(log_writer, backend, clock, secrets, config.dead_after_s, leadership),
+                Reconciler(log_writer, backend, clock, context, config.dead_after_s, leadership),
                 backend,
                 clock,
-                secrets,
+                context,
                 config.open_on_loopback,
                 keep=config.keep,
                 most_open=config.most_open,

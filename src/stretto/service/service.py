@@ -110,7 +110,7 @@ class Service:
     reconciler: Reconciler
     backend: Backend
     clock: Clock
-    secrets: WorkerContext
+    context: WorkerContext
     open_on_loopback: bool = False
     failed: BaseException | None = None
     ending: bool = False
@@ -166,7 +166,7 @@ class Service:
                     ended, self.backend, self.clock, keep, leadership, self.state.calendar
                 )
                 group.create_task(deleting.for_ever())
-                clearing = CheckpointGC(self.state, ended, self.secrets, self.clock, keep, leadership)
+                clearing = CheckpointGC(self.state, ended, self.context, self.clock, keep, leadership)
                 group.create_task(clearing.for_ever())
                 group.create_task(self.autoscaler.request_nodes_for_ever())
                 group.create_task(self.webhooks.deliver_for_ever())
@@ -213,8 +213,8 @@ class Service:
         asks may go away meanwhile: what was begun is finished, and the key stays taken until it is.
         """
         mark = f"{user}\0{key}"
-        if self.secrets.accounts is not None:
-            self.secrets.accounts.of(user)
+        if self.context.accounts is not None:
+            self.context.accounts.of(user)
         if isinstance(self.backend, Validates) and not (key and mark in self.state.by_key):
             await self.backend.check(spec)  # first: from the look at the key on, nobody may come between
         if not (key and mark in self.state.by_key):
@@ -282,7 +282,7 @@ class Service:
         if snapshot is not None and self._rows[0] is not snapshot:
             self._rows = snapshot, {name: row for row, name in enumerate(snapshot.jobs.ids)}
         status = status_of(self.state, record, self.clock.now_s(), plan, snapshot, self._rows[1])
-        if record.has_ended and has_been_deleted(record.checkpoint, self.secrets.checkpoints):
+        if record.has_ended and has_been_deleted(record.checkpoint, self.context.checkpoints):
             status = replace(status, checkpoint="")
         if status.reason and not status.gpus and (words := self.autoscaler.message_for(record.id)):
             status = replace(status, reason=WAITS, evidence=words)

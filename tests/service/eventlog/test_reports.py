@@ -174,7 +174,7 @@ async def speaking(rig: Rig) -> tuple[str, dict[str, str]]:
     """A job's worker, and what opens its channel."""
     job = await rig.submit("ada")
     await rig.until(lambda: rig.backend.started)
-    return f"{job}.1.0", {"authorization": f"Bearer {rig.service.secrets.token(job)}"}
+    return f"{job}.1.0", {"authorization": f"Bearer {rig.service.context.token(job)}"}
 
 
 @pytest.mark.sqlite

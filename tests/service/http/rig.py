@@ -106,11 +106,11 @@ async def a_rig(
     clock = Clock()
     with open_store(path / "log.db") as store:
         log_writer = LogWriter(store, State(), clock)
-        secrets = WorkerContext("http://127.0.0.1", b"k" * 32, path / "checkpoints", path / "workdirs")
+        context = WorkerContext("http://127.0.0.1", b"k" * 32, path / "checkpoints", path / "workdirs")
         configured = Configured("fifo")
         scheduling = SchedulingLoop(log_writer, scheduler_of(configured), clock)
-        reconciler = Reconciler(log_writer, backend, clock, secrets)
-        service = Service(log_writer, scheduling, reconciler, backend, clock, secrets, open_on_loopback)
+        reconciler = Reconciler(log_writer, backend, clock, context)
+        service = Service(log_writer, scheduling, reconciler, backend, clock, context, open_on_loopback)
         # A busy machine takes long to begin a process; tests of these bounds set their own.
         service.short_work.most_s = service.long_work.most_s = PATIENCE_S
         app = app_of(service, limits)

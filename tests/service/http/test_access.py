@@ -286,17 +286,17 @@ def test_the_channel_opens_to_its_own_job_only(tmp_path: Path) -> None:
         async with a_rig(tmp_path, open_on_loopback=True) as rig:
             mine, other = await rig.submit("ada"), await rig.submit("bob")
             await rig.until(lambda: len(rig.backend.started) == 2)
-            secrets = rig.service.secrets
+            context = rig.service.context
             body = {"worker": f"{mine}.1.0"}
             path = "/api/v1/worker/ready"
-            async with rig.client(token=secrets.token(mine)) as worker:
+            async with rig.client(token=context.token(mine)) as worker:
                 assert (await worker.post(path, json=body)).status_code == 204
                 assert (await worker.post(path, json={"worker": f"{other}.1.0"})).status_code == 403
                 assert (await worker.post(path, json={"worker": f"{mine}.7.0"})).status_code == 410
                 assert (await worker.get(f"/api/v1/jobs/{mine}")).status_code == 401
             forged = [
                 f"{mine}.{'0' * 64}",
-                secrets.token(other).replace(other, mine, 1),
+                context.token(other).replace(other, mine, 1),
                 "",
                 ".",
                 token_of("root"),

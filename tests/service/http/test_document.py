@@ -198,7 +198,7 @@ def test_whatever_the_document_allows_is_answered_as_it_says_and_starts_nothing(
     elastic = "run: sleep\nelastic: {min: 1, max: 2}"
     jobs = [loop.run_until_complete(rig.submit("ada", text=elastic)) for _ in range(2)]
     assert jobs == ["1", "2"]
-    token = rig.service.secrets.token("1") if person == "worker" else ""
+    token = rig.service.context.token("1") if person == "worker" else ""
     if token:
         document = {**document, "paths": {p: o for p, o in document["paths"].items() if "/worker/" in p}}
         loop.run_until_complete(rig.until(lambda: len(rig.backend.started) == 2))

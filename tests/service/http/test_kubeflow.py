@@ -60,7 +60,7 @@ def test_messages_become_reports_of_the_job_whose_token_they_bear(tmp_path: Path
             job = await rig.submit()
             await rig.until(lambda: rig.service.state.jobs[job].workers)
             record, path = rig.service.state.jobs[job], f"/api/v1/worker/kubeflow/{job}.1.0"
-            async with rig.client(token=rig.service.secrets.token(job)) as worker:
+            async with rig.client(token=rig.service.context.token(job)) as worker:
                 answer = await worker.post(path, json=said(total_steps=100))
                 assert (answer.status_code, answer.json()) == (200, {"kept": True})
                 assert record.uses_sdk is False
@@ -97,7 +97,7 @@ async def start_of_a_job(rig: Rig, run: str) -> Any:
     await rig.until(lambda: rig.service.state.jobs[job].workers)
     record = rig.service.state.jobs[job]
     [worker] = record.workers.values()
-    return start_of(rig.service.state, record, worker, rig.service.secrets)
+    return start_of(rig.service.state, record, worker, rig.service.context)
 
 
 @pytest.mark.sockets

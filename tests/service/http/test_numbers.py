@@ -42,7 +42,7 @@ async def all_of_them(rig: Rig, number: int) -> list[tuple[str, str, int]]:
     worker, found = f"{job}.1.0", []
     for method, template, name, properties in asked_for(rig.app.openapi()):
         path = template.replace("{job}", job).replace("{node}", "n0")
-        token = rig.service.secrets.token(job) if "/worker/" in path else ""
+        token = rig.service.context.token(job) if "/worker/" in path else ""
         query = {name: str(number)} if name else {}
         if template.endswith("/generation"):
             query |= {"worker": worker, "wait_s": "0"}  # longer ones are cut to a minute, and waited for

@@ -56,7 +56,7 @@ def test_a_service_that_begins_finds_that_a_worker_is_gone_but_not_while_its_nod
                 loop.cancel()
             record = service.state.jobs[job]
             name = backend.shown.pop(f"{job}.1.0").node
-            later = Reconciler(service.log_writer, backend, service.clock, service.secrets)
+            later = Reconciler(service.log_writer, backend, service.clock, service.context)
             await backend.set_up(name, False)
             await control_loop.observe_once(later)
             assert record.alive

@@ -107,7 +107,7 @@ def test_a_service_that_begins_waits_its_full_time_for_a_node_that_was_silent_be
             await rig.until(lambda: not service.state.nodes[0].up)
             service.clock.origin_s += 1000.0
             later = Reconciler(
-                service.log_writer, rig.backend, service.clock, service.secrets, dead_after_s=500.0
+                service.log_writer, rig.backend, service.clock, service.context, dead_after_s=500.0
             )
             burying = asyncio.create_task(control_loop.expire_silent_nodes(later))
             await asyncio.sleep(0.05)

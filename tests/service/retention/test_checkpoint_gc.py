@@ -45,11 +45,11 @@ def saved(folder: Path, job: str) -> None:
 def after(rig: Rig, days: float, keep: RetentionPolicy = KEEP) -> CheckpointGC:
     """What deletes checkpoints, so many days later."""
     clock = Clock(origin_s=rig.service.clock.now_s() + days * DAY_S)
-    return CheckpointGC(rig.service.state, rig.store.ended, rig.service.secrets, clock, keep)
+    return CheckpointGC(rig.service.state, rig.store.ended, rig.service.context, clock, keep)
 
 
 def kept(rig: Rig) -> set[str]:
-    return {path.name for path in rig.service.secrets.checkpoints.iterdir()}
+    return {path.name for path in rig.service.context.checkpoints.iterdir()}
 
 
 def test_checkpoints_of_completed_jobs_go_when_they_are_old_and_those_of_failed_ones_stay(
@@ -59,8 +59,8 @@ def test_checkpoints_of_completed_jobs_go_when_they_are_old_and_those_of_failed_
         async with a_rig(tmp_path) as rig:
             done, failed = await ended(rig), await ended(rig, 3)
             living = await rig.submit("ada", **NOWHERE)
-            saved(rig.service.secrets.checkpoints / living, living)
-            saved(rig.service.secrets.checkpoints / "not-a-job", "9999")
+            saved(rig.service.context.checkpoints / living, living)
+            saved(rig.service.context.checkpoints / "not-a-job", "9999")
             await after(rig, 29).look()
             assert kept(rig) == {done, failed, living, "not-a-job"}
             await after(rig, 31).look()
@@ -86,7 +86,7 @@ def test_no_checkpoints_are_deleted_while_it_is_not_sure_what_time_it_is(tmp_pat
 def test_a_checkpoint_that_is_gone_is_not_shown_any_more(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_rig(tmp_path) as rig:
-            root = rig.service.secrets.checkpoints
+            root = rig.service.context.checkpoints
             job = await rig.submit("ada", **PLAIN)
             await rig.until(lambda: f"{job}.1.0" in {one.id for one in rig.backend.started})
             saved(root / job, job)
@@ -113,7 +113,7 @@ async def shown_checkpoint(rig: Rig, job: str) -> str:
 def test_what_people_have_named_stays_whoever_named_it_and_wherever_it_lies(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_rig(tmp_path) as rig:
-            root, elsewhere = rig.service.secrets.checkpoints, tmp_path / "mine"
+            root, elsewhere = rig.service.context.checkpoints, tmp_path / "mine"
             first, second, third = [await ended(rig) for _ in range(3)]
             inside = await ended(rig, text="run: 'true'\ncheckpoint: {dir: inside}")
             again = await ended(rig, text=f"run: 'true'\ncheckpoint: {{dir: '{first}'}}")

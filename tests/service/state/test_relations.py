@@ -128,8 +128,8 @@ def test_an_array_is_one_job_for_each_index_which_its_workers_find_in_their_envi
     scene.give(_7_5={"n0": 1})
     scene.reconcile()
     job = scene.state.jobs["7_5"]
-    secrets = WorkerContext("http://here", b"key", Path("kept"), Path("begun"))
-    env = start_of(scene.state, job, job.workers["7_5.1.0"], secrets).env
+    context = WorkerContext("http://here", b"key", Path("kept"), Path("begun"))
+    env = start_of(scene.state, job, job.workers["7_5.1.0"], context).env
     told = {key: value for key, value in env.items() if key.startswith("STRETTO_ARRAY")}
     assert told == {"STRETTO_ARRAY_ID": "7", "STRETTO_ARRAY_INDEX": "5", "STRETTO_ARRAY_COUNT": "4"}
     told = {key: value for key, value in env.items() if key.startswith("SLURM_ARRAY")}

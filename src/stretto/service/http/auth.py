@@ -107,7 +107,7 @@ def address_of(scope: Any) -> str:
 
 def job_by(service: Service, headers: Headers) -> str:
     """The job whose channel a token opens; raises 401 for any other token, also on loopback."""
-    job = service.secrets.job_of(_bearer(headers) or "")
+    job = service.context.job_of(_bearer(headers) or "")
     if not job:
         raise Problem(HTTPStatus.UNAUTHORIZED, "the channel needs the token of the worker's job", CHALLENGE)
     return job

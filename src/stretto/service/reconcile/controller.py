@@ -50,7 +50,7 @@ class Reconciler:
     log_writer: LogWriter
     backend: Backend
     clock: Clock
-    secrets: WorkerContext
+    context: WorkerContext
     dead_after_s: float = DEAD_AFTER_S  # of silence; 0: never
     leadership: Leadership | None = None
     dispatcher: Dispatcher = field(init=False)
@@ -71,7 +71,7 @@ class Reconciler:
         self._began_s = self.clock.now_s()
         self.seen = WorkerCache(self.log_writer, self._occupied, self._let_go)
         self.dispatcher = Dispatcher(
-            self.log_writer, self.backend, self.secrets, self.seen, self._again, self.leadership
+            self.log_writer, self.backend, self.context, self.seen, self._again, self.leadership
         )
         self._heard_seq = self.log_writer.state.seq
         self.log_writer.listeners.append(self._heard)

@@ -39,7 +39,7 @@ class Dispatcher:
 
     log_writer: LogWriter
     backend: Backend
-    secrets: WorkerContext
+    context: WorkerContext
     seen: WorkerCache
     again: Callable[[str], None]
     leadership: Leadership | None = None  # None: nobody else can lead
@@ -65,7 +65,7 @@ class Dispatcher:
         worker = command.worker
         try:
             if isinstance(command, Start):
-                start = start_of(self.log_writer.state, record, worker, self.secrets)
+                start = start_of(self.log_writer.state, record, worker, self.context)
                 self.seen.see(await self._commanded(lambda: self.backend.start(start)))
                 self.start_errors.pop(record.id, None)
             else:

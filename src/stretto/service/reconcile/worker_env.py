@@ -179,7 +179,7 @@ class WorkerContext:
         return job if hmac.compare_digest(token.encode(), self.token(job).encode()) else ""
 
 
-def start_of(state: State, record: JobRecord, worker: Worker, secrets: WorkerContext) -> WorkerStart:
+def start_of(state: State, record: JobRecord, worker: Worker, context: WorkerContext) -> WorkerStart:
     """The worker as the backend is to start it; raises StartRefused where its owner has no account here."""
     spec = record.spec
     peers = [one for one in record.workers.values() if one.has_trained or one.id == worker.id] or [worker]
@@ -191,9 +191,9 @@ def start_of(state: State, record: JobRecord, worker: Worker, secrets: WorkerCon
     nodes = list(dict.fromkeys(one.node for one in peers))
     attempt = record.attempt
     named = Path(spec.checkpoint.dir) if spec.checkpoint and spec.checkpoint.dir else Path(record.id)
-    checkpoints = secrets.checkpoints / named
+    checkpoints = context.checkpoints / named
     env = {
-        "KUBEFLOW_TRAINER_SERVER_URL": f"{secrets.url}/api/v1/worker/kubeflow/{worker.id}",
+        "KUBEFLOW_TRAINER_SERVER_URL": f"{context.url}/api/v1/worker/kubeflow/{worker.id}",
         "KUBEFLOW_TRAINER_SERVER_TOKEN": str(checkpoints / f"{TOKEN}{record.id}"),
         **spec.envs,
         "RANK": str(rank),
@@ -205,7 +205,7 @@ def start_of(state: State, record: JobRecord, worker: Worker, secrets: WorkerCon
         "ROLE_RANK": str(rank),
         "ROLE_WORLD_SIZE": str(len(peers)),
         "MASTER_ADDR": state.nodes[peers[0].node].address or "127.0.0.1",
-        "MASTER_PORT": str(secrets.port(f"{record.id}.{attempt}")),
+        "MASTER_PORT": str(context.port(f"{record.id}.{attempt}")),
         "TORCHELASTIC_RUN_ID": record.id,
         "TORCHELASTIC_RESTART_COUNT": str(max(attempt - 1, 0)),
         "TORCHELASTIC_MAX_RESTARTS": str(spec.restart.max),
@@ -213,8 +213,8 @@ def start_of(state: State, record: JobRecord, worker: Worker, secrets: WorkerCon
         "STRETTO_JOB_NAME": spec.name,
         "STRETTO_WORKER_ID": worker.id,
         "STRETTO_GENERATION": str(record.members.number + 1),
-        "STRETTO_URL": secrets.url,
-        "STRETTO_TOKEN": secrets.token(record.id),
+        "STRETTO_URL": context.url,
+        "STRETTO_TOKEN": context.token(record.id),
         "STRETTO_CHECKPOINT_DIR": str(checkpoints),
         "STRETTO_GPU_TYPE": state.nodes[worker.node].gpu_type,
         "STRETTO_NODE": state.nodes[worker.node].name,
@@ -233,22 +233,22 @@ def start_of(state: State, record: JobRecord, worker: Worker, secrets: WorkerCon
         gpus=worker.gpus,
         command=("/bin/sh", "-c", PRELUDE, "sh", *shell_of(spec.run)),
         env=env,
-        cwd=str(secrets.workdirs / spec.workdir) if spec.workdir else "",
+        cwd=str(context.workdirs / spec.workdir) if spec.workdir else "",
         grace_s=spec.grace_period_s,
         name=spec.name,
         cpus=(spec.resources.cpus or 0.0) / spec.gpus * len(worker.gpus),
         memory_gb=(spec.resources.memory_gb or 0.0) / spec.gpus * len(worker.gpus),
         asks={"slurm": spec.slurm} if spec.slurm else {},
-        account=_account_of(record, secrets),
-        own=() if named.is_absolute() else tuple(str(secrets.checkpoints / part) for part in named.parts[:1]),
+        account=_account_of(record, context),
+        own=() if named.is_absolute() else tuple(str(context.checkpoints / part) for part in named.parts[:1]),
     )
 
 
-def _account_of(record: JobRecord, secrets: WorkerContext) -> Account | None:
-    if secrets.accounts is None:
+def _account_of(record: JobRecord, context: WorkerContext) -> Account | None:
+    if context.accounts is None:
         return None
     try:
-        return secrets.accounts.of(record.user)
+        return context.accounts.of(record.user)
     except InputError as wrong:
         raise StartRefused(str(wrong)) from None
 

@@ -36,7 +36,7 @@ class CheckpointGC:
 
     state: State
     table: EndedJobs
-    secrets: WorkerContext
+    context: WorkerContext
     clock: Clock
     keep: RetentionPolicy
     leadership: Leadership | None = None
@@ -62,7 +62,7 @@ class CheckpointGC:
         """
         if self.state.calendar.unsettled_since_s is not None:  # something is wrong with a clock: files wait
             return
-        there = await asyncio.to_thread(directories_in, self.secrets.checkpoints)
+        there = await asyncio.to_thread(directories_in, self.context.checkpoints)
         for start in range(0, len(there), AT_ONCE):
             rows = await asyncio.to_thread(self.table.of, there[start : start + AT_ONCE])
             before_s = self.clock.now_s() - self.keep.checkpoints_s
@@ -77,7 +77,7 @@ class CheckpointGC:
         """Whether the service chose the directory, and no open job was told the same by its file."""
         if record.id in self.state.jobs or named_by(record):
             return False
-        root = self.secrets.checkpoints
+        root = self.context.checkpoints
         return not any(
             overlap(root / record.id, root / named)
             for each in self.state.open_jobs()
@@ -85,7 +85,7 @@ class CheckpointGC:
         )
 
     async def _delete(self, job: str) -> None:
-        place = self.secrets.checkpoints / job
+        place = self.context.checkpoints / job
         try:
             if await asyncio.to_thread(delete, place, job):
                 log.info("checkpoints of job %s are deleted: %s", job, place)

@@ -144,7 +144,7 @@ def generation_json(service: Service, record: JobRecord) -> dict[str, Any]:
         "batch": None if members.batch is None else asdict(members.batch),
         "until_s": max(until_s, 0.0),
         "leave": members.leaves,
-        "secret": service.secrets.meeting(record.id, record.attempt, members.number),
+        "secret": service.context.meeting(record.id, record.attempt, members.number),
     }
 
 
