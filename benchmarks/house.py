@@ -22,6 +22,7 @@ from functools import cached_property
 from pathlib import Path
 
 ALGORITHMS = ("policies", "solve", "place", "estimate", "scheduler/constraints", "service/bounds", "sdk")
+ENTRIES_OF_A_LIST = 4  # single-use modules that one module imports; chosen
 STEPS_FROM = 20  # lines from which a function is to say its steps
 LONGEST = 10
 
@@ -131,6 +132,15 @@ def single_use(modules: list[Module]) -> list[str]:
         for imported in module.imports(names):
             importers[imported].append(module.name)
     return [f"{name} < {users[0]}" for name, users in sorted(importers.items()) if len(users) == 1]
+
+
+def not_of_a_list(found: list[str]) -> list[str]:
+    """Of single-use modules those that are no entry of a list: of a registry, an application, a page of charts.
+
+    A module is a list if it is the only one to import so many: commands, routes, trace formats, policies.
+    """
+    users = Counter(line.partition(" < ")[2] for line in found)
+    return [line for line in found if users[line.partition(" < ")[2]] < ENTRIES_OF_A_LIST]
 
 
 def uncommented(modules: list[Module], folder: str) -> tuple[list[str], int]:
@@ -252,6 +262,7 @@ def measured(root: Path, way: bool) -> tuple[Figures, dict[str, list[str]]]:
         figures[name] = f"{len(counted)} of {of} ({len(counted) / max(of, 1):.1%})"
 
     count("single-use modules", single_use(modules), len(modules))
+    count("single-use modules that no list names", not_of_a_list(single_use(modules)), len(modules))
     if way:
         lists["files of a job's way"] = files_of_a_job(root)
         folders = Counter(".".join(name.split(".")[1:2]) for name in lists["files of a job's way"])
