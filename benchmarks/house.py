@@ -135,7 +135,7 @@ def single_use(modules: list[Module]) -> list[str]:
 
 
 def not_of_a_list(found: list[str]) -> list[str]:
-    """Of single-use modules those that are no entry of a list: of a registry, an application, a page of charts.
+    """Single-use modules that are no entry of a list, such as a registry or an application.
 
     A module is a list if it is the only one to import so many: commands, routes, trace formats, policies.
     """
