@@ -100,3 +100,9 @@ def test_parts_are_never_filled_twice() -> None:
     rows = rows_held(snapshot, shown(4, 8), {})
     assert rows.sum(axis=1).tolist() == [3, 5]
     assert (rows.sum(axis=0) <= [4, 4, 4]).all()
+
+
+def test_what_was_given_on_larger_parts_fills_those_that_there_are_now() -> None:
+    snapshot = a_snapshot(a_job("a"), cluster=a_cluster(1, 2), held={"a": grant(0, n1=2)})
+    given_on_a_part_of_two = {JobId("a"): row(0, 2, 0)}
+    assert rows_held(snapshot, shown(1, 2), given_on_a_part_of_two).tolist() == [[0, 1, 1]]

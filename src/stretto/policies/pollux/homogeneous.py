@@ -66,8 +66,9 @@ def rows_held(snapshot: Snapshot, shown: VirtualNodes, chosen: dict[JobId, IntAr
     """(jobs, virtual) the GPUs that each job holds now.
 
     chosen: GPUs by virtual node as Pollux last gave them to jobs; they stand where they agree with what is
-    held. Of other allocations only the real nodes are known: they fill up parts with most room. A job that
-    has GPUs on a node that is no longer usable counts as holding nothing, since it has to move.
+    held, and fit: nodes may have been cut otherwise then, as where others now use a part of one. Of other
+    allocations only the real nodes are known: they fill up parts with most room. A job that has GPUs on a
+    node that is no longer usable counts as holding nothing, since it has to move.
     """
     rows = np.zeros((len(snapshot.jobs), len(shown.node)), dtype=np.int64)
     left = shown.gpus.copy()
@@ -78,7 +79,8 @@ def rows_held(snapshot: Snapshot, shown: VirtualNodes, chosen: dict[JobId, IntAr
         if not snapshot.usable[list(allocation.nodes)].all():
             continue
         before = chosen.get(job)
-        if before is not None and shown.merged(before) == (allocation.nodes, allocation.shape):
+        agrees = before is not None and shown.merged(before) == (allocation.nodes, allocation.shape)
+        if before is not None and agrees and (before <= left).all():
             rows[row] = before
             left -= before
         else:
