@@ -348,6 +348,7 @@ def private_names_read_by(path: Path) -> set[str]:
     return read
 
 
+@pytest.mark.slow
 def test_no_test_reads_a_private_name_of_the_package() -> None:
     paths = sorted((ROOT / "tests").rglob("*.py"))
     assert {name_of(path): names for path in paths if (names := private_names_read_by(path))} == {}

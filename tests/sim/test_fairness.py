@@ -88,6 +88,7 @@ def test_a_duration_recorded_on_a_type_is_that_on_this_type() -> None:
     assert rho(found) == [round(6 / 8 * 1 + 2 / 8 * 2, 6)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fidelity", list(Fidelity))
 @pytest.mark.parametrize("at_s", [0.0, 1.0, 37.0, 60.0, 119.5])
 @pytest.mark.parametrize("adaptivity", list(Adaptivity))

@@ -238,6 +238,7 @@ def best_of_all(problem: AllocationProblem) -> float:
     return float(worth_of(problem, every[is_allowed(problem, every)]).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lumpy", [0.0, 0.6])
 @pytest.mark.parametrize("shape", [(3, 2, 4), (2, 3, 4), (4, 2, 2), (2, 4, 2)])
 def test_small_problems_are_solved_to_the_optimum(shape: tuple[int, int, int], lumpy: float) -> None:

@@ -58,6 +58,7 @@ def test_any_text(tmp_path: Path, text: str) -> None:
     read_or_refuse(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind for kind in FORMATS if not min(kind.columns).isdigit()])
 @relaxed
 @given(data=st.data())

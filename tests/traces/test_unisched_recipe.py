@@ -66,6 +66,7 @@ def test_goals_are_the_best_metric_or_99_percent_of_it() -> None:
     assert (ratios > 0.995).mean() == pytest.approx(0.5, abs=0.12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("density", [0.8, 1.0, 1.2, 1.6, 2.5])
 def test_the_density_is_that_many_jobs_with_different_names_in_order(density: float) -> None:
     found = prepared(three_classes(), f"unisched:density={density}")
