@@ -1,4 +1,6 @@
-"""What the files of a run say, each checked before anything depends on it.
+"""Run directories: the files of each worker on its node, made, read and checked.
+
+What the files of a run say, each checked before anything depends on it.
 
 A file that is not what was written there (cut off by a full disk, garbled, replaced) is *damaged*. That hurts
 its own worker and nobody else: what the other files say as well is taken from there.

@@ -1,4 +1,7 @@
-"""The connections of an agent: each costs a thread and a file, so that there are only so many."""
+"""The HTTP server of an agent, and how many connections it bears.
+
+The connections of an agent: each costs a thread and a file, so that there are only so many.
+"""
 
 import hmac
 import json

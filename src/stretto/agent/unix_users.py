@@ -1,4 +1,7 @@
-"""As which Unix user the jobs of each user run, where the service may become others (`--run-as`)."""
+"""Unix users: as which one jobs run, and what belongs to whom.
+
+As which Unix user the jobs of each user run, where the service may become others (`--run-as`).
+"""
 
 import os
 import pwd

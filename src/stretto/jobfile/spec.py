@@ -1,4 +1,7 @@
-"""Frozen dataclasses to JSON values and back, exactly, by the types of their fields."""
+"""The specification of a job, and its form as JSON.
+
+Frozen dataclasses to JSON values and back, exactly, by the types of their fields.
+"""
 
 import types
 from collections.abc import Callable, Mapping

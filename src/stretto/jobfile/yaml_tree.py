@@ -1,4 +1,6 @@
-"""A YAML text becomes a tree of texts, lists and sections; what a value means, its reader says.
+"""YAML as texts, lists and sections that know their lines, and how values are read from them.
+
+A YAML text becomes a tree of texts, lists and sections; what a value means, its reader says.
 
 Nothing is guessed from how a scalar looks: `007`, `1e3`, `on` and `12:30` stay the texts that they are.
 Built from the parser's events, with bounds: no object is ever made from a tag, and aliases count as what

@@ -1,4 +1,7 @@
-"""The service's end of the way to its gateway: started, asked, listened to, and started again when gone."""
+"""Workers on a Ray cluster, from the service's side, and the way to the gateway.
+
+The service's end of the way to its gateway: started, asked, listened to, and started again when gone.
+"""
 
 import asyncio
 import base64

@@ -1,4 +1,7 @@
-"""What the service may ask of the gateway: the orders of a backend's protocol, carried out by stewards."""
+"""The process that is connected to Ray for a service, and the commands that it carries out.
+
+What the service may ask of the gateway: the orders of a backend's protocol, carried out by stewards.
+"""
 
 import argparse
 import base64

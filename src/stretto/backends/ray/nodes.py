@@ -1,4 +1,7 @@
-"""What Ray says of its nodes and of our placement groups, as one plain value."""
+"""Nodes of a Ray cluster: what Ray says of them, and what they are to the service.
+
+What Ray says of its nodes and of our placement groups, as one plain value.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping

@@ -1,4 +1,7 @@
-"""Slurm's own command line: run with a time limit, and what it says sorted into answers and silence."""
+"""Slurm's commands: how they are run, what is asked, and what was answered.
+
+Slurm's own command line: run with a time limit, and what it says sorted into answers and silence.
+"""
 
 import asyncio
 import os

@@ -1,4 +1,7 @@
-"""How a slice ended, from what its keeper wrote and what Slurm says."""
+"""Workers as jobs of Slurm: what is known of each, and how it ended.
+
+How a worker job ended, from what its supervisor wrote and what Slurm says.
+"""
 
 import os
 import time

@@ -1,4 +1,6 @@
-"""A job that has left the state: as the table of ended jobs keeps it, and as a record again.
+"""Jobs that have left memory, and jobs wherever they are.
+
+A job that has left the state: as the table of ended jobs keeps it, and as a record again.
 
 A record of it shows what it showed at its end, and nothing can be done with it any more.
 """

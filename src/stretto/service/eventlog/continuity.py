@@ -1,4 +1,7 @@
-"""Each event's digest covers the one before: a log whose middle was changed or lost does not fit together."""
+"""Is the log whole? Its hash chain, its mark, and the check of both.
+
+Each event's digest covers the one before: a log whose middle was changed or lost does not fit together.
+"""
 
 import hashlib
 import json

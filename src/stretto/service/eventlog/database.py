@@ -1,4 +1,7 @@
-"""The tables as queries see them. Migrations make them; they say the same in their own words."""
+"""The database of the log: tables, connections, and its schema.
+
+The tables as queries see them. Migrations make them; they say the same in their own words.
+"""
 
 import os
 import socket

@@ -1,4 +1,7 @@
-"""Events before and after they have their number."""
+"""The log of events: appended to in one place, in one order, and read from anywhere.
+
+Events before and after they have their number.
+"""
 
 import json
 import re

@@ -1,4 +1,7 @@
-"""Bounds of the settings that a what-if may name: users choose them, and the service pays in time."""
+"""Questions about the future: what may be asked, and the functions that answer.
+
+Bounds of the settings that a what-if may name: users choose them, and the service pays in time.
+"""
 
 import pickle
 import time

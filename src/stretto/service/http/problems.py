@@ -1,4 +1,7 @@
-"""Answers as JSON: ASCII, so that whatever somebody wrote in a name can be sent, and never NaN."""
+"""Answers as JSON, and errors as problems of RFC 9457.
+
+Answers as JSON: ASCII, so that whatever somebody wrote in a name can be sent, and never NaN.
+"""
 
 import json
 import re

@@ -1,4 +1,7 @@
-"""The newest events in memory, for the many who follow: only who is far behind asks the store."""
+"""Server-sent events: the newest events in memory, and the streams that follow them.
+
+The newest events in memory, for the many who follow: only who is far behind asks the store.
+"""
 
 import asyncio
 import json

@@ -1,4 +1,7 @@
-"""Fair turns: users come one after the other, each with few turns at a time, however much each asks for."""
+"""A pool of processes that work for users, each user in turn.
+
+Fair turns: users come one after the other, each with few turns at a time, however much each asks for.
+"""
 
 import asyncio
 import os

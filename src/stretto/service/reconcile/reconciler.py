@@ -1,4 +1,6 @@
-"""What should run, what does run, and the next step from one to the other, job by job.
+"""The next step of each job: wanted against running, and what follows from how workers ended.
+
+What should run, what does run, and the next step from one to the other, job by job.
 
 Pure: the same state gives the same steps. Steps are events, which are recorded first, and commands to the
 backend, which may be repeated. After every change of a job it is asked again, and so it does not matter

@@ -1,4 +1,7 @@
-"""Which GPUs processes hold, kept up to date job by job, since it is asked about all the time."""
+"""The workers as the backend last showed them, and which GPUs are occupied.
+
+Which GPUs processes hold, kept up to date job by job, since it is asked about all the time.
+"""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field

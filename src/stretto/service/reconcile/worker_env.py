@@ -1,4 +1,7 @@
-"""How a job's script reaches its shell: by a file, since everybody sees what a process is started with."""
+"""What a worker finds in its environment, its command and its script.
+
+How a job's script reaches its shell: by a file, since everybody sees what a process is started with.
+"""
 
 import hashlib
 import hmac

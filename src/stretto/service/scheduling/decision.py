@@ -1,4 +1,6 @@
-"""Which job is to run on one GPU of which type, so that what is not known of its model becomes known.
+"""One decision: what it looks at, its plan, batches and profiling runs, and how the log keeps it.
+
+Which job is to run on one GPU of which type, so that what is not known of its model becomes known.
 
 Sia (SOSP 2023), section 3.2, profiles every model on one GPU of each type before it is scheduled. Here the
 first job of a model trains on one worker of one type after the other, moving as jobs do, so that nothing of

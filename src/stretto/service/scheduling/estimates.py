@@ -1,4 +1,7 @@
-"""Until when is a job on its way to what it is to hold? A policy of restarts leaves it alone so long."""
+"""What the service believes of a job: how fast it is, how long it takes, whether it is in transition.
+
+Until when is a job on its way to what it is to hold? A policy of restarts leaves it alone so long.
+"""
 
 import json
 from functools import lru_cache

@@ -1,4 +1,7 @@
-"""Which events are reasons to ask a policy."""
+"""When the policy is asked, and what becomes of its answer.
+
+Which events are reasons to ask a policy.
+"""
 
 import asyncio
 import math

@@ -1,4 +1,6 @@
-"""Figures of open jobs as columns, brought up to date job by job: most jobs do not change between decisions.
+"""From the state of the service to the snapshot of a decision.
+
+Figures of open jobs as columns, brought up to date job by job: most jobs do not change between decisions.
 
 A row is a job, in the order of submission; rows of jobs that have ended stay until there are more of them
 than of others.

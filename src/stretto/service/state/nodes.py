@@ -1,4 +1,7 @@
-"""What a job keeps when a node is closed: what trains there stays, what had not begun there does not come."""
+"""What events of nodes change, and what jobs keep of a node that is cordoned.
+
+What a job keeps when a node is closed: what trains there stays, what had not begun there does not come.
+"""
 
 from collections.abc import Iterable
 from math import nan

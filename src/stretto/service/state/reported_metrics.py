@@ -1,4 +1,7 @@
-"""What reports of a training add up to."""
+"""What reports of trainings add up to, and what of them is believed.
+
+What reports of a training add up to.
+"""
 
 import json
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""Who has had how much: GPU time from being given GPUs to giving them up, as decisions say."""
+"""Shares of queues and users: what they are entitled to, hold and have had.
+
+Who has had how much: GPU time from being given GPUs to giving them up, as decisions say.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
