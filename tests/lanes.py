@@ -166,7 +166,9 @@ def command_of(lane: str, part: str, arguments: Sequence[str], tally: Path) -> l
     """Pytest for one part; what its user says goes before what the lane adds."""
     command = [sys.executable, "-m", "pytest", OPTION, part, TALLY, str(tally), *ADDED.get(lane, ())]
     if part != "alone" and "--pdb" not in arguments:
-        processes = min(len(os.sched_getaffinity(0)), MOST_PROCESSES)
+        # Tests on processes and sockets wait most of their time: two beside each other keep a processor busy.
+        for_each = 2 if part == "local" else 1
+        processes = min(for_each * len(os.sched_getaffinity(0)), MOST_PROCESSES)
         command += ["-n", str(processes), "--dist", "worksteal"]
     return [*command, *arguments]
 

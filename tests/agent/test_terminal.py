@@ -145,6 +145,6 @@ def test_strangers_who_hold_the_door_do_not_keep_the_user_out(terminal: Open) ->
 
 
 def test_children_that_keep_the_terminal_busy_do_not_keep_the_job(terminal: Open) -> None:
-    shell, attach = terminal("trap '' HUP; echo ready; (trap '' HUP; timeout 20 yes) & exit 6")
-    attach()
+    shell, attach = terminal("trap '' HUP; echo ready; read _; (trap '' HUP; timeout 20 yes) & exit 6")
+    attach().sendall(typed(b"\n"))
     assert shell.wait(15) == 6

@@ -116,6 +116,7 @@ def test_a_cluster_file_of_many_levels_is_one_line(text: str, stretto: Stretto, 
     assert "deep.yaml" in ran.err
 
 
+@pytest.mark.slow  # it is given half a minute to be written
 def test_a_job_file_that_nobody_writes_does_not_hang(stretto: Stretto, tiny: Path) -> None:
     os.mkfifo(tiny / "job.yaml")
     ran = stretto("submit", "job.yaml", "--url", "http://127.0.0.1:9")

@@ -5,7 +5,7 @@ import json
 import re
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,19 +61,8 @@ class Ran:
     restarts: int
 
 
-@dataclass(frozen=True)
-class Lived:
-    """A service that has ended: its folder, and its jobs by their names in the trace."""
-
-    folder: Path
-    jobs: Mapping[str, Ran]
-
-
-@pytest.fixture(scope="module")
-def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lived]:
-    """The trace on a service whose queues, shares and classes were set as the file says."""
-    folder = tmp_path_factory.mktemp("lived")
-    (folder / "cluster.yaml").write_text(CLUSTER)
+def run_live(folder: Path) -> dict[str, Ran]:
+    """The trace on a service whose queues, shares and classes were set as the file says; jobs by name."""
     (folder / "planned.csv").write_text(TRACE)
     half_life = f"{RULES['fair_share']['half_life_s']}s"
     options = ["--backend", "emulated", "--cluster", str(folder / "cluster.yaml"), "--pace", f"{PACE:g}"]
@@ -85,16 +74,10 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lived]:
         with service.client() as client:
             ended = {name: client.wait(job) for name, job in names.items()}
         assert service.kill(signal.SIGTERM) == 0
-        assert {one["state"] for one in ended.values()} == {"COMPLETED"}
-        yield Lived(
-            folder,
-            {
-                name: Ran(one["submitted_s"], one["ended_s"], one["attempt"] - 1)
-                for name, one in ended.items()
-            },
-        )
     finally:
         service.end()
+    assert {job["state"] for job in ended.values()} == {"COMPLETED"}
+    return {name: Ran(job["submitted_s"], job["ended_s"], job["attempt"] - 1) for name, job in ended.items()}
 
 
 def set_rules(service: Running) -> None:
@@ -102,8 +85,8 @@ def set_rules(service: Running) -> None:
     with service.client() as client:
         for queue in RULES["queues"]:
             client.set_queue(**queue)
-        for one in RULES["priority_classes"]:
-            client.set_priority_class(**one)
+        for priority_class in RULES["priority_classes"]:
+            client.set_priority_class(**priority_class)
         for user, shares in RULES["fair_share"]["users"].items():
             client.set_user_shares(user, shares)
 
@@ -111,32 +94,35 @@ def set_rules(service: Running) -> None:
 def submit_all(service: Running, folder: Path) -> dict[str, str]:
     """Submit each job as its user, not before its time; its id there by its name."""
     cluster, workload = read_cluster(str(folder / "cluster.yaml")), read_trace(str(folder / "planned.csv"))
-    found: dict[str, str] = {}
+    ids: dict[str, str] = {}
     began = time.monotonic()
     for job, truth in zip(workload.jobs, workload.truths, strict=True):
         time.sleep(max(began + job.submitted_s / PACE - time.monotonic(), 0.0))
         with service.client() as client:
             client.http.headers["x-stretto-user"] = job.user
             submitted = client.submit(job_file(job, truth, cluster))["id"]
-            if not found:
+            if not ids:
                 wait_until_it_runs(client, submitted)
-            found[str(job.id)] = submitted
-    return found
+            ids[str(job.id)] = submitted
+    return ids
 
 
 def wait_until_it_runs(client: Client, job: str) -> None:
     until(lambda: client.describe(job)["state"] == "RUNNING", what="the job runs")
 
 
-def simulated(lived: Lived, folder: Path, rules: Mapping[str, Any] = RULES) -> dict[str, Ran]:
-    """The same jobs, submitted when they were live, in a simulation that is written to `out`."""
+def simulated(
+    folder: Path, rules: Mapping[str, Any] = RULES, submitted_s: Mapping[str, float] | None = None
+) -> dict[str, Ran]:
+    """The same jobs in a simulation that is written to `out`; submitted as planned, if not at other times."""
     (folder / "rules.yaml").write_text(json.dumps(rules))
     rows = list(csv.DictReader(TRACE.splitlines()))
-    with (folder / "live.csv").open("w") as file:
+    with (folder / "trace.csv").open("w") as file:
         writer = csv.DictWriter(file, rows[0])
         writer.writeheader()
-        writer.writerows({**row, "submitted_s": lived.jobs[row["job_id"]].submitted_s} for row in rows)
-    words = ["simulate", "-c", str(lived.folder / "cluster.yaml"), "-t", str(folder / "live.csv"), *WORLD]
+        times = submitted_s or {row["job_id"]: row["submitted_s"] for row in rows}
+        writer.writerows({**row, "submitted_s": times[row["job_id"]]} for row in rows)
+    words = ["simulate", "-c", str(folder / "cluster.yaml"), "-t", str(folder / "trace.csv"), *WORLD]
     words += ["--constraints", str(folder / "rules.yaml"), "--out", str(folder / "out")]
     assert status_of(words) == 0
     with (folder / "out" / "jobs.csv").open() as file:
@@ -151,30 +137,30 @@ def in_order(jobs: Mapping[str, Ran]) -> Sequence[str]:
     return sorted(jobs, key=lambda name: jobs[name].completed_s)
 
 
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "cluster.yaml").write_text(CLUSTER)
+    return tmp_path
+
+
+# One test of all that can be compared: the service runs for a minute and a half.
 @pytest.mark.slow
 @pytest.mark.processes
-def test_jobs_complete_in_the_same_order_and_at_the_same_times(lived: Lived, tmp_path: Path) -> None:
-    expected = simulated(lived, tmp_path)
-    assert in_order(lived.jobs) == in_order(expected)
-    for name, one in expected.items():
-        jct_s = one.completed_s - one.submitted_s
-        found_s = lived.jobs[name].completed_s - lived.jobs[name].submitted_s
-        assert found_s == pytest.approx(jct_s, abs=SHARE * jct_s + LATE_S), name
+def test_a_service_does_what_a_simulation_does(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    live = run_live(folder)
+    expected = simulated(folder, submitted_s={name: job.submitted_s for name, job in live.items()})
 
+    assert in_order(live) == in_order(expected)
+    for name, job in expected.items():
+        jct_s = job.completed_s - job.submitted_s
+        live_jct_s = live[name].completed_s - live[name].submitted_s
+        assert live_jct_s == pytest.approx(jct_s, abs=SHARE * jct_s + LATE_S), name
 
-@pytest.mark.processes
-def test_the_same_jobs_are_preempted_as_often(lived: Lived, tmp_path: Path) -> None:
-    expected = {name: one.restarts for name, one in simulated(lived, tmp_path).items()}
-    assert {name: one.restarts for name, one in lived.jobs.items()} == expected
-    assert sum(expected.values()) >= 2
+    restarts = {name: job.restarts for name, job in expected.items()}
+    assert {name: job.restarts for name, job in live.items()} == restarts
+    assert sum(restarts.values()) >= 2
 
-
-@pytest.mark.sqlite
-def test_every_decision_of_both_comes_out_again(
-    lived: Lived, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    simulated(lived, tmp_path)
-    for source in (lived.folder / "state", tmp_path / "out"):
+    for source in (folder / "state", folder / "out"):
         capsys.readouterr()
         assert status_of(["simulate", "--from-log", str(source)]) == 0
         assert re.fullmatch(r"[1-9]\d* decisions made again, 0 differ\n", capsys.readouterr().out)
@@ -192,8 +178,7 @@ WITHOUT: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-@pytest.mark.processes
 @pytest.mark.parametrize("without", WITHOUT)
-def test_each_rule_has_a_part_in_that_order(lived: Lived, tmp_path: Path, without: str) -> None:
-    others = simulated(lived, tmp_path, {**RULES, **WITHOUT[without]})
-    assert in_order(others) != in_order(lived.jobs)
+def test_each_rule_has_a_part_in_that_order(folder: Path, without: str) -> None:
+    with_all = in_order(simulated(folder))
+    assert in_order(simulated(folder, {**RULES, **WITHOUT[without]})) != with_all
