@@ -17,7 +17,7 @@ from functools import partial
 
 import numpy as np
 
-from stretto.experiments.solver_bench import bench_solver
+from stretto.experiments.bench import bench_solver
 from stretto.solve import Assignment, MultipleChoiceKnapsack, assign
 from stretto.solve.family import instance
 

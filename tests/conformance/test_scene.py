@@ -13,10 +13,10 @@ from tests.conformance.hall import DEAD_AFTER_S
 from tests.conformance.world import World
 
 from stretto.client import Client
+from stretto.demo.display import SUMMARY_HEADER, findings, rows_of, timeline
 from stretto.demo.outcome import Outcome
 from stretto.demo.play import Play, play
 from stretto.demo.scene import QUICK, SCENE
-from stretto.demo.summary import HEADER, findings, rows_of, timeline
 
 pytestmark = [pytest.mark.processes, pytest.mark.alone]
 
@@ -103,6 +103,6 @@ def test_four_kinds_of_real_jobs_share_a_cluster_that_loses_a_node(
 
 def table(outcomes: Sequence[Outcome]) -> list[str]:
     """As the demo shows it."""
-    rows = [list(HEADER), *rows_of(outcomes)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
+    rows = [list(SUMMARY_HEADER), *rows_of(outcomes)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(SUMMARY_HEADER))]
     return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]

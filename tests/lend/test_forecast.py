@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stretto.lend.forecast import Last, Learned, squared_error
+from stretto.lend.lending import Last, Learned, squared_error
 from stretto.model import FloatArray, InputError
 
 DAY = 288  # values of five minutes

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.drawn import scaled
 
 from stretto.lend import RULES, CapacityLoaning, lendable
-from stretto.lend.forecast import Last, Oracle
+from stretto.lend.lending import Last, Oracle
 from stretto.model import (
     Adaptivity,
     Allocation,

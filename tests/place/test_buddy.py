@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 from stretto.model import Allocation, JobId, Placement, Snapshot
 from stretto.place import Buddy
 from stretto.place.buddy import free_cells
-from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, shares_held
-from stretto.testing.placing import shares_of
+from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, shares_held, shares_of
 
 
 def cells(placement: Placement) -> list[int]:

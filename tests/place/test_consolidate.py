@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from stretto.model import Allocation, JobId, Placement
 from stretto.place import Consolidated, Relaxed
-from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, shares_held
-from stretto.testing.placing import shares_of
+from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, shares_held, shares_of
 
 
 def new_job_on(

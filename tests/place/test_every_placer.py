@@ -21,8 +21,7 @@ from stretto.model import (
     no_placement,
 )
 from stretto.place import PLACERS, load_placer
-from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, shares_held
-from stretto.testing.placing import shares_of
+from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, shares_held, shares_of
 
 EVERY = pytest.mark.parametrize("name", PLACERS)
 

@@ -8,8 +8,7 @@ from stretto.model import Adaptivity, Cluster, GpuType, JobId, Node, NodeId
 from stretto.place import Relaxed
 from stretto.place.draft import Draft
 from stretto.place.evict import ask_again
-from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant
-from stretto.testing.placing import shares_of
+from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, shares_of
 
 A = JobId("a")
 

@@ -2,8 +2,7 @@ import pytest
 
 from stretto.model import Allocation, JobId
 from stretto.place import Spread
-from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, shares_held
-from stretto.testing.placing import shares_of
+from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, shares_held, shares_of
 
 TWO_ON_THE_FIRST = {"a": grant(0, n0=1), "b": Allocation(0, (0,), (0b10,)), "c": grant(0, n1=3)}
 

@@ -15,8 +15,7 @@ from stretto.model import (
     virtual_nodes,
 )
 from stretto.place import WholeNodes
-from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, shares_held
-from stretto.testing.placing import shares_of
+from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, shares_held, shares_of
 
 
 def where(placement: Placement) -> dict[str, dict[int, int]]:

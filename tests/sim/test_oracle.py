@@ -11,9 +11,8 @@ from stretto.model import NOTHING_OBSERVED, GpuType, Policy, Snapshot, cluster_o
 from stretto.policies.registry import load_policy
 from stretto.sim.run import Setup, simulate, world_of
 from stretto.sim.settings import Profiling, SimSettings
-from stretto.sim.truth.oracle import true_observations
 from stretto.sim.truth.parametric import parametric_truth
-from stretto.sim.truth.training import TrainingRun
+from stretto.sim.truth.training import TrainingRun, true_observations
 from stretto.testing.builders import a_job
 from stretto.traces.workload import Truth, Workload
 

@@ -9,8 +9,8 @@ from stretto.catalogue.models import (
     nearest_model,
     read_catalogue,
     read_gpus,
+    runtimes_s,
 )
-from stretto.catalogue.runtime import runtimes_s
 
 __all__ = [
     "CatalogueGpu",

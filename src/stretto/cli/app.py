@@ -25,10 +25,10 @@ from stretto.cli import (
     reproduce,
     reserve,
     serve,
+    service,
     shares,
     simulate,
     submit,
-    tokens,
     top,
     traces,
 )
@@ -105,7 +105,7 @@ def version(as_json: options.Json = False) -> None:
     typer.echo(__version__)
 
 
-tokens.take_token_files(app)
+service.take_token_files(app)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

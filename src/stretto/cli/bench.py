@@ -19,7 +19,7 @@ def solver(
     as_json: options.Json = False,
 ) -> None:
     """Solve one program of a fixed seeded family, fast and exactly, side by side."""
-    from stretto.experiments.solver_bench import bench_solver
+    from stretto.experiments.bench import bench_solver
 
     figures = bench_solver(jobs, gpus, types, seed)
     if as_json:
@@ -41,7 +41,7 @@ def decide(
     as_json: options.Json = False,
 ) -> None:
     """Measure the steps of the decisions of a simulation, in milliseconds."""
-    from stretto.experiments.decisions import decision_times
+    from stretto.experiments.bench import decision_times
     from stretto.experiments.spec import RunSpec, parse_settings
 
     spec = RunSpec(cluster, trace, policy, profiles, seed, parse_settings(settings))

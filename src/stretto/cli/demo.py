@@ -93,10 +93,10 @@ def _serve_options(backend: str, address: str, partitions: "Sequence[str]") -> l
 
 
 def _show(policy: str, outcomes: "Sequence[Outcome]") -> None:
-    from stretto.demo.summary import HEADER, findings, rows_of, timeline
+    from stretto.demo.display import SUMMARY_HEADER, findings, rows_of, timeline
 
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH_OF_PIPES
     say("")
-    show_table(f"how the jobs ended under {policy}", HEADER, rows_of(outcomes))
+    show_table(f"how the jobs ended under {policy}", SUMMARY_HEADER, rows_of(outcomes))
     for line in [*timeline(outcomes, width), "", *findings(outcomes)]:
         print(line)

@@ -1,8 +1,9 @@
-"""Options that several commands share."""
+"""Options that several commands share, and how a group of commands reads its own."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 NEGATIVE_NUMBERS = {"ignore_unknown_options": True}  # as arguments: -5 is no option
 Cluster = Annotated[str, typer.Option("--cluster", "-c", help="A cluster file or a built-in name.")]
@@ -33,3 +34,19 @@ SkipBad = Annotated[
 ]
 Fairness = Annotated[bool, typer.Option("--fairness", help="Also simulate every job alone on its share.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+# ── groups that list where no command is named ────────────────────────────────────────────────────
+
+
+LIST = "list"
+
+
+class Listing(TyperGroup):
+    """A group whose options without a command are those of its command `list`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the words of a command line, which may begin with an option of `list`."""
+        if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
+            args = [LIST, *args]
+        return super().parse_args(ctx, args)

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 from stretto.cli import options
-from stretto.cli.listing import Listing
+from stretto.cli.options import Listing
 from stretto.cli.printing import show_json, show_line, show_table
 from stretto.cli.service import Token, Url, service
 

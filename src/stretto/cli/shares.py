@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from stretto.cli import options
-from stretto.cli.listing import Listing
+from stretto.cli.options import Listing
 from stretto.cli.printing import say, show_json, show_line, show_table
 from stretto.cli.service import Token, Url, service
 from stretto.model import InputError

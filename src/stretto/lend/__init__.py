@@ -1,6 +1,6 @@
 """How much of what belongs to others may be used, and who makes room when they want it back?"""
 
 from stretto.lend.lending import CapacityLoaning, lendable
-from stretto.lend.registry import RULES
+from stretto.lend.reclaim import RULES
 
 __all__ = ["RULES", "CapacityLoaning", "lendable"]

@@ -1,9 +1,10 @@
 """Which servers on loan go back, when some must? Lyra's heuristic, and the rules it is compared with.
 
-A rule takes who is where and how many servers must go, and names the servers in the order of its choice.
+A rule takes who is where and how many servers must go, and names the servers in the order of its choice. All
+of them are in `RULES`, by name.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -211,3 +212,15 @@ def fewest_preemptions(hosting: Hosting, count: int, rng: np.random.Generator) -
     if found.x is None:
         raise NoSolution(f"no {count} of {servers} servers found to return: {found.message}")
     return np.flatnonzero(found.x[:servers] > 0.5)
+
+
+# ── the rules by name ─────────────────────────────────────────────────────────────────────────────
+
+
+RULES: Mapping[str, Rule] = {
+    "lyra": Rule(least_preemption_cost, True, "Lyra's preemption cost; flexible workers first"),
+    "random": Rule(at_random, False, "servers at random"),
+    "smallest-count": Rule(smallest_job_count, False, "servers with the fewest jobs (SCF)"),
+    "optimal": Rule(fewest_preemptions, False, "fewest preemptions, by an integer program; slow"),
+    "least-busy": Rule(least_busy, False, "servers with the fewest GPUs in use: opportunistic scheduling"),
+}

@@ -14,8 +14,7 @@ from stretto.sim.run import Setup, simulate
 from stretto.sim.setup import truth_of
 from stretto.sim.truth.training import TrainingTruth
 from stretto.sim.world import Starved
-from stretto.traces.making import reach_of
-from stretto.traces.workload import Truth, Workload
+from stretto.traces.workload import Truth, Workload, reach_of
 
 Alone = Callable[[Job, Truth, int, float], float]  # (job, truth, kind, GPUs of its share) -> seconds
 

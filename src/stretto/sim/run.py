@@ -29,7 +29,7 @@ from stretto.model import (
 from stretto.place.registry import load_placer
 from stretto.scheduler.loop import run
 from stretto.scheduler.round import Estimator, Lending, Scheduler, decide
-from stretto.sim.charging import Charging
+from stretto.sim.accounting import Charging
 from stretto.sim.lenders import SETTLE_S, SimulatedLender
 from stretto.sim.result import Result
 from stretto.sim.settings import Batches, Fidelity, Profiling, SimSettings

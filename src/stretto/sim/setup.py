@@ -20,13 +20,12 @@ from stretto.model import (
 )
 from stretto.sim.physics import Physics
 from stretto.sim.settings import Batches, Fidelity, Profiling, Scaling, SimSettings
-from stretto.sim.truth.oracle import true_observations
 from stretto.sim.truth.parametric import parametric_truth
-from stretto.sim.truth.profiled_truth import profiled_truth
+from stretto.sim.truth.profiled import profiled_truth
 from stretto.sim.truth.profiles import ProfileLibrary
 from stretto.sim.truth.recorded import RecordedRuns
 from stretto.sim.truth.scaling import Curves
-from stretto.sim.truth.training import TrainingRun, TrainingTruth
+from stretto.sim.truth.training import TrainingRun, TrainingTruth, true_observations
 from stretto.traces.learning import LearningCurve
 from stretto.traces.workload import Truth, Workload
 

@@ -35,8 +35,7 @@ from stretto.model import (
     no_placement,
 )
 from stretto.scheduler.stale import still_apply
-from stretto.sim.accounting import Accounting, Had
-from stretto.sim.charging import Charging
+from stretto.sim.accounting import Accounting, Charging, Had
 from stretto.sim.history import History, Settled
 from stretto.sim.lenders import ROUNDING, SETTLE_S, SimulatedLender
 from stretto.sim.physics import Physics

@@ -1,6 +1,6 @@
-"""Tiny clusters, jobs and snapshots for tests of policies and placers."""
+"""Tiny clusters, jobs, snapshots and shares for tests of policies and placers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,19 +10,25 @@ from stretto.model import (
     Cluster,
     Configurations,
     GpuType,
+    IntArray,
     Job,
     JobId,
     JobTable,
     Node,
     NodeId,
+    Pinned,
     Placement,
     Progress,
     Requests,
+    Shares,
     Snapshot,
     Speeds,
     Trigger,
+    Why,
+    ints,
     no_placement,
 )
+from stretto.model.plan import waiting_for
 
 
 def a_cluster(*nodes: int) -> Cluster:
@@ -99,3 +105,32 @@ def grant(kind: int, **nodes: int) -> Allocation:
 def shares_held(placement: Placement) -> dict[str, int]:
     """GPUs by job."""
     return {str(job): allocation.gpus for job, allocation in placement.items()}
+
+
+# ── shares by name ────────────────────────────────────────────────────────────────────────────────
+
+
+def shares_of(
+    snapshot: Snapshot,
+    gpus: Mapping[str, int],
+    kind: Mapping[str, int] | None = None,
+    nodes: Mapping[str, int] | None = None,
+    pinned: Mapping[str, Pinned] | None = None,
+    order: Sequence[str] | None = None,
+    in_order: bool = False,
+) -> Shares:
+    """Shares of the jobs named; a job that is not named waits."""
+    ids: list[str] = [str(job) for job in snapshot.jobs.ids]
+
+    def column(values: Mapping[str, int] | None, absent: int) -> IntArray:
+        return ints([(values or {}).get(job, absent) for job in ids])
+
+    return Shares(
+        gpus=column(gpus, 0),
+        kind=column(kind, -1),
+        nodes=column(nodes, 0),
+        why=waiting_for(Why.NO_FREE_GPUS, len(ids)),
+        pinned={ids.index(job): pin for job, pin in (pinned or {}).items()},
+        order=None if order is None else np.array([ids.index(job) for job in order], dtype=np.int64),
+        in_order=in_order,
+    )

@@ -1,12 +1,11 @@
 """What arrives when: workloads read from files, or made from published statistics."""
 
-from stretto.traces.check import check_against
+from stretto.traces.own import write_trace
 from stretto.traces.reading import Format, JobOfRow
 from stretto.traces.registry import FORMATS, all_formats, built_in_traces, read_trace
 from stretto.traces.sheet import Sheet
 from stretto.traces.synthetic import MADE, make_workload
-from stretto.traces.workload import Outcome, Truth, Workload
-from stretto.traces.write import write_trace
+from stretto.traces.workload import Outcome, Truth, Workload, check_against
 
 __all__ = [
     "FORMATS",

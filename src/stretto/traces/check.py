@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from stretto.model import Adaptivity, Cluster, InputError, Job
-from stretto.traces.making import reach_of
 from stretto.traces.workload import Workload
 
 
@@ -33,6 +32,18 @@ def check_against(workload: Workload, cluster: Cluster, skip_bad: bool = False) 
         jobs=tuple(workload.jobs[row] for row in kept),
         truths=tuple(workload.truths[row] for row in kept),
         skipped=(*workload.skipped, *problems.values()),
+    )
+
+
+def reach_of(cluster: Cluster) -> tuple[int, ...]:
+    """(types,) the most GPUs of each type that one job can hold."""
+    return tuple(
+        min(int(capacity), gpu_type.max_nodes_per_job * int(per_node))
+        if gpu_type.max_nodes_per_job
+        else int(capacity)
+        for gpu_type, capacity, per_node in zip(
+            cluster.types, cluster.capacity, cluster.gpus_per_node, strict=True
+        )
     )
 
 

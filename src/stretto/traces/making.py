@@ -8,6 +8,7 @@ import numpy as np
 from stretto.model import Cluster, InputError
 from stretto.model.suggestions import did_you_mean
 from stretto.traces.arrivals import PATTERNS
+from stretto.traces.workload import reach_of
 
 MODEL_SETS = ("sia", "all")
 MOST_JOBS = 10_000_000  # chosen: a slip should not fill the memory
@@ -60,15 +61,3 @@ class Making:
         if self.cluster is None:
             return 2**31 - 1
         return max(reach_of(self.cluster))
-
-
-def reach_of(cluster: Cluster) -> tuple[int, ...]:
-    """(types,) the most GPUs of each type that one job can hold."""
-    return tuple(
-        min(int(capacity), gpu_type.max_nodes_per_job * int(per_node))
-        if gpu_type.max_nodes_per_job
-        else int(capacity)
-        for gpu_type, capacity, per_node in zip(
-            cluster.types, cluster.capacity, cluster.gpus_per_node, strict=True
-        )
-    )

@@ -52,8 +52,7 @@ from stretto.service.state.records import Accounting, JobRecord
 from stretto.service.state.relations import NOTHING_PAST, Named, outcomes_of, resolved
 from stretto.service.state.remaining import SPREAD, Basis, Remaining, remaining_of, stated_duration
 from stretto.service.state.state import State
-from stretto.sim.accounting import Had
-from stretto.sim.charging import Charging
+from stretto.sim.accounting import Charging, Had
 from stretto.sim.physics import Physics
 from stretto.sim.settings import Batches, SimSettings
 from stretto.sim.truth.recorded import RecordedRuns

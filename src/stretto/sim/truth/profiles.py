@@ -8,7 +8,7 @@ from pathlib import Path
 from stretto.model.errors import InputError
 from stretto.sim.truth.profile_facts import GPU_TYPE_OF_SUFFIX, facts_of
 from stretto.sim.truth.profile_files import read_validation
-from stretto.sim.truth.profiled_model import ProfiledModel
+from stretto.sim.truth.profiled import ProfiledModel
 
 _PLACEMENTS_NAME = re.compile(r"placements-(.+)\.csv")
 

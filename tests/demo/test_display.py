@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from stretto.demo.display import findings, rows_of, timeline
 from stretto.demo.outcome import Outcome, sizes_in
-from stretto.demo.summary import findings, rows_of, timeline
 
 
 def outcome(name: str, came_s: float, jct_s: float, sizes: Sequence[tuple[float, int]]) -> Outcome:
