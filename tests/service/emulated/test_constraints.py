@@ -120,7 +120,7 @@ def simulated(
     with (folder / "trace.csv").open("w") as file:
         writer = csv.DictWriter(file, rows[0])
         writer.writeheader()
-        times = submitted_s or {row["job_id"]: row["submitted_s"] for row in rows}
+        times: Mapping[str, float | str] = submitted_s or {row["job_id"]: row["submitted_s"] for row in rows}
         writer.writerows({**row, "submitted_s": times[row["job_id"]]} for row in rows)
     words = ["simulate", "-c", str(folder / "cluster.yaml"), "-t", str(folder / "trace.csv"), *WORLD]
     words += ["--constraints", str(folder / "rules.yaml"), "--out", str(folder / "out")]
