@@ -30,7 +30,10 @@ class Scene:
     silent: set[int] = field(default_factory=set)  # nodes that do not answer; what runs there goes on unseen
 
     def __post_init__(self) -> None:
-        self.tell(happened.Began(1.0e9), happened.Configured("fifo", priorities="preempt", quotas="kept"))
+        self.tell(
+            happened.Began(1.0e9),
+            happened.Configured("fifo", priorities="preempt", quotas="kept", speeds="measured"),
+        )
         for index in range(self.nodes):
             self.tell(happened.NodeSeen(f"n{index}", "a100", self.gpus))
 

@@ -152,6 +152,7 @@ def _configured(config: Config, settings: Mapping[str, str]) -> Configured:
         backend=config.backend.name,
         priorities="preempt",
         quotas="kept",
+        speeds="measured",
         fair_share_half_life_s=config.fair_share_half_life_s,
         fair_share_limits=config.fair_share_half_life_s > 0,
     )

@@ -9,6 +9,13 @@ from math import inf, nan
 
 import numpy as np
 
+from stretto.estimate.speed_table import (
+    SCALING,
+    Measurement,
+    SpeedEvidence,
+    is_measurable,
+    single_pass,
+)
 from stretto.model import (
     NOTHING_OBSERVED,
     UNLIMITED_GPUS,
@@ -19,14 +26,13 @@ from stretto.model import (
     Kind,
     MeasuredSpeeds,
     Observations,
-    Point,
     TrainingLimits,
     frozen,
     ints,
 )
 from stretto.service.reconcile.reconciler import STARTING_S, slots_of
 from stretto.service.state.records import JobRecord
-from stretto.service.state.reported_metrics import NOISE, Points, with_points
+from stretto.service.state.reported_metrics import MOST_COUNTED, NOISE, Points, with_points
 
 NOT = -inf  # it is not
 WAITED_S = 60.0  # that somebody has waited in front of a screen, and is not served soon; chosen
@@ -105,18 +111,56 @@ def _number(value: object) -> float:
 # ── how fast a live job may be, before and after it was measured ────────────────────────────────────────────
 
 
-SCALING = 0.9  # of each doubling of GPUs, while nothing is measured; chosen
 RESTART_S = 30.0  # from being given GPUs to the first step, while nothing is measured; chosen
 SWITCH_S = 1.0  # the same for a job that can change its size in place, as its workers have shown; chosen
-MEASURABLE_S = (1e-9, 1e9)  # of a pass; chosen: a fit to what lies beyond would be one of rounding errors
 REACH_GPUS = 64  # of a job whose largest batch is not known; chosen
 
 
-def prior_table(record: JobRecord, cluster: Cluster) -> MeasuredSpeeds:
-    """Speeds relative to what was asked for, by the stated speeds of types and a usual loss by scaling."""
+def speed_evidence_of(record: JobRecord, cluster: Cluster) -> SpeedEvidence:
+    """What a job's table of speeds is made of: reports of its own, and of its model before it started."""
+    each, job, learned = record.job.gpus_per_worker, record.job, record.learned
+    # Who is profiled beforehand counts workers, the SDK counts GPUs.
+    gpus_of_count = 1 if learned.profile else each
+    points = with_points(record.prior.points, learned.points)
+    measurements = tuple(
+        Measurement(
+            int(kind), int(nodes), max(int(gpus) // gpus_of_count, 1), int(local), int(passes), *times
+        )
+        for kind, nodes, gpus, local, passes, *times in points
+    )
+    limits = limits_of(record, cluster)
+    batch = int(record.spec.batch.init or 0)
+    if limits is not None:
+        batch = batch or limits.init_batch
+    elif measurements:  # the script has not said; then it is what it trained with
+        batch = min(max(measurements[0].samples, 1), MOST_COUNTED)
+    grows = limits is not None and not learned.profile
+    profiled = limits.single_per_s.tolist() if limits is not None and learned.profile else ()
+    return SpeedEvidence(
+        measurements=measurements,
+        batch=batch,
+        largest_batch=limits.max_batch if limits is not None and grows else batch,
+        max_local=() if limits is None else tuple(limits.max_local.tolist()),
+        single_per_s=tuple(per_s if per_s > 0 else 0.0 for per_s in profiled),
+        gpus_per_worker=each,
+        asked_gpus=job.gpus,
+        reach_gpus=_reach_gpus(record, cluster),
+    )
+
+
+def _reach_gpus(record: JobRecord, cluster: Cluster) -> int:
+    """GPUs beyond which a table is flat; a job without a bound can use four times what it asks for."""
     job = record.job
     reach = min(job.max_gpus if job.max_gpus < UNLIMITED_GPUS else max(4 * job.gpus, job.gpus), 4096)
-    return _prior_table(cluster, job.gpus, min(reach, int(cluster.capacity.max())))
+    return min(reach, int(cluster.capacity.max()))
+
+
+def prior_table(record: JobRecord, cluster: Cluster) -> MeasuredSpeeds:
+    """Speeds relative to what was asked for, by the stated speeds of types and a usual loss by scaling.
+
+    Logs whose configuration says `speeds: assumed` were decided with it, whatever had been measured.
+    """
+    return _prior_table(cluster, record.job.gpus, _reach_gpus(record, cluster))
 
 
 @lru_cache(maxsize=4096)
@@ -168,7 +212,7 @@ def singles(points: Points, types: int, replica: int) -> tuple[float, ...]:
     """
     rates: list[dict[int, float]] = [{} for _ in range(types)]
     for kind, _, gpus, local, _, grad_s, _ in points:
-        if 0 <= kind < types and gpus == replica and _is_measurable(grad_s):
+        if 0 <= kind < types and gpus == replica and is_measurable(grad_s):
             rates[int(kind)][int(local)] = local / grad_s
     measured = [set(one) for one in rates if one]
     common = max(set.intersection(*measured), default=0) if measured else 0
@@ -225,19 +269,13 @@ def largest_known_gpus(record: JobRecord) -> int:
 @lru_cache(maxsize=16_384)
 def _observations(points: tuple[tuple[float, ...], ...], types: int) -> tuple[Observations, ...]:
     found = [NOTHING_OBSERVED] * types
-    for kind, nodes, gpus, local, passes, grad_s, passes_s in points:
-        step_s = passes_s - max(passes - 1, 0) * grad_s  # of the one pass that synchronises
-        measured = _is_measurable(grad_s) and _is_measurable(step_s)
-        if 0 <= kind < types and measured and gpus >= nodes >= 1 <= local:
-            # Each is a mean of its own: where there is nothing to synchronise, chance says which is larger.
-            found[int(kind)] = found[int(kind)].with_point(
-                Point(int(nodes), int(gpus), int(local), float(min(grad_s, step_s)), float(step_s))
-            )
+    for kind, nodes, gpus, local, passes, *times in points:
+        if not 0 <= kind < types:
+            continue
+        point = single_pass(Measurement(int(kind), int(nodes), int(gpus), int(local), int(passes), *times))
+        if point is not None:
+            found[int(kind)] = found[int(kind)].with_point(point)
     return tuple(found)
-
-
-def _is_measurable(pass_s: float) -> bool:
-    return MEASURABLE_S[0] <= pass_s <= MEASURABLE_S[1]
 
 
 # ── what the service knows of its jobs, as the views of a policy show it ────────────────────────────────────

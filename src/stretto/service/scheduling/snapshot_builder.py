@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from stretto.estimate.speed_table import speed_tables
 from stretto.model import (
     BoolArray,
     Cluster,
@@ -21,6 +22,7 @@ from stretto.model import (
     Job,
     JobTable,
     Learning,
+    MeasuredSpeeds,
     Memory,
     Progress,
     Requests,
@@ -38,6 +40,7 @@ from stretto.service.scheduling.estimates import (
     largest_known_gpus,
     prior_table,
     recovering_until_s,
+    speed_evidence_of,
     work_left,
 )
 from stretto.service.state.pending_reasons import Reason, depends_on_others, why_not_yet
@@ -80,10 +83,14 @@ class JobColumns:
     seen: int = 0  # up to which event the columns are up to date
     row_of: dict[str, int] = field(default_factory=dict)
     at: dict[str, Any] = field(default_factory=dict)  # (rows and room for more,) by name
+    measures: bool = False  # whether tables are of measured speeds, as the configuration says
 
     def follow(self, state: State) -> None:
         """Look again at every job that has changed."""
+        measures = state.configured.speeds == "measured"
         fresh = self.cluster is not state.cluster or self.seen > state.seq or 2 * self.ended > self.count
+        fresh = fresh or self.measures is not measures
+        self.measures = measures
         fresh = fresh or self.seen < state.unchanged  # somebody may have ended and left since
         if fresh or not self.at:
             self._begin(state)
@@ -126,7 +133,7 @@ class JobColumns:
         if View.REMAINING_WORK in views:
             columns["known_work"] = at["work_left"][rows]
         if views & TABLES:
-            columns["known_tables"] = at["table"][rows].tolist()
+            columns["known_tables"] = self._tables(rows)
         if View.GOODPUT_MODEL in views:
             columns["known_evidence"] = at["evidence"][rows].tolist()
         if View.LEARNING in views:
@@ -178,6 +185,14 @@ class JobColumns:
         told = (held > 0) & np.isfinite(told_s)
         left_s = np.where(told, np.maximum(np.where(told, told_s, 1.0) * held / asked, 1.0), left_s)
         return Durations(np.where(told, left_s + had_s, whole_s), left_s)
+
+    def _tables(self, rows: IntArray) -> list[MeasuredSpeeds]:
+        """Of measured speeds the column has what tables follow from: many are made together, in less time."""
+        column: list[Any] = self.at["table"][rows].tolist()
+        if not self.measures:
+            return column
+        assert self.cluster is not None
+        return [table.speeds for table in speed_tables(column, self.cluster)]
 
     # ── rows ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -254,7 +269,8 @@ class JobColumns:
         if View.REMAINING_WORK in views:
             at["work_left"][row] = work_left(record)
         if views & TABLES:
-            at["table"][row] = prior_table(record, self.cluster)
+            table = speed_evidence_of if self.measures else prior_table
+            at["table"][row] = table(record, self.cluster)
         if View.GOODPUT_MODEL in views:
             at["evidence"][row] = evidence_of(record, self.cluster)
         if View.LEARNING in views:

@@ -133,6 +133,9 @@ class Configured(Event):
     priorities: str = "ignored"  # "preempt": higher jobs go first and take from lower ones
     # "kept": nothing is lent that could not be taken back, and what is for a queue is for those in it, too
     quotas: str = "lent"
+    speeds: str = (
+        "assumed"  # that policies are shown: one curve for every job; "measured": what workers report
+    )
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,170 @@
+"""Policies that read a table are shown what workers have measured, and decide by it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from tests.service.play import Deciding
+from tests.service.scene import Scene
+
+from stretto.model import MeasuredSpeeds, Trigger, View
+from stretto.policies.unisched.policy import LeaseBook
+from stretto.service.scheduling.scheduler import scheduler_of
+from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
+from stretto.service.state import events as happened
+from stretto.service.state.events import Configured
+
+BATCH = 64
+TABLES = frozenset({View.THROUGHPUT_TABLE})
+BOUNDS = {"init_batch": BATCH, "max_batch": BATCH}
+
+
+def points(*counts: int, scales: bool, nodes: int = 1) -> list[list[float]]:
+    """Operating points: a step takes 0.1 s on one worker, and as long or a share of it on several."""
+    return [
+        [
+            nodes,
+            count,
+            BATCH // count,
+            1,
+            0.1 / count,
+            0.1 / count if scales else 0.1 * (1 + 2 * (nodes > 1)),
+        ]
+        for count in counts
+    ]
+
+
+def report(scales: bool, *counts: int) -> dict[str, Any]:
+    return {**BOUNDS, "points": points(*counts, scales=scales)}
+
+
+def tables(scene: Scene) -> Sequence[MeasuredSpeeds]:
+    snapshot = SnapshotBuilder(TABLES).observe(scene.state, scene.now_s, frozenset({Trigger.ROUND}))
+    return snapshot.jobs.tables
+
+
+def test_a_table_follows_what_a_job_reports_and_what_is_known_of_its_model_when_it_comes() -> None:
+    scene = Scene(1)
+    scene.submit("1", elastic=(1, 4), model="flat")
+    (assumed,) = tables(scene)
+    assert assumed.per_s[0, 2] == pytest.approx(1.8)
+    scene.tell(happened.Reported("1", report(False, 1, 2)))
+    scene.submit("2", elastic=(1, 4), model="flat")
+    scene.submit("3", elastic=(1, 4), model="other")
+    known, of_model, other = tables(scene)
+    assert known.per_s[0, 1:3] == pytest.approx([10, 10])
+    assert of_model.per_s == pytest.approx(known.per_s)
+    assert other.per_s == pytest.approx(assumed.per_s)
+
+
+def test_a_log_that_does_not_say_so_was_decided_with_the_assumed_curve() -> None:
+    scene = Scene(1)
+    scene.submit("1", elastic=(1, 4))
+    (assumed,) = tables(scene)
+    scene.tell(happened.Reported("1", report(False, 1, 2)))
+    builder = SnapshotBuilder(TABLES)
+    shown: dict[str, Any] = {}
+    for rule in ("measured", "assumed", "measured"):
+        scene.tell(Configured("fifo", speeds=rule))
+        shown[rule] = builder.observe(scene.state, 0.0, frozenset()).jobs.tables[0].per_s
+    assert shown["assumed"] == pytest.approx(assumed.per_s)
+    assert shown["measured"][0, 2] == pytest.approx(10)
+    assert happened.event_of("Configured", {"policy": "fifo"}) == Configured("fifo", speeds="assumed")
+
+
+def test_a_table_stays_the_same_object_until_something_new_is_measured() -> None:
+    scene = Scene(1)
+    scene.submit("1", elastic=(1, 4))
+    scene.tell(happened.Reported("1", report(True, 1, 2)))
+    (before,) = tables(scene)
+    scene.tell(happened.Reported("1", {"step": 40}))
+    assert tables(scene)[0] is before
+    scene.tell(happened.Reported("1", {"points": points(4, scales=False)}))
+    assert tables(scene)[0] is not before
+
+
+# ── what policies make of it ────────────────────────────────────────────────────────────────────────────────
+
+
+class Known(Deciding):
+    """The model `flat` was measured to be as fast on one GPU as on several, the model `linear` to scale."""
+
+    def __init__(self, policy: str, speeds: str, nodes: int = 1, gpus: int = 4, **settings: str) -> None:
+        super().__init__(policy, nodes, gpus)
+        said = {f"policy.{key}": value for key, value in settings.items()}
+        configured = Configured(policy, settings=said, speeds=speeds)
+        self.scheduler = scheduler_of(configured)
+        self.observer = SnapshotBuilder(self.scheduler.policy.views)
+        self.scene.tell(configured)
+
+    def measure(self, model: str, *reports: dict[str, Any]) -> None:
+        """Jobs of a model have run on one GPU of the first node, the second and so on, and reported."""
+        for node, told in zip(self.scene.state.nodes, reports, strict=False):
+            name = f"{model}-{node.name}"
+            self.submit(name, "", 1, 8, model=model)
+            worker = {"id": f"{name}.1.0", "node": node.name, "mask": 1}
+            self.scene.tell(happened.WorkersWanted(name, 1, (worker,)), happened.Reported(name, told))
+            self.end(name)
+
+
+@pytest.mark.parametrize(("speeds", "flat", "linear"), [("assumed", 2, 2), ("measured", 1, 3)])
+def test_under_cornucopia_a_job_that_does_not_scale_keeps_one_worker(
+    speeds: str, flat: int, linear: int
+) -> None:
+    live = Known("cornucopia", speeds)
+    live.measure("flat", report(False, 1, 2, 4))
+    live.measure("linear", report(True, 1, 2, 4))
+    live.submit("flat", "", 2, model="flat", elastic={"min_gpus": 1, "max_gpus": 4})
+    live.submit("linear", "", 4, model="linear", elastic={"min_gpus": 1, "max_gpus": 4})
+    live.decide()
+    assert (live.gpus("flat"), live.gpus("linear")) == (flat, linear)
+
+
+@pytest.mark.parametrize("policy", ["optimus", "afs", "elasticflow"])
+def test_other_policies_that_size_jobs_give_it_one_worker_too(policy: str) -> None:
+    held = {}
+    for speeds in ("assumed", "measured"):
+        live = Known(policy, speeds)
+        live.measure("flat", report(False, 1, 2, 4))
+        live.measure("linear", report(True, 1, 2, 4))
+        for name in ("flat", "linear"):
+            live.submit(name, "", 1, 4, model=name, stop={"steps": 100_000})
+        live.decide()
+        held[speeds] = live.gpus("flat"), live.gpus("linear")
+    assert held["measured"] == (1, 2 if policy == "elasticflow" else 3), "ElasticFlow has powers of two"
+    assert held["assumed"][0] > 1
+
+
+@pytest.mark.parametrize(("speeds", "promised"), [("assumed", 2), ("measured", 1)])
+def test_under_unisched_a_job_that_is_slow_on_several_cells_is_not_promised_them(
+    speeds: str, promised: int
+) -> None:
+    live = Known("unisched", speeds, gpus=8, profiling="off")
+    far = {**BOUNDS, "points": [*points(1, 2, scales=True), *points(2, scales=False, nodes=2)]}
+    live.measure("far", far)
+    rewards = [{"by": {"after_s": 3_600.0}, "worth": 100.0}]
+    live.submit("six", "", 6, model="far", rewards=rewards, expected_time_s=3_000.0)
+    live.submit("two", "", 2, rewards=rewards, expected_time_s=3_000.0)
+    live.decide()
+    assert isinstance(live.scene.memory, LeaseBook)
+    assert live.scene.memory.accepted.sum() == promised
+
+
+def test_under_gavel_the_fast_type_goes_to_the_job_that_gains_by_it() -> None:
+    held: dict[str, list[str]] = {}
+    for speeds in ("assumed", "measured"):
+        live = Known("gavel", speeds)
+        live.scene.tell(happened.NodeSeen("fast", "h100", 4))
+        quick = {**BOUNDS, "points": [[1, 1, BATCH, 1, 0.01, 0.01]]}
+        live.measure("flat", report(True, 1), report(True, 1))
+        live.measure("linear", report(True, 1), quick)
+        for name in ("linear", "flat"):
+            live.submit(name, "", 4, model=name)
+        fast = live.scene.state.jobs
+        held[speeds] = []
+        for _ in range(12):
+            live.scene.now_s += 330.0
+            live.decide()
+            held[speeds].append("flat" if fast["flat"].books.kind == 1 else "linear")
+    assert set(held["measured"]) == {"linear"}
+    assert set(held["assumed"]) == {"linear", "flat"}
