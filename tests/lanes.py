@@ -26,9 +26,9 @@ import pytest
 from tests.needs import PACKAGES
 
 TESTS = Path(__file__).parent
-# What a test may need of a machine on which only Stretto is installed, and what more there is.
+# What a test may need of a machine on which only Stretto is installed, and what more there is (or takes).
 LOCAL = frozenset({"processes", "sockets", "sqlite", "torch", "parquet"})
-BEYOND = frozenset({"postgres", "ray", "slurm", "data", "alone"})
+BEYOND = frozenset({"postgres", "ray", "slurm", "data", "alone", "heavy"})
 PARTS = {
     "pure": "pure tests, beside each other",
     "local": "tests on processes, SQLite and PyTorch, and slow pure ones, beside each other",

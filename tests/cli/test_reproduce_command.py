@@ -48,7 +48,7 @@ def reproduced(stretto: Stretto) -> Reproduced:
     return run
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", NAMES)
 def test_a_table_from_made_data_says_so_of_every_input(name: str, reproduced: Reproduced) -> None:
     made = reproduced(name, "--synthetic")

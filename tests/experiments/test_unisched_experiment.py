@@ -19,7 +19,7 @@ from stretto.experiments.unisched import (
 )
 from stretto.sim.result import Result
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.heavy
 
 MADE = Request(data=None, scale=0.0, workers=1)
 

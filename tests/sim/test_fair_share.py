@@ -60,7 +60,7 @@ def test_who_has_two_jobs_does_not_wait_for_a_hundred_of_another(name: str) -> N
     assert bob_waits_s(name, 100, 0.0) <= 2 * alone_s
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", policy_names())
 def test_nor_does_who_comes_later(name: str) -> None:
     alone_s = bob_waits_s(name, 0, LATE_S)
