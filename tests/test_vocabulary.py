@@ -15,8 +15,8 @@ PLAIN = """
 accounting app arrival attaching auction autoscaling axes bench bootstrap branching build built cdf
 cell check child class client clock comparison component conductor config connection content dataset
 demand demo device display dot draft entry env evict explain family fill fit fitting health
-hierarchy history homogeneous hosting json knowledge kubeflow lending lightning listing main maker
-making memo network observation openapi option outcome parse patience pin placing play plugin
+hierarchy history homogeneous hosting json knowledge kubeflow lending lightning main maker
+making memo network observation openapi option outcome parse patience pin play plugin
 printing proposal protocol quantity ratio reading recipe registry remaining reproduce reproduction
 reserve result runtime sampler scene serve setup sheet simulate skypilot spec stale status
 structured submit suggestion summary svg synthetic terminal timeline timing top transformers trouble
