@@ -291,6 +291,7 @@ def _described(job: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("done", "" if done is None else f"{100 * done:.0f} %"),
         ("ends", "" if left_s is None else f"about {clock_of(now + left_s)}"),
         ("progress", progress),
+        *_speeds(job.get("speeds")),
         (
             "attempts",
             f"{job['attempt']}, {job['failures']} failed" if job["failures"] else str(job["attempt"]),
@@ -302,6 +303,21 @@ def _described(job: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("checkpoint", job["checkpoint"]),
         ("exit status", "" if job["status"] is None else str(job["status"])),
     ]
+
+
+def _speeds(speeds: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """Steps per second by GPUs, a line for each type; spread placements only where they were measured."""
+    if speeds is None or speeds["is_relative"]:
+        return []
+    by_type: dict[str, list[str]] = {}
+    for entry in speeds["entries"]:
+        if entry["spread"] and entry["source"] != "measured":
+            continue
+        error = f" ± {100 * entry['error']:.0f} %" if entry["error"] is not None else ""
+        where = " spread" if entry["spread"] else ""
+        words = f"{entry['gpus']}{where}: {entry['per_s']:g}{error} {entry['source']}"
+        by_type.setdefault(entry["gpu_type"], []).append(words)
+    return [(f"steps/s on {name}", ", ".join(words)) for name, words in by_type.items()]
 
 
 def _short(value: object) -> str:

@@ -9,7 +9,7 @@ import pytest
 from tests.service.http.rig import a_rig, play
 
 from stretto.cli import jobs as command_line
-from stretto.service.http.schemas import Accepted, Changed
+from stretto.service.http.schemas import Accepted, Changed, Described
 from stretto.service.state.status import STATUS_KEYS
 
 A_JOB = {"text": "run: sleep 60\nname: a"}
@@ -22,9 +22,9 @@ def test_what_is_answered_of_a_job_is_what_the_document_says(tmp_path: Path) -> 
             document = (await ada.get("/api/v1/openapi.json")).json()
             job = (await ada.post("/api/v1/jobs", json=A_JOB)).json()["id"]
             answered = (await ada.get(f"/api/v1/jobs/{job}")).json()
-        schema = document["components"]["schemas"]["JobStatus"]
-        assert tuple(answered) == tuple(schema["properties"]) == STATUS_KEYS
-        assert {*schema["required"]} == {*STATUS_KEYS}
+        schema = document["components"]["schemas"]["Described"]
+        assert tuple(answered) == tuple(schema["properties"]) == (*STATUS_KEYS, "speeds")
+        assert {*schema["required"]} == {*answered}
 
     play(story)
 
@@ -40,4 +40,4 @@ def test_the_command_line_shows_keys_that_there_are() -> None:
         and isinstance(node.slice, ast.Constant)
     }
     assert {"share_done", "left_s", "state"} <= read
-    assert read <= {each.name for shown in (Accepted, Changed) for each in fields(shown)}
+    assert read <= {each.name for shown in (Accepted, Changed, Described) for each in fields(shown)}

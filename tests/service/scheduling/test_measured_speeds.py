@@ -9,6 +9,7 @@ from tests.service.scene import Scene
 
 from stretto.model import MeasuredSpeeds, Trigger, View
 from stretto.policies.unisched.policy import LeaseBook
+from stretto.service.scheduling.job_speeds import speeds_of
 from stretto.service.scheduling.scheduler import scheduler_of
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
 from stretto.service.state import events as happened
@@ -81,6 +82,37 @@ def test_a_table_stays_the_same_object_until_something_new_is_measured() -> None
     assert tables(scene)[0] is before
     scene.tell(happened.Reported("1", {"points": points(4, scales=False)}))
     assert tables(scene)[0] is not before
+
+
+def test_people_are_shown_the_same_table_with_its_sources_and_errors() -> None:
+    scene = Scene(2)
+    scene.submit("0", elastic=(1, 4), model="m")
+    scene.tell(happened.Reported("0", report(True, 1)))
+    scene.submit("1", elastic=(1, 6), model="m")
+    scene.tell(happened.Reported("1", {**BOUNDS, "points": points(2, scales=True)}))
+    _, table = tables(scene)
+    shown = speeds_of(scene.state, scene.state.jobs["1"])
+    assert shown is not None
+    assert (shown.is_relative, shown.batch, shown.measurements, shown.of_model) == (False, BATCH, 2, 1)
+    by_place = {(each.gpus, each.spread): each for each in shown.entries}
+    assert list(by_place) == [(1, False), (2, False), (2, True), (4, False), (4, True)]
+    assert {place: each.source for place, each in by_place.items()} == {
+        **dict.fromkeys([(1, False), (2, False)], "measured"),
+        **dict.fromkeys([(2, True), (4, False), (4, True)], "fitted"),
+    }
+    assert by_place[4, False].per_s == pytest.approx(table.per_s[0, 4], rel=1e-3)
+    assert by_place[1, False].error == 0.05
+    scene.tell(happened.Ended("1", "COMPLETED", 0))
+    assert speeds_of(scene.state, scene.state.jobs["1"]) is None
+
+
+def test_of_a_job_that_nobody_has_measured_people_see_that_it_is_assumed() -> None:
+    scene = Scene(1)
+    shown = speeds_of(scene.state, scene.submit("1", gpus=2, elastic=(1, 4)))
+    assert shown is not None
+    assert shown.is_relative
+    assert {each.source for each in shown.entries} == {"assumed"}
+    assert {each.error for each in shown.entries} == {None}
 
 
 # ── what policies make of it ────────────────────────────────────────────────────────────────────────────────

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from stretto.service.scheduling.job_speeds import JobSpeeds
 from stretto.service.state.status import JobStatus
 
 LARGEST_SUBMISSION = 1 << 20  # characters; a file has its scripts beside it, not in it
@@ -133,6 +134,13 @@ class ProblemShown(BaseModel):
     status: int
     detail: str
     request_id: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Described(JobStatus):
+    """A job, with what policies are shown of its speed."""
+
+    speeds: JobSpeeds | None  # None: it has ended, or no node has been seen
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -118,16 +118,10 @@ REACH_GPUS = 64  # of a job whose largest batch is not known; chosen
 
 def speed_evidence_of(record: JobRecord, cluster: Cluster) -> SpeedEvidence:
     """What a job's table of speeds is made of: reports of its own, and of its model before it started."""
-    each, job, learned = record.job.gpus_per_worker, record.job, record.learned
-    # Who is profiled beforehand counts workers, the SDK counts GPUs.
-    gpus_of_count = 1 if learned.profile else each
+    each, learned = record.job.gpus_per_worker, record.learned
     points = with_points(record.prior.points, learned.points)
-    measurements = tuple(
-        Measurement(
-            int(kind), int(nodes), max(int(gpus) // gpus_of_count, 1), int(local), int(passes), *times
-        )
-        for kind, nodes, gpus, local, passes, *times in points
-    )
+    # Where a profile came before, counts are of workers; the SDK counts GPUs.
+    measurements = _measurements(points, 1 if learned.profile else each)
     limits = limits_of(record, cluster)
     batch = int(record.spec.batch.init or 0)
     if limits is not None:
@@ -143,8 +137,18 @@ def speed_evidence_of(record: JobRecord, cluster: Cluster) -> SpeedEvidence:
         max_local=() if limits is None else tuple(limits.max_local.tolist()),
         single_per_s=tuple(per_s if per_s > 0 else 0.0 for per_s in profiled),
         gpus_per_worker=each,
-        asked_gpus=job.gpus,
+        asked_gpus=record.job.gpus,
         reach_gpus=_reach_gpus(record, cluster),
+    )
+
+
+@lru_cache(maxsize=16_384)
+def _measurements(points: Points, gpus_of_count: int) -> tuple[Measurement, ...]:
+    return tuple(
+        Measurement(
+            int(kind), int(nodes), max(int(gpus) // gpus_of_count, 1), int(local), int(passes), *times
+        )
+        for kind, nodes, gpus, local, passes, *times in points
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from stretto.estimate.speed_table import speed_tables
+from stretto.estimate.speed_table import SpeedEvidence, speed_tables
 from stretto.model import (
     BoolArray,
     Cluster,
@@ -187,12 +187,16 @@ class JobColumns:
         return Durations(np.where(told, left_s + had_s, whole_s), left_s)
 
     def _tables(self, rows: IntArray) -> list[MeasuredSpeeds]:
-        """Of measured speeds the column has what tables follow from: many are made together, in less time."""
-        column: list[Any] = self.at["table"][rows].tolist()
-        if not self.measures:
-            return column
-        assert self.cluster is not None
-        return [table.speeds for table in speed_tables(column, self.cluster)]
+        """Of jobs that have changed the column has only what a table follows from: many are made together."""
+        column = self.at["table"]
+        missing = [row for row in rows.tolist() if isinstance(column[row], SpeedEvidence)]
+        if missing:
+            assert self.cluster is not None
+            tables = speed_tables(column[missing].tolist(), self.cluster)
+            for row, table in zip(missing, tables, strict=True):
+                column[row] = table.speeds
+        known: list[MeasuredSpeeds] = column[rows].tolist()
+        return known
 
     # ── rows ──────────────────────────────────────────────────────────────────────────────────────
 

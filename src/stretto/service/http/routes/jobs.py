@@ -18,6 +18,7 @@ from stretto.service.http.commit import durably
 from stretto.service.http.pool_calls import read_job_file
 from stretto.service.http.problems import Json, Problem, not_found
 from stretto.service.http.sse import STREAM, After, LastId, happening, start_of, streamed
+from stretto.service.scheduling.job_speeds import speeds_of
 from stretto.service.service import Service, TooManyOpen, tasks_of
 from stretto.service.state.admission import check_new_priority
 from stretto.service.state.events import Cancelled, Event, Held, Prioritised, Requeued, Scaled
@@ -201,10 +202,13 @@ def _behind(service: Service, start: int | None, ended: bool, newest: bool) -> I
     return (record for record in every if (record.number < start if newest else record.number > start))
 
 
-@router.get("/{job}", response_model=JobStatus)
+@router.get("/{job}", response_model=schemas.Described)
 async def described(job: str, service: Asked, caller: Who) -> Response:
-    """One job."""
-    return Json(service.status_of(await job_of(service, caller, job)).to_json())
+    """One job, with what policies are shown of its speed."""
+    record = await job_of(service, caller, job)
+    speeds = speeds_of(service.state, record)
+    shown = service.status_of(record).to_json()
+    return Json({**shown, "speeds": None if speeds is None else speeds.to_json()})
 
 
 @router.get("/{job}/wait", response_model=JobStatus)
