@@ -59,7 +59,7 @@ def a_lender(servers: int, rng: np.random.Generator, holes: float) -> Snapshot:
         jobs.append(Job(JobId(name), 0.0, gpus))
         held[name] = Allocation(0, tuple(there), tuple(masks[node] for node in there))
         at += gpus
-    return a_snapshot(*jobs, cluster=cluster, held=held)
+    return a_snapshot(*jobs, cluster=cluster, allocations=held)
 
 
 @dataclass(frozen=True)

@@ -56,12 +56,12 @@ def a_stage(nodes: int, rng: np.random.Generator) -> Stage:
         stage = Stage(snapshot, held, asked)
         placement = Consolidated().place(snapshot, stage.shares(held))
         now = {str(job): allocation for job, allocation in placement.items()}
-        snapshot = a_snapshot(*requests, cluster=cluster, held=now)
+        snapshot = a_snapshot(*requests, cluster=cluster, allocations=now)
         held = snapshot.jobs.held_gpus.copy()
     queue = np.flatnonzero(held == 0)[:QUEUED]
     kept = np.sort(np.concatenate([np.flatnonzero(held), queue]))  # the others have ended
     requests = [requests[row] for row in kept.tolist()]
-    snapshot = a_snapshot(*requests, cluster=cluster, held=now)
+    snapshot = a_snapshot(*requests, cluster=cluster, allocations=now)
     return Stage(snapshot, snapshot.jobs.held_gpus, asked[kept])
 
 

@@ -54,7 +54,7 @@ def decisions_ms(
                 curves[now[row].id] = (rng.uniform(0.0, 0.05), rng.uniform(0.01, 0.1))
         progress = some_progress(jobs, largest_held_gpus=np.full(jobs, 32))
         snapshot = a_snapshot(
-            *now, cluster=cluster, held=held, now_s=3_600.0 + 60 * turn, known_progress=progress
+            *now, cluster=cluster, allocations=held, now_s=3_600.0 + 60 * turn, known_progress=progress
         )
         snapshot = replace(snapshot, memory=memory, seed=seed)
         serial, slow = np.array([curves[job] for job in snapshot.jobs.ids]).T

@@ -92,7 +92,7 @@ def some_situation(seed: int) -> Situation:
     snapshot = a_snapshot(
         *jobs,
         cluster=cluster,
-        held=held,
+        allocations=held,
         now_s=float(rng.integers(10, 1_000)),
         due=frozenset({Trigger.ARRIVAL}),
         **known_columns(len(jobs), len(cluster.types), rng),

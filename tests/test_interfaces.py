@@ -192,7 +192,7 @@ def test_capacity_is_announced_with_its_deadline() -> None:
         soon = any(not notice.usable and notice.by_s - snapshot.now_s <= 60 for notice in snapshot.notices)
         return give(snapshot, 0 if soon else 1)
 
-    snapshot = a_snapshot(a_job("a"), cluster=a_cluster(1, 1), held={"a": grant(0, n0=1)}, now_s=100.0)
+    snapshot = a_snapshot(a_job("a"), cluster=a_cluster(1, 1), allocations={"a": grant(0, n0=1)}, now_s=100.0)
     for by_s, verbs in ((500.0, []), (130.0, [Verb.STOP])):
         told = replace(snapshot, notices=(CapacityNotice(0, usable=False, by_s=by_s),))
         assert [action.verb for action in decided(Dummy(leave_before), told).actions] == verbs
@@ -275,7 +275,7 @@ def test_a_batch_alone_can_change() -> None:
         return Dummy(lambda snapshot, speeds: give(snapshot, 2, pinned={0: where}))
 
     first = decided(pin(8, 8), a_snapshot(a_job("a", 2), cluster=a_cluster(2)))
-    running = a_snapshot(a_job("a", 2), cluster=a_cluster(2), held={"a": first.placement[JobId("a")]})
+    running = a_snapshot(a_job("a", 2), cluster=a_cluster(2), allocations={"a": first.placement[JobId("a")]})
     assert [action.verb for action in decided(pin(8, 16), running).actions] == [Verb.RETUNE]
     assert not decided(pin(8, 8), running).actions
 
@@ -287,7 +287,7 @@ def test_some_workers_of_a_job_may_be_flexible() -> None:
 
     first = placed(pin(0b1100), a_snapshot(a_job("a", 4), cluster=a_cluster(4)))
     assert first.placement[JobId("a")].flexible == (0b1100,)
-    running = a_snapshot(a_job("a", 4), cluster=a_cluster(4), held={"a": first.placement[JobId("a")]})
+    running = a_snapshot(a_job("a", 4), cluster=a_cluster(4), allocations={"a": first.placement[JobId("a")]})
     assert [action.verb for action in placed(pin(0b1000), running).actions] == [Verb.RETUNE]
     with pytest.raises(BadPlan, match="not among those"):
         placed(pin(0b10000), running)
@@ -304,7 +304,7 @@ def test_a_profiling_run_may_take_fewer_gpus_than_a_job_asks_for_and_training_fo
     held = {"a": first.placement[JobId("a")]}
     trains = placed(
         Dummy(lambda snapshot, speeds: give(snapshot, 2, profiling=np.array([False]))),
-        a_snapshot(small, cluster=a_cluster(4), held=held),
+        a_snapshot(small, cluster=a_cluster(4), allocations=held),
     )
     assert [action.verb for action in trains.actions] == [Verb.RETUNE]
     assert not trains.placement[JobId("a")].profiling
@@ -394,7 +394,7 @@ def test_memory_travels_as_a_value_and_replays() -> None:
 
         def act(self, plan: Plan) -> None:
             held = {str(job): given for job, given in plan.placement.items()}
-            self.snapshot = a_snapshot(a_job("a"), cluster=a_cluster(1), held=held, memory=plan.memory)
+            self.snapshot = a_snapshot(a_job("a"), cluster=a_cluster(1), allocations=held, memory=plan.memory)
 
     recorded: list[tuple[Snapshot, Plan]] = []
     scheduler = Scheduler(FlatEstimator(), Dummy(answer), FromShares())

@@ -45,20 +45,20 @@ class Registry:
         setting, a value of the wrong type or out of range, and a class that is no such component.
         """
         component = self.class_of(name)
-        given = settings_of(component, settings, space=self.space)
+        values = settings_of(component, settings, space=self.space)
         for entry in fields(component):
-            if entry.init and entry.default is entry.default_factory is MISSING and entry.name not in given:
+            if entry.init and entry.default is entry.default_factory is MISSING and entry.name not in values:
                 setting = f"{self.space}.{entry.name}"
                 raise InputError(f"{self.kind} {name!r} has no default for {setting}: it must be set")
-        return component(**given)
+        return component(**values)
 
     def class_of(self, name: str) -> type:
         """The dataclass behind a name; InputError where there is none."""
         target = self.ours.get(name) or self._announced().get(name) or ("" if self.installed_only else name)
         if ":" not in target:
-            known = self.names()
-            hint = did_you_mean(name, known)
-            listed = "" if hint.startswith("expected") else f"; there are {', '.join(known)}"
+            names = self.names()
+            hint = did_you_mean(name, names)
+            listed = "" if hint.startswith("expected") else f"; there are {', '.join(names)}"
             others = "" if self.installed_only else ", and module:Class or path/to/file.py:Class"
             raise InputError(f"unknown {self.kind} {name!r}, {hint}{listed}{others}")
         where, _, attribute = target.rpartition(":")

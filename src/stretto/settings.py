@@ -125,7 +125,7 @@ def _text(value: object) -> str:
     return re.sub(r"\.0(?![0-9])", "", repr(value))
 
 
-def settings_of(component: type, given: Mapping[str, object], space: str) -> dict[str, Any]:
+def settings_of(component: type, settings: Mapping[str, object], space: str) -> dict[str, Any]:
     """The given settings as values for the fields of a dataclass, texts turned into their types.
 
     space: how people call the component, for messages: `policy.skip`. Raises InputError for a name that
@@ -135,7 +135,7 @@ def settings_of(component: type, given: Mapping[str, object], space: str) -> dic
     entries = {entry.name: entry for entry in setting_fields(component)}
     names = list(entries)
     values = {}
-    for name, value in given.items():
+    for name, value in settings.items():
         if name not in names:
             hint = did_you_mean(name, names) if names else "there are none"
             raise InputError(f"unknown setting {space}.{name}, {hint}")
@@ -172,7 +172,7 @@ def describe_settings(component: type) -> tuple[SettingDescription, ...]:
 
 def _comments(component: type) -> dict[str, str]:
     """The comment beside or above each field, of a class and its parents; none without a source file."""
-    found: dict[str, str] = {}
+    comments: dict[str, str] = {}
     for ancestor in reversed(component.__mro__[:-1]):
         try:
             source = textwrap.dedent(inspect.getsource(ancestor))
@@ -185,8 +185,8 @@ def _comments(component: type) -> dict[str, str]:
                 before = (line.strip() for line in lines[node.lineno - 2 :: -1])
                 above = takewhile(lambda line: line.startswith("#"), before)
                 comment = [beside] if beside else [*above][::-1]
-                found[node.target.id] = " ".join(line.removeprefix("#").strip() for line in comment)
-    return found
+                comments[node.target.id] = " ".join(line.removeprefix("#").strip() for line in comment)
+    return comments
 
 
 def _shown(value: object) -> str:

@@ -59,7 +59,7 @@ def a_figure_5(demand: float, on_loan: int = 6) -> Snapshot:
         "d": Allocation(1, (5, 6), (0b1100, ALL)),
     }
     jobs = [a_job(name, gpus=4, max_gpus=64, adaptivity=Adaptivity.STRONG_SCALING) for name in held]
-    snapshot = a_snapshot(*jobs, cluster=cluster, held=held)
+    snapshot = a_snapshot(*jobs, cluster=cluster, allocations=held)
     return with_lender(snapshot, list(range(1, 1 + on_loan)), demand)
 
 
@@ -113,13 +113,15 @@ def test_a_job_loses_flexible_workers_and_goes_on_where_it_keeps_its_least() -> 
     cluster = a_lending_cluster(own=1, lent=2)
     wide = Allocation(1, (1, 2), (ALL, HALF), flexible=(0b11000000, HALF))
     job = a_job("e", gpus=2, min_gpus=2, max_gpus=4, adaptivity=Adaptivity.STRONG_SCALING)
-    snapshot = with_lender(a_snapshot(job, cluster=cluster, held={"e": wide}), [1, 2], demand=0.5)
+    snapshot = with_lender(a_snapshot(job, cluster=cluster, allocations={"e": wide}), [1, 2], demand=0.5)
     loans = CapacityLoaning(forecast="last").settle(snapshot)
     assert (loans.preempted, loans.scaled_in) == ((), ("e",))
     assert loans.placement[job.id] == Allocation(1, (1,), (ALL,), flexible=(0b11000000,))
     assert np.flatnonzero(loans.usable).tolist() == [0, 1]
     needs_more = replace(job, gpus=4, min_gpus=4)  # 12 T4: the two flexible masks must not both go
-    snapshot = with_lender(a_snapshot(needs_more, cluster=cluster, held={"e": wide}), [1, 2], demand=0.5)
+    snapshot = with_lender(
+        a_snapshot(needs_more, cluster=cluster, allocations={"e": wide}), [1, 2], demand=0.5
+    )
     assert CapacityLoaning(forecast="last").settle(snapshot).preempted == ("e",)
 
 
@@ -127,7 +129,7 @@ def test_a_mixed_job_keeps_what_it_holds_on_servers_of_its_own() -> None:
     cluster = a_lending_cluster(own=1, lent=1)
     both = Allocation(0, (0, 1), (HALF, ALL), flexible=(0, ALL))
     job = a_job("h", gpus=4, min_gpus=4, max_gpus=8, heterogeneous=True, adaptivity=Adaptivity.STRONG_SCALING)
-    snapshot = with_lender(a_snapshot(job, cluster=cluster, held={"h": both}), [1], demand=1.0)
+    snapshot = with_lender(a_snapshot(job, cluster=cluster, allocations={"h": both}), [1], demand=1.0)
     loans = CapacityLoaning(forecast="last").settle(snapshot)
     assert loans.placement[job.id] == Allocation(0, (0,), (HALF,))
     assert loans.scaled_in == ("h",)
@@ -138,7 +140,7 @@ def test_other_rules_stop_everybody_on_the_servers_that_go(rule: str) -> None:
     cluster = a_lending_cluster(own=1, lent=1)
     held = {"e": Allocation(1, (1,), (ALL,), flexible=(HALF,))}
     job = a_job("e", gpus=1, max_gpus=4, adaptivity=Adaptivity.STRONG_SCALING)
-    snapshot = with_lender(a_snapshot(job, cluster=cluster, held=held), [1], demand=1.0)
+    snapshot = with_lender(a_snapshot(job, cluster=cluster, allocations=held), [1], demand=1.0)
     loans = CapacityLoaning(rule=rule, forecast="last").settle(snapshot)  # type: ignore[arg-type]
     assert (loans.preempted, loans.scaled_in, len(loans.placement)) == (("e",), (), 0)
 
@@ -182,7 +184,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
         if nodes:
             flexible = tuple(spare) if elastic and any(spare) else ()
             held[name] = Allocation(1, tuple(nodes), tuple(masks), flexible)
-    snapshot = a_snapshot(*jobs, cluster=cluster, held=held)
+    snapshot = a_snapshot(*jobs, cluster=cluster, allocations=held)
     now, ahead = draw(st.floats(0, 1)), draw(st.floats(0, 1))
     return with_lender(snapshot, on_loan, now, max(now, ahead), draw(st.sampled_from([0.0, 0.02, 0.2])))
 

@@ -23,7 +23,7 @@ def one_by_one(placer: Buddy, snapshot: Snapshot, asked: list[tuple[str, int]]) 
         wanted = shares_held(snapshot.placement) | {job: gpus}
         after = placer.place(snapshot, shares_of(snapshot, wanted))
         held = {str(name): allocation for name, allocation in after.items()}
-        snapshot = a_snapshot(*jobs, cluster=snapshot.cluster, held=held)
+        snapshot = a_snapshot(*jobs, cluster=snapshot.cluster, allocations=held)
     return snapshot
 
 
@@ -71,7 +71,7 @@ def test_free_cells_are_the_largest_aligned_blocks(free: int, sizes: tuple[int, 
 def test_a_request_gets(held: list[int], gpus: int, expected: Allocation | None) -> None:
     others = {f"on{node}": Allocation(0, (node,), (mask,)) for node, mask in enumerate(held) if mask}
     jobs = [a_job(name, preemptible=False) for name in others]
-    snapshot = a_snapshot(*jobs, a_job("new"), cluster=a_cluster(8, 8), held=others)
+    snapshot = a_snapshot(*jobs, a_job("new"), cluster=a_cluster(8, 8), allocations=others)
     asked = shares_held(snapshot.placement) | {"new": gpus}
     assert Buddy().place(snapshot, shares_of(snapshot, asked)).get(JobId("new")) == expected
 
@@ -94,14 +94,14 @@ def test_a_node_whose_size_is_no_power_of_two_is_given_whole_to_those_who_ask_so
 
 def test_a_growing_job_takes_in_its_buddy() -> None:
     held = {"a": Allocation(0, (1,), (0b1100,))}
-    snapshot = a_snapshot(a_job("a"), cluster=a_cluster(8, 8), held=held)
+    snapshot = a_snapshot(a_job("a"), cluster=a_cluster(8, 8), allocations=held)
     after = Buddy().place(snapshot, shares_of(snapshot, {"a": 4}))
     assert after[JobId("a")] == Allocation(0, (1,), (0b1111,))
 
 
 def test_smaller_jobs_move_to_merge_a_cell_as_few_as_can_be() -> None:
     held = {"a": grant(0, n0=1), "b": Allocation(0, (0,), (0b00110000,)), "c": grant(0, n1=1)}
-    snapshot = a_snapshot(*(a_job(job) for job in "abcd"), cluster=a_cluster(8, 8), held=held)
+    snapshot = a_snapshot(*(a_job(job) for job in "abcd"), cluster=a_cluster(8, 8), allocations=held)
     asked = shares_held(snapshot.placement) | {"d": 8}
     after = Buddy().place(snapshot, shares_of(snapshot, asked))
     assert after[JobId("d")] == Allocation(0, (1,), (0b11111111,))
@@ -152,7 +152,7 @@ def test_by_migration_everything_always_finds_a_cell_while_the_count_lasts(
         assert shares_held(after) == wanted
         assert all(in_one_cell(mask) for held in after.values() for mask in held.masks)
         held = {str(job): allocation for job, allocation in after.items()}
-        snapshot = a_snapshot(*jobs, cluster=snapshot.cluster, held=held)
+        snapshot = a_snapshot(*jobs, cluster=snapshot.cluster, allocations=held)
 
 
 def in_one_cell(mask: int) -> bool:

@@ -17,7 +17,7 @@ def new_job_on(
     held = {f"on{node}": grant(0, **{f"n{node}": taken}) for node, (_, taken) in enumerate(nodes) if taken}
     others = [a_job(name) for name in held]
     snapshot = a_snapshot(
-        *others, a_job("new", at_s=1), cluster=a_cluster(*(size for size, _ in nodes)), held=held
+        *others, a_job("new", at_s=1), cluster=a_cluster(*(size for size, _ in nodes)), allocations=held
     )
     asked = shares_held(snapshot.placement) | {"new": gpus}
     after = placer.place(snapshot, shares_of(snapshot, asked, nodes={"new": at_least}))
@@ -73,14 +73,14 @@ def test_a_spread_job_that_grows_keeps_its_gpus_and_fills_its_own_nodes_first() 
         "a": Allocation(0, (0, 1), (0b0010, 0b0110)),
         **{f"on{node}": grant(0, **{f"n{node}": 1}) for node in range(4)},
     }
-    snapshot = a_snapshot(*(a_job(job) for job in held), cluster=a_cluster(4, 4, 4, 4), held=held)
+    snapshot = a_snapshot(*(a_job(job) for job in held), cluster=a_cluster(4, 4, 4, 4), allocations=held)
     after = Relaxed().place(snapshot, shares_of(snapshot, shares_held(snapshot.placement) | {"a": 7}))
     assert after[JobId("a")] == Allocation(0, (0, 1, 2), (0b1110, 0b1110, 0b0010))
 
 
 def test_a_job_that_outgrows_its_node_moves_to_one_that_holds_all_of_it() -> None:
     held = {"a": grant(0, n0=2), "b": grant(0, n1=4)}
-    snapshot = a_snapshot(a_job("a"), a_job("b"), a_job("c"), cluster=a_cluster(4, 4, 8), held=held)
+    snapshot = a_snapshot(a_job("a"), a_job("b"), a_job("c"), cluster=a_cluster(4, 4, 8), allocations=held)
     after = Relaxed().place(snapshot, shares_of(snapshot, {"a": 6, "b": 4}))
     assert shape(after, "a") == {2: 6}
 

@@ -33,7 +33,7 @@ def where(placement: Placement) -> dict[str, dict[int, int]]:
 
 @EVERY
 def test_a_decision_that_changes_nothing_returns_the_same_placement(name: str) -> None:
-    snapshot = a_snapshot(a_job("a"), a_job("b"), cluster=a_cluster(4, 4), held={"a": grant(0, n0=2)})
+    snapshot = a_snapshot(a_job("a"), a_job("b"), cluster=a_cluster(4, 4), allocations={"a": grant(0, n0=2)})
     for shares in (
         shares_of(snapshot, {"a": 2}),
         shares_of(snapshot, {"a": 2}, kind={"a": 0}, nodes={"a": 1}),
@@ -45,7 +45,7 @@ def test_a_decision_that_changes_nothing_returns_the_same_placement(name: str) -
 @EVERY
 def test_an_unchanged_job_keeps_its_very_allocation_while_others_come_and_go(name: str) -> None:
     held = {"a": grant(0, n0=3), "b": grant(0, n1=4)}
-    snapshot = a_snapshot(*(a_job(job) for job in "abc"), cluster=a_cluster(4, 4), held=held)
+    snapshot = a_snapshot(*(a_job(job) for job in "abc"), cluster=a_cluster(4, 4), allocations=held)
     after = load_placer(name).place(snapshot, shares_of(snapshot, {"a": 3, "c": 1}))
     assert after[JobId("a")] is snapshot.placement[JobId("a")]
     assert shares_held(after) == {"a": 3, "c": 1}
@@ -53,14 +53,18 @@ def test_an_unchanged_job_keeps_its_very_allocation_while_others_come_and_go(nam
 
 @EVERY
 def test_a_shrinking_job_gives_back_the_node_where_it_holds_fewest(name: str) -> None:
-    snapshot = a_snapshot(a_job("a"), cluster=a_cluster(4, 4, 4), held={"a": grant(0, n0=2, n1=4, n2=4)})
+    snapshot = a_snapshot(
+        a_job("a"), cluster=a_cluster(4, 4, 4), allocations={"a": grant(0, n0=2, n1=4, n2=4)}
+    )
     after = load_placer(name).place(snapshot, shares_of(snapshot, {"a": 8}))
     assert where(after) == {"a": {1: 4, 2: 4}}
 
 
 @EVERY
 def test_a_shrinking_job_keeps_the_lowest_of_its_gpus(name: str) -> None:
-    snapshot = a_snapshot(a_job("a"), cluster=a_cluster(8), held={"a": Allocation(0, (0,), (0b11110000,))})
+    snapshot = a_snapshot(
+        a_job("a"), cluster=a_cluster(8), allocations={"a": Allocation(0, (0,), (0b11110000,))}
+    )
     after = load_placer(name).place(snapshot, shares_of(snapshot, {"a": 2}))
     assert after[JobId("a")].masks == (0b00110000,)
 
@@ -68,7 +72,7 @@ def test_a_shrinking_job_keeps_the_lowest_of_its_gpus(name: str) -> None:
 @EVERY
 def test_a_growing_job_keeps_its_gpus_where_there_is_room(name: str) -> None:
     held = {"a": Allocation(0, (1,), (0b1100,))}
-    snapshot = a_snapshot(a_job("a"), cluster=a_cluster(8, 8), held=held)
+    snapshot = a_snapshot(a_job("a"), cluster=a_cluster(8, 8), allocations=held)
     after = load_placer(name).place(snapshot, shares_of(snapshot, {"a": 4}))
     assert after[JobId("a")] == Allocation(0, (1,), (0b1111,))
     after = load_placer(name).place(snapshot, shares_of(snapshot, {"a": 16}))
@@ -78,7 +82,7 @@ def test_a_growing_job_keeps_its_gpus_where_there_is_room(name: str) -> None:
 @EVERY
 def test_named_gpus_are_the_lowest_free_ones(name: str) -> None:
     held = {"a": Allocation(0, (0,), (0b00000101,))}
-    snapshot = a_snapshot(a_job("a"), a_job("b"), cluster=a_cluster(8), held=held)
+    snapshot = a_snapshot(a_job("a"), a_job("b"), cluster=a_cluster(8), allocations=held)
     after = load_placer(name).place(snapshot, shares_of(snapshot, {"a": 2, "b": 1}))
     assert after[JobId("b")].masks == (0b00000010,)
 
@@ -87,7 +91,7 @@ def test_named_gpus_are_the_lowest_free_ones(name: str) -> None:
 def test_a_job_that_runs_and_finds_no_room_to_grow_stays(name: str) -> None:
     held = {"a": grant(0, n0=4), "b": Allocation(0, (0,), (0b11110000,))}
     jobs = [a_job("a"), a_job("b", preemptible=False)]
-    snapshot = a_snapshot(*jobs, cluster=a_cluster(8), held=held)
+    snapshot = a_snapshot(*jobs, cluster=a_cluster(8), allocations=held)
     after = load_placer(name).place(snapshot, shares_of(snapshot, {"a": 8, "b": 4}))
     assert after is snapshot.placement
 
@@ -96,7 +100,7 @@ def test_a_job_that_runs_and_finds_no_room_to_grow_stays(name: str) -> None:
 def test_jobs_may_change_places_on_a_full_cluster(name: str) -> None:
     two_types = cluster_of("two", (GpuType("old"), 1, 4), (GpuType("new"), 1, 4))
     held = {"a": grant(0, n0=4), "b": grant(1, n1=4)}
-    snapshot = a_snapshot(a_job("a"), a_job("b"), cluster=two_types, held=held)
+    snapshot = a_snapshot(a_job("a"), a_job("b"), cluster=two_types, allocations=held)
     after = load_placer(name).place(snapshot, shares_of(snapshot, {"a": 4, "b": 4}, kind={"a": 1, "b": 0}))
     assert where(after) == {"a": {1: 4}, "b": {0: 4}}
 
@@ -129,7 +133,7 @@ def test_a_type_s_limit_on_the_nodes_of_a_job_is_kept(name: str) -> None:
 @EVERY
 def test_a_job_on_a_lost_node_is_placed_on_others_or_waits(name: str) -> None:
     held = {"a": grant(0, n0=4), "b": grant(0, n1=2)}
-    snapshot = a_snapshot(a_job("a"), a_job("b"), cluster=a_cluster(4, 4, 4), held=held)
+    snapshot = a_snapshot(a_job("a"), a_job("b"), cluster=a_cluster(4, 4, 4), allocations=held)
     moved = load_placer(name).place(
         replace(snapshot, usable=np.array([False, True, True])), shares_of(snapshot, {"a": 4, "b": 2})
     )
@@ -167,7 +171,7 @@ def test_jobs_take_turns(name: str, order: list[str] | None, placed: set[str]) -
 @EVERY
 def test_in_order_means_that_nobody_new_passes_one_who_waits(name: str) -> None:
     jobs = [a_job("runs", at_s=0), a_job("first", at_s=1), a_job("second", at_s=2)]
-    snapshot = a_snapshot(*jobs, cluster=a_cluster(4), held={"runs": grant(0, n0=2)})
+    snapshot = a_snapshot(*jobs, cluster=a_cluster(4), allocations={"runs": grant(0, n0=2)})
     asked = {"runs": 3, "first": 3, "second": 1}
     order = ["first", "second", "runs"]
     strict = shares_of(snapshot, asked, order=order, in_order=True)
@@ -179,7 +183,7 @@ def test_in_order_means_that_nobody_new_passes_one_who_waits(name: str) -> None:
 @EVERY
 def test_a_pinned_job_is_exactly_where_the_policy_says(name: str) -> None:
     held = {"a": grant(0, n0=2), "b": grant(0, n1=2)}
-    snapshot = a_snapshot(*(a_job(job) for job in "abc"), cluster=a_cluster(4, 4, 4), held=held)
+    snapshot = a_snapshot(*(a_job(job) for job in "abc"), cluster=a_cluster(4, 4, 4), allocations=held)
     pins = {
         "a": Pinned((1, 2), (1, 1)),
         "b": Pinned((1,), (2,), (0b1100,), local_batch=(32, 64)),
@@ -193,7 +197,7 @@ def test_a_pinned_job_is_exactly_where_the_policy_says(name: str) -> None:
 
 @EVERY
 def test_a_pin_that_only_retunes_a_job_leaves_its_gpus_alone(name: str) -> None:
-    snapshot = a_snapshot(a_job("a"), cluster=a_cluster(4), held={"a": Allocation(0, (0,), (0b1010,))})
+    snapshot = a_snapshot(a_job("a"), cluster=a_cluster(4), allocations={"a": Allocation(0, (0,), (0b1010,))})
     pins = {"a": Pinned((0,), (2,), local_batch=(4, 4))}
     after = load_placer(name).place(snapshot, shares_of(snapshot, {"a": 2}, pinned=pins))
     assert after[JobId("a")] == Allocation(0, (0,), (0b1010,), (4, 4))
@@ -202,7 +206,7 @@ def test_a_pin_that_only_retunes_a_job_leaves_its_gpus_alone(name: str) -> None:
 @EVERY
 def test_a_pin_on_gpus_that_another_job_keeps_cannot_be_honoured(name: str) -> None:
     held = {"a": grant(0, n0=3), "b": grant(0, n1=1)}
-    snapshot = a_snapshot(*(a_job(job) for job in "abc"), cluster=a_cluster(4, 4), held=held)
+    snapshot = a_snapshot(*(a_job(job) for job in "abc"), cluster=a_cluster(4, 4), allocations=held)
     pins = {"b": Pinned((0,), (2,)), "c": Pinned((0,), (2,))}
     after = load_placer(name).place(snapshot, shares_of(snapshot, {"a": 3, "b": 2, "c": 2}, pinned=pins))
     assert where(after) == {"a": {0: 3}, "b": {1: 1}}
@@ -245,7 +249,9 @@ def situations(draw: st.DrawFn) -> Situation:
     names = [f"j{index}" for index in range(draw(st.integers(1, 8)))]
     placement = _somehow(draw, cluster, names)
     jobs = [a_job(name, at_s=i, preemptible=draw(st.booleans())) for i, name in enumerate(names)]
-    snapshot = a_snapshot(*jobs, cluster=cluster, held={str(job): held for job, held in placement.items()})
+    snapshot = a_snapshot(
+        *jobs, cluster=cluster, allocations={str(job): held for job, held in placement.items()}
+    )
     usable = np.array(draw(st.lists(st.sampled_from([True] * 7 + [False]), min_size=len(cluster.nodes),
                                     max_size=len(cluster.nodes))))  # fmt: skip
     left = replace(snapshot, usable=usable).capacity.tolist()
@@ -328,7 +334,7 @@ def test_a_second_look_at_what_was_placed_changes_nothing(name: str, situation: 
     after = load_placer(name).place(situation.snapshot, shares)
     jobs: list[Job] = [situation.snapshot.jobs[row] for row in range(len(situation.snapshot.jobs))]
     held = {str(job): allocation for job, allocation in after.items()}
-    again = replace(a_snapshot(*jobs, cluster=cluster, held=held), usable=situation.snapshot.usable)
+    again = replace(a_snapshot(*jobs, cluster=cluster, allocations=held), usable=situation.snapshot.usable)
     kind = {job: allocation.kind for job, allocation in held.items()}
     settled = shares_of(again, shares_held(after), kind)
     assert load_placer(name).place(again, settled) is again.placement

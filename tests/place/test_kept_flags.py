@@ -15,7 +15,7 @@ A = JobId("a")
 
 def test_a_profiling_run_that_gets_smaller_is_still_one_and_has_the_cores_of_its_share() -> None:
     held = replace(grant(0, n0=4), profiling=True, cpus=8.0)
-    snapshot = a_snapshot(a_job("a", gpus=4), cluster=a_cluster(4), held={"a": held})
+    snapshot = a_snapshot(a_job("a", gpus=4), cluster=a_cluster(4), allocations={"a": held})
     shares = shares_of(snapshot, {"a": 2})
     less = replace(shares, profiling=np.array([True]), cpus=np.array([6.0]))
     after = Relaxed().place(snapshot, less)[A]
@@ -30,12 +30,12 @@ def test_what_is_left_of_a_job_on_two_types_is_of_the_type_of_its_first_node() -
     mixing = a_job(
         "a", gpus=2, min_gpus=1, max_gpus=4, adaptivity=Adaptivity.STRONG_SCALING, heterogeneous=True
     )
-    snapshot = a_snapshot(mixing, cluster=both, held={"a": grant(0, n0=1, n1=3)})
+    snapshot = a_snapshot(mixing, cluster=both, allocations={"a": grant(0, n0=1, n1=3)})
     assert Relaxed().place(snapshot, shares_of(snapshot, {"a": 3}))[A] == grant(1, n1=3)
 
 
 def test_a_job_moved_out_of_the_way_is_still_profiled_on_its_cores() -> None:
     held = replace(grant(0, n0=2), profiling=True, cpus=3.0)
-    draft = Draft(a_snapshot(a_job("a", gpus=2), cluster=a_cluster(4), held={"a": held}))
+    draft = Draft(a_snapshot(a_job("a", gpus=2), cluster=a_cluster(4), allocations={"a": held}))
     elsewhere = ask_again(draft, A, held)
     assert (elsewhere.profiling, elsewhere.cpus) == (True, 3.0)

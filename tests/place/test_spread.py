@@ -19,7 +19,7 @@ TWO_ON_THE_FIRST = {"a": grant(0, n0=1), "b": Allocation(0, (0,), (0b10,)), "c":
 )
 def test_spread_puts_a_new_job(held: dict[str, Allocation], gpus: int, expected: dict[int, int]) -> None:
     snapshot = a_snapshot(
-        *(a_job(job) for job in held), a_job("new", at_s=1), cluster=a_cluster(4, 4), held=held
+        *(a_job(job) for job in held), a_job("new", at_s=1), cluster=a_cluster(4, 4), allocations=held
     )
     after = Spread().place(snapshot, shares_of(snapshot, shares_held(snapshot.placement) | {"new": gpus}))
     grants = after.get(JobId("new"))

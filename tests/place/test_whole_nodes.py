@@ -82,7 +82,9 @@ def test_new_jobs_go(cluster: Cluster, asked: dict[str, int], expected: dict[str
 
 def test_small_parts_of_odd_nodes_are_used_before_large_ones_are_broken() -> None:
     # Node 0 has 8 left, node 1 all 12 = 8 + 4: four GPUs leave both eights to others.
-    snapshot = a_snapshot(a_job("a"), a_job("b"), cluster=a_cluster(12, 12), held={"a": grant(0, n0=4)})
+    snapshot = a_snapshot(
+        a_job("a"), a_job("b"), cluster=a_cluster(12, 12), allocations={"a": grant(0, n0=4)}
+    )
     assert settle(snapshot, {"b": 4}) == {"a": {0: 4}, "b": {1: 4}}
 
 
@@ -94,19 +96,19 @@ def test_whole_nodes_of_odd_size_are_counted_by_their_largest_part() -> None:
 
 def test_a_job_of_several_nodes_grows_by_nodes_and_keeps_those_it_has() -> None:
     snapshot = a_snapshot(
-        a_job("a"), a_job("b"), cluster=a_cluster(4, 4, 4, 4), held={"a": grant(0, n0=4, n2=4)}
+        a_job("a"), a_job("b"), cluster=a_cluster(4, 4, 4, 4), allocations={"a": grant(0, n0=4, n2=4)}
     )
     assert settle(snapshot, {"a": 12, "b": 4}) == {"a": {0: 4, 2: 4, 3: 4}, "b": {1: 4}}
 
 
 def test_a_job_that_shrinks_into_one_node_is_not_left_on_two() -> None:
-    snapshot = a_snapshot(a_job("a"), cluster=a_cluster(8, 8), held={"a": grant(0, n0=4, n1=4)})
+    snapshot = a_snapshot(a_job("a"), cluster=a_cluster(8, 8), allocations={"a": grant(0, n0=4, n1=4)})
     assert settle(snapshot, {"a": 6}) == {"a": {0: 6}}
 
 
 def test_a_fragmented_cluster_moves_as_few_jobs_as_it_takes() -> None:
     held = {"a": some(0, 0, 4), "b": some(1, 0, 2), "c": some(1, 4, 2), "d": some(2, 0, 1)}
-    snapshot = a_snapshot(*(a_job(job) for job in "abcde"), cluster=a_cluster(8, 8, 8), held=held)
+    snapshot = a_snapshot(*(a_job(job) for job in "abcde"), cluster=a_cluster(8, 8, 8), allocations=held)
     after = WholeNodes().place(snapshot, shares_of(snapshot, shares_held(snapshot.placement) | {"e": 8}))
     assert where(after) == {"a": {0: 4}, "b": {1: 2}, "c": {1: 2}, "d": {0: 1}, "e": {2: 8}}
     assert all(after[JobId(job)] is held[job] for job in "abc")
@@ -114,7 +116,7 @@ def test_a_fragmented_cluster_moves_as_few_jobs_as_it_takes() -> None:
 
 def test_room_for_whole_nodes_is_made_where_fewest_jobs_have_to_move() -> None:
     held = {"a": some(0, 0, 2), "b": some(1, 0, 1), "c": some(1, 1, 1), "d": some(3, 0, 4)}
-    snapshot = a_snapshot(*(a_job(job) for job in "abcde"), cluster=a_cluster(4, 4, 4, 4), held=held)
+    snapshot = a_snapshot(*(a_job(job) for job in "abcde"), cluster=a_cluster(4, 4, 4, 4), allocations=held)
     assert settle(snapshot, {"e": 8}) == {
         "a": {1: 2},
         "b": {1: 1},
@@ -126,7 +128,7 @@ def test_room_for_whole_nodes_is_made_where_fewest_jobs_have_to_move() -> None:
 
 def test_without_eviction_a_job_waits_for_its_shape() -> None:
     held = {"a": grant(0, n0=1), "b": grant(0, n1=1)}
-    snapshot = a_snapshot(*(a_job(job) for job in "abc"), cluster=a_cluster(4, 4), held=held)
+    snapshot = a_snapshot(*(a_job(job) for job in "abc"), cluster=a_cluster(4, 4), allocations=held)
     assert settle(snapshot, {"c": 4}, evict=False) == where(snapshot.placement)
     assert set(settle(snapshot, {"c": 4})) == {"a", "b", "c"}
 
@@ -134,17 +136,17 @@ def test_without_eviction_a_job_waits_for_its_shape() -> None:
 def test_a_job_that_may_not_be_stopped_is_not_moved() -> None:
     held = {"a": grant(0, n0=1), "b": grant(0, n1=2)}
     jobs = [a_job("a", preemptible=False), a_job("b"), a_job("c")]
-    snapshot = a_snapshot(*jobs, cluster=a_cluster(4, 4), held=held)
+    snapshot = a_snapshot(*jobs, cluster=a_cluster(4, 4), allocations=held)
     assert settle(snapshot, {"c": 4}) == {"a": {0: 1}, "b": {0: 2}, "c": {1: 4}}
     fixed = a_snapshot(a_job("a", preemptible=False), a_job("b", preemptible=False), a_job("c"),
-                       cluster=a_cluster(4, 4), held=held)  # fmt: skip
+                       cluster=a_cluster(4, 4), allocations=held)  # fmt: skip
     assert settle(fixed, {"c": 4}) == where(fixed.placement)
 
 
 def test_nobody_is_moved_in_vain() -> None:
     # c could have node 1 if b found room on node 0, where five are taken: nothing may change.
     held = {"a": grant(0, n0=5), "b": grant(0, n1=4)}
-    snapshot = a_snapshot(*(a_job(job) for job in "abc"), cluster=a_cluster(8, 8), held=held)
+    snapshot = a_snapshot(*(a_job(job) for job in "abc"), cluster=a_cluster(8, 8), allocations=held)
     assert settle(snapshot, {"c": 7}) == where(snapshot.placement)
 
 
@@ -184,7 +186,9 @@ def _every_valid_set_is_placed(data: st.DataObject, cluster: Cluster) -> None:
             before = snapshot.placement.get(job)
             if before is not None and len(before.nodes) > 1 and before.gpus == held.gpus:
                 assert held is before  # only jobs within a node ever have to move
-        snapshot = a_snapshot(*jobs, cluster=cluster, held={str(job): held for job, held in after.items()})
+        snapshot = a_snapshot(
+            *jobs, cluster=cluster, allocations={str(job): held for job, held in after.items()}
+        )
 
 
 def _valid(cluster: Cluster, columns: list[int]) -> tuple[dict[str, int], dict[str, int]]:
@@ -228,11 +232,13 @@ def test_rigid_jobs_of_any_size_keep_together_and_to_themselves(seed: int) -> No
             assert len(held.nodes) == -(-held.gpus // node_gpus)
         kept = {job for job, held in snapshot.placement.items() if asked.get(job) == held.gpus}
         assert kept <= set(after)  # nobody loses GPUs for a newcomer
-        snapshot = a_snapshot(*jobs, cluster=cluster, held={str(job): held for job, held in after.items()})
+        snapshot = a_snapshot(
+            *jobs, cluster=cluster, allocations={str(job): held for job, held in after.items()}
+        )
 
 
 def test_a_lost_node_is_never_a_place_to_move_to() -> None:
     held = {"a": grant(0, n0=1), "b": grant(0, n1=1)}
-    snapshot = a_snapshot(*(a_job(job) for job in "abc"), cluster=a_cluster(4, 4, 4), held=held)
+    snapshot = a_snapshot(*(a_job(job) for job in "abc"), cluster=a_cluster(4, 4, 4), allocations=held)
     without = replace(snapshot, usable=np.array([True, True, False]))
     assert settle(without, {"c": 4}) == {"a": {1: 1}, "b": {1: 1}, "c": {0: 4}}

@@ -112,7 +112,7 @@ def test_afs_serves_everybody_first(variant: Variant, given: list[int]) -> None:
         a_job("runs", 8, min_gpus=4, max_gpus=8),
         a_job("waits", 8, at_s=1, min_gpus=4, max_gpus=8),
         cluster=cluster,
-        held={"runs": grant(0, n0=8)},
+        allocations={"runs": grant(0, n0=8)},
         known_tables=[MeasuredSpeeds(per_s, per_s)] * 2,
         known_work=floats([100.0, 200.0]),
     )
@@ -129,7 +129,7 @@ def test_lyras_variant_grows_by_gain_per_gpu_and_stops_nobody() -> None:
         a_job("fast", 2, at_s=1, min_gpus=2, max_gpus=5),
         a_job("large", 7, at_s=2, min_gpus=7, max_gpus=7),
         cluster=cluster,
-        held={"slow": grant(0, n0=6), "fast": Allocation(0, (0,), (0b11000000,))},
+        allocations={"slow": grant(0, n0=6), "fast": Allocation(0, (0,), (0b11000000,))},
         known_tables=[MeasuredSpeeds(one, one) for one in (slow, fast, slow)],
         known_work=floats([500.0, 900.0, 1.0]),
     )

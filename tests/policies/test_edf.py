@@ -34,7 +34,7 @@ def test_edf_gives_the_gpus_to(
     held_deadline_s: float, new_deadline_s: float, preemptive: bool, winner: str
 ) -> None:
     jobs = [due("runs", held_deadline_s), due("new", new_deadline_s, at_s=1.0)]
-    snapshot = a_snapshot(*jobs, cluster=a_cluster(4), held={"runs": grant(0, n0=4)}, now_s=1.0)
+    snapshot = a_snapshot(*jobs, cluster=a_cluster(4), allocations={"runs": grant(0, n0=4)}, now_s=1.0)
     policy = EarliestDeadlineFirst(preemptive=preemptive)
     shares = policy.allocate(snapshot, no_speeds(2, 1, NO_CONFIGURATIONS))
     assert [job for job, gpus in zip(snapshot.jobs.ids, shares.gpus, strict=True) if gpus] == [winner]

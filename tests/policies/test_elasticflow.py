@@ -153,7 +153,9 @@ def test_an_admitted_job_that_fell_behind_comes_before_other_best_effort_jobs() 
 
 def test_a_running_job_keeps_its_type_and_a_waiting_one_takes_the_roomier() -> None:
     cluster = cluster_of("two", (GpuType("small"), 1, 1), (GpuType("large"), 1, 4))
-    snapshot = situation([(due("a"), 10.0), (due("b", at_s=1.0), 10.0)], cluster, held={"a": grant(0, n0=1)})
+    snapshot = situation(
+        [(due("a"), 10.0), (due("b", at_s=1.0), 10.0)], cluster, allocations={"a": grant(0, n0=1)}
+    )
     shares = asked(ElasticFlow(), snapshot)
     assert shares.kind.tolist() == [0, 1]
     assert shares.gpus.tolist() == [1, 4]
@@ -161,7 +163,7 @@ def test_a_running_job_keeps_its_type_and_a_waiting_one_takes_the_roomier() -> N
 
 def test_a_large_rigid_job_at_the_head_stops_those_behind_it() -> None:
     rigid = a_job("big", 4, at_s=0.0, adaptivity=Adaptivity.RIGID)
-    snapshot = situation([(rigid, 10.0), (due("a", at_s=1.0), 10.0)], held={"a": grant(0, n0=1)})
+    snapshot = situation([(rigid, 10.0), (due("a", at_s=1.0), 10.0)], allocations={"a": grant(0, n0=1)})
     assert asked(ElasticFlow(), snapshot).gpus.tolist() == [4, 0]
 
 

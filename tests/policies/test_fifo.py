@@ -28,7 +28,7 @@ def test_jobs_are_served_by_arrival() -> None:
 )
 def test_fifo_starts(skip: bool, started: set[str]) -> None:
     jobs = [a_job("runs", 2), a_job("large", 4, at_s=1), a_job("small", 2, at_s=2)]
-    snapshot = a_snapshot(*jobs, cluster=a_cluster(4), held={"runs": grant(0, n0=2)})
+    snapshot = a_snapshot(*jobs, cluster=a_cluster(4), allocations={"runs": grant(0, n0=2)})
     shares = FirstInFirstOut(skip=skip).allocate(snapshot, no_speeds(3, 1, NO_CONFIGURATIONS))
     assert {job for job, gpus in zip(snapshot.jobs.ids, shares.gpus, strict=True) if gpus} == {
         "runs"
@@ -53,6 +53,6 @@ def test_a_job_that_fits_by_number_alone_holds_up_the_others_unless_it_may_be_an
 ) -> None:
     jobs = [a_job("a", 4), a_job("b", 4), a_job("large", 8, at_s=1), a_job("small", 1, at_s=2)]
     held = {"a": grant(0, n0=4), "b": grant(0, n1=4)}
-    snapshot = a_snapshot(*jobs, cluster=a_cluster(8, 8), held=held)
+    snapshot = a_snapshot(*jobs, cluster=a_cluster(8, 8), allocations=held)
     shares = FirstInFirstOut(skip=True).allocate(snapshot, no_speeds(4, 1, NO_CONFIGURATIONS))
     assert set(placer.place(snapshot, shares)) == {JobId("a"), JobId("b"), *map(JobId, starts)}

@@ -29,7 +29,7 @@ def test_a_worker_of_two_gpus_grows_by_two() -> None:
 
 def test_nobody_grows_while_a_job_waits_that_does_not_fit() -> None:
     jobs = [a_job("runs", 2, min_gpus=2, max_gpus=8), a_job("waits", 8, at_s=1, min_gpus=8, max_gpus=8)]
-    gpus, _ = decided(a_snapshot(*jobs, cluster=a_cluster(8), held={"runs": grant(0, n0=2)}))
+    gpus, _ = decided(a_snapshot(*jobs, cluster=a_cluster(8), allocations={"runs": grant(0, n0=2)}))
     assert gpus == {"runs": 2}
 
 
@@ -43,7 +43,7 @@ def grown_two(asked: int, memory: Grown | None) -> Snapshot:
     elastic = [a_job(name, 1, min_gpus=1, max_gpus=4) for name in "ab"]
     held = {"a": grant(0, n0=4), "b": Allocation(0, (0,), (0b11110000,))}
     waits = a_job("waits", asked, at_s=1, min_gpus=asked, max_gpus=asked)
-    return a_snapshot(*elastic, waits, cluster=a_cluster(8), held=held, memory=memory)
+    return a_snapshot(*elastic, waits, cluster=a_cluster(8), allocations=held, memory=memory)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_for_a_job_that_would_not_fit_even_then_nobody_shrinks() -> None:
         a_job("waits", 6, at_s=1, min_gpus=6, max_gpus=6),
     ]
     held = {"fixed": grant(0, n0=4), "grown": Allocation(0, (0,), (0b11110000,))}
-    assert decided(a_snapshot(*jobs, cluster=a_cluster(8), held=held))[0] == {"fixed": 4, "grown": 4}
+    assert decided(a_snapshot(*jobs, cluster=a_cluster(8), allocations=held))[0] == {"fixed": 4, "grown": 4}
 
 
 @pytest.mark.parametrize(("skip", "served"), [(False, {"runs": 4}), (True, {"runs": 4, "small": 2})])
@@ -78,7 +78,7 @@ def test_only_with_skip_may_a_job_pass_another(skip: bool, served: dict[str, int
         a_job(name, gpus, at_s=at, min_gpus=gpus, max_gpus=gpus)
         for at, (name, gpus) in enumerate({"runs": 4, "large": 8, "small": 2}.items())
     ]
-    snapshot = a_snapshot(*jobs, cluster=a_cluster(8), held={"runs": grant(0, n0=4)})
+    snapshot = a_snapshot(*jobs, cluster=a_cluster(8), allocations={"runs": grant(0, n0=4)})
     assert decided(snapshot, Gandiva(skip=skip))[0] == served
 
 

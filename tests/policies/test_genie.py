@@ -72,7 +72,7 @@ def test_a_job_is_not_spread_where_that_makes_it_late() -> None:
     elastic = due("a", 8, 0.0, 150.0, elastic=True)
     busy = [a_job("x", 3), a_job("y", 3)]
     held = {"x": grant(0, n0=3), "y": grant(0, n1=3)}
-    shares, gpus = decided(elastic, *busy, remaining_s=[100.0, 1e6, 1e6], nodes=(8, 8), held=held)
+    shares, gpus = decided(elastic, *busy, remaining_s=[100.0, 1e6, 1e6], nodes=(8, 8), allocations=held)
     assert gpus["a"] == 5
     assert [len(pin.nodes) for pin in shares.pinned.values()] == [1]
 
@@ -90,7 +90,9 @@ def test_late_jobs_come_behind_punctual_ones_and_best_effort_last() -> None:
 
 def test_nobody_is_stopped_and_what_does_not_fit_is_passed() -> None:
     jobs = [a_job("runs", 6), due("wide", 4, 1.0, 50.0), due("narrow", 2, 2.0, 900.0)]
-    shares, gpus = decided(*jobs, remaining_s=[1e4, 40.0, 40.0], held={"runs": grant(0, n0=6)}, now_s=3.0)
+    shares, gpus = decided(
+        *jobs, remaining_s=[1e4, 40.0, 40.0], allocations={"runs": grant(0, n0=6)}, now_s=3.0
+    )
     assert gpus == {"runs": 6, "wide": 0, "narrow": 2}
     assert shares.why.code.tolist() == [Why.RUNS, Why.NO_FREE_GPUS, Why.RUNS]
 

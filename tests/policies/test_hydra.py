@@ -122,7 +122,7 @@ def test_lateness_weighs_more_the_more_of_it_there_is() -> None:
     snapshot = a_snapshot(
         *jobs,
         cluster=a_cluster(5),
-        held={"late": grant(0, n0=4)},
+        allocations={"late": grant(0, n0=4)},
         now_s=100.0,
         known_estimates=Durations(np.array([500.0, 4.0, 2.0]), np.array([500.0, 4.0, 2.0])),
     )

@@ -95,7 +95,7 @@ def test_a_rigid_job_gets_all_that_it_asks_for_before_others_grow() -> None:
 
 def test_a_job_stays_on_its_type() -> None:
     cluster = cluster_of("two", (GpuType("small"), 1, 2), (GpuType("large"), 1, 8))
-    snapshot = with_work(cluster, {"a": 100.0, "b": 100.0}, held={"a": grant(0, n0=1)})
+    snapshot = with_work(cluster, {"a": 100.0, "b": 100.0}, allocations={"a": grant(0, n0=1)})
     shares = asked(Optimus(), snapshot)
     assert shares.kind.tolist() == [0, 1]
     assert shares.gpus.tolist() == [2, 4]
@@ -130,7 +130,7 @@ def test_smaller_demands_are_placed_first() -> None:
 
 
 def test_a_job_whose_count_stays_is_not_moved() -> None:
-    snapshot = with_work(a_cluster(1, 1), {"a": 5.0}, per_s=(1.0,), held={"a": grant(0, n1=1)})
+    snapshot = with_work(a_cluster(1, 1), {"a": 5.0}, per_s=(1.0,), allocations={"a": grant(0, n1=1)})
     assert dict(asked(Optimus(), snapshot).pinned) == {}
 
 

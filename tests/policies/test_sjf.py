@@ -36,7 +36,7 @@ def test_sjf_starts(
     snapshot = a_snapshot(
         *jobs,
         cluster=a_cluster(8),
-        held={"runs": grant(0, n0=4)},
+        allocations={"runs": grant(0, n0=4)},
         known_durations=Durations(duration, duration),
     )
     shares = ShortestJobFirst(skip=skip).allocate(snapshot, no_speeds(3, 1, NO_CONFIGURATIONS))

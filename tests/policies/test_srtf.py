@@ -25,7 +25,7 @@ def served(
     snapshot = a_snapshot(
         *jobs,
         cluster=a_cluster(4),
-        held={"runs": grant(0, n0=4)},
+        allocations={"runs": grant(0, n0=4)},
         known_durations=Durations(true, true),
         known_estimates=Durations(believed, believed),
     )

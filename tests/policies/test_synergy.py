@@ -99,14 +99,14 @@ def test_a_job_goes_to_the_node_that_has_the_cores() -> None:
     hungry, modest, another = (4, 5.0), (4, 1.0), (4, 5.0)
     cluster = with_cores(8, 8)
     held = {"j0": grant(0, n0=4), "j1": grant(0, n1=4)}
-    shares = asked(Synergy(enough=1.0), needing(cluster, hungry, modest, another, held=held))
+    shares = asked(Synergy(enough=1.0), needing(cluster, hungry, modest, another, allocations=held))
     assert shares.pinned[2].nodes == (1,)
     assert shares.cpus is not None
     assert shares.cpus.tolist() == [20.0, 4.0, 20.0]
 
 
 def test_the_placer_carries_the_cores_out_and_leaves_running_jobs_alone() -> None:
-    snapshot = needing(with_cores(8, 8), (4, 5.0), (4, 1.0), held={"j0": grant(0, n0=4)})
+    snapshot = needing(with_cores(8, 8), (4, 5.0), (4, 1.0), allocations={"j0": grant(0, n0=4)})
     shares = asked(Synergy(enough=1.0), snapshot)
     placed = load_placer("pinned").place(snapshot, shares)
     assert {str(job): one.cpus for job, one in placed.items()} == {"j0": 20.0, "j1": 4.0}
@@ -140,7 +140,7 @@ def test_the_base_decides_who_runs(base: Base, served: list[int]) -> None:
         (1, 1.0),
         (1, 1.0),
         (1, 1.0),
-        held={"j1": grant(0, n0=1)},
+        allocations={"j1": grant(0, n0=1)},
         known_durations=Durations(left_s, left_s),
         known_progress=some_progress(
             3, attained_gpu_s=[0.0, 20_000.0, 0.0], first_start_s=[np.nan, 1.0, np.nan]

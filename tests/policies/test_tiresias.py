@@ -22,7 +22,7 @@ def a_contest(
     grants = {name: grant(0, n0=count) for name, count in (held or {}).items()}
     jobs = [a_job("a", gpus), a_job("b", gpus, at_s=1.0)]
     progress = some_progress(2, **columns)
-    return a_snapshot(*jobs, cluster=a_cluster(4), held=grants, now_s=now_s, known_progress=progress)
+    return a_snapshot(*jobs, cluster=a_cluster(4), allocations=grants, now_s=now_s, known_progress=progress)
 
 
 def asked(policy: Tiresias, snapshot: Snapshot) -> Shares:

@@ -21,7 +21,7 @@ def shares(gpus: list[int], kind: list[int]) -> Shares:
 
 
 def check(given: Shares, *jobs: Job, usable: list[bool] | None = None, held: Any = None) -> None:
-    snapshot = a_snapshot(*jobs, cluster=MIXED, held=held)
+    snapshot = a_snapshot(*jobs, cluster=MIXED, allocations=held)
     if usable is not None:
         snapshot = replace(snapshot, usable=np.array(usable))
     check_shares(snapshot, given)

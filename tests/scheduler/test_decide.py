@@ -117,7 +117,7 @@ def test_a_policy_that_reads_what_it_did_not_declare_is_caught() -> None:
 
 def test_a_plan_names_its_version_and_carries_what_the_policy_said() -> None:
     spy = Spy()
-    plan = decide(snapshot(held={"a": grant(0, n0=1)}), Scheduler(spy, Half(), spy))
+    plan = decide(snapshot(allocations={"a": grant(0, n0=1)}), Scheduler(spy, Half(), spy))
     assert plan.based_on == 41
     assert [(action.verb, action.job) for action in plan.actions] == [(Verb.START, "b")]
     assert (plan.memory, plan.wake_s, plan.gap) == (7, 5.0, 0.1)

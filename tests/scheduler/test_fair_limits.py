@@ -95,7 +95,7 @@ def decided(
     cluster: Cluster | None = None,
     **constraints: Any,
 ) -> Plan:
-    snapshot = a_snapshot(*jobs, cluster=cluster or a_cluster(4), held=held)
+    snapshot = a_snapshot(*jobs, cluster=cluster or a_cluster(4), allocations=held)
     snapshot = replace(snapshot, constraints=Constraints(fair_share=fair, **constraints))
     return decide(snapshot, Scheduler(NoSpeeds(), policy or Ada(), Relaxed()))
 

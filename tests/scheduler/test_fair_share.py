@@ -20,7 +20,7 @@ def order(fair: FairShare, *jobs: tuple[str, str], holding: str = "") -> list[st
         named.append(f"{account[1]}{counted[account]}")
     made = [a_job(name, gpus=1, at_s=float(at)) for at, name in enumerate(named)]
     held = {holding: grant(0, n0=1)} if holding else {}
-    snapshot = a_snapshot(*made, cluster=a_cluster(4), held=held)
+    snapshot = a_snapshot(*made, cluster=a_cluster(4), allocations=held)
     rows = in_fair_order(snapshot.jobs, Accounts.of(jobs), fair)
     return [str(snapshot.jobs.ids[row]) for row in rows.tolist()]
 

@@ -108,23 +108,26 @@ class Measured:
 
 def measured(data: Path, recipe: Recipe) -> Mapping[str, Measured]:
     """Everything that is published about a model, fitted, by GPU type."""
-    found: dict[str, tuple[str, Points]] = {}
+    published: dict[str, tuple[str, Points]] = {}
     if recipe.pollux:
-        found["t4"] = "Pollux", pollux_points(data, recipe.pollux)
+        published["t4"] = "Pollux", pollux_points(data, recipe.pollux)
     if recipe.elasticflow:
-        found["a100"] = "ElasticFlow", elasticflow_points(data, recipe.elasticflow)
+        published["a100"] = "ElasticFlow", elasticflow_points(data, recipe.elasticflow)
     if recipe.gavel:
         for gpu_type in ("v100", "p100", "k80"):
-            found[gpu_type] = "Gavel", gavel_points(data, recipe.gavel, gpu_type)
+            published[gpu_type] = "Gavel", gavel_points(data, recipe.gavel, gpu_type)
     return {
-        gpu_type: Measured(source, points, fit_steps(points)) for gpu_type, (source, points) in found.items()
+        gpu_type: Measured(source, points, fit_steps(points))
+        for gpu_type, (source, points) in published.items()
     }
 
 
 def build(data: Path) -> dict[str, Any]:
     """The content of the catalogue file, from the figures in the data folder."""
     all_measured = {name: measured(data, recipe) for name, recipe in RECIPES.items()}
-    paces = paces_of({gpu_type: one.fit.params for gpu_type, one in all_measured[YARDSTICK].items()})
+    paces = paces_of(
+        {gpu_type: measurement.fit.params for gpu_type, measurement in all_measured[YARDSTICK].items()}
+    )
     fastest = max(pace.samples_per_s for pace in paces.values())
     models: dict[str, Any] = {}
     for name, recipe in RECIPES.items():
@@ -145,12 +148,12 @@ def build(data: Path) -> dict[str, Any]:
 def _model(
     data: Path,
     recipe: Recipe,
-    known: Mapping[str, Measured],
+    measured_on: Mapping[str, Measured],
     paces: Mapping[str, Pace],
     models: Mapping[str, Any],
 ) -> dict[str, Any]:
     like = models[recipe.like] if recipe.like else None
-    gpu_types = {name: _on(name, known, paces) for name in GPUS}
+    gpu_types = {name: _on(name, measured_on, paces) for name in GPUS}
     entry: dict[str, Any] = {"about": recipe.about, "aliases": list(recipe.aliases), "size_class": ""}
     if like is None:
         curves = pollux_curves(data, recipe.pollux)
@@ -180,33 +183,37 @@ def _model(
     return entry
 
 
-def _on(name: str, known: Mapping[str, Measured], paces: Mapping[str, Pace]) -> dict[str, Any]:
-    if name in known:
-        one = known[name]
+def _on(name: str, measured_on: Mapping[str, Measured], paces: Mapping[str, Pace]) -> dict[str, Any]:
+    if name in measured_on:
+        measurement = measured_on[name]
         return {
-            **_parameters(one.fit.params),
-            "min_local": int(one.points.local_batch.min()),
-            "max_local": int(one.points.local_batch.max()),
+            **_parameters(measurement.fit.params),
+            "min_local": int(measurement.points.local_batch.min()),
+            "max_local": int(measurement.points.local_batch.max()),
             "derived": False,
-            "source": one.source,
-            "points": one.fit.points,
-            "mean_error": round(one.fit.mean_error, 4),
-            "worst_error": round(one.fit.worst_error, 4),
-            "across_nodes": one.fit.across_nodes,
+            "source": measurement.source,
+            "points": measurement.fit.points,
+            "mean_error": round(measurement.fit.mean_error, 4),
+            "worst_error": round(measurement.fit.worst_error, 4),
+            "across_nodes": measurement.fit.across_nodes,
         }
     # From where most was measured, then from the closest pace.
     pace = paces[name].samples_per_s
-    origin = min(known, key=lambda one: (-known[one].fit.points, abs(paces[one].samples_per_s - pace)))
-    one = known[origin]
+    origin = min(
+        measured_on,
+        key=lambda gpu_type: (-measured_on[gpu_type].fit.points, abs(paces[gpu_type].samples_per_s - pace)),
+    )
+    measurement = measured_on[origin]
     memory = GPUS[name].memory_gb / GPUS[origin].memory_gb
-    max_local = max(int(one.points.local_batch.max() * memory), 1)
+    max_local = max(int(measurement.points.local_batch.max() * memory), 1)
     return {
-        **_parameters(moved(one.fit.params, paces[origin], paces[name])),
-        "min_local": min(int(one.points.local_batch.min()), max_local),
+        **_parameters(moved(measurement.fit.params, paces[origin], paces[name])),
+        "min_local": min(int(measurement.points.local_batch.min()), max_local),
         "max_local": max_local,
         "derived": True,
-        "source": f"{one.source} on {origin}, speed x {_rounded(pace / paces[origin].samples_per_s):g}",
-        "across_nodes": one.fit.across_nodes,
+        "source": f"{measurement.source} on {origin}, "
+        f"speed x {_rounded(pace / paces[origin].samples_per_s):g}",
+        "across_nodes": measurement.fit.across_nodes,
     }
 
 

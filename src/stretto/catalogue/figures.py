@@ -97,14 +97,14 @@ class Curves:
 
 def pollux_curves(data: Path, model: str) -> Curves:
     """Training curves of Pollux."""
-    found = {}
+    curves = {}
     for path in (data / "sia" / "profiles" / model).glob("validation-*.csv"):
         rows = _rows(path)
-        found[int(path.stem.removeprefix("validation-"))] = [
+        curves[int(path.stem.removeprefix("validation-"))] = [
             (float(row["progress"]), float(row["iteration"])) for row in rows
         ]
-    batches = tuple(sorted(found))
-    table = floats([found[batch] for batch in batches])
+    batches = tuple(sorted(curves))
+    table = floats([curves[batch] for batch in batches])
     return Curves(batches, table[:, :, 0], table[:, :, 1])
 
 

@@ -63,7 +63,7 @@ def fit_steps(points: Points) -> StepFit:
     usual_s = float(np.median(points.step_s))
     low = [np.log(LOWEST_S)] * 3 + [0.0, np.log(LOWEST_S), 0.0, 1.0]
     high = [np.log(1e3)] * 3 + [10.0, np.log(1e3), 10.0, 10.0]
-    found = [
+    fits = [
         least_squares(
             misses,
             [
@@ -80,7 +80,7 @@ def fit_steps(points: Points) -> StepFit:
         )
         for gamma in FIRST_GAMMAS
     ]
-    params = params_of(min(found, key=lambda result: float(result.cost)).x)
+    params = params_of(min(fits, key=lambda result: float(result.cost)).x)
     error = np.abs(step_s(params, points.nodes, points.gpus, points.local_batch) / points.step_s - 1)
     return StepFit(params, len(points), float(error.mean()), float(error.max()), bool(across.any()))
 
@@ -117,14 +117,14 @@ def fit_noise(curves: Curves) -> NoiseFit:
         return np.asarray((np.log(gains(theta)) - measured).ravel())
 
     largest = 100 * curves.batches[-1]  # beyond, every batch size here is as good as perfect
-    found = least_squares(
+    solution = least_squares(
         misses,
         np.log([5.0 * first, 50.0 * first]),
         bounds=(np.log(first / 10), np.log(largest)),
     )
-    predicted = (progressed / gains(found.x)).sum(axis=1)
+    predicted = (progressed / gains(solution.x)).sum(axis=1)
     error = float(np.abs(predicted / curves.steps[1:, -1] - 1).mean())
-    start, end = np.exp(found.x)
+    start, end = np.exp(solution.x)
     return NoiseFit(float(start), float(end), error)
 
 

@@ -51,12 +51,12 @@ def where(client: "Client", job: str) -> tuple[str, str]:
     """
     from stretto.client import ServiceError
 
-    told = ""
+    state = ""
     while True:
-        found = client.describe(job, patiently=bool(told))
-        if found["ended_s"] is not None:
-            raise InputError(f"job {job} has ended: {found['state']}")
-        if found["attempt"]:
+        described = client.describe(job, patiently=bool(state))
+        if described["ended_s"] is not None:
+            raise InputError(f"job {job} has ended: {described['state']}")
+        if described["attempt"]:
             text = ""
             with suppress(ServiceError):  # it is looked for again
                 text = "".join(client.log(job))
@@ -64,11 +64,11 @@ def where(client: "Client", job: str) -> tuple[str, str]:
                 if line.startswith(ANNOUNCED) and line.endswith("\n"):  # else its rest is yet to come
                     address, _, key = line.removeprefix(ANNOUNCED).partition(" ")
                     return address, key.strip()
-            if text.strip() and found["kind"] != "interactive":
+            if text.strip() and described["kind"] != "interactive":
                 raise InputError(f"job {job} has no terminal: it was not submitted with --interactive")
-        if found["state"] != told:
-            told = found["state"]
-            say(f"job {job}: {told}" + (f" ({found['reason']})" if found["reason"] else ""))
+        if described["state"] != state:
+            state = described["state"]
+            say(f"job {job}: {state}" + (f" ({described['reason']})" if described["reason"] else ""))
         time.sleep(0.1)
 
 
@@ -85,10 +85,10 @@ def _join(line: socket.socket, key: bytes) -> bool:
         hearing = [line.fileno()] if ended or len(unsent) >= MOST_UNSENT else [line.fileno(), keys]
         readable, writable, _ = select.select(hearing, [line] if unsent else [], [], 0.5)
         if line.fileno() in readable:
-            said = _receive(line)
-            if not said:
+            output = _receive(line)
+            if not output:
                 return True
-            _show(screen, said)
+            _show(screen, output)
         if writable:
             _send(line, unsent)
         if keys in readable:

@@ -23,12 +23,12 @@ Why = Annotated[str, typer.Option(help="The reason that is shown.")]
 def list_nodes(url: Url = "", token: Token = "", as_json: options.Json = False) -> None:
     """List nodes with the GPUs that are held there."""
     with service(url, token) as client:
-        found = client.nodes()
+        listed = client.nodes()
     if as_json:
-        show_json({"nodes": found})
+        show_json({"nodes": listed})
         return
     header = ["node", "type", "gpus", "free", "state", "jobs", "why"]
-    show_table("", header, [_node_row(one) for one in found], none="no node has shown itself yet")
+    show_table("", header, [_node_row(node) for node in listed], none="no node has shown itself yet")
 
 
 def _node_row(node: dict[str, Any]) -> list[str]:
@@ -87,23 +87,23 @@ def _close(node: str, closed: bool, drained: bool, why: str, url: str, token: st
 def list_queues(url: Url = "", token: Token = "", as_json: options.Json = False) -> None:
     """List queues with their quotas and the GPUs that they hold."""
     with service(url, token) as client:
-        found = client.queues()
+        listed = client.queues()
     if as_json:
-        show_json({"queues": found})
+        show_json({"queues": listed})
         return
     header = ["queue", "in", "quota", "borrows", "weight", "users", "held", "jobs"]
     rows = [
         [
-            one["name"] or "(none)",
-            one.get("parent") or "-",
-            _quota_of(one),
-            str(one["borrow_gpus"]),
-            f"{one['weight']:g}",
-            _users_of(one),
-            str(one.get("held_gpus", "-")),
-            str(one.get("jobs", "-")),
+            queue["name"] or "(none)",
+            queue.get("parent") or "-",
+            _quota_of(queue),
+            str(queue["borrow_gpus"]),
+            f"{queue['weight']:g}",
+            _users_of(queue),
+            str(queue.get("held_gpus", "-")),
+            str(queue.get("jobs", "-")),
         ]
-        for one in found
+        for queue in listed
     ]
     show_table("", header, rows, none="no queue has been set")
 
@@ -146,14 +146,14 @@ def set_queue(
     if parent is not None:
         bounds["parent"] = "" if parent == "none" else parent
     with service(url, token) as client:
-        found = client.set_queue(name, **bounds)
+        queue = client.set_queue(name, **bounds)
     if as_json:
-        show_json(found)
+        show_json(queue)
     else:
-        inside = f" in {found['parent']}" if found["parent"] else ""
+        inside = f" in {queue['parent']}" if queue["parent"] else ""
         show_line(
-            f"queue {name}{inside}: quota {_quota_of(found)}, borrows {found['borrow_gpus']}, "
-            f"weight {found['weight']:g}, for {_users_of(found)}"
+            f"queue {name}{inside}: quota {_quota_of(queue)}, borrows {queue['borrow_gpus']}, "
+            f"weight {queue['weight']:g}, for {_users_of(queue)}"
         )
 
 
@@ -194,12 +194,12 @@ def usage(
     if by not in ("user", "queue"):
         raise InputError(f"--by {by}: expected user or queue")
     with service(url, token) as client:
-        found = client.usage(by)
+        sums = client.usage(by)
     if as_json:
-        show_json({"by": by, "usage": found})
+        show_json({"by": by, "usage": sums})
         return
     rows = [
-        [one[by] or "(none)", str(one["jobs"]), str(one["gpus"]), f"{one['gpu_hours']:.2f}"] for one in found
+        [row[by] or "(none)", str(row["jobs"]), str(row["gpus"]), f"{row['gpu_hours']:.2f}"] for row in sums
     ]
     show_table("", [by, "jobs", "gpus", "gpu hours"], rows, none="no GPUs have been used yet")
 
@@ -220,12 +220,12 @@ def create_token(
     if role not in ("user", "operator", "admin"):
         raise InputError(f"--role {role}: expected user, operator or admin")
     with service(url, token) as client:
-        found = client.make_token(name, user or name, role, _lasts_s(expires))
+        created = client.make_token(name, user or name, role, _lasts_s(expires))
     if as_json:
-        show_json(found)
+        show_json(created)
         return
     say(f"{role} token of {user or name}, shown this once:")
-    show_line(found["token"])
+    show_line(created["token"])
 
 
 def _lasts_s(expires: str) -> float | None:
@@ -247,12 +247,12 @@ def _lasts_s(expires: str) -> float | None:
 def list_tokens(url: Url = "", token: Token = "", as_json: options.Json = False) -> None:
     """List tokens by name; the tokens themselves are not stored."""
     with service(url, token) as client:
-        found = client.tokens()
+        tokens = client.tokens()
     if as_json:
-        show_json({"tokens": found})
+        show_json({"tokens": tokens})
         return
     header = ["name", "user", "role", "expires", "last used"]
-    show_table("", header, [_token_row(one) for one in found])
+    show_table("", header, [_token_row(entry) for entry in tokens])
 
 
 def _token_row(token: dict[str, Any]) -> list[str]:

@@ -16,7 +16,7 @@ def list_clusters(as_json: options.Json = False) -> None:
     from stretto.clusters import built_in_clusters, read_cluster
     from stretto.model.cluster import node_groups
 
-    found = [read_cluster(name) for name in built_in_clusters()]
+    clusters = [read_cluster(name) for name in built_in_clusters()]
     rows = [
         {
             "name": cluster.name,
@@ -24,7 +24,7 @@ def list_clusters(as_json: options.Json = False) -> None:
             "nodes": len(cluster.nodes),
             "types": ", ".join(f"{count} × {gpus} {name}" for name, count, gpus in node_groups(cluster)),
         }
-        for cluster in found
+        for cluster in clusters
     ]
     if as_json:
         show_json({"clusters": rows})
@@ -60,9 +60,14 @@ def show(
     ]
     if as_json:
         lenders = [
-            {"name": one.name, "type": one.gpu_type, "nodes": one.count, "gpus": one.gpus * one.count}
-            | {"headroom": one.headroom, "demand": one.demand or None}
-            for one in file.lenders
+            {
+                "name": lender.name,
+                "type": lender.gpu_type,
+                "nodes": lender.count,
+                "gpus": lender.gpus * lender.count,
+            }
+            | {"headroom": lender.headroom, "demand": lender.demand or None}
+            for lender in file.lenders
         ]
         show_json({"name": cluster.name, "gpus": cluster.total_gpus, "types": types, "lenders": lenders})
         return

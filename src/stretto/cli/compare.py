@@ -77,7 +77,9 @@ def compare(
         (out / "runs.json").write_text(json_text({"runs": summaries}) + "\n", encoding="utf-8")
     except OSError as wrong:
         raise InputError(f"--out {out}: cannot be written: {wrong.strerror}") from None
-    for skipped in dict.fromkeys(f"{one.trace}: skipped {line}" for one in results for line in one.skipped):
+    for skipped in dict.fromkeys(
+        f"{result.trace}: skipped {line}" for result in results for line in result.skipped
+    ):
         say(skipped)
     if as_json:
         show_json({"runs": summaries, "report": str(report)})

@@ -68,10 +68,10 @@ def demo(
     play_it = Play(entries, examples, PROGRAM, policy, slots, seeds, serve, host, shared)
     outcomes = play(play_it, say)
     if as_json:
-        show_json({"policy": policy, "jobs": [dataclasses.asdict(one) for one in outcomes]})
+        show_json({"policy": policy, "jobs": [dataclasses.asdict(outcome) for outcome in outcomes]})
     else:
         _show(policy, outcomes)
-    bad = [one.name for one in outcomes if not one.is_good]
+    bad = [outcome.name for outcome in outcomes if not outcome.is_good]
     if bad:
         raise DemoFailed(f"not as it should be: {', '.join(bad)}")
 
@@ -84,8 +84,8 @@ def _serve_options(backend: str, address: str, partitions: "Sequence[str]") -> l
     if backend == "emulated":
         real = ", ".join(name for name in backend_names() if name != backend)
         raise InputError(f"--backend emulated: expected one where jobs really run: {real}")
-    given = {"--address": address, "--partition": tuple(partitions)}
-    backend_options(backend, {option: value for option, value in given.items() if value})
+    by_option = {"--address": address, "--partition": tuple(partitions)}
+    backend_options(backend, {option: value for option, value in by_option.items() if value})
     if backend == "local":
         return []
     named = [part for partition in partitions for part in ("--partition", partition)]

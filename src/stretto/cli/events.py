@@ -76,11 +76,11 @@ def events(
 ) -> None:
     """Show what has happened to a job; --json prints one object a line."""
     with service(url, token) as client:
-        for one in client.events(job, after, follow):
+        for event in client.events(job, after, follow):
             if as_json:
-                show_line(json.dumps(one))
+                show_line(json.dumps(event))
                 continue
-            cells = cells_of(one, job)
+            cells = cells_of(event, job)
             show_line(aligned(cells)) if sys.stdout.isatty() else show_cells(cells)
 
 
@@ -116,18 +116,18 @@ def said_of(event: Mapping[str, Any]) -> str:
     workers = event.get("workers")
     match event["kind"]:
         case "WorkersWanted" if workers:
-            gpus = sum(int(one["mask"]).bit_count() for one in workers)
-            nodes = ", ".join(dict.fromkeys(str(one["node"]) for one in workers))
+            gpus = sum(int(worker["mask"]).bit_count() for worker in workers)
+            nodes = ", ".join(dict.fromkeys(str(worker["node"]) for worker in workers))
             return f"attempt {event['attempt']}: start on {gpus_of(gpus)} of {nodes}"
         case "WorkersEnded" if workers:
             if len(workers) <= NAMED:
-                return ", ".join(f"{one['id']} with status {one['status']}" for one in workers)
-            statuses = Counter(one["status"] for one in workers)
+                return ", ".join(f"{worker['id']} with status {worker['status']}" for worker in workers)
+            statuses = Counter(worker["status"] for worker in workers)
             ends = ", ".join(
                 f"{count} with status {status}" if len(statuses) > 1 else f"all with status {status}"
                 for status, count in statuses.items()
             )
-            return f"{_listed([one['id'] for one in workers])}: {ends}"
+            return f"{_listed([worker['id'] for worker in workers])}: {ends}"
         case "WorkersRan" | "WorkersReady" | "WorkersStopped" if workers:
             return _listed(workers)
         case "WorkersJoined" if workers:
@@ -144,12 +144,12 @@ def said_of(event: Mapping[str, Any]) -> str:
         case "Retired":
             return f"{_listed(event['jobs'])}: ended a while ago, and from now on in the database only"
         case "Decided":
-            changes = ", ".join(f"{one['verb']} {one['job']}" for one in event.get("actions", ()))
+            changes = ", ".join(f"{action['verb']} {action['job']}" for action in event.get("actions", ()))
             return f"{changes or 'nothing changes'} ({event['took_ms']:.1f} ms)"
         case "Reported":
             report = event.get("report", {})
-            told = {key: report[key] for key in ("step", "epoch", "loss", "metric") if key in report}
-            return _pairs(told)
+            progress = {key: report[key] for key in ("step", "epoch", "loss", "metric") if key in report}
+            return _pairs(progress)
     return _pairs({key: value for key, value in event.items() if key not in LEFT_OUT})
 
 

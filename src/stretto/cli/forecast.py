@@ -16,57 +16,57 @@ from stretto.service.state.messages import gpus_of, headline
 def explain(job: JobName, url: Url = "", token: Token = "", as_json: options.Json = False) -> None:
     """Show why a job waits, which jobs hold its GPUs, and what would start it."""
     with service(url, token) as client:
-        found = client.explain(job)
+        explanation = client.explain(job)
     if as_json:
-        show_json(found)
+        show_json(explanation)
         return
-    now = found["now"]
-    span = found.get("start") or found.get("end")
+    now = explanation["now"]
+    span = explanation.get("start") or explanation.get("end")
     when = when_of(span, now) if span else ""
-    show_line(f"job {found['id']} {found['name']}: {headline(found, when)}")
-    waits = not found["gpus"] and not found["ended"]
-    if waits and not when and not found["never"] and found["foreseen"] and found["draws"]:
-        show_line(f"not before {clock_of(found['foreseen'], now)}, as far as was looked ahead")
-    if found["starts_as"] and when:
-        first = found["starts_as"]
+    show_line(f"job {explanation['id']} {explanation['name']}: {headline(explanation, when)}")
+    waits = not explanation["gpus"] and not explanation["ended"]
+    if waits and not when and not explanation["never"] and explanation["foreseen"] and explanation["draws"]:
+        show_line(f"not before {clock_of(explanation['foreseen'], now)}, as far as was looked ahead")
+    if explanation["starts_as"] and when:
+        first = explanation["starts_as"]
         nodes = ", ".join(f"{gpus} on {node}" for node, gpus in first["nodes"].items())
         show_line(f"starts with {gpus_of(first['gpus'], first['gpu_type'])} ({nodes})")
-    if found.get("preempted") and not found["ended"]:
-        show_line(f"preempted {found['preempted']}")
-    if found.get("took_from") and not found["ended"]:
-        show_line(f"took GPUs from {', '.join(found['took_from'])}, of lower priority")
-    for change in found["changes"]:
-        said = f" {change['change']}" if change["change"] else ", at the next decision,"
+    if explanation.get("preempted") and not explanation["ended"]:
+        show_line(f"preempted {explanation['preempted']}")
+    if explanation.get("took_from") and not explanation["ended"]:
+        show_line(f"took GPUs from {', '.join(explanation['took_from'])}, of lower priority")
+    for change in explanation["changes"]:
+        when_or_how = f" {change['change']}" if change["change"] else ", at the next decision,"
         gets = gpus_of(change["gpus"], change["gpu_type"])
-        show_line(f"would start now{said}" + ("" if gets in said else f" on {gets}"))
-    if found["holders"]:
+        show_line(f"would start now{when_or_how}" + ("" if gets in when_or_how else f" on {gets}"))
+    if explanation["holders"]:
         header = ["held by", "name", "user", "gpus", "type", "until"]
         rows = [
             [
-                one["id"] or "-",
-                one["name"] or "of another user",
-                one["user"] or "-",
-                str(one["gpus"]),
-                one["gpu_type"],
-                when_in_table(one["end"], now) if one["end"] else "-",
+                holder["id"] or "-",
+                holder["name"] or "of another user",
+                holder["user"] or "-",
+                str(holder["gpus"]),
+                holder["gpu_type"],
+                when_in_table(holder["end"], now) if holder["end"] else "-",
             ]
-            for one in found["holders"]
+            for holder in explanation["holders"]
         ]
         show_table("", header, rows, tight="name")
-    if waits and found["prices"]:
+    if waits and explanation["prices"]:
         header = ["type", "free", "of", "price", "pays"]
         rows = [
             [
-                one["gpu_type"],
-                str(one["free"]),
-                str(one["gpus"]),
-                "-" if one["price"] is None else f"{one['price']:.3g}",
-                "-" if one["pays"] is None else f"{one['pays']:.3g}",
+                gpu_type["gpu_type"],
+                str(gpu_type["free"]),
+                str(gpu_type["gpus"]),
+                "-" if gpu_type["price"] is None else f"{gpu_type['price']:.3g}",
+                "-" if gpu_type["pays"] is None else f"{gpu_type['pays']:.3g}",
             ]
-            for one in found["prices"]
+            for gpu_type in explanation["prices"]
         ]
         show_table("", header, rows)
-    for line in found["assumed"]:
+    for line in explanation["assumed"]:
         say(f"assumed: {line}")
 
 
@@ -89,40 +89,40 @@ def whatif(
     from stretto.experiments.spec import parse_settings
 
     asks: dict[str, Any] = {"policy": policy, "settings": dict(parse_settings(settings)), "draws": draws}
-    asks["nodes"] = [_nodes(one) for one in add]
+    asks["nodes"] = [_nodes(nodes) for nodes in add]
     if job is not None:
         asks["job"] = _text(job)
     with service(url, token) as client:
-        found = client.whatif(**asks)
+        answer = client.whatif(**asks)
     if as_json:
-        show_json(found)
+        show_json(answer)
         return
-    present, changed, now = found["present"], found["changed"], found["now"]
+    present, changed, now = answer["present"], answer["changed"], answer["now"]
     if not present["jobs"] and not (changed and changed["jobs"]):
         say("no open jobs")
         return
     _show_jobs(present, changed, now)
-    for name, one in (("as it is", present), ("changed", changed)):
-        if one is not None:
+    for name, forecast in (("as it is", present), ("changed", changed)):
+        if forecast is not None:
             show_line(
-                f"{name} ({one['policy']}): mean JCT {_duration(one['mean_jct_s'])}, "
-                f"all done {when_of(one['last_end'], now) or 'later than was looked ahead'}"
+                f"{name} ({forecast['policy']}): mean JCT {_duration(forecast['mean_jct_s'])}, "
+                f"all done {when_of(forecast['last_end'], now) or 'later than was looked ahead'}"
             )
-    for name, why in found["left_out"].items():
+    for name, why in answer["left_out"].items():
         say(f"left out: job {name} ({why})")
-    for line in found["assumed"]:
+    for line in answer["assumed"]:
         say(f"assumed: {line}")
 
 
 def _show_jobs(present: Mapping[str, Any], changed: Mapping[str, Any] | None, now: float) -> None:
     rows = []
-    before = {one["id"]: one for one in present["jobs"]}
+    before = {job["id"]: job for job in present["jobs"]}
     header = ["id", "name", "starts", "ends", "jct"]
     if changed is not None:
         header += ["starts then", "ends then", "jct then"]
-    for one in changed["jobs"] if changed is not None else present["jobs"]:
-        row = [one["id"], one["name"]]
-        for side in (before.get(one["id"]), one)[: 1 + (changed is not None)]:
+    for job in changed["jobs"] if changed is not None else present["jobs"]:
+        row = [job["id"], job["name"]]
+        for side in (before.get(job["id"]), job)[: 1 + (changed is not None)]:
             if side is None:
                 row += ["-", "-", "-"]
                 continue

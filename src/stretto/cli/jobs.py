@@ -74,10 +74,10 @@ class Selection:
             states = {state.upper() for state in self.states}
             return [job["id"] for job in going if not states or job["state"] in states]
         ids = list(dict.fromkeys(job["array"] or job["id"] for job in going))
-        found: dict[str, None] = {}
+        chosen: dict[str, None] = {}
         for word in self.words:
-            found |= dict.fromkeys(_within(word, ids))
-        return list(found)
+            chosen |= dict.fromkeys(_within(word, ids))
+        return list(chosen)
 
 
 def _within(word: str, ids: Sequence[str]) -> list[str]:
@@ -88,7 +88,7 @@ def _within(word: str, ids: Sequence[str]) -> list[str]:
     first, last = int(bounds[1]), int(bounds[2])
     if first > last:
         raise InputError(f"{word}: expected a range from the smaller id to the larger one")
-    covered = [one for one in ids if one.isdecimal() and first <= int(one) <= last]
+    covered = [job for job in ids if job.isdecimal() and first <= int(job) <= last]
     if not covered:
         raise InputError(f"{word}: expected ids of jobs that go on, got none")
     return covered
@@ -173,15 +173,15 @@ def list_jobs(
     """List jobs with their age, GPUs, progress, expected end, and why they wait."""
     with service(url, token) as client:
 
-        def found() -> list[dict[str, Any]]:
+        def listed() -> list[dict[str, Any]]:
             return list(islice(client.jobs(everybody, ended, newest=ended), last if ended else None))
 
         if as_json:
-            show_json({"jobs": found()})
+            show_json({"jobs": listed()})
             return
 
         def rows() -> list[list[str]]:
-            return [row_of(one) for one in found()]
+            return [row_of(job) for job in listed()]
 
         if not watching:
             none = nothing_listed(everybody, ended)
@@ -189,8 +189,8 @@ def list_jobs(
             return
 
         def look() -> "Table":
-            shown = _without(HEADER, rows(), everybody)
-            return table_of(time.strftime("jobs at %H:%M:%S"), *shown, tight="name")
+            columns = _without(HEADER, rows(), everybody)
+            return table_of(time.strftime("jobs at %H:%M:%S"), *columns, tight="name")
 
         watch(look, lambda: ["\t".join(row) for row in rows()])
 
@@ -242,18 +242,18 @@ def _without(
     for column, name in enumerate(header):
         if all(row[column] in ("", "-") for row in rows) and name != "why":
             left_out.add(name)
-    kept = [column for column, name in enumerate(header) if name not in left_out]
-    return [header[column] for column in kept], [[row[column] for column in kept] for row in rows]
+    columns = [column for column, name in enumerate(header) if name not in left_out]
+    return [header[column] for column in columns], [[row[column] for column in columns] for row in rows]
 
 
 def describe(job: JobName, url: Url = "", token: Token = "", as_json: options.Json = False) -> None:
     """Show everything about one job."""
     with service(url, token) as client:
-        found = client.describe(job)
+        described = client.describe(job)
     if as_json:
-        show_json(found)
+        show_json(described)
         return
-    rows = [[key, value] for key, value in _described(found) if value not in ("", "-")]
+    rows = [[key, value] for key, value in _described(described) if value not in ("", "-")]
     width = max(len(key) for key, _ in rows)
     for key, value in rows:
         if sys.stdout.isatty():

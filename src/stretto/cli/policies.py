@@ -19,14 +19,21 @@ def policies(
     if name:
         _settings(name, as_json)
         return
-    found = describe_policies()
+    described = describe_policies()
     if as_json:
-        show_json({"policies": [asdict(one) for one in found]})
+        show_json({"policies": [asdict(policy) for policy in described]})
         return
     header = ["name", "about", "who comes first", "knows", "asked at", "placer"]
     rows = [
-        [one.name, one.summary, one.order, ", ".join(one.views) or "-", ", ".join(one.triggers), one.placer]
-        for one in found
+        [
+            policy.name,
+            policy.summary,
+            policy.order,
+            ", ".join(policy.views) or "-",
+            ", ".join(policy.triggers),
+            policy.placer,
+        ]
+        for policy in described
     ]
     show_table("Policies", header, rows)
 

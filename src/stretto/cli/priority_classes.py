@@ -17,12 +17,18 @@ Name = Annotated[str, typer.Argument(help="The name of a class.", metavar="CLASS
 def list_classes(url: Url = "", token: Token = "", as_json: options.Json = False) -> None:
     """List classes, the highest first."""
     with service(url, token) as client:
-        found = client.priority_classes()
+        classes = client.priority_classes()
     if as_json:
-        show_json({"priority_classes": found})
+        show_json({"priority_classes": classes})
         return
     rows = [
-        [one["name"], str(one["value"]), one["preempts"], "yes" if one["default"] else "no"] for one in found
+        [
+            priority_class["name"],
+            str(priority_class["value"]),
+            priority_class["preempts"],
+            "yes" if priority_class["default"] else "no",
+        ]
+        for priority_class in classes
     ]
     header = ["class", "value", "preempts", "default"]
     show_table("", header, rows, none="no priority class has been set")
@@ -44,12 +50,12 @@ def set_class(
 ) -> None:
     """Set a class: a priority with a name. Jobs that are there keep theirs."""
     with service(url, token) as client:
-        found = client.set_priority_class(name, value=value, default=default, preempts=preempts)
+        changed = client.set_priority_class(name, value=value, default=default, preempts=preempts)
     if as_json:
-        show_json(found)
+        show_json(changed)
     else:
-        of_all = ", of jobs that say nothing" if found["default"] else ""
-        show_line(f"priority class {name}: {found['value']}, preempts {found['preempts']}{of_all}")
+        of_all = ", of jobs that say nothing" if changed["default"] else ""
+        show_line(f"priority class {name}: {changed['value']}, preempts {changed['preempts']}{of_all}")
 
 
 @app.command("delete")

@@ -112,12 +112,18 @@ def _list(as_json: bool) -> None:
     from stretto.experiments.published import EXPERIMENTS
 
     if as_json:
-        show_json({"tables": [one.as_json() for one in EXPERIMENTS.values()]})
+        show_json({"tables": [experiment.as_json() for experiment in EXPERIMENTS.values()]})
         return
     header = ["name", "paper", "data", "simulations", "takes"]
     rows = [
-        [one.name, one.paper, one.data or "made", str(one.simulations or "-"), one.takes or "-"]
-        for one in EXPERIMENTS.values()
+        [
+            experiment.name,
+            experiment.paper,
+            experiment.data or "made",
+            str(experiment.simulations or "-"),
+            experiment.takes or "-",
+        ]
+        for experiment in EXPERIMENTS.values()
     ]
     show_table("Published tables", header, rows)
 
@@ -142,14 +148,14 @@ def _finished(keep: str, fresh: bool) -> "Finished | None":
 def _print(made: "Reproduction") -> None:
     header = ["row", "metric", "paper", "ours", "ratio"]
     show_table(f"{made.name}: {made.paper}", header, table_rows(made.rows, apart=sys.stdout.isatty()))
-    for one in made.inputs:
-        say(f"{'real' if one.real else 'SYNTHETIC'}: {one.what} ({one.note})")
+    for source in made.inputs:
+        say(f"{'real' if source.real else 'SYNTHETIC'}: {source.what} ({source.note})")
     for note in made.notes:
         say(note)
-    kept = (
+    reused = (
         f", {made.tally.kept} of {made.tally.simulations} simulations from before" if made.tally.kept else ""
     )
-    say(f"{made.wall_s:.0f} s{kept}")
+    say(f"{made.wall_s:.0f} s{reused}")
 
 
 _SIGNS = {"": "", "at most": "<= ", "at least": ">= "}  # before a figure that is a limit
@@ -158,17 +164,17 @@ _SIGNS = {"": "", "at most": "<= ", "at least": ">= "}  # before a figure that i
 def table_rows(rows: "tuple[Row, ...]", apart: bool) -> list[list[str]]:
     """The cells row by row, rows of one name together; apart: the name stands on the first of them only."""
     groups: dict[str, list[Row]] = {}
-    for one in rows:
-        groups.setdefault(one.row, []).append(one)
+    for row in rows:
+        groups.setdefault(row.row, []).append(row)
     return [
         [
-            "" if apart and index else one.row,
-            one.metric,
-            _SIGNS[one.bound] + _number(one.paper),
-            *map(_number, (one.ours, one.ratio)),
+            "" if apart and index else row.row,
+            row.metric,
+            _SIGNS[row.bound] + _number(row.paper),
+            *map(_number, (row.ours, row.ratio)),
         ]
         for group in groups.values()
-        for index, one in enumerate(group)
+        for index, row in enumerate(group)
     ]
 
 

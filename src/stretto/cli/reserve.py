@@ -44,31 +44,31 @@ def reserve(
         "queue": queue,
     }
     with service(url, token) as client:
-        found = client.reserve(name, **asks, **({"start": start_s} if start else {}))
+        reserved = client.reserve(name, **asks, **({"start": start_s} if start else {}))
     if as_json:
-        show_json(found)
+        show_json(reserved)
     else:
-        show_line(f"reservation {name}: from {_shown(found['start'])} to {_shown(found['end'])}")
+        show_line(f"reservation {name}: from {_shown(reserved['start'])} to {_shown(reserved['end'])}")
 
 
 @app.command("list")
 def list_reservations(url: Url = "", token: Token = "", as_json: options.Json = False) -> None:
     """List reservations."""
     with service(url, token) as client:
-        found = client.reservations()
+        reservations = client.reservations()
     if as_json:
-        show_json({"reservations": found})
+        show_json({"reservations": reservations})
         return
     rows = [
         [
-            one["name"],
-            ", ".join(one["nodes"]) or f"{one['gpus']} x {one['gpu_type']}",
-            one["user"] or "-",
-            one["queue"] or "-",
-            _shown(one["start"]),
-            _shown(one["end"]),
+            reservation["name"],
+            ", ".join(reservation["nodes"]) or f"{reservation['gpus']} x {reservation['gpu_type']}",
+            reservation["user"] or "-",
+            reservation["queue"] or "-",
+            _shown(reservation["start"]),
+            _shown(reservation["end"]),
         ]
-        for one in found
+        for reservation in reservations
     ]
     header = ["name", "what", "user", "queue", "from", "to"]
     show_table("", header, rows, none="nothing is reserved")

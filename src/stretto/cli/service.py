@@ -80,10 +80,10 @@ def when_of(span: Mapping[str, float | None], now: float) -> str:
         return f"{clock_of(low, now)} at the earliest" if low is not None and low > now else ""
     if middle - now < 1.0:
         return "now"
-    said = f"in about {middle - now:.0f} s" if middle - now < SOON_S else f"about {clock_of(middle, now)}"
+    when = f"in about {middle - now:.0f} s" if middle - now < SOON_S else f"about {clock_of(middle, now)}"
     if low is None or high is None or high - low < 2.0:
-        return said
-    return f"{said} ± {span_in_words((high - low) / 2)}"
+        return when
+    return f"{when} ± {span_in_words((high - low) / 2)}"
 
 
 def when_in_table(span: Mapping[str, float | None], now: float) -> str:
@@ -104,8 +104,8 @@ def watch(look: Callable[[], "RenderableType"], plain: Callable[[], list[str]]) 
         from rich.live import Live
 
         with Live(look(), console=Console(highlight=False), auto_refresh=False) as live:
-            for shown in again_and_again(look):
-                live.update(shown, refresh=True)
+            for screen in again_and_again(look):
+                live.update(screen, refresh=True)
     before: list[str] = []
     for lines in again_and_again(plain):
         if lines != before:
@@ -123,12 +123,12 @@ def again_and_again(look: Callable[[], Found], every_s: float = LOOK_S) -> Itera
     while True:
         time.sleep(every_s)
         try:
-            found = look()
+            observed = look()
         except ServiceError as failure:
             outage.sit_out(failure)
             continue
         outage.end()
-        yield found
+        yield observed
 
 
 # ── --token-file: a token is then neither in a list of processes nor in a history ─────────────────
@@ -155,22 +155,23 @@ def _with_token_file(command: Callable[..., Any]) -> Callable[..., Any]:
     """The command with one option more; typer reads options from the signature."""
 
     @wraps(command)
-    def asked(*given: Any, token_file: Path | None = None, **named: Any) -> Any:
+    def asked(*arguments: Any, token_file: Path | None = None, **named: Any) -> Any:
         if token_file is not None:
             if named["token"] not in ("", os.environ.get("STRETTO_TOKEN")):
                 raise InputError(f"{OPTION} {token_file}: expected it without --token")
             from stretto.client.client import token_in
 
             named["token"] = token_in(token_file, OPTION)
-        return command(*given, **named)
+        return command(*arguments, **named)
 
     by_name = inspect.Parameter.KEYWORD_ONLY
     option = inspect.Parameter("token_file", by_name, default=None, annotation=TokenFile)
     signature = inspect.signature(command)
     parameters = [
-        one.replace(kind=by_name) if name != "context" else one for name, one in signature.parameters.items()
+        parameter.replace(kind=by_name) if name != "context" else parameter
+        for name, parameter in signature.parameters.items()
     ]
-    place = [one.name for one in parameters].index("token") + 1
+    place = [parameter.name for parameter in parameters].index("token") + 1
     parameters.insert(place, option)
     asked.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     asked.__annotations__ = {**command.__annotations__, "token_file": TokenFile}

@@ -19,30 +19,30 @@ app = typer.Typer(help="Fair share of a running service; lists it.", cls=Listing
 def list_shares(url: Url = "", token: Token = "", as_json: options.Json = False) -> None:
     """List entitlement, GPUs held, borrowed and used, by queue and user. Users see only their own."""
     with service(url, token) as client:
-        found = client.shares()
+        answer = client.shares()
     if as_json:
-        show_json(found)
+        show_json(answer)
         return
     header = ["who", "shares", "entitled", "gpus", "held", "borrowed", "gpu hours", "factor"]
-    rows = [_row(one) for one in found["shares"]]
+    rows = [_row(account) for account in answer["shares"]]
     show_table("", header, rows, tight="who", none="no queue has been set, and no user has had GPUs yet")
-    if found["orders_jobs"]:
-        say(f"gpu hours count half after {span_in_words(found['half_life_s'])}")
+    if answer["orders_jobs"]:
+        say(f"gpu hours count half after {span_in_words(answer['half_life_s'])}")
     else:
         say("shares order no jobs here: the service was started with --fair-share-half-life off")
 
 
-def _row(one: dict[str, Any]) -> list[str]:
-    borrowed = one["borrowed_gpus"]
+def _row(account: dict[str, Any]) -> list[str]:
+    borrowed = account["borrowed_gpus"]
     return [
-        place_of(one),
-        f"{one['shares']:g}",
-        f"{one['entitled']:.1%}",
-        f"{one['entitled_gpus']:.1f}",
-        str(one["held_gpus"]),
+        place_of(account),
+        f"{account['shares']:g}",
+        f"{account['entitled']:.1%}",
+        f"{account['entitled_gpus']:.1f}",
+        str(account["held_gpus"]),
         f"{borrowed:.1f}" if borrowed else "-",
-        f"{one['usage_gpu_hours']:.2f}",
-        f"{one['factor']:.3f}",
+        f"{account['usage_gpu_hours']:.2f}",
+        f"{account['factor']:.3f}",
     ]
 
 
@@ -70,8 +70,8 @@ def set_shares(
     if not 0 < shares <= 1e6:
         raise InputError(f"shares: expected a number above 0 and at most 1e6, got {shares:g}")
     with service(url, token) as client:
-        found = client.set_user_shares(user, shares) if user else client.set_queue(queue, shares=shares)
+        changed = client.set_user_shares(user, shares) if user else client.set_queue(queue, shares=shares)
     if as_json:
-        show_json(found)
+        show_json(changed)
     else:
         show_line(f"{'user' if user else 'queue'} {user or queue}: {shares:g} shares")

@@ -158,10 +158,12 @@ def _of_a_service(source: str, address: str, trusted: str) -> tuple[dict[str, An
     # Somebody may be writing to it just now: a schema is left as it is, and one that is not ours is refused.
     with open_store(address, upgrade=False) as store, job_bar(f"again · {source}") as progress:
         replay = decided_again(
-            store, progress, lambda said: scheduler_of(replace(said, policy=_to_load(said.policy, trusted)))
+            store,
+            progress,
+            lambda setup: scheduler_of(replace(setup, policy=_to_load(setup.policy, trusted))),
         )
-        known = store.gaps()
-        changed = [gap for gap in store.damage() if not any(one.covers(gap) for one in known)]
+        admitted = store.gaps()
+        changed = [gap for gap in store.damage() if not any(other.covers(gap) for other in admitted)]
     state = replay.state
     figures = {
         "policy": state.configured.policy,
@@ -173,8 +175,8 @@ def _of_a_service(source: str, address: str, trusted: str) -> tuple[dict[str, An
         "skipped": state.skips,
     }
     left_out = [
-        f"event {one.seq} ({one.kind} of {one.subject!r}) is left out: {one.why}"
-        for one in state.skipped[:MOST_SHOWN]
+        f"event {skipped.seq} ({skipped.kind} of {skipped.subject!r}) is left out: {skipped.why}"
+        for skipped in state.skipped[:MOST_SHOWN]
     ]
     left_out += [
         f"{count} decision{'s' if count > 1 else ''} not made again: {why}"

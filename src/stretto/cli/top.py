@@ -51,12 +51,14 @@ def top(
             return
         if not sys.stdout.isatty():
             letters = letters_of(jobs, {})
-            rows = [[one["name"], one["gpu_type"], state_of_node(one), map_of(one, letters)] for one in nodes]
+            rows = [
+                [node["name"], node["gpu_type"], state_of_node(node), map_of(node, letters)] for node in nodes
+            ]
             show_table("", ["node", "type", "state", "gpus"], rows)
             show_table(
                 "",
                 ["key", "id", "name", "state", "gpus", "done", "ends", "why"],
-                [_plain(one, letters) for one in jobs],
+                [_plain(job, letters) for job in jobs],
             )
             return
         _live(client, every)
@@ -125,13 +127,13 @@ def _live(client: "Client", every: float) -> None:
         nonlocal letters
         nodes, jobs = client.nodes(), _jobs(client)
         letters = letters_of(jobs, letters)
-        for one in jobs:
-            sizes[one["id"]] = [*sizes[one["id"]][1 - KEPT :], one["gpus"]]
+        for job in jobs:
+            sizes[job["id"]] = [*sizes[job["id"]][1 - KEPT :], job["gpus"]]
         return screen(nodes, jobs, letters, sizes, console.width, console.height)
 
     with Live(look(), console=console, auto_refresh=False, screen=True) as live:
-        for shown in again_and_again(look, every):
-            live.update(shown, refresh=True)
+        for frame in again_and_again(look, every):
+            live.update(frame, refresh=True)
 
 
 def screen(
@@ -148,9 +150,9 @@ def screen(
     from rich.table import Table
     from rich.text import Text
 
-    used = sum(one["gpus"] - one["free"] for one in nodes)
-    total = sum(one["gpus"] for one in nodes)
-    running = sum(bool(one["gpus"]) for one in jobs)
+    used = sum(node["gpus"] - node["free"] for node in nodes)
+    total = sum(node["gpus"] for node in nodes)
+    running = sum(bool(job["gpus"]) for job in jobs)
     head = Text(
         f"{time.strftime('%H:%M:%S')}   {used} of {total} GPUs held   {running} jobs run, "
         f"{len(jobs) - running} wait",
@@ -164,14 +166,14 @@ def screen(
     for name in ("node", "type", "state"):
         machines.add_column(name, no_wrap=True)
     machines.add_column("gpus", overflow="fold")
-    for one in nodes[:node_rows]:
+    for node in nodes[:node_rows]:
         gpus = Text()
-        for letter in map_of(one, letters):
+        for letter in map_of(node, letters):
             gpus.append(letter, style=by_letter.get(letter, "dim"))
-        machines.add_row(one["name"], one["gpu_type"], state_of_node(dict(one)), gpus)
-    shown: list[RenderableType] = [head, machines]
+        machines.add_row(node["name"], node["gpu_type"], state_of_node(dict(node)), gpus)
+    parts: list[RenderableType] = [head, machines]
     if len(nodes) > node_rows:
-        shown.append(Text(f"and {len(nodes) - node_rows} more nodes", style="dim"))
+        parts.append(Text(f"and {len(nodes) - node_rows} more nodes", style="dim"))
 
     wide = width >= 100
     over = min(width - 80, 40) if wide else 8
@@ -179,22 +181,22 @@ def screen(
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("", "id", "name", "state", "gpus", "over time", "done", "ends", *(["why"] if wide else [])):
         table.add_column(name, no_wrap=True, min_width=over if name == "over time" else None)
-    ordered = sorted(jobs, key=lambda one: not one["gpus"])
-    for one in ordered[:left]:
-        cells, name = row_of(one), one["id"]
-        most = max([*sizes[name], one["gpus_min"], 1])
+    ordered = sorted(jobs, key=lambda job: not job["gpus"])
+    for job in ordered[:left]:
+        cells, name = row_of(job), job["id"]
+        most = max([*sizes[name], job["gpus_min"], 1])
         row = [
             Text(letters[name], style=colours[name]),
             Text(name),
-            Text(shortened(one["name"], 20 if wide else 13)),
-            Text(one["state"]),
-            Text(size_of(one)),
+            Text(shortened(job["name"], 20 if wide else 13)),
+            Text(job["state"]),
+            Text(size_of(job)),
             Text(line_of(sizes[name], most, over), style=colours[name]),
             Text(cells[8]),
             Text(cells[9]),
         ]
-        table.add_row(*row, *([Text(reason_in_words(one["reason"]))] if wide else []))
-    shown.append(table)
+        table.add_row(*row, *([Text(reason_in_words(job["reason"]))] if wide else []))
+    parts.append(table)
     if len(ordered) > left:
-        shown.append(Text(f"and {len(ordered) - left} more jobs", style="dim"))
-    return Group(*shown)
+        parts.append(Text(f"and {len(ordered) - left} more jobs", style="dim"))
+    return Group(*parts)

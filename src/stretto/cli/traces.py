@@ -30,8 +30,8 @@ def list_traces(
 
     if data and not Path(data).is_dir():
         raise InputError(f"--data {data}: expected a folder with public data sets, there is none")
-    found = built_in_traces(data or None)
-    rows = [{"name": name, "about": about, "synthetic": name in MADE} for name, about in found.items()]
+    abouts = built_in_traces(data or None)
+    rows = [{"name": name, "about": about, "synthetic": name in MADE} for name, about in abouts.items()]
     if as_json:
         show_json({"traces": rows})
         return
@@ -61,8 +61,8 @@ def recipes(as_json: options.Json = False) -> None:
         show_json({"recipes": rows})
         return
     words = {name: ",".join(f"{key}={value}" for key, value in parameters[name].items()) for name in RECIPES}
-    shown = [[name, recipe.about, words[name]] for name, recipe in RECIPES.items()]
-    show_table("Recipes", ["name", "about", "parameters"], shown)
+    table = [[name, recipe.about, words[name]] for name, recipe in RECIPES.items()]
+    show_table("Recipes", ["name", "about", "parameters"], table)
 
 
 def _read(source: str, skip_bad: bool) -> "Workload":

@@ -50,8 +50,8 @@ def made_demand(days: float = 30.0, seed: int = 0) -> FloatArray:
     weekly = 1 - 0.15 * (hours // 24 % 7 >= 5)
     drift = np.zeros(len(hours))
     shocks = draw.normal(0.0, 0.02, len(hours))
-    for at in range(1, len(hours)):  # short memory: bursts that fade within the hour
-        drift[at] = 0.9 * drift[at - 1] + shocks[at]
+    for step in range(1, len(hours)):  # short memory: bursts that fade within the hour
+        drift[step] = 0.9 * drift[step - 1] + shocks[step]
     level = np.clip(daily**1.3 * weekly + drift, 0.0, 1.0)
     low, high, mean = 0.42, 0.95, 0.65
     shape = np.log((mean - low) / (high - low)) / np.log(max(level.mean(), 1e-9))

@@ -140,12 +140,12 @@ class _Strict(yaml.SafeLoader):
     """PyYAML keeps the last of equal keys; here they are an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
+        names: set[Any] = set()
         for key, _ in node.value:
             name = self.construct_object(key, deep=True)
-            if isinstance(name, str) and name in seen:
+            if isinstance(name, str) and name in names:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"key {name!r} is there twice", key.start_mark
                 )
-            seen.add(name if isinstance(name, str) else id(key))
+            names.add(name if isinstance(name, str) else id(key))
         return super().construct_mapping(node, deep)

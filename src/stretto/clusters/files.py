@@ -54,7 +54,7 @@ def _document(cluster: Cluster, lenders: Sequence[Lender]) -> dict[str, Any]:
         }
         for gpu_type in cluster.types
     }
-    known = {lender.name: lender for lender in lenders}
+    by_name = {lender.name: lender for lender in lenders}
     own: list[dict[str, Any]] = []
     lent: list[dict[str, Any]] = []
     for nodes in _runs(cluster.nodes):
@@ -70,7 +70,7 @@ def _document(cluster: Cluster, lenders: Sequence[Lender]) -> dict[str, Any]:
         if not first.lender:
             own.append(entry)
             continue
-        lender = known.get(first.lender)
+        lender = by_name.get(first.lender)
         more = {"demand": lender.demand, "headroom": lender.headroom} if lender else {}
         lent.append({"name": first.lender, **entry, **more})
     return {"name": cluster.name, "gpu_types": types, "nodes": own} | ({"lenders": lent} if lent else {})

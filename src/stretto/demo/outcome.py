@@ -48,24 +48,24 @@ class Outcome:
 
 def outcome_of(client: Client, job: str, deadline_s: float | None = None) -> Outcome:
     """The outcome of a job that has ended."""
-    shown = client.describe(job)
+    described = client.describe(job)
     events = list(events_of(client, job))
     sizes = sizes_in(events)
-    came_s, ended_s = float(shown["submitted_s"]), shown["ended_s"]
+    came_s, ended_s = float(described["submitted_s"]), described["ended_s"]
     ran_s = next((at_s for at_s, kind, _ in events if kind == "WorkersRan"), None)
     jct_s = None if ended_s is None else ended_s - came_s
     met = "" if deadline_s is None or jct_s is None else "met" if jct_s <= deadline_s else "missed"
     return Outcome(
         job=job,
-        name=shown["name"],
-        kind=shown["kind"],
-        state=shown["state"],
+        name=described["name"],
+        kind=described["kind"],
+        state=described["state"],
         came_s=came_s,
         waited_s=None if ran_s is None else ran_s - came_s,
         jct_s=jct_s,
         sizes=sizes,
-        resizes=shown["switches"],
-        lost_s=shown["lost_s"],
+        resizes=described["switches"],
+        lost_s=described["lost_s"],
         deadline=met,
     )
 
@@ -85,10 +85,10 @@ def sizes_in(events: Sequence[tuple[float, str, Mapping[str, Any]]]) -> list[tup
     gpus: dict[str, int] = {}
     alive: set[str] = set()
     members: tuple[str, ...] = ()
-    found: list[tuple[float, int]] = []
+    sizes: list[tuple[float, int]] = []
     for at_s, kind, body in events:
         if kind == "WorkersWanted":
-            gpus |= {one["id"]: int(one["mask"]).bit_count() for one in body["workers"]}
+            gpus |= {worker["id"]: int(worker["mask"]).bit_count() for worker in body["workers"]}
         elif kind == "WorkersRan":
             alive |= set(body["workers"])
         elif kind == "Joined":  # which may be known before a look at its process says so
@@ -96,12 +96,12 @@ def sizes_in(events: Sequence[tuple[float, str, Mapping[str, Any]]]) -> list[tup
         elif kind == "WorkerEnded":
             alive.discard(body["worker"])
         elif kind == "WorkersEnded":
-            alive -= {one["id"] for one in body["workers"]}
+            alive -= {worker["id"] for worker in body["workers"]}
         elif kind == "Generation":
             members = tuple(body["workers"])
         elif kind == "AttemptClosed":  # of workers that were lost with a node nothing else is said
             members, alive = (), set()
         working = sum(gpus.get(name, 0) for name in (alive & set(members) if members else alive))
-        if not found or found[-1][1] != working:
-            found.append((at_s, working))
-    return found
+        if not sizes or sizes[-1][1] != working:
+            sizes.append((at_s, working))
+    return sizes

@@ -29,15 +29,15 @@ class NotInTime(StrettoError):
 
 
 def until(
-    found: Callable[[], Found | Literal[False]], patience_s: float = PATIENCE_S, what: str = ""
+    condition: Callable[[], Found | Literal[False]], patience_s: float = PATIENCE_S, what: str = ""
 ) -> Found:
-    """What `found` returns as soon as that is true. Raises NotInTime."""
+    """What `condition` returns as soon as that is true. Raises NotInTime."""
     end = time.monotonic() + patience_s
     while True:
-        if value := found():
+        if value := condition():
             return value
         if time.monotonic() > end:
-            raise NotInTime(f"not within {patience_s:g} s: {what or found}")
+            raise NotInTime(f"not within {patience_s:g} s: {what or condition}")
         time.sleep(LOOK_S)
 
 
@@ -83,7 +83,7 @@ class OwnService:
     def begin(self) -> None:
         """Start it, where it answered before if it has, and wait until it takes jobs. Raises NotInTime."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        known = self.log.stat().st_size if self.log.exists() else 0
+        bytes_before = self.log.stat().st_size if self.log.exists() else 0
         command = [sys.executable, *self.program, "serve", "--state", str(self.state)]
         command += ["--listen", f"{self.host}:{self.port}", *self.options]
         command += ["--insecure-loopback"] if self.host == HERE else []
@@ -100,7 +100,7 @@ class OwnService:
         def said() -> str:
             if self.process is None or self.process.poll() is not None:
                 raise NotInTime(f"the service ended at once: {self.last_words()}")
-            return self.log.read_bytes()[known:].decode(errors="replace")
+            return self.log.read_bytes()[bytes_before:].decode(errors="replace")
 
         def address() -> str | Literal[False]:
             lines = [line for line in said().splitlines() if line.startswith("listening on ")]
@@ -131,13 +131,13 @@ class OwnService:
 
     def workers(self) -> dict[str, dict[str, Any]]:
         """What is noted of every worker that has not ended, by id."""
-        found = {}
+        notes_by_worker = {}
         for run in sorted((self.agent_state / "runs").glob("*.*.*")):
             with suppress(OSError, ValueError):
                 notes = run_directory.read_json(run / "running.json")
                 if notes is not None and not (run / "ended.json").exists():
-                    found[run.name] = notes
-        return found
+                    notes_by_worker[run.name] = notes
+        return notes_by_worker
 
     def processes(self) -> list[int]:
         """All that was ever started for a job here and still runs, by the marks in their environment."""

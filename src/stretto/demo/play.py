@@ -102,23 +102,23 @@ def _submit_and_watch(client: Client, screen: Screen, how: Play, jobs: Sequence[
     entries = how.entries
     began_s = time.monotonic()
     names: list[str] = []
-    shown: list[dict[str, Any]] = []
+    listed: list[dict[str, Any]] = []
     late_s = 0.0
     while True:
         at_s = time.monotonic() - began_s
-        while len(names) < len(jobs) and comes(entries[len(names)], at_s - late_s, shown):
+        while len(names) < len(jobs) and comes(entries[len(names)], at_s - late_s, listed):
             late_s = max(late_s, at_s - entries[len(names)].at_s)  # those behind keep their distance
-            found = client.submit(text_of(jobs[len(names)]))
-            names.append(found["id"])
-            screen.say(f"{at_s:6.1f} s  {found['name']} is submitted: {_described(jobs[len(names) - 1])}")
-        shown = list(client.jobs(everybody=True, ended=True))
-        screen.show(at_s, shown)
-        how.watch(at_s, shown)
-        if len(names) == len(jobs) and all(one["ended_s"] is not None for one in shown):
+            submitted = client.submit(text_of(jobs[len(names)]))
+            names.append(submitted["id"])
+            screen.say(f"{at_s:6.1f} s  {submitted['name']} is submitted: {_described(jobs[len(names) - 1])}")
+        listed = list(client.jobs(everybody=True, ended=True))
+        screen.show(at_s, listed)
+        how.watch(at_s, listed)
+        if len(names) == len(jobs) and all(job["ended_s"] is not None for job in listed):
             return names
         if at_s > PATIENCE_S:
             raise DemoFailed(
-                f"after {at_s:.0f} s: " + ", ".join(f"{one['name']} {one['state']}" for one in shown)
+                f"after {at_s:.0f} s: " + ", ".join(f"{job['name']} {job['state']}" for job in listed)
             )
         time.sleep(LOOK_S)
 
@@ -139,9 +139,9 @@ def _leave(service: OwnService) -> None:
     if service.process is None or service.process.poll() is not None:
         return
     with service.client() as client:
-        for one in client.jobs(everybody=True):
+        for job in client.jobs(everybody=True):
             with suppress(StrettoError):
-                client.change(one["id"], "cancel")
+                client.change(job["id"], "cancel")
         until(lambda: not list(client.jobs(everybody=True)), what="all jobs of the scene have ended")
 
 
@@ -160,10 +160,10 @@ def _described(job: dict[str, Any]) -> str:
 def _log(client: Client, job: str) -> Sequence[str]:
     """What every worker of the last attempt has printed: rank 0 need not be the first that came."""
     pieces: list[str] = []
-    shown = client.describe(job)
+    described = client.describe(job)
     for index in range(64):
         try:
-            pieces += client.log(job, index, shown["attempt"])
+            pieces += client.log(job, index, described["attempt"])
         except StrettoError:
             break
     return pieces
@@ -207,8 +207,10 @@ def compare(
         while len(running) >= AT_ONCE:
             time.sleep(LOOK_ALONE_S)
             running = [process for process in running if process.poll() is None]
-        seen = folder / f"alone-{index}-{seed}"
-        process = begin_undisturbed(job_of(entries[index], examples, seen, seed), seen.with_suffix(".log"))
+        samples = folder / f"alone-{index}-{seed}"
+        process = begin_undisturbed(
+            job_of(entries[index], examples, samples, seed), samples.with_suffix(".log")
+        )
         stack.callback(_end, process)
         running.append(process)
     for process in running:
@@ -218,9 +220,9 @@ def compare(
             lines = (folder / f"alone-{index}-{seed}.log").read_text(encoding="utf-8").splitlines()
             if (reached := last_of(lines)) is not None:
                 outcomes[index].alone.append(reached)
-        seen = folder / f"seen-{entries[index].at_s:g}"
-        said = compare_samples(examples, seen, folder / f"alone-{index}-0")
-        outcomes[index].is_exact, outcomes[index].samples = said
+        samples = folder / f"seen-{entries[index].at_s:g}"
+        comparison = compare_samples(examples, samples, folder / f"alone-{index}-0")
+        outcomes[index].is_exact, outcomes[index].samples = comparison
 
 
 def last_of(lines: Sequence[str]) -> float | None:

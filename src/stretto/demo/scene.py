@@ -55,9 +55,11 @@ def folder_of(examples: Path | None) -> Path:
     None: those of this directory, of the installed package, or of the source tree that it runs from.
     """
     package = Path(__file__).parents[1]
-    known = (Path("examples"), package / "examples", package.parents[1] / "examples")
+    candidates = (Path("examples"), package / "examples", package.parents[1] / "examples")
     if examples is None:
-        examples = next((folder for folder in known if (folder / SCENE[0].file).is_file()), known[0])
+        examples = next(
+            (folder for folder in candidates if (folder / SCENE[0].file).is_file()), candidates[0]
+        )
     missing = [entry.file for entry in SCENE if not (examples / entry.file).is_file()]
     if missing:
         raise InputError(
@@ -66,14 +68,14 @@ def folder_of(examples: Path | None) -> Path:
     return examples.resolve()
 
 
-def job_of(entry: Entry, examples: Path, seen: Path | None, seed: int = 0) -> dict[str, Any]:
+def job_of(entry: Entry, examples: Path, samples: Path | None, seed: int = 0) -> dict[str, Any]:
     """The job file with this interpreter, this folder, these epochs, and another seed where one is named."""
     job: dict[str, Any] = yaml.safe_load((examples / entry.file).read_text(encoding="utf-8"))
     run = job["run"].strip()
     if entry.epochs:
         run = re.sub(r"--epochs \d+", f"--epochs {entry.epochs}", run)
-    if entry.is_compared and seen is not None:
-        run += f" --seen {seen}"
+    if entry.is_compared and samples is not None:
+        run += f" --seen {samples}"
     run += f" --seed {seed}" if seed else ""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     return {**job, "run": run, "workdir": str(examples), "envs": {**job.get("envs", {}), "PATH": path}}
@@ -107,10 +109,10 @@ def reached_in(lines: Sequence[str]) -> float | None:
     return None
 
 
-def compare_samples(examples: Path, one: Path, other: Path) -> tuple[bool, str]:
+def compare_samples(examples: Path, samples: Path, other: Path) -> tuple[bool, str]:
     """Whether two runs trained on the same samples, each once in every epoch; in words."""
     done = subprocess.run(
-        [sys.executable, str(examples / "seen.py"), str(one), str(other)],
+        [sys.executable, str(examples / "seen.py"), str(samples), str(other)],
         capture_output=True,
         text=True,
         check=False,

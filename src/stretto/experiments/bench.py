@@ -76,7 +76,7 @@ def bench_solver(jobs: int, gpus: int, types: int, seed: int = 0) -> dict[str, o
     runs_s = []
     for _ in range(RUNS):
         began = time.perf_counter()
-        found = assign(problem)
+        solution = assign(problem)
         runs_s.append(time.perf_counter() - began)
     exact_s, exact_value = _exact_elsewhere(jobs, gpus, types, seed)
     return {
@@ -84,12 +84,12 @@ def bench_solver(jobs: int, gpus: int, types: int, seed: int = 0) -> dict[str, o
         "columns": int(problem.units.size),
         "fast_s": statistics.median(runs_s),
         "exact_s": exact_s,
-        "fast_value": found.value,
+        "fast_value": solution.value,
         "exact_value": exact_value,
-        "bound": found.bound,
-        "gap": found.gap,
-        "proof": found.proof,
-        "prices": found.prices.tolist(),
+        "bound": solution.bound,
+        "gap": solution.gap,
+        "proof": solution.proof,
+        "prices": solution.prices.tolist(),
     }
 
 

@@ -61,12 +61,12 @@ def _check_traces(specs: Sequence[RunSpec]) -> None:
 def _tell_apart(what: str, called: Mapping[str, str]) -> None:
     """Raise InputError where two of them have the same name in results."""
     first: dict[str, str] = {}
-    for given, name in called.items():
+    for source, name in called.items():
         if name in first:
             raise InputError(
-                f"{what} must have names of their own, but {first[name]} and {given} are both {name}"
+                f"{what} must have names of their own, but {first[name]} and {source} are both {name}"
             )
-        first[name] = given
+        first[name] = source
 
 
 def _has(policy: str, key: str, settings: Mapping[str, str]) -> bool:

@@ -73,11 +73,11 @@ def figure6(request: Request) -> Made:
         name = f"{_name(gpus, 'cornucopia')}, RTTF x {factor:g}"
         rows += _jct_rows(name, result, duration_s)
         rows.append(Row(name, "interactive_avg_queue_s", None, _interactive_queue_s(result)))
-    known = (
+    about_chronus = (
         "without deadlines chronus serves by the least GPU time left, which its profile tells it exactly and "
         "at once; srtf, by the least time, may do worse; cornucopia knows no durations"
     )
-    return _inputs(request), rows, (*_notes(request), known)
+    return _inputs(request), rows, (*_notes(request), about_chronus)
 
 
 def figure9(request: Request) -> Made:
@@ -239,9 +239,9 @@ def _reductions(compared: Mapping[Key, Result], duration_s: FloatArray) -> list[
         ("avg_jct_reduction", jct, JCT_REDUCTION),
         ("inflation_reduction", inflation, INFLATION_REDUCTION),
     ):
-        known = [value for value in of if value is not None]
-        rows.append(Row("cornucopia, largest reduction", name, stated, max(known, default=None)))
-        rows.append(Row("cornucopia, smallest reduction", name, None, min(known, default=None)))
+        reductions = [value for value in of if value is not None]
+        rows.append(Row("cornucopia, largest reduction", name, stated, max(reductions, default=None)))
+        rows.append(Row("cornucopia, smallest reduction", name, None, min(reductions, default=None)))
     return rows
 
 

@@ -123,13 +123,13 @@ def sources_digest() -> str:
 
 def sources() -> list[Path]:
     """The files of the package except those that only show or arrange results."""
-    found = []
+    paths = []
     for path in sorted(PACKAGE.rglob("*")):
         inside = path.relative_to(PACKAGE)
         counts = inside.parts[0] not in APART or inside.as_posix() in BUT
         if counts and path.is_file() and "__pycache__" not in inside.parts:
-            found.append(path)
-    return found
+            paths.append(path)
+    return paths
 
 
 def _files_of(spec: RunSpec) -> list[Path] | None:

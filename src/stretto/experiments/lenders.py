@@ -33,10 +33,10 @@ def lending_of(
         return None, ()
     if not file.lenders:
         raise InputError(f"lend.{next(iter(settings))}: cluster {file.cluster.name} has no lenders")
-    known = (*(entry.name for entry in fields(CapacityLoaning) if entry.init), "demand", "repeat")
+    names = (*(entry.name for entry in fields(CapacityLoaning) if entry.init), "demand", "repeat")
     for name in settings:
-        if name not in known:
-            raise InputError(f"unknown setting lend.{name}, {did_you_mean(name, known)}")
+        if name not in names:
+            raise InputError(f"unknown setting lend.{name}, {did_you_mean(name, names)}")
     chosen = dict(settings)
     demand = chosen.pop("demand", "")
     repeat = _times(chosen.pop("repeat", "1"))

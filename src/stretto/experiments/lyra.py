@@ -63,14 +63,14 @@ BASE = {BASELINE: (Scheme("fifo", BASIC, settings=FIFO),)}
 
 def table5(request: Request) -> Made:
     """All schemes in the scenarios of the paper."""
-    found = _run(request, {**TABLE_5_SCHEMES, EIGHTH: (POLLUX,), EIGHTH_BASE: (FIFO_EIGHTH,)})
+    figures = _run(request, {**TABLE_5_SCHEMES, EIGHTH: (POLLUX,), EIGHTH_BASE: (FIFO_EIGHTH,)})
     rows = [
-        Row(name, metric, figure, _known(found[name][metric]))
+        Row(name, metric, figure, _known(figures[name][metric]))
         for name, paper in TABLE_5.items()
         for metric, figure in zip(METRICS, paper, strict=True)
         if figure is not None or metric in METRICS[:7]
     ]
-    rows += [row for name in TABLE_5 for row in _reductions(found, name, TABLE_5[BASELINE], TABLE_5[name])]
+    rows += [row for name in TABLE_5 for row in _reductions(figures, name, TABLE_5[BASELINE], TABLE_5[name])]
     notes = [
         f"{EIGHTH}: an eighth of cluster and trace, {GENERATIONS} generations, beside FIFO on the same",
         "6: jobs on lent servers keep their progress, since those longer than a night would never end",
@@ -80,7 +80,10 @@ def table5(request: Request) -> Made:
         "12 and 14: what a recorded job gains by its batch size is that of its model in the catalogue, no "
         "measurement of the job; the nearest model stands in for gnmt16",
         *_notes(request),
-        *(f"{name}: {one['wall_s']:.0f} s, {one['peak_rss_mb']:.0f} MB" for name, one in found.items()),
+        *(
+            f"{name}: {scheme_figures['wall_s']:.0f} s, {scheme_figures['peak_rss_mb']:.0f} MB"
+            for name, scheme_figures in figures.items()
+        ),
     ]
     return _inputs(request), rows, notes
 
@@ -96,10 +99,10 @@ def table6(request: Request) -> Made:
     ):
         schemes[name] = (Scheme("lyra", recipe, "lyra", more | naive),)
         schemes[f"{name}, special"] = (Scheme("lyra", recipe, "lyra", more),)
-    found = _run(request, schemes)
+    figures = _run(request, schemes)
     metrics = ("avg_queue_s", "avg_jct_s", "preemption_ratio")
     rows = [
-        Row(name, metric, figure, found[name][metric])
+        Row(name, metric, figure, figures[name][metric])
         for name, paper in TABLE_6.items()
         for metric, figure in zip(metrics, paper, strict=True)
     ]
@@ -111,7 +114,7 @@ def table6(request: Request) -> Made:
         for metric, figure in zip(metrics, paper, strict=True):
             special = with_it[name][METRICS.index(metric)]
             theirs = figure / special if special else None
-            ours = _ratio(found[name][metric], found[f"{name}, special"][metric])
+            ours = _ratio(figures[name][metric], figures[f"{name}, special"][metric])
             rows.append(Row(f"{name}: naive / special", metric, theirs, ours))
     return _inputs(request), rows, _notes(request)
 
@@ -121,12 +124,12 @@ def table9(request: Request) -> Made:
     schemes = dict(BASE)
     for share in (0.0, *TABLE_9):
         schemes[f"{share:.0%} wrong"] = (Scheme("lyra", BASIC, "", {"sim.wrong_durations": str(share)}),)
-    found = _run(request, schemes)
+    figures = _run(request, schemes)
     rows = []
     for share in (0.0, *TABLE_9):
         paper = TABLE_9.get(share, (None, None))
         for metric, figure in zip(("avg_queue_s", "avg_jct_s"), paper, strict=True):
-            ours = _ratio(found[BASELINE][metric], found[f"{share:.0%} wrong"][metric])
+            ours = _ratio(figures[BASELINE][metric], figures[f"{share:.0%} wrong"][metric])
             rows.append(Row(f"baseline / {share:.0%} wrong", metric, figure, ours))
     note = "the paper's own table 5 has 1.35 and 1.38 without any wrong prediction"
     return _inputs(request), rows, [note, *_notes(request)]
@@ -139,14 +142,14 @@ def figure10(request: Request) -> Made:
     for name, rule in rules.items():
         schemes[f"{name}, loaning only"] = (_loaning(rule),)
         schemes[f"{name}, with scaling"] = (Scheme("lyra", BASIC, rule),)
-    found = _run(request, schemes)
+    figures = _run(request, schemes)
     metrics = ("loan_preemption_ratio", "preemption_ratio", "collateral_damage")
-    rows = [Row(name, metric, None, found[name][metric]) for name in schemes for metric in metrics]
+    rows = [Row(name, metric, None, figures[name][metric]) for name in schemes for metric in metrics]
     for kind in ("loaning only", "with scaling"):
         for name, (preempted, damage) in FIGURE_10.items():
             published = (preempted, None, damage) if kind == "loaning only" else (None, None, None)
             for metric, figure in zip(metrics, published, strict=True):
-                ours = _ratio(found[f"{name}, {kind}"][metric], found[f"lyra, {kind}"][metric])
+                ours = _ratio(figures[f"{name}, {kind}"][metric], figures[f"lyra, {kind}"][metric])
                 rows.append(Row(f"{name} / lyra, {kind}", metric, figure, ours))
     return _inputs(request), rows, _notes(request)
 
@@ -158,16 +161,16 @@ def figure13(request: Request) -> Made:
         f"{share:.0%}": (Scheme("lyra", f"{RIGID},checkpoints={share}", "lyra", {"policy.scaling": "false"}),)
         for share in shares
     }
-    found = _run(request, schemes)
+    figures = _run(request, schemes)
     rows = []
     for share in shares:
         ratio, factor = FIGURE_13.get(share, (None, None))
-        ours = found[f"{share:.0%}"]
+        ours = figures[f"{share:.0%}"]
         name = f"{share:.0%} with checkpoints"
         rows += [Row(name, metric, None, ours[metric]) for metric in ("avg_queue_s", "avg_jct_s")]
         rows.append(Row(name, "preemption_ratio", ratio, ours["preemption_ratio"]))
         rows.append(
-            Row(name, "times below none", factor, _ratio(found["0%"]["avg_jct_s"], ours["avg_jct_s"]))
+            Row(name, "times below none", factor, _ratio(figures["0%"]["avg_jct_s"], ours["avg_jct_s"]))
         )
     note = "the caption says Ideal, the text compares with row 9 of table 5: loaning alone, as here"
     return _inputs(request), rows, [note, *_notes(request)]
@@ -182,9 +185,9 @@ def figure14(request: Request) -> Made:
             schemes[f"{name}, {share:.0%}"] = (
                 Scheme(scheme.policy, f"elastic={share}", "", scheme.settings),
             )
-    found = _run(request, schemes)
+    figures = _run(request, schemes)
     rows = [
-        Row(f"baseline / {name}", metric, None, _ratio(found[BASELINE][metric], found[name][metric]))
+        Row(f"baseline / {name}", metric, None, _ratio(figures[BASELINE][metric], figures[name][metric]))
         for name in schemes
         if name != BASELINE
         for metric in ("avg_queue_s", "avg_jct_s")
@@ -242,7 +245,7 @@ def _run(request: Request, schemes: Mapping[str, Sequence[Scheme]]) -> dict[str,
 
 
 def _reductions(
-    found: Mapping[str, Mapping[str, float]],
+    figures: Mapping[str, Mapping[str, float]],
     name: str,
     baseline: Sequence[float | None],
     paper: Sequence[float | None],
@@ -250,12 +253,12 @@ def _reductions(
     """Times that a scheme is below the baseline of the same size (section 7.1)."""
     if name == BASELINE:
         return []
-    beside = found[EIGHTH_BASE if name == EIGHTH else BASELINE]
+    beside = figures[EIGHTH_BASE if name == EIGHTH else BASELINE]
     rows = []
     for metric in ("avg_queue_s", "avg_jct_s", "p95_jct_s"):
-        at = METRICS.index(metric)
-        theirs = _ratio(baseline[at], paper[at])
-        rows.append(Row(f"baseline / {name}", metric, theirs, _ratio(beside[metric], found[name][metric])))
+        column = METRICS.index(metric)
+        theirs = _ratio(baseline[column], paper[column])
+        rows.append(Row(f"baseline / {name}", metric, theirs, _ratio(beside[metric], figures[name][metric])))
     return rows
 
 

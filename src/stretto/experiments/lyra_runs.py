@@ -50,10 +50,10 @@ def run_schemes(
     with TemporaryDirectory(prefix="stretto-lyra-") as folder:
         parts = [(name, part) for name, several in schemes.items() for part in several]
         specs = [spec_of(request, part, Path(folder), seed) for _, part in parts]
-        found: dict[str, list[Result]] = {}
+        results: dict[str, list[Result]] = {}
         for (name, _), result in zip(parts, request.run(specs), strict=True):
-            found.setdefault(name, []).append(result)
-        return found
+            results.setdefault(name, []).append(result)
+        return results
 
 
 def least_scale(scale: float) -> float:
@@ -88,12 +88,12 @@ def _written(folder: Path, scale: float, stand_ins: bool) -> str:
     file = read_cluster_file(CLUSTER)
     nodes = file.cluster.nodes
     own, lent = ([node for node in nodes if bool(node.lender) is is_lent] for is_lent in (False, True))
-    kept = (*own[: round(scale * len(own))], *lent[: round(scale * len(lent))])
+    scaled = (*own[: round(scale * len(own))], *lent[: round(scale * len(lent))])
     types = file.cluster.types
     if not stand_ins:
         types = tuple(replace(gpu_type, stand_ins=1) for gpu_type in types)
     path = folder / f"lyra-{scale:g}{'' if stand_ins else '-whole'}.yaml"
-    write_cluster(Cluster(path.stem, types, kept), path, file.lenders)
+    write_cluster(Cluster(path.stem, types, scaled), path, file.lenders)
     return str(path)
 
 

@@ -63,31 +63,31 @@ def put_once(workloads: Sequence[Workload]) -> list[Any]:
     import ray
 
     there: dict[bytes, Any] = {}
-    found = []
+    references = []
     for workload in workloads:
         as_bytes = ray.cloudpickle.dumps(workload)
         key = sha256(as_bytes).digest()
         if key not in there:
             there[key] = ray.put(workload)
-        found.append(there[key])
-    return found
+        references.append(there[key])
+    return references
 
 
 def gathered(answers: list[Any], watcher: Watcher) -> list[Ran]:
     """All answers as they come in, up to the first that is wrong."""
     import ray
 
-    found: dict[Any, Ran] = {}
+    ran_by_answer: dict[Any, Ran] = {}
     position = {answer: index for index, answer in enumerate(answers)}
     waiting = list(answers)
     while waiting:
         done, waiting = ray.wait(waiting, num_returns=1)
         for answer in done:
-            ran = found[answer] = arrived(answer)
+            ran = ran_by_answer[answer] = arrived(answer)
             if ran.result is None:
-                return [found.get(each, Ran(None, 0.0)) for each in answers]
+                return [ran_by_answer.get(each, Ran(None, 0.0)) for each in answers]
             watcher.finish(position[answer], ran.wall_s)
-    return [found[answer] for answer in answers]
+    return [ran_by_answer[answer] for answer in answers]
 
 
 def arrived(answer: Any) -> Ran:

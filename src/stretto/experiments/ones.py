@@ -38,8 +38,8 @@ SETTINGS = {"ones": {"sim.start_s": START_S, "sim.resize_s": "1"}}
 
 def figure15(request: Request) -> Made:
     """Completion, execution and queuing times on 64 GPUs, and the tests of table 4."""
-    found = _compared(request, (64,), hours=3)
-    results = {policy: result for (_, policy), result in found.items()}
+    runs = _compared(request, (64,), hours=3)
+    results = {policy: result for (_, policy), result in runs.items()}
     rows = []
     for policy, result in results.items():
         implied = AVG_JCT_S / (1 - JCT_REDUCTION.get(policy, 0.0))
@@ -72,27 +72,27 @@ def figure15(request: Request) -> Made:
 
 def figure17(request: Request) -> Made:
     """Mean completion time on 16 to 64 GPUs under the same jobs."""
-    found = _compared(request, GPUS, hours=1)
+    runs = _compared(request, GPUS, hours=1)
     rows = []
-    for (gpus, policy), result in found.items():
+    for (gpus, policy), result in runs.items():
         paper = None
         if gpus == max(GPUS):
             paper = AVG_JCT_S / (1 - JCT_REDUCTION.get(policy, 0.0))
         rows.append(Row(f"{gpus} GPUs, {policy}", "avg_jct_s", paper, metrics.mean(result.jct_s)))
         rows.append(Row(f"{gpus} GPUs, {policy}", "avg_queue_s", None, metrics.mean(result.queue_s)))
-    for (gpus, policy), result in found.items():
+    for (gpus, policy), result in runs.items():
         if policy != "ones":
             figure = REDUCTION_BY_GPUS.get(gpus, {}).get(policy)
-            less = _less(found[gpus, "ones"].jct_s, result.jct_s)
+            less = _less(runs[gpus, "ones"].jct_s, result.jct_s)
             rows.append(Row(f"{gpus} GPUs: ones less than {policy}", "avg_jct_reduction", figure, less))
-    policies = {policy: result for (_, policy), result in found.items()}
+    policies = {policy: result for (_, policy), result in runs.items()}
     return _inputs(), rows, _notes(policies)
 
 
 def _compared(request: Request, sizes: Sequence[int], hours: int) -> dict[tuple[int, str], Result]:
     """Every policy that there is on every size, by (GPUs, policy); ONES, the slowest, is started first."""
-    known = policy_names()
-    policies = ["ones", *(name for name in BASELINES if name in known)]
+    registered = policy_names()
+    policies = ["ones", *(name for name in BASELINES if name in registered)]
     window = min(1.0, max(request.scale, LEAST_JOBS / (hours * JOBS_PER_HOUR)))
     keys = [(gpus, policy) for policy in policies for gpus in sizes]
     specs = [

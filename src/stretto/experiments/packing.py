@@ -197,7 +197,9 @@ def _class(name: str) -> Any:
     module, _, attribute = name.partition(":")
     if not name.startswith(PACKAGE):
         raise ValueError(f"{name} is no value")
-    found = getattr(import_module(module), attribute)
-    if not isinstance(found, type) or not (is_dataclass(found) or issubclass(found, Enum)):
+    attribute_class = getattr(import_module(module), attribute)
+    if not isinstance(attribute_class, type) or not (
+        is_dataclass(attribute_class) or issubclass(attribute_class, Enum)
+    ):
         raise ValueError(f"{name} is no value")
-    return found
+    return attribute_class

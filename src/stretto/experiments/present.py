@@ -31,8 +31,8 @@ def comparison(title: str, results: Sequence[Result], command: str, made: str) -
     )
 
 
-def reproduced(made: Reproduction, command: str, at: str) -> Reproduced:
-    """Everything that the page of a table made again needs; `at`: when, in words."""
+def reproduced(made: Reproduction, command: str, made_at: str) -> Reproduced:
+    """Everything that the page of a table made again needs; `made_at`: when, in words."""
     tally = made.tally
     took = f"made in {duration(made.wall_s)}"
     if tally.kept:
@@ -44,8 +44,11 @@ def reproduced(made: Reproduction, command: str, at: str) -> Reproduced:
     return Reproduced(
         name=made.name,
         paper=made.paper,
-        figures=tuple(Published(one.row, one.metric, one.paper, one.ours, one.bound) for one in made.rows),
-        sources=tuple(Source(one.what, one.real, one.note) for one in made.inputs),
+        figures=tuple(
+            Published(figure.row, figure.metric, figure.paper, figure.ours, figure.bound)
+            for figure in made.rows
+        ),
+        sources=tuple(Source(source.what, source.real, source.note) for source in made.inputs),
         notes=made.notes,
         facts=(made.name, plural(tally.simulations, "simulation"), took),
         method=(
@@ -54,7 +57,7 @@ def reproduced(made: Reproduction, command: str, at: str) -> Reproduced:
         ),
         command=command,
         versions=_versions(),
-        made=at,
+        made=made_at,
     )
 
 
@@ -69,7 +72,7 @@ def run_series(result: Result) -> RunSeries:
     requests = result.requests
     jct_s = result.completed_s - requests.submitted_s
     times_s = np.array(history.sample_s)
-    kept = np.unique(np.linspace(0, max(len(times_s) - 1, 0), MOST_POINTS).astype(np.int64))
+    points = np.unique(np.linspace(0, max(len(times_s) - 1, 0), MOST_POINTS).astype(np.int64))
     busy = np.array(history.busy).reshape(len(times_s), len(result.cluster.types))
     models = [job.model for job in requests.jobs]
     summary = result.summary()
@@ -89,10 +92,10 @@ def run_series(result: Result) -> RunSeries:
         submitted_s=requests.submitted_s,
         jct_s=jct_s,
         queue_s=np.maximum(jct_s - result.executed_s, 0.0),
-        busy_times_s=times_s[kept] if len(times_s) else times_s,
-        busy_gpus=busy[kept] if len(times_s) else busy,
-        active_times_s=times_s[kept] if len(times_s) else times_s,
-        active_jobs=np.array(history.active)[kept] if len(times_s) else np.zeros(0),
+        busy_times_s=times_s[points] if len(times_s) else times_s,
+        busy_gpus=busy[points] if len(times_s) else busy,
+        active_times_s=times_s[points] if len(times_s) else times_s,
+        active_jobs=np.array(history.active)[points] if len(times_s) else np.zeros(0),
         intervals=Intervals(row, start_s, end_s, kind, gpus),
         decisions_ms=result.decision_ms,
         labels=tuple(models) if all(models) else None,
@@ -108,7 +111,7 @@ def notes(results: Sequence[Result]) -> tuple[Note, ...]:
     """What the reader must know about these runs in particular."""
     fidelity = sorted({str(result.settings["sim.fidelity"]) for result in results})
     made = sorted({result.trace for result in results if result.synthetic})
-    told = [
+    remarks = [
         Note(
             "Simulated",
             "No GPU was used. Jobs advance in a simulated cluster whose truth about every job is hidden from "
@@ -122,5 +125,5 @@ def notes(results: Sequence[Result]) -> tuple[Note, ...]:
         ),
     ]
     if made:
-        told.append(Note("Synthetic", f"Made from published statistics, not recorded: {', '.join(made)}."))
-    return tuple(told)
+        remarks.append(Note("Synthetic", f"Made from published statistics, not recorded: {', '.join(made)}."))
+    return tuple(remarks)

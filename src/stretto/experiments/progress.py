@@ -20,9 +20,9 @@ LEAST_WORK = 0.02  # chosen: of one simulation, before an estimate of the time l
 class Watcher:
     """Is told how far each simulation is, from any thread; keeps count and says nothing."""
 
-    def __init__(self, specs: Sequence[RunSpec], kept: int) -> None:
+    def __init__(self, specs: Sequence[RunSpec], reused: int) -> None:
         """`specs` are to be simulated, `kept` others need not be any more."""
-        self.specs, self.kept = specs, kept
+        self.specs, self.kept = specs, reused
         self.done = 0
         self.parts: dict[int, float] = {}  # of each simulation that runs: the share of its jobs that ended
         self.lock = threading.RLock()
@@ -76,9 +76,9 @@ def time_left_s(elapsed_s: float, work: float, simulations: int) -> float | None
 class Lines(Watcher):
     """A line for each simulation that has ended."""
 
-    def __init__(self, specs: Sequence[RunSpec], kept: int, say: Say) -> None:
+    def __init__(self, specs: Sequence[RunSpec], reused: int, say: Say) -> None:
         """`say` is given the lines."""
-        super().__init__(specs, kept)
+        super().__init__(specs, reused)
         self._say = say
 
     def ended(self, index: int, wall_s: float) -> None:
@@ -90,15 +90,15 @@ class Lines(Watcher):
 class Bars(Watcher):
     """A bar for each simulation that runs, and one for all."""
 
-    def __init__(self, specs: Sequence[RunSpec], kept: int, progress: "Progress") -> None:
+    def __init__(self, specs: Sequence[RunSpec], reused: int, progress: "Progress") -> None:
         """The bars appear in `progress`."""
-        super().__init__(specs, kept)
+        super().__init__(specs, reused)
         self._progress = progress
         self._bars: dict[int, TaskID] = {}
         self._all: TaskID | None = None
-        if len(specs) + kept > 1:
-            total = kept + len(specs)
-            self._all = progress.add_task("all", total=total, completed=kept, words=self.how_far)
+        if len(specs) + reused > 1:
+            total = reused + len(specs)
+            self._all = progress.add_task("all", total=total, completed=reused, words=self.how_far)
 
     def running(self, index: int, done: int, jobs: int) -> None:
         """Move its bar."""
@@ -124,13 +124,13 @@ class Bars(Watcher):
 
 
 @contextmanager
-def watching(specs: Sequence[RunSpec], kept: int, show: bool, say: Say | None) -> Iterator[Watcher]:
+def watching(specs: Sequence[RunSpec], reused: int, show: bool, say: Say | None) -> Iterator[Watcher]:
     """Who is told how far they are: bars where they can be shown, else lines where they can be said."""
-    if say is not None and (kept or specs):
-        before = "" if not kept else f", {kept if specs else 'all'} of them done before"
-        say(f"{plural(kept + len(specs), 'simulation')}{before}")
+    if say is not None and (reused or specs):
+        before = "" if not reused else f", {reused if specs else 'all'} of them done before"
+        say(f"{plural(reused + len(specs), 'simulation')}{before}")
     if not show or not specs:
-        yield Watcher(specs, kept) if say is None else Lines(specs, kept, say)
+        yield Watcher(specs, reused) if say is None else Lines(specs, reused, say)
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -142,7 +142,7 @@ def watching(specs: Sequence[RunSpec], kept: int, show: bool, say: Say | None) -
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        yield Bars(specs, kept, progress)
+        yield Bars(specs, reused, progress)
 
 
 def short(trace: str) -> str:

@@ -81,8 +81,8 @@ class Reproduction:
         return {
             "name": self.name,
             "paper": self.paper,
-            "inputs": [asdict(one) for one in self.inputs],
-            "rows": [_row(one) for one in self.rows],
+            "inputs": [asdict(source) for source in self.inputs],
+            "rows": [_row(row) for row in self.rows],
             "notes": list(self.notes),
             "wall_s": self.wall_s,
             "simulations": self.tally.simulations,
@@ -157,14 +157,14 @@ def _row(one: Row) -> dict[str, Any]:
     return said | {"ratio": one.ratio} | ({"bound": bound} if bound else {})
 
 
-def data_root(given: str, name: str) -> Path | None:
+def data_root(folder: str, name: str) -> Path | None:
     """The folder of public data sets with this one in it: --data, else the one that the environment names.
 
     InputError where there is none, or it lacks that data set. None for the name "": nothing is read.
     """
     if not name:
         return None
-    named = given or os.environ.get(DATA_VARIABLE, "")
+    named = folder or os.environ.get(DATA_VARIABLE, "")
     if not named:
         raise InputError(
             f"the data set {name!r} is needed: expected its folder below --data or ${DATA_VARIABLE}; "
@@ -172,7 +172,7 @@ def data_root(given: str, name: str) -> Path | None:
         )
     root = Path(named)
     if not root.is_dir():
-        option = "--data" if given else f"${DATA_VARIABLE}"
+        option = "--data" if folder else f"${DATA_VARIABLE}"
         raise InputError(f"{option} {named}: expected a folder with the data set {name!r}, there is none")
     data_set(root, name)
     return root

@@ -82,10 +82,12 @@ def fairness(request: Request) -> Made:
     pooled = _pooled(request, "sia-hetero-64", traces, tuple(FAIRNESS), fairness=True)
     rows = []
     for policy, (worst, unfair) in FAIRNESS.items():
-        known = np.concatenate([one.fairness for one in pooled["helios", policy] if one.fairness is not None])
+        rho = np.concatenate(
+            [result.fairness for result in pooled["helios", policy] if result.fairness is not None]
+        )
         rows += [
-            Row(f"helios/{policy}", "worst_ftf", worst, float(np.nanmax(known))),
-            Row(f"helios/{policy}", "unfair_fraction", unfair, metrics.unfair_fraction(known)),
+            Row(f"helios/{policy}", "worst_ftf", worst, float(np.nanmax(rho))),
+            Row(f"helios/{policy}", "unfair_fraction", unfair, metrics.unfair_fraction(rho)),
         ]
     return _inputs(request, traces), rows, (_SCALE_NOTE.format(scale=request.scale), _RIGID_NOTE)
 

@@ -72,10 +72,10 @@ class RunSpec:
         return {key[len(prefix) :]: value for key, value in self.settings.items() if key.startswith(prefix)}
 
 
-def parse_settings(given: list[str], spaces: Sequence[str] = SPACES) -> dict[str, str]:
+def parse_settings(words: list[str], spaces: Sequence[str] = SPACES) -> dict[str, str]:
     """SPACE.KEY=VALUE words as a mapping; InputError for anything else."""
     settings: dict[str, str] = {}
-    for word in given:
+    for word in words:
         key, equals, value = word.partition("=")
         space, dot, name = key.partition(".")
         if not equals or not dot or not name:
@@ -160,7 +160,7 @@ def _within_reach(setup: Setup) -> Cluster:
 def _trainable(workload: Workload, setup: Setup) -> Workload:
     """Without the jobs whose model nobody knows, or knows on none of the types that they accept."""
     why: dict[tuple[object, ...], str] = {}  # equal jobs are looked at once
-    kept, skipped = [], []
+    rows, skipped = [], []
     for row, (job, truth) in enumerate(zip(workload.jobs, workload.truths, strict=True)):
         how = (job.adaptivity, job.heterogeneous, isnan(truth.duration_s))
         key = (job.model, job.batch_size, job.gpus, job.gpu_types, *how)
@@ -173,13 +173,13 @@ def _trainable(workload: Workload, setup: Setup) -> Workload:
         if why[key]:
             skipped.append(f"job {job.id}: {why[key]}")
         else:
-            kept.append(row)
-    if not kept:
+            rows.append(row)
+    if not rows:
         raise InputError(f"{workload.name}: no job can run on cluster {setup.cluster.name}: {skipped[0]}")
     return replace(
         workload,
-        jobs=[workload.jobs[row] for row in kept],
-        truths=[workload.truths[row] for row in kept],
+        jobs=[workload.jobs[row] for row in rows],
+        truths=[workload.truths[row] for row in rows],
         skipped=(*workload.skipped, *skipped),
     )
 

@@ -67,22 +67,22 @@ def run_each(
     from it, others are put there as soon as they end, so that neither an error nor ctrl-C loses them. The
     first error of any run ends all: an InputError as it is, anything else as RunFailed.
     """
-    taken = _taken(specs, finished, say)
-    rest = [index for index in range(len(specs)) if index not in taken]
+    done = _taken(specs, finished, say)
+    rest = [index for index in range(len(specs)) if index not in done]
     to_run = [specs[index] for index in rest]
     workers = min(workers or cores(), len(to_run))
-    with watching(to_run, len(taken), show, say) as watcher:
+    with watching(to_run, len(done), show, say) as watcher:
         if ray and to_run:
             ran = _run_on_ray(ray, to_run, watcher)
         elif workers <= 1:
             ran = [_alone(index, spec, watcher, finished) for index, spec in enumerate(to_run)]
         else:
             ran = run_in_processes(to_run, workers, watcher, finished)
-    for remark in dict.fromkeys(done.remark for done in ran if done.remark):
+    for remark in dict.fromkeys(run.remark for run in ran if run.remark):
         if say is not None:
             say(remark)
-    taken.update(zip(rest, ran, strict=True))
-    return [taken[index] for index in range(len(specs))]
+    done.update(zip(rest, ran, strict=True))
+    return [done[index] for index in range(len(specs))]
 
 
 def cores() -> int:
@@ -92,20 +92,20 @@ def cores() -> int:
 
 def _taken(specs: Sequence[RunSpec], finished: Finished | None, say: Say | None) -> dict[int, Done]:
     """Those that are there, by index; what cannot be read is as good as not there."""
-    taken: dict[int, Done] = {}
+    done: dict[int, Done] = {}
     if finished is None:
-        return taken
+        return done
     finished.tidy()
     for index, spec in enumerate(specs):
         try:
-            found = finished.take(spec)
+            stored = finished.take(spec)
         except Damaged as wrong:
             if say is not None:
                 say(f"ignored, and simulated again: {wrong}")
             continue
-        if found is not None:
-            taken[index] = Done(*found, was_kept=True)
-    return taken
+        if stored is not None:
+            done[index] = Done(*stored, was_kept=True)
+    return done
 
 
 def _run(index: int, spec: RunSpec, tell: Tell, finished: Finished | None) -> Done:
@@ -157,10 +157,10 @@ def run_in_processes(
     """What became of each spec, run in `workers` processes; the first error ends them all."""
     context = multiprocessing.get_context("spawn")  # a fork would take over locks of threads that it lacks
     before = set(multiprocessing.active_children())
-    told = context.Queue()
+    messages = context.Queue()
     with (
-        ProcessPoolExecutor(workers, mp_context=context, initializer=_listen, initargs=(told,)) as pool,
-        _relayed(told, watcher.advance),
+        ProcessPoolExecutor(workers, mp_context=context, initializer=_listen, initargs=(messages,)) as pool,
+        _relayed(messages, watcher.advance),
     ):
         try:
             with _interrupts_wait():  # workers begin here, and are deaf to ctrl-C from their first moment on
@@ -223,14 +223,14 @@ def _run_in_worker(index: int, spec: RunSpec, finished: Finished | None) -> Done
 
 
 @contextmanager
-def _relayed(told: Any, tell: Tell) -> Iterator[None]:
+def _relayed(messages: Any, tell: Tell) -> Iterator[None]:
     """Pass on what the worker processes say until the block is left."""
     over = threading.Event()
 
     def relay() -> None:
         while not over.is_set():
             try:
-                tell(*told.get(timeout=0.2))
+                tell(*messages.get(timeout=0.2))
             except queue.Empty:
                 continue
             except (EOFError, OSError):

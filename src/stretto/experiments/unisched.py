@@ -67,9 +67,9 @@ def figure6(request: Request) -> Made:
         for workload in _workloads(request, (*HELIOS, *PHILLY))
         for policy in _policies()
     ]
-    found = run_cases(request, cases)
-    rows = [row for case, result in found.items() for row in _figures(case.name, result)]
-    by_key = {(case.cluster, case.workload, case.policy): result for case, result in found.items()}
+    results = run_cases(request, cases)
+    rows = [row for case, result in results.items() for row in _figures(case.name, result)]
+    by_key = {(case.cluster, case.workload, case.policy): result for case, result in results.items()}
     rows += _ratios("R_slo, SLO workloads", by_key, DEADLINE_AWARE, miss_rate, SLO_RATIO, ("SLO",))
     rows += _ratios("R_slo, MIX workloads", by_key, DEADLINE_AWARE, miss_rate, MIX_RATIO, ("MIX1", "MIX2"))
     rows += _ratios("R_slo, MIX workloads", by_key, LEARNERS, miss_rate, LEARNERS_RATIO, ("MIX1", "MIX2"))
@@ -85,9 +85,9 @@ def figure6_density(request: Request) -> Made:
         for density in DENSITIES
         for policy in _policies()
     ]
-    found = run_cases(request, cases)
-    rows = [row for case, result in found.items() for row in _figures(case.name, result)]
-    by_key = {(case.recipe, case.workload, case.policy): result for case, result in found.items()}
+    results = run_cases(request, cases)
+    rows = [row for case, result in results.items() for row in _figures(case.name, result)]
+    by_key = {(case.recipe, case.workload, case.policy): result for case, result in results.items()}
     baselines = (*DEADLINE_AWARE, *LEARNERS)
     rows += _ratios("R_slo", by_key, baselines, miss_rate, DENSITY_RATIO, ("MIX2",))
     return _inputs(request), rows, notes_of(request)

@@ -89,9 +89,9 @@ class Learned:
             return float(past[-1])
         windows = np.lib.stride_tricks.sliding_window_view(past, self.window)
         changes = np.column_stack([np.diff(windows, axis=1), windows[:, -1] - past.mean()])
-        known, after = changes[:-1], np.diff(past)[self.window - 1 :]
-        gram = known.T @ known + self.ridge * np.eye(self.window) * float(known.var())
-        weights = np.linalg.solve(gram + 1e-12 * np.eye(self.window), known.T @ after)
+        before, after = changes[:-1], np.diff(past)[self.window - 1 :]
+        gram = before.T @ before + self.ridge * np.eye(self.window) * float(before.var())
+        weights = np.linalg.solve(gram + 1e-12 * np.eye(self.window), before.T @ after)
         return float(np.clip(past[-1] + changes[-1] @ weights, 0.0, 1.0))
 
 
@@ -152,9 +152,9 @@ class CapacityLoaning(CheckedSettings, space="lend"):
                 at_home = nodes[~usable[nodes]]
                 usable[at_home[: may_lend - len(on_loan)]] = True
                 continue
-            seen = replace(snapshot, placement=loans.placement)
+            present = replace(snapshot, placement=loans.placement)
             rng = np.random.default_rng([snapshot.seed, round(snapshot.now_s), number])
-            loans = _returned(seen, loans, on_loan, len(on_loan) - may_lend, self.rule, rng)
+            loans = _returned(present, loans, on_loan, len(on_loan) - may_lend, self.rule, rng)
             usable = loans.usable
         return replace(loans, usable=usable)
 
@@ -206,16 +206,16 @@ def _smaller(hosting: Hosting, chosen: IntArray, stopped: BoolArray) -> IntArray
 
 def _without(placement: Placement, job: JobId, gone: BoolArray) -> Allocation:
     """What a job holds once some nodes are gone. Batches of single GPUs, if any were said, are open again."""
-    held = placement[job]
-    flexible = held.flexible or (0,) * len(held.nodes)
-    kept = [
+    allocation = placement[job]
+    flexible = allocation.flexible or (0,) * len(allocation.nodes)
+    remaining = [
         (node, mask, spare)
-        for node, mask, spare in zip(held.nodes, held.masks, flexible, strict=True)
+        for node, mask, spare in zip(allocation.nodes, allocation.masks, flexible, strict=True)
         if not gone[node]
     ]
-    nodes, masks, spares = (tuple(column) for column in zip(*kept, strict=True))
+    nodes, masks, spares = (tuple(column) for column in zip(*remaining, strict=True))
     return replace(
-        held,
+        allocation,
         kind=int(placement.cluster.kind[nodes[0]]),
         nodes=nodes,
         masks=masks,

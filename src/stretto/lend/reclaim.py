@@ -98,17 +98,17 @@ class _Reclaiming:
         self.cost = preemption_cost(hosting)
         self.flexible_gpus = np.bincount(hosting.server, hosting.flexible_gpus, hosting.servers)
         self.jobs_on: list[list[int]] = [[] for _ in range(hosting.servers)]  # jobs with base workers there
-        for one, at in zip(job.tolist(), server.tolist(), strict=True):
-            self.jobs_on[at].append(one)
+        for row, place in zip(job.tolist(), server.tolist(), strict=True):
+            self.jobs_on[place].append(row)
         self.places: list[list[tuple[int, int, int]]] = [[] for _ in range(hosting.jobs)]
-        for one, at, base_gpus, flexible in zip(
+        for row, place, base_gpus, flexible in zip(
             hosting.job.tolist(),
             hosting.server.tolist(),
             hosting.base_gpus.tolist(),
             hosting.flexible_gpus.tolist(),
             strict=True,
         ):
-            self.places[one].append((at, base_gpus, flexible))
+            self.places[row].append((place, base_gpus, flexible))
         self.elsewhere: list[int] = hosting.elsewhere_gpus.tolist()
         self.damage_of: dict[int, tuple[int, list[int]]] = {}  # until something near a server changes
 
@@ -116,17 +116,17 @@ class _Reclaiming:
         """Stop everybody with base workers on a server, on all their servers."""
         for job in self.jobs_on[server]:
             share = self.share[job]
-            for at, base_gpus, flexible in self.places[job]:
-                self.flexible_gpus[at] -= flexible
+            for place, base_gpus, flexible in self.places[job]:
+                self.flexible_gpus[place] -= flexible
                 if base_gpus:
-                    self.base_jobs[at] -= 1
-                    self.cost[at] -= share
-                    if at != server:
-                        self.jobs_on[at].remove(job)
-                for near in self.jobs_on[at]:  # who shares a server with it sees another damage now
+                    self.base_jobs[place] -= 1
+                    self.cost[place] -= share
+                    if place != server:
+                        self.jobs_on[place].remove(job)
+                for near in self.jobs_on[place]:  # who shares a server with it sees another damage now
                     for other, _, _ in self.places[near]:
                         self.damage_of.pop(other, None)
-                self.damage_of.pop(at, None)
+                self.damage_of.pop(place, None)
         self.jobs_on[server] = []
         self.open[server] = False
 
@@ -135,20 +135,20 @@ class _Reclaiming:
 
         Emptied servers by number. Found again only after something has changed nearby.
         """
-        known = self.damage_of.get(server)
-        if known is not None:
-            return known
+        damage = self.damage_of.get(server)
+        if damage is not None:
+            return damage
         total, gpus, jobs = 0, dict[int, int](), dict[int, int]()
         for job in self.jobs_on[server]:
             total += self.elsewhere[job]
-            for at, base_gpus, flexible in self.places[job]:
-                if at != server and self.open[at]:
-                    gpus[at] = gpus.get(at, 0) + base_gpus + flexible
-                    jobs[at] = jobs.get(at, 0) + (base_gpus > 0)
-        emptied = [gpus[at] for at in sorted(gpus) if jobs[at] == self.base_jobs[at]]
-        known = total + sum(gpus.values()), emptied
-        self.damage_of[server] = known
-        return known
+            for place, base_gpus, flexible in self.places[job]:
+                if place != server and self.open[place]:
+                    gpus[place] = gpus.get(place, 0) + base_gpus + flexible
+                    jobs[place] = jobs.get(place, 0) + (base_gpus > 0)
+        emptied = [gpus[place] for place in sorted(gpus) if jobs[place] == self.base_jobs[place]]
+        damage = total + sum(gpus.values()), emptied
+        self.damage_of[server] = damage
+        return damage
 
 
 def _least_damage(state: _Reclaiming, servers: Sequence[int], left: int) -> int:
@@ -202,16 +202,16 @@ def fewest_preemptions(hosting: Hosting, count: int, rng: np.random.Generator) -
     if pairs:
         constraints.append(LinearConstraint(follows.tocsc(), lb=0.0))
     integral = np.concatenate([np.ones(servers), np.zeros(jobs)])  # whole y make whole q
-    found = milp(
+    solution = milp(
         objective,
         constraints=constraints,
         integrality=integral,
         bounds=Bounds(0, 1),
         options={"mip_rel_gap": 0.0},
     )
-    if found.x is None:
-        raise NoSolution(f"no {count} of {servers} servers found to return: {found.message}")
-    return np.flatnonzero(found.x[:servers] > 0.5)
+    if solution.x is None:
+        raise NoSolution(f"no {count} of {servers} servers found to return: {solution.message}")
+    return np.flatnonzero(solution.x[:servers] > 0.5)
 
 
 # ── the rules by name ─────────────────────────────────────────────────────────────────────────────

@@ -90,13 +90,13 @@ def log_axis(values: FloatArray, start_px: float, end_px: float, floor_at: float
 
 def time_ticks(axis: Axis, apart_px: float = 46.0) -> list[tuple[float, str]]:
     """Round times on a log axis, the most natural first, none closer than `apart_px`."""
-    kept: list[float] = []
+    chosen: list[float] = []
     for value in ROUND_TIMES_S:
         if axis.low <= value <= axis.high and all(
-            abs(axis.px(value) - axis.px(other)) >= apart_px for other in kept
+            abs(axis.px(value) - axis.px(other)) >= apart_px for other in chosen
         ):
-            kept.append(value)
-    return [(value, _round_time(value)) for value in sorted(kept)]
+            chosen.append(value)
+    return [(value, _round_time(value)) for value in sorted(chosen)]
 
 
 def clock_ticks(axis: Axis, count: int = 6) -> list[tuple[float, str]]:

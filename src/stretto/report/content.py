@@ -151,13 +151,13 @@ class Comparison:
 
     def __post_init__(self) -> None:
         """Check that the runs are of this cluster and that none is there twice."""
-        seen: set[tuple[str, str, int]] = set()
+        keys: set[tuple[str, str, int]] = set()
         types = len(self.cluster.gpu_types)
         for run in self.runs:
             key = (run.policy, run.trace, run.seed)
-            if key in seen:
+            if key in keys:
                 raise InputError(f"runs must differ in policy, trace or seed, got {run.name} twice")
-            seen.add(key)
+            keys.add(key)
             if run.busy_gpus.shape[1] != types:
                 raise InputError(
                     f"{run.name}: busy_gpus must have {types} columns, one for each GPU type of "

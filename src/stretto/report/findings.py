@@ -60,7 +60,7 @@ def interval_words(estimate: Estimate) -> str:
 
 def caution(comparison: Comparison, standings: Standings) -> tuple[str, ...]:
     """What a reader must know before believing anything on the page."""
-    said = []
+    warnings = []
     made = list(dict.fromkeys(run.trace for run in comparison.runs if run.synthetic))
     if made:
         all_made = len(made) == len({run.trace for run in comparison.runs})
@@ -69,12 +69,12 @@ def caution(comparison: Comparison, standings: Standings) -> tuple[str, ...]:
             if all_made
             else f"{listed(made)} {'was' if len(made) == 1 else 'were'} made"
         )
-        said.append(
+        warnings.append(
             f"Synthetic data: {which}, not recorded on a real cluster. The figures describe the model, not "
             "users."
         )
     if not standings.same_workloads:
-        said.append(
+        warnings.append(
             "Not every policy ran on every workload; means are over different runs. The pairs are not "
             "affected."
         )
@@ -84,8 +84,8 @@ def caution(comparison: Comparison, standings: Standings) -> tuple[str, ...]:
         if any(np.isnan(run.jct_s).any() for run in s.runs)
     ]
     if unfinished:
-        said.append(f"Jobs without completion, missing in the mean JCT: {listed(unfinished)}.")
-    return tuple(said)
+        warnings.append(f"Jobs without completion, missing in the mean JCT: {listed(unfinished)}.")
+    return tuple(warnings)
 
 
 def _certainty(pairing: Pairing) -> Card:

@@ -185,10 +185,10 @@ def scenes_of(comparison: Comparison, standings: Standings) -> tuple[Scene, ...]
 def _typical_first(comparison: Comparison, standings: Standings) -> list[tuple[str, int]]:
     """Workloads, first the one on which the best policy's mean JCT is nearest to its median over them."""
     means = {run.workload: run.metric("avg_jct_s") for run in standings.best.runs}
-    known = [mean for mean in means.values() if np.isfinite(mean)]
-    if not known:
+    finite = [mean for mean in means.values() if np.isfinite(mean)]
+    if not finite:
         return list(comparison.workloads)
-    middle = float(np.median(known))
+    middle = float(np.median(finite))
     distance = {workload: abs(means.get(workload, np.inf) - middle) for workload in comparison.workloads}
     typical = min(comparison.workloads, key=lambda w: float(np.nan_to_num(distance[w], nan=np.inf)))
     return [typical, *(workload for workload in comparison.workloads if workload != typical)]

@@ -113,12 +113,12 @@ class Count:
 def blocks_of(figures: Sequence[Published]) -> tuple[Block, ...]:
     """The figures as tables, rows and metrics in the order in which they first appear."""
     rows: dict[str, dict[str, Published]] = {}
-    for one in figures:
-        rows.setdefault(one.row, {})[one.metric] = one
+    for figure in figures:
+        rows.setdefault(figure.row, {})[figure.metric] = figure
     blocks: dict[tuple[str, ...], list[tuple[str, tuple[Published, ...]]]] = {}
     for name, by_metric in rows.items():
         blocks.setdefault(tuple(by_metric), []).append((name, tuple(by_metric.values())))
-    return tuple(Block(metrics, tuple(found)) for metrics, found in blocks.items())
+    return tuple(Block(metrics, tuple(named_rows)) for metrics, named_rows in blocks.items())
 
 
 def counts_of(figures: Sequence[Published]) -> tuple[Count, ...]:
@@ -132,7 +132,7 @@ def counts_of(figures: Sequence[Published]) -> tuple[Count, ...]:
 
 def claim(figures: Sequence[Published]) -> str:
     """The result in one sentence."""
-    factors = [one.factor for one in figures if one.factor is not None]
+    factors = [figure.factor for figure in figures if figure.factor is not None]
     if not factors:
         return limits(figures) or "The paper prints no figure to compare with."
     if len(factors) == 1:

@@ -35,7 +35,7 @@ def render_reproduction(content: Reproduced) -> str:
     if not content.figures:
         raise InputError(f"{content.name}: a page needs at least one figure, got none")
     compared = content.compared
-    limited = sum(one.is_kept is not None for one in content.figures)
+    limited = sum(figure.is_kept is not None for figure in content.figures)
     environment = _environment()
     return environment.get_template("reproduction.html.j2").render(
         content=content,
@@ -48,7 +48,7 @@ def render_reproduction(content: Reproduced) -> str:
         left_over=_left_over(len(content.figures) - len(compared) - limited),
         blocks=blocks_of(content.figures),
         charts=ratio_charts(content.figures),
-        definitions={one.metric: definition_of(one.metric) for one in content.figures},
+        definitions={figure.metric: definition_of(figure.metric) for figure in content.figures},
         style=Markup(_asset("report.css") + _asset("reproduction.css")),
     )
 

@@ -148,8 +148,8 @@ def binned_mean(times_s: FloatArray, values: FloatArray, edges_s: FloatArray) ->
     """
     if times_s.size < 2:
         return np.zeros((edges_s.size - 1, values.shape[1]))
-    held = values[:-1] * np.diff(times_s)[:, None]
-    area = np.vstack([np.zeros((1, values.shape[1])), np.cumsum(held, axis=0)])
+    weighted = values[:-1] * np.diff(times_s)[:, None]
+    area = np.vstack([np.zeros((1, values.shape[1])), np.cumsum(weighted, axis=0)])
     at_edges = np.column_stack([np.interp(edges_s, times_s, column) for column in area.T])
     width = np.diff(edges_s)[:, None]
     return np.divide(

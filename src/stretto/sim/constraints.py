@@ -63,16 +63,16 @@ def constraints_file_of(document: Any, where: str, cluster: Cluster) -> Constrai
     reservations: dict[str, Reservation] = {}
     for number, item in enumerate(items_of(file, "reservations"), start=1):
         entry = entry_of(item, f"{where}: reservations, entry {number}", RESERVATION_KEYS)
-        one = _reservation(entry)
-        if one.name in reservations:
-            raise InputError(f"{entry.where}: name must differ from the others, got {one.name!r}")
+        reservation = _reservation(entry)
+        if reservation.name in reservations:
+            raise InputError(f"{entry.where}: name must differ from the others, got {reservation.name!r}")
         try:
-            check_reservation(one, cluster, reservations)
+            check_reservation(reservation, cluster, reservations)
         except InputError as wrong:
             raise InputError(f"{entry.where}: {wrong}") from None
-        reservations[one.name] = one
+        reservations[reservation.name] = reservation
     classes = _named(file, "priority_classes", CLASS_KEYS, _priority_class)
-    defaults = [one.name for one in classes if one.is_default]
+    defaults = [priority_class.name for priority_class in classes if priority_class.is_default]
     if len(defaults) > 1:
         raise InputError(f"{where}: priority_classes: expected one default, got {' and '.join(defaults)}")
     act = file.text("priorities", default=PRIORITIES[0])
@@ -83,12 +83,12 @@ def constraints_file_of(document: Any, where: str, cluster: Cluster) -> Constrai
         Constraints(
             queues=with_quotas(queues, int(cluster.capacity.sum())),
             sizes={name: _sizes(sizes, name) for name in sizes.values},
-            reservations=tuple(one for _, one in sorted(reservations.items())),
+            reservations=tuple(reservation for _, reservation in sorted(reservations.items())),
             priorities_act=act == PRIORITIES[0],
             parents=parents_of(queues),
             fair_share=_fair_share(file, queues),
         ),
-        {one.name: one for one in classes},
+        {priority_class.name: priority_class for priority_class in classes},
         queues,
     )
 
@@ -115,14 +115,14 @@ def constrained(workload: Workload, file: ConstraintsFile, where: str) -> tuple[
 
 def _named(file: Entry, key: str, keys: tuple[str, ...], read: Any) -> list[Any]:
     """Entries of a list, each with a name of its own."""
-    found: list[Any] = []
+    entries: list[Any] = []
     for number, item in enumerate(items_of(file, key), start=1):
         entry = entry_of(item, f"{file.where}: {key}, entry {number}", keys)
-        one = read(entry)
-        if any(one.name == other.name for other in found):
-            raise InputError(f"{entry.where}: name must differ from the others, got {one.name!r}")
-        found.append(one)
-    return found
+        named = read(entry)
+        if any(named.name == other.name for other in entries):
+            raise InputError(f"{entry.where}: name must differ from the others, got {named.name!r}")
+        entries.append(named)
+    return entries
 
 
 def _queue(entry: Entry) -> Queue:

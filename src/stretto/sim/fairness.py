@@ -61,7 +61,7 @@ def _simulated(setup: Setup) -> Alone:
     truths = _truths(setup)
     reach = reach_of(setup.cluster)
     round_s = setup.policy.triggers.round_s
-    known: dict[tuple[object, ...], float] = {}
+    alone_s: dict[tuple[object, ...], float] = {}
 
     def seconds(job: Job, truth: Truth, kind: int, share: float) -> float:
         least = _least(job, truths(job).limits if isnan(truth.duration_s) else None, kind)
@@ -72,10 +72,12 @@ def _simulated(setup: Setup) -> Alone:
         duration_s = None if isnan(truth.duration_s) else _duration_s(truth, setup.cluster)
         what = (job.model, job.batch_size, job.adaptivity, job.kind, job.preemptible, duration_s)
         key = (*what, lone.gpus, lone.min_gpus, lone.max_gpus, lone.submitted_s, kind, gpus)
-        if key not in known:
+        if key not in alone_s:
             alone = replace(truth, duration_s=nan if duration_s is None else duration_s, gpu_type="")
-            known[key] = _run_alone(lone, alone, replace(setup, cluster=share_of(setup.cluster, kind, gpus)))
-        return known[key] * max(1.0, least / share)
+            alone_s[key] = _run_alone(
+                lone, alone, replace(setup, cluster=share_of(setup.cluster, kind, gpus))
+            )
+        return alone_s[key] * max(1.0, least / share)
 
     return seconds
 

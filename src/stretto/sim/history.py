@@ -56,7 +56,11 @@ class History:
             whole = np.zeros(0, dtype=np.int64)
             return whole, empty, empty, whole, whole
         row, start_s, end_s, kind, gpus = zip(
-            *((one.row, one.start_s, one.end_s, one.kind, one.gpus) for one in self.held), strict=True
+            *(
+                (stretch.row, stretch.start_s, stretch.end_s, stretch.kind, stretch.gpus)
+                for stretch in self.held
+            ),
+            strict=True,
         )
         return (
             np.array(row, dtype=np.int64),

@@ -39,13 +39,13 @@ class SimulatedLender:
         """
         here = self.at(now_s)
         until = self.at(now_s + (self.period_s if ahead_s is None else ahead_s))
-        shown = self.demand[: (until if foresight else here) + 1]
+        demand = self.demand[: (until if foresight else here) + 1]
         nodes = self.nodes
         if up is not None:
             nodes = nodes[up[nodes]]
-            shown = np.minimum(shown * (len(self.nodes) / max(len(nodes), 1)), 1.0)
-        coming = float(shown[here:].max()) if foresight else nan
-        return LenderState(self.name, nodes, self.headroom, self.period_s, shown[: here + 1], coming)
+            demand = np.minimum(demand * (len(self.nodes) / max(len(nodes), 1)), 1.0)
+        coming = float(demand[here:].max()) if foresight else nan
+        return LenderState(self.name, nodes, self.headroom, self.period_s, demand[: here + 1], coming)
 
     def servers_needed(self) -> IntArray:
         """(periods,) servers that it uses itself."""
@@ -97,9 +97,9 @@ def lending_figures(
     at_s, usable = zip(*history.capacity, strict=True)
     counts = np.array(usable, dtype=np.float64)
     on_loan_gpu_s = metrics.integral(np.array(at_s), counts[:, lent].sum(axis=1), from_s, to_s)
-    asked_back = [one for one in history.settled if one.demanded_gpus]
-    loans_at_s = np.array([one.at_s for one in history.settled])
-    on_loan = np.array([one.on_loan for one in history.settled], dtype=np.int64)
+    asked_back = [settlement for settlement in history.settled if settlement.demanded_gpus]
+    loans_at_s = np.array([settlement.at_s for settlement in history.settled])
+    on_loan = np.array([settlement.on_loan for settlement in history.settled], dtype=np.int64)
     shortfall = shortfall_server_s(lenders[0], loans_at_s, on_loan, to_s, from_s)
     return {
         "usage_overall": metrics.usage(

@@ -131,32 +131,32 @@ class Physics:
         self, rows: IntArray, now_s: float, views: frozenset[View], books: Accounting
     ) -> dict[str, Any]:
         """The columns that these views show."""
-        known: dict[str, Any] = {}
+        columns: dict[str, Any] = {}
         if View.PROGRESS in views:
-            known["known_progress"] = self._progress(rows, now_s, books)
+            columns["known_progress"] = self._progress(rows, now_s, books)
         if View.ORACLE_DURATION in views:
-            known["known_durations"] = self._durations(rows, now_s)
+            columns["known_durations"] = self._durations(rows, now_s)
         if View.ESTIMATED_DURATION in views:
-            known["known_estimates"] = self._estimates(rows, now_s)
+            columns["known_estimates"] = self._estimates(rows, now_s)
         if View.REMAINING_WORK in views:
-            known["known_work"] = self._remaining_work(rows, now_s)
+            columns["known_work"] = self._remaining_work(rows, now_s)
         if View.THROUGHPUT_TABLE in views:
-            known["known_tables"] = self._tables_of(rows)
+            columns["known_tables"] = self._tables_of(rows)
         elif View.GOODPUT_MODEL in views:  # of recorded jobs there is nothing else to know
-            known["known_tables"] = [
+            columns["known_tables"] = [
                 self._unmeasured if row in self.training else self.tables[row] for row in rows.tolist()
             ]
         if View.GOODPUT_MODEL in views:
             training = self.training
-            known["known_evidence"] = [
+            columns["known_evidence"] = [
                 training[row].evidence if row in training else None for row in rows.tolist()
             ]
         if View.LEARNING in views:
-            known["known_learning"] = self._learning(rows, now_s)
+            columns["known_learning"] = self._learning(rows, now_s)
         if View.CPU_DEMAND in views:
             cpus = self.recorded.cpus_per_gpu
-            known["known_cpu_demand"] = np.full(len(rows), nan) if cpus is None else cpus[rows]
-        return known
+            columns["known_cpu_demand"] = np.full(len(rows), nan) if cpus is None else cpus[rows]
+        return columns
 
     def _tables_of(self, rows: IntArray) -> list[MeasuredSpeeds]:
         """Measured speeds by row; each is looked up once in a job's life."""
@@ -191,10 +191,10 @@ class Physics:
         return Learning(samples, dataset, initial_loss, loss, metric, history)
 
     def _progress(self, rows: IntArray, now_s: float, books: Accounting) -> Progress:
-        held = books.held_gpus[rows]
-        since_s = np.where(held > 0, now_s - books.held_since_s[rows], 0.0)
+        held_gpus = books.held_gpus[rows]
+        since_s = np.where(held_gpus > 0, now_s - books.held_since_s[rows], 0.0)
         starts = books.starts[rows]
-        recovering = (held > 0) & (self.recorded.since_s[rows] > now_s)
+        recovering = (held_gpus > 0) & (self.recorded.since_s[rows] > now_s)
         epochs = np.zeros(len(rows), dtype=np.int64)
         for position, row in enumerate(rows.tolist() if self.training else ()):
             run = self.training.get(row)
@@ -203,7 +203,7 @@ class Physics:
                 recovering[position] = bool(run.shape) and run.countdown_s > 0
         return Progress(
             executed_s=books.executed_s[rows] + since_s,
-            attained_gpu_s=books.attained_gpu_s[rows] + held * since_s,
+            attained_gpu_s=books.attained_gpu_s[rows] + held_gpus * since_s,
             first_start_s=books.first_start_s[rows],
             last_stop_s=books.last_stop_s[rows],
             restarts=np.maximum(starts - 1, 0),

@@ -103,9 +103,9 @@ class Setup:
         on stand in for others, unless told otherwise.
         """
         published = {"fit": Fit.PUBLISHED, "reference": Choice.FIRST_MODEL}
-        given = self.estimate_settings or {}
-        as_published = self.sim.fidelity is Fidelity.ARTIFACT and not given.get(MODEL)
-        return estimator_for(self.policy, {**(published if as_published else {}), **given})
+        settings = self.estimate_settings or {}
+        as_published = self.sim.fidelity is Fidelity.ARTIFACT and not settings.get(MODEL)
+        return estimator_for(self.policy, {**(published if as_published else {}), **settings})
 
     def make_placer(self) -> Any:
         """The placement rule."""

@@ -75,12 +75,12 @@ def _check_curves(workload: Workload, settings: SimSettings) -> None:
     """Raise InputError for a recorded job whose model has no curve although the settings ask for one."""
     if settings.scaling is not Scaling.CATALOGUE:
         return
-    known = {""}
+    with_curve = {""}
     for job, truth in zip(workload.jobs, workload.truths, strict=True):
-        if job.model in known or isnan(truth.duration_s):
+        if job.model in with_curve or isnan(truth.duration_s):
             continue
         try:
-            known |= {job.model, nearest_model(job.model).name}
+            with_curve |= {job.model, nearest_model(job.model).name}
         except InputError as unknown:
             raise InputError(f"job {job.id}: sim.scaling=catalogue: {unknown}") from None
 

@@ -45,15 +45,17 @@ def a_job(name: str, gpus: int = 1, at_s: float = 0.0, **rest: Any) -> Job:
 def a_snapshot(
     *jobs: Job,
     cluster: Cluster,
-    held: Mapping[str, Allocation] | None = None,
+    allocations: Mapping[str, Allocation] | None = None,
     now_s: float = 0.0,
     due: frozenset[Trigger] = frozenset(),
     memory: Any = None,
-    **known: Any,
+    **views: Any,
 ) -> Snapshot:
-    """A snapshot of these jobs; `known` fills the tables of views (`known_progress`, …)."""
+    """A snapshot of these jobs; `views` fills the tables of views (`known_progress`, …)."""
     ordered = sorted(jobs, key=lambda job: (job.submitted_s, job.id))
-    placement = no_placement(cluster).changed({JobId(name): grant for name, grant in (held or {}).items()})
+    placement = no_placement(cluster).changed(
+        {JobId(name): grant for name, grant in (allocations or {}).items()}
+    )
     grants = [placement.get(job.id) for job in ordered]
     table = JobTable(
         requests=Requests(ordered, cluster),
@@ -61,7 +63,7 @@ def a_snapshot(
         held_gpus=np.array([grant.gpus if grant else 0 for grant in grants], dtype=np.int64),
         held_nodes=np.array([len(grant.nodes) if grant else 0 for grant in grants], dtype=np.int64),
         held_kind=np.array([grant.kind if grant else -1 for grant in grants], dtype=np.int64),
-        **known,
+        **views,
     )
     usable = np.ones(len(cluster.nodes), dtype=np.bool_)
     return Snapshot(1, now_s, cluster, usable, table, placement, due=due, memory=memory)

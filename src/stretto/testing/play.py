@@ -87,8 +87,8 @@ class _World:
 
     def advance(self) -> None:
         """Go to the next thing that happens, and let the policy decide if it wants to."""
-        held = self._held()
-        running = held > 0
+        held_gpus = self._held()
+        running = held_gpus > 0
         round_s = self.policy.triggers.round_s
         arrival_s = self.requests.submitted_s[self.to_come].min(initial=inf)
         tick_s = (self.now_s // round_s + 1) * round_s if round_s and self.active.any() else inf
@@ -99,7 +99,7 @@ class _World:
         passed_s = then_s - self.now_s
         self.remaining_s[running] -= passed_s
         self.executed_s[running] += passed_s
-        self.attained_gpu_s += held * passed_s
+        self.attained_gpu_s += held_gpus * passed_s
         self.now_s = then_s
 
         due = {
@@ -128,8 +128,8 @@ class _World:
 
     def _decide(self, due: frozenset[Trigger]) -> None:
         snapshot = replace(self._snapshot(), due=due)
-        seen = snapshot.limited_to(self.policy.views)
-        shares = self.policy.allocate(seen, self._speeds(snapshot))
+        visible = snapshot.limited_to(self.policy.views)
+        shares = self.policy.allocate(visible, self._speeds(snapshot))
         check_shares(snapshot, shares)
         self.memory = shares.memory
         self.wake_s = inf if shares.wake_s is None else shares.wake_s
@@ -141,7 +141,9 @@ class _World:
                 self.first_start_s[row] = self.now_s
             if job in before and job not in self.placement:
                 self.last_stop_s[row] = self.now_s
-        self.decisions.append((self.now_s, {job: given.gpus for job, given in self.placement.items()}))
+        self.decisions.append(
+            (self.now_s, {job: allocation.gpus for job, allocation in self.placement.items()})
+        )
 
     def _held(self) -> FloatArray:
         held = [self.placement[job.id].gpus if job.id in self.placement else 0 for job in self.requests.jobs]

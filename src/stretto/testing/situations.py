@@ -65,14 +65,14 @@ class Situation:
 
     def in_another_order(self) -> "Situation":
         """The same, its jobs and allocations handed in the other way round."""
-        known = {name: getattr(self.snapshot.jobs, name) for name in KNOWN.values()}
+        views = {name: getattr(self.snapshot.jobs, name) for name in KNOWN.values()}
         snapshot = a_snapshot(
             *reversed(self.jobs),
             cluster=self.snapshot.cluster,
-            held=dict(reversed(list(self.held.items()))),
+            allocations=dict(reversed(list(self.held.items()))),
             now_s=self.snapshot.now_s,
             due=self.snapshot.due,
-            **known,
+            **views,
         )
         return replace(self, snapshot=replace(snapshot, usable=self.snapshot.usable, seed=self.snapshot.seed))
 
@@ -150,9 +150,9 @@ def jobs_for(draw: st.DrawFn, cluster: Cluster, name: str) -> Job:
         rewards=(Reward(at_s + draw(st.integers(1, 500)), 100.0),) if draw(st.booleans()) else (),
         weight=draw(st.sampled_from([1.0, 1.0, 2.0])),
         **{
-            one.name: draw(st.sampled_from(one.metadata["examples"]))
-            for one in fields(Job)
-            if one.metadata.get("examples")
+            entry.name: draw(st.sampled_from(entry.metadata["examples"]))
+            for entry in fields(Job)
+            if entry.metadata.get("examples")
         },
     )
 
@@ -165,12 +165,12 @@ def situations(draw: st.DrawFn, most_jobs: int = 8) -> Situation:
     usable = usable | (not usable.any())
     names = draw(st.permutations([f"j{index}" for index in range(draw(st.integers(1, most_jobs)))]))
     jobs = tuple(draw(jobs_for(cluster, name)) for name in names)
-    held = _run_some(draw, jobs, cluster, usable)
+    allocations = _run_some(draw, jobs, cluster, usable)
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     snapshot = a_snapshot(
         *jobs,
         cluster=cluster,
-        held=held,
+        allocations=allocations,
         now_s=float(draw(st.integers(10, 1_000))),
         due=frozenset({Trigger.ARRIVAL}),
         **known_columns(len(jobs), len(cluster.types), rng),
@@ -180,7 +180,7 @@ def situations(draw: st.DrawFn, most_jobs: int = 8) -> Situation:
     return Situation(
         snapshot=replace(snapshot, usable=usable, seed=draw(st.integers(0, 99))),
         jobs=jobs,
-        held=held,
+        held=allocations,
         rate_per_s=rate_per_s,
         exponent=rng.uniform(0.5, 1.0, len(jobs)),
     )
@@ -191,7 +191,7 @@ def _run_some(
 ) -> dict[str, Allocation]:
     """GPUs for some of the jobs, on the first nodes of a type that have any."""
     free = [(1 << gpus) - 1 if ok else 0 for gpus, ok in zip(cluster.node_gpus.tolist(), usable, strict=True)]
-    held = {}
+    allocations = {}
     for job in jobs:
         kind = draw(st.integers(-1, len(cluster.types) - 1))
         if kind < 0 or (job.gpu_types and cluster.type_names[kind] not in job.gpu_types):
@@ -199,8 +199,8 @@ def _run_some(
         wanted = draw(st.integers(job.min_gpus, job.max_gpus))
         allocation = take_first_free(cluster, free, kind, wanted)
         if allocation is not None:
-            held[str(job.id)] = allocation
-    return held
+            allocations[str(job.id)] = allocation
+    return allocations
 
 
 def take_first_free(cluster: Cluster, free: list[int], kind: int, wanted: int) -> Allocation | None:
@@ -256,7 +256,7 @@ def _learning(jobs: int, rng: np.random.Generator) -> Learning:
     epochs = rng.integers(0, 12, jobs)
     history = [0.9 - 0.8 / np.arange(1, count + 1) ** rng.uniform(0.3, 1.0) for count in epochs.tolist()]
     dataset_samples = rng.integers(1_000, 50_000, jobs).astype(np.float64)
-    metric = np.array([float(one[-1]) if len(one) else np.nan for one in history])
+    metric = np.array([float(curve[-1]) if len(curve) else np.nan for curve in history])
     return Learning(
         samples=dataset_samples * (epochs + rng.random(jobs)),
         dataset_samples=dataset_samples,

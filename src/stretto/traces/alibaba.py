@@ -19,18 +19,18 @@ PHASES = {
 def read(sheet: Sheet) -> JobOfRow:
     """Rigid jobs with durations; a pod that shares a GPU gets a whole one here."""
     ids = sheet.identities("name")
-    asked = sheet.counts("num_gpu")
+    gpus_asked = sheet.counts("num_gpu")
     created = sheet.numbers("creation_time")
     deleted = sheet.numbers("deletion_time")
     unscheduled = np.array([text == "" for text in sheet.texts("scheduled_time")], dtype=np.bool_)
     scheduled = sheet.numbers("scheduled_time", empty=np.nan)
-    sheet.leave_out(asked == 0, "num_gpu is 0")
+    sheet.leave_out(gpus_asked == 0, "num_gpu is 0")
     sheet.leave_out(unscheduled, "they were never scheduled, so their duration is not known")
     sheet.refuse(deleted < scheduled, "deletion_time", "at or after scheduled_time")
     sheet.refuse(scheduled < created, "scheduled_time", "at or after creation_time")
     outcome = sheet.choices("pod_phase", PHASES)
     qos, spec = sheet.texts("qos"), sheet.texts("gpu_spec")
-    submitted_s, duration_s, gpus = created.tolist(), (deleted - scheduled).tolist(), asked.tolist()
+    submitted_s, duration_s, gpus = created.tolist(), (deleted - scheduled).tolist(), gpus_asked.tolist()
 
     def job_of(row: int) -> tuple[Job, Truth]:
         job = Job(

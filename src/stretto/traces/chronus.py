@@ -15,8 +15,8 @@ NO_NUMBERS: tuple[float, ...] = (nan,)
 def read(sheet: Sheet) -> JobOfRow:
     """Rigid jobs with a strict deadline, a soft one of several steps, or none (best effort)."""
     ids = sheet.identities("job_id")
-    asked = sheet.counts("num_gpu")
-    sheet.leave_out(asked == 0, "num_gpu is 0; the loader published with the trace skips them too")
+    gpus_asked = sheet.counts("num_gpu")
+    sheet.leave_out(gpus_asked == 0, "num_gpu is 0; the loader published with the trace skips them too")
     submitted_s = (sheet.numbers("submit_time") * MINUTE_S).tolist()
     duration_s = (sheet.numbers("duration") * MINUTE_S).tolist()
     best_effort = sheet.choices("best_effort", {"0": False, "1": True})
@@ -34,7 +34,7 @@ def read(sheet: Sheet) -> JobOfRow:
             cell = sheet.cells("expect_time_list")[row]
             sheet.note(row, "expect_time_list", "a deadline that is not before submission", cell)
     steps = sheet.numbers("iterations", empty=nan).tolist()
-    gpus, model, user = asked.tolist(), sheet.texts("model_name"), sheet.texts("user")
+    gpus, model, user = gpus_asked.tolist(), sheet.texts("model_name"), sheet.texts("user")
 
     def job_of(row: int) -> tuple[Job, Truth]:
         at_s = submitted_s[row]

@@ -16,18 +16,18 @@ STATES = {
 def read(sheet: Sheet) -> JobOfRow:
     """Rigid GPU jobs with durations; TIMEOUT and NODE_FAIL count as failed, as in the owners' analysis."""
     ids = sheet.identities("job_id")
-    asked = sheet.counts("gpu_num")
+    gpus_asked = sheet.counts("gpu_num")
     started = sheet.stamps_s("start_time", may_lack=True)
     outcome = sheet.choices("state", STATES)
     suspended = np.array([text == SUSPENDED for text in sheet.texts("state")], dtype=np.bool_)
-    sheet.leave_out(asked == 0, "gpu_num is 0: they ran on CPUs")
+    sheet.leave_out(gpus_asked == 0, "gpu_num is 0: they ran on CPUs")
     sheet.leave_out(np.isnan(started), "they never started")
     sheet.leave_out(suspended, "they were suspended when the log ended")
     stamp = sheet.stamps_s("submit_time")
     duration_s = sheet.numbers("duration").tolist()
     sheet.refuse(started < stamp, "start_time", "at or after submit_time")
     submitted_s = (stamp - earliest(sheet, stamp)).tolist()
-    gpus, user, queue = asked.tolist(), sheet.texts("user"), sheet.texts("vc")
+    gpus, user, queue = gpus_asked.tolist(), sheet.texts("user"), sheet.texts("vc")
 
     def job_of(row: int) -> tuple[Job, Truth]:
         job = Job(

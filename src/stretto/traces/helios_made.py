@@ -59,14 +59,14 @@ def helios(mix: str) -> Callable[[Making], Sequence[tuple[Job, Truth]]]:
                 Job(
                     JobId(f"job-{row:0{digits}d}"),
                     at_s,
-                    asked,
+                    job_gpus,
                     model=trains,
                     adaptivity=Adaptivity.RIGID,
                     rewards=rewards_for(at_s, times * ran_s, STEPS[kind]),
                 ),
                 Truth(duration_s=ran_s),
             )
-            for row, (at_s, asked, trains, kind, times, ran_s) in enumerate(columns)
+            for row, (at_s, job_gpus, trains, kind, times, ran_s) in enumerate(columns)
         ]
 
     return make

@@ -199,8 +199,10 @@ def _sizes(
     share = np.where(gpus <= most_gpus, floats([share for _, share in sizes]), 0.0)
     if not share.any():
         gpus, share = ints([1]), floats([1.0])
-    at = np.searchsorted(np.cumsum(share / share.sum()), (rng.random() + np.arange(jobs) * SQUARE_ROOT) % 1.0)
-    return gpus[np.minimum(at, len(gpus) - 1)]
+    index = np.searchsorted(
+        np.cumsum(share / share.sum()), (rng.random() + np.arange(jobs) * SQUARE_ROOT) % 1.0
+    )
+    return gpus[np.minimum(index, len(gpus) - 1)]
 
 
 def _spread(work: FloatArray, rng: np.random.Generator) -> IntArray:

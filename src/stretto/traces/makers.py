@@ -78,10 +78,10 @@ def recorded(making: Making) -> Sequence[Pair]:
     outcome = draw_outcomes(count, making.stream(OUTCOME))
     return [
         (
-            Job(JobId(name), at_s, int(asked), adaptivity=Adaptivity.RIGID),
+            Job(JobId(name), at_s, int(job_gpus), adaptivity=Adaptivity.RIGID),
             Truth(duration_s=float(ran_s), outcome=ended),
         )
-        for name, at_s, asked, ran_s, ended in zip(
+        for name, at_s, job_gpus, ran_s, ended in zip(
             _names("job", count), _arrivals(making), gpus, duration_s, outcome, strict=True
         )
     ]
@@ -169,14 +169,16 @@ def _models_drawn(making: Making, classes: FloatArray) -> list[tuple[CatalogueMo
     """(jobs,) what each job trains and what its owner asks for."""
     by_class = _by_class(making.models)
     gpu_type, per_node, most = _reference(making.cluster)
-    found = {model.name: requests(model, gpu_type, per_node, most) for group in by_class for model in group}
+    requests_of = {
+        model.name: requests(model, gpu_type, per_node, most) for group in by_class for model in group
+    }
     weight = np.where([bool(group) for group in by_class], classes, 0.0)
     rng, tuning = making.stream(MODEL), making.stream(REQUEST)
     drawn = []
     for size in rng.choice(len(SIZE_CLASSES), size=making.count, p=weight / weight.sum()):
         group = by_class[int(size)]
         model = group[int(rng.integers(len(group)))]
-        drawn.append((model, draw_request(found[model.name], tuning)))
+        drawn.append((model, draw_request(requests_of[model.name], tuning)))
     return drawn
 
 
@@ -192,16 +194,16 @@ def _reference(cluster: Cluster | None) -> tuple[str, int, int]:
     """
     if cluster is None:
         return "t4", 4, MOST_GPUS_HETERO
-    known = read_gpus()
+    in_catalogue = read_gpus()
     for index in np.argsort(-cluster.capacity, kind="stable").tolist():
         gpu_type = cluster.types[index]
         for name in (gpu_type.name, *gpu_type.aliases):
-            if name in known:
+            if name in in_catalogue:
                 most = MOST_GPUS_HOMO if len(cluster.types) == 1 else MOST_GPUS_HETERO
                 return name, int(cluster.gpus_per_node[index]), min(most, int(cluster.capacity[index]))
     raise InputError(
-        f"cluster {cluster.name}: expected a gpu type that the catalogue knows, one of {', '.join(known)}, "
-        f"got {', '.join(cluster.type_names)}"
+        f"cluster {cluster.name}: expected a gpu type that the catalogue knows, "
+        f"one of {', '.join(in_catalogue)}, got {', '.join(cluster.type_names)}"
     )
 
 

@@ -29,12 +29,12 @@ class Making:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        for name, value, known in (
+        for name, value, choices in (
             ("arrivals", self.arrivals, tuple(PATTERNS)),
             ("models", self.models, MODEL_SETS),
         ):
-            if value not in known:
-                raise InputError(f"unknown {name} {value!r}, {did_you_mean(value, known)}")
+            if value not in choices:
+                raise InputError(f"unknown {name} {value!r}, {did_you_mean(value, choices)}")
         for name, number, most in (
             ("jobs", self.jobs, MOST_JOBS),
             ("seed", self.seed, inf),

@@ -89,10 +89,10 @@ def ones(making: Making) -> Sequence[tuple[Job, Truth]]:
     times_s = arrival_times_s(PATTERNS[making.arrivals], count, making.hours, making.stream(ARRIVAL))
     digits = len(str(count - 1))
     pairs = []
-    for row, (kind, asked, at_s) in enumerate(zip(kinds, sizes.tolist(), times_s.tolist(), strict=True)):
+    for row, (kind, gpus, at_s) in enumerate(zip(kinds, sizes.tolist(), times_s.tolist(), strict=True)):
         drawn = max(1.0 - float(rng.random()), 1e-9) ** (-1 / TAIL)
         name = f"{kind.model.partition(' ')[0]}-{kind.dataset}-{row:0{digits}d}".lower()
-        job = _job(name, at_s, kind, min(asked, making.most_gpus))
+        job = _job(name, at_s, kind, min(gpus, making.most_gpus))
         longest = int(LONGEST_S / _epoch_s(job, kind)) - ABOVE_TARGET_EPOCHS
         reached = int(np.clip(drawn, 1, max(longest, 1)))
         pairs.append((job, Truth(learning=curve_of(kind, reached))))

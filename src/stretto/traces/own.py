@@ -70,11 +70,11 @@ def _unless_empty(cell: Callable[[Any], str]) -> Callable[[Any], str]:
     return lambda value: cell(value) if value else ""
 
 
-def _column_of(one: Field[Any], kind: type) -> Column:
+def _column_of(entry: Field[Any], kind: type) -> Column:
     """The column of a field that is a number, a text, a truth or a choice; an empty cell is its default."""
-    name = one.name
-    default: Any = one.default
-    at_least, above = one.metadata.get("at_least", -inf), one.metadata.get("above", -inf)
+    name = entry.name
+    default: Any = entry.default
+    at_least, above = entry.metadata.get("at_least", -inf), entry.metadata.get("above", -inf)
     if kind is bool:
         return Column(name, lambda sheet: sheet.choices(name, YES_NO, default=default), _yes_no)
     if kind is int and at_least > -inf:

@@ -53,10 +53,10 @@ def read_trace(source: Path | str, skip_bad: bool = False, data: Path | str | No
         return _read_file(path, _name_of(path), skip_bad)
     if is_made(name):
         return make_workload(name)
-    found = data_sets_below(data_folder(data))
-    if name in found:
-        return _read_file(found[name], name, skip_bad)
-    raise InputError(_unknown(name, found))
+    data_sets = data_sets_below(data_folder(data))
+    if name in data_sets:
+        return _read_file(data_sets[name], name, skip_bad)
+    raise InputError(_unknown(name, data_sets))
 
 
 def built_in_traces(data: Path | str | None = None) -> Mapping[str, str]:
@@ -68,7 +68,7 @@ def built_in_traces(data: Path | str | None = None) -> Mapping[str, str]:
 def all_formats() -> tuple[Format, ...]:
     """Those of Stretto and of installed packages. Raises InputError for a package whose format is none."""
     formats = list(FORMATS)
-    for point in sorted(entry_points(group=GROUP), key=lambda one: one.name):
+    for point in sorted(entry_points(group=GROUP), key=lambda point_of_entry: point_of_entry.name):
         named = f"trace format {point.name!r} ({point.value})"
         try:
             loaded = point.load()

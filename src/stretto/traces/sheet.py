@@ -121,14 +121,14 @@ class Sheet:
 
     def kept(self, skip_bad: bool) -> IntArray:
         """Rows to use, ascending. Raises InputError for the first bad row, unless those are left out too."""
-        kept = np.ones(self.rows, dtype=np.bool_)
+        usable = np.ones(self.rows, dtype=np.bool_)
         for rows in self._left_out.values():
-            kept &= ~rows
-        bad = sorted(row for row in self._bad if kept[row])
+            usable &= ~rows
+        bad = sorted(row for row in self._bad if usable[row])
         if bad and not skip_bad:
             raise InputError(self._message(bad[0]))
-        kept[bad] = False
-        return np.flatnonzero(kept)
+        usable[bad] = False
+        return np.flatnonzero(usable)
 
     def skipped(self) -> tuple[str, ...]:
         """What `kept` leaves out: a count for each reason, then the bad rows one by one."""

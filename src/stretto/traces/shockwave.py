@@ -26,15 +26,15 @@ def read(sheet: Sheet) -> JobOfRow:
     The batch size in a job type is that of one GPU, and steps count every GPU's own: GPUs x batch size is one
     optimiser step of `gpus` such steps. An SLO is a multiple of the duration; negative: none.
     """
-    at = SHOCKWAVE if sheet.has(SHOCKWAVE["submitted"]) else GAVEL
+    columns = SHOCKWAVE if sheet.has(SHOCKWAVE["submitted"]) else GAVEL
     kind = sheet.parsed(JOB_TYPE, _model_and_batch, ("", 0), "a model, perhaps with (batch size N)")
     gpus = sheet.counts(GPUS, at_least=1)
     steps = (sheet.numbers(STEPS) / gpus).tolist()
-    weight = sheet.numbers(at["weight"], above=0.0).tolist()
-    submitted = sheet.numbers(at["submitted"])
-    duration = sheet.numbers(at["duration"]) if "duration" in at else np.full(sheet.rows, nan)
-    due_s = _due_s(sheet, at["slo"], submitted, duration)
-    mode = sheet.texts(at.get("mode", ""))
+    weight = sheet.numbers(columns["weight"], above=0.0).tolist()
+    submitted = sheet.numbers(columns["submitted"])
+    duration = sheet.numbers(columns["duration"]) if "duration" in columns else np.full(sheet.rows, nan)
+    due_s = _due_s(sheet, columns["slo"], submitted, duration)
+    mode = sheet.texts(columns.get("mode", ""))
     submitted_s, duration_s, gpus_asked = submitted.tolist(), duration.tolist(), gpus.tolist()
     digits = len(str(sheet.rows))
 

@@ -82,8 +82,10 @@ def make_workload(
     kind = MADE.get(kind_name)
     if kind is None:
         raise InputError(f"unknown made workload {kind_name!r}, {did_you_mean(kind_name, MADE)}")
-    given = {"jobs": jobs, "hours": hours, "seed": seed, "cluster": cluster, **more}
-    chosen = _parameters(kind_name, text) | {key: value for key, value in given.items() if value is not None}
+    arguments = {"jobs": jobs, "hours": hours, "seed": seed, "cluster": cluster, **more}
+    chosen = _parameters(kind_name, text) | {
+        key: value for key, value in arguments.items() if value is not None
+    }
     unknown = [key for key in chosen if key not in _FIELDS]
     if unknown:
         raise InputError(
@@ -124,8 +126,8 @@ def _parameters(kind_name: str, text: str) -> dict[str, Any]:
         if not equals or key in parameters:
             raise InputError(f"{kind_name}: parameters must be key=value, each once, got {part!r}")
         if key not in _FIELDS or key == "cluster":
-            known = [name for name in _FIELDS if name != "cluster"]
-            raise InputError(f"{kind_name}: unknown parameter {key!r}, {did_you_mean(key, known)}")
+            names = [name for name in _FIELDS if name != "cluster"]
+            raise InputError(f"{kind_name}: unknown parameter {key!r}, {did_you_mean(key, names)}")
         try:
             parameters[key] = _NUMBERS.get(key, str)(value)
         except ValueError:
@@ -137,9 +139,9 @@ def _name(kind_name: str, making: Making) -> str:
     """The kind, with what differs from the usual: as a name, it makes the same workload again."""
     usual = MADE[kind_name].usual
     differs = [
-        f"{one.name}={getattr(making, one.name)}"
-        for one in fields(Making)
-        if one.name != "cluster" and getattr(making, one.name) != getattr(usual, one.name)
+        f"{entry.name}={getattr(making, entry.name)}"
+        for entry in fields(Making)
+        if entry.name != "cluster" and getattr(making, entry.name) != getattr(usual, entry.name)
     ]
     return kind_name + (":" + ",".join(differs) if differs else "")
 

@@ -61,13 +61,13 @@ def check_against(workload: Workload, cluster: Cluster, skip_bad: bool = False) 
             problems[row] = problem
     if not problems:
         return workload
-    kept = [row for row in range(len(workload.jobs)) if row not in problems]
-    if not kept:
+    rows = [row for row in range(len(workload.jobs)) if row not in problems]
+    if not rows:
         raise InputError(f"{workload.name}: no job can run on cluster {cluster.name}: {problems[0]}")
     return replace(
         workload,
-        jobs=tuple(workload.jobs[row] for row in kept),
-        truths=tuple(workload.truths[row] for row in kept),
+        jobs=tuple(workload.jobs[row] for row in rows),
+        truths=tuple(workload.truths[row] for row in rows),
         skipped=(*workload.skipped, *problems.values()),
     )
 

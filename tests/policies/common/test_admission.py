@@ -45,7 +45,7 @@ def test_waiting_jobs_start_in_order(asks: dict[str, int], skip: bool, starts: s
 
 
 def test_strictness_is_asked_of_the_placer_too() -> None:
-    snapshot = a_snapshot(a_job("a"), a_job("b"), cluster=a_cluster(8), held={"b": grant(0, n0=1)})
+    snapshot = a_snapshot(a_job("a"), a_job("b"), cluster=a_cluster(8), allocations={"b": grant(0, n0=1)})
     strict = admit_waiting(snapshot, rows(snapshot, "a"), skip=False)
     assert strict.in_order
     assert strict.order is not None
@@ -105,13 +105,13 @@ def test_a_limit_on_nodes_of_one_job_is_a_limit_on_its_gpus() -> None:
 def test_anew_running_jobs_keep_their_type(order: str, served: Mapping[str, tuple[int, int]]) -> None:
     asks = {"old": 4, "new": 4, "wide": 8, "big": 8}
     jobs = [a_job(name, asks[name]) for name in order.split()]
-    snapshot = a_snapshot(*jobs, cluster=MIXED, held={"old": grant(0, n0=4)})
+    snapshot = a_snapshot(*jobs, cluster=MIXED, allocations={"old": grant(0, n0=4)})
     assert given_to(snapshot, admit_anew(snapshot, rows(snapshot, order))) == served
 
 
 def test_a_running_job_whose_type_was_taken_moves_rather_than_waits() -> None:
     jobs = [a_job("bound", 8, gpu_types=("small",)), a_job("old", 4)]
-    snapshot = a_snapshot(*jobs, cluster=MIXED, held={"old": grant(0, n0=4)})
+    snapshot = a_snapshot(*jobs, cluster=MIXED, allocations={"old": grant(0, n0=4)})
     shares = admit_anew(snapshot, rows(snapshot, "bound old"))
     assert given_to(snapshot, shares) == {"bound": (8, 0), "old": (4, 1)}
 
@@ -119,13 +119,15 @@ def test_a_running_job_whose_type_was_taken_moves_rather_than_waits() -> None:
 @pytest.mark.parametrize("preemptible", [True, False])
 def test_anew_only_those_that_may_be_stopped_are_stopped(preemptible: bool) -> None:
     jobs = [a_job("first", 8), a_job("runs", 6, preemptible=preemptible)]
-    snapshot = a_snapshot(*jobs, cluster=a_cluster(8), held={"runs": grant(0, n0=6)})
+    snapshot = a_snapshot(*jobs, cluster=a_cluster(8), allocations={"runs": grant(0, n0=6)})
     served = given_to(snapshot, admit_anew(snapshot, rows(snapshot, "first runs")))
     assert served == ({"first": (8, 0)} if preemptible else {"runs": (6, 0)})
 
 
 def test_a_job_that_runs_on_other_than_it_asks_keeps_it_only_where_nobody_is_stopped() -> None:
-    snapshot = a_snapshot(a_job("grown", 2, max_gpus=8), cluster=a_cluster(8), held={"grown": grant(0, n0=4)})
+    snapshot = a_snapshot(
+        a_job("grown", 2, max_gpus=8), cluster=a_cluster(8), allocations={"grown": grant(0, n0=4)}
+    )
     nobody_waits = np.zeros(0, dtype=np.int64)
     assert admit_waiting(snapshot, nobody_waits, skip=False).gpus.tolist() == [4]
     assert admit_anew(snapshot, np.arange(1)).gpus.tolist() == [2]
@@ -156,7 +158,7 @@ def test_a_job_that_runs_on_other_than_it_asks_keeps_it_only_where_nobody_is_sto
 )
 def test_a_waiting_job_is_told_why(job: Job, why: Why, evidence: str) -> None:
     head = a_job("head", 6, gpu_types=("large",), at_s=1)
-    snapshot = a_snapshot(a_job("runs", 5), head, job, cluster=MIXED, held={"runs": grant(1, n2=5)})
+    snapshot = a_snapshot(a_job("runs", 5), head, job, cluster=MIXED, allocations={"runs": grant(1, n2=5)})
     shares = admit_waiting(snapshot, rows(snapshot, "head x"), skip=False)
     assert shares.why.of(1) is Why.NO_FREE_GPUS
     assert shares.why.of(2) is why
@@ -196,7 +198,7 @@ def test_the_walk_by_arrays_is_the_walk_one_by_one(asks: list[int], busy: int, s
     running = a_job("r", max(busy, 1), at_s=99)
     held = {"r": grant(0, n0=busy)} if busy else {}
     single: Cluster = a_cluster(TOTAL)
-    snapshot = a_snapshot(*jobs, running, cluster=single, held=held)
+    snapshot = a_snapshot(*jobs, running, cluster=single, allocations=held)
     shares = admit_waiting(snapshot, np.arange(len(jobs)), skip=skip)
     assert np.flatnonzero(shares.gpus[: len(jobs)]).tolist() == one_by_one(asks, TOTAL - busy, skip)
 

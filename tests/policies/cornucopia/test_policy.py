@@ -51,7 +51,7 @@ def at(now_s: float, *jobs: Job, held: dict[str, Allocation] | None = None, **re
     return a_snapshot(
         *jobs,
         cluster=cluster,
-        held=held,
+        allocations=held,
         now_s=now_s,
         known_progress=progress,
         known_tables=linear(len(jobs), len(cluster.types)),

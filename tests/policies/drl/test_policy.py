@@ -74,7 +74,7 @@ def test_the_action_that_is_rated_best_is_done_until_that_is_to_stop(weights_in:
 def test_nobody_is_stopped_and_nobody_shrinks_below_its_least(weights_in: Any) -> None:
     shrinks = network_that_rates(is_stop=1.0)
     shrinks.layers[5][1] = 5.0
-    snapshot = sizing(a_cluster(8, 8), 0.9, 0.9, held={"j0": grant(0, n0=5), "j1": grant(0, n1=2)})
+    snapshot = sizing(a_cluster(8, 8), 0.9, 0.9, allocations={"j0": grant(0, n0=5), "j1": grant(0, n1=2)})
     assert asked(LearnedSizes(weights=weights_in(shrinks)), snapshot).gpus.tolist() == [1, 1]
     bundled = asked(LearnedSizes(), snapshot)
     assert (bundled.gpus >= 1).all()
@@ -105,7 +105,7 @@ def test_a_job_that_may_not_be_preempted_keeps_its_size() -> None:
     snapshot = a_snapshot(
         *jobs,
         cluster=a_cluster(8),
-        held={"fixed": grant(0, n0=3)},
+        allocations={"fixed": grant(0, n0=3)},
         known_tables=[MeasuredSpeeds(per_s, per_s)] * 2,
         known_progress=some_progress(2),
     )

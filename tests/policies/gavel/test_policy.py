@@ -102,7 +102,7 @@ def test_who_received_nothing_goes_before_who_received_as_much_as_owed(head_star
     policy = Gavel(head_start=head_start)
     first = jobs_on(a_cluster(1), 1)
     memory = asked(policy, first, [[1]]).memory
-    two = jobs_on(a_cluster(1), 1, 1, held={"0": grant(0, n0=1)}, now_s=360.0, memory=memory)
+    two = jobs_on(a_cluster(1), 1, 1, allocations={"0": grant(0, n0=1)}, now_s=360.0, memory=memory)
     assert given_to(two, asked(policy, two, [[1], [1]])) == {"1": "gpu"}
 
 
@@ -144,7 +144,7 @@ def test_the_programme_is_solved_again_only_when_jobs_speeds_or_gpus_change() ->
 def test_time_is_accounted_to_the_type_that_was_held_also_of_jobs_that_have_gone() -> None:
     first = asked(Gavel(head_start=0.5), jobs_on(V_AND_K, 1, 1), [[4, 1], [3, 2]])
     assert first.memory.account.total_s.tolist() == [360.0, 360.0]  # two head starts of half a round
-    later = jobs_on(V_AND_K, 1, held={"0": grant(0, n0=1)}, now_s=300.0, memory=first.memory)
+    later = jobs_on(V_AND_K, 1, allocations={"0": grant(0, n0=1)}, now_s=300.0, memory=first.memory)
     account = asked(Gavel(head_start=0.5), later, [[4, 1]]).memory.account
     assert account.received_s.tolist() == [[480.0, 180.0]]
     assert account.total_s.tolist() == [660.0, 660.0]
@@ -178,7 +178,7 @@ def test_jobs_run_only_on_types_that_they_accept() -> None:
 
 def test_a_job_that_may_not_be_preempted_keeps_its_gpus_and_the_others_share_the_rest() -> None:
     jobs = [a_job("0", preemptible=False), a_job("1"), a_job("2")]
-    snapshot = a_snapshot(*jobs, cluster=V_AND_K, held={"0": grant(0, n0=1)})
+    snapshot = a_snapshot(*jobs, cluster=V_AND_K, allocations={"0": grant(0, n0=1)})
     shares = asked(Gavel(), snapshot, [[1, 1], [50, 5], [40, 6]])
     assert given_to(snapshot, shares) == {"0": "v", "2": "k"}
     assert shares.memory.capacity.tolist() == [0, 1]
@@ -188,7 +188,7 @@ def test_finish_time_fairness_counts_what_isolation_would_have_taken() -> None:
     policy = Gavel(Objective.FINISH_TIME_FAIRNESS)
     first = asked(policy, jobs_on(a_cluster(1), 1, 1, known_work=np.array([100.0, 100.0])), [[1], [1]])
     later = jobs_on(
-        a_cluster(1), 1, 1, held={"0": grant(0, n0=1)}, now_s=40.0, memory=first.memory,
+        a_cluster(1), 1, 1, allocations={"0": grant(0, n0=1)}, now_s=40.0, memory=first.memory,
         known_work=np.array([60.0, 100.0]),
     )  # fmt: skip
     account = asked(policy, later, [[1], [1]]).memory.account

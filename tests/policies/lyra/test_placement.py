@@ -103,7 +103,7 @@ def carried_on(snapshot: Snapshot, before: Placement) -> Snapshot:
     held = {str(job): before[job] for job in snapshot.jobs.ids if job in before}
     table = snapshot.jobs
     jobs = [table[row] for row in range(len(table))]
-    new = a_snapshot(*jobs, cluster=snapshot.cluster, held=held, known_estimates=table.known_estimates)
+    new = a_snapshot(*jobs, cluster=snapshot.cluster, allocations=held, known_estimates=table.known_estimates)
     return replace(new, usable=snapshot.usable, lenders=snapshot.lenders)
 
 

@@ -54,7 +54,9 @@ def at_work(
     """A snapshot in which durations are known and some lent nodes may be used."""
     ordered = sorted(jobs, key=lambda job: (job.submitted_s, job.id))
     seconds = floats([duration_s[job.id] for job in ordered])
-    snapshot = a_snapshot(*jobs, cluster=cluster, held=held, known_estimates=Durations(seconds, seconds))
+    snapshot = a_snapshot(
+        *jobs, cluster=cluster, allocations=held, known_estimates=Durations(seconds, seconds)
+    )
     lent = np.array([bool(node.lender) for node in cluster.nodes])
     usable = ~lent
     usable[list(on_loan)] = True

@@ -113,7 +113,7 @@ def test_an_arrival_is_served_at_once_where_the_cluster_is_full() -> None:
     held = held_after(first, decided(first))
     shares = decided(
         at(
-            a_job("a"), a_job("b"), a_job("c", at_s=990.0), cluster=cluster, held=held,
+            a_job("a"), a_job("b"), a_job("c", at_s=990.0), cluster=cluster, allocations=held,
             executed_s=[50.0, 90.0, 0.0], memory=decided(first).memory, due=frozenset({Trigger.ARRIVAL}),
         )
     )  # fmt: skip
@@ -127,7 +127,12 @@ def test_an_arrival_is_served_before_a_whole_schedule_is_put_in_place() -> None:
     shares = decided(first)
     held = held_after(first, shares)
     arrival = at(
-        a_job("a"), a_job("b", at_s=999.0), cluster=cluster, held=held, memory=shares.memory, epochs=[1, 0]
+        a_job("a"),
+        a_job("b", at_s=999.0),
+        cluster=cluster,
+        allocations=held,
+        memory=shares.memory,
+        epochs=[1, 0],
     )
     after = decided(arrival)
     assert after.gpus[1] == 1
@@ -140,7 +145,7 @@ def test_nobody_is_touched_until_every_running_job_has_had_an_epoch() -> None:
     first = at(*jobs, cluster=cluster)
     shares = decided(first)
     held = held_after(first, shares)
-    early = at(*jobs, cluster=cluster, held=held, memory=shares.memory, epochs=[1, 0, 0])
+    early = at(*jobs, cluster=cluster, allocations=held, memory=shares.memory, epochs=[1, 0, 0])
     assert held_after(early, decided(early)) == held
 
 
@@ -152,7 +157,7 @@ def test_once_everybody_has_had_an_epoch_limits_double_and_batches_follow() -> N
     snapshot = first
     for epoch in range(1, 5):
         held = held_after(snapshot, shares)
-        snapshot = at(a_job("a"), cluster=cluster, held=held, memory=shares.memory, epochs=[epoch])
+        snapshot = at(a_job("a"), cluster=cluster, allocations=held, memory=shares.memory, epochs=[epoch])
         shares = decided(snapshot)
         batches.append(sum(shares.pinned[0].local_batch))
     assert batches == [128, 256, 512, 512]  # four GPUs hold no more than 512
@@ -164,14 +169,14 @@ def test_a_long_job_shrinks_while_somebody_waits() -> None:
     jobs = (a_job("a"), a_job("b"), a_job("c"))
     held = {"a": grant(0, n0=2)}
     dataset = [1_000.0, 1e6, 1e6]  # the long one is nearly done, so that it runs on
-    first = at(*jobs, cluster=cluster, held=held, dataset=dataset)
+    first = at(*jobs, cluster=cluster, allocations=held, dataset=dataset)
     memory = decided(first).memory
     assert isinstance(memory, Remembered)
     limits = replace(memory.limits, limit=np.array([256, 64, 64]))
     memory = replace(memory, limits=limits, arrivals=11, first_s=0.0)  # one arrival in 100 s
     later = at(
-        *jobs, cluster=cluster, held=held, epochs=[1, 0, 0], executed_s=[250.0, 0.0, 0.0], memory=memory,
-        dataset=dataset,
+        *jobs, cluster=cluster, allocations=held, epochs=[1, 0, 0], executed_s=[250.0, 0.0, 0.0],
+        memory=memory, dataset=dataset,
     )  # fmt: skip
     after = decided(later, Ones(population=32)).memory
     assert isinstance(after, Remembered)
@@ -184,11 +189,11 @@ def test_a_job_that_a_whole_schedule_leaves_waiting_may_ask_for_half() -> None:
     jobs = (a_job("a"), a_job("b"))
     held = {"a": grant(0, n0=1)}
     small = [evidence(init_batch=16)] * 2
-    memory = decided(at(*jobs, cluster=cluster, held=held, known_evidence=small)).memory
+    memory = decided(at(*jobs, cluster=cluster, allocations=held, known_evidence=small)).memory
     assert isinstance(memory, Remembered)
     memory = replace(memory, limits=replace(memory.limits, limit=np.array([128, 128])))
     shares = decided(
-        at(*jobs, cluster=cluster, held=held, known_evidence=small, memory=memory, epochs=[1, 0])
+        at(*jobs, cluster=cluster, allocations=held, known_evidence=small, memory=memory, epochs=[1, 0])
     )
     assert isinstance(shares.memory, Remembered)
     waits = int(np.flatnonzero(shares.gpus == 0)[0])
@@ -202,7 +207,12 @@ def test_jobs_that_have_ended_teach_how_many_epochs_are_to_come() -> None:
     for epoch in range(1, 6):
         held = held_after(snapshot, shares)
         snapshot = at(
-            a_job("a"), a_job("b"), cluster=cluster, held=held, memory=shares.memory, epochs=[epoch, epoch]
+            a_job("a"),
+            a_job("b"),
+            cluster=cluster,
+            allocations=held,
+            memory=shares.memory,
+            epochs=[epoch, epoch],
         )
         shares = decided(snapshot)
     assert isinstance(shares.memory, Remembered)
@@ -218,7 +228,7 @@ def test_a_decision_at_which_no_epoch_has_ended_adds_nothing_to_a_log() -> None:
     memory = decided(at(a_job("a"), cluster=cluster)).memory
     held = {"a": grant(0, n0=1)}
     for _ in range(3):  # two epochs at once, then none
-        memory = decided(at(a_job("a"), cluster=cluster, held=held, memory=memory, epochs=[2])).memory
+        memory = decided(at(a_job("a"), cluster=cluster, allocations=held, memory=memory, epochs=[2])).memory
     assert isinstance(memory, Remembered)
     assert [len(log) for log in memory.logs] == [1]
 

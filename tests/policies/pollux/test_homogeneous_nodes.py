@@ -88,7 +88,7 @@ def test_shrinking_keeps_so_many_gpus_and_breaks_one_piece_at_most(pieces: list[
 
 
 def test_what_is_held_is_read_as_it_was_given() -> None:
-    snapshot = a_snapshot(a_job("a"), a_job("b"), cluster=a_cluster(4, 8), held={"a": grant(0, n1=4)})
+    snapshot = a_snapshot(a_job("a"), a_job("b"), cluster=a_cluster(4, 8), allocations={"a": grant(0, n1=4)})
     view = shown(4, 8)
     assert rows_held(snapshot, view, {JobId("a"): row(0, 2, 2)}).tolist() == [[0, 2, 2], [0, 0, 0]]
     assert rows_held(snapshot, view, {JobId("a"): row(4, 0, 0)}).tolist() == [[0, 4, 0], [0, 0, 0]]
@@ -96,13 +96,13 @@ def test_what_is_held_is_read_as_it_was_given() -> None:
 
 def test_parts_are_never_filled_twice() -> None:
     held = {"a": Allocation(0, (1,), (0b111,)), "b": Allocation(0, (1,), (0b11111000,))}
-    snapshot = a_snapshot(a_job("a"), a_job("b"), cluster=a_cluster(4, 8), held=held)
+    snapshot = a_snapshot(a_job("a"), a_job("b"), cluster=a_cluster(4, 8), allocations=held)
     rows = rows_held(snapshot, shown(4, 8), {})
     assert rows.sum(axis=1).tolist() == [3, 5]
     assert (rows.sum(axis=0) <= [4, 4, 4]).all()
 
 
 def test_what_was_given_on_larger_parts_fills_those_that_there_are_now() -> None:
-    snapshot = a_snapshot(a_job("a"), cluster=a_cluster(1, 2), held={"a": grant(0, n1=2)})
+    snapshot = a_snapshot(a_job("a"), cluster=a_cluster(1, 2), allocations={"a": grant(0, n1=2)})
     given_on_a_part_of_two = {JobId("a"): row(0, 2, 0)}
     assert rows_held(snapshot, shown(1, 2), given_on_a_part_of_two).tolist() == [[0, 1, 1]]

@@ -67,7 +67,7 @@ def a_round(
     """One decision; jobs scale perfectly and have held 64 GPUs, unless told otherwise."""
     policy = policy or Pollux()
     known = some_progress(len(jobs), **({"largest_held_gpus": np.full(len(jobs), 64)} | dict(progress or {})))
-    snapshot = a_snapshot(*jobs, cluster=cluster, held=held, now_s=now_s, known_progress=known, **rest)
+    snapshot = a_snapshot(*jobs, cluster=cluster, allocations=held, now_s=now_s, known_progress=known, **rest)
     curves = curves or [amdahl(1.0)] * len(jobs)
     return snapshot, policy.allocate(snapshot, speeds_by(policy, cluster, curves, **(speeds or {})))
 

@@ -73,7 +73,7 @@ def allocate(
     snapshot = a_snapshot(
         *jobs,
         cluster=cluster,
-        held=held,
+        allocations=held,
         now_s=now_s,
         known_progress=progress or grown(len(jobs)),
         known_evidence=shown or evidence(len(jobs), types),
@@ -390,7 +390,7 @@ def test_a_job_that_may_not_be_stopped_stays_on_a_node_that_takes_no_new_ones() 
     snapshot = a_snapshot(
         *jobs,
         cluster=cluster,
-        held={"a": grant(0, n0=4), "b": grant(0, n1=4)},
+        allocations={"a": grant(0, n0=4), "b": grant(0, n1=4)},
         known_progress=grown(2),
         known_evidence=evidence(2, 1),
     )
@@ -407,7 +407,7 @@ def test_the_cost_of_a_restart_that_a_job_does_not_name_is_a_setting() -> None:
         snapshot = a_snapshot(
             a_job("j"),
             cluster=cluster,
-            held={"j": grant(0, n0=1)},
+            allocations={"j": grant(0, n0=1)},
             now_s=5000.0,
             known_progress=grown(1, restarts=[1]),
             known_evidence=[None],

@@ -125,10 +125,10 @@ def test_a_lease_protects_and_its_end_does_not() -> None:
     work = {"short": 10.0, "long": 1_000.0}
     held = {"long": grant(0, n0=1)}
     leased = Leases(((a_job("long").id, 150.0),))
-    kept = asked(AUCTION, lasting(a_cluster(1), work, held=held, memory=leased))
+    kept = asked(AUCTION, lasting(a_cluster(1), work, allocations=held, memory=leased))
     assert kept.gpus.tolist() == [0, 1]
     assert kept.wake_s == 150.0
-    ended = asked(AUCTION, lasting(a_cluster(1), work, held=held, memory=leased, now_s=150.0))
+    ended = asked(AUCTION, lasting(a_cluster(1), work, allocations=held, memory=leased, now_s=150.0))
     assert ended.gpus.tolist() == [1, 0]
     assert ended.wake_s == 150.0 + 1_200.0
 

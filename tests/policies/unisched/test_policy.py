@@ -64,7 +64,7 @@ def seen(
     return a_snapshot(
         *jobs,
         cluster=cluster,
-        held=held,
+        allocations=held,
         now_s=now_s,
         memory=memory,
         known_progress=some_progress(len(jobs), profiled_s=np.full(len(jobs), profiled_s), **progress),

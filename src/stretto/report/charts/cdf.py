@@ -18,11 +18,11 @@ HEIGHT = 330.0
 def jct_cdf(standings: Standings) -> Figure | None:
     """Share of submitted jobs completed within a time; jobs that never finish keep it below 100 %."""
     medians = [(s, _quantile(s.pooled(lambda run: run.jct_s), 0.5)) for s in standings.ranked]
-    known = sorted(((m, s.policy) for s, m in medians if np.isfinite(m)))
+    reached = sorted(((m, s.policy) for s, m in medians if np.isfinite(m)))
     lead = ""
-    if known:
-        lead = f"Half of all jobs are done within {duration(known[0][0])} under {known[0][1]}"
-        lead += f", within {duration(known[-1][0])} under {known[-1][1]}." if len(known) > 1 else "."
+    if reached:
+        lead = f"Half of all jobs are done within {duration(reached[0][0])} under {reached[0][1]}"
+        lead += f", within {duration(reached[-1][0])} under {reached[-1][1]}." if len(reached) > 1 else "."
     return _cdf(
         standings,
         "jct-cdf",
@@ -36,8 +36,9 @@ def jct_cdf(standings: Standings) -> Figure | None:
 def queue_cdf(standings: Standings) -> Figure | None:
     """Share of jobs that waited at most a time; the curve starts at the share that hardly waited."""
     soon = [(share(_within(s.pooled(lambda run: run.queue_s), 1.0)), s.policy) for s in standings.ranked]
-    said = [f"{part} under {policy}" for part, policy in soon]
-    lead = f"Started at once and never paused: {listed(said[:1] + said[-1:] if len(said) > 1 else said)}."
+    phrases = [f"{part} under {policy}" for part, policy in soon]
+    ends = phrases[:1] + phrases[-1:] if len(phrases) > 1 else phrases
+    lead = f"Started at once and never paused: {listed(ends)}."
     return _cdf(
         standings,
         "queue-cdf",
@@ -79,8 +80,8 @@ def _cdf(
         curve(s.colour, staircase(x.at(grid), frame.y.at(height)), is_best=s is standings.best)
         for s, height in order
     ]
-    said = "; ".join(_said(standing, values) for standing, values in pooled)
-    drawing = svg(id_, WIDTH, HEIGHT, f"{title}: cumulative distribution", said, axes, half, *curves)
+    description = "; ".join(_said(standing, values) for standing, values in pooled)
+    drawing = svg(id_, WIDTH, HEIGHT, f"{title}: cumulative distribution", description, axes, half, *curves)
     series = [("p", standing.colour, height) for standing, height in heights]
     jobs = plural(max(values.size for _, values in pooled), "job")
     pooled_note = f"All runs pooled, {jobs} for a policy." if len(standings.best.runs) > 1 else ""

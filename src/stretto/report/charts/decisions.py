@@ -17,29 +17,29 @@ FASTEST_S = 1e-5  # a timer's resolution: what is quicker is drawn here
 
 def decision_times(standings: Standings) -> Figure | None:
     """A ridge per policy: height is the share of decisions that took about so long."""
-    known = [(standing, _times_s(standing)) for standing in standings.ranked]
-    known = [(standing, times_s) for standing, times_s in known if times_s.size]
-    if not known:
+    measured = [(standing, _times_s(standing)) for standing in standings.ranked]
+    measured = [(standing, times_s) for standing, times_s in measured if times_s.size]
+    if not measured:
         return None
-    names = room_for([standing.policy for standing, _ in known])
-    x = log_axis(np.concatenate([times_s for _, times_s in known]), names, WIDTH - 12, floor_at=FASTEST_S)
-    height = 14 + ROW * len(known) + 44
+    names = room_for([standing.policy for standing, _ in measured])
+    x = log_axis(np.concatenate([times_s for _, times_s in measured]), names, WIDTH - 12, floor_at=FASTEST_S)
+    height = 14 + ROW * len(measured) + 44
     frame = Frame(x, Axis(0.0, 1.0, height - 44, 6))
     axes = draw_axes(frame, time_ticks(x), [], "wall time of one decision, log scale")
     rows = [
         _ridge(standing, times_s, x, 14 + ROW * (index + 1))
-        for index, (standing, times_s) in enumerate(known)
+        for index, (standing, times_s) in enumerate(measured)
     ]
-    medians = sorted((float(np.median(times_s)), standing.policy) for standing, times_s in known)
+    medians = sorted((float(np.median(times_s)), standing.policy) for standing, times_s in measured)
     lead = f"The median decision takes {milliseconds(medians[0][0] * 1e3)} under {medians[0][1]}"
     lead += f" and {milliseconds(medians[-1][0] * 1e3)} under {medians[-1][1]}." if len(medians) > 1 else "."
-    said = "; ".join(_said(standing, times_s) for standing, times_s in known)
+    description = "; ".join(_said(standing, times_s) for standing, times_s in measured)
     title = "How long decisions take"
     return Figure(
         "decision-times",
         title,
         lead,
-        svg("decision-times", WIDTH, height, title, said, axes, joined(rows)),
+        svg("decision-times", WIDTH, height, title, description, axes, joined(rows)),
         note="The long tick is the median, the short one the 95th percentile. Measured on the machine that "
         "ran the simulation; other work on it shows.",
     )

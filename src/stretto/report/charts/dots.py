@@ -53,14 +53,14 @@ def by_workload(comparison: Comparison, standings: Standings) -> Figure | None:
     won = sum(row.means_s[best.colour] <= np.nanmin(list(row.means_s.values())) for row in contested)
     what = "traces" if of_trace else "seeds"
     lead = f"{best.policy} has the lowest mean on {won} of {len(contested)} {what}." if contested else ""
-    shown = rows[: MOST_ROWS * 2]
+    drawn = rows[: MOST_ROWS * 2]
     note = (
-        f"The first {len(shown)} of {len(rows)} {what}; all are in the table of every run."
-        if shown != rows
+        f"The first {len(drawn)} of {len(rows)} {what}; all are in the table of every run."
+        if drawn != rows
         else ""
     )
     title = "Mean JCT, trace by trace" if of_trace else "Mean JCT, seed by seed"
-    return _figure("by-workload", title, lead, shown, standings.ranked, note)
+    return _figure("by-workload", title, lead, drawn, standings.ranked, note)
 
 
 def by_label(standings: Standings) -> Figure | None:
@@ -117,17 +117,19 @@ def _figure(
     frame = Frame(x, Axis(0.0, 1.0, height - 42, 18))
     drawn = [_row(row, 18 + ROW * (index + 0.5), x, standings) for index, row in enumerate(rows)]
     axes = draw_axes(frame, time_ticks(x), [], "mean job completion time, log scale")
-    said = "; ".join(f"{row.name}: " + ", ".join(_said(row, s) for s in standings) for row in rows)
-    return Figure(id_, title, lead, svg(id_, WIDTH, height, title, said, axes, joined(drawn)), note=note)
+    description = "; ".join(f"{row.name}: " + ", ".join(_said(row, s) for s in standings) for row in rows)
+    return Figure(
+        id_, title, lead, svg(id_, WIDTH, height, title, description, axes, joined(drawn)), note=note
+    )
 
 
 def _row(row: Row, y: float, x: Axis, standings: Sequence[Standing]) -> Markup:
-    known = [mean for mean in row.means_s.values() if np.isfinite(mean)]
+    means = [mean for mean in row.means_s.values() if np.isfinite(mean)]
     drawn = [text(0, y + 4, shortened(row.name), "name")]
     if row.aside:
         drawn.append(text(x.start_px - 12, y + 4, row.aside, "tick end"))
-    if known:
-        drawn.append(line(x.px(min(known)), y, x.px(max(known)), y, "range"))
+    if means:
+        drawn.append(line(x.px(min(means)), y, x.px(max(means)), y, "range"))
     for standing in reversed(standings):
         mean = row.means_s[standing.colour]
         if np.isfinite(mean):

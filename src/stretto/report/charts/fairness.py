@@ -34,25 +34,25 @@ def sorted_fairness(standings: Standings) -> Figure | None:
         "share of jobs, best treated first",
         "finish-time fairness ρ, log scale",
     )
-    one = frame.y.px(1.0)
-    worse = rect(frame.left, frame.top, frame.right - frame.left, one - frame.top, "worse")
-    bound = line(frame.left, one, frame.right, one, "bound")
+    bound_px = frame.y.px(1.0)
+    worse = rect(frame.left, frame.top, frame.right - frame.left, bound_px - frame.top, "worse")
+    bound = line(frame.left, bound_px, frame.right, bound_px, "bound")
     words = text(frame.left + 6, frame.top + 15, "better off alone", "hint")
-    at = np.linspace(0, 1, POINTS)
-    sampled = [(standing, np.quantile(rho, at)) for standing, rho in curves]
+    quantiles = np.linspace(0, 1, POINTS)
+    sampled = [(standing, np.quantile(rho, quantiles)) for standing, rho in curves]
     lines = [
-        curve(s.colour, polyline(frame.x.at(at), frame.y.at(values)), is_best=s is standings.best)
+        curve(s.colour, polyline(frame.x.at(quantiles), frame.y.at(values)), is_best=s is standings.best)
         for s, values in sorted(sampled, key=lambda pair: pair[0] is standings.best)
     ]
     unfair = sorted((float((rho > 1).mean()), standing.policy) for standing, rho in curves)
     lead = f"{share(unfair[0][0])} of jobs would have been better off alone under {unfair[0][1]}"
     lead += f", {share(unfair[-1][0])} under {unfair[-1][1]}." if len(unfair) > 1 else "."
-    said = "; ".join(
+    description = "; ".join(
         f"{s.policy}: {share(float((rho > 1).mean()))} above 1, worst {digits(float(rho.max()))}"
         for s, rho in curves
     )
     title = "Finish-time fairness, job by job"
-    drawing = svg("fairness", WIDTH, HEIGHT, title, said, worse, axes, bound, words, *lines)
+    drawing = svg("fairness", WIDTH, HEIGHT, title, description, worse, axes, bound, words, *lines)
     hover = readings(frame, [("p", s.colour, values) for s, values in sampled], "share", "ratio")
     return Figure(
         "fairness",

@@ -26,14 +26,14 @@ def last_moment_s(runs: Sequence[RunSeries]) -> float:
 
 def utilisation(prefix: str, runs: Sequence[tuple[int, RunSeries]], cluster: ClusterFacts) -> Panels | None:
     """GPUs held by jobs, stacked by type, one panel per policy over one time axis."""
-    shown = [(colour, run) for colour, run in runs if run.busy_times_s.size > 1]
-    if not shown or not cluster.total_gpus:
+    drawn = [(colour, run) for colour, run in runs if run.busy_times_s.size > 1]
+    if not drawn or not cluster.total_gpus:
         return None
     end_s = last_moment_s([run for _, run in runs])
     panels = [
-        _utilisation_panel(f"{prefix}-use-{colour}", colour, run, cluster, end_s) for colour, run in shown
+        _utilisation_panel(f"{prefix}-use-{colour}", colour, run, cluster, end_s) for colour, run in drawn
     ]
-    means = sorted(((_mean_use(run, cluster), run.policy) for _, run in shown), reverse=True)
+    means = sorted(((_mean_use(run, cluster), run.policy) for _, run in drawn), reverse=True)
     lead = f"Until its last job is done, {means[0][1]} keeps {share(means[0][0])} of the GPUs in use"
     lead += f", {means[-1][1]} {share(means[-1][0])}." if len(means) > 1 else "."
     return Panels(
@@ -51,13 +51,13 @@ def utilisation(prefix: str, runs: Sequence[tuple[int, RunSeries]], cluster: Clu
 
 def contention(prefix: str, runs: Sequence[tuple[int, RunSeries]], best: int) -> Figure | None:
     """Jobs waiting or running over time, all policies in one chart."""
-    shown = [(colour, run) for colour, run in runs if run.active_times_s.size > 1]
-    if not shown:
+    drawn = [(colour, run) for colour, run in runs if run.active_times_s.size > 1]
+    if not drawn:
         return None
     end_s = last_moment_s([run for _, run in runs])
     edges = np.linspace(0, end_s, BINS + 1)
     lines = [
-        (c, run, binned_mean(run.active_times_s, run.active_jobs[:, None], edges)[:, 0]) for c, run in shown
+        (c, run, binned_mean(run.active_times_s, run.active_jobs[:, None], edges)[:, 0]) for c, run in drawn
     ]
     highest = max(float(values.max()) for _, _, values in lines) or 1.0
     frame = Frame(Axis(0, end_s, 46, WIDTH - 12), Axis(0, highest * 1.05, HEIGHT - 44, 30))
@@ -76,11 +76,13 @@ def contention(prefix: str, runs: Sequence[tuple[int, RunSeries]], best: int) ->
     lead = f"At its fullest the system holds {plain(peaks[0][0])} jobs under {peaks[0][1]}"
     lead += f" and {plain(peaks[-1][0])} under {peaks[-1][1]}." if len(peaks) > 1 else "."
     id_, title = f"{prefix}-contention", "Jobs in the system over time"
-    said = "; ".join(f"{run.policy}: at most {plain(float(run.active_jobs.max()))}" for _, run, _ in lines)
+    description = "; ".join(
+        f"{run.policy}: at most {plain(float(run.active_jobs.max()))}" for _, run, _ in lines
+    )
     hover = readings(
         frame, [("p", c, values) for c, _, values in lines], "clock", "count", sync=f"{prefix}-time"
     )
-    return Figure(id_, title, lead, svg(id_, WIDTH, HEIGHT, title, said, axes, *curves), hover)
+    return Figure(id_, title, lead, svg(id_, WIDTH, HEIGHT, title, description, axes, *curves), hover)
 
 
 def _utilisation_panel(id_: str, colour: int, run: RunSeries, cluster: ClusterFacts, end_s: float) -> Panel:

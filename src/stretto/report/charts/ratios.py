@@ -31,8 +31,8 @@ MOST_ROWS = 60
 def ratio_charts(figures: Sequence[Published]) -> tuple[Figure, ...]:
     """A chart for each metric that can be compared, all with the same axis."""
     by_metric = metrics_of(figures)
-    known = [one.factor for ones in by_metric.values() for one in ones if one.factor is not None]
-    finite = [factor for factor in known if isfinite(factor)]
+    factors = [figure.factor for ones in by_metric.values() for figure in ones if figure.factor is not None]
+    finite = [factor for factor in factors if isfinite(factor)]
     widest = float(np.percentile(finite, COVERED)) if finite else 2.0
     powers = min(WIDEST, max(1, ceil(log2(widest) - 1e-9)))
     return tuple(
@@ -42,11 +42,11 @@ def ratio_charts(figures: Sequence[Published]) -> tuple[Figure, ...]:
 
 
 def _figure(id_: str, metric: str, figures: Sequence[Published], powers: int) -> Figure:
-    shown = figures[:MOST_ROWS]
-    names = 14 + 7.4 * max(len(shortened(one.row, MOST_LETTERS)) for one in shown)
-    values = 20 + 7.0 * max(len(_values(one)) for one in shown)
+    drawn = figures[:MOST_ROWS]
+    names = 14 + 7.4 * max(len(shortened(figure.row, MOST_LETTERS)) for figure in drawn)
+    values = 20 + 7.0 * max(len(_values(figure)) for figure in drawn)
     x = Axis(2.0**-powers, 2.0**powers, max(names, 70.0), WIDTH - max(values, 92.0), is_log=True)
-    bottom = HEAD + ROW * len(shown)
+    bottom = HEAD + ROW * len(drawn)
     frame = Frame(x, Axis(0.0, 1.0, bottom, HEAD - 8))
     unit = unit_of(metric)
     title = title_of(metric) + (f", {unit}" if unit else "")
@@ -55,36 +55,36 @@ def _figure(id_: str, metric: str, figures: Sequence[Published], powers: int) ->
         WIDTH,
         bottom + FOOT,
         f"{title}: ours over the paper's",
-        "; ".join(_said(one) for one in figures),
+        "; ".join(_said(figure) for figure in figures),
         _near_band(frame),
         draw_axes(frame, _ticks(powers, x), [], "ours / paper's, log scale"),
         line(x.px(1.0), frame.top, x.px(1.0), frame.bottom, "one"),
         text(WIDTH - 4, HEAD - 14, "ours / paper's", "tick end"),
-        joined(_row(one, HEAD + ROW * (index + 0.5), x) for index, one in enumerate(shown)),
+        joined(_row(figure, HEAD + ROW * (index + 0.5), x) for index, figure in enumerate(drawn)),
     )
-    left_out = len(figures) - len(shown)
+    left_out = len(figures) - len(drawn)
     note = f"{left_out} further rows are in the table." if left_out else ""
     return Figure(id_, title, spread_of(figures), drawing, note=note)
 
 
-def _row(one: Published, y: float, x: Axis) -> Markup:
-    if one.factor is None or one.ratio is None or one.nearness is None:
+def _row(figure: Published, y: float, x: Axis) -> Markup:
+    if figure.factor is None or figure.ratio is None or figure.nearness is None:
         return Markup()
-    beyond = one.factor > x.high
-    high = one.ratio > 1
-    at = (x.end_px if high else x.start_px) if beyond else x.px(one.ratio)
+    beyond = figure.factor > x.high
+    high = figure.ratio > 1
+    mark_px = (x.end_px if high else x.start_px) if beyond else x.px(figure.ratio)
     mark = (
-        element("path", d=_arrow(at, y, 1 if high else -1), class_="mark")
+        element("path", d=_arrow(mark_px, y, 1 if high else -1), class_="mark")
         if beyond
-        else element("circle", cx=at, cy=y, r=5, class_="mark")
+        else element("circle", cx=mark_px, cy=y, r=5, class_="mark")
     )
     return group(
-        element("title", _said(one)),
-        text(0, y + 4, shortened(one.row, MOST_LETTERS), "name"),
-        line(x.px(1.0), y, at, y, "stem"),
+        element("title", _said(figure)),
+        text(0, y + 4, shortened(figure.row, MOST_LETTERS), "name"),
+        line(x.px(1.0), y, mark_px, y, "stem"),
         mark,
-        text(WIDTH - 4, y + 4, _values(one), "end values"),
-        class_=f"near{one.nearness}",
+        text(WIDTH - 4, y + 4, _values(figure), "end values"),
+        class_=f"near{figure.nearness}",
     )
 
 

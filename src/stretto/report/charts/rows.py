@@ -180,10 +180,10 @@ def _rows(id_: str, title: str, bars: Sequence[Bar], look: Look) -> Markup:
     ]
     guide = Markup()
     if np.isfinite(look.reference):
-        at = axis.px(look.reference)
-        guide = line(at, 2, at, height - 2, "guide", aria_hidden="true")
-    said = "; ".join(bar.reading.replace("\n", ", ") for bar in bars)
-    return svg(id_, look.width, height, title, said, joined(rows), guide)
+        reference_px = axis.px(look.reference)
+        guide = line(reference_px, 2, reference_px, height - 2, "guide", aria_hidden="true")
+    description = "; ".join(bar.reading.replace("\n", ", ") for bar in bars)
+    return svg(id_, look.width, height, title, description, joined(rows), guide)
 
 
 def _row(bar: Bar, axis: Axis, top: float, look: Look, shown_best: bool) -> Markup:

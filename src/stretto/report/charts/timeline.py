@@ -20,13 +20,13 @@ STRENGTHS = 5  # steps of opacity from one GPU to the most that any job holds
 
 def timelines(prefix: str, runs: Sequence[tuple[int, RunSeries]], cluster: ClusterFacts) -> Panels | None:
     """Allocations of the same jobs under each policy, one panel per policy over one time axis."""
-    shown = [(colour, run) for colour, run in runs if run.intervals.job.size]
-    if not shown:
+    drawn = [(colour, run) for colour, run in runs if run.intervals.job.size]
+    if not drawn:
         return None
     end_s = last_moment_s([run for _, run in runs])
-    most = max(int(run.intervals.gpus.max()) for _, run in shown)
-    jobs = max(len(run.jobs) for _, run in shown)
-    panels = [_panel(f"{prefix}-jobs-{colour}", colour, run, end_s, most) for colour, run in shown]
+    most = max(int(run.intervals.gpus.max()) for _, run in drawn)
+    jobs = max(len(run.jobs) for _, run in drawn)
+    panels = [_panel(f"{prefix}-jobs-{colour}", colour, run, end_s, most) for colour, run in drawn]
     rows = f"A row is a job, the earliest submitted on top; all {jobs} are shown."
     if jobs > MOST_ROWS:
         rows = (
@@ -64,9 +64,9 @@ def _panel(id_: str, colour: int, run: RunSeries, end_s: float, most: int) -> Pa
         "sync": f"{id_.rsplit('-', 2)[0]}-time",
     }
     axes = draw_axes(frame, clock_ticks(frame.x, 5), [])
-    said = f"{plural(chosen.size, 'job')} from submission to completion, over {duration(end_s)}."
+    description = f"{plural(chosen.size, 'job')} from submission to completion, over {duration(end_s)}."
     title = f"Allocations over time under {run.policy}"
-    drawing = svg(id_, PANEL_WIDTH, height, title, said, axes, group(*rows, class_="rows"))
+    drawing = svg(id_, PANEL_WIDTH, height, title, description, axes, group(*rows, class_="rows"))
     done = int(np.isfinite(run.jct_s).sum())
     says = "" if done == len(run.jobs) else f"{done} of {len(run.jobs)} jobs completed"
     return Panel(run.policy, colour, says, drawing, hover)
@@ -77,7 +77,9 @@ def evenly_chosen(count: int, most: int) -> IntArray:
     return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64))
 
 
-def _row(run: RunSeries, job: int, held: IntArray, x: Axis, top: float, row_px: float, most: int) -> Markup:
+def _row(
+    run: RunSeries, job: int, stretches: IntArray, x: Axis, top: float, row_px: float, most: int
+) -> Markup:
     """One job: a thin line for its life, and a bar for each stretch of an allocation."""
     begin_s = float(run.submitted_s[job])
     jct_s = float(run.jct_s[job])
@@ -86,24 +88,24 @@ def _row(run: RunSeries, job: int, held: IntArray, x: Axis, top: float, row_px: 
     done = f"done after {duration(jct_s)}" if np.isfinite(jct_s) else "never done"
     waited = f", waited {duration(float(run.queue_s[job]))}" if np.isfinite(run.queue_s[job]) else ""
     reading = f"{run.jobs[job]}\nsubmitted at {duration(begin_s)}\n{done}{waited}"
-    return group(life, _bars(run.intervals, held, x, top, row_px, most), data_t=reading)
+    return group(life, _bars(run.intervals, stretches, x, top, row_px, most), data_t=reading)
 
 
-def _bars(intervals: Intervals, held: IntArray, x: Axis, top: float, row_px: float, most: int) -> Markup:
+def _bars(intervals: Intervals, stretches: IntArray, x: Axis, top: float, row_px: float, most: int) -> Markup:
     paths = []
     thick = max(1.4, row_px * 0.82)
-    for gpu_type in np.unique(intervals.gpu_type[held]).tolist():
-        of_type = held[intervals.gpu_type[held] == gpu_type]
+    for gpu_type in np.unique(intervals.gpu_type[stretches]).tolist():
+        of_type = stretches[intervals.gpu_type[stretches] == gpu_type]
         start, end, gpus = merged(
             x.at(intervals.start_s[of_type]), x.at(intervals.end_s[of_type]), intervals.gpus[of_type]
         )
         strength = _strength(gpus, most)
         for level in np.unique(strength).tolist():
-            at = strength == level
-            left, width = numbers(start[at]), numbers(np.maximum(0.4, end[at] - start[at]))
+            of_level = strength == level
+            left, width = numbers(start[of_level]), numbers(np.maximum(0.4, end[of_level] - start[of_level]))
             y = f"{top + (row_px - thick) / 2:.1f}"
             data = "".join(f"M{a} {y}h{w}v{thick:.1f}h-{w}z" for a, w in zip(left, width, strict=True))
-            counts = " ".join(str(count) for count in gpus[at].tolist())
+            counts = " ".join(str(count) for count in gpus[of_level].tolist())
             paths.append(element("path", d=data, class_=f"t{gpu_type % 8} o{level}", data_g=counts))
     return joined(paths)
 
@@ -122,11 +124,14 @@ def merged(
         return start, end, gpus
     pixel = np.floor(start).astype(np.int64)
     longest = np.lexsort((-(end - start), pixel))
-    kept = np.sort(longest[np.unique(pixel[longest], return_index=True)[1]])
+    longest_of_pixel = np.sort(longest[np.unique(pixel[longest], return_index=True)[1]])
     return (
-        start[kept],
-        np.maximum(end[kept], np.minimum(start[kept] + 1, np.append(start[kept][1:], np.inf))),
-        gpus[kept],
+        start[longest_of_pixel],
+        np.maximum(
+            end[longest_of_pixel],
+            np.minimum(start[longest_of_pixel] + 1, np.append(start[longest_of_pixel][1:], np.inf)),
+        ),
+        gpus[longest_of_pixel],
     )
 
 

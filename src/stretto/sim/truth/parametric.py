@@ -85,16 +85,16 @@ def parametric_truth(name: str, cluster: Cluster, learning: LearningCurve | None
     It trains as long as its owner does in the catalogue, or the epochs of `learning`, at the initial batch.
     """
     model = find_model(name)
-    found = [_name_in(model, (gpu_type.name, *gpu_type.aliases)) for gpu_type in cluster.types]
-    if not any(found):
+    names = [_name_in(model, (gpu_type.name, *gpu_type.aliases)) for gpu_type in cluster.types]
+    if not any(names):
         raise InputError(
             f"model {model.name}: the catalogue has figures on {list(model.gpu_types)}, "
             f"expected one of the cluster's types {list(cluster.type_names)}"
         )
-    on = [model.on(gpu_type) if gpu_type else None for gpu_type in found]
-    params = tuple(one.params if one is not None else None for one in on)
-    min_local = np.array([one.min_local if one is not None else 0 for one in on], dtype=np.int64)
-    max_local = np.array([one.max_local if one is not None else 0 for one in on], dtype=np.int64)
+    on = [model.on(gpu_type) if gpu_type else None for gpu_type in names]
+    params = tuple(figures.params if figures is not None else None for figures in on)
+    min_local = np.array([figures.min_local if figures is not None else 0 for figures in on], dtype=np.int64)
+    max_local = np.array([figures.max_local if figures is not None else 0 for figures in on], dtype=np.int64)
     limits = TrainingLimits(
         init_batch=model.init_batch,
         max_batch=model.max_batch,

@@ -71,27 +71,27 @@ def read_scalability(path: Path, sync_in_step: bool = True) -> StepRows:
 
 def read_validation(directory: Path) -> ValidationCurves:
     """All `validation-<batch>.csv` in a model's folder. Raises InputError, also where there are none."""
-    found = sorted(
+    files = sorted(
         (int(match[1]), path)
         for path in directory.iterdir()
         if (match := _VALIDATION_NAME.fullmatch(path.name)) is not None
     )
-    if not found:
+    if not files:
         raise InputError(f"{directory}: expected at least one validation-<batch>.csv, found none")
-    if found[0][0] == 0:
-        raise InputError(f"{found[0][1]}: batch size must be >= 1, got 0")
-    columns = [_read_columns(path, VALIDATION_COLUMNS) for _, path in found]
+    if files[0][0] == 0:
+        raise InputError(f"{files[0][1]}: batch size must be >= 1, got 0")
+    columns = [_read_columns(path, VALIDATION_COLUMNS) for _, path in files]
     epochs = len(columns[0]["progress"])
-    for (_, path), read in zip(found, columns, strict=True):
+    for (_, path), read in zip(files, columns, strict=True):
         if len(read["progress"]) != epochs:
             raise InputError(
-                f"{path}: expected {epochs} epochs as in {found[0][1].name}, found {len(read['progress'])}"
+                f"{path}: expected {epochs} epochs as in {files[0][1].name}, found {len(read['progress'])}"
             )
     return ValidationCurves(
-        batches=floats([batch for batch, _ in found]),
-        progress=np.stack([_ascending(read, path) for (_, path), read in zip(found, columns, strict=True)]),
-        grad_sqr=_stacked("grad_sqr", found, columns),
-        grad_var=_stacked("grad_var", found, columns),
+        batches=floats([batch for batch, _ in files]),
+        progress=np.stack([_ascending(read, path) for (_, path), read in zip(files, columns, strict=True)]),
+        grad_sqr=_stacked("grad_sqr", files, columns),
+        grad_var=_stacked("grad_var", files, columns),
     )
 
 

@@ -132,10 +132,10 @@ class ProfiledModel:
         Beyond the first and last size or epoch, the values there.
         """
         key = (batch, epoch)
-        found = self._stats.get(key)
-        if found is None:
-            found = self._stats[key] = self._interpolated_stats(batch, epoch)
-        return found
+        stats = self._stats.get(key)
+        if stats is None:
+            stats = self._stats[key] = self._interpolated_stats(batch, epoch)
+        return stats
 
     def gain(self, batch: float, epoch: int) -> float:
         """Progress of one iteration at a total batch size, in iterations at the initial batch size.
@@ -143,12 +143,12 @@ class ProfiledModel:
         gain = (var + sqr) / (var / scale + sqr), scale = batch / init_batch   Pollux (OSDI 2021), section 3.1
         """
         key = (batch, epoch)
-        found = self._gains.get(key)
-        if found is None:
+        gain = self._gains.get(key)
+        if gain is None:
             sqr, var = self.grad_stats(batch, epoch)
             noise_left = var * self.init_batch / batch + sqr
-            found = self._gains[key] = (var + sqr) / noise_left if noise_left > 0.0 else 1.0
-        return found
+            gain = self._gains[key] = (var + sqr) / noise_left if noise_left > 0.0 else 1.0
+        return gain
 
     def progress_per_s(
         self, gpu_type: str, placement: Placement, local_batch: int, accumulation: int, epoch: int
@@ -161,9 +161,9 @@ class ProfiledModel:
 
     def _read_type(self, gpu_type: str) -> StepTimes:
         if gpu_type not in self.files:
-            known = ", ".join(self.gpu_types)
+            profiled_types = ", ".join(self.gpu_types)
             raise InputError(
-                f"model {self.name}: no profile on gpu type {gpu_type!r}, expected one of {known}"
+                f"model {self.name}: no profile on gpu type {gpu_type!r}, expected one of {profiled_types}"
             )
         placements, scalability = self.files[gpu_type]
         sync_in_step = self.facts.pipeline is None

@@ -58,10 +58,10 @@ class Curves:
         if self.settings.scaling_loss:
             full = job.min_gpus * stand_ins
             useful = useful - self.settings.scaling_loss * np.maximum(useful - full, 0)
-            asked = job.gpus - self.settings.scaling_loss * max(job.gpus - job.min_gpus, 0)
+            asked_useful = job.gpus - self.settings.scaling_loss * max(job.gpus - job.min_gpus, 0)
         else:
-            asked = job.gpus
-        relative = useful / asked
+            asked_useful = job.gpus
+        relative = useful / asked_useful
         return relative, relative
 
     def _gain(self, job: Job) -> FloatArray:
@@ -84,9 +84,9 @@ class Curves:
         for gpu_type, per_node in zip(self.cluster.types, self.cluster.gpus_per_node.tolist(), strict=True):
             names = (gpu_type.name, *gpu_type.aliases)
             on_few, on_more = _samples_per_s(model, names, per_node, self.most_gpus)
-            asked = on_few[min(job.gpus, self.most_gpus)]
-            compact.append(on_few / asked)
-            spread.append(on_more / asked)
+            asked_per_s = on_few[min(job.gpus, self.most_gpus)]
+            compact.append(on_few / asked_per_s)
+            spread.append(on_more / asked_per_s)
         return np.array(compact), np.array(spread)
 
 
@@ -107,7 +107,7 @@ def _samples_per_s(
 
 @lru_cache(maxsize=1024)
 def _tuning_gain(
-    model_name: str, type_names: tuple[str, ...], per_node: int, most_gpus: int, asked: int
+    model_name: str, type_names: tuple[str, ...], per_node: int, most_gpus: int, gpus_asked: int
 ) -> FloatArray:
     """(most_gpus + 1,) goodput at the best local batch over that at the usual one, half-way through training.
 
@@ -118,7 +118,7 @@ def _tuning_gain(
     noise = float(model.noise_scale(0.5))
     gpus = np.arange(1, most_gpus + 1)
     nodes = -(-gpus // per_node)
-    usual = max(min(model.init_batch // asked, on.max_local), on.min_local)
+    usual = max(min(model.init_batch // gpus_asked, on.max_local), on.min_local)
     tried = np.unique(np.append(np.geomspace(on.min_local, on.max_local, BATCHES).round(), usual))
     total = tried[:, None] * gpus
     goodput = throughput(on.params, nodes, gpus, tried[:, None]) / (noise + total)  # up to a factor

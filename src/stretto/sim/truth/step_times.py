@@ -85,9 +85,9 @@ class StepSurface:
             anchor[LOCAL] = self._clipped_to_hull(anchor, LOCAL)
             # A point on a facet may fall outside by rounding: a nudge towards the middle settles it.
             for nudge in (0.0, 1e-12, 1e-9, 1e-6):
-                found = self._interpolated(anchor + nudge * (self.points.mean(axis=0) - anchor))
-                if found is not None:
-                    return anchor, found
+                times = self._interpolated(anchor + nudge * (self.points.mean(axis=0) - anchor))
+                if times is not None:
+                    return anchor, times
         return self._nearest_measured(wanted)
 
     def _clipped_to_hull(self, point: FloatArray, axis: int) -> float:

@@ -206,12 +206,12 @@ class TrainingRun:
         before = self.evidence
         assert before is not None
         observed = before.observed
-        seen = observed[self.kind]
+        of_type = observed[self.kind]
         if not self.foreseen:
             point = Point(len(self.shape), self.replicas, self.local_batch, step_s - sync_s, step_s)
-            seen = seen.with_point(point)
-        if seen is not observed[self.kind] or grad_sqr != before.grad_sqr or grad_var != before.grad_var:
-            observed = (*observed[: self.kind], seen, *observed[self.kind + 1 :])
+            of_type = of_type.with_point(point)
+        if of_type is not observed[self.kind] or grad_sqr != before.grad_sqr or grad_var != before.grad_var:
+            observed = (*observed[: self.kind], of_type, *observed[self.kind + 1 :])
             self.evidence = Evidence(before.limits, observed, grad_sqr, grad_var, before.fixed_batch)
         return self._rate(step_s, sync_s)
 

@@ -51,15 +51,15 @@ def prepared(workload: Workload, recipe: str) -> Workload:
     name, _, text = recipe.partition(":")
     if name not in RECIPES:
         raise InputError(f"unknown recipe {name!r}, {did_you_mean(name, RECIPES)}")
-    given: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for part in text.split(",") if text else []:
         key, equals, value = part.partition("=")
-        if not equals or key in given:
+        if not equals or key in texts:
             raise InputError(f"recipe {name}: parameters must be key=value, each once, got {part!r}")
-        given[key] = value
-    found = RECIPES[name]
-    made = found.prepare(
-        workload, found.parameters(**settings_of(found.parameters, given, space=f"recipe {name}"))
+        texts[key] = value
+    chosen = RECIPES[name]
+    made = chosen.prepare(
+        workload, chosen.parameters(**settings_of(chosen.parameters, texts, space=f"recipe {name}"))
     )
     if not made.jobs:
         raise InputError(f"recipe {recipe}: expected one that leaves jobs of {workload.name}, none is left")

@@ -53,10 +53,10 @@ def prepare(workload: Workload, parameters: Cornucopia) -> Workload:
     wrong = _some(np.flatnonzero(~truly), parameters.mislabelled, draw)
     interactive = truly.copy()
     interactive[wrong] = True
-    asked = np.array([job.gpus for job in workload.jobs])
-    fixed = np.zeros(len(asked), dtype=np.bool_)
+    gpus = np.array([job.gpus for job in workload.jobs])
+    fixed = np.zeros(len(gpus), dtype=np.bool_)
     for least, most in CLASSES:
-        of_class = np.flatnonzero((asked >= least) & (asked <= (most or asked.max())))
+        of_class = np.flatnonzero((gpus >= least) & (gpus <= (most or gpus.max())))
         fixed[_some(of_class, parameters.nonelastic, draw)] = True
     jobs = [
         replace(

@@ -70,17 +70,17 @@ def prepare(workload: Workload, parameters: LyraScenario) -> Workload:
                 checkpoints=bool(keeps[row]),
             )
         )
-    kept = np.flatnonzero(_kept(parameters, is_fungible)).tolist()
+    rows = np.flatnonzero(_kept(parameters, is_fungible)).tolist()
     added = (
         f"for Lyra: {int(is_fungible.sum())} fungible, {int(is_elastic.sum())} elastic, "
         f"{int(is_mixed.sum())} heterogeneous jobs, {int(keeps.sum())} with checkpoints"
     )
     if parameters.keep != "all":
-        added += f"; of all, {len(kept)} kept ({parameters.keep})"
+        added += f"; of all, {len(rows)} kept ({parameters.keep})"
     return replace(
         workload,
-        jobs=[made[row] for row in kept],
-        truths=[workload.truths[row] for row in kept],
+        jobs=[made[row] for row in rows],
+        truths=[workload.truths[row] for row in rows],
         source="; ".join(filter(None, (workload.source, added))),
     )
 

@@ -122,8 +122,8 @@ def _at_density(pairs: list[tuple[Job, Truth]], parameters: UniSchedScenario) ->
     count, wanted = len(pairs), max(round(parameters.density * len(pairs)), 1)
     rng = parameters.stream(DENSITY)
     if wanted <= count:
-        kept = np.sort(rng.permutation(count)[:wanted])
-        return [pairs[row] for row in kept.tolist()]
+        drawn = np.sort(rng.permutation(count)[:wanted])
+        return [pairs[row] for row in drawn.tolist()]
     last_s = pairs[-1][0].submitted_s
     again = rng.permutation(np.resize(np.arange(count), ceil(wanted / count) * count))[: wanted - count]
     shift_s = rng.uniform(-SHIFT_S, SHIFT_S, again.size)
@@ -131,8 +131,8 @@ def _at_density(pairs: list[tuple[Job, Truth]], parameters: UniSchedScenario) ->
     for number, (row, by_s) in enumerate(zip(again.tolist(), shift_s.tolist(), strict=True)):
         job, truth = pairs[row]
         at_s = float(np.clip(job.submitted_s + by_s, 0.0, last_s))
-        rewards = tuple(Reward(max(one.deadline_s, at_s), one.value) for one in job.rewards)
-        if len({one.deadline_s for one in rewards}) < len(rewards):  # clipped: drawn anew in any case
+        rewards = tuple(Reward(max(reward.deadline_s, at_s), reward.value) for reward in job.rewards)
+        if len({reward.deadline_s for reward in rewards}) < len(rewards):  # clipped: drawn anew in any case
             rewards = rewards_for(at_s, 1.0, len(rewards))
         copies.append(
             (replace(job, id=JobId(f"{job.id}-again-{number}"), submitted_s=at_s, rewards=rewards), truth)
