@@ -19,9 +19,10 @@ from pathlib import Path
 
 from stretto.jobfile import JobSpec
 from stretto.model import Trigger, digest
+from stretto.scheduler.round import decide
 from stretto.service.eventlog import Store, Unrecorded, open_store
 from stretto.service.gc_tuning import put_off
-from stretto.service.scheduling.decision import answer_to, asked_of, decided
+from stretto.service.scheduling.decision import decided, snapshot_for
 from stretto.service.scheduling.replay import Replay
 from stretto.service.scheduling.scheduler import scheduler_of
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
@@ -66,10 +67,10 @@ def life(policy: str) -> Iterator[tuple[float, Event]]:
             spec = JobSpec.from_json({"run": "true", "elastic": {"min_gpus": 1, "max_gpus": 4}, "model": "m"})
             yield told(happened.Submitted(str(number), spec.to_json(), f"user{number % 5}"))
         if came or ended:
-            asked = asked_of(observer, state, now_s, DUE, scheduler, memory)
-            answer = answer_to(asked, scheduler)
-            yield told(decided(asked, answer, state.seq, 1.0))
-            memory = answer.plan.memory
+            snapshot = snapshot_for(scheduler, observer, state, now_s, DUE, memory)
+            plan = decide(snapshot, scheduler)
+            yield told(decided(snapshot, plan, state.seq, 1.0))
+            memory = plan.memory
         for job in state.open_jobs():
             if job.books.held_gpus:
                 step = int(job.learned.latest.get("step", 0)) + 1

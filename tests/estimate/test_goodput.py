@@ -10,8 +10,9 @@ from tests.drawn import scaled
 
 from stretto.estimate import goodput as search
 from stretto.estimate.efficiency import GradientNoise, efficiency
-from stretto.estimate.goodput import BatchChoice, BatchLimits, best_batch, best_batches, fixed_batches
+from stretto.estimate.goodput import BatchLimits, best_batch, best_batches, fixed_batches
 from stretto.estimate.throughput import ThroughputModel, throughput
+from stretto.model import BatchChoice
 from stretto.model.arrays import FloatArray
 
 NODES = np.array([1, 1, 1, 2, 4, 1, 1, 2, 3])

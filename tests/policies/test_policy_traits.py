@@ -8,12 +8,12 @@ from typing import ClassVar
 import pytest
 
 from stretto.estimate.estimators import MeasuredTables, NoEstimate, OnlineGoodput
-from stretto.estimate.registry import ChoosesBatches
 from stretto.model import BidsForGpus, InputError, PolicyTraits, ProfilesFirst, traits_of
 from stretto.policies import POLICIES, load_policy
 from stretto.policies.fifo import FirstInFirstOut
 from stretto.policies.registry import policy_class
 from stretto.policies.sia.policy import FirstType, Sia
+from stretto.scheduler.components import ChoosesBatches
 from stretto.settings import settings_of
 
 SRC = Path(__file__).parents[2] / "src"

@@ -3,9 +3,9 @@
 from tests.service.scene import Scene
 
 from stretto.jobfile import JobSpec
-from stretto.model import Trigger
-from stretto.scheduler.round import Scheduler
-from stretto.service.scheduling.decision import Answer, answer_to, asked_of, decided
+from stretto.model import Plan, Trigger
+from stretto.scheduler.round import Scheduler, decide
+from stretto.service.scheduling.decision import decided, snapshot_for
 from stretto.service.scheduling.scheduler import scheduler_of
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
 from stretto.service.state import events as happened
@@ -38,14 +38,14 @@ class Deciding:
     def queue(self, name: str, quota: int | None, borrow: int = 0) -> None:
         self.scene.tell(happened.QueueSet(name, quota, borrow))
 
-    def decide(self) -> Answer:
+    def decide(self) -> Plan:
         scene = self.scene
         scene.now_s += 30.0
-        asked = asked_of(self.observer, scene.state, scene.now_s, DUE, self.scheduler, scene.memory)
-        answer = answer_to(asked, self.scheduler)
-        scene.tell(decided(asked, answer, scene.state.seq, 1.0))
-        scene.memory = answer.plan.memory
-        return answer
+        snapshot = snapshot_for(self.scheduler, self.observer, scene.state, scene.now_s, DUE, scene.memory)
+        plan = decide(snapshot, self.scheduler)
+        scene.tell(decided(snapshot, plan, scene.state.seq, 1.0))
+        scene.memory = plan.memory
+        return plan
 
     def held(self, queue: str) -> int:
         jobs = self.scene.state.open_jobs()

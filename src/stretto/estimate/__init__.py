@@ -14,7 +14,6 @@ from stretto.estimate.efficiency import (
 )
 from stretto.estimate.fit import fit_many
 from stretto.estimate.goodput import (
-    BatchChoice,
     BatchChoices,
     BatchLimits,
     best_batch,
@@ -37,7 +36,6 @@ from stretto.estimate.throughput import (
 
 __all__ = [
     "RULES",
-    "BatchChoice",
     "BatchChoices",
     "BatchLimits",
     "Choice",

@@ -9,10 +9,10 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from stretto.estimate.bootstrap import Choice, Mode
-from stretto.estimate.goodput import BatchChoice
 from stretto.estimate.goodput_rows import Fit, Held, Question, answer_all, chosen_batches, frame_of
 from stretto.estimate.memo import Memo
 from stretto.model import (
+    BatchChoice,
     Configurations,
     FloatArray,
     InputError,

@@ -31,6 +31,7 @@ from stretto.estimate.throughput import (
     overlapped_s,
     sync_s,
 )
+from stretto.model import BatchChoice
 from stretto.model.arrays import BoolArray, FloatArray, IntArray
 
 CANDIDATES = 50  # Pollux's published code
@@ -48,15 +49,6 @@ class BatchLimits(NamedTuple):
     max_batch: npt.ArrayLike  # total samples
     min_local: npt.ArrayLike  # samples on each GPU in one pass, at least 1
     max_local: npt.ArrayLike  # samples on each GPU in one pass; 0: does not run here
-
-
-class BatchChoice(NamedTuple):
-    """The best batch on one placement; all 0 where none is possible."""
-
-    goodput: float  # samples of the initial batch per second
-    total_batch: int  # M, samples
-    local_batch: int  # m, samples on each GPU in one pass
-    accumulation: int  # s, passes before the one that synchronises
 
 
 class BatchChoices(NamedTuple):

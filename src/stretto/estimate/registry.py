@@ -4,11 +4,10 @@ An estimator of this package is one line in ESTIMATORS. One of another package i
 `stretto.estimators`. Files are not loaded by name: a user of a service may name settings in a what-if.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from collections.abc import Mapping
+from typing import Any, ClassVar, Protocol
 
 from stretto.components import Registry
-from stretto.estimate.goodput import BatchChoice
 from stretto.model import Configurations, InputError, Policy, Snapshot, Speeds, View, traits_of
 
 ESTIMATORS: dict[str, str] = {
@@ -34,19 +33,6 @@ class Estimator(Protocol):
 
     def estimate(self, snapshot: Snapshot, configurations: Configurations) -> Speeds:
         """One row for each job of the snapshot, one column for each configuration."""
-
-
-@runtime_checkable
-class ChoosesBatches(Protocol):
-    """Of an estimator: says which batch it counted with, so that a live service can train with it."""
-
-    def batches(
-        self,
-        snapshot: Snapshot,
-        configurations: Configurations,
-        held: Sequence[tuple[int, int, int, int]],
-    ) -> list[BatchChoice]:
-        """The batch of most goodput for each (row, GPU type, nodes, GPUs); all 0: nothing can be said."""
 
 
 def estimator_for(policy: Policy, settings: Mapping[str, Any]) -> Estimator:

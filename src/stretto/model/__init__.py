@@ -26,7 +26,19 @@ from stretto.model.lending import LenderState, Loans, nodes_of
 from stretto.model.memory import Memory, digest
 from stretto.model.observations import NOTHING_OBSERVED, Observations, Point
 from stretto.model.placement import Allocation, Placement, lowest_gpus, no_placement, shift
-from stretto.model.plan import Action, Pinned, Plan, Preemption, Reasons, Shares, Verb, Why, actions_between
+from stretto.model.plan import (
+    Action,
+    Batch,
+    BatchChoice,
+    Pinned,
+    Plan,
+    Preemption,
+    Reasons,
+    Shares,
+    Verb,
+    Why,
+    actions_between,
+)
 from stretto.model.policy import (
     ON_CHANGE,
     BidsForGpus,
@@ -58,6 +70,8 @@ __all__ = [
     "Adaptivity",
     "Allocation",
     "BadPlan",
+    "Batch",
+    "BatchChoice",
     "BidsForGpus",
     "BoolArray",
     "CapacityNotice",

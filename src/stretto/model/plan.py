@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -86,6 +86,28 @@ class Shares:
     gap: float | None = None  # certified distance of the choice from the best possible
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """How large a training step is."""
+
+    total: int  # samples of a step, over all workers
+    local: int  # samples of one pass of one worker, rounded up
+    accumulation: int  # passes of each worker in a step, at least 1
+
+    def to_json(self) -> tuple[int, int, int]:
+        """As a log keeps it."""
+        return (self.total, self.local, self.accumulation)
+
+
+class BatchChoice(NamedTuple):
+    """The best batch on one placement; all 0 where none is possible."""
+
+    goodput: float  # samples of the initial batch per second
+    total_batch: int  # M, samples
+    local_batch: int  # m, samples on each GPU in one pass
+    accumulation: int  # s, passes before the one that synchronises
+
+
 class Verb(StrEnum):
     """What an action does to a job; each has its own cost in a world."""
 
@@ -132,6 +154,8 @@ class Plan:
     gap: float | None = None
     preemptions: tuple[Preemption, ...] = ()  # why jobs are stopped or made smaller for others
     loans: "Loans | None" = None  # what was settled with lenders before; carried out first
+    # What adaptive jobs are to train with from now on, where that is new; only in a world that asks for it.
+    batches: Mapping[JobId, Batch] = field(default_factory=dict)
 
 
 def actions_between(before: Placement, after: Placement) -> tuple[Action, ...]:

@@ -1,6 +1,6 @@
 """Everything a decision may look at, as it stood at one moment."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -18,6 +18,7 @@ from stretto.model.knowledge import Durations, Evidence, Learning, MeasuredSpeed
 from stretto.model.lending import LenderState
 from stretto.model.memory import Memory
 from stretto.model.placement import Placement
+from stretto.model.plan import Batch
 
 Columns = TypeVar("Columns")
 
@@ -218,6 +219,8 @@ class Snapshot:
     memory: Memory = None  # what the policy returned last time, handed back
     seed: int = 0  # for policies that draw; the same snapshot draws the same
     constraints: Constraints = NO_CONSTRAINTS  # what the plan keeps to, whatever the policy is
+    # What adaptive jobs train with now. None: the world chooses batches itself, as simulations do.
+    batches: Mapping[JobId, Batch] | None = None
 
     @cached_property
     def capacity(self) -> IntArray:

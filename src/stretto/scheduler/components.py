@@ -1,9 +1,10 @@
 """What makes up a scheduler: an estimator, a policy, a placer, and a rule for nodes that are lent."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-from stretto.model import Configurations, Loans, Placement, Policy, Shares, Snapshot, Speeds
+from stretto.model import BatchChoice, Configurations, Loans, Placement, Policy, Shares, Snapshot, Speeds
 
 
 class Estimator(Protocol):
@@ -11,6 +12,19 @@ class Estimator(Protocol):
 
     def estimate(self, snapshot: Snapshot, configurations: Configurations) -> Speeds:
         """One row for each job of the snapshot, one column for each configuration."""
+
+
+@runtime_checkable
+class ChoosesBatches(Protocol):
+    """Of an estimator: says which batch it counted with, so that workers can train with it."""
+
+    def batches(
+        self,
+        snapshot: Snapshot,
+        configurations: Configurations,
+        held: Sequence[tuple[int, int, int, int]],
+    ) -> list[BatchChoice]:
+        """The batch of most goodput for each (row, GPU type, nodes, GPUs); all 0: nothing can be said."""
 
 
 class Placer(Protocol):

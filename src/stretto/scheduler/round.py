@@ -7,6 +7,7 @@ import numpy as np
 
 from stretto.model import Loans, Placement, Plan, Snapshot, Trigger
 from stretto.model.timing import span
+from stretto.scheduler.batches import choose_batches
 from stretto.scheduler.components import Estimator, Lending, Placer, Scheduler
 from stretto.scheduler.constraints.context import DecisionContext
 from stretto.scheduler.constraints.guarantees import queues_below_guarantee
@@ -40,7 +41,8 @@ def decide(snapshot: Snapshot, scheduler: Scheduler) -> Plan:
     if below:  # once more, where their jobs only go on
         proposal = propose_within_limits(reclaim(visible, on_hold=below), scheduler)
         plan = plan_of(proposal.context, proposal.plans)
-    return replace(visible.read_back(plan), loans=loans)
+    plan = visible.read_back(plan)
+    return replace(plan, loans=loans, batches=choose_batches(snapshot, plan, scheduler))
 
 
 @dataclass(frozen=True)

@@ -52,9 +52,9 @@ async def schedule(scheduling: SchedulingLoop) -> None:
 
 async def schedule_once(scheduling: SchedulingLoop, due: frozenset[Trigger]) -> None:
     """One decision. It is not carried out here: what is recorded is wanted, and so is for `reconcile`."""
-    asked = scheduling.observe(due)  # a snapshot of the state, with the constraints that hold now
-    answer, took_ms = await scheduling.decide(asked)  # in a thread: the other loops go on meanwhile
-    await scheduling.record(asked, answer, took_ms)  # what has become stale meanwhile is dropped by the fold
+    snapshot = scheduling.observe(due)  # the state, with the constraints that hold now
+    plan, took_ms = await scheduling.decide(snapshot)  # in a thread: the other loops go on meanwhile
+    await scheduling.record(snapshot, plan, took_ms)  # what has become stale meanwhile is dropped by the fold
 
 
 async def reconcile(reconciler: Reconciler) -> None:

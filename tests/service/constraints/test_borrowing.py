@@ -65,7 +65,7 @@ def test_the_reason_says_that_it_may_not_borrow() -> None:
     live.submit("1", "a", 1, preemptible=False)
     live.submit("2", "a", 2, preemptible=False)
     live.submit("3", "a", 3, preemptible=False)
-    plan = live.decide().plan
+    plan = live.decide()
     assert plan.why.of(1) is Why.MAY_NOT_BORROW
     said = "queue a is guaranteed 2 GPUs, of which jobs that cannot be preempted hold 0"
     assert plan.why.evidence[1].startswith(said.removesuffix("0"))
@@ -78,7 +78,7 @@ def test_a_queue_that_lends_nothing_gives_the_reason_that_it_always_gave() -> No
     live = a_cluster_with(QueueSet("a", 1))
     live.submit("1", "a", 1, preemptible=False)
     live.submit("2", "a", 1, preemptible=False)
-    assert live.decide().plan.why.of(1) is Why.QUOTA
+    assert live.decide().why.of(1) is Why.QUOTA
 
 
 def test_it_starts_on_no_more_than_is_guaranteed_and_grows_no_further() -> None:
@@ -92,7 +92,7 @@ def test_it_borrows_nothing_within_the_queue_that_its_own_is_in_either() -> None
     live = a_cluster_with(*WITH_PARTS)
     live.submit("1", "vision", 1, preemptible=False)
     live.submit("2", "vision", 1, preemptible=False)  # the lab is guaranteed more, its part is not
-    plan = live.decide().plan
+    plan = live.decide()
     assert [live.gpus(name) for name in "12"] == [1, 0]
     assert plan.why.of(1) is Why.MAY_NOT_BORROW
     assert plan.why.evidence[1].startswith("queue vision ")
@@ -128,7 +128,7 @@ def test_jobs_of_no_queue_have_what_is_left_over_and_those_of_a_queue_without_a_
     live = a_cluster_with(QueueSet("a", 6), QueueSet("free"), QueueSet("default", is_default=True))
     live.submit("1", "", 2, preemptible=False)
     live.submit("2", "", 1, preemptible=False)
-    plan = live.decide().plan
+    plan = live.decide()
     assert (live.gpus("1"), live.gpus("2")) == (2, 0)
     assert plan.why.of(1) is Why.MAY_NOT_BORROW
     live.end("1")

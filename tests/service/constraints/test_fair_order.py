@@ -4,7 +4,8 @@ import pytest
 from tests.service.play import DUE, Deciding
 
 from stretto.model import JobId, Why
-from stretto.service.scheduling.decision import answer_to, asked_of, decided
+from stretto.scheduler.round import decide
+from stretto.service.scheduling.decision import decided, snapshot_for
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
 from stretto.service.state import events as happened
 from stretto.service.state.reducer import apply
@@ -57,7 +58,7 @@ def test_who_has_had_more_waits_until_the_other_has_caught_up() -> None:
 def test_reasons_and_gpus_are_those_of_each_job() -> None:
     live = a_race(WEEK_S)
     live.submit("30", "", 8, user="bob")
-    plan = live.decide().plan
+    plan = live.decide()
     ids = [str(name) for name in plan.jobs.ids]
     assert ids == [str(number) for number in range(1, 23)] + ["30"], "by submission, as it was asked"
     for name in ids:
@@ -103,7 +104,7 @@ def test_turns_of_one_user_do_not_stop_another(limits: bool, always: bool) -> No
     run, reasons = [], set()
     for _ in range(6):
         live.scene.now_s += 400.0
-        plan = live.decide().plan
+        plan = live.decide()
         run.append({"21", "22"} <= set(plan.placement))
         reasons |= {plan.why.of(row) for row in range(len(plan.jobs))}
     assert all(run) == always
@@ -125,12 +126,11 @@ def assert_decided_again(live: Deciding) -> None:
     again, memory = State(), None
     for number, (event, at_s) in enumerate(zip(live.scene.log, live.scene.times, strict=True), start=1):
         if isinstance(event, happened.Decided):
-            asked = asked_of(
-                SnapshotBuilder(live.scheduler.policy.views), again, event.at_s, DUE, live.scheduler, memory
-            )
-            answer = answer_to(asked, live.scheduler)
-            said, memory = decided(asked, answer, event.seen, 1.0), answer.plan.memory
-            assert said.actions == event.actions
-            assert said.memory == event.memory
+            builder = SnapshotBuilder(live.scheduler.policy.views)
+            snapshot = snapshot_for(live.scheduler, builder, again, event.at_s, DUE, memory)
+            plan = decide(snapshot, live.scheduler)
+            repeated, memory = decided(snapshot, plan, event.seen, 1.0), plan.memory
+            assert repeated.actions == event.actions
+            assert repeated.memory == event.memory
         apply(again, event, number, at_s)
     assert again.usage == live.scene.state.usage

@@ -140,7 +140,7 @@ def test_those_that_cannot_be_preempted_have_no_more_than_parts_leave_them() -> 
     live.scene.tell(happened.Configured("fifo", priorities="preempt", quotas="kept"))
     for number in range(4):
         live.submit(f"{number + 1}", "lab", 1, preemptible=False)
-    plan = live.decide().plan
+    plan = live.decide()
     assert held(live)["lab"] == 3
     assert plan.why.of(3) is Why.MAY_NOT_BORROW
     assert plan.why.evidence[3].startswith("queue lab outside of its parts is guaranteed 3 GPUs")

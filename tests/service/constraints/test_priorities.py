@@ -31,7 +31,7 @@ def test_a_higher_job_starts_at_once_and_a_lower_one_goes_on_with_the_rest(polic
     live.submit("1", "", 4, elastic={"min_gpus": 1, "max_gpus": 4})
     live.scene.give(_1={"n0": 0b1111})
     live.submit("2", "", 2, priority=10)
-    plan = live.decide().plan
+    plan = live.decide()
     rest = 1 if policy in STINGY else 2
     assert (live.gpus("1"), live.gpus("2")) == (rest, 2)
     assert [action.verb.value for action in plan.actions] == ["shrink", "start"]
@@ -46,11 +46,11 @@ def test_a_lower_job_that_cannot_be_made_smaller_is_stopped_and_comes_back(polic
     live.submit("1", "", 4)
     live.scene.give(_1={"n0": 0b1111})
     live.submit("2", "", 2, priority=10)
-    plan = live.decide().plan
+    plan = live.decide()
     assert (live.gpus("1"), live.gpus("2")) == (0, 2)
     assert plan.why.of(0) is Why.PREEMPTED
     assert plan.why.evidence[0] == "preempted by 2 (priority 10)"
-    plan = live.decide().plan
+    plan = live.decide()
     assert plan.why.of(0) is Why.OUTRANKED
     assert plan.why.evidence[0] == "behind 2 (priority 10), which holds 2 GPUs"
     live.end("2")
@@ -76,12 +76,12 @@ def test_a_job_behind_lower_ones_that_are_never_stopped_is_not_told_that_it_neve
     live.submit("1", "", 3, preemptible=False)
     live.scene.give(_1={"n0": 0b0111})
     live.submit("2", "", 2, priority=10)
-    why = live.decide().plan.why
+    why = live.decide().why
     assert (live.gpus("1"), live.gpus("2")) == (3, 0)
     assert why.of(1) > 0, why.of(1)
     assert "there are" not in why.evidence.get(1, "")
     live.submit("3", "", 5, priority=9)
-    assert live.decide().plan.why.of(2) < 0, "more than there is"
+    assert live.decide().why.of(2) < 0, "more than there is"
 
 
 def test_both_jobs_say_what_one_took_from_the_other() -> None:

@@ -77,7 +77,7 @@ def test_who_cannot_be_moved_does_not_start_where_it_would_still_run() -> None:
     live = Deciding("fifo", nodes=1)
     reserve(live, 1000.0, 2000.0, gpus=2)
     live.submit("1", "", 3, preemptible=False, expected_time_s=5000.0)
-    plan = live.decide().plan
+    plan = live.decide()
     assert live.gpus("1") == 0
     assert plan.why.of(0) is Why.RESERVED
     assert "2 x a100 are reserved for user bob" in plan.why.evidence[0]

@@ -65,7 +65,7 @@ def test_a_job_that_waits_for_gpus_of_others_is_not_told_that_it_never_starts(po
     live = Deciding(policy, nodes=1)
     see(live.scene, "n0", others=3)
     live.submit("1", "", 2)
-    why = live.decide().plan.why
+    why = live.decide().why
     assert live.gpus("1") == 0
     assert why.of(0) > 0, why.of(0)
     assert "there are" not in why.evidence.get(0, "")

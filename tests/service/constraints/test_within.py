@@ -12,7 +12,7 @@ from stretto.model import Why
 from stretto.policies.common.admission import AskedAndFree
 from stretto.policies.registry import policy_names
 from stretto.scheduler.constraints.steps import reclaim, visible_part
-from stretto.service.scheduling.decision import asked_of
+from stretto.service.scheduling.decision import snapshot_for
 from stretto.service.state import events as happened
 
 POLICIES = policy_names()
@@ -82,7 +82,7 @@ def test_reasons_say_by_how_many_gpus_a_quota_is_exceeded() -> None:
     live.submit("1", "a", 2)
     live.submit("2", "a", 2)
     live.submit("3", "a", 4)
-    plan = live.decide().plan
+    plan = live.decide()
     assert (live.gpus("1"), live.gpus("2"), live.gpus("3")) == (2, 0, 0)
     assert plan.why.of(1) is Why.QUOTA
     assert "1 too many" in plan.why.evidence[1]
@@ -122,7 +122,7 @@ def test_a_job_that_may_have_none_of_its_sizes_waits_and_keeps_nobody_else_from_
     live.submit("1", "", 1, elastic={"min_gpus": 1, "max_gpus": 4, "sizes": [1, 4]})
     live.scene.tell(happened.Scaled("1", 2, 3))
     live.submit("2", "", 1)
-    plans = [live.decide().plan for _ in range(ENOUGH)]
+    plans = [live.decide() for _ in range(ENOUGH)]
     assert (live.gpus("1"), live.gpus("2")) == (0, 1)
     assert all(plan.why.of(0) is Why.TOO_LARGE for plan in plans)
     assert plans[0].why.evidence[0] == "its sizes are 1, 4, none from 2 to 3"
@@ -132,10 +132,10 @@ def test_what_happens_while_a_decision_is_made_does_not_change_its_rules() -> No
     live = Deciding("fifo")
     elastic = {"min_gpus": 1, "max_gpus": 6, "sizes": [1, 3, 6]}
     live.submit("1", "", 1, elastic=elastic)
-    asked = asked_of(live.observer, live.scene.state, 0.0, DUE, live.scheduler, live.scene.memory)
+    snapshot = snapshot_for(live.scheduler, live.observer, live.scene.state, 0.0, DUE, live.scene.memory)
     live.submit("2", "", 1, elastic=elastic)
     live.end("1")
-    assert list(asked.snapshot.constraints.sizes) == ["1"]
+    assert list(snapshot.constraints.sizes) == ["1"]
 
 
 def test_thousands_who_wait_cost_a_decision_neither_words_nor_another_count(
@@ -148,12 +148,12 @@ def test_thousands_who_wait_cost_a_decision_neither_words_nor_another_count(
     live.queue("a", 0)
     for number in range(20):
         live.submit(f"{number + 1}", "a" if number % 2 else "", 1)
-    asked = asked_of(live.observer, live.scene.state, 0.0, DUE, live.scheduler, live.scene.memory)
-    context = reclaim(visible_part(asked.snapshot, live.scheduler))
-    assert context.placement is asked.snapshot.placement, "nobody held anything"
+    snapshot = snapshot_for(live.scheduler, live.observer, live.scene.state, 0.0, DUE, live.scene.memory)
+    context = reclaim(visible_part(snapshot, live.scheduler))
+    assert context.placement is snapshot.placement, "nobody held anything"
     with monkeypatch.context() as patched:
         patched.setattr(AskedAndFree, "__getitem__", in_words)
-        plan = live.decide().plan
+        plan = live.decide()
     assert sorted(plan.why.evidence) == [1, 3, 5, 7, 9, 11, 13, 15, 16, 17, 18, 19]
     assert plan.why.evidence[18] == "asks 1 GPU, 0 free"
 

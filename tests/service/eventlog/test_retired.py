@@ -12,8 +12,9 @@ from tests.service.scene import Scene
 
 from stretto.jobfile import JobSpec
 from stretto.jobfile.to_job import JOB_KEYS
+from stretto.scheduler.round import decide
 from stretto.service.eventlog.archive import record_of, row_of
-from stretto.service.scheduling.decision import answer_to, asked_of, decided
+from stretto.service.scheduling.decision import decided, snapshot_for
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
 from stretto.service.service import submission
 from stretto.service.state import events as happened
@@ -93,13 +94,13 @@ class Both:
 
     def decide_both(self) -> None:
         self.catch_up()
-        asked = asked_of(
-            self.observer, self.lean, self.scene.now_s + 30.0, DUE, self.live.scheduler, self.scene.memory
+        snapshot = snapshot_for(
+            self.live.scheduler, self.observer, self.lean, self.scene.now_s + 30.0, DUE, self.scene.memory
         )
-        answer = answer_to(asked, self.live.scheduler)
+        plan = decide(snapshot, self.live.scheduler)
         seen = self.scene.state.seq
         self.live.decide()
-        assert self.scene.log[-1] == decided(asked, answer, seen, 1.0)
+        assert self.scene.log[-1] == decided(snapshot, plan, seen, 1.0)
 
 
 JOBS = st.fixed_dictionaries(

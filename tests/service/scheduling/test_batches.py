@@ -1,16 +1,17 @@
 """The batch that a decision chooses reaches the workers, and only where the job's file lets it."""
 
 import json
+import pickle
 
 from tests.service.scene import Scene
 
-from stretto.model import Trigger
-from stretto.service.scheduling.decision import answer_to, asked_of, decided
+from stretto.model import Batch, Trigger
+from stretto.scheduler.round import decide
+from stretto.service.scheduling.decision import decided, snapshot_for
 from stretto.service.scheduling.scheduler import scheduler_of
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
 from stretto.service.state import events as happened
 from stretto.service.state.events import Configured, body_of, event_of
-from stretto.service.state.records import Batch
 
 ADAPTIVE = {"policy": "adaptive", "init": 64, "max": 512}
 DUE = frozenset({Trigger.ROUND, Trigger.ARRIVAL})
@@ -32,8 +33,8 @@ def decide_now(scene: Scene, policy: str, **settings: str) -> dict[str, list[int
     configured = Configured(policy, settings={f"policy.{key}": value for key, value in settings.items()})
     scheduler = scheduler_of(configured)
     observer = SnapshotBuilder(scheduler.policy.views)
-    asked = asked_of(observer, scene.state, scene.now_s, DUE, scheduler)
-    event = decided(asked, answer_to(asked, scheduler), scene.state.seq, 1.0)
+    snapshot = snapshot_for(scheduler, observer, scene.state, scene.now_s, DUE)
+    event = decided(snapshot, decide(snapshot, scheduler), scene.state.seq, 1.0)
     again = event_of("Decided", json.loads(json.dumps(body_of(event))))
     scene.tell(again)
     return dict(event.batches)
@@ -117,11 +118,21 @@ def test_a_batch_for_gpus_that_could_not_be_had_is_not_published() -> None:
     scene = Scene()
     training(scene, ADAPTIVE)
     scheduler = scheduler_of(Configured("sia"))
-    asked = asked_of(SnapshotBuilder(scheduler.policy.views), scene.state, scene.now_s, DUE, scheduler)
-    late = decided(asked, answer_to(asked, scheduler), scene.state.seq, 1.0)
+    snapshot = snapshot_for(scheduler, SnapshotBuilder(scheduler.policy.views), scene.state, scene.now_s, DUE)
+    late = decided(snapshot, decide(snapshot, scheduler), scene.state.seq, 1.0)
     assert set(late.batches) == {"1"}
     grown = scene.state.wanted("1")
     scene.give(_1={"n0": 0b1, "n1": 0b1})  # meanwhile
     scene.tell(late)
     assert scene.state.wanted("1") != grown
     assert scene.state.jobs["1"].batch is None
+
+
+def test_a_snapshot_alone_repeats_a_decision_with_its_batches() -> None:
+    scene = Scene()
+    training(scene, ADAPTIVE)
+    scheduler = scheduler_of(Configured("sia"))
+    snapshot = snapshot_for(scheduler, SnapshotBuilder(scheduler.policy.views), scene.state, scene.now_s, DUE)
+    plan, again = (decide(kept, scheduler) for kept in (snapshot, pickle.loads(pickle.dumps(snapshot))))
+    assert plan.batches
+    assert (again.batches, again.actions) == (plan.batches, plan.actions)

@@ -8,7 +8,8 @@ from tests.service.scene import Scene
 
 from stretto.model import Snapshot, Trigger, Why, actions_between
 from stretto.policies.registry import policy_names
-from stretto.service.scheduling.decision import Answer, answer_to, asked_of, decided
+from stretto.scheduler.round import decide
+from stretto.service.scheduling.decision import decided, snapshot_for
 from stretto.service.scheduling.scheduler import scheduler_of
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
 from stretto.service.state import events as happened
@@ -25,10 +26,10 @@ def decision(scene: Scene, policy: str) -> Decided:
     """What the policy wants, as the service would record it."""
     scheduler = scheduler_of(Configured(policy))
     observer = SnapshotBuilder(scheduler.policy.views)
-    asked = asked_of(observer, scene.state, scene.now_s, DUE, scheduler, scene.memory)
-    answer = answer_to(asked, scheduler)
-    scene.memory = answer.plan.memory
-    return decided(asked, answer, scene.state.seq, 0.0)
+    snapshot = snapshot_for(scheduler, observer, scene.state, scene.now_s, DUE, scene.memory)
+    plan = decide(snapshot, scheduler)
+    scene.memory = plan.memory
+    return decided(snapshot, plan, scene.state.seq, 0.0)
 
 
 def ask(scene: Scene, policy: str) -> None:
@@ -190,12 +191,12 @@ def test_what_is_said_of_a_job_that_nobody_was_asked_about_is_left_out() -> None
     scene.give(_1={"n0": 1}, _2={"n1": 1})
     cordon(scene, "n0")
     scheduler = scheduler_of(Configured("fifo"))
-    asked = asked_of(SnapshotBuilder(scheduler.policy.views), scene.state, 0.0, DUE, scheduler)
-    plan, before = answer_to(asked, scheduler).plan, asked.snapshot.placement
+    snapshot = snapshot_for(scheduler, SnapshotBuilder(scheduler.policy.views), scene.state, 0.0, DUE)
+    plan, before = decide(snapshot, scheduler), snapshot.placement
     nobody = before.changed(dict.fromkeys(before))
     eager = replace(plan, actions=actions_between(before, nobody))
-    said = decided(asked, Answer(eager, {}), scene.state.seq, 0.0)
-    assert [one["job"] for one in said.actions] == ["2"]
+    event = decided(snapshot, eager, scene.state.seq, 0.0)
+    assert [action["job"] for action in event.actions] == ["2"]
 
 
 def test_who_stays_on_a_cordoned_node_counts_against_the_quota_of_its_queue() -> None:
@@ -207,7 +208,7 @@ def test_who_stays_on_a_cordoned_node_counts_against_the_quota_of_its_queue() ->
     cordon(live.scene, "n0")
     for name in ("2", "3"):
         live.submit(name, "a", 1)
-    plan = live.decide().plan
+    plan = live.decide()
     assert (live.gpus("1"), live.gpus("2"), live.gpus("3")) == (2, 1, 0)
     assert plan.why.of(1) is Why.QUOTA
     assert "holds 2; it needs 1, 1 too many" in plan.why.evidence[1]
@@ -224,7 +225,7 @@ def test_what_who_stays_holds_of_open_nodes_is_not_reserved_for_others() -> None
     cordon(live.scene, "n0")
     live.scene.tell(happened.Reserved("r", 0.0, 1e6, "a100", 3, (), "bob", ""))
     live.submit("2", "", 1)
-    plan = live.decide().plan
+    plan = live.decide()
     assert plan.why.of(0) is Why.RESERVED
     live.submit("3", "", 3, user="bob")
     live.decide()

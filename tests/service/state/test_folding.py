@@ -14,9 +14,10 @@ from tests.service.scene import Scene
 
 from stretto.jobfile import JobSpec, When, Worth, read_submission, spec_to_job
 from stretto.model import InputError
+from stretto.scheduler.round import decide
 from stretto.service.eventlog import Recorded
 from stretto.service.eventlog.writer import fold
-from stretto.service.scheduling.decision import answer_to, asked_of
+from stretto.service.scheduling.decision import snapshot_for
 from stretto.service.scheduling.scheduler import scheduler_of
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
 from stretto.service.service import submission
@@ -94,10 +95,8 @@ def test_every_accepted_submission_is_folded_and_decided_about_at_any_later_time
     state = folded(spec, later_s)
     assert len(state.jobs) == (len(spec.array.indices) if spec.array else 1)
     scheduler = scheduler_of(Configured("edf"))
-    asked_about = asked_of(
-        SnapshotBuilder(scheduler.policy.views), state, ACCEPTED_S + later_s + 1.0, DUE, scheduler
-    )
-    answer_to(asked_about, scheduler)
+    builder = SnapshotBuilder(scheduler.policy.views)
+    decide(snapshot_for(scheduler, builder, state, ACCEPTED_S + later_s + 1.0, DUE), scheduler)
 
 
 def recorded(seq: int, kind: str, body: dict[str, Any]) -> Recorded:

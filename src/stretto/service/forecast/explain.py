@@ -140,7 +140,7 @@ def explained(question: Question) -> dict[str, Any]:
 
 def _changes(question: Question, until: float) -> list[dict[str, Any]]:
     """The least changes of the request under which the policy would start the job at once."""
-    snapshot = question.snapshot
+    snapshot = replace(question.snapshot, batches=None)  # only whether it starts is asked
     row = _row_of(snapshot, question.job)
     if row is None or question.decision_ms / 1e3 > HYPOTHESES_S / 2:
         return []

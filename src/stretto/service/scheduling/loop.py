@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stretto.model import Memory, Plan, Snapshot, Trigger
-from stretto.scheduler.round import Scheduler
+from stretto.scheduler.round import Scheduler, decide
 from stretto.service.eventlog.clock import Clock
 from stretto.service.eventlog.writer import LogWriter
-from stretto.service.scheduling.decision import Answer, Asked, answer_to, asked_of, decided
+from stretto.service.scheduling.decision import decided, snapshot_for
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
 from stretto.service.state import events as happened
 from stretto.service.state.events import AttemptClosed, Decided, Event, Joined, WorkersWanted
@@ -140,31 +140,31 @@ class SchedulingLoop:
         """A service that has just started looks at what it finds."""
         self._due.add(Trigger.CAPACITY)
 
-    def observe(self, due: frozenset[Trigger]) -> Asked:
+    def observe(self, due: frozenset[Trigger]) -> Snapshot:
         """All that a decision looks at: the state as it stands now, and what the policy remembers."""
         state = self.log_writer.state
         self.is_deciding = True
         self._decided_s, self._seen = self.clock.now_s(), state.seq
-        return asked_of(self.observer, state, self._decided_s, due, self.scheduler, self.memory)
+        return snapshot_for(self.scheduler, self.observer, state, self._decided_s, due, self.memory)
 
-    async def decide(self, asked: Asked) -> tuple[Answer, float]:
-        """The answer, and how many milliseconds it took; worked out in a thread of its own."""
+    async def decide(self, snapshot: Snapshot) -> tuple[Plan, float]:
+        """The plan, and how many milliseconds it took; worked out in a thread of its own."""
         began = time.perf_counter()
         loop = asyncio.get_running_loop()
-        answer = await loop.run_in_executor(self._thread, answer_to, asked, self.scheduler)
-        return answer, (time.perf_counter() - began) * 1e3
+        plan = await loop.run_in_executor(self._thread, decide, snapshot, self.scheduler)
+        return plan, (time.perf_counter() - began) * 1e3
 
-    async def record(self, asked: Asked, answer: Answer, took_ms: float) -> None:
+    async def record(self, snapshot: Snapshot, plan: Plan, took_ms: float) -> None:
         """Make the decision durable, by which it is wanted; then keep what the next one needs of it."""
-        await self.log_writer.record(decided(asked, answer, self._seen, took_ms))
-        self.memory = answer.plan.memory
+        await self.log_writer.record(decided(snapshot, plan, self._seen, took_ms))
+        self.memory = plan.memory
         self.is_deciding = False
         if self.after is not None:
             self.after(self.log_writer.state, self.memory)
-        self.latest, self.latest_snapshot = answer.plan, asked.snapshot
-        jobs = asked.snapshot.jobs
+        self.latest, self.latest_snapshot = plan, snapshot
+        jobs = snapshot.jobs
         self._interactive_waits = any(
-            jobs.ids[row] not in answer.plan.placement for row in np.flatnonzero(jobs.interactive).tolist()
+            jobs.ids[row] not in plan.placement for row in np.flatnonzero(jobs.interactive).tolist()
         )
         self.took_ms = [*self.took_ms[-999:], took_ms]
 

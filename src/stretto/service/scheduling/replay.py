@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stretto.model import InputError, Memory, Trigger, digest
-from stretto.scheduler.round import Scheduler
+from stretto.scheduler.round import Scheduler, decide
 from stretto.service.eventlog import Recorded, Store
 from stretto.service.eventlog.writer import fold, understood
-from stretto.service.scheduling.decision import answer_to, asked_of, decided
+from stretto.service.scheduling.decision import decided, snapshot_for
 from stretto.service.scheduling.scheduler import scheduler_of
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
 from stretto.service.state.events import Configured, Decided
@@ -116,16 +116,16 @@ class Replay:
         self.decisions += 1
         try:
             due = frozenset(Trigger(name) for name in event.due)
-            asked = asked_of(observer, self.state, event.at_s, due, scheduler, self.memory)
-            answer = answer_to(asked, scheduler)
+            snapshot = snapshot_for(scheduler, observer, self.state, event.at_s, due, self.memory)
+            plan = decide(snapshot, scheduler)
         except Exception as wrong:  # policies change, and a start must not depend on what they once bore
             why = str(wrong) or type(wrong).__name__
             self.differences.append(Difference(seq, event, None, why))
             return None
-        again = decided(asked, answer, event.seen, event.took_ms)
+        again = decided(snapshot, plan, event.seen, event.took_ms)
         if _said(event) != _said(again):
             self.differences.append(Difference(seq, event, again))
-        return answer.plan.memory
+        return plan.memory
 
     def _scheduler(self) -> tuple[Scheduler, SnapshotBuilder]:
         """The scheduler of whoever decides now, loaded once it is needed. Raises InputError."""

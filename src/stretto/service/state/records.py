@@ -7,7 +7,7 @@ from math import inf, isnan, nan
 from typing import Any
 
 from stretto.jobfile import JobSpec
-from stretto.model import Account, Allocation, Job, account_of
+from stretto.model import Account, Allocation, Batch, Job, account_of
 
 SHOWN = frozenset(  # of a training's reports, once it has ended
     ("step", "epoch", "loss", "metric", "batch", "left_s", "samples", "dataset_samples", "progress_steps")
@@ -65,19 +65,6 @@ class Worker:
     def gpus(self) -> tuple[int, ...]:
         """Numbers of its GPUs on the node."""
         return tuple(gpu for gpu in range(self.mask.bit_length()) if self.mask >> gpu & 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """How large a step is."""
-
-    total: int  # samples of a step, over all workers
-    local: int  # samples of one pass of one worker, rounded up
-    accumulation: int  # passes of each worker in a step, at least 1
-
-    def to_json(self) -> tuple[int, int, int]:
-        """As the log keeps it."""
-        return (self.total, self.local, self.accumulation)
 
 
 @dataclass(frozen=True, slots=True)

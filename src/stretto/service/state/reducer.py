@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from stretto.model import HALF_LIFE_S, Action, PriorityClass, Queue
+from stretto.model import HALF_LIFE_S, Action, Batch, PriorityClass, Queue
 from stretto.scheduler.stale import still_apply
 from stretto.service.state import events as happened
 from stretto.service.state.events import Event, body_of, subject_of
@@ -24,7 +24,7 @@ from stretto.service.state.jobs import (
 from stretto.service.state.named_times import clock_set, log_began, reserved, unreserved
 from stretto.service.state.nodes import node_cordoned, node_dead, node_lost, node_seen, types_seen
 from stretto.service.state.plans import actions_of
-from stretto.service.state.records import Batch, JobRecord, Preempted, Token
+from stretto.service.state.records import JobRecord, Preempted, Token
 from stretto.service.state.state import Skipped, State
 from stretto.service.state.workers import fold_worker_event, leave_unseen
 

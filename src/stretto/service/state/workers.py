@@ -5,13 +5,12 @@ from dataclasses import replace
 from math import isnan
 from typing import Any
 
-from stretto.model import Cluster
+from stretto.model import Batch, Cluster
 from stretto.service.state import worker_events as happened
 from stretto.service.state.event import Event
 from stretto.service.state.records import (
     KILLED,
     NOBODY,
-    Batch,
     JobRecord,
     Membership,
     Worker,
