@@ -14,7 +14,7 @@ PACKAGE = ROOT / "src" / "stretto"
 PLAIN = """
 accounting app arrival attaching auction autoscaling axes bench bootstrap branching build built cdf
 cell check child class client clock comparison component conductor config connection content dataset
-demand demo device display dot draft entry env evict explain family fill fit fitting health
+demand demo display dot draft entry env evict explain family fill fit fitting health
 hierarchy history homogeneous hosting json knowledge kubeflow lending lightning main maker
 making memo network observation openapi option outcome parse patience pin play plugin
 printing proposal protocol quantity ratio reading recipe registry remaining reproduce reproduction

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from stretto.agent.gpu_devices import LOCK_FOLDERS, Devices, Locks, NvidiaDriver, close_all, is_usable
+from stretto.agent.node import LOCK_FOLDERS, Devices, Locks, NvidiaDriver, close_all, is_usable
 
 from .agents import Agent, kill, until
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from stretto.agent.fence import STALE_STATUS, Fence
 from stretto.agent.requests import Refused
+from stretto.agent.server import STALE_STATUS, Fence
 
 from .agents import Agent
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from stretto.backends.protocol import WorkerStart
-from stretto.backends.slurm import worker_scripts
+from stretto.backends.slurm import worker_jobs
 from stretto.backends.slurm.backend import SlurmBackend
 from stretto.backends.slurm.nodes import Holding
 from stretto.backends.slurm.options import SlurmOptions
@@ -22,8 +22,8 @@ def test_of_two_slices_the_damaged_one_is_set_aside(
     backend.adopt()
     for worker in ("1.1.0", "2.1.0"):
         start = WorkerStart(worker, worker[0], "n1", (0,), "exit 0", {})
-        run = worker_scripts.prepare(backend.runs, start, Holding(1, 1, 1))
-        worker_scripts.note_job(run, 7)
+        run = worker_jobs.prepare(backend.runs, start, Holding(1, 1, 1))
+        worker_jobs.note_job(run, 7)
     (backend.runs / "1.1.0" / name).write_text(text)
     backend.known.clear()
     backend.adopt()

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from stretto.backends.long_poll import LongPoll
+from stretto.backends.protocol import LongPoll
 
 LONG_S = 600.0
 

@@ -12,10 +12,9 @@ from torch.utils.data import TensorDataset
 
 import stretto.sdk
 from stretto.sdk import step_consensus
-from stretto.sdk.noise import Sample
-from stretto.sdk.replica import Replica
+from stretto.sdk.process_group import Replica
 from stretto.sdk.sampler import MicroBatch, Step
-from stretto.sdk.step_profiler import WARM_UP_STEPS, OperatingPoint, StepProfiler, StepTimes
+from stretto.sdk.step_profiler import WARM_UP_STEPS, OperatingPoint, Sample, StepProfiler, StepTimes
 from stretto.testing.conductor import Conductor
 
 pytestmark = [pytest.mark.sockets, pytest.mark.torch]

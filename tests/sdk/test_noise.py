@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from stretto.model.errors import InputError
-from stretto.sdk.noise import Noise, Sample, between, differenced
 from stretto.sdk.settings import rule_named
+from stretto.sdk.step_profiler import Noise, Sample, between, differenced
 
 pytestmark = pytest.mark.torch
 

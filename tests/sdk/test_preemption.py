@@ -10,7 +10,7 @@ pytestmark = pytest.mark.processes
 
 IN_C = """
 import ctypes
-from stretto.sdk.preemption import Preemption
+from stretto.sdk.shutdown import Preemption
 
 Preemption(0.3, lambda: print("saved", flush=True), lambda: print("told", flush=True))
 libc, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(128)
@@ -31,7 +31,7 @@ time.sleep(600)
 
 FORKS = """
 import os, signal, time
-from stretto.sdk.preemption import Preemption
+from stretto.sdk.shutdown import Preemption
 
 told = Preemption(60.0, lambda: None)
 ends = set()

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from torch._C._distributed_c10d import TCPStore
 
-from stretto.sdk.generation import Generation, Member, RequestedBatch, as_document, read_generation
+from stretto.sdk.channel import Generation, Member, as_document, read_generation
 from stretto.sdk.process_group import host_store, join_store, listen_on
+from stretto.sdk.settings import RequestedBatch
 
 pytestmark = [pytest.mark.sockets, pytest.mark.torch]
 

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import stretto.sdk
 from stretto.model.errors import InputError
-from stretto.sdk import preemption, state
+from stretto.sdk import shutdown, state
 from stretto.sdk.checkpoints import read_newest
 from stretto.testing.conductor import Conductor
 
@@ -29,7 +29,7 @@ DATA = TensorDataset(torch.arange(96.0).reshape(48, 2), torch.arange(48))
 @pytest.fixture(autouse=True)
 def sigterm_means_what_it_did() -> Iterator[None]:
     yield  # trainings that were begun here and did not end would hear of it in later tests
-    for each in [*preemption.LISTENERS]:
+    for each in [*shutdown.LISTENERS]:
         each.give_back()
 
 

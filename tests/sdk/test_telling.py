@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 from stretto.model.errors import InputError
-from stretto.sdk.channel import Channel, NoLongerWanted, finite
-from stretto.sdk.environment import read_environment
-from stretto.sdk.generation import RequestedBatch, fixed, read_generation
-from stretto.sdk.settings import Batch, Bounds, choose_batch
+from stretto.sdk.channel import Channel, NoLongerWanted, finite, fixed, read_generation
+from stretto.sdk.settings import Batch, Bounds, RequestedBatch, choose_batch, read_environment
 from stretto.sdk.step_consensus import LEAST_PERIOD, MOST_PERIOD, ControlFlags, StepConsensus, propose
 from stretto.sdk.step_profiler import LEAST_STEPS, OperatingPoint, StepTimes
 from stretto.testing.conductor import Conductor

@@ -17,11 +17,10 @@ from pathlib import Path
 from types import FrameType
 
 from stretto.agent import open_files, presence, supervisor, unix_users
-from stretto.agent.fence import Fence
 from stretto.agent.inherited_env import inherited
 from stretto.agent.node import MAX_LOG_BYTES, this_node
 from stretto.agent.run_directory import SETUPS
-from stretto.agent.server import Server
+from stretto.agent.server import Fence, Server
 from stretto.agent.worker_table import WorkerTable
 
 LOOKS = 20  # at whether workers live, in the time after which an idle agent ends; chosen

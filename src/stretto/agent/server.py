@@ -1,6 +1,10 @@
-"""The HTTP server of an agent, and how many connections it bears.
+"""The HTTP server of an agent, how many connections it accepts, and which leader it obeys.
 
-The connections of an agent: each costs a thread and a file, so that there are only so many.
+Each connection costs a thread and a file, so their number is limited.
+
+A service that was frozen, or cut off, may wake up after another has taken its place, and would end workers
+that it does not know. Each leader has a number, its epoch, larger than those of all leaders before it.
+Commands of a leader that another has followed are refused.
 """
 
 import hmac
@@ -21,12 +25,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from stretto.agent import open_files, requests, run_directory
-from stretto.agent.fence import Fence
+from stretto.agent import open_files, requests, run_directory, supervisor
 from stretto.agent.log_bounds import first_byte
 from stretto.agent.requests import Refused
 from stretto.agent.worker_table import WorkerTable
 
+STALE_STATUS = 412  # of a command whose leader has been followed by another
 MOST = 512  # chosen: a service has a few, and one for each log that is followed
 CLOSING = 16  # beyond those: they have been told to close, and do so in a moment
 TOKEN_S = 10.0  # in which a connection has to show the token; chosen
@@ -88,6 +92,37 @@ LOG_POLL_S = 0.05  # how often a log that is followed is looked at
 IDLE_S = 120.0  # after which a silent connection is closed
 UNREAD = (HTTPStatus.UNAUTHORIZED, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)  # bodies, which are dropped
 LINGER_S = 2.0  # for what is still on its way of a request that was refused; chosen
+
+
+class Fence:
+    """Remembers the largest epoch in a file. Safe to use from several threads."""
+
+    def __init__(self, path: Path) -> None:
+        """A file that cannot be read counts as none: an agent that does not begin would cost more."""
+        self.path = path
+        self.lock = threading.Lock()
+        self.epoch = 0
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            self.epoch = int((run_directory.read_json(path) or {"epoch": 0})["epoch"])
+
+    def note(self, epoch: int) -> None:
+        """A leader of this epoch is there; 0: whoever asks is no leader."""
+        with self.lock:
+            if epoch <= self.epoch:
+                return
+            self.epoch = epoch
+            with suppress(OSError):  # then an agent that starts anew learns it from the next command
+                supervisor.write_durably(self.path, {"epoch": epoch})
+
+    def admit(self, epoch: int) -> None:
+        """Raise Refused for a command of a leader that has been followed by another."""
+        self.note(epoch)
+        if 0 < epoch < self.epoch:
+            raise Refused(
+                STALE_STATUS,
+                f"leader {epoch} has been followed by leader {self.epoch}: commands of it are refused",
+                self.epoch,
+            )
 
 
 class Server(ThreadingHTTPServer):

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from stretto.agent import containment, run_directory, supervisor, unix_users
-from stretto.agent.gpu_devices import Devices, close_all, hold_to_ourselves
 from stretto.agent.log_bounds import LogBound, attempts_of
-from stretto.agent.node import Node
+from stretto.agent.node import Devices, Node, close_all, hold_to_ourselves
 from stretto.agent.requests import Refused
 
 WATCH_S = 0.5  # the longest that a change goes unnoticed of which no process tells us

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from stretto.jobfile.checks import LABEL, shown
-from stretto.jobfile.parts import Accelerators, Elastic, Resources, Restart
+from stretto.jobfile.parts import LABEL, Accelerators, Elastic, Resources, Restart, shown
 from stretto.jobfile.quantities import memory_gb, number, truth, whole
 from stretto.jobfile.spec import JobSpec
 from stretto.jobfile.stretto_file import TRUTH, WHOLE, located

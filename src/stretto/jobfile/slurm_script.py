@@ -5,8 +5,20 @@ import shlex
 from collections.abc import Mapping
 from datetime import datetime
 
-from stretto.jobfile.checks import LONGEST_NAME, NAME, NOT_IN_NAMES, plain, shown
-from stretto.jobfile.parts import Accelerators, After, Array, Dependency, Resources, Restart, When
+from stretto.jobfile.parts import (
+    LONGEST_NAME,
+    NAME,
+    NOT_IN_NAMES,
+    Accelerators,
+    After,
+    Array,
+    Dependency,
+    Resources,
+    Restart,
+    When,
+    plain,
+    shown,
+)
 from stretto.jobfile.quantities import array, memory_gb, whole
 from stretto.jobfile.spec import OF_SLURM, JobSpec
 from stretto.model import InputError

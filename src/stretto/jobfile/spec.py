@@ -11,22 +11,11 @@ from functools import cache
 from math import isfinite
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from stretto.jobfile.checks import (
+from stretto.jobfile.parts import (
     ENVIRONMENT,
     LABEL,
     LARGEST_PRIORITY,
     RESERVED,
-    check_count,
-    check_line,
-    check_name,
-    check_path,
-    check_seconds,
-    check_text,
-    plain,
-    shown,
-    wrong,
-)
-from stretto.jobfile.parts import (
     Array,
     Batch,
     BatchPolicy,
@@ -39,6 +28,15 @@ from stretto.jobfile.parts import (
     Webhook,
     When,
     Worth,
+    check_count,
+    check_line,
+    check_name,
+    check_path,
+    check_seconds,
+    check_text,
+    plain,
+    shown,
+    wrong,
 )
 from stretto.model import InputError, Kind
 from stretto.model.suggestions import did_you_mean

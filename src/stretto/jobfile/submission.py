@@ -6,8 +6,8 @@ import stat
 from dataclasses import replace
 from pathlib import Path, PurePath
 
-from stretto.jobfile.checks import NAME, plain
 from stretto.jobfile.kubeflow import is_kubernetes, spec_of_manifest
+from stretto.jobfile.parts import NAME, plain
 from stretto.jobfile.skypilot import is_skypilot, spec_of_task
 from stretto.jobfile.slurm_script import spec_of_script
 from stretto.jobfile.spec import JobSpec

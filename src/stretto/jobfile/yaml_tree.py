@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import yaml
 
-from stretto.jobfile.checks import plain, shown
+from stretto.jobfile.parts import plain, shown
 from stretto.model import InputError
 from stretto.model.suggestions import did_you_mean
 

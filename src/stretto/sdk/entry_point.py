@@ -15,11 +15,10 @@ from torch.utils.data import Dataset
 
 from stretto.model.errors import InputError
 from stretto.sdk import state
-from stretto.sdk.environment import Environment, read_environment
-from stretto.sdk.exit_hooks import end_quickly
 from stretto.sdk.job import ElasticJob
 from stretto.sdk.sampler import check_loader, count_of
-from stretto.sdk.settings import Bounds, Settings, rule_named
+from stretto.sdk.settings import Bounds, Environment, Settings, read_environment, rule_named
+from stretto.sdk.shutdown import end_quickly
 from stretto.sdk.training import Progress, Training
 
 

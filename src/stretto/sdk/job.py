@@ -15,13 +15,11 @@ from torch.utils.data import Dataset
 from stretto.sdk import process_group
 from stretto.sdk.channel import Channel, Reporter
 from stretto.sdk.checkpoints import CheckpointManager
-from stretto.sdk.environment import Environment
-from stretto.sdk.exit_hooks import ExitHook
 from stretto.sdk.phase import HAS_PEERS, IS_OUT, MEETS_NEXT, LoopState, Phase
-from stretto.sdk.preemption import Preemption
-from stretto.sdk.replica import Replica
+from stretto.sdk.process_group import Replica
 from stretto.sdk.sampler import MicroBatch, Step, batches_of, loader_generator, order_of, steps_from
-from stretto.sdk.settings import Batch, Settings, choose_batch
+from stretto.sdk.settings import Batch, Environment, Settings, choose_batch
+from stretto.sdk.shutdown import ExitHook, Preemption
 from stretto.sdk.step_consensus import ControlFlags
 from stretto.sdk.step_profiler import OperatingPoint, StepProfiler, StepTimes
 from stretto.sdk.training import Training, clip, forget_gradients, optimizer_step

@@ -21,9 +21,16 @@ from dataclasses import dataclass
 from torch._C._distributed_c10d import Store
 
 from stretto.sdk import process_group
-from stretto.sdk.channel import FIRST_PAUSE_S, LONGEST_PAUSE_S, Channel, NoLongerWanted
-from stretto.sdk.generation import Generation, as_document, read_generation
-from stretto.sdk.preemption import STATUS, Preemption
+from stretto.sdk.channel import (
+    FIRST_PAUSE_S,
+    LONGEST_PAUSE_S,
+    Channel,
+    Generation,
+    NoLongerWanted,
+    as_document,
+    read_generation,
+)
+from stretto.sdk.shutdown import STATUS, Preemption
 
 log = logging.getLogger("stretto.sdk")
 

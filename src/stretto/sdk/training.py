@@ -12,8 +12,8 @@ from torch import nn
 
 from stretto.model.errors import InputError
 from stretto.sdk import state
-from stretto.sdk.noise import Noise
 from stretto.sdk.settings import Settings
+from stretto.sdk.step_profiler import Noise
 
 AS_IS = nullcontext()
 

@@ -10,11 +10,9 @@ import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
 from stretto.sdk import process_group, state
-from stretto.sdk.channel import Channel
+from stretto.sdk.channel import Channel, Generation, fixed
 from stretto.sdk.checkpoints import CheckpointManager
-from stretto.sdk.environment import Environment
-from stretto.sdk.generation import Generation, fixed
-from stretto.sdk.preemption import STATUS, Preemption
+from stretto.sdk.process_group import Replica
 from stretto.sdk.rendezvous import (
     Membership,
     Rendezvous,
@@ -22,7 +20,8 @@ from stretto.sdk.rendezvous import (
     commit_switch,
     wait_at_join_barrier,
 )
-from stretto.sdk.replica import Replica
+from stretto.sdk.settings import Environment
+from stretto.sdk.shutdown import STATUS, Preemption
 from stretto.sdk.step_consensus import ControlFlags, StepConsensus, propose
 from stretto.sdk.training import Training
 

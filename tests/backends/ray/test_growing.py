@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from tests.backends.ray.growing import MOST, GrowingCluster
 
-from stretto.backends.ray.autoscaling import NodeType, asked_for, types_in, types_said
-from stretto.backends.ray.node_slots import NodeSlots
+from stretto.backends.ray.autoscaling import NodeSlots, NodeType, asked_for, types_in, types_said
 from stretto.backends.ray.nodes import RayNode
 from stretto.client import Client
 from stretto.demo.own_service import OwnService, until

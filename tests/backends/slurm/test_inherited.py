@@ -9,7 +9,7 @@ import pytest
 from tests.backends.slurm.cluster import SlurmCluster
 from tests.backends.slurm.stories import a_start, in_phase, opened
 
-from stretto.backends.slurm import worker_scripts
+from stretto.backends.slurm import worker_jobs
 
 pytestmark = [pytest.mark.slurm, pytest.mark.alone]
 
@@ -39,7 +39,7 @@ def test_what_lets_the_service_speak_to_slurm_does_not_reach_the_keeper(tmp_path
     keeper = tmp_path / "keeper.py"
     keeper.write_text("import os; print(*os.environ)")
     done = subprocess.run(
-        ["sh", "-c", worker_scripts.script_of(tmp_path, keeper)],
+        ["sh", "-c", worker_jobs.script_of(tmp_path, keeper)],
         env={"PATH": os.environ["PATH"], "SLURM_JOB_ID": "7", "SLURM_JWT": "x", "KRB5CCNAME": "x"},
         capture_output=True,
         text=True,

@@ -14,7 +14,7 @@ from tests.backends.slurm.stories import a_start, in_phase, insist, opened, work
 from stretto.agent import supervisor
 from stretto.agent.log_bounds import NOTICE
 from stretto.backends.protocol import BackendUnreachable, NotNow, StartRefused
-from stretto.backends.slurm import worker_scripts
+from stretto.backends.slurm import worker_jobs
 
 pytestmark = [pytest.mark.slurm, pytest.mark.alone]
 
@@ -203,7 +203,7 @@ def test_a_service_that_died_while_it_withdrew_a_slice_is_followed_by_one_that_d
             await backend.start(a_start("1.1.0", "sleep 600", memory_gb=12.0))
             await in_phase(backend, "1.1.0", "running")
             await backend.start(a_start("2.1.0", "echo begun", gpus=(1,), memory_gb=12.0))
-            assert worker_scripts.take(backend.known["2.1.0"].run)
+            assert worker_jobs.take(backend.known["2.1.0"].run)
 
     async def second() -> None:
         async with opened(cluster, shared) as backend:
@@ -287,7 +287,7 @@ def test_a_submission_of_which_nobody_heard_is_found_and_runs_once(
                 "--nodelist=v1",
             ]
             with pytest.raises(BackendUnreachable):
-                await backend.asking.submit(command, worker_scripts.script_of(known.run, backend.keeper))
+                await backend.asking.submit(command, worker_jobs.script_of(known.run, backend.keeper))
             until(lambda: len(cluster.jobs()) == 1, lambda: f"{cluster.jobs()}")
             assert (await backend.log("1.1.0")).data == b"begun\n"
             await backend.stop("1.1.0", 0.0)
@@ -376,12 +376,12 @@ def test_an_order_that_a_full_disk_cut_is_an_error_and_spoils_none_behind_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = os.write
-    worker_scripts.give_order(tmp_path, {"signal": 10})
+    worker_jobs.give_order(tmp_path, {"signal": 10})
     with monkeypatch.context() as full:
         full.setattr(os, "write", lambda file, line: write(file, line[:9]))
         with pytest.raises(OSError, match="No space left"):
-            worker_scripts.give_order(tmp_path, {"stop": 60.0})
-    worker_scripts.give_order(tmp_path, {"stop": 30.0})
+            worker_jobs.give_order(tmp_path, {"stop": 60.0})
+    worker_jobs.give_order(tmp_path, {"stop": 30.0})
     told = (tmp_path / supervisor.ORDERS).read_bytes()
     assert list(supervisor.orders_in(told)) == [{"signal": 10}, {"stop": 30.0}]
-    assert worker_scripts.stop_of(tmp_path) == 30.0
+    assert worker_jobs.stop_of(tmp_path) == 30.0

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.service.scene import Scene
 
-from stretto.sdk.environment import CHECKPOINT_S, read_environment
+from stretto.sdk.settings import CHECKPOINT_S, read_environment
 from stretto.service.reconcile.worker_env import WorkerContext, start_of
 
 SECRETS = WorkerContext("http://127.0.0.1:1", b"key", Path("/kept"), Path("/workdirs"))

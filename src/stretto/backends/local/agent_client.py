@@ -15,9 +15,9 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from stretto.agent import presence, run_directory
-from stretto.agent.fence import STALE_STATUS
 from stretto.agent.inherited_env import inherited
 from stretto.agent.node import MAX_LOG_BYTES
+from stretto.agent.server import STALE_STATUS
 from stretto.backends.protocol import BackendUnreachable, NodeState, NotNow, StaleLeader, WorkerState
 from stretto.model.errors import InputError
 

@@ -15,11 +15,11 @@ import httpx
 
 from stretto.agent import open_files
 from stretto.backends.local.agent_client import AgentClient, OwnAgent, RemoteAgent, path_of, state_of, why_of
-from stretto.backends.long_poll import LongPoll
 from stretto.backends.protocol import (
     BackendUnreachable,
     IdUsed,
     LogPiece,
+    LongPoll,
     NodeState,
     NoSuchWorker,
     NotNow,

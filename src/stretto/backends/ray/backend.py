@@ -21,11 +21,11 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from stretto.agent.node import MAX_LOG_BYTES
-from stretto.backends.long_poll import LongPoll
 from stretto.backends.protocol import (
     BackendUnreachable,
     IdUsed,
     LogPiece,
+    LongPoll,
     NodeRequest,
     NodeState,
     NoSuchWorker,

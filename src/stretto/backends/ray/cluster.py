@@ -14,8 +14,8 @@ from stretto import __version__
 from stretto.agent.node import MAX_LOG_BYTES
 from stretto.backends.protocol import BackendUnreachable, NotNow
 from stretto.backends.ray import reservation
+from stretto.backends.ray.autoscaling import NodeSlots
 from stretto.backends.ray.node_agent import LONELY_S, NodeAgent
-from stretto.backends.ray.node_slots import NodeSlots
 from stretto.backends.ray.nodes import RayNode, held_by_others, held_by_us, node_of, nodes_in
 
 ANSWER_S = 10.0  # the longest that a steward may think about what it can do at once; chosen

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, BinaryIO
 
-from stretto.agent.fence import STALE_STATUS
 from stretto.agent.node import MAX_LOG_BYTES
+from stretto.agent.server import STALE_STATUS
 from stretto.backends.protocol import (
     BackendUnreachable,
     IdUsed,
@@ -32,10 +32,10 @@ from stretto.backends.protocol import (
 )
 from stretto.backends.ray import autoscaling, reservation
 from stretto.backends.ray import nodes as looking
+from stretto.backends.ray.autoscaling import NodeSlots
 from stretto.backends.ray.cluster import Cluster, asked, reason_of
 from stretto.backends.ray.connection import connect
 from stretto.backends.ray.log_tailers import LogTailers
-from stretto.backends.ray.node_slots import NodeSlots
 from stretto.model.errors import InputError, StrettoError
 
 NOT_NOW = (423, 507)

@@ -19,9 +19,9 @@ from typing import Any
 
 from stretto import __version__
 from stretto.agent import agent, presence, run_directory, server, supervisor
-from stretto.agent.fence import Fence
 from stretto.agent.node import Node
 from stretto.agent.requests import Refused, start_of, worker_id_of
+from stretto.agent.server import Fence
 from stretto.agent.worker_table import WorkerTable
 
 LOCK_S = 15.0  # for the steward of a raylet that has just ended

@@ -10,10 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from stretto.agent import run_directory
-from stretto.agent.fence import Fence
 from stretto.agent.log_bounds import LogBound
 from stretto.agent.requests import WORKER_ID, Refused
-from stretto.agent.server import read_piece
+from stretto.agent.server import Fence, read_piece
 from stretto.backends.protocol import (
     Backend,
     BackendUnreachable,
@@ -27,7 +26,7 @@ from stretto.backends.protocol import (
     WorkerStart,
     WorkerState,
 )
-from stretto.backends.slurm import worker_scripts
+from stretto.backends.slurm import worker_jobs
 from stretto.backends.slurm.checks import check_job, check_partitions, check_rights, partition_for
 from stretto.backends.slurm.client import Commands, Refusal, SlurmClient, is_closed, is_for_later, require
 from stretto.backends.slurm.nodes import Holding, gres_of, share_of, type_of
@@ -79,7 +78,7 @@ class SlurmBackend:
         """Take in the workers of before, from their directories. Raises OSError."""
         for folder in (self.folder, self.runs, self.forgotten):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.keeper = worker_scripts.place_keeper(self.folder)
+        self.keeper = worker_jobs.place_keeper(self.folder)
         for run in run_directory.every(self.runs):
             try:
                 self.known[run.name] = slice_at(run)
@@ -136,18 +135,18 @@ class SlurmBackend:
         await self._make_way(worker)
         node, partition = self._place(worker)
         others = self.looking.others.get(node.name, Holding())
-        holding = worker_scripts.holding_of(worker, share_of(node, len(worker.gpus), others))
+        holding = worker_jobs.holding_of(worker, share_of(node, len(worker.gpus), others))
         if known is None:
             known = await self._write_down(worker, holding)
         elif await self._was_submitted(known):
             return known.state
         gres = gres_of(node, len(worker.gpus)) if worker.gpus else ""
-        command = worker_scripts.submission(
+        command = worker_jobs.submission(
             worker, self.options, self.service, known.run, partition, gres, holding
         )
         known.submitting = True
         try:
-            job_id = await self.asking.submit(command, worker_scripts.script_of(known.run, self.keeper))
+            job_id = await self.asking.submit(command, worker_jobs.script_of(known.run, self.keeper))
             await self._learn_number(known, job_id)
         except Refusal as refusal:
             if is_for_later(str(refusal)) or is_closed(str(refusal)):
@@ -184,7 +183,7 @@ class SlurmBackend:
         for one in going:
             if one.id != worker.id and (both := set(one.state.gpus) & set(worker.gpus)):
                 raise NotNow(f"GPU {min(both)} of {worker.node} is in use by {one.id}")
-        asks = worker_scripts.asked_of_slurm(worker)
+        asks = worker_jobs.asked_of_slurm(worker)
         partition = partition_for(self.options, asks, node, self.looking.default_partition)
         if not partition:
             raise StartRefused(
@@ -196,7 +195,7 @@ class SlurmBackend:
     async def _write_down(self, worker: WorkerStart, holding: Holding) -> WorkerJob:
         try:
             run = await asyncio.to_thread(
-                worker_scripts.prepare, self.runs, worker, holding, self.options.pass_env
+                worker_jobs.prepare, self.runs, worker, holding, self.options.pass_env
             )
             known = self.known[worker.id] = await asyncio.to_thread(slice_at, run)
         except OSError as failure:
@@ -210,7 +209,7 @@ class SlurmBackend:
 
     async def _unwrite(self, known: WorkerJob) -> None:
         """Of a slice that Slurm refused nothing stays, unless an earlier attempt had been taken."""
-        if await asyncio.to_thread(worker_scripts.take, known.run):
+        if await asyncio.to_thread(worker_jobs.take, known.run):
             await asyncio.to_thread(shutil.rmtree, known.run, ignore_errors=True)
             self.known.pop(known.id, None)
 
@@ -226,7 +225,7 @@ class SlurmBackend:
     async def _learn_number(self, known: WorkerJob, job_id: int) -> None:
         known.job_id, known.answered_s = job_id, time.monotonic()
         with suppress(OSError):  # then its comment tells, as long as Slurm knows it
-            await asyncio.to_thread(worker_scripts.note_job, known.run, job_id)
+            await asyncio.to_thread(worker_jobs.note_job, known.run, job_id)
         self.looking.poll.notify()
         self.looking.hurry()
 
@@ -253,7 +252,7 @@ class SlurmBackend:
         if await self.looking.take(known):
             await self.looking.withdraw(known, "it was stopped before it began")
             return
-        await asyncio.to_thread(worker_scripts.give_order, known.run, {"stop": grace_s})
+        await asyncio.to_thread(worker_jobs.give_order, known.run, {"stop": grace_s})
         known.notes = await asyncio.to_thread(read_notes, known.run)
         await self._send(known, signals.SIGTERM)
         known.told_s = time.monotonic()
@@ -264,7 +263,7 @@ class SlurmBackend:
         known = self._slice(worker_id)
         if not known.ended:
             await self._check_leader()
-            await asyncio.to_thread(worker_scripts.give_order, known.run, {"signal": signal})
+            await asyncio.to_thread(worker_jobs.give_order, known.run, {"signal": signal})
             known.notes = await asyncio.to_thread(read_notes, known.run)
             if known.notes.running is not None:  # else the keeper finds the order as it begins
                 await self._send(known, signals.SIGUSR1)
@@ -358,7 +357,7 @@ def job_in(log: Path) -> str:
 
 def _as_started(worker: WorkerStart) -> dict[str, object]:
     """A request in the shape of a start.json."""
-    return {**worker_scripts.request_of(worker), "asked_env": dict(worker.env)}
+    return {**worker_jobs.request_of(worker), "asked_env": dict(worker.env)}
 
 
 # ── the way into a cluster: everything that would keep it from working is said at once, in one line ─────────

@@ -9,7 +9,7 @@ from stretto.backends.slurm import nodes
 from stretto.backends.slurm.client import Refusal, SlurmClient, is_closed, is_for_later, option
 from stretto.backends.slurm.options import SlurmOptions
 from stretto.backends.slurm.parsers import SlurmNode, pairs_in
-from stretto.backends.slurm.worker_scripts import ASKED
+from stretto.backends.slurm.worker_jobs import ASKED
 from stretto.jobfile.spec import JobSpec
 from stretto.model.errors import InputError
 

@@ -11,10 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from stretto.agent import run_directory, supervisor
-from stretto.backends.long_poll import LongPoll
-from stretto.backends.protocol import BackendUnreachable, NodeState
+from stretto.backends.protocol import BackendUnreachable, LongPoll, NodeState
 from stretto.backends.slurm import nodes as slurm_nodes
-from stretto.backends.slurm import worker_scripts
+from stretto.backends.slurm import worker_jobs
 from stretto.backends.slurm.client import SlurmClient
 from stretto.backends.slurm.nodes import Holding, held_by_others
 from stretto.backends.slurm.options import SlurmOptions
@@ -165,7 +164,7 @@ class Poller:
     async def _take_in(self, jobs: list[SlurmJob], asked_s: float) -> bool:
         """Update all slices from a listing that was asked for at a time; whether any differs."""
         ours: dict[str, list[SlurmJob]] = {}
-        for worker_id, job in by_comment(jobs, worker_scripts.comment_of(self.service, "")):
+        for worker_id, job in by_comment(jobs, worker_jobs.comment_of(self.service, "")):
             ours.setdefault(worker_id, []).append(job)
         numbers = {job.id: job for job in jobs}
         changed = False
@@ -192,7 +191,7 @@ class Poller:
             if one.job_id != job.id:
                 one.job_id = job.id
                 if not one.notes.submitted and not one.submitting:  # the answer was lost
-                    await asyncio.to_thread(worker_scripts.note_job, one.run, job.id)
+                    await asyncio.to_thread(worker_jobs.note_job, one.run, job.id)
         elif one.job_id and asked_s > one.answered_s:
             one.missed += 1
         if not one.job_id:
@@ -211,7 +210,7 @@ class Poller:
         if one.over_since_s is None:
             one.over_since_s = now_s
         if one.notes.ending is None:
-            await asyncio.to_thread(worker_scripts.refresh, one.run)
+            await asyncio.to_thread(worker_jobs.refresh, one.run)
             one.notes = await asyncio.to_thread(read_notes, one.run)
             if job is not None and chosen_job(one, jobs) != job:
                 return  # it came second: the one that began is looked at next time
@@ -233,14 +232,14 @@ class Poller:
 
         One that is taken although Slurm has not begun it was taken by a service that died before it said so.
         """
-        if await asyncio.to_thread(worker_scripts.take, one.run):
+        if await asyncio.to_thread(worker_jobs.take, one.run):
             return True
         waits = one.job is not None and one.job.is_waiting
         return waits and one.notes.taken and not one.notes.by
 
     async def withdraw(self, one: WorkerJob, why: str) -> None:
         """End a slice that we took before it began."""
-        await asyncio.to_thread(worker_scripts.withdraw, one.run, why)
+        await asyncio.to_thread(worker_jobs.withdraw, one.run, why)
         one.notes = await asyncio.to_thread(read_notes, one.run)
         if one.notes.ending is not None:
             one.state = ended_state(one, one.notes.ending)
@@ -302,7 +301,7 @@ class Poller:
     async def _act(self, jobs: list[SlurmJob]) -> None:
         """Cancel what should not be there, withdraw what waits for too long, repeat what was not heard."""
         now_s = time.monotonic()
-        for worker_id, job in by_comment(jobs, worker_scripts.comment_of(self.service, "")):
+        for worker_id, job in by_comment(jobs, worker_jobs.comment_of(self.service, "")):
             if job.is_over or "COMPLETING" in job.states:
                 continue
             one = self.known.get(worker_id) or await self._found(worker_id)
@@ -311,7 +310,7 @@ class Poller:
                 continue
             second = one.job_id not in (0, job.id) and not one.submitting
             # Asked anew: it may have begun just now, and then it is the other one that came second.
-            if second and await asyncio.to_thread(worker_scripts.taken_by, one.run) != job.id:
+            if second and await asyncio.to_thread(worker_jobs.taken_by, one.run) != job.id:
                 await self.asking.cancel(job.id)
         for one in list(self.known.values()):
             if one.ended:

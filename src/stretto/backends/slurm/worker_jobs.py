@@ -1,26 +1,225 @@
-"""Workers as jobs of Slurm: what is known of each, and how it ended.
+"""Workers as jobs of Slurm: how each is submitted, what is known of it, and how it ended.
 
-How a worker job ended, from what its supervisor wrote and what Slurm says.
+One worker is one job, and has a directory that all nodes see:
+
+runs/WORKER/start.json    what was asked for, with its secrets; readable by the owner only
+            orders        what the supervisor is to do, a JSON object a line; a signal has it look
+            taken/        made by the first of two: the job as it begins, or the service as it withdraws it;
+                          so nothing is run twice however often it was submitted, nor after its withdrawal
+            taken/by      the Slurm job that began
+            slice.json    the Slurm job that was submitted
+            running.json, ended.json, log    as the supervisor writes them on any machine
+            keeper.log     what Slurm and the supervisor themselves had to say
 """
 
+import errno
+import hashlib
+import json
 import os
+import shlex
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from math import ceil
 from pathlib import Path
 from typing import Any
 
 from stretto.agent import run_directory, supervisor
-from stretto.backends.protocol import WorkerState
-from stretto.backends.slurm import worker_scripts
+from stretto.agent.inherited_env import inherited
+from stretto.backends.protocol import WorkerStart, WorkerState
+from stretto.backends.slurm.client import CREDENTIALS, option
 from stretto.backends.slurm.nodes import Holding
+from stretto.backends.slurm.options import SlurmOptions
 from stretto.backends.slurm.parsers import SlurmJob
+
+LONGEST_NOTICE_S = 65_535  # that Slurm can give before a time limit
+NOT_SEEN, TAKEN = 74, 75  # how a slice ends that does not see its directory, or came second
+WITHDRAWN = {"status": 143, "signal": 15, "stopped": True}
+ASKED = ("account", "qos", "constraint", "reservation")  # beside the partition
+
+# Of our own surroundings, what a slice must not inherit: Slurm's words for another job, and this machine's.
+OWN = ("STRETTO_", "SLURM", "SBATCH_", "SQUEUE_", "SCANCEL_", "SRUN_", "SALLOC_", "SINFO_", "SSH_", "XDG_")
+OWN_NAMES = frozenset(
+    {
+        "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ZE_AFFINITY_MASK",
+        "GPU_DEVICE_ORDINAL", "TMPDIR", "HOSTNAME", "PWD", "OLDPWD", "SHLVL", "_", "DISPLAY", "TERM",
+    }
+)  # fmt: skip
+
+SCRIPT = """#!/bin/sh
+# One worker of a job of Stretto; it becomes the keeper, to which signals of Slurm then go.
+run={run}
+cd "$run" || exit {not_seen}
+mkdir taken 2>/dev/null || {{ echo "this worker has begun or was withdrawn before"; exit {taken}; }}
+echo "$SLURM_JOB_ID" >taken/by
+unset {credentials}
+python={python}
+[ -x "$python" ] || python=python3
+exec "$python" -I -S {keeper} "$run" </dev/null
+"""
+
+
+def script_of(run: Path, keeper_path: Path) -> str:
+    """The batch script of a slice: it becomes the keeper, so that Slurm's signals reach it."""
+    return SCRIPT.format(
+        run=shlex.quote(str(run)),
+        python=shlex.quote(sys.executable),
+        keeper=shlex.quote(str(keeper_path)),
+        credentials=" ".join(CREDENTIALS),
+        not_seen=NOT_SEEN,
+        taken=TAKEN,
+    )
+
+
+def comment_of(service: str, worker_id: str) -> str:
+    """By which a slice is found again."""
+    return f"stretto:{service}:{worker_id}"
+
+
+def asked_of_slurm(worker: WorkerStart) -> Mapping[str, str]:
+    """What the job's file asks of Slurm: partition, account, constraint and so on."""
+    return worker.asks.get(SlurmOptions.name, {})
+
+
+def submission(
+    worker: WorkerStart,
+    options: SlurmOptions,
+    service: str,
+    run: Path,
+    partition: str,
+    gres: str,
+    holding: Holding,
+) -> list[str]:
+    """The command that submits a slice; its script goes to standard input."""
+    asked = {"account": options.account, "qos": options.qos, **asked_of_slurm(worker)}
+    return [
+        "sbatch",
+        "--parsable",
+        "--export=ALL",  # of what `Commands` gives it
+        "--no-requeue",  # who is to run again is decided by one scheduler only
+        f"--job-name={worker.name or 'stretto'}:{worker.id}",
+        f"--comment={comment_of(service, worker.id)}",
+        f"--nodelist={worker.node}",
+        "--nodes=1",  # and no --ntasks: launchers in the script would take its variable for the job's size
+        *option("gres", gres),
+        f"--cpus-per-task={holding.cpus}",
+        *option("mem", f"{holding.memory_mb}M" if holding.memory_mb else ""),
+        *option("partition", partition),
+        *(part for name in ASKED for part in option(name, asked.get(name, ""))),
+        f"--signal=B:TERM@{min(int(worker.grace_s) + 1, LONGEST_NOTICE_S)}",  # before a time limit
+        "--open-mode=append",
+        f"--output={str(run / 'keeper.log').replace('%', '%%')}",
+        f"--chdir={run}",
+    ]
+
+
+def surroundings(environment: Mapping[str, str], also: Sequence[str] = ()) -> dict[str, str]:
+    """What of our environment a worker inherits, by a private file; `also` as `inherited` takes it."""
+    return {
+        name: value
+        for name, value in inherited(environment, also).items()
+        if name not in OWN_NAMES and not name.startswith(OWN)
+    }
+
+
+def place_keeper(folder: Path) -> Path:
+    """A copy of the keeper where all nodes see it, by what it contains; raises OSError."""
+    text = Path(run_directory.KEEPER).read_bytes()
+    path = folder / f"keeper-{hashlib.sha256(text).hexdigest()[:12]}.py"
+    if not path.exists():
+        part = path.with_suffix(f".{os.getpid()}.part")
+        part.write_bytes(text)
+        part.replace(path)
+    return path
+
+
+def holding_of(worker: WorkerStart, share: Holding) -> Holding:
+    """What a worker is to have: as it says, else its share."""
+    cpus, memory_mb = ceil(worker.cpus) or share.cpus, ceil(worker.memory_gb * 1024) or share.memory_mb
+    return Holding(len(worker.gpus), cpus, memory_mb)
+
+
+def prepare(folder: Path, worker: WorkerStart, holding: Holding, pass_env: Sequence[str] = ()) -> Path:
+    """Write a slice down before it is submitted; raises OSError."""
+    inherits = surroundings(os.environ, pass_env)
+    around = {name: value for name, value in inherits.items() if name not in worker.env}
+    start = {**request_of(worker), "cpus": holding.cpus, "memory_mb": holding.memory_mb}
+    return run_directory.prepare(folder, worker.id, start, around, fifo=False)
+
+
+def request_of(worker: WorkerStart) -> dict[str, Any]:
+    """What a start asks for, as its directory keeps it."""
+    return {**worker.request(), "node": worker.node}
+
+
+def take(run: Path) -> bool:
+    """Keep a slice from ever beginning; False where it has begun, or may have."""
+    try:
+        (run / "taken").mkdir()
+    except FileExistsError:
+        return False
+    supervisor.sync_directory(run)
+    return True
+
+
+def taken_by(run: Path) -> int:
+    """The Slurm job that began; 0 for none, or none that said so yet."""
+    try:
+        return int((run / "taken" / "by").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return 0
+
+
+def note_job(run: Path, job_id: int) -> None:
+    """Write down which Slurm job it is; raises OSError."""
+    supervisor.write_durably(run / "slice.json", {"job": job_id, "asked_s": time.time()})
+
+
+def withdraw(run: Path, why: str) -> None:
+    """Write down that a slice which we took ourselves has ended; raises OSError."""
+    now_s = time.time()
+    ending = {**WITHDRAWN, "why": why, "started_s": None, "ended_s": now_s, "lasted_s": 0.0, "settled": True}
+    supervisor.write_durably(run / "ended.json", ending)
+
+
+def give_order(run: Path, order: dict[str, Any]) -> None:
+    """Write an order down for the keeper, which looks for it at the next signal; raises OSError."""
+    file = os.open(run / supervisor.ORDERS, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        line = b"\n" + json.dumps(order).encode() + b"\n"  # the one before may have been cut
+        if os.write(file, line) < len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(run / supervisor.ORDERS))
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def stop_of(run: Path) -> float | None:
+    """The shortest grace of all stops that were asked for; None for none."""
+    with suppress(OSError):
+        orders = supervisor.orders_in((run / supervisor.ORDERS).read_bytes())
+        return min((float(order["stop"]) for order in orders if "stop" in order), default=None)
+    return None
+
+
+def refresh(run: Path) -> None:
+    """Make a network file system forget that it saw no file there."""
+    probe = run / f".probe-{os.getpid()}"
+    with suppress(OSError):
+        probe.touch()
+        probe.unlink()
+
+
+# ── what is known of a worker job, and how it ended ─────────────────────────────────────────────────────────
+
 
 ORDINARY = frozenset({"COMPLETED", "FAILED"})  # states that say no more than the exit status does
 LOST = frozenset({"NODE_FAIL", "BOOT_FAIL", "LAUNCH_FAILED"})  # nobody is left there who could write anything
 WORDS = {
-    worker_scripts.NOT_SEEN: "its node does not see the shared directory",
-    worker_scripts.TAKEN: "it was submitted twice, and the other one began",
+    NOT_SEEN: "its node does not see the shared directory",
+    TAKEN: "it was submitted twice, and the other one began",
     126: "its node cannot run the keeper",
     127: "its node has no python3",
 }
@@ -56,14 +255,14 @@ def untold(job: SlurmJob | None, began: bool, asked: bool) -> dict[str, Any]:
     told: dict[str, Any] = {"stopped": asked, "started_s": None, "ended_s": time.time(), "lasted_s": None}
     if not began:
         why = f"it was withdrawn before it began. {words}" if words else "it was withdrawn before it began"
-        return {**told, **worker_scripts.WITHDRAWN, "stopped": asked, "why": why.strip()}
+        return {**told, **WITHDRAWN, "stopped": asked, "why": why.strip()}
     if wait_status and not (job and job.states & LOST):
         if os.WIFSIGNALED(wait_status):
             said = supervisor.status_of(wait_status & 0x7F)
         else:
             said = {"status": wait_status >> 8 & 0xFF or 137, "signal": None}
         why = words or WORDS.get(said["status"], "")
-        if said["status"] in (worker_scripts.NOT_SEEN, worker_scripts.TAKEN):
+        if said["status"] in (NOT_SEEN, TAKEN):
             said = dict(supervisor.KILLED)
         return {**told, **said, "why": why or "its keeper did not say how it ended"}
     return {**told, **supervisor.KILLED, "why": words or "its keeper did not say how it ended"}
@@ -105,8 +304,8 @@ def read_notes(run: Path) -> WorkerNotes:
         ending=run_directory.read_json(run / "ended.json"),
         submitted=(run_directory.read_shaped(run / "slice.json", SUBMITTED) or {}).get("job", 0),
         taken=taken,
-        by=worker_scripts.taken_by(run) if taken else 0,
-        stop_s=worker_scripts.stop_of(run),
+        by=taken_by(run) if taken else 0,
+        stop_s=stop_of(run),
     )
 
 

@@ -12,8 +12,8 @@ import torch
 import torch.distributed as dist
 
 from stretto.sdk.channel import Channel
-from stretto.sdk.environment import number, read_environment
-from stretto.sdk.preemption import STATUS
+from stretto.sdk.settings import number, read_environment
+from stretto.sdk.shutdown import STATUS
 from stretto.sdk.step_consensus import ControlFlags, StepConsensus
 from stretto.sdk.step_profiler import WARM_UP_STEPS, OperatingPoint, StepTimes
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite, isnan
 
-from stretto.backends.long_poll import LongPoll
 from stretto.backends.protocol import (
     LogPiece,
+    LongPoll,
     NodeState,
     NoSuchWorker,
     StartRefused,

@@ -9,7 +9,7 @@ pytestmark = pytest.mark.processes
 
 SCRIPT = """
 import atexit, sys
-from stretto.sdk.exit_hooks import end_quickly
+from stretto.sdk.shutdown import end_quickly
 
 class Garbage:
     def __init__(self):
