@@ -1,11 +1,10 @@
 """Pages are easy to read and to search: short sentences, headings in the field's words, paths that exist."""
 
-import importlib.util
 import re
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from tests.house import house
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -27,16 +26,6 @@ BETTER = {
     "What travels": "Snapshot, speeds, shares, plan",
     "Who may do what": "Authentication and roles",
 }
-
-
-def house() -> ModuleType:
-    """`benchmarks/house.py`, which counts the same sentences."""
-    spec = importlib.util.spec_from_file_location("house", ROOT / "benchmarks" / "house.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

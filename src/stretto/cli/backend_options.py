@@ -26,11 +26,11 @@ def with_backend_options(command: Callable[..., None]) -> Callable[..., None]:
         in_order += parameters.values() if parameter.name == PLACE else [parameter]
 
     @wraps(command)
-    def run(**given: Any) -> None:
-        values = {option: given.pop(parameter.name) for option, parameter in parameters.items()}
+    def run(**arguments: Any) -> None:
+        values = {option: arguments.pop(parameter.name) for option, parameter in parameters.items()}
         # An option that says what it would say anyway is as good as none.
-        told = {option: value for option, value in values.items() if value != parameters[option].default}
-        command(**given, **{PLACE: told})
+        chosen = {option: value for option, value in values.items() if value != parameters[option].default}
+        command(**arguments, **{PLACE: chosen})
 
     run.__signature__ = signature.replace(parameters=in_order)  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in in_order} | {"return": None}
@@ -42,10 +42,10 @@ def _parameter(option: str, component: type, field: Field[Any]) -> inspect.Param
     hint = get_type_hints(component)[field.name]
     many = get_origin(hint) is tuple
     limits = field.metadata.get(RANGE)
-    told = typer.Option(option, help=field.metadata[HELP], min=limits.at_least if limits else None)
+    declaration = typer.Option(option, help=field.metadata[HELP], min=limits.at_least if limits else None)
     return inspect.Parameter(
         option.removeprefix("--").replace("-", "_"),
         inspect.Parameter.POSITIONAL_OR_KEYWORD,
         default=list(field.default) if isinstance(field.default, tuple) else field.default,
-        annotation=Annotated[list[get_args(hint)[0]] if many else hint, told],  # type: ignore[misc]
+        annotation=Annotated[list[get_args(hint)[0]] if many else hint, declaration],  # type: ignore[misc]
     )

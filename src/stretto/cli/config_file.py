@@ -32,7 +32,7 @@ def take_config(context: typer.Context, path: Path | None) -> Path | None:
     tree = _read(path)
     if not isinstance(tree, Section):
         raise InputError(f"{path}: expected options and what they say, like policy: sia")
-    said: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
     for key, value in tree.values.items():
         where, name = f"{path} line {tree.lines[key]}", "--" + key.replace("_", "-")
         option = options.get(name)
@@ -42,13 +42,13 @@ def take_config(context: typer.Context, path: Path | None) -> Path | None:
         words = _words(value, f"{where}: {key}")
         if option.nargs == 1 and not option.multiple and len(words) != 1:
             raise InputError(f"{where}: {key}: expected one value, got {len(words)}")
-        given = words if option.multiple else words[0]
+        default = words if option.multiple else words[0]
         try:
-            option.process_value(context, given)
+            option.process_value(context, default)
         except typer.BadParameter as wrong:
             raise InputError(f"{where}: {key}: {wrong.message}, got {', '.join(words)}") from None
-        said[option.name] = given
-    context.default_map = {**(context.default_map or {}), **said}
+        defaults[option.name] = default
+    context.default_map = {**(context.default_map or {}), **defaults}
     return path
 
 
@@ -74,8 +74,8 @@ def _words(value: "Tree", where: str) -> list[str]:
 
     if isinstance(value, str):
         return [value]
-    if isinstance(value, Section) and all(isinstance(one, str) for one in value.values.values()):
-        return [f"{key}={one}" for key, one in value.values.items()]
-    if isinstance(value, list) and value and all(isinstance(one, str) for one in value):
-        return [str(one) for one in value]
+    if isinstance(value, Section) and all(isinstance(text, str) for text in value.values.values()):
+        return [f"{key}={text}" for key, text in value.values.items()]
+    if isinstance(value, list) and value and all(isinstance(text, str) for text in value):
+        return [str(text) for text in value]
     raise InputError(f"{where}: expected a value, or a list of them")

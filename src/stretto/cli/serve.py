@@ -174,7 +174,7 @@ def serve(
     if not host or not port.isdecimal() or int(port) > 65535:
         raise InputError(f"--listen {listen}: expected ADDRESS:PORT")
     most_log_bytes = _bytes_of(max_log_size)
-    given = {
+    by_option = {
         **(backend_values or {}),
         **({"--run-as": tuple(run_as)} if run_as else {}),
         **({"--pass-env": tuple(pass_env)} if pass_env else {}),
@@ -185,7 +185,7 @@ def serve(
         state=state.absolute(),
         host=host.strip("[]"),
         port=int(port),
-        backend=backend_options(backend, given, by_space["backend"]),
+        backend=backend_options(backend, by_option, by_space["backend"]),
         url=url,
         shared=shared,
         policy=policy,
@@ -284,12 +284,12 @@ def _bytes_of(max_log_size: str) -> int:
     from stretto.model import InputError
 
     try:
-        found = round(memory_gb(max_log_size) * 1e9) if max_log_size != "any" else 0
+        size = round(memory_gb(max_log_size) * 1e9) if max_log_size != "any" else 0
     except ValueError:
-        found = -1
-    if not LEAST_LOG_BYTES <= found <= MOST_LOG_BYTES and max_log_size != "any":
+        size = -1
+    if not LEAST_LOG_BYTES <= size <= MOST_LOG_BYTES and max_log_size != "any":
         raise InputError(f"--max-log-size {max_log_size}: expected 1MiB or more, like 500MB or 2GiB, or any")
-    return found
+    return size
 
 
 def _half_life_of(text: str) -> float:

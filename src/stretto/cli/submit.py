@@ -67,7 +67,7 @@ def submit(
 ) -> None:
     """Submit a job."""
     workdir = _working_directory(workdir)
-    said = {
+    options_set = {
         "--gpus": gpus,
         "--type": gpu_type,
         "--name": name,
@@ -76,33 +76,33 @@ def submit(
         "--max-time": max_time,
         "--hold": hold or None,
     }
-    wanted = submission(job or [], interactive, workdir, said)
+    wanted = submission(job or [], interactive, workdir, options_set)
     with service(url, token) as client:
         if dry_run:
             _show_dry_run(client.dry_run(wanted, workdir), as_json)
             return
-        found = client.submit(wanted, key, workdir)
-        for warning in found.get("warnings", ()):
+        submitted = client.submit(wanted, key, workdir)
+        for warning in submitted.get("warnings", ()):
             say(f"ignored {warning}")
         if interactive and not as_json and not job:
-            say(one_line(found))
-            found = _session(client, found)
+            say(one_line(submitted))
+            submitted = _session(client, submitted)
         elif interactive and not as_json:
-            say(one_line(found))
-            print_address(client, found["id"])
-            found = client.describe(found["id"])
+            say(one_line(submitted))
+            print_address(client, submitted["id"])
+            submitted = client.describe(submitted["id"])
         else:
             if not as_json:
-                show_line(found["array"] or found["id"])
+                show_line(submitted["array"] or submitted["id"])
                 sys.stdout.flush()  # whoever waits may be interrupted, and knows then what goes on
             if watch or wait:
-                found = _awaited(client, found, watch)
+                submitted = _awaited(client, submitted, watch)
     if as_json:
-        show_json(found)
+        show_json(submitted)
     elif not interactive and not watch:
-        say(one_line(found))
-    if found["ended_s"] is not None or wait or watch:
-        leave_with(found)
+        say(one_line(submitted))
+    if submitted["ended_s"] is not None or wait or watch:
+        leave_with(submitted)
 
 
 def _working_directory(given: str) -> str:
@@ -131,25 +131,25 @@ def leave_with(job: dict[str, Any]) -> None:
 
 
 def submission(
-    job: list[str], interactive: bool, workdir: str, said: Mapping[str, Any] | None = None
+    job: list[str], interactive: bool, workdir: str, options_set: Mapping[str, Any] | None = None
 ) -> Path | str:
     """What is to be submitted: a job file, or the text of one for a command or a session.
 
-    said: by option; what is None or empty was not said. A file says these things itself.
+    options_set: by option; what is None or empty was not set. A file says these things itself.
     """
-    given = {option: value for option, value in (said or {}).items() if value not in (None, "")}
+    by_option = {option: value for option, value in (options_set or {}).items() if value not in (None, "")}
     if not job and not interactive:
         raise InputError("expected a job file, -- and a command, or --interactive")
     if not interactive and len(job) == 1 and _is_file(job[0]):
-        for option, value in given.items():
-            shown = option if value is True else f"{option} {value}"
-            raise InputError(f"{shown}: is for commands; expected it in {job[0]}")
+        for option, value in by_option.items():
+            spelled = option if value is True else f"{option} {value}"
+            raise InputError(f"{spelled}: is for commands; expected it in {job[0]}")
         return Path(job[0])
     if len(job) == 1 and Path(job[0]).is_dir() and shutil.which(job[0]) is None:
         raise InputError(f"{job[0]}: expected a job file, or -- and a command, got a directory")
-    gpus, gpu_type = given.get("--gpus", 1), given.get("--type", "")
+    gpus, gpu_type = by_option.get("--gpus", 1), by_option.get("--type", "")
     entries: dict[str, Any] = {
-        "name": given.get("--name", _name_of(job)),
+        "name": by_option.get("--name", _name_of(job)),
         "run": _line(job),
         "workdir": workdir,
         "resources": {"accelerators": f"{gpu_type}:{gpus}" if gpu_type else gpus},
@@ -159,8 +159,8 @@ def submission(
         entries["resources"]["gpus_per_worker"] = gpus
     for key in ("queue", "priority", "max_time", "hold"):
         option = f"--{key.replace('_', '-')}"
-        if option in given:
-            entries[key] = given[option]
+        if option in by_option:
+            entries[key] = by_option[option]
     return in_yaml(entries)
 
 
@@ -202,60 +202,59 @@ def _session(client: "Client", found: dict[str, Any]) -> dict[str, Any]:
 
 def print_address(client: "Client", job: str) -> None:
     """Wait for the first address that the command prints, and pass it on."""
-    said = ""  # of the line that is being written
+    unfinished = ""  # of the line that is being written
     for piece in client.log(job, follow=True):
-        said += piece
-        address = ADDRESS.search(said)
+        unfinished += piece
+        address = ADDRESS.search(unfinished)
         if address:
             show_line(address[0])
             say(f"job {job} runs there; stretto logs -f {job} follows it, stretto cancel {job} ends it")
             return
         sys.stderr.write(piece)
-        said = said[said.rfind("\n") + 1 :]
+        unfinished = unfinished[unfinished.rfind("\n") + 1 :]
 
 
-def _awaited(client: "Client", found: dict[str, Any], watch: bool) -> dict[str, Any]:
+def _awaited(client: "Client", submitted: dict[str, Any], watch: bool) -> dict[str, Any]:
     """The job once it has ended; of an array, the first task that has not ended well, else the last one."""
     try:
         if watch:
-            return _watched(client, found)
-        ended = [client.wait(one) for one in found["ids"]]
+            return _watched(client, submitted)
+        ended = [client.wait(task) for task in submitted["ids"]]
     except KeyboardInterrupt:
-        name = found["array"] or found["id"]
+        name = submitted["array"] or submitted["id"]
         say(f"job {name} goes on; stretto cancel {name} ends it")
         raise
-    return next((one for one in ended if one["state"] != "COMPLETED"), ended[-1])
+    return next((task for task in ended if task["state"] != "COMPLETED"), ended[-1])
 
 
-def _watched(client: "Client", found: dict[str, Any]) -> dict[str, Any]:
+def _watched(client: "Client", job: dict[str, Any]) -> dict[str, Any]:
     before = ""
     while True:
-        size = f" on {gpus_of(found['gpus'], found['gpu_type'])}" if found["gpus"] else ""
-        line = one_line(found) + size
+        size = f" on {gpus_of(job['gpus'], job['gpu_type'])}" if job["gpus"] else ""
+        line = one_line(job) + size
         if line != before:
             say(line)
             before = line
-        if found["ended_s"] is not None:
-            return found
+        if job["ended_s"] is not None:
+            return job
         time.sleep(LOOK_S)
-        found = client.describe(found["id"], patiently=True)
+        job = client.describe(job["id"], patiently=True)
 
 
-def _show_dry_run(found: dict[str, Any], as_json: bool) -> None:
-    for warning in found["warnings"]:
+def _show_dry_run(preview: dict[str, Any], as_json: bool) -> None:
+    for warning in preview["warnings"]:
         say(f"ignored {warning}")
     if as_json:
-        show_json(found)
+        show_json(preview)
         return
-    if found["gpus"]:
-        nodes = ", ".join(f"{gpus} on {node}" for node, gpus in found["nodes"].items())
-        when = when_of(found["start"], found["now"])
-        show_line(
-            f"{found['name']} would start {when} with {gpus_of(found['gpus'], found['gpu_type'])} ({nodes})"
-        )
-        end = when_of(found["end"], found["now"])
+    if preview["gpus"]:
+        nodes = ", ".join(f"{gpus} on {node}" for node, gpus in preview["nodes"].items())
+        when = when_of(preview["start"], preview["now"])
+        gpus = gpus_of(preview["gpus"], preview["gpu_type"])
+        show_line(f"{preview['name']} would start {when} with {gpus} ({nodes})")
+        end = when_of(preview["end"], preview["now"])
         show_line(f"it would end {end}" if end else "when it would end is not foreseen")
     else:
-        show_line(f"{found['name']} would wait; when it would start is not foreseen")
-    for line in found["assumed"]:
+        show_line(f"{preview['name']} would wait; when it would start is not foreseen")
+    for line in preview["assumed"]:
         say(f"assumed: {line}")

@@ -45,8 +45,8 @@ class Constraints:
         """When the clock alone makes a decision necessary; infinite where it never does."""
         times = [
             at_s
-            for one in self.reservations
-            for at_s in (one.from_s - self.lead_s, one.from_s, one.until_s)
+            for reservation in self.reservations
+            for at_s in (reservation.from_s - self.lead_s, reservation.from_s, reservation.until_s)
             if at_s > now_s
         ]
         return min(times, default=inf)

@@ -50,10 +50,10 @@ class Placement(Mapping[JobId, Allocation]):
 
     __slots__ = ("_free", "_held", "_jobs_on", "_origin", "_token", "_touched", "busy", "cluster")
 
-    def __init__(self, cluster: Cluster, held: dict[JobId, Allocation], busy: IntArray) -> None:
+    def __init__(self, cluster: Cluster, allocations: dict[JobId, Allocation], busy: IntArray) -> None:
         """Use `no_placement` and `changed`; this takes its parts as they are."""
         self.cluster = cluster
-        self._held = held
+        self._held = allocations
         self.busy = frozen(busy)  # (nodes,) bit g set: GPU g is held
         self._free: IntArray | None = None
         self._jobs_on: IntArray | None = None
@@ -127,12 +127,12 @@ class Placement(Mapping[JobId, Allocation]):
         All that goes is released before anything is taken. Raises BadPlan where a GPU would be held twice
         or does not exist.
         """
-        held = self._held.copy()
+        allocations = self._held.copy()
         busy = self.busy.copy()
         free = self.free.copy()
         jobs_on = None if self._jobs_on is None else self._jobs_on.copy()
         for job in changes:
-            before = held.pop(job, None)
+            before = allocations.pop(job, None)
             if before is not None:
                 shift(busy, free, before, -1)
                 if jobs_on is not None:
@@ -141,16 +141,16 @@ class Placement(Mapping[JobId, Allocation]):
             if after is None:
                 continue
             for node, mask in zip(after.nodes, after.masks, strict=True):
-                taken = int(busy[node])
-                if taken & mask or mask >> int(self.cluster.node_gpus[node]):
+                busy_mask = int(busy[node])
+                if busy_mask & mask or mask >> int(self.cluster.node_gpus[node]):
                     raise BadPlan(
-                        f"job {job} is given GPUs {mask:b} of node {node}, where {taken:b} are held"
+                        f"job {job} is given GPUs {mask:b} of node {node}, where {busy_mask:b} are held"
                     )
             shift(busy, free, after, +1)
             if jobs_on is not None:
                 jobs_on[list(after.nodes)] += 1
-            held[job] = after
-        new = Placement(self.cluster, held, busy)
+            allocations[job] = after
+        new = Placement(self.cluster, allocations, busy)
         new._free = frozen(free)
         new._jobs_on = None if jobs_on is None else frozen(jobs_on)
         new._origin, new._touched = self._token, tuple(changes)

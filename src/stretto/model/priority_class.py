@@ -34,11 +34,13 @@ def with_priority_class(job: Job, classes: Mapping[str, PriorityClass]) -> Job:
     """
     name = job.priority_class
     if not name:
-        default = next((one for one in classes.values() if one.is_default), None)
+        default = next(
+            (priority_class for priority_class in classes.values() if priority_class.is_default), None
+        )
         if default is None or job.priority:
             return job
         return replace(job, priority=default.value, preempts=default.preempts)
     if name not in classes:
-        known = f"expected one of {', '.join(sorted(classes))}" if classes else "and there are none"
-        raise InputError(f"job {job.id}: unknown priority class {name!r}, {known}")
+        expectation = f"expected one of {', '.join(sorted(classes))}" if classes else "and there are none"
+        raise InputError(f"job {job.id}: unknown priority class {name!r}, {expectation}")
     return replace(job, priority=classes[name].value, preempts=classes[name].preempts)

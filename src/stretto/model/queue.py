@@ -64,46 +64,46 @@ def with_quotas(
     Only where quotas are set, and where it is marked as such, which old logs do not do. counts_parts: quotas
     count of queues in one without a quota, too; in decisions of old logs they did not.
     """
-    found = {name: queue for name, queue in queues.items() if queue.quota_gpus is not None}
+    limited = {name: queue for name, queue in queues.items() if queue.quota_gpus is not None}
     default = queues.get(DEFAULT_QUEUE)
-    if found and default is not None and default.is_default and default.quota_gpus is None:
+    if limited and default is not None and default.is_default and default.quota_gpus is None:
         parents = parents_of(queues)
         guaranteed = sum(
             queue.quota_gpus or 0
-            for name, queue in found.items()
+            for name, queue in limited.items()
             if not (guarantor_of(name, queues, parents) if counts_parts else queue.parent)
         )
         rest = max(capacity_gpus - guaranteed, 0)
-        found[DEFAULT_QUEUE] = replace(default, quota_gpus=rest, borrow_gpus=capacity_gpus)
-    return found
+        limited[DEFAULT_QUEUE] = replace(default, quota_gpus=rest, borrow_gpus=capacity_gpus)
+    return limited
 
 
 def check_queue_tree(queues: Mapping[str, Queue]) -> None:
     """Raise InputError where a queue is in one that there is not, or in itself, or quotas do not add up."""
     for name, queue in queues.items():
         if queue.parent and (queue.parent not in queues or DEFAULT_QUEUE in (name, queue.parent)):
-            known = sorted(set(queues) - {name, DEFAULT_QUEUE})
+            others = sorted(set(queues) - {name, DEFAULT_QUEUE})
             raise InputError(
-                f"parent of queue {name}: expected one of {', '.join(known)}, got {queue.parent!r}"
-                if known and name != DEFAULT_QUEUE
+                f"parent of queue {name}: expected one of {', '.join(others)}, got {queue.parent!r}"
+                if others and name != DEFAULT_QUEUE
                 else f"parent of queue {name}: there is no queue that it can be in, got {queue.parent!r}"
             )
-        above, seen = queue.parent, [name]
+        above, path = queue.parent, [name]
         while above:
-            seen.append(above)
-            if above in seen[:-1]:
-                raise InputError(f"parent of queue {name}: it would be in itself: {' in '.join(seen)}")
+            path.append(above)
+            if above in path[:-1]:
+                raise InputError(f"parent of queue {name}: it would be in itself: {' in '.join(path)}")
             above = queues[above].parent if above in queues else ""
     parents = parents_of(queues)
     for name, queue in queues.items():
         parts = [
-            one
-            for part, one in queues.items()
-            if one.quota_gpus is not None and guarantor_of(part, queues, parents) == name
+            child
+            for part, child in queues.items()
+            if child.quota_gpus is not None and guarantor_of(part, queues, parents) == name
         ]
-        total = sum(one.quota_gpus or 0 for one in parts)
+        total = sum(child.quota_gpus or 0 for child in parts)
         if queue.quota_gpus is not None and total > queue.quota_gpus:
             raise InputError(
                 f"quota of queue {name}: expected at least {total} GPUs, which the queues in it are "
-                f"guaranteed ({', '.join(one.name for one in parts)}), got {queue.quota_gpus}"
+                f"guaranteed ({', '.join(child.name for child in parts)}), got {queue.quota_gpus}"
             )

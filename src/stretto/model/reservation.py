@@ -67,20 +67,21 @@ def check_reservation(new: Reservation, cluster: Cluster, others: Mapping[str, R
     if new.gpus and new.gpu_type not in cluster.type_names:
         raise InputError(f"gpu_type: expected one of {', '.join(cluster.type_names)}, got {new.gpu_type!r}")
     beside = [
-        one
-        for name, one in others.items()
-        if name != new.name and one.from_s < new.until_s and new.from_s < one.until_s
+        other
+        for name, other in others.items()
+        if name != new.name and other.from_s < new.until_s and new.from_s < other.until_s
     ]
-    taken = {node for one in beside for node in one.nodes} & set(new.nodes)
-    if taken:
-        raise InputError(f"nodes: {', '.join(sorted(taken))} reserved already at that time")
+    nodes_taken = {node for other in beside for node in other.nodes} & set(new.nodes)
+    if nodes_taken:
+        raise InputError(f"nodes: {', '.join(sorted(nodes_taken))} reserved already at that time")
     for gpu_type, count in new.gpus_by_type(cluster).items():
-        same = [one for one in beside if one.gpus_by_type(cluster).get(gpu_type)]
-        if len([one for one in same if not one.nodes]) >= MOST_AT_ONCE:
+        same = [other for other in beside if other.gpus_by_type(cluster).get(gpu_type)]
+        if len([other for other in same if not other.nodes]) >= MOST_AT_ONCE:
             raise InputError(f"at most {MOST_AT_ONCE} reservations of {gpu_type} may overlap")
-        kept = sum(one.gpus_by_type(cluster)[gpu_type] for one in same)
+        reserved = sum(other.gpus_by_type(cluster)[gpu_type] for other in same)
         there = int(cluster.capacity[cluster.type_index(gpu_type)])
-        if kept + count > there:
+        if reserved + count > there:
             raise InputError(
-                f"{count} x {gpu_type} cannot be reserved: there are {there}, of which {kept} are reserved"
+                f"{count} x {gpu_type} cannot be reserved: "
+                f"there are {there}, of which {reserved} are reserved"
             )

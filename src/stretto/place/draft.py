@@ -156,9 +156,9 @@ class Draft:
             else:
                 del self._on[node][job]
 
-    def _name(self, where: Pinned, held: Allocation | None) -> tuple[int, ...]:
+    def _name(self, where: Pinned, allocation: Allocation | None) -> tuple[int, ...]:
         """One mask for each node; none at all where a node has too few GPUs free."""
-        own = dict(zip(held.nodes, held.masks, strict=True)) if held else {}
+        own = dict(zip(allocation.nodes, allocation.masks, strict=True)) if allocation else {}
         masks = []
         for node, count in zip(where.nodes, where.gpus, strict=True):
             if self.free[node] < count:
@@ -174,23 +174,23 @@ def own_then_lowest(free: int, own: int, count: int) -> int:
     return kept | lowest_gpus(free & ~kept, count - kept.bit_count())
 
 
-def shrunk(cluster: Cluster, held: Allocation, want: Want) -> Allocation:
+def shrunk(cluster: Cluster, allocation: Allocation, want: Want) -> Allocation:
     """What a job keeps when it gives GPUs back: first those of the node where it holds fewest.
 
     It trains or is profiled there as its share says; batch sizes and flexible workers are open again.
 
     Ties give back on the last node, and on a node its highest GPUs. The same object where nothing goes.
     """
-    left = list(held.shape)
+    left = list(allocation.shape)
     excess = sum(left) - want.gpus
     if excess <= 0:
-        return held
+        return allocation
     for place in sorted(range(len(left)), key=lambda place: (left[place], -place)):
         given_back = min(left[place], excess)
         left[place] -= given_back
         excess -= given_back
-    places = zip(held.nodes, held.masks, left, strict=True)
-    kept = [(node, lowest_gpus(mask, count)) for node, mask, count in places if count]
-    nodes, masks = tuple(node for node, _ in kept), tuple(mask for _, mask in kept)
+    places = zip(allocation.nodes, allocation.masks, left, strict=True)
+    pieces = [(node, lowest_gpus(mask, count)) for node, mask, count in places if count]
+    nodes, masks = tuple(node for node, _ in pieces), tuple(mask for _, mask in pieces)
     kind = int(cluster.kind[nodes[0]])  # of a job that mixes types, the first may be gone
     return Allocation(kind, nodes, masks, profiling=want.profiling, cpus=want.cpus)

@@ -54,8 +54,8 @@ beginning with the nodes that have most GPUs free."""
 def movable(snapshot: Snapshot, shares: Shares) -> Movable:
     """Jobs that the policy did not pin, other than running ones that may not be stopped."""
     jobs = snapshot.jobs
-    held, preemptible = jobs.held_gpus, jobs.preemptible
-    columns = zip(jobs.ids, preemptible.tolist(), held.tolist(), shares.gpus.tolist(), strict=True)
+    held_gpus, preemptible = jobs.held_gpus, jobs.preemptible
+    columns = zip(jobs.ids, preemptible.tolist(), held_gpus.tolist(), shares.gpus.tolist(), strict=True)
     free_to_go, settled = set(), set()
     for row, (job, may_stop, had, gets) in enumerate(columns):
         if gets and (may_stop or not had) and row not in shares.pinned:
@@ -113,7 +113,7 @@ def place_by_moving_others(
         # Try one way on the draft itself; `undo` takes back all of it where a displaced job finds no place.
         mark = draft.mark()
         victims = [(job, draft.lift(job)) for opening in way for job in opening.victims]
-        moved = [ask_again(draft, job, held) for job, held in victims if held is not None]
+        moved = [ask_again(draft, job, allocation) for job, allocation in victims if allocation is not None]
         if draft.give(want, _joined(way)) and all(
             fit(draft, other)
             or place_by_moving_others(draft, other, (other.gpus,), openings, who, fit, tries=1)

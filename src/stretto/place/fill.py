@@ -64,8 +64,8 @@ def rows_to_settle(snapshot: Snapshot, shares: Shares) -> tuple[list[int], set[i
     differs[list(lost)] = True
     for row, pin in shares.pinned.items():
         if shares.gpus[row] > 0:
-            held = snapshot.placement.get(jobs[row].id)
-            differs[row] = row in lost or held is None or not is_at(held, pin)
+            allocation = snapshot.placement.get(jobs[row].id)
+            differs[row] = row in lost or allocation is None or not is_at(allocation, pin)
     if shares.profiling is not None or shares.cpus is not None:
         differs |= _differs_in_kind(snapshot, shares) & (shares.gpus > 0)
     return differs.nonzero()[0].tolist(), lost
@@ -103,20 +103,20 @@ def _want(snapshot: Snapshot, shares: Shares, row: int) -> Want:
 
 def _lets_go(draft: Draft, want: Want, moves: bool, may_split: bool) -> bool:
     """Release what a job no longer holds for sure; True where nothing is left to do for it."""
-    held = want.held
+    allocation = want.held
     if want.gpus == 0:
         draft.lift(want.job)
         return True
-    if held is None:
+    if allocation is None:
         return False
-    if moves or want.kind not in (-1, held.kind):
+    if moves or want.kind not in (-1, allocation.kind):
         draft.lift(want.job)
-    elif want.gpus < held.gpus:
+    elif want.gpus < allocation.gpus:
         draft.lift(want.job)
-        kept = shrunk(draft.cluster, held, want)
-        split = len(kept.nodes) > 1 and want.gpus <= draft.cluster.gpus_per_node[kept.kind]
-        if want.nodes == len(kept.nodes) or (want.nodes == 0 and (may_split or not split)):
-            draft.put(want.job, kept)
+        smaller = shrunk(draft.cluster, allocation, want)
+        split = len(smaller.nodes) > 1 and want.gpus <= draft.cluster.gpus_per_node[smaller.kind]
+        if want.nodes == len(smaller.nodes) or (want.nodes == 0 and (may_split or not split)):
+            draft.put(want.job, smaller)
             return True
     return False
 
@@ -175,9 +175,9 @@ def _kinds(draft: Draft, snapshot: Snapshot, row: int, want: Want) -> Sequence[i
     if len(cluster.types) == 1:
         return (0,) if allowed[0] else ()
     free = _free_by_kind(cluster, draft)
-    held = want.held.kind if want.held else -1
+    kind_before = want.held.kind if want.held else -1
     accepted = [kind for kind in range(len(free)) if allowed[kind] and (free[kind] >= want.gpus)]
-    return sorted(accepted, key=lambda kind: (kind != held, -free[kind]))
+    return sorted(accepted, key=lambda kind: (kind != kind_before, -free[kind]))
 
 
 def _free_by_kind(cluster: Cluster, draft: Draft) -> list[int]:

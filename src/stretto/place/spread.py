@@ -24,9 +24,9 @@ class Spread:
 def on_fewest_jobs(draft: Draft, want: Want) -> bool:
     """PL-SPREAD. A growing job keeps its GPUs."""
     free = draft.free_of(want.kind)
-    held = want.held
-    own = holds_on(held, want.kind, len(free))
-    if want.nodes <= 1 and (held is None or own.sum() == 0 or len(held.nodes) == 1):
+    allocation = want.held
+    own = holds_on(allocation, want.kind, len(free))
+    if want.nodes <= 1 and (allocation is None or own.sum() == 0 or len(allocation.nodes) == 1):
         node = _least_loaded(draft, want)
         if node >= 0:
             return draft.give(want, Pinned((node,), (want.gpus,)))

@@ -110,19 +110,19 @@ class Afs(CheckedSettings, space="policy"):
             kind[candidates] = _types_for(snapshot, candidates, left)
             candidates = candidates[kind[candidates] >= 0]
         sizes = Sizes.of(snapshot)
-        for one in range(len(cluster.types)):
-            rows = candidates[kind[candidates] == one]
-            curves = [sizes.curve(row, one) for row in rows.tolist()]
+        for index in range(len(cluster.types)):
+            rows = candidates[kind[candidates] == index]
+            curves = [sizes.curve(row, index) for row in rows.tolist()]
             if self.variant is Variant.LYRA:
                 # Gains count from the base on.
                 curves = [_from(curve, int(gpus[row])) for curve, row in zip(curves, rows, strict=True)]
-                given = by_gain(curves, int(left[one]))
-                grown = given > 0
-                gpus[rows[grown]] += given[grown]
+                counts = by_gain(curves, int(left[index]))
+                grown = counts > 0
+                gpus[rows[grown]] += counts[grown]
             else:
-                given = by_tournament(curves, jobs.remaining_work[rows], int(left[one]))
-                gpus[rows] = given
-            left[one] -= int(given.sum())
+                counts = by_tournament(curves, jobs.remaining_work[rows], int(left[index]))
+                gpus[rows] = counts
+            left[index] -= int(counts.sum())
         kind[gpus == 0] = -1
         why = reasons_by_range(snapshot, gpus, left.tolist())
         return Shares(gpus, kind, np.zeros_like(gpus), why)
@@ -146,7 +146,11 @@ class Afs(CheckedSettings, space="policy"):
         remaining = left.tolist()
         smallest = int(need[order].min()) if order.size else 0
         for row in order.tolist():
-            ok = [one for one in range(len(remaining)) if fits[row, one] and need[row, one] <= remaining[one]]
+            ok = [
+                index
+                for index in range(len(remaining))
+                if fits[row, index] and need[row, index] <= remaining[index]
+            ]
             if ok:
                 kind[row] = max(ok, key=remaining.__getitem__)
                 gpus[row] = need[row, kind[row]]
@@ -182,13 +186,13 @@ def _types_for(snapshot: Snapshot, rows: IntArray, left: IntArray) -> IntArray:
     fits = jobs.allowed_kinds[rows] & (need <= most)
     if len(left) == 1:
         return np.where(fits[:, 0], 0, -1)
-    held = jobs.held_kind[rows]
-    chosen = np.where(held >= 0, held, -1)
+    kind_before = jobs.held_kind[rows]
+    chosen = np.where(kind_before >= 0, kind_before, -1)
     room = left.astype(np.float64)
-    at = held >= 0
-    room -= np.bincount(held[at], need[at, held[at]], len(left))
+    runs = kind_before >= 0
+    room -= np.bincount(kind_before[runs], need[runs, kind_before[runs]], len(left))
     # Those that wait are dealt out in order, each to the type with most room then.
-    for place in np.flatnonzero(~at & fits.any(axis=1)).tolist():
+    for place in np.flatnonzero(~runs & fits.any(axis=1)).tolist():
         best = int(np.where(fits[place], room, -np.inf).argmax())
         chosen[place] = best
         room[best] -= need[place, best]
@@ -219,9 +223,9 @@ class Tournament:
 
     def winner(self) -> int:
         """Who comes out of the walk: the next to take over is looked for among all that follow at once."""
-        at = 0
+        leader = 0
         while True:
-            best, others = self.open[at], self.open[at + 1 :]
+            best, others = self.open[leader], self.open[leader + 1 :]
             shorter = self.left_s[others] < self.left_s[best]
             takes = np.where(
                 shorter,
@@ -233,7 +237,7 @@ class Tournament:
                 takes = np.where(unserved, self.first_s[others] < self.first_s[best], takes)
             if not takes.any():
                 return int(best)
-            at += 1 + int(takes.argmax())
+            leader += 1 + int(takes.argmax())
 
     def cost(self, row: int) -> int:
         """GPUs of the next step."""

@@ -146,25 +146,25 @@ class ElasticFlow(CheckedSettings, space="policy"):
     def allocate(self, snapshot: Snapshot, speeds: Speeds) -> Shares:
         """Minimum satisfactory shares, then the surplus."""
         jobs = snapshot.jobs
-        told = snapshot.memory if isinstance(snapshot.memory, Promises) else Promises()
-        kept = unstoppable(jobs)
+        promises = snapshot.memory if isinstance(snapshot.memory, Promises) else Promises()
+        unstopped = unstoppable(jobs)
         levels_of = LevelsOf.of(snapshot)
         work = np.nan_to_num(jobs.remaining_work, nan=inf)
-        due = np.flatnonzero(np.isfinite(jobs.deadline_s) & (jobs.deadline_s > snapshot.now_s) & ~kept)
+        due = np.flatnonzero(np.isfinite(jobs.deadline_s) & (jobs.deadline_s > snapshot.now_s) & ~unstopped)
         slots = self._slots(snapshot, due)
-        free = np.repeat(room_beside(snapshot, kept)[:, None], len(slots.length_s), axis=1)
+        free = np.repeat(room_beside(snapshot, unstopped)[:, None], len(slots.length_s), axis=1)
 
         # Admission (algorithm 1): the least GPUs, slot by slot, with which each deadline is met.
         desk = _Desk(snapshot, levels_of, work, slots, free)
-        reserved, late, told = desk.admit(due, told)
-        gpus = np.where(kept, jobs.held_gpus, 0)
-        kind = np.where(kept, jobs.held_kind, -1)
-        for one in reserved:
-            gpus[one.row], kind[one.row] = one.filling.gpus[0], one.kind
-        declined = _rows_of(snapshot, told.declined)
-        others = self._others(snapshot, gpus, {one.row for one in reserved}, late, declined)
+        reserved, late, promises = desk.admit(due, promises)
+        gpus = np.where(unstopped, jobs.held_gpus, 0)
+        kind = np.where(unstopped, jobs.held_kind, -1)
+        for reservation in reserved:
+            gpus[reservation.row], kind[reservation.row] = reservation.filling.gpus[0], reservation.kind
+        declined = _rows_of(snapshot, promises.declined)
+        others = self._others(snapshot, gpus, {reservation.row for reservation in reserved}, late, declined)
         # Allocation (algorithm 2): what is left now goes where it costs least GPU time.
-        desk.share_out(gpus, kind, reserved, others, kept)
+        desk.share_out(gpus, kind, reserved, others, unstopped)
 
         idle = gpus == 0
         kind[idle] = -1
@@ -174,8 +174,10 @@ class ElasticFlow(CheckedSettings, space="policy"):
             kind=kind,
             nodes=np.zeros(len(jobs), dtype=np.int64),
             why=_declined(why, declined) if self.drop else why,
-            memory=told,
-            wake_s=_next_change_s(snapshot.now_s, slots, [one.filling.gpus for one in reserved]),
+            memory=promises,
+            wake_s=_next_change_s(
+                snapshot.now_s, slots, [reservation.filling.gpus for reservation in reserved]
+            ),
         )
 
     def _slots(self, snapshot: Snapshot, due: IntArray) -> Slots:
@@ -206,14 +208,14 @@ class _Desk:
     slots: Slots
     free: IntArray  # (types, slots) GPUs not reserved; the first slot is now
 
-    def admit(self, due: IntArray, told: Promises) -> tuple[list[Reserved], list[int], Promises]:
+    def admit(self, due: IntArray, promises: Promises) -> tuple[list[Reserved], list[int], Promises]:
         """Reservations by deadline, admitted jobs that can no longer be in time, and what everybody is told.
 
         due: rows of jobs with a deadline ahead.
         """
         jobs = self.snapshot.jobs
         # What was promised comes first: reservations of admitted jobs, by deadline.
-        admitted, declined = set(told.admitted), set(told.declined)
+        admitted, declined = set(promises.admitted), set(promises.declined)
         by_deadline = due[np.lexsort((due, jobs.deadline_s[due]))].tolist()
         reserved: list[Reserved] = []
         frees = [self.free]  # before each reservation, and after the last
@@ -221,20 +223,22 @@ class _Desk:
         for row in by_deadline:
             if jobs.ids[row] not in admitted:
                 continue
-            one = self._reserve(row, frees[-1])
-            if one is None:
+            reservation = self._reserve(row, frees[-1])
+            if reservation is None:
                 late.append(row)
             else:
-                reserved.append(one)
-                frees.append(_less(frees[-1], one))
+                reserved.append(reservation)
+                frees.append(_less(frees[-1], reservation))
         # A newcomer is admitted where it fits and all reservations after its deadline can be made anew.
         new = [row for row in by_deadline if jobs.ids[row] not in admitted | declined]
         for row in sorted(new):
             turn = (jobs.deadline_s[row], row)
-            at = sum((jobs.deadline_s[one.row], one.row) < turn for one in reserved)
-            tried, after = self._reserve_all([row, *(one.row for one in reserved[at:])], frees[at])
+            position = sum((jobs.deadline_s[earlier.row], earlier.row) < turn for earlier in reserved)
+            tried, after = self._reserve_all(
+                [row, *(earlier.row for earlier in reserved[position:])], frees[position]
+            )
             if tried:
-                reserved[at:], frees[at + 1 :] = tried, after
+                reserved[position:], frees[position + 1 :] = tried, after
                 admitted.add(jobs.ids[row])
             else:
                 declined.add(jobs.ids[row])
@@ -250,20 +254,25 @@ class _Desk:
         )
 
     def share_out(
-        self, gpus: IntArray, kind: IntArray, reserved: list[Reserved], others: list[int], kept: BoolArray
+        self,
+        gpus: IntArray,
+        kind: IntArray,
+        reserved: list[Reserved],
+        others: list[int],
+        unstopped: BoolArray,
     ) -> None:
         """Give what is free now: first to those who have nothing, then where GPU time grows least."""
         # Jobs whose filling starts later, and jobs without a deadline, first get a smallest share now.
-        of = {one.row: one for one in reserved}
-        for one in reserved:
-            if gpus[one.row] == 0:
-                self._upgrade(one, of, gpus)
+        of = {reservation.row: reservation for reservation in reserved}
+        for reservation in reserved:
+            if gpus[reservation.row] == 0:
+                self._upgrade(reservation, of, gpus)
         self._start(others, gpus, kind)
         if not self.free[:, 0].any():
             return
         offers = [
             offer
-            for row in np.flatnonzero((gpus > 0) & ~kept).tolist()
+            for row in np.flatnonzero((gpus > 0) & ~unstopped).tolist()
             if (offer := self._offer(row, of, gpus, kind))
         ]
         heapq.heapify(offers)
@@ -293,11 +302,11 @@ class _Desk:
                 break
             if smallest[row] > most:
                 continue
-            for at in kinds_by_room(left, own[row]):
-                levels = self.levels_of(row, at) if smallest[row] <= left[at] else None
-                if levels is not None and levels.gpus[0] <= left[at]:
-                    gpus[row], kind[row] = levels.gpus[0], at
-                    left[at] -= int(levels.gpus[0])
+            for type_index in kinds_by_room(left, own[row]):
+                levels = self.levels_of(row, type_index) if smallest[row] <= left[type_index] else None
+                if levels is not None and levels.gpus[0] <= left[type_index]:
+                    gpus[row], kind[row] = levels.gpus[0], type_index
+                    left[type_index] -= int(levels.gpus[0])
                     most = max(left)
                     break
         self.free[:, 0] = left
@@ -306,11 +315,11 @@ class _Desk:
         """Reservations of all of these in turn with what is free after each; empty where one fails."""
         reserved, frees = [], []
         for row in rows:
-            one = self._reserve(row, free)
-            if one is None:
+            reservation = self._reserve(row, free)
+            if reservation is None:
                 return [], []
-            free = _less(free, one)
-            reserved.append(one)
+            free = _less(free, reservation)
+            reserved.append(reservation)
             frees.append(free)
         return reserved, frees
 
@@ -339,15 +348,15 @@ class _Desk:
         self, row: int, of: dict[int, Reserved], gpus: IntArray, kind: IntArray
     ) -> tuple[float, int, int] | None:
         """(more GPU time for each GPU added, GPUs now, row) of the next count; None if there is none."""
-        now, at = int(gpus[row]), int(kind[row])
-        levels = self.levels_of(row, at)
+        now, type_index = int(gpus[row]), int(kind[row])
+        levels = self.levels_of(row, type_index)
         if row in of:
             raised = self._raised(of[row], now)
             if raised is None:
                 return None
             growth = (raised.gpu_s - of[row].filling.gpu_s) / (int(raised.gpus[0]) - now)
         else:
-            then = self._next_level(row, at, now)
+            then = self._next_level(row, type_index, now)
             if not then or levels is None or not isfinite(self.work[row]):
                 return None
             growth = (
@@ -355,31 +364,31 @@ class _Desk:
             )
         return round(growth, EQUAL_GPU_S), now, row
 
-    def _raised(self, one: Reserved, now: int) -> Filling | None:
+    def _raised(self, reservation: Reserved, now: int) -> Filling | None:
         """The reservation with the next count now, and as much later where that is free."""
-        then = self._next_level(one.row, one.kind, now)
-        free = self.free[one.kind] + one.filling.gpus
+        then = self._next_level(reservation.row, reservation.kind, now)
+        free = self.free[reservation.kind] + reservation.filling.gpus
         if not then or then > free[0]:
             return None
-        level = max(int(np.searchsorted(one.levels.gpus, then)), one.filling.level)
+        level = max(int(np.searchsorted(reservation.levels.gpus, then)), reservation.filling.level)
         return filling_with(
             then,
             level,
-            one.levels.gpus,
-            one.levels.per_s,
-            float(self.work[one.row]),
+            reservation.levels.gpus,
+            reservation.levels.per_s,
+            float(self.work[reservation.row]),
             free,
-            one.usable_s,
+            reservation.usable_s,
         )
 
-    def _upgrade(self, one: Reserved, of: dict[int, Reserved], gpus: IntArray) -> bool:
+    def _upgrade(self, reservation: Reserved, of: dict[int, Reserved], gpus: IntArray) -> bool:
         """Give an admitted job its next count now; what it then need not have later is free again."""
-        raised = self._raised(one, int(gpus[one.row]))
+        raised = self._raised(reservation, int(gpus[reservation.row]))
         if raised is None:
             return False
-        self.free[one.kind] += one.filling.gpus - raised.gpus
-        gpus[one.row] = raised.gpus[0]
-        of[one.row] = replace(one, filling=raised)
+        self.free[reservation.kind] += reservation.filling.gpus - raised.gpus
+        gpus[reservation.row] = raised.gpus[0]
+        of[reservation.row] = replace(reservation, filling=raised)
         return True
 
 
@@ -415,16 +424,18 @@ def _next_change_s(now_s: float, slots: Slots, fillings: list[IntArray]) -> floa
 
 
 @lru_cache(maxsize=65_536)
-def levels_on(curve: Curve, asked: int) -> Levels | None:
+def levels_on(curve: Curve, gpus_asked: int) -> Levels | None:
     """The powers of two on a curve; without any, what the job asks for, else the fewest that it can use."""
     if not curve.gpus:
         return None
-    powers = [at for at, gpus in enumerate(curve.gpus) if gpus & (gpus - 1) == 0]
+    powers = [index for index, gpus in enumerate(curve.gpus) if gpus & (gpus - 1) == 0]
     if not powers:
-        powers = [curve.gpus.index(asked) if asked in curve.gpus else 0]
+        powers = [curve.gpus.index(gpus_asked) if gpus_asked in curve.gpus else 0]
     faster, best = [], 0.0
-    for at in powers:
-        if curve.per_s[at] > best:
-            faster.append(at)
-            best = curve.per_s[at]
-    return Levels(np.array([curve.gpus[at] for at in faster]), np.array([curve.per_s[at] for at in faster]))
+    for index in powers:
+        if curve.per_s[index] > best:
+            faster.append(index)
+            best = curve.per_s[index]
+    return Levels(
+        np.array([curve.gpus[index] for index in faster]), np.array([curve.per_s[index] for index in faster])
+    )

@@ -100,8 +100,8 @@ class _Draft:
         self.most = most_gpus_of_one_job(cluster)
         self.gpus, self.kind = jobs.held_gpus.copy(), jobs.held_kind.copy()
         running = self.gpus > 0
-        held = np.bincount(self.kind[running], self.gpus[running], len(self.most)).astype(np.int64)
-        self.left: list[int] = np.maximum(snapshot.capacity - held, 0).tolist()
+        held_gpus = np.bincount(self.kind[running], self.gpus[running], len(self.most)).astype(np.int64)
+        self.left: list[int] = np.maximum(snapshot.capacity - held_gpus, 0).tolist()
         self.fixed = running & ~jobs.preemptible
         self.started: IntArray = np.zeros(0, dtype=np.int64)
         self.grown = self._grown(snapshot)

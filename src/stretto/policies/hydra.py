@@ -155,9 +155,9 @@ class Hydra(CheckedSettings, space="policy"):
         kind = np.full(len(snapshot.jobs), -1, dtype=np.int64)
         problem = self._problem(snapshot, speeds, rows)
         able = np.flatnonzero(np.isfinite(problem.duration_s).any(axis=1))
-        found = best_sequence(problem.of(able), self._weight(snapshot), self.nodes)
-        now = found.start_s == 0
-        kind[rows[able[now]]] = found.kind[now]
+        sequence = best_sequence(problem.of(able), self._weight(snapshot), self.nodes)
+        now = sequence.start_s == 0
+        kind[rows[able[now]]] = sequence.kind[now]
         return kind
 
     def _problem(self, snapshot: Snapshot, speeds: Speeds, rows: IntArray) -> Problem:
@@ -216,10 +216,10 @@ def _with_others(snapshot: Snapshot, kind: IntArray, behind: IntArray) -> Shares
         if not left.any():
             break
         room = np.where(jobs.allowed_kinds[row] & (jobs.gpus[row] <= np.minimum(most, left)), left, -1)
-        at = int(room.argmax())
-        if room[at] >= 0:
-            gpus[row], kinds[row] = jobs.gpus[row], at
-            left[at] -= jobs.gpus[row]
+        roomiest = int(room.argmax())
+        if room[roomiest] >= 0:
+            gpus[row], kinds[row] = jobs.gpus[row], roomiest
+            left[roomiest] -= jobs.gpus[row]
     return replace(
         shares,
         gpus=gpus,

@@ -155,11 +155,11 @@ class Optimus(CheckedSettings, space="policy"):
                 if max(left) == 0:
                     break
                 continue
-            for at in kinds_by_room(left, int(jobs.held_kind[row])):
-                curve = self._curve(sizes, row, at) if smallest[row] <= left[at] else NO_CURVE
-                if curve.gpus and curve.gpus[0] <= left[at]:
-                    gpus[row], kind[row] = curve.gpus[0], at
-                    left[at] -= curve.gpus[0]
+            for type_index in kinds_by_room(left, int(jobs.held_kind[row])):
+                curve = self._curve(sizes, row, type_index) if smallest[row] <= left[type_index] else NO_CURVE
+                if curve.gpus and curve.gpus[0] <= left[type_index]:
+                    gpus[row], kind[row] = curve.gpus[0], type_index
+                    left[type_index] -= curve.gpus[0]
                     served[row] = curve
                     break
         return served
@@ -202,29 +202,29 @@ def by_marginal_gain(
     to the job submitted first.
     """
 
-    def offer(row: int, at: int) -> tuple[float, int, int] | None:
+    def offer(row: int, index: int) -> tuple[float, int, int] | None:
         """Gain a GPU of going on to the next count."""
         curve = curves[row]
-        if at + 1 >= len(curve.gpus):
+        if index + 1 >= len(curve.gpus):
             return None
-        more = curve.gpus[at + 1] - curve.gpus[at]
-        gain = float(work[row] * factor[row]) * (1 / curve.per_s[at] - 1 / curve.per_s[at + 1]) / more
-        return (-gain, row, at) if gain > 0 else None
+        more = curve.gpus[index + 1] - curve.gpus[index]
+        gain = float(work[row] * factor[row]) * (1 / curve.per_s[index] - 1 / curve.per_s[index + 1]) / more
+        return (-gain, row, index) if gain > 0 else None
 
     # Each job starts on its first count and offers its next one; the largest gain is taken, again and again.
     count = {row: curve.gpus[0] for row, curve in curves.items()}
-    offers = [one for row in curves if (one := offer(row, 0)) is not None]
+    offers = [first for row in curves if (first := offer(row, 0)) is not None]
     heapq.heapify(offers)
     while offers and any(left):
-        _, row, at = heapq.heappop(offers)
+        _, row, index = heapq.heappop(offers)
         curve = curves[row]
-        more = curve.gpus[at + 1] - curve.gpus[at]
+        more = curve.gpus[index + 1] - curve.gpus[index]
         # GPUs only become fewer, so an offer that does not fit now is dropped for good.
         if more > left[kind[row]]:
             continue
         left[kind[row]] -= more
-        count[row] = curve.gpus[at + 1]
-        following = offer(row, at + 1)
+        count[row] = curve.gpus[index + 1]
+        following = offer(row, index + 1)
         if following is not None:
             heapq.heappush(offers, following)
     return count
@@ -300,8 +300,8 @@ def seconds_per_step(gpus: FloatArray, step_s: FloatArray) -> FloatArray:
     """
     terms = np.stack((1.0 / gpus, np.ones_like(gpus), gpus), axis=1)
     weight = 1.0 / step_s  # relative errors count, not seconds
-    found, _ = nnls(terms * weight[:, None], step_s * weight)
-    return np.asarray(found, dtype=np.float64)
+    solution, _ = nnls(terms * weight[:, None], step_s * weight)
+    return np.asarray(solution, dtype=np.float64)
 
 
 @lru_cache(maxsize=65_536)
@@ -344,8 +344,8 @@ def pins_over_fewest_nodes(snapshot: Snapshot, gpus: IntArray, kind: IntArray) -
     free = np.where(snapshot.usable, snapshot.placement.free, 0)
     # Whatever changes lets go of its GPUs first.
     for row in np.flatnonzero(changed & (jobs.held_gpus > 0)).tolist():
-        held = snapshot.placement[jobs.ids[row]]
-        for node, mask in zip(held.nodes, held.masks, strict=True):
+        allocation = snapshot.placement[jobs.ids[row]]
+        for node, mask in zip(allocation.nodes, allocation.masks, strict=True):
             free[node] += mask.bit_count() if snapshot.usable[node] else 0
     moving = np.flatnonzero(changed & (gpus > 0))
     pinned: dict[int, Pinned] = {}

@@ -152,14 +152,14 @@ class Synergy(CheckedSettings, space="policy"):
         # What was tuned becomes cores of each job, and nodes of those that are placed anew.
         limit = cluster.types[int(cluster.kind[nodes[0]])].max_nodes_per_job or len(nodes)
         for share, row in enumerate(rows.tolist()):
-            found = tuned.where[share]
-            if not found or np.isnan(demand[row]):
+            count_on = tuned.where[share]
+            if not count_on or np.isnan(demand[row]):
                 cpus[row] = 0.0  # in proportion
             else:
                 cpus[row] = float(tuned.rate[share, 0]) * int(shares.gpus[row])
-            if share not in stays and found and len(found) <= limit:
-                at = sorted((int(nodes[node]), count) for node, count in found.items())
-                pinned[row] = Pinned(tuple(node for node, _ in at), tuple(count for _, count in at))
+            if share not in stays and count_on and len(count_on) <= limit:
+                placed = sorted((int(nodes[node]), count) for node, count in count_on.items())
+                pinned[row] = Pinned(tuple(node for node, _ in placed), tuple(count for _, count in placed))
             elif share not in stays:
                 cpus[row] = 0.0  # the placer decides where, and nobody has counted cores there
 
@@ -184,13 +184,15 @@ def rates_wanted(demand: FloatArray, fair: float, enough: float) -> FloatArray:
 def _staying(snapshot: Snapshot, shares: Shares, rows: IntArray, nodes: IntArray) -> Mapping[int, Where]:
     """Shares that are what a job holds, on nodes that are still usable: GPUs by position in `nodes`."""
     jobs = snapshot.jobs
-    position = {int(node): at for at, node in enumerate(nodes.tolist())}
+    position = {int(node): index for index, node in enumerate(nodes.tolist())}
     same = (jobs.held_gpus[rows] == shares.gpus[rows]) & (jobs.held_kind[rows] == shares.kind[rows])
     stays: dict[int, Where] = {}
     for share in np.flatnonzero(same).tolist():
-        held = snapshot.placement[jobs.ids[int(rows[share])]]
-        if snapshot.usable[list(held.nodes)].all():
-            stays[share] = {position[node]: count for node, count in zip(held.nodes, held.shape, strict=True)}
+        allocation = snapshot.placement[jobs.ids[int(rows[share])]]
+        if snapshot.usable[list(allocation.nodes)].all():
+            stays[share] = {
+                position[node]: count for node, count in zip(allocation.nodes, allocation.shape, strict=True)
+            }
     return stays
 
 
@@ -275,8 +277,8 @@ class _Desk:
                 return
             less = self.rate[share] - self._modest(share, list(self.where[share]))
             self.rate[share] = self.rate[share] - less
-            for at, count in self.where[share].items():
-                self.free[at] += count * less
+            for other, count in self.where[share].items():
+                self.free[other] += count * less
 
     def _level(self, share: int) -> FloatArray:
         level: FloatArray = np.maximum(self.fair[list(self.where[share])].min(axis=0), 1e-12)
@@ -366,11 +368,13 @@ def best_total(
     (section 4.1): all nodes are one, every share a mixture of its points, none slower than with its
     `usual` amount. NoSolution where that much is not there.
     """
-    amount = np.concatenate([at for at, _ in points])
+    amount = np.concatenate([amounts for amounts, _ in points])
     per_s = np.concatenate([speed for _, speed in points])
-    of = np.repeat(np.arange(len(points)), [len(at) for at, _ in points])
+    of = np.repeat(np.arange(len(points)), [len(amounts) for amounts, _ in points])
     mixes = sparse.csr_array((np.ones(len(of)), (of, np.arange(len(of)))), shape=(len(points), len(of)))
-    least = np.array([np.interp(one, *point) for one, point in zip(usual, points, strict=True)])
+    least = np.array(
+        [np.interp(least_amount, *point) for least_amount, point in zip(usual, points, strict=True)]
+    )
     limits = sparse.vstack((sparse.csr_array(amount[None, :]), -mixes.multiply(per_s[None, :])))
-    found = maximise(per_s, limits, np.concatenate(([capacity], -least)), mixes, np.ones(len(points)))
-    return found.value, np.asarray(mixes @ (found.x * amount))
+    solution = maximise(per_s, limits, np.concatenate(([capacity], -least)), mixes, np.ones(len(points)))
+    return solution.value, np.asarray(mixes @ (solution.x * amount))

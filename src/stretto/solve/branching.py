@@ -77,18 +77,18 @@ def branched(
     highs.setOptionValue("mip_rel_gap", 0.0)
     highs.setOptionValue("mip_abs_gap", 0.0)
     # A known choice cuts off most of the tree.
-    known = highspy.HighsSolution()
-    known.col_value = _counts(program, classes, start).tolist()
-    highs.setSolution(known)
+    hint = highspy.HighsSolution()
+    hint.col_value = _counts(program, classes, start).tolist()
+    highs.setSolution(hint)
     highs.run()
 
     info = highs.getInfo()
     pick = start
     if info.primal_solution_status == int(highspy.SolutionStatus.kSolutionStatusFeasible):
         # What HiGHS calls feasible is checked in whole numbers: its tolerances are wider than ours.
-        found = _picks(program, classes, np.rint(np.array(highs.getSolution().col_value)).astype(np.int64))
-        if program.total(found) > program.total(start) and (program.taken(found) <= program.capacity).all():
-            pick = found
+        picks = _picks(program, classes, np.rint(np.array(highs.getSolution().col_value)).astype(np.int64))
+        if program.total(picks) > program.total(start) and (program.taken(picks) <= program.capacity).all():
+            pick = picks
     proven = highs.getModelStatus() == highspy.HighsModelStatus.kOptimal
     bound = program.total(pick) if proven else -float(info.mip_dual_bound) * scale
     return Branched(pick, bound, int(info.mip_node_count), proven)

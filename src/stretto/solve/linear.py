@@ -105,13 +105,13 @@ def _rows(matrix: Matrix | None, variables: int, name: str) -> sparse.csr_array[
     """`matrix` by rows, each (row, variable) once."""
     if matrix is None:
         return sparse.csr_array((0, variables), dtype=np.float64)
-    given: Any = matrix if sparse.issparse(matrix) else np.atleast_2d(np.asarray(matrix))
-    rows: Any = sparse.csr_array(given)
+    untyped: Any = matrix if sparse.issparse(matrix) else np.atleast_2d(np.asarray(matrix))
+    rows: Any = sparse.csr_array(untyped)
     if rows.shape[1] != variables:
         raise ValueError(f"{name} must have {variables} columns, one per variable, got shape={rows.shape}")
     rows.sum_duplicates()
-    found: sparse.csr_array[Any, tuple[int, int]] = rows.astype(np.float64)
-    return found
+    in_floats: sparse.csr_array[Any, tuple[int, int]] = rows.astype(np.float64)
+    return in_floats
 
 
 def _right_hand_side(b: ArrayLike | None, rows: int, name: str) -> FloatArray:

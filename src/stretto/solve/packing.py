@@ -39,8 +39,8 @@ def most_valuable(
     whole. At most `most_nodes` nodes of branch and bound.
     """
     unit = unit_of(value)
-    found = _most_valuable(value / unit, rows, limits, upper, most_nodes)
-    return found and IntegerPacking(found.x, found.value * unit, found.bound * unit)
+    packing = _most_valuable(value / unit, rows, limits, upper, most_nodes)
+    return packing and IntegerPacking(packing.x, packing.value * unit, packing.bound * unit)
 
 
 def _most_valuable(

@@ -72,9 +72,9 @@ def fit_backward(free: IntArray, gpus: IntArray, needs: IntArray, before: IntArr
         room = np.flatnonzero(left[:due] >= asks)
         if room.size < leases:
             continue
-        taken = room[room.size - leases :]
-        left[taken] -= asks
-        fits[row], now[row] = True, taken[0] == 0
+        leases_used = room[room.size - leases :]
+        left[leases_used] -= asks
+        fits[row], now[row] = True, leases_used[0] == 0
     return Fitted(fits, now, left)
 
 
@@ -151,7 +151,7 @@ def choose_deadlines(
     gain[s] = reward[row, step]
     hold_back = HOLD_BACK * float(reward[row, step].min(initial=1.0))
     gain[x[:, 0]] = -hold_back * gpus / max(int(gpus.sum()), 1)
-    found = maximise_whole(
+    solution = maximise_whole(
         gain,
         sparse.vstack((in_time, at_most_one, within)),
         np.concatenate((np.zeros(row.size), np.ones(jobs), room)),
@@ -159,15 +159,15 @@ def choose_deadlines(
         nodes,
         PROVEN_GAP,
     )
-    if found is None:
+    if solution is None:
         return None
     # Back to a deadline for each job, and whether it runs in the first lease.
-    answer = found.x
-    kept = np.full(jobs, -1, dtype=np.int64)
+    answer = solution.x
+    chosen_step = np.full(jobs, -1, dtype=np.int64)
     picked = answer[s] > 0
-    kept[row[picked]] = step[picked]
+    chosen_step[row[picked]] = step[picked]
     value = float(reward[row[picked], step[picked]].sum())
-    return Chosen(kept, (answer[x[:, 0]] > 0) & (kept >= 0), value, found.proven)
+    return Chosen(chosen_step, (answer[x[:, 0]] > 0) & (chosen_step >= 0), value, solution.proven)
 
 
 def period_ends(before: IntArray, reward: FloatArray, leases: int, periods: int) -> IntArray:

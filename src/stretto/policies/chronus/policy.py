@@ -180,13 +180,13 @@ class Chronus(CheckedSettings, space="policy"):
         new = np.flatnonzero(np.isnan(ledger.ready_s))
         if not new.size:
             return ledger
-        submitted_s, asked = snapshot.jobs.submitted_s, snapshot.jobs.gpus
+        submitted_s, gpus_asked = snapshot.jobs.submitted_s, snapshot.jobs.gpus
         holds = snapshot.jobs.held_gpus > 0
         ready_s, free_s = ledger.ready_s.copy(), ledger.free_s.copy()
         for row in new.tolist():
             ready_s[row] = submitted_s[row]
             if free_s.size and not holds[row]:  # what runs already is known
-                gpus = min(PROFILED_ON, int(asked[row]), free_s.size)
+                gpus = min(PROFILED_ON, int(gpus_asked[row]), free_s.size)
                 free_s.sort()
                 ready_s[row] = max(ready_s[row], free_s[gpus - 1]) + self.profiling_s
                 free_s[:gpus] = ready_s[row]
@@ -198,9 +198,9 @@ class Chronus(CheckedSettings, space="policy"):
         rewards = [jobs[row].rewards for row in rows.tolist()]
         steps = max(map(len, rewards), default=1)
         deadline_s, reward = np.zeros((rows.size, steps)), np.zeros((rows.size, steps))
-        for position, known in enumerate(rewards):
-            deadline_s[position, : len(known)] = [one.deadline_s for one in known]
-            reward[position, : len(known)] = [one.value for one in known]
+        for position, of_job in enumerate(rewards):
+            deadline_s[position, : len(of_job)] = [promise.deadline_s for promise in of_job]
+            reward[position, : len(of_job)] = [promise.value for promise in of_job]
         before = leases_before(deadline_s, first, self.lease_s)
         needs = leases_needed(self._with_margin(left_s, jobs.gpus[rows], before[:, 0]), self.lease_s)
         reward[before < needs[:, None]] = 0.0
@@ -230,24 +230,24 @@ class Chronus(CheckedSettings, space="policy"):
         best = np.where((part.reward > 0).any(axis=1), (part.reward > 0).argmax(axis=1), -1)
         most = float(part.reward.max(axis=1, initial=0.0).sum())
         # Where every job can have its best deadline there is nothing to plan.
-        kept, now = _fit_at(part, free, best)
-        if (kept < best).any():
-            kept, now = _rescued(
+        fitted, now = _fit_at(part, free, best)
+        if (fitted < best).any():
+            fitted, now = _rescued(
                 part, free, np.where(_possible(part, step[part.rows]), step[part.rows], best)
             )
             # The integer program, unless there are too many jobs; its choice counts only where it is better.
             if part.rows.size <= self.most_planned:
-                found = choose_deadlines(
+                chosen = choose_deadlines(
                     free, part.gpus, part.needs, part.before, part.reward, self.periods, self.nodes
                 )
-                if found is not None and found.value > _value(part, kept):
-                    kept, now = found.step, found.now
-                if found is not None and found.proven:
-                    most = max(found.value, _value(part, kept))
-        step[part.rows] = kept
+                if chosen is not None and chosen.value > _value(part, fitted):
+                    fitted, now = chosen.step, chosen.now
+                if chosen is not None and chosen.proven:
+                    most = max(chosen.value, _value(part, fitted))
+        step[part.rows] = fitted
         leased = np.zeros(len(step), dtype=np.bool_)
-        leased[part.rows] = now & (kept >= 0)
-        value = _value(part, kept)
+        leased[part.rows] = now & (fitted >= 0)
+        value = _value(part, fitted)
         return step, leased, (most - value) / most if most > 0 else 0.0
 
 
@@ -258,11 +258,11 @@ def brought_forward(ledger: Ledger, ids: tuple[JobId, ...], profilers: int) -> L
         return replace(ledger, free_s=free_s)
     row = {job: index for index, job in enumerate(ledger.ids)}
     was = np.array([row.get(job, -1) for job in ids], dtype=np.int64)
-    known = was >= 0
+    remembered = was >= 0
     ready_s, step = np.full(len(ids), np.nan), np.full(len(ids), NEW)
     leased = np.zeros(len(ids), dtype=np.bool_)
-    ready_s[known], step[known] = ledger.ready_s[was[known]], ledger.step[was[known]]
-    leased[known] = ledger.leased[was[known]]
+    ready_s[remembered], step[remembered] = ledger.ready_s[was[remembered]], ledger.step[was[remembered]]
+    leased[remembered] = ledger.leased[was[remembered]]
     return Ledger(ledger.lease, ids, ready_s, step, leased, free_s, ledger.fits)
 
 
@@ -293,10 +293,10 @@ def _fit_at(demand: Demand, free: IntArray, step: IntArray) -> tuple[IntArray, B
 def _rescued(demand: Demand, free: IntArray, step: IntArray) -> tuple[IntArray, BoolArray]:
     """Everybody at a stated deadline; who does not fit tries its later ones, until nobody has any left."""
     while True:
-        kept, now = _fit_at(demand, free, step)
-        lost = np.flatnonzero((kept < 0) & (step >= 0))
+        fitted, now = _fit_at(demand, free, step)
+        lost = np.flatnonzero((fitted < 0) & (step >= 0))
         if not lost.size:
-            return kept, now
+            return fitted, now
         step = step.copy()
         later = np.arange(demand.reward.shape[1]) > step[lost, None]
         open_ = (demand.reward[lost] > 0) & later
@@ -308,9 +308,9 @@ def _promised(demand: Demand, free: IntArray, step: IntArray, coming: IntArray) 
     step = step.copy()
     # Fit what has been promised, as late as possible; a promise that no longer fits is dropped.
     position = {row: index for index, row in enumerate(demand.rows.tolist())}
-    at = np.maximum(step[demand.rows], -1)
-    at[~_possible(demand, at)] = -1
-    due = np.where(at >= 0, demand.before[np.arange(at.size), np.maximum(at, 0)], 0)
+    promised = np.maximum(step[demand.rows], -1)
+    promised[~_possible(demand, promised)] = -1
+    due = np.where(promised >= 0, demand.before[np.arange(promised.size), np.maximum(promised, 0)], 0)
     fitted = fit_backward(free, demand.gpus, demand.needs, due)
     due[~fitted.fits] = 0  # promises that cannot be kept any more hold nobody up
     # Then the newcomers, each with its most rewarding deadline that fits beside the promises.

@@ -31,7 +31,7 @@ def admit_waiting(snapshot: Snapshot, order: IntArray, *, skip: bool) -> Shares:
     starts after the first that does not fit, and nothing is placed after the first that cannot be placed.
     A job that could never fit holds nobody up.
     """
-    return _admit(snapshot, order, kept=np.flatnonzero(snapshot.jobs.held_gpus), skip=skip)
+    return _admit(snapshot, order, kept_rows=np.flatnonzero(snapshot.jobs.held_gpus), skip=skip)
 
 
 def admit_anew(snapshot: Snapshot, order: IntArray) -> Shares:
@@ -44,7 +44,7 @@ def admit_anew(snapshot: Snapshot, order: IntArray) -> Shares:
     unstoppable = ~jobs.preemptible & (jobs.held_gpus > 0)
     if unstoppable.any():
         order = order[~unstoppable[order]]
-    return _admit(snapshot, order, kept=np.flatnonzero(unstoppable), skip=True)
+    return _admit(snapshot, order, kept_rows=np.flatnonzero(unstoppable), skip=True)
 
 
 def most_gpus_of_one_job(cluster: Cluster) -> IntArray:
@@ -92,15 +92,15 @@ class AskedAndFree(Mapping[int, str]):
         return int(np.count_nonzero(self.code))
 
 
-def _admit(snapshot: Snapshot, order: IntArray, kept: IntArray, skip: bool) -> Shares:
+def _admit(snapshot: Snapshot, order: IntArray, kept_rows: IntArray, skip: bool) -> Shares:
     jobs, types = snapshot.jobs, len(snapshot.cluster.types)
     # Jobs that are kept hold what they hold; the rest of the capacity is for the order.
-    asked = jobs.gpus
+    gpus_asked = jobs.gpus
     gpus = np.zeros(len(jobs), dtype=np.int64)
     kind = np.full(len(jobs), -1, dtype=np.int64)
-    gpus[kept], kind[kept] = jobs.held_gpus[kept], jobs.held_kind[kept]
-    held = np.bincount(kind[kept], gpus[kept], types).astype(np.int64)
-    left = np.maximum(snapshot.capacity - held, 0)
+    gpus[kept_rows], kind[kept_rows] = jobs.held_gpus[kept_rows], jobs.held_kind[kept_rows]
+    kept_gpus = np.bincount(kind[kept_rows], gpus[kept_rows], types).astype(np.int64)
+    left = np.maximum(snapshot.capacity - kept_gpus, 0)
 
     stand_ins = snapshot.cluster.stand_ins  # what follows counts GPUs as they are asked for
     left = left // stand_ins
@@ -109,20 +109,20 @@ def _admit(snapshot: Snapshot, order: IntArray, kept: IntArray, skip: bool) -> S
     # A job that can never run holds up nobody: it is not in the walk.
     order = order[~never[order]]
     if types == 1:
-        served = _walk_one_type(asked[order], int(left[0]), skip)
-        at = np.zeros_like(served)
+        served = _walk_one_type(gpus_asked[order], int(left[0]), skip)
+        chosen_kind = np.zeros_like(served)
     else:
-        served, at = _walk_types(snapshot, order, most, left, allowed, skip)
+        served, chosen_kind = _walk_types(snapshot, order, most, left, allowed, skip)
     # What was walked in requests becomes GPUs of the type again.
     started = order[served]
-    gpus[started], kind[started] = asked[started] * stand_ins[at], at
-    left = left - np.bincount(kind[started], asked[started], types).astype(np.int64)
+    gpus[started], kind[started] = gpus_asked[started] * stand_ins[chosen_kind], chosen_kind
+    left = left - np.bincount(kind[started], gpus_asked[started], types).astype(np.int64)
     return Shares(
         gpus=gpus,
         kind=kind,
         nodes=np.zeros(len(jobs), dtype=np.int64),
         why=_reasons(snapshot, gpus, left, most, allowed, never),
-        order=np.concatenate((kept, started)),
+        order=np.concatenate((kept_rows, started)),
         in_order=not skip,
     )
 
@@ -158,26 +158,26 @@ def _walk_types(
     """
     # Requests and holdings in the unit of `left`: GPUs as they are asked for.
     jobs = snapshot.jobs
-    need, at = jobs.gpus[order], jobs.held_kind[order]
-    held = jobs.held_gpus[order] // np.where(at >= 0, snapshot.cluster.stand_ins[at], 1)
+    need, own_kind = jobs.gpus[order], jobs.held_kind[order]
+    held_gpus = jobs.held_gpus[order] // np.where(own_kind >= 0, snapshot.cluster.stand_ins[own_kind], 1)
     if skip:
         considered = np.flatnonzero(need <= np.minimum(most, left).max())
     else:  # nobody beyond these can be reached before the GPUs are used up
         considered = np.arange(min(len(order), np.searchsorted(need.cumsum(), left.sum(), side="right") + 1))
     if considered.size == 0:
         return considered, considered
-    need, at, held = need[considered], at[considered], held[considered]
+    need, own_kind, held_gpus = need[considered], own_kind[considered], held_gpus[considered]
     accepts = None if allowed is None else allowed[order[considered]].tolist()
 
     # `remaining` counts what earlier jobs left; `idle` leaves out what running jobs later in the order hold.
     limit, remaining = most.tolist(), left.tolist()
-    running = at >= 0
-    idle = (left - np.bincount(at[running], held[running], len(left)).astype(np.int64)).tolist()
+    running = own_kind >= 0
+    idle = (left - np.bincount(own_kind[running], held_gpus[running], len(left)).astype(np.int64)).tolist()
     smallest = int(need.min())
     kinds = range(len(remaining))
     served, kind = [], []
     for position, (asks, own, holds) in enumerate(
-        zip(need.tolist(), at.tolist(), held.tolist(), strict=True)
+        zip(need.tolist(), own_kind.tolist(), held_gpus.tolist(), strict=True)
     ):
         # Its turn has come: what it holds is no longer somebody else's later in the order.
         if own >= 0:

@@ -90,14 +90,14 @@ def aligned(memory: Remembered, jobs: JobTable) -> Remembered:
     if ids == memory.ids:
         return memory
     # Columns over all jobs are looked up by name; -1 is read as the last row and masked.
-    before, now = ({name: at for at, name in enumerate(names)} for names in (memory.ids, ids))
-    at = np.array([before.get(name, -1) for name in ids], dtype=np.int64)
+    before, now = ({name: row for row, name in enumerate(names)} for names in (memory.ids, ids))
+    row_before = np.array([before.get(name, -1) for name in ids], dtype=np.int64)
 
     def over_jobs(column: FloatArray | IntArray) -> Any:
         return (
-            np.where(at >= 0, column[at], 0).astype(column.dtype)
+            np.where(row_before >= 0, column[row_before], 0).astype(column.dtype)
             if len(column)
-            else np.zeros(len(at), column.dtype)
+            else np.zeros(len(row_before), column.dtype)
         )
 
     runners = memory.runners
@@ -135,18 +135,18 @@ def promote_and_demote(memory: Remembered, jobs: JobTable, now_s: float) -> Reme
     in queue 2.
     """
     # New jobs enter by their label: interactive ones into queue 1, all others into queue 2.
-    at, executed_s = memory.thresholds, jobs.progress.executed_s
+    thresholds, executed_s = memory.thresholds, jobs.progress.executed_s
     before = memory.queue.astype(np.int64)
     queue = np.where(before == 0, np.where(jobs.interactive, INTERACTIVE, BATCH), before)
     entered_s = np.where(before == 0, 0.0, memory.entered_s)
     local_s = executed_s - entered_s + SLACK_S
     starving_s = now_s - jobs.progress.last_stop_s  # NaN, which is never too long, for who never ran
     # Promotion: only time without any GPU counts.
-    starved = (queue == LONG) & (jobs.held_gpus == 0) & (starving_s + SLACK_S >= at.starved_s)
+    starved = (queue == LONG) & (jobs.held_gpus == 0) & (starving_s + SLACK_S >= thresholds.starved_s)
     # Demotion, from the bottom up, so that no job falls two queues at once.
-    moved = (queue == BATCH) & (local_s >= at.batch_s)
+    moved = (queue == BATCH) & (local_s >= thresholds.batch_s)
     queue = np.where(moved, LONG, queue)
-    demoted = (queue == INTERACTIVE) & (local_s >= at.interactive_s)
+    demoted = (queue == INTERACTIVE) & (local_s >= thresholds.interactive_s)
     queue = np.where(demoted | starved, BATCH, queue)
     entered_s = np.where(moved | demoted | starved, executed_s, entered_s)
 
@@ -156,13 +156,13 @@ def promote_and_demote(memory: Remembered, jobs: JobTable, now_s: float) -> Reme
 
 def next_threshold_s(memory: Remembered, jobs: JobTable, gpus: IntArray, now_s: float) -> float:
     """When the next job will cross a threshold if it is left with these GPUs; infinite where none will."""
-    at, queue = memory.thresholds, memory.queue
+    thresholds, queue = memory.thresholds, memory.queue
     local_s = jobs.progress.executed_s - memory.entered_s
-    ends_s = np.array([inf, at.interactive_s, at.batch_s, inf])
+    ends_s = np.array([inf, thresholds.interactive_s, thresholds.batch_s, inf])
     runs = np.flatnonzero(gpus)
     to_go_s = float((ends_s[queue[runs]] - local_s[runs]).min(initial=inf))
     waits = (queue == LONG) & (gpus == 0)
     stopped_s = np.where(jobs.held_gpus > 0, now_s, jobs.progress.last_stop_s)[waits]
     first_s = float(np.fmin.reduce(stopped_s, initial=inf))  # of those that ever ran
-    to_go_s = min(to_go_s, first_s + at.starved_s - now_s)
+    to_go_s = min(to_go_s, first_s + thresholds.starved_s - now_s)
     return now_s + max(to_go_s, SLACK_S)

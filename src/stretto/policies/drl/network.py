@@ -86,8 +86,8 @@ def logits(network: Network, rows: FloatArray, may_grow: BoolArray, may_shrink: 
 def read_network(path: Path) -> Network:
     """The weights in a file as `write_network` leaves it; InputError for anything else."""
     try:
-        with np.load(path) as found:
-            layers = tuple(np.asarray(found[f"layer{at}"], dtype=np.float64) for at in range(6))
+        with np.load(path) as arrays:
+            layers = tuple(np.asarray(arrays[f"layer{index}"], dtype=np.float64) for index in range(6))
     except (OSError, ValueError, KeyError) as error:
         raise InputError(f"{path}: expected the weights of a trained network, got {error}") from error
     if layers[0].ndim != 2 or layers[0].shape[0] != FEATURES or layers[4].shape[-1] != 2:

@@ -224,18 +224,18 @@ class _Table:
 
     def _facts(self, row: int) -> tuple[float, float, float, float, bool, bool]:
         """(GPUs, GPUs that the next count adds, efficiency, gain, may grow, may shrink) of one job."""
-        held = int(self.gpus[row])
-        at = int(self.kind[row]) if held else self._place_for(row)
-        curve = self.sizes.curve(row, at) if at >= 0 else NO_CURVE
+        gpus = int(self.gpus[row])
+        kind = int(self.kind[row]) if gpus else self._place_for(row)
+        curve = self.sizes.curve(row, kind) if kind >= 0 else NO_CURVE
         if not curve.gpus:
-            return held, 0, 1.0, 0.0, False, False
-        below, above = _beside(curve, held)
+            return gpus, 0, 1.0, 0.0, False, False
+        below, above = _beside(curve, gpus)
         unit = curve.per_s[0] / curve.gpus[0]
-        speed = curve.per_s[curve.gpus.index(held)] if held in curve.gpus else 0.0
-        efficiency = speed / held / unit if held else 1.0
-        gain = (curve.per_s[curve.gpus.index(above)] - speed) / (above - held) / unit if above else 0.0
-        more = above - held if above else 0
-        return held, more, efficiency, gain, 0 < more <= self.left[at], below > 0
+        speed = curve.per_s[curve.gpus.index(gpus)] if gpus in curve.gpus else 0.0
+        efficiency = speed / gpus / unit if gpus else 1.0
+        gain = (curve.per_s[curve.gpus.index(above)] - speed) / (above - gpus) / unit if above else 0.0
+        more = above - gpus if above else 0
+        return gpus, more, efficiency, gain, 0 < more <= self.left[kind], below > 0
 
     def _place_for(self, row: int) -> int:
         """The type on which a waiting job would start; -1 where there is no room."""

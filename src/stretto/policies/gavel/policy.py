@@ -124,7 +124,7 @@ class Gavel(CheckedSettings, space="policy"):
 
         # Pairs of a job and a type by fraction owed over time received; the largest go first.
         rows, kinds = pairs_by_priority(share.fraction, account, self._head_start_s, can_run)
-        kind, left = fill(rows, kinds, jobs.gpus, capacity, given=np.where(kept, jobs.held_kind, -1))
+        kind, left = fill(rows, kinds, jobs.gpus, capacity, kind_before=np.where(kept, jobs.held_kind, -1))
         gpus = np.where(kept, jobs.held_gpus, np.where(kind >= 0, jobs.gpus, 0))
         return Shares(
             gpus=gpus,
@@ -173,14 +173,14 @@ class Gavel(CheckedSettings, space="policy"):
         # Jobs that can run nowhere are left out, or the max-min objectives would be 0 for all.
         match self.objective:
             case Objective.MAX_SUM_THROUGHPUT:
-                found = max_sum_throughput(*problem)
+                solution = max_sum_throughput(*problem)
             case Objective.MAX_MIN_FAIRNESS:
-                found = max_min_fairness(*problem, weight=jobs.weight[within])
+                solution = max_min_fairness(*problem, weight=jobs.weight[within])
             case Objective.MAKESPAN:
-                found = shortest_makespan(*problem, remaining=remaining[within])
+                solution = shortest_makespan(*problem, remaining=remaining[within])
             case Objective.FINISH_TIME_FAIRNESS:
                 isolated[within] = isolated_per_s(*problem)
-                found = finish_time_fairness(
+                solution = finish_time_fairness(
                     *problem,
                     age_s=snapshot.now_s - jobs.submitted_s[within],
                     remaining=remaining[within],
@@ -189,8 +189,8 @@ class Gavel(CheckedSettings, space="policy"):
                     ),
                 )
         fraction = np.zeros(per_s.shape)
-        fraction[within] = found.fraction
-        return replace(found, fraction=fraction), isolated
+        fraction[within] = solution.fraction
+        return replace(solution, fraction=fraction), isolated
 
 
 def _held_by_type(snapshot: Snapshot, rows: BoolArray) -> IntArray:

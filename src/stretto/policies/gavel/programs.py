@@ -82,17 +82,17 @@ def finish_time_fairness(
     share, most = None, np.inf
     ratio = max(2.0 * least, 1.0)
     for _ in range(MOST_STEPS):
-        found = _maximise(per_s, gpus, capacity, unit=remaining / (ratio * isolated_s - age_s))
+        timeshare = _maximise(per_s, gpus, capacity, unit=remaining / (ratio * isolated_s - age_s))
         # The ratio that its answer really reaches may be better than the one that was tried.
-        had = (per_s * found.fraction).sum(axis=1)
+        had = (per_s * timeshare.fraction).sum(axis=1)
         left_s = np.divide(remaining, had, out=np.full(len(had), np.inf), where=had > 0)
         reached = float(((age_s + left_s) / isolated_s).max())  # infinite where a job needs next to nothing
-        if found.value >= 1:
+        if timeshare.value >= 1:
             reached = min(reached, ratio)
         else:
             least = ratio
         if reached < most:
-            share, most = found, reached
+            share, most = timeshare, reached
         if share is None:
             ratio *= 2
         elif most - least <= RATIO_TOLERANCE * most:
@@ -132,8 +132,8 @@ def _maximise(
     limits = np.concatenate((members, capacity)).astype(np.float64)
     if unit is None or not unit.any():
         rows = sparse.vstack((each_once, within_type))
-        found, scale = maximise(per_s_of.ravel(), rows, limits, bounds=(0.0, upper)), 1.0
-        time = found.x
+        solution, scale = maximise(per_s_of.ravel(), rows, limits, bounds=(0.0, upper)), 1.0
+        time = solution.x
     else:  # One more variable, v in units of what the hardest job could have alone, so that it is near 1.
         best_per_s = per_s_of.max(axis=1)
         with np.errstate(divide="ignore"):
@@ -143,23 +143,23 @@ def _maximise(
         wanted = sparse.csr_array((members * scale * unit[first] / best_per_s)[:, None])
         blocks: list[list[Any]] = [[each_once, None], [within_type, None], [-served, wanted]]
         rows, limits = sparse.block_array(blocks), np.append(limits, np.zeros(groups))
-        found = maximise(np.append(0.0 * part, 1.0), rows, limits, bounds=(0.0, np.append(upper, np.inf)))
-        time = _with_the_rest(found, part, rows, limits, upper)
+        solution = maximise(np.append(0.0 * part, 1.0), rows, limits, bounds=(0.0, np.append(upper, np.inf)))
+        time = _with_the_rest(solution, part, rows, limits, upper)
 
     fraction = (time.reshape(groups, types) / members[:, None])[group]
     fraction[fraction < SMALLEST_FRACTION] = 0.0
-    return Timeshare(fraction, found.duals[groups : groups + types] * scale, found.value * scale)
+    return Timeshare(fraction, solution.duals[groups : groups + types] * scale, solution.value * scale)
 
 
 def _with_the_rest(
-    found: LpSolution, part: FloatArray, rows: Any, limits: FloatArray, upper: FloatArray
+    solution: LpSolution, part: FloatArray, rows: Any, limits: FloatArray, upper: FloatArray
 ) -> FloatArray:
     """Times that keep the v that was found and share out what it leaves, for most throughput in parts."""
-    lower = np.append(np.zeros(len(part)), found.value * (1 - V_TOLERANCE))
+    lower = np.append(np.zeros(len(part)), solution.value * (1 - V_TOLERANCE))
     try:
         shared = maximise(np.append(part, 0.0), rows, limits, bounds=(lower, np.append(upper, np.inf)))
     except NoSolution:  # the v that was found holds only within the solver's own tolerance
-        return found.x[:-1]
+        return solution.x[:-1]
     return shared.x[:-1]
 
 

@@ -94,18 +94,18 @@ def pairs_by_priority(
 
 
 def fill(
-    rows: IntArray, kinds: IntArray, gpus: IntArray, capacity: IntArray, given: IntArray
+    rows: IntArray, kinds: IntArray, gpus: IntArray, capacity: IntArray, kind_before: IntArray
 ) -> tuple[IntArray, IntArray]:
     """Types given (jobs,), -1 none, and GPUs that remain (types,), after walking the pairs in order.
 
-    given: (jobs,) types given already. A pair is passed over where its job has been served or does not fit.
+    kind_before: (jobs,) types given already. A pair is passed over where its job has one or does not fit.
     """
-    kind, left = given.tolist(), capacity.tolist()
+    kind, left = kind_before.tolist(), capacity.tolist()
     asks = gpus.tolist()
-    for row, at in zip(rows.tolist(), kinds.tolist(), strict=True):
-        if kind[row] < 0 and asks[row] <= left[at]:
-            kind[row] = at
-            left[at] -= asks[row]
+    for row, type_index in zip(rows.tolist(), kinds.tolist(), strict=True):
+        if kind[row] < 0 and asks[row] <= left[type_index]:
+            kind[row] = type_index
+            left[type_index] -= asks[row]
             if not any(left):
                 break
     return np.array(kind, dtype=np.int64), np.array(left, dtype=np.int64)

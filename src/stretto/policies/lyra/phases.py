@@ -70,7 +70,7 @@ def launch(draft: Draft, demand: Demand, pools: Pooling, waiting: IntArray) -> N
     for _ in range(MOST_PASSES):
         chosen = _served(draft, demand, pools, order)
         failed = False
-        for row, workers in sorted(chosen.items(), key=lambda one: -int(demand.each[one[0]])):
+        for row, workers in sorted(chosen.items(), key=lambda item: -int(demand.each[item[0]])):
             failed = not draft.put_base(row, workers) or failed
         order = order[[row not in chosen for row in order.tolist()]]
         if not failed:
@@ -142,9 +142,9 @@ def scale(draft: Draft, demand: Demand, pools: Pooling, running: IntArray, tried
     cluster = draft.cluster
     holds = _holdings(draft, demand, running)
     single = running[~demand.mixes[running]]
-    at = _kinds_of_bases(draft)[single]
+    base_kind = _kinds_of_bases(draft)[single]
     for kind in range(len(cluster.types)):
-        _scale_on(draft, demand, single[at == kind], (kind,), holds, tried)
+        _scale_on(draft, demand, single[base_kind == kind], (kind,), holds, tried)
     mixing = running[demand.mixes[running]]
     lent_first = tuple(sorted(pools.inelastic_first, key=lambda kind: not pools.lent[kind]))
     if mixing.size:
@@ -271,9 +271,9 @@ def _settle(
             if not demand.allowed[row, kind]:
                 continue
             size = int(unit[place, column])
-            given = draft.add_flexible(row, kind, int(target[place] - reached[place]) * size)
-            holds[row, kind] += given
-            reached[place] += given // size
+            added = draft.add_flexible(row, kind, int(target[place] - reached[place]) * size)
+            holds[row, kind] += added
+            reached[place] += added // size
     return reached
 
 

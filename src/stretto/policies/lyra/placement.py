@@ -54,8 +54,8 @@ class Draft:
         self.extra: dict[int, Counts] = {}
         # Jobs that are gone let go of all they hold.
         for row in gone:
-            held = snapshot.placement[snapshot.jobs.ids[row]]
-            for node, gpus in zip(held.nodes, held.shape, strict=True):
+            allocation = snapshot.placement[snapshot.jobs.ids[row]]
+            for node, gpus in zip(allocation.nodes, allocation.shape, strict=True):
                 self.free[node] += gpus if snapshot.usable[node] else 0
             self.base[row], self.extra[row] = {}, {}
         self.masks: dict[int, tuple[Counts, Counts]] = {}  # what `_masks` has found
@@ -71,19 +71,19 @@ class Draft:
         placement, jobs = self.snapshot.placement, self.snapshot.jobs
         expected = np.where(base_gpus[rows] >= 0, jobs.held_gpus[rows] - base_gpus[rows], -1)
         rows, expected = rows[expected != 0], expected[expected != 0]
-        at = rows.tolist()
+        row_of_place = rows.tolist()
         names = jobs.ids
-        held = [placement[names[row]] for row in at]
-        masks = [one.flexible or (0,) * len(one.nodes) for one in held]
-        sizes = ints([len(one) for one in masks])
+        allocations = [placement[names[row]] for row in row_of_place]
+        masks = [allocation.flexible or (0,) * len(allocation.nodes) for allocation in allocations]
+        sizes = ints([len(mask) for mask in masks])
         gpus = _bits(masks)
-        known = np.add.reduceat(gpus, sizes.cumsum() - sizes) if at else sizes
-        for place in np.flatnonzero((known != expected) & (expected >= 0)).tolist():
-            row = at[place]
-            masks[place] = self.marks[row] = _marked(held[place], int(base_gpus[row]))
+        marked_gpus = np.add.reduceat(gpus, sizes.cumsum() - sizes) if row_of_place else sizes
+        for place in np.flatnonzero((marked_gpus != expected) & (expected >= 0)).tolist():
+            row = row_of_place[place]
+            masks[place] = self.marks[row] = _marked(allocations[place], int(base_gpus[row]))
         if self.marks:
             gpus = _bits(masks)
-        node = ints(list(chain.from_iterable(one.nodes for one in held)))
+        node = ints(list(chain.from_iterable(allocation.nodes for allocation in allocations)))
         some = gpus > 0
         return Flexible(rows.repeat(sizes)[some], node[some], gpus[some])
 
@@ -110,20 +110,20 @@ class Draft:
         """
         # Find room on every type before anything changes.
         each = int(self.each[row])
-        found: dict[int, int] = {}  # workers by node
+        workers_on: dict[int, int] = {}  # workers by node
         for kind, count in workers.items():
             some = self._for_base(kind, each, count)
             limit = self.cluster.types[kind].max_nodes_per_job
             if some is None or (limit and len(some) > limit):
                 return False
-            found |= some
+            workers_on |= some
         # Then take it, from flexible workers where idle GPUs do not suffice.
-        for node, count in found.items():
+        for node, count in workers_on.items():
             missing = count * each - int(self.free[node])
             if missing > 0 or (self.apart[node] and self.flexible_on[node]):
                 self._evict(node, int(self.flexible_on[node]) if self.apart[node] else missing)
             self.free[node] -= count * each
-        self.base[row] = {node: count * each for node, count in found.items()}
+        self.base[row] = {node: count * each for node, count in workers_on.items()}
         self.extra[row] = {}
         return True
 
@@ -132,16 +132,19 @@ class Draft:
         free, flexible = self.free[nodes], self.flexible_on[nodes]
         idle = free // each
         idle[self.apart[nodes] & (flexible > 0)] = 0
-        found = _filled(nodes, idle, self._tightest_first(nodes, idle), workers)
-        missing = workers - sum(found.values())
+        workers_on = _filled(nodes, idle, self._tightest_first(nodes, idle), workers)
+        missing = workers - sum(workers_on.values())
         if missing:
             more = (free + flexible) // each - idle
             fewest = np.where(self.apart[nodes], flexible, free + flexible)
-            taken = _filled(nodes, more, fewest.argsort(kind="stable"), missing)
-            if sum(taken.values()) < missing:
+            by_preemption = _filled(nodes, more, fewest.argsort(kind="stable"), missing)
+            if sum(by_preemption.values()) < missing:
                 return None
-            found = {node: found.get(node, 0) + taken.get(node, 0) for node in [*found, *taken]}
-        return found
+            workers_on = {
+                node: workers_on.get(node, 0) + by_preemption.get(node, 0)
+                for node in [*workers_on, *by_preemption]
+            }
+        return workers_on
 
     def add_flexible(self, row: int, kind: int, gpus: int) -> int:
         """Give a job up to so many more GPUs for flexible workers of a type; how many there was room for."""
@@ -150,23 +153,23 @@ class Draft:
         nodes = self.nodes_of[kind]
         slots = self.free[nodes] // each
         slots[~self._may_host_flexible(nodes)] = 0
-        found = _filled(nodes, slots, self._tightest_first(nodes, slots), gpus // each)
+        workers_on = _filled(nodes, slots, self._tightest_first(nodes, slots), gpus // each)
         unit = each * int(self.cluster.stand_ins[kind])
-        excess = sum(found.values()) * each % unit // each  # workers that are no whole one as asked for
-        for node in reversed(list(found)):
-            found[node] -= (fewer := min(excess, found[node]))
+        excess = sum(workers_on.values()) * each % unit // each  # workers that are no whole one as asked for
+        for node in reversed(list(workers_on)):
+            workers_on[node] -= (fewer := min(excess, workers_on[node]))
             excess -= fewer
         # A type may limit the nodes of a job, those of its base workers included.
         limit = self.cluster.types[kind].max_nodes_per_job
         self._touch(row)
         extra = self.extra[row]
         holds = {node for node in (*self.base[row], *extra) if self.cluster.kind[node] == kind}
-        if limit and len(holds | {node for node, count in found.items() if count}) > limit:
+        if limit and len(holds | {node for node, count in workers_on.items() if count}) > limit:
             return 0
-        for node, count in found.items():
+        for node, count in workers_on.items():
             if count:
                 self._change(row, node, count * each)
-        return sum(found.values()) * each
+        return sum(workers_on.values()) * each
 
     def drop_flexible(self, row: int, kind: int, gpus: int) -> None:
         """Take back so many GPUs of a job's flexible workers of a type: where it has fewest first."""
@@ -187,17 +190,17 @@ class Draft:
         A job may have workers on many nodes of which few change, so only those are looked at.
         """
         touched = {row: nodes for row in self.base if (nodes := self._touched(row))}
-        held = self.snapshot.placement.busy
-        busy = {node: int(held[node]) for nodes in touched.values() for node in nodes}
+        busy_masks = self.snapshot.placement.busy
+        busy = {node: int(busy_masks[node]) for nodes in touched.values() for node in nodes}
         for row, nodes in touched.items():
             before, _ = self._masks(row)
             for node in nodes:
                 busy[node] &= ~before.get(node, 0)
-        kept = {row: self._kept(row, nodes) for row, nodes in touched.items() if self.base[row]}
-        for masks in kept.values():
+        kept_masks = {row: self._kept(row, nodes) for row, nodes in touched.items() if self.base[row]}
+        for masks in kept_masks.values():
             for node, (base, extra) in masks.items():
                 busy[node] |= base | extra
-        return {row: self._named(row, masks, busy) for row, masks in kept.items()}
+        return {row: self._named(row, masks, busy) for row, masks in kept_masks.items()}
 
     def _touched(self, row: int) -> list[int]:
         """The nodes where a job has other counts than in the snapshot, in order."""
@@ -209,19 +212,19 @@ class Draft:
 
     def _kept(self, row: int, nodes: Sequence[int]) -> dict[int, tuple[int, int]]:
         """By node, the GPUs of base and of flexible workers that a job goes on to hold there."""
-        held, flexible = self._masks(row)
-        kept = {}
+        masks_before, flexible = self._masks(row)
+        kept_masks = {}
         for node in nodes:
-            old, old_extra = held.get(node, 0), flexible.get(node, 0)
+            old, old_extra = masks_before.get(node, 0), flexible.get(node, 0)
             base, extra = self.base[row].get(node, 0), self.extra[row].get(node, 0)
             first = _up_to(old & ~old_extra, base)
-            kept[node] = first, _up_to(old_extra & ~first, extra)
-        return kept
+            kept_masks[node] = first, _up_to(old_extra & ~first, extra)
+        return kept_masks
 
-    def _named(self, row: int, kept: Mapping[int, tuple[int, int]], busy: Counts) -> Pinned:
-        held, marks = self._masks(row)
-        where, flexible = dict(held), dict(marks)
-        for node, (base, extra) in kept.items():
+    def _named(self, row: int, kept_masks: Mapping[int, tuple[int, int]], busy: Counts) -> Pinned:
+        masks_before, marks = self._masks(row)
+        where, flexible = dict(masks_before), dict(marks)
+        for node, (base, extra) in kept_masks.items():
             full = (1 << int(self.cluster.node_gpus[node])) - 1
             if (missing := self.base[row].get(node, 0) - base.bit_count()) > 0:
                 more = lowest_gpus(full & ~busy[node], missing)
@@ -279,31 +282,31 @@ class Draft:
 
     def _before(self, row: int) -> tuple[Counts, Counts]:
         """GPUs of base and of flexible workers in the snapshot, by node."""
-        found = self.before.get(row)
-        if found is None:
-            held, flexible = self._masks(row)
+        counts = self.before.get(row)
+        if counts is None:
+            masks, flexible = self._masks(row)
             base = {
-                node: count for node, mask in held.items() if (count := _more(mask, flexible.get(node, 0)))
+                node: count for node, mask in masks.items() if (count := _more(mask, flexible.get(node, 0)))
             }
-            found = base, {node: mask.bit_count() for node, mask in flexible.items() if mask}
-            self.before[row] = found
-        return found
+            counts = base, {node: mask.bit_count() for node, mask in flexible.items() if mask}
+            self.before[row] = counts
+        return counts
 
     def _masks(self, row: int) -> tuple[Counts, Counts]:
         """GPUs that a job holds in the snapshot, and those of its flexible workers, as masks by node."""
-        found = self.masks.get(row)
-        if found is None:
-            held = self.snapshot.placement.get(self.snapshot.jobs.ids[row])
-            if held is None:
-                found = {}, {}
+        masks = self.masks.get(row)
+        if masks is None:
+            allocation = self.snapshot.placement.get(self.snapshot.jobs.ids[row])
+            if allocation is None:
+                masks = {}, {}
             else:
-                flexible = self.marks.get(row, held.flexible)
-                found = (
-                    dict(zip(held.nodes, held.masks, strict=True)),
-                    dict(zip(held.nodes, flexible, strict=False)),
+                flexible = self.marks.get(row, allocation.flexible)
+                masks = (
+                    dict(zip(allocation.nodes, allocation.masks, strict=True)),
+                    dict(zip(allocation.nodes, flexible, strict=False)),
                 )
-            self.masks[row] = found
-        return found
+            self.masks[row] = masks
+        return masks
 
 
 def _filled(nodes: IntArray, slots: IntArray, order: IntArray, workers: int) -> Counts:
@@ -320,11 +323,11 @@ def _filled(nodes: IntArray, slots: IntArray, order: IntArray, workers: int) -> 
     return dict(zip(nodes[used[some]].tolist(), count[some].tolist(), strict=True))
 
 
-def _marked(held: Allocation, base: int) -> tuple[int, ...]:
+def _marked(allocation: Allocation, base: int) -> tuple[int, ...]:
     """Flexible masks for an allocation that has none of that size: the last GPUs of the last nodes."""
-    extra = max(held.gpus - base, 0)
+    extra = max(allocation.gpus - base, 0)
     flexible = []
-    for mask in reversed(held.masks):
+    for mask in reversed(allocation.masks):
         count = min(mask.bit_count(), extra)
         flexible.append(mask & ~lowest_gpus(mask, mask.bit_count() - count))
         extra -= count

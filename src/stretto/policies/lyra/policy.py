@@ -200,7 +200,7 @@ class LyraTuned(Lyra):
         more = np.arange(items + 1)
         gpus = demand.base_gpus[:, None] + more * demand.each[:, None]
         linear = gpus / jobs.gpus[:, None]
-        relative = np.where(np.isnan(known := _relative_speed(jobs, speeds, gpus)), linear, known)
+        relative = np.where(np.isnan(by_goodput := _relative_speed(jobs, speeds, gpus)), linear, by_goodput)
         left_s = demand.work_gpu_s[:, None] / jobs.gpus[:, None] / relative
         return left_s[:, :1] - left_s[:, 1:]
 
@@ -216,7 +216,9 @@ def _relative_speed(jobs: JobTable, speeds: Speeds, gpus: IntArray) -> FloatArra
         per_s[:, columns.kind[column], columns.gpus[column]] = speeds.per_s[:, column]
     rows = np.arange(len(jobs))
     kind = np.where(jobs.held_kind >= 0, jobs.held_kind, (~np.isnan(speeds.requested_per_s)).argmax(axis=1))
-    known = per_s[rows[:, None], kind[:, None], np.minimum(gpus, MOST_TUNED_GPUS)]
-    known = np.where(gpus <= MOST_TUNED_GPUS, known, np.nan) / speeds.requested_per_s[rows, kind][:, None]
-    lacking = (np.isnan(known) & (gpus <= jobs.max_gpus[:, None])).sum(axis=1)
-    return np.where(lacking[:, None] == 0, known, np.nan)
+    relative = per_s[rows[:, None], kind[:, None], np.minimum(gpus, MOST_TUNED_GPUS)]
+    relative = (
+        np.where(gpus <= MOST_TUNED_GPUS, relative, np.nan) / speeds.requested_per_s[rows, kind][:, None]
+    )
+    lacking = (np.isnan(relative) & (gpus <= jobs.max_gpus[:, None])).sum(axis=1)
+    return np.where(lacking[:, None] == 0, relative, np.nan)

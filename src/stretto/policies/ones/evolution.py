@@ -94,7 +94,7 @@ def trim(problem: ProblemInstance, genomes: IntArray, allowed: IntArray) -> IntA
     over = (allowance < counts).any(axis=1)
     if not over.any():
         return genomes
-    kept = genomes.copy()
+    trimmed = genomes.copy()
     rows = genomes[over]
     # Number the workers of each job by sorting the GPUs by job: within a job the sort keeps their order, so
     # the number is the distance from the first GPU of its run. Workers beyond the allowance are taken out.
@@ -107,8 +107,8 @@ def trim(problem: ProblemInstance, genomes: IntArray, allowed: IntArray) -> IntA
     most = np.concatenate([np.zeros((len(rows), 1), dtype=np.int64), allowance[over]], axis=1)
     fine = number < np.take_along_axis(most, inside + 1, axis=1)
     np.put_along_axis(rows, by_job, np.where(fine, inside, IDLE), axis=1)
-    kept[over] = rows
-    return kept
+    trimmed[over] = rows
+    return trimmed
 
 
 def fill_idle(
@@ -129,17 +129,17 @@ def fill_idle(
         counts = counts_of(rows, problem.jobs)
         room = _idle_by_type(problem, idle)[:, problem.home]
         wanted = np.minimum(problem.grown[jobs, counts], counts + room)
-        taken = problem.fit[jobs, wanted]
+        filled = problem.fit[jobs, wanted]
         # Δφ_j: what the job's cost of a sample rises by from B_j to R_j.
-        more = problem.packed_cost[jobs, taken] - problem.packed_cost[jobs, counts]
-        value = np.where(taken > counts, more * left[active], np.inf)
+        more = problem.packed_cost[jobs, filled] - problem.packed_cost[jobs, counts]
+        value = np.where(filled > counts, more * left[active], np.inf)
         if shunned is not None:
             others = np.where(shunned[active], np.inf, value)
             value = np.where(np.isfinite(others).any(axis=1, keepdims=True), others, value)
         chosen = value.argmin(axis=1)
         members = np.arange(len(active))
         possible = np.isfinite(value[members, chosen])
-        need = np.where(possible, taken[members, chosen] - counts[members, chosen], 0)
+        need = np.where(possible, filled[members, chosen] - counts[members, chosen], 0)
         # The first `need` idle GPUs of the job's type.
         there: BoolArray = idle & (problem.segment == problem.home[chosen][:, None])
         here = there & (np.cumsum(there, axis=1) <= need.reshape(-1, 1))
@@ -222,11 +222,11 @@ def select(
     if len(pool) > most:
         samples_left = posterior.drawn(most, rng)  # lines 1 to 3, for all samplings at once
         value = scores(costs, samples_left)  # lines 4 to 6
-        taken = np.zeros(most, dtype=np.int64)
+        selected = np.zeros(most, dtype=np.int64)
         for sampling in range(most):
-            taken[sampling] = value[sampling].argmin()  # line 7
-            value[:, taken[sampling]] = np.inf  # each schedule is selected once
-        pool, costs = pool[taken], costs[taken]
+            selected[sampling] = value[sampling].argmin()  # line 7
+            value[:, selected[sampling]] = np.inf  # each schedule is selected once
+        pool, costs = pool[selected], costs[selected]
     best_first = np.argsort(scores(costs, posterior.expected[None])[0], kind="stable")
     return pool[best_first]
 
@@ -310,9 +310,9 @@ def _with_a_place_for(problem: ProblemInstance, genomes: IntArray, job: int, new
         short &= victims.max(axis=1) >= 0
         if not short.any():
             break
-        held = counts[np.arange(len(genomes)), victim]
+        victim_gpus = counts[np.arange(len(genomes)), victim]
         # The victim falls to the next size that it may have, by its last workers.
-        left = problem.fit[victim, np.maximum(held - 1, 0)]
+        left = problem.fit[victim, np.maximum(victim_gpus - 1, 0)]
         number = np.cumsum(genomes == victim[:, None], axis=1)
         lost = short[:, None] & (genomes == victim[:, None]) & (number > left[:, None])
         genomes[lost] = IDLE

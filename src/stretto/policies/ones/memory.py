@@ -78,13 +78,13 @@ def reports_of(jobs: JobTable) -> Reports:
 def carry_forward(before: Remembered, jobs: JobTable, least_limit: IntArray, now: Reports) -> Remembered:
     """The same for the jobs that are there now: new ones begin, logs grow, ended ones have gone."""
     row_then = {job: row for row, job in enumerate(before.jobs)}
-    # Where each job stood at the last decision; -1 is read as the last row and masked by `known`.
+    # Where each job stood at the last decision; -1 is read as the last row and masked by `remembered`.
     then = np.array([row_then.get(job, -1) for job in jobs.ids], dtype=np.int64)
-    known = then >= 0
+    remembered = then >= 0
     epochs = jobs.progress.epochs
 
     def carried(column: np.ndarray, blank: np.ndarray) -> np.ndarray:
-        return np.where(known, column[then], blank) if len(column) else blank
+        return np.where(remembered, column[then], blank) if len(column) else blank
 
     limits = BatchLimits(
         limit=carried(before.limits.limit, least_limit),
@@ -94,7 +94,7 @@ def carry_forward(before: Remembered, jobs: JobTable, least_limit: IntArray, now
     logs = [before.logs[row] if row >= 0 else NO_LOG for row in then.tolist()]
     for row in np.flatnonzero(epochs > carried(before.logged_epochs, np.zeros_like(epochs))).tolist():
         logs[row] = np.concatenate([logs[row], now.features[row : row + 1]])
-    fresh = jobs.submitted_s[~known]
+    fresh = jobs.submitted_s[~remembered]
     return replace(
         before,
         arrivals=before.arrivals + len(fresh),

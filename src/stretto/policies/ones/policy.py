@@ -129,18 +129,18 @@ class Ones(CheckedSettings, space="policy"):
 
         # Progress: the posterior of equations 6 and 7.
         posterior = _posterior(memory, reports)
-        seen = np.isin(np.array(snapshot.jobs.ids), np.array(before.jobs, dtype=str))
-        new = np.flatnonzero((participants.home >= 0) & ~participants.runs & ~seen)
-        held = on_own_type(problem, genome_of(participants.gpus, _held_by(snapshot, participants)))
+        was_there = np.isin(np.array(snapshot.jobs.ids), np.array(before.jobs, dtype=str))
+        new = np.flatnonzero((participants.home >= 0) & ~participants.runs & ~was_there)
+        current = on_own_type(problem, genome_of(participants.gpus, _held_by(snapshot, participants)))
         # Evolution (section 3.2.2), then either its best schedule or a refresh of the one in place.
-        genome, population, whole = held[0], population_on(memory, participants.gpus.place), False
+        genome, population, whole = current[0], population_on(memory, participants.gpus.place), False
         if (participants.home >= 0).any():
-            population = self._evolved(problem, population, held, new, posterior, rng)
+            population = self._evolved(problem, population, current, new, posterior, rng)
             whole = not new.size and _everybody_had_an_epoch(snapshot, participants, memory)
             if whole:
-                genome = settle_on_nodes(participants.gpus, population[0], held[0], len(snapshot.jobs))
+                genome = settle_on_nodes(participants.gpus, population[0], current[0], len(snapshot.jobs))
             else:
-                genome = refresh(problem, held, new, posterior, rng)[0]
+                genome = refresh(problem, current, new, posterior, rng)[0]
         return self._shares(
             snapshot, participants, replace(memory, population=population), problem, genome, whole
         )
@@ -165,16 +165,16 @@ class Ones(CheckedSettings, space="policy"):
         self,
         problem: ProblemInstance,
         population: IntArray,
-        held: IntArray,
+        current: IntArray,
         new: IntArray,
         posterior: ProgressPosterior,
         rng: np.random.Generator,
     ) -> IntArray:
         """The loop of figure 5; what is held now takes part, brought up to date like all others."""
-        most = self.population or held.shape[1]
+        most = self.population or current.shape[1]
         if not len(population):  # initialization: G_0 is a random job on each GPU
             population = random_schedules(problem, most, rng)
-        population = reorder(problem, on_own_type(problem, np.concatenate([held, population])))
+        population = reorder(problem, on_own_type(problem, np.concatenate([current, population])))
         population = reorder(problem, refresh(problem, population, new, posterior, rng))
         population = select(problem, population, most, posterior, rng)
         for _ in range(self.generations):
@@ -198,8 +198,8 @@ class Ones(CheckedSettings, space="policy"):
                 np.flatnonzero(participants.home == index).tolist() if gpu_type.max_nodes_per_job else ()
             ):
                 within_nodes(participants.gpus, genome, row, gpu_type.max_nodes_per_job)
-                held = int((genome == row).sum())
-                genome[np.flatnonzero(genome == row)[int(problem.fit[row, held]) :]] = IDLE
+                gpus_of_row = int((genome == row).sum())
+                genome[np.flatnonzero(genome == row)[int(problem.fit[row, gpus_of_row]) :]] = IDLE
         pinned = _pins(snapshot, participants, limits, genome, whole)
         gpus = np.zeros(len(jobs), dtype=np.int64)
         nodes, kind = np.zeros_like(gpus), np.full(len(jobs), -1)
@@ -261,9 +261,9 @@ def _pins(
     for row in np.unique(genome[genome != IDLE]).tolist():
         columns = np.flatnonzero(genome == row)
         pin = pin_of(participants.gpus, columns, int(total[row, len(columns)]))
-        held = snapshot.placement.get(snapshot.jobs.ids[row])
-        same = held is not None and (held.nodes, held.masks) == (pin.nodes, pin.masks)
-        pinned[row] = pin_as_held(held) if held is not None and same and not whole else pin
+        allocation = snapshot.placement.get(snapshot.jobs.ids[row])
+        same = allocation is not None and (allocation.nodes, allocation.masks) == (pin.nodes, pin.masks)
+        pinned[row] = pin_as_held(allocation) if allocation is not None and same and not whole else pin
     return pinned
 
 

@@ -117,9 +117,9 @@ def participants_of(snapshot: Snapshot) -> Participants:
     free = np.bincount(gpus.kind, minlength=len(cluster.types))
     # Tables are read only where some job has reported nothing: reading them needs the view.
     tables: Sequence[MeasuredSpeeds | None] = [None] * len(jobs)
-    if any(one is None for one in jobs.evidence):
+    if any(evidence is None for evidence in jobs.evidence):
         tables = jobs.tables
-    runs_there = [runs_on(one, table) for one, table in zip(jobs.evidence, tables, strict=True)]
+    runs_there = [runs_on(evidence, table) for evidence, table in zip(jobs.evidence, tables, strict=True)]
     possible = jobs.allowed_kinds & np.array(runs_there, dtype=np.bool_).reshape(jobs.allowed_kinds.shape)
     fewest = jobs.min_gpus[:, None] * cluster.stand_ins
     within = np.minimum(free, most_gpus_of_one_job(cluster))
@@ -128,8 +128,8 @@ def participants_of(snapshot: Snapshot) -> Participants:
     kind = np.maximum(home, 0)
     each = cluster.stand_ins[kind]
     replicas = [
-        1 if one is None else int(one.limits.replica_gpus[at])
-        for one, at in zip(jobs.evidence, kind.tolist(), strict=True)
+        1 if evidence is None else int(evidence.limits.replica_gpus[index])
+        for evidence, index in zip(jobs.evidence, kind.tolist(), strict=True)
     ]
     # Counts are whole workers and whole replicas on the type that the job keeps to.
     step = np.lcm(jobs.gpus_per_worker * each, np.array(replicas, dtype=np.int64))
@@ -170,7 +170,7 @@ def problem_of(
 
     before = np.maximum(batches.total(limit_before, counts), 1)
     left = np.maximum(limit[:, None] * counts // before, np.minimum(counts, 1))
-    kept = np.where(fixed | (limit[:, None] >= before), counts, left)
+    allowed = np.where(fixed | (limit[:, None] >= before), counts, left)
     start = np.where(batches.fixed, batches.start, -(-limit // batches.max_local))
     start = np.maximum(start, participants.least)
     more = np.maximum(counts, limit[:, None] * counts // np.maximum(total, 1))
@@ -182,7 +182,7 @@ def problem_of(
         home=participants.home,
         cost=batches.cost(total, counts),
         fit=fit,
-        kept=kept,
+        kept=allowed,
         grown=np.where(plays, grown, 0),
         least=participants.least,
         executed_s=snapshot.jobs.progress.executed_s,
@@ -219,18 +219,20 @@ def batches_of(
 ) -> Batches:
     """The columns of these jobs; a job without evidence has its table measured in what it was asked for."""
     columns = [
-        _from_evidence(one, kind, asked) if one is not None else (asked, asked, 1, True, asked, (), 1.0)
-        for one, kind, asked in zip(evidence, home.tolist(), asked_gpus.tolist(), strict=True)
+        _from_evidence(job_evidence, kind, gpus)
+        if job_evidence is not None
+        else (gpus, gpus, 1, True, gpus, (), 1.0)
+        for job_evidence, kind, gpus in zip(evidence, home.tolist(), asked_gpus.tolist(), strict=True)
     ]
-    init, largest, high, fixed, start, seen, single = (
+    init, largest, high, fixed, start, observed_of, single = (
         list(column) for column in (zip(*columns, strict=True) if columns else [()] * 7)
     )
     # All models are fitted in one call, which is faster than one after the other.
-    known = [observed for observed in seen if observed]
-    models = iter(fit_many(known))
+    observations_there = [observed for observed in observed_of if observed]
+    models = iter(fit_many(observations_there))
     table = np.full((len(columns), most_gpus + 1), np.nan)
-    for row, one in enumerate(evidence):
-        if one is None:
+    for row, job_evidence in enumerate(evidence):
+        if job_evidence is None:
             table[row] = _looked_up(tables[row], int(home[row]), int(asked_gpus[row]), most_gpus)
     return Batches(
         init=np.array(init, dtype=np.int64),
@@ -238,8 +240,10 @@ def batches_of(
         max_local=np.array(high, dtype=np.int64),
         fixed=np.array(fixed, dtype=np.bool_),
         start=np.array(start, dtype=np.int64),
-        params=np.array([next(models) if one else UNIT for one in seen], dtype=np.float64).reshape(-1, 7),
-        modelled=np.array([bool(one) for one in seen], dtype=np.bool_),
+        params=np.array(
+            [next(models) if observations else UNIT for observations in observed_of], dtype=np.float64
+        ).reshape(-1, 7),
+        modelled=np.array([bool(observations) for observations in observed_of], dtype=np.bool_),
         single_per_s=np.array(single, dtype=np.float64),
         table=table,
     )
@@ -253,19 +257,19 @@ def runs_on(one: Evidence | None, table: MeasuredSpeeds | None) -> BoolArray:
     return np.asarray(np.isfinite(table.per_s).any(axis=1))
 
 
-def _from_evidence(one: Evidence, kind: int, asked: int) -> Column:
-    limits, replica = one.limits, int(one.limits.replica_gpus[kind])
+def _from_evidence(evidence: Evidence, kind: int, gpus: int) -> Column:
+    limits, replica = evidence.limits, int(evidence.limits.replica_gpus[kind])
     high = max(int(limits.max_local[kind]), 1)
-    batch = one.fixed_batch or limits.init_batch
-    fixed = one.fixed_batch > 0 or replica > 1
+    batch = evidence.fixed_batch or limits.init_batch
+    fixed = evidence.fixed_batch > 0 or replica > 1
     start = -(-batch // high) * replica
     return (
         batch,
         max(limits.max_batch, limits.init_batch),
         high,
         fixed,
-        min(start, asked) if fixed else start,
-        one.observed[kind] if replica == 1 else (),
+        min(start, gpus) if fixed else start,
+        evidence.observed[kind] if replica == 1 else (),
         _single(limits, kind) / replica,
     )
 
@@ -276,15 +280,15 @@ def _single(limits: TrainingLimits, kind: int) -> float:
     return per_s if per_s > 0 else 1.0
 
 
-def _looked_up(table: MeasuredSpeeds | None, kind: int, asked: int, most_gpus: int) -> FloatArray:
+def _looked_up(table: MeasuredSpeeds | None, kind: int, gpus: int, most_gpus: int) -> FloatArray:
     """(gpus + 1,) speeds relative to one GPU of what was asked for; infinitely slow where it cannot run."""
     assert table is not None, "a job without evidence has a table"
     speeds = np.full(most_gpus + 1, 1e-9)
     width = min(most_gpus + 1, table.per_s.shape[1])
-    known = table.per_s[kind, :width]
-    speeds[:width] = np.where(known > 0, known, 1e-9)
-    reference = table.per_s[kind, asked] if asked < table.per_s.shape[1] else np.nan
-    return np.asarray(speeds * asked / reference if reference > 0 else speeds)
+    per_s = table.per_s[kind, :width]
+    speeds[:width] = np.where(per_s > 0, per_s, 1e-9)
+    reference = table.per_s[kind, gpus] if gpus < table.per_s.shape[1] else np.nan
+    return np.asarray(speeds * gpus / reference if reference > 0 else speeds)
 
 
 # From genomes to named GPUs and back, moving as little as can be.
@@ -293,23 +297,23 @@ def _looked_up(table: MeasuredSpeeds | None, kind: int, asked: int, most_gpus: i
 def gpus_beside(snapshot: Snapshot, stays: BoolArray) -> Gpus:
     """The GPUs of usable nodes that none of the jobs that stay holds."""
     cluster = snapshot.cluster
-    taken = np.zeros(len(cluster.nodes), dtype=np.int64)
+    masks = np.zeros(len(cluster.nodes), dtype=np.int64)
     for row in np.flatnonzero(stays).tolist():
-        held = snapshot.placement[snapshot.jobs[row].id]
-        taken[list(held.nodes)] |= held.masks
+        allocation = snapshot.placement[snapshot.jobs[row].id]
+        masks[list(allocation.nodes)] |= allocation.masks
     order = np.argsort(cluster.kind, kind="stable")
     node = np.repeat(order, np.where(snapshot.usable, cluster.node_gpus, 0)[order])
     starts = np.flatnonzero(np.diff(node, prepend=-1))
     slot = np.arange(len(node)) - np.repeat(starts, np.diff(np.append(starts, len(node))))
-    free = (taken[node] >> slot) & 1 == 0
+    free = (masks[node] >> slot) & 1 == 0
     node, slot = node[free], slot[free]
     return Gpus(cluster.kind[node], node, slot)
 
 
-def genome_of(gpus: Gpus, held: dict[int, Allocation]) -> IntArray:
+def genome_of(gpus: Gpus, placement: dict[int, Allocation]) -> IntArray:
     """(1, gpus) who holds what, by the rows given; GPUs that may not be used are left out."""
     genome = np.full((1, len(gpus.node)), IDLE, dtype=np.int64)
-    for row, allocation in held.items():
+    for row, allocation in placement.items():
         for node, mask in zip(allocation.nodes, allocation.masks, strict=True):
             for slot in range(mask.bit_length()):
                 column = gpus.column.get(node * SLOTS + slot) if mask >> slot & 1 else None
@@ -318,7 +322,7 @@ def genome_of(gpus: Gpus, held: dict[int, Allocation]) -> IntArray:
     return genome
 
 
-def settle_on_nodes(gpus: Gpus, genome: IntArray, held: IntArray, jobs: int) -> IntArray:
+def settle_on_nodes(gpus: Gpus, genome: IntArray, current: IntArray, jobs: int) -> IntArray:
     """(gpus,) a schedule on other nodes of the same sizes, so that as many GPUs as can be keep their job.
 
     An assignment problem: what the schedule says of a node goes to the node where most of it is already.
@@ -330,7 +334,7 @@ def settle_on_nodes(gpus: Gpus, genome: IntArray, held: IntArray, jobs: int) -> 
     shape = (len(nodes), jobs + 1)
     size = len(nodes) * (jobs + 1)
     new = np.bincount(inside + genome + 1, minlength=size).reshape(shape)[:, 1:]
-    old = np.bincount(inside + held + 1, minlength=size).reshape(shape)[:, 1:]
+    old = np.bincount(inside + current + 1, minlength=size).reshape(shape)[:, 1:]
     there = np.full(len(genome), IDLE, dtype=np.int64)
     alike = np.stack([gpus.kind[first], sizes], axis=1)
     for group in np.unique(alike, axis=0):
@@ -339,15 +343,15 @@ def settle_on_nodes(gpus: Gpus, genome: IntArray, held: IntArray, jobs: int) -> 
         stays = np.minimum(new[among][:, None], old[among][None]).sum(axis=2)
         for source, target in zip(*linear_sum_assignment(stays, maximize=True), strict=True):
             columns = slice(first[among[target]], first[among[target]] + int(group[1]))
-            there[columns] = _on_node(new[among[source]], held[columns])
+            there[columns] = _on_node(new[among[source]], current[columns])
     return there
 
 
-def _on_node(counts: IntArray, held: IntArray) -> IntArray:
+def _on_node(counts: IntArray, current: IntArray) -> IntArray:
     """(gpus of a node,) so many GPUs to each job, its own ones first."""
     left = counts.copy()
-    there = np.full(len(held), IDLE, dtype=np.int64)
-    for place, job in enumerate(held.tolist()):
+    there = np.full(len(current), IDLE, dtype=np.int64)
+    for place, job in enumerate(current.tolist()):
         if job != IDLE and left[job] > 0:
             there[place] = job
             left[job] -= 1

@@ -99,10 +99,10 @@ def fit_regression(points: TrainingSet) -> Regression:
 
     # Features to mean 0 and spread 1, so that the search is as steep in one as in another.
     with np.errstate(invalid="ignore"):
-        known = np.isfinite(points.features)
-        counted = np.maximum(known.sum(axis=0), 1)
-        mean = np.where(known, points.features, 0.0).sum(axis=0) / counted
-        spread = np.sqrt((np.where(known, points.features - mean, 0.0) ** 2).sum(axis=0) / counted)
+        is_finite = np.isfinite(points.features)
+        counted = np.maximum(is_finite.sum(axis=0), 1)
+        mean = np.where(is_finite, points.features, 0.0).sum(axis=0) / counted
+        spread = np.sqrt((np.where(is_finite, points.features - mean, 0.0) ** 2).sum(axis=0) / counted)
     scale = np.where(spread > 1e-12 * np.maximum(np.abs(mean), 1.0), spread, 1.0)
     inputs = np.concatenate([_standard(points.features, mean, scale), np.ones((len(points.keys), 1))], axis=1)
     alpha = np.maximum(points.epochs_done, 1.0)
@@ -119,8 +119,8 @@ def fit_regression(points: TrainingSet) -> Regression:
 
     # From what is believed before anything is learned.
     start = np.append(np.zeros(FEATURES), EPOCHS_TO_GO)
-    found = minimize(loss, start, jac=True, method="L-BFGS-B")
-    return Regression(found.x[:-1], float(found.x[-1]), mean, scale)
+    solution = minimize(loss, start, jac=True, method="L-BFGS-B")
+    return Regression(solution.x[:-1], float(solution.x[-1]), mean, scale)
 
 
 def _standard(features: FloatArray, mean: FloatArray, scale: FloatArray) -> FloatArray:

@@ -122,23 +122,23 @@ def shrunk_to(row: IntArray, gpus: int) -> IntArray:
     return kept
 
 
-def idle_of_one_type(shown: VirtualNodes, free: IntArray, kinds: BoolArray, gpus: int) -> IntArray:
+def idle_of_one_type(nodes: VirtualNodes, free: IntArray, kinds: BoolArray, gpus: int) -> IntArray:
     """(virtual,) so many GPUs of one type, faster types first; none at all where no type has them.
 
     Of the fullest node with room, else of the emptiest ones. free: (virtual,) GPUs to take from; kinds:
     (types,) those that will do.
     """
     row = np.zeros_like(free)
-    speed = np.array([one.speed for one in shown.cluster.types])
+    speed = np.array([gpu_type.speed for gpu_type in nodes.cluster.types])
     for kind in np.argsort(-speed, kind="stable").tolist():
-        there = np.where((shown.kind == kind) & kinds[kind], free, 0)
+        there = np.where((nodes.kind == kind) & kinds[kind], free, 0)
         if there.max(initial=0) >= gpus:
             row[np.where(there >= gpus, there, np.iinfo(np.int64).max).argmin()] = gpus
             return row
         if there.sum() >= gpus:
-            kept = of_one_type(shown, shrunk_to(there, gpus))
-            if kept.sum() == gpus:
-                return kept
+            shrunk = of_one_type(nodes, shrunk_to(there, gpus))
+            if shrunk.sum() == gpus:
+                return shrunk
     return row
 
 

@@ -127,49 +127,53 @@ class Pollux(CheckedSettings, space="policy"):
     def allocate(self, snapshot: Snapshot, speeds: Speeds) -> Shares:
         """The best matrix that the budget finds, made real."""
         memory = snapshot.memory if isinstance(snapshot.memory, PolluxMemory) else None
-        shown = virtual_nodes_of(snapshot.cluster, snapshot.usable)
-        held = rows_held(snapshot, shown, _rows_given(memory, shown))
+        nodes = virtual_nodes_of(snapshot.cluster, snapshot.usable)
+        rows_before = rows_held(snapshot, nodes, _rows_given(memory, nodes))
         # Jobs that restart or may not be stopped keep their GPUs and take no part.
-        stays = (held.sum(axis=1) > 0) & (snapshot.jobs.progress.recovering | ~snapshot.jobs.preemptible)
-        believed = self._believe(snapshot, speeds, held)
+        stays = (rows_before.sum(axis=1) > 0) & (
+            snapshot.jobs.progress.recovering | ~snapshot.jobs.preemptible
+        )
+        believed = self._believe(snapshot, speeds, rows_before)
         plays = np.flatnonzero(~stays & (believed.most > 0))
-        problem = self._problem(snapshot, shown, held, stays, believed, plays)
+        problem = self._problem(snapshot, nodes, rows_before, stays, believed, plays)
 
         # The search goes on from the population of the last round, as published.
         rounds = memory.rounds if memory else 0
         rng = np.random.default_rng([snapshot.seed, rounds])
         bred = tuple(snapshot.jobs.ids[row] for row in plays.tolist())
-        start = self._start(problem, held[plays], _bred_before(memory, shown, bred, held[plays]), rng)
-        found = evolve(problem, start, self.generations, rng, self.mutation_rate)
+        start = self._start(
+            problem, rows_before[plays], _bred_before(memory, nodes, bred, rows_before[plays]), rng
+        )
+        evolved = evolve(problem, start, self.generations, rng, self.mutation_rate)
 
         # What the search chose may mix types: each job keeps one of them, or gets other GPUs that are idle.
-        rows = np.where(stays[:, None], held, 0)
-        rows[plays] = found.population[0]
+        rows = np.where(stays[:, None], rows_before, 0)
+        rows[plays] = evolved.population[0]
         split = np.zeros(len(rows), dtype=np.bool_)
         for row in plays.tolist():
-            rows[row], split[row] = _made_real(shown, rows[row], believed.possible[row])
+            rows[row], split[row] = _made_real(nodes, rows[row], believed.possible[row])
         for row in np.flatnonzero(split).tolist():
-            rows[row] = self._instead(shown, rows, row, believed)
+            rows[row] = self._instead(nodes, rows, row, believed)
         return _shares(
             snapshot,
-            shown,
+            nodes,
             rows,
             stays,
             _why(snapshot, rows, split, believed),
-            PolluxMemory(rounds + 1, shown.place, snapshot.jobs.ids, rows, bred, found.population),
+            PolluxMemory(rounds + 1, nodes.place, snapshot.jobs.ids, rows, bred, evolved.population),
         )
 
-    def _instead(self, shown: VirtualNodes, rows: IntArray, row: int, believed: "_Believed") -> IntArray:
+    def _instead(self, nodes: VirtualNodes, rows: IntArray, row: int, believed: "_Believed") -> IntArray:
         """(virtual,) a job's least GPUs of one type that are idle, where its own were of too many types."""
-        free, kinds, least = shown.gpus - rows.sum(axis=0), believed.runs[row], int(believed.least[row])
-        found = idle_of_one_type(shown, free, kinds, least)
-        if np.count_nonzero(found) > 1 and self.avoid_interference:
+        free, kinds, least = nodes.gpus - rows.sum(axis=0), believed.runs[row], int(believed.least[row])
+        idle = idle_of_one_type(nodes, free, kinds, least)
+        if np.count_nonzero(idle) > 1 and self.avoid_interference:
             spread = rows[np.count_nonzero(rows, axis=1) > 1]
-            found = idle_of_one_type(shown, np.where(spread.any(axis=0), 0, free), kinds, least)
-        usable = believed.possible[row, int(np.count_nonzero(found) > 1), least]
-        return shrunk_to(found, int(usable))
+            idle = idle_of_one_type(nodes, np.where(spread.any(axis=0), 0, free), kinds, least)
+        usable = believed.possible[row, int(np.count_nonzero(idle) > 1), least]
+        return shrunk_to(idle, int(usable))
 
-    def _believe(self, snapshot: Snapshot, speeds: Speeds, held: IntArray) -> "_Believed":
+    def _believe(self, snapshot: Snapshot, speeds: Speeds, rows_before: IntArray) -> "_Believed":
         """Speed-ups by count, and how many GPUs each job may get."""
         jobs, cluster = snapshot.jobs, snapshot.cluster
         units, node_gpus = self._units(cluster), smallest_node_gpus(cluster)
@@ -213,19 +217,19 @@ class Pollux(CheckedSettings, space="policy"):
         if self.normalisation is Normalisation.FAIR and len(snapshot.jobs):
             count = max(1, int(snapshot.capacity.sum()) // len(snapshot.jobs))
         jobs, _, counts = reached.shape
-        at = reached[:, int(count > node_gpus), min(count, counts - 1)]
+        at_count = reached[:, int(count > node_gpus), min(count, counts - 1)]
         flat = reached.reshape(jobs, 2 * counts)
         first = np.isfinite(flat).argmax(axis=1)
         least = flat[np.arange(jobs), first]
         linear = least / np.maximum(first % counts, 1) * min(count, counts - 1)
-        base = np.where(modelled, np.where(np.isfinite(at), at, least), linear)
+        base = np.where(modelled, np.where(np.isfinite(at_count), at_count, least), linear)
         return np.where(np.isfinite(base), base, 1.0)
 
     def _problem(
         self,
         snapshot: Snapshot,
-        shown: VirtualNodes,
-        held: IntArray,
+        nodes: VirtualNodes,
+        rows_before: IntArray,
         stays: BoolArray,
         believed: "_Believed",
         plays: IntArray,
@@ -233,14 +237,14 @@ class Pollux(CheckedSettings, space="policy"):
         """What is left for the jobs that may change, in the terms of the search."""
         jobs = snapshot.jobs
         # What the jobs that stay hold is gone, also the one place of a node for a job on several nodes.
-        capacity = shown.gpus - held[stays].sum(axis=0)
-        spans = (held > 0).sum(axis=1) > 1
-        room = len(jobs) if not self.avoid_interference else 1 - (held[stays & spans] > 0).any(axis=0)
-        runs_here = believed.runs[plays][:, shown.kind]
+        capacity = nodes.gpus - rows_before[stays].sum(axis=0)
+        spans = (rows_before > 0).sum(axis=1) > 1
+        room = len(jobs) if not self.avoid_interference else 1 - (rows_before[stays & spans] > 0).any(axis=0)
+        runs_here = believed.runs[plays][:, nodes.kind]
 
-        speedup, now = believed.speedup[plays], held[plays]
+        speedup, now = believed.speedup[plays], rows_before[plays]
         total = np.minimum(now.sum(axis=1), speedup.shape[2] - 1)
-        kept = speedup[np.arange(len(plays)), spans[plays].astype(np.int64), total]
+        kept_speedup = speedup[np.arange(len(plays)), spans[plays].astype(np.int64), total]
         # A change costs a restart, so the worth of any other allocation is lowered by the age of the job.
         factor = realloc_factor(
             snapshot.now_s - jobs.submitted_s[plays], jobs.progress.restarts[plays], self.restart_s
@@ -248,7 +252,7 @@ class Pollux(CheckedSettings, space="policy"):
         factor = np.where(jobs.held_gpus[plays] > 0, factor, 1.0)[:, None, None]
         return AllocationProblem(
             worth=_power(np.maximum(speedup * factor, self.waiting_speedup), self.fairness_power),
-            kept_worth=_power(kept, self.fairness_power),
+            kept_worth=_power(kept_speedup, self.fairness_power),
             current=now,
             limit=np.where(runs_here, capacity, 0),
             capacity=capacity,
@@ -307,18 +311,18 @@ def _rows_given(memory: PolluxMemory | None, shown: VirtualNodes) -> dict[JobId,
 
 
 def _bred_before(
-    memory: PolluxMemory | None, shown: VirtualNodes, jobs: tuple[JobId, ...], held: IntArray
+    memory: PolluxMemory | None, nodes: VirtualNodes, jobs: tuple[JobId, ...], rows_now: IntArray
 ) -> Population:
     """The last population for these jobs and nodes; a job that did not take part has what it holds now."""
     if memory is None:
-        return np.zeros((0, *held.shape), dtype=np.int8)
-    _, now, then = np.intersect1d(shown.place, memory.places, return_indices=True)
+        return np.zeros((0, *rows_now.shape), dtype=np.int8)
+    _, now, then = np.intersect1d(nodes.place, memory.places, return_indices=True)
     row_then = {job: row for row, job in enumerate(memory.bred)}
-    known = [row for row, job in enumerate(jobs) if job in row_then]
-    bred = np.repeat(held.astype(np.int8)[None], len(memory.population), axis=0)
-    bred[:, known] = 0
-    taken = memory.population[:, [row_then[jobs[row]] for row in known]]
-    bred[:, np.array(known, dtype=np.int64)[:, None], now] = taken[:, :, then]
+    rows_known = [row for row, job in enumerate(jobs) if job in row_then]
+    bred = np.repeat(rows_now.astype(np.int8)[None], len(memory.population), axis=0)
+    bred[:, rows_known] = 0
+    remembered = memory.population[:, [row_then[jobs[row]] for row in rows_known]]
+    bred[:, np.array(rows_known, dtype=np.int64)[:, None], now] = remembered[:, :, then]
     return bred
 
 
@@ -363,7 +367,7 @@ def _why(snapshot: Snapshot, rows: IntArray, split: BoolArray, believed: _Believ
 
 def _shares(
     snapshot: Snapshot,
-    shown: VirtualNodes,
+    virtual: VirtualNodes,
     rows: IntArray,
     stays: BoolArray,
     why: Reasons,
@@ -373,10 +377,10 @@ def _shares(
     served = gpus > 0
     pinned: dict[int, Pinned] = {}
     for row in np.flatnonzero(served).tolist():
-        held = snapshot.placement.get(snapshot.jobs[row].id)
-        pinned[row] = pin_as_held(held) if stays[row] and held else pin_of(shown, rows[row])
+        allocation = snapshot.placement.get(snapshot.jobs[row].id)
+        pinned[row] = pin_as_held(allocation) if stays[row] and allocation else pin_of(virtual, rows[row])
     nodes = np.array(
         [len(pinned[row].nodes) if row in pinned else 0 for row in range(len(gpus))], dtype=np.int64
     )
-    kind = np.where(served, shown.kind[(rows > 0).argmax(axis=1)] if shown.kind.size else -1, -1)
+    kind = np.where(served, virtual.kind[(rows > 0).argmax(axis=1)] if virtual.kind.size else -1, -1)
     return Shares(gpus=gpus, kind=kind, nodes=nodes, why=why, memory=memory, pinned=pinned)

@@ -271,7 +271,7 @@ def _finish_estimates(snapshot: Snapshot, before: Market | None) -> tuple[FloatA
 
 def _give(
     rows: IntArray,
-    asked: IntArray,
+    gpus_asked: IntArray,
     held_kind: IntArray,
     possible: BoolArray,
     gpus: IntArray,
@@ -279,16 +279,16 @@ def _give(
     left: IntArray,
 ) -> None:
     """Whole requests in turn while they fit: on the type that a job holds, else where most GPUs are left."""
-    rows = rows[asked[rows] <= left.max(initial=0)]
+    rows = rows[gpus_asked[rows] <= left.max(initial=0)]
     for row in rows.tolist():
         if not left.any():
             return
-        fits = np.flatnonzero(possible[row] & (left >= asked[row]))
+        fits = np.flatnonzero(possible[row] & (left >= gpus_asked[row]))
         if fits.size:
             own = int(held_kind[row])
-            at = own if own in fits else int(fits[left[fits].argmax()])
-            gpus[row], kind[row] = asked[row], at
-            left[at] -= asked[row]
+            type_index = own if own in fits else int(fits[left[fits].argmax()])
+            gpus[row], kind[row] = gpus_asked[row], type_index
+            left[type_index] -= gpus_asked[row]
 
 
 def _reasons(snapshot: Snapshot, gpus: IntArray, left: IntArray, possible: BoolArray) -> Reasons:

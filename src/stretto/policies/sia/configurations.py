@@ -40,9 +40,9 @@ class Pools:
         counted: dict[tuple[int, int], int] = {}
         cluster = snapshot.cluster
         sorts = np.stack([cluster.kind, cluster.node_gpus], axis=1)
-        found, which = np.unique(sorts, axis=0, return_inverse=True)
-        usable = np.bincount(which.ravel(), snapshot.usable, len(found)).astype(np.int64)
-        for (kind, size), nodes in zip(found.tolist(), usable.tolist(), strict=True):
+        kinds_and_sizes, which = np.unique(sorts, axis=0, return_inverse=True)
+        usable = np.bincount(which.ravel(), snapshot.usable, len(kinds_and_sizes)).astype(np.int64)
+        for (kind, size), nodes in zip(kinds_and_sizes.tolist(), usable.tolist(), strict=True):
             for block in virtual_nodes(size):
                 counted[kind, -block] = counted.get((kind, -block), 0) + block * nodes
         blocks = sorted(counted)
@@ -92,7 +92,7 @@ class ConfigurationSet:
         types = len(snapshot.capacity)
         # Hybrid-parallel jobs span several GPUs with one replica (3.5); all others one.
         alone = np.ones(types, dtype=np.int64)
-        replicas = [alone if one is None else one.limits.replica_gpus for one in jobs.evidence]
+        replicas = [alone if evidence is None else evidence.limits.replica_gpus for evidence in jobs.evidence]
         replica = np.array(replicas, dtype=np.int64).reshape(len(jobs), types)
         return cls(
             configurations=offered,
@@ -141,14 +141,14 @@ class ConfigurationSet:
         if snapshot.usable.all():
             return capacity
         for row in stay.tolist():
-            held = snapshot.placement.get(snapshot.jobs.ids[row])
-            if held is not None:
+            allocation = snapshot.placement.get(snapshot.jobs.ids[row])
+            if allocation is not None:
                 away = sum(
                     gpus
-                    for node, gpus in zip(held.nodes, held.shape, strict=True)
+                    for node, gpus in zip(allocation.nodes, allocation.shape, strict=True)
                     if not snapshot.usable[node]
                 )
-                capacity[np.flatnonzero(self.pools.kind == held.kind)[0]] += away
+                capacity[np.flatnonzero(self.pools.kind == allocation.kind)[0]] += away
         return capacity
 
     def lacks_room(self, suits: BoolArray, forced: IntArray, capacity: IntArray) -> BoolArray:
@@ -168,9 +168,9 @@ class ConfigurationSet:
         """What the chosen columns mean."""
         served = column >= 0
         # Column 0 stands in for -1 in look-ups; what is read there is not used.
-        at = np.maximum(column, 0)
+        chosen = np.maximum(column, 0)
         rows = np.arange(len(column))
-        by_configuration = served & (self.configuration[at] >= 0)
+        by_configuration = served & (self.configuration[chosen] >= 0)
         enough = self.gpus >= np.where(self.fixed, self.request, snapshot.jobs.min_gpus)[:, None]
         fits = enough & (self.gpus <= snapshot.cluster.capacity[self.kind])
         possible = (fits & self.acceptable & snapshot.jobs.allowed_kinds[:, self.kind]).any(axis=1)
@@ -181,9 +181,11 @@ class ConfigurationSet:
         by_type = np.zeros(len(snapshot.capacity))
         np.maximum.at(by_type, self.pools.kind, prices)
         return Shares(
-            gpus=np.where(served, self.gpus[rows, at], 0),
-            kind=np.where(served, self.kind[at], -1),
-            nodes=np.where(by_configuration, self.configurations.nodes[self.configuration[at]], self.nodes),
+            gpus=np.where(served, self.gpus[rows, chosen], 0),
+            kind=np.where(served, self.kind[chosen], -1),
+            nodes=np.where(
+                by_configuration, self.configurations.nodes[self.configuration[chosen]], self.nodes
+            ),
             why=Reasons(np.where(served, Why.RUNS, waits).astype(np.int64)),
             prices=by_type,
             gap=gap,

@@ -102,16 +102,16 @@ class Sia(CheckedSettings, space="policy"):
         # The configuration set C, and G over it: goodput by job and configuration (3.3).
         configs = ConfigurationSet.of(snapshot, speeds)
         goodput, valid = self._goodput(snapshot.jobs, speeds, configs)
-        held = configs.held(snapshot.jobs)
+        current = configs.held(snapshot.jobs)
         # (r_i G_ij)^p of equation 4, as a worth to be maximised (3.4).
-        worth = self._worth(snapshot, goodput, valid, held, configs)
+        worth = self._worth(snapshot, goodput, valid, current, configs)
         # Non-preemptive jobs and reservations are constraints on the choice (3.4, the last paragraph).
         suits = valid.copy()
-        forced, capacity = self._forced(snapshot, held, valid, worth, configs)
+        forced, capacity = self._forced(snapshot, current, valid, worth, configs)
         # The ILP: at most one configuration for each job, within the GPUs of each type. It is a
         # multiple-choice knapsack, so no general solver of integer programs is needed.
         with span("solve"):
-            prefer = _prefer(held, valid, configs.kind)
+            prefer = _prefer(current, valid, configs.kind)
             problem = MultipleChoiceKnapsack(
                 worth, valid, configs.gpus, configs.pool, capacity, forced, prefer
             )
@@ -160,7 +160,7 @@ class Sia(CheckedSettings, space="policy"):
         snapshot: Snapshot,
         goodput: FloatArray,
         valid: BoolArray,
-        held: BoolArray,
+        current: BoolArray,
         configs: ConfigurationSet,
     ) -> FloatArray:
         """λ -/+ (r G / min G)^p, (jobs, columns); section 3.4, equations 3 to 5."""
@@ -174,7 +174,7 @@ class Sia(CheckedSettings, space="policy"):
         with np.errstate(invalid="ignore"):
             normal = goodput / lowest[rows, worst][:, None] * units[:, None]
         # Equation 3 lowers every configuration but the present one.
-        normal *= self._restart_factors(snapshot, held)
+        normal *= self._restart_factors(snapshot, current)
         with np.errstate(divide="ignore", invalid="ignore"):
             powered = np.where(valid & np.isfinite(normal), normal, 1.0) ** self.fairness_power
         if self.decimals >= 0:
@@ -186,23 +186,25 @@ class Sia(CheckedSettings, space="policy"):
             powered = np.minimum(powered, self.wait_penalty - 0.01)
         return self.wait_penalty - powered
 
-    def _restart_factors(self, snapshot: Snapshot, held: BoolArray) -> FloatArray:
+    def _restart_factors(self, snapshot: Snapshot, current: BoolArray) -> FloatArray:
         """(jobs, columns) r of equation 3 where a running job's configuration would change, else 1.
 
         r = max(T - N S, 0) / (T + S): T the age, N the restarts so far, S the cost of one; 1 while T < S.
         """
         jobs = snapshot.jobs
-        known = [self.restart_s if one is None else one.limits.restart_s for one in jobs.evidence]
-        restart_s = np.array(known, dtype=np.float64)
+        restarts = [
+            self.restart_s if evidence is None else evidence.limits.restart_s for evidence in jobs.evidence
+        ]
+        restart_s = np.array(restarts, dtype=np.float64)
         age_s = snapshot.now_s - jobs.submitted_s
         factor = np.maximum(age_s - jobs.progress.restarts * restart_s, 0.0) / (age_s + restart_s)
-        discounted = (age_s >= restart_s) & held.any(axis=1)
-        return np.where(discounted[:, None] & ~held, factor[:, None], 1.0)
+        discounted = (age_s >= restart_s) & current.any(axis=1)
+        return np.where(discounted[:, None] & ~current, factor[:, None], 1.0)
 
     def _forced(
         self,
         snapshot: Snapshot,
-        held: BoolArray,
+        current: BoolArray,
         valid: BoolArray,
         worth: FloatArray,
         configs: ConfigurationSet,
@@ -216,12 +218,12 @@ class Sia(CheckedSettings, space="policy"):
         jobs = snapshot.jobs
         forced = np.full(len(jobs), -1)
         # First jobs that run and must go on, even on GPUs that others may not use; then those that wait.
-        stays = np.flatnonzero((jobs.progress.recovering | ~jobs.preemptible) & held.any(axis=1))
+        stays = np.flatnonzero((jobs.progress.recovering | ~jobs.preemptible) & current.any(axis=1))
         capacity = configs.capacity(snapshot, stays)
         left = capacity.copy()
-        enters = np.flatnonzero(configs.insists & ~held.any(axis=1))
+        enters = np.flatnonzero(configs.insists & ~current.any(axis=1))
         for row in [*stays.tolist(), *enters.tolist()]:
-            choice = held[row] if held[row].any() else valid[row]
+            choice = current[row] if current[row].any() else valid[row]
             fits = choice & (configs.gpus[row] <= left[configs.pool])
             valid[row] &= fits
             if fits.any():

@@ -156,21 +156,21 @@ class Themis(CheckedSettings, space="policy"):
         memory = snapshot.memory if isinstance(snapshot.memory, Leases) else Leases()
         lease_end_s = _lease_ends(snapshot, memory)
         # Leases that have not ended are kept; what is left is auctioned.
-        kept = (jobs.held_gpus > 0) & (~jobs.preemptible | (lease_end_s > snapshot.now_s))
-        gpus = np.where(kept, jobs.held_gpus, 0)
-        kind = np.where(kept, jobs.held_kind, -1)
-        held = np.bincount(kind[kept], gpus[kept], len(snapshot.capacity)).astype(np.int64)
-        left = np.maximum(snapshot.capacity - held, 0)
+        keeps = (jobs.held_gpus > 0) & (~jobs.preemptible | (lease_end_s > snapshot.now_s))
+        gpus = np.where(keeps, jobs.held_gpus, 0)
+        kind = np.where(keeps, jobs.held_kind, -1)
+        held_gpus = np.bincount(kind[keeps], gpus[keeps], len(snapshot.capacity)).astype(np.int64)
+        left = np.maximum(snapshot.capacity - held_gpus, 0)
 
         bids = _Bids.of(self, snapshot, speeds)
-        waiting = np.flatnonzero(~kept & bids.possible.any(axis=1))
+        waiting = np.flatnonzero(~keeps & bids.possible.any(axis=1))
         bidders, others = self._split(snapshot, waiting, bids)
         self._sell(bidders, bids, gpus, kind, left)
         losing = bidders[gpus[bidders] == 0]
         _give_leftovers(np.concatenate((others, losing)), bids, gpus, kind, left)
 
         # Winners get a new lease. The next auction is due when the first lease ends, if any job waits for it.
-        new = (gpus > 0) & ~kept
+        new = (gpus > 0) & ~keeps
         lease_end_s = np.where(new, snapshot.now_s + self.lease_s, lease_end_s)
         runs = np.flatnonzero((gpus > 0) & jobs.preemptible)
         ends = tuple((jobs.ids[row], float(lease_end_s[row])) for row in runs.tolist())
@@ -277,9 +277,9 @@ def _give_leftovers(rows: IntArray, bids: _Bids, gpus: IntArray, kind: IntArray,
             return
         fits = np.flatnonzero(bids.possible[row] & (left >= bids.least[row]))
         if fits.size:
-            at, step = int(fits[left[fits].argmax()]), int(bids.step[row])
-            gpus[row], kind[row] = min(int(bids.gpus[row]), int(left[at]) // step * step), at
-            left[at] -= gpus[row]
+            type_index, step = int(fits[left[fits].argmax()]), int(bids.step[row])
+            gpus[row], kind[row] = min(int(bids.gpus[row]), int(left[type_index]) // step * step), type_index
+            left[type_index] -= gpus[row]
 
 
 # Themis as others compare with it: Gavel's programme of finish-time fairness, realised in Gavel's rounds.

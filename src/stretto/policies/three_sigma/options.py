@@ -89,9 +89,9 @@ def plan_starts(options: StartOptions, nodes: int, gap: float) -> Plan | None:
 
     Jobs that are alike are one integer variable for each slot.
     """
-    worth, held, gpus, room = options.worth, options.held, options.gpus, options.room
+    worth, survival, gpus, room = options.worth, options.held, options.gpus, options.room
     cost, frees = options.cost, options.frees
-    groups, members = _alike(worth, held, gpus)
+    groups, members = _alike(worth, survival, gpus)
     slots = len(room)
     job, start = np.nonzero(worth[groups] > 0)
     count = np.array([len(rows) for rows in members], dtype=np.float64)
@@ -99,11 +99,13 @@ def plan_starts(options: StartOptions, nodes: int, gap: float) -> Plan | None:
     # Expected use: a job started in a slot holds its GPUs in a later one as far as it survives until then.
     use = np.zeros((slots, columns))
     for offset in range(slots):
-        at = np.flatnonzero(start + offset < slots)
-        use[start[at] + offset, at] = gpus[groups][job[at]] * held[groups][job[at], offset]
+        fitting = np.flatnonzero(start + offset < slots)
+        use[start[fitting] + offset, fitting] = (
+            gpus[groups][job[fitting]] * survival[groups][job[fitting], offset]
+        )
     use[:, job.size :] = -frees.T
     once = sparse.csr_array((np.ones(job.size), (job, np.arange(job.size))), shape=(len(groups), columns))
-    found = maximise_whole(
+    solution = maximise_whole(
         np.concatenate((worth[groups][job, start], -cost)),
         sparse.vstack((once, sparse.csr_array(use))),
         np.concatenate((count, room)),
@@ -111,38 +113,38 @@ def plan_starts(options: StartOptions, nodes: int, gap: float) -> Plan | None:
         nodes,
         gap,
     )
-    if found is None:
+    if solution is None:
         return None
-    answer = found.x
+    answer = solution.x
     # Jobs that are alike take the starts of their variable in their order.
     slot = np.full(len(worth), -1, dtype=np.int64)
     for group, rows in enumerate(members):
         mine = np.flatnonzero(job == group)
         picked = np.repeat(start[mine], answer[mine])
         slot[rows[: picked.size]] = picked
-    return Plan(slot, answer[job.size :] > 0, found.proven)
+    return Plan(slot, answer[job.size :] > 0, solution.proven)
 
 
 def pulled_forward(
-    slot: IntArray, order: IntArray, gpus: IntArray, held: FloatArray, room: FloatArray
+    slot: IntArray, order: IntArray, gpus: IntArray, survival: FloatArray, room: FloatArray
 ) -> IntArray:
     """The slots of a plan once those fit in now, in `order`, who fit beside all that the plan starts.
 
     Starts that are worth the same now and later are the same to the programme; GPUs that nobody needs in
-    any slot should not wait for one. slot: (waiting,) -1 not planned. held: (waiting, slots). room: (slots,)
-    GPUs expected to be free before the plan.
+    any slot should not wait for one. slot: (waiting,) -1 not planned. survival: (waiting, slots). room:
+    (slots,) GPUs expected to be free before the plan.
     """
     slot, slots = slot.copy(), len(room)
     left = room.copy()
     for row in np.flatnonzero(slot >= 0).tolist():
         # What the plan itself is expected to use.
-        left[slot[row] :] -= gpus[row] * held[row, : slots - slot[row]]
+        left[slot[row] :] -= gpus[row] * survival[row, : slots - slot[row]]
     for row in order[slot[order] != 0].tolist():
         # A job that moves to now gives back what it would have used later.
         own = np.zeros(slots)
         if slot[row] > 0:
-            own[slot[row] :] = gpus[row] * held[row, : slots - slot[row]]
-        after = left + own - gpus[row] * held[row]
+            own[slot[row] :] = gpus[row] * survival[row, : slots - slot[row]]
+        after = left + own - gpus[row] * survival[row]
         if (after >= -TINY_GPUS).all():
             slot[row], left = 0, after
     return slot

@@ -64,14 +64,14 @@ class Histogram:
     def with_ratio(self, ratio: float) -> "Histogram":
         """One more job."""
         middle = 1.0 if abs(ratio - 1.0) < EXACT else float(EDGES[np.abs(np.log(EDGES / ratio)).argmin()])
-        at = int(np.searchsorted(self.seen, middle))
+        place = int(np.searchsorted(self.seen, middle))
         error = self.error + abs(self.mean - ratio) / ratio
-        if at < self.seen.size and self.seen[at] == middle:
+        if place < self.seen.size and self.seen[place] == middle:
             count = self.count.copy()
-            count[at] += 1
+            count[place] += 1
             return Histogram(self.seen, count, error, self.tried + 1)
         return Histogram(
-            np.insert(self.seen, at, middle), np.insert(self.count, at, 1.0), error, self.tried + 1
+            np.insert(self.seen, place, middle), np.insert(self.count, place, 1.0), error, self.tried + 1
         )
 
 
@@ -230,32 +230,32 @@ class ThreeSigma(CheckedSettings, space="policy"):
         worth = expected_utility(support_s, probability, starts_s, self._utility(snapshot, waiting))
         going = self._left(jobs, stoppable, history)
         cost = expected_utility(*going, np.zeros(1), self._utility(snapshot, stoppable))[:, 0]
-        held = survival(support_s, probability, starts_s)
+        surviving = survival(support_s, probability, starts_s)
         room = np.maximum(int(snapshot.capacity.sum()) - runs.sum(axis=0), 0.0)
         frees = runs[np.searchsorted(running, stoppable)]
         asks = jobs.gpus[waiting]
         # The program; without an answer jobs start by worth for each GPU.
-        plan = plan_starts(StartOptions(worth, held, asks, room, cost, frees), self.nodes, self.gap)
+        plan = plan_starts(StartOptions(worth, surviving, asks, room, cost, frees), self.nodes, self.gap)
         by_worth = (-worth[:, 0] / asks).argsort(kind="stable")
         if plan is None:
             return waiting[by_worth], stoppable[:0]
         # Starts move forward into what the plan leaves idle; those of the first slot happen now.
         room = room + frees[plan.stopped].sum(axis=0)
-        now = pulled_forward(plan.slot, by_worth, asks, held, room) == 0
+        now = pulled_forward(plan.slot, by_worth, asks, surviving, room) == 0
         return waiting[by_worth[now[by_worth]]], stoppable[plan.stopped]
 
     def _left(self, jobs: JobTable, rows: IntArray, history: History) -> tuple[FloatArray, FloatArray]:
         """(rows, bins) seconds that are left of each job, and their probabilities; padded with zeros."""
-        found = []
+        distributions = []
         for row in rows.tolist():
             ratio, probability = distribution(history, jobs[row])
             executed_s = float(jobs.progress.executed_s[row])
             estimate_s = max(float(jobs.estimates.duration_s[row]), SHORTEST_S)
             support_s, likely = given_elapsed(ratio * estimate_s, probability, executed_s, self.cycle_s)
-            found.append((support_s - executed_s, likely))
-        widest = max((len(support_s) for support_s, _ in found), default=1)
-        left_s, probability = np.zeros((2, len(found), widest))
-        for row, (support_s, likely) in enumerate(found):
+            distributions.append((support_s - executed_s, likely))
+        widest = max((len(support_s) for support_s, _ in distributions), default=1)
+        left_s, probability = np.zeros((2, len(distributions), widest))
+        for row, (support_s, likely) in enumerate(distributions):
             left_s[row, : len(support_s)], probability[row, : len(likely)] = support_s, likely
         return left_s, probability
 
@@ -264,9 +264,9 @@ class ThreeSigma(CheckedSettings, space="policy"):
         rewards = [jobs[row].rewards for row in rows.tolist()]
         steps = max(map(len, rewards), default=0)
         due_s, value = np.full((len(rows), steps), -np.inf), np.zeros((len(rows), steps))
-        for row, known in enumerate(rewards):
-            due_s[row, : len(known)] = [one.deadline_s - snapshot.now_s for one in known]
-            value[row, : len(known)] = [one.value for one in known]
+        for row, of_job in enumerate(rewards):
+            due_s[row, : len(of_job)] = [reward.deadline_s - snapshot.now_s for reward in of_job]
+            value[row, : len(of_job)] = [reward.value for reward in of_job]
         return Utility(
             due_s,
             value,

@@ -83,26 +83,26 @@ def offers(gpus: int, top_level: int = TOP_LEVEL) -> tuple[tuple[int, bool], ...
     the policies that are equally fast (on one node, or not) the one that takes fewest GPUs beats the rest,
     and the more consolidated of equals.
     """
-    found: dict[bool, int] = {}
+    fewest: dict[bool, int] = {}
     for cells in policies_for(gpus, top_level):
         on_one = is_one_node(cells)
-        found[on_one] = min(found.get(on_one, gpus_of(cells)), gpus_of(cells))
-    if len(found) == 2 and found[True] <= found[False]:
-        del found[False]
-    return tuple((taken, on_one) for on_one, taken in sorted(found.items(), reverse=True))
+        fewest[on_one] = min(fewest.get(on_one, gpus_of(cells)), gpus_of(cells))
+    if len(fewest) == 2 and fewest[True] <= fewest[False]:
+        del fewest[False]
+    return tuple((cells, on_one) for on_one, cells in sorted(fewest.items(), reverse=True))
 
 
 def _sums(gpus: int, level: int) -> list[Cells]:
     """All multisets of cells up to a level that add up to a number of GPUs, padded to every level."""
     if level == 0:
         return [(gpus, *([0] * TOP_LEVEL))]
-    found = []
+    sums = []
     for count in range(gpus >> level, -1, -1):
         for rest in _sums(gpus - (count << level), level - 1):
             cells = list(rest)
             cells[level] = count
-            found.append(tuple(cells))
-    return found
+            sums.append(tuple(cells))
+    return sums
 
 
 def _binary(gpus: int, top_level: int) -> Cells:

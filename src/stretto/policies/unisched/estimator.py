@@ -104,20 +104,20 @@ def options_for(
     with np.errstate(invalid="ignore"):
         window = np.floor(np.nan_to_num((deadline_s - terms.now_s) / terms.lease_s, nan=-1.0))
     # Leases: what is left, with the suspensions that are to be expected, on consolidated and on spread cells.
-    taken, speed = _policies(jobs, rows, gpus[rows], terms, kind)
+    cells, speed = _policies(jobs, rows, gpus[rows], terms, kind)
     runs = np.ceil(left_s[rows] / terms.lease_s)[:, None]
     overhead = np.zeros(window.shape)
     if terms.suspends:
         overhead = overhead_s[rows][:, None] * suspensions(np.maximum(runs, 1), window)
     leases = np.maximum(np.ceil((left_s[rows][:, None] + overhead) / terms.lease_s - 1e-9), 1)
     needed = np.ceil(leases[:, :, None] / speed[:, None, :] - 1e-9)  # (rows, steps, policies)
-    possible = (needed <= window[:, :, None]) & (taken > 0)[:, None, :] & (value > 0)[:, :, None]
+    possible = (needed <= window[:, :, None]) & (cells > 0)[:, None, :] & (value > 0)[:, :, None]
     # An option for each deadline and way to place that fits into its window.
     row, step, policy = np.nonzero(possible)
     options = Options(
         job=rows[row],
         value=value[row, step],
-        gpus=taken[row, policy],
+        gpus=cells[row, policy],
         leases=needed[row, step, policy].astype(np.int64),
         window=window[row, step].astype(np.int64),
     )
@@ -129,13 +129,13 @@ def _policies(
     jobs: JobTable, rows: IntArray, gpus: IntArray, terms: LeaseTerms, kind: int
 ) -> tuple[IntArray, FloatArray]:
     """(rows, policies) GPUs that each takes, 0 where there is none, and its speed beside the fastest."""
-    taken, speed = np.zeros((len(rows), 2), dtype=np.int64), np.ones((len(rows), 2))
+    cells_offered, speed = np.zeros((len(rows), 2), dtype=np.int64), np.ones((len(rows), 2))
     for count in np.unique(gpus).tolist():
         offered = offers(count, terms.top_level)[: 1 if terms.consolidates else 2]
         same = gpus == count
-        taken[same, : len(offered)] = [cells for cells, _ in offered]
+        cells_offered[same, : len(offered)] = [cells for cells, _ in offered]
         if len(offered) == 2:  # only here does the speed of a spread job matter
             for row in np.flatnonzero(same).tolist():
                 profile = two_gpu_profile(jobs.tables[int(rows[row])], kind)
                 speed[row, 1] = relative_speed(profile, count, False, True)
-    return taken, speed
+    return cells_offered, speed

@@ -91,16 +91,16 @@ def choose_options(options: Options, capacity: IntArray, ends: IntArray, most_no
     each_once = sparse.csr_array((np.ones(len(kinds)), (once, np.arange(len(kinds)))))
     count = np.zeros(len(jobs))
     count[once] = members
-    found = most_valuable(
+    solution = most_valuable(
         kinds.value,
         sparse.csr_array(sparse.vstack((each_once, sparse.csr_array(load[binding])))),
         np.concatenate((count, room[binding])),
         members.astype(np.float64),
         most_nodes,
     )
-    if found is None:
+    if solution is None:
         return None
-    return Chosen(_hand_out(options, group_of, found.x.astype(np.int64)), found.value, found.bound)
+    return Chosen(_hand_out(options, group_of, solution.x.astype(np.int64)), solution.value, solution.bound)
 
 
 def must_by(options: Options, ends: IntArray) -> FloatArray:
@@ -150,18 +150,18 @@ def solve_leases(
     limits = np.concatenate(
         (np.ones(len(jobs)), np.zeros(count), np.zeros(len(z)), free_rows.ravel().astype(np.float64))
     )
-    found = solve_whole(
+    solution = solve_whole(
         np.concatenate((options.value, np.zeros(len(z)))),
         sparse.csr_array(sparse.vstack((each_once, enough, only_chosen, within))),
         limits,
         np.ones(size),
         most_nodes,
     )
-    if found is None:
+    if solution is None:
         return None
     runs = np.zeros((count, leases), dtype=np.bool_)
-    runs[option, lease] = found.x[count:] > CHOSEN
-    return Chosen(found.x[:count] > CHOSEN, found.value, found.bound), runs
+    runs[option, lease] = solution.x[count:] > CHOSEN
+    return Chosen(solution.x[:count] > CHOSEN, solution.value, solution.bound), runs
 
 
 def _equal_jobs(options: Options) -> tuple[IntArray, IntArray, IntArray]:
@@ -178,19 +178,19 @@ def _equal_jobs(options: Options) -> tuple[IntArray, IntArray, IntArray]:
         first = first_of.setdefault(table[start:end].tobytes(), start)
         size[first] = size.get(first, 0) + 1
         target[start:end] = np.arange(first, first + end - start)
-    kept, group_of = np.unique(target, return_inverse=True)
+    targets, group_of = np.unique(target, return_inverse=True)
     members = np.bincount(group_of)
-    return kept, group_of, members
+    return targets, group_of, members
 
 
 def _hand_out(options: Options, group_of: IntArray, amount: IntArray) -> BoolArray:
     """(options,) which option each job of a group takes, when so many of each are taken: in their order."""
-    taken = np.zeros(len(options), dtype=np.bool_)
+    chosen = np.zeros(len(options), dtype=np.bool_)
     left = amount.tolist()
     served: set[int] = set()
     for index, (job, group) in enumerate(zip(options.job.tolist(), group_of.tolist(), strict=True)):
         if left[group] > 0 and job not in served:
             left[group] -= 1
             served.add(job)
-            taken[index] = True
-    return taken
+            chosen[index] = True
+    return chosen

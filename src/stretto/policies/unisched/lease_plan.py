@@ -50,11 +50,11 @@ def plan_leases(options: Options, capacity_gpus: int, most_nodes: int) -> LeaseP
     if not missed.any():
         return _plan(options, best, now, bound, solved=False)
     # The ILP counts GPUs of all cells together, so its choice may still not fit; such jobs are left out.
-    found = _choose(options, capacity_gpus, ends, most_nodes)
-    now, missed = lay_out(options.of(found.taken), capacity_gpus, ends)
-    laid_out = found.taken.copy()
-    laid_out[np.flatnonzero(found.taken)[missed]] = False
-    return _plan(options, laid_out, now[~missed], min(bound, found.bound), solved=True)
+    chosen = _choose(options, capacity_gpus, ends, most_nodes)
+    now, missed = lay_out(options.of(chosen.taken), capacity_gpus, ends)
+    laid_out = chosen.taken.copy()
+    laid_out[np.flatnonzero(chosen.taken)[missed]] = False
+    return _plan(options, laid_out, now[~missed], min(bound, chosen.bound), solved=True)
 
 
 def plan_in_order(options: Options, capacity_gpus: int) -> LeasePlan:
@@ -62,10 +62,10 @@ def plan_in_order(options: Options, capacity_gpus: int) -> LeasePlan:
     if not len(options):
         return LeasePlan(_none(0), _none(0), 0.0, 0.0, False)
     ends = stretches(int(options.window.max()))
-    taken = _fill(options, capacity_gpus, ends, np.arange(len(options)))
-    now, missed = lay_out(options.of(taken), capacity_gpus, ends)
-    taken[np.flatnonzero(taken)[missed]] = False
-    return _plan(options, taken, now[~missed], float(options.value[best_options(options)].sum()), False)
+    chosen = _fill(options, capacity_gpus, ends, np.arange(len(options)))
+    now, missed = lay_out(options.of(chosen), capacity_gpus, ends)
+    chosen[np.flatnonzero(chosen)[missed]] = False
+    return _plan(options, chosen, now[~missed], float(options.value[best_options(options)].sum()), False)
 
 
 def stretches(last: int) -> IntArray:
@@ -129,14 +129,14 @@ def _fill(options: Options, capacity_gpus: int, ends: IntArray, order: IntArray)
     """(options,) those taken when options are walked in order: one a job, while every prefix has room."""
     load = must_by(options, ends[1:])
     room = (ends[1:] * capacity_gpus).astype(np.float64)
-    taken, served = _none(len(options)), set[int]()
+    chosen, served = _none(len(options)), set[int]()
     for index in order.tolist():
         job = int(options.job[index])
         if job not in served and (load[:, index] <= room).all():
             room -= load[:, index]
-            taken[index] = True
+            chosen[index] = True
             served.add(job)
-    return taken
+    return chosen
 
 
 def _plan(options: Options, taken: BoolArray, now: BoolArray, bound: float, solved: bool) -> LeasePlan:
@@ -151,7 +151,7 @@ def _shared_out(leases: IntArray, gpus: IntArray, room: int) -> IntArray:
     All up to the first that does not fit are served at once; that one gets the part that fits, and the walk
     goes on behind it among those of which a lease still fits.
     """
-    given = np.zeros(len(leases), dtype=np.int64)
+    granted = np.zeros(len(leases), dtype=np.int64)
     need = gpus * leases
     waiting = np.arange(len(leases))
     while waiting.size:
@@ -159,16 +159,16 @@ def _shared_out(leases: IntArray, gpus: IntArray, room: int) -> IntArray:
         total = need[waiting].cumsum()
         count = int(np.searchsorted(total, room, side="right"))
         served = waiting[:count]
-        given[served] = leases[served]
+        granted[served] = leases[served]
         room -= int(total[count - 1]) if count else 0
         if count == len(waiting):
             break
         cut = waiting[count]
-        given[cut] = room // int(gpus[cut])
-        room -= int(given[cut] * gpus[cut])
+        granted[cut] = room // int(gpus[cut])
+        room -= int(granted[cut] * gpus[cut])
         behind = waiting[count + 1 :]
         waiting = behind[gpus[behind] <= room]
-    return given
+    return granted
 
 
 def _none(count: int) -> BoolArray:

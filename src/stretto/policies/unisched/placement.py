@@ -52,9 +52,9 @@ def give_leases(
             open_to = (cluster.kind == kind) & (aside if profiles and aside.any() else ~aside)
             there = np.where(open_to, free, 0)
             asks = [_ask(wanted, row, whole, joint) for row in rows]
-            found = give_cells(there, whole, asks, most_nodes)
+            cells = give_cells(there, whole, asks, most_nodes)
             free = np.where(open_to, there, free)
-            places |= {row: place for row, place in zip(rows, found, strict=True) if place}
+            places |= {row: place for row, place in zip(rows, cells, strict=True) if place}
     return stays, places
 
 
@@ -70,8 +70,8 @@ def _free_without(snapshot: Snapshot, stays: BoolArray) -> IntArray:
     cluster, placement = snapshot.cluster, snapshot.placement
     busy = placement.busy.copy()
     for row in np.flatnonzero((snapshot.jobs.held_gpus > 0) & ~stays).tolist():
-        held = placement[snapshot.jobs.ids[row]]
-        for node, mask in zip(held.nodes, held.masks, strict=True):
+        allocation = placement[snapshot.jobs.ids[row]]
+        for node, mask in zip(allocation.nodes, allocation.masks, strict=True):
             busy[node] &= ~mask
     return np.where(snapshot.usable, ((1 << cluster.node_gpus) - 1) & ~busy, 0)
 

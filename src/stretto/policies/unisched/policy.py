@@ -173,9 +173,9 @@ class UniSched(CheckedSettings, space="policy"):
         """What every job asks for in this tick, and its running time with suspensions (equation 1)."""
         jobs, progress = snapshot.jobs, snapshot.jobs.progress
         # Who must be kept, on which type, and who is still to be profiled.
-        held = jobs.held_gpus > 0
-        kept = held & ~jobs.preemptible
-        kind = np.where(kept, jobs.held_kind, _home(snapshot))
+        runs = jobs.held_gpus > 0
+        stays = runs & ~jobs.preemptible
+        kind = np.where(stays, jobs.held_kind, _home(snapshot))
         gpus = jobs.gpus * snapshot.cluster.stand_ins[np.maximum(kind, 0)]
         profiled = (progress.profiled_s >= self.profile_s - WITHIN_S) | ~jobs.preemptible
         if self.profiling is Profiling.OFF:
@@ -184,7 +184,7 @@ class UniSched(CheckedSettings, space="policy"):
         left_s, fits = remaining_s(jobs, self.iterations, book.fits if book else Fits())
         overhead_s = self.suspend_s + self.suspend_per_gpu_s * (gpus - 1).astype(np.float64)
         if self.suspensions:  # who is suspended now will pay for its resumption, whatever comes
-            suspended = ~held & (progress.executed_s > progress.profiled_s + WITHIN_S)
+            suspended = ~runs & (progress.executed_s > progress.profiled_s + WITHIN_S)
             left_s = left_s + np.where(suspended, overhead_s, 0.0)
         # Jobs with a deadline ahead go to the program; the others are best effort.
         deadline_s, _ = rewards_of(jobs)
@@ -192,7 +192,7 @@ class UniSched(CheckedSettings, space="policy"):
             ahead = (deadline_s > snapshot.now_s).any(axis=1)
         asks = np.where(profiled, gpus, np.minimum(gpus, PROFILE_GPUS))
         return Wanted(
-            kind, asks, gpus, ~profiled & ~kept, profiled & ahead & ~kept, kept, left_s, overhead_s
+            kind, asks, gpus, ~profiled & ~stays, profiled & ahead & ~stays, stays, left_s, overhead_s
         ), fits
 
     def _room(self, snapshot: Snapshot, wanted: Wanted, kind: int) -> tuple[int, int]:
@@ -201,8 +201,8 @@ class UniSched(CheckedSettings, space="policy"):
         of_kind = snapshot.usable & (snapshot.cluster.kind == kind)
         gpus = np.where(of_kind, snapshot.cluster.node_gpus, 0)
         for row in np.flatnonzero(wanted.kept & (snapshot.jobs.held_kind == kind)).tolist():
-            held = snapshot.placement[snapshot.jobs.ids[row]]
-            for node, count in zip(held.nodes, held.shape, strict=True):
+            allocation = snapshot.placement[snapshot.jobs.ids[row]]
+            for node, count in zip(allocation.nodes, allocation.shape, strict=True):
                 gpus[node] = max(int(gpus[node]) - count, 0)
         return int(gpus[~aside].sum()), int(gpus[aside].sum())
 
@@ -302,8 +302,8 @@ def _as_booked(book: LeaseBook | None, ids: tuple[JobId, ...]) -> tuple[BoolArra
     if book is not None:
         row = {job: index for index, job in enumerate(book.ids)}
         was = np.array([row.get(job, -1) for job in ids], dtype=np.int64)
-        known = was >= 0
-        leased[known], accepted[known] = book.leased[was[known]], book.accepted[was[known]]
+        booked = was >= 0
+        leased[booked], accepted[booked] = book.leased[was[booked]], book.accepted[was[booked]]
     return leased, accepted
 
 
@@ -321,9 +321,9 @@ def _home(snapshot: Snapshot) -> IntArray:
     home = np.full(len(jobs), -1)
     # Jobs that run come first, so that their types count as taken when the others choose.
     for row in np.argsort(jobs.held_gpus == 0, kind="stable").tolist():
-        held = int(jobs.held_kind[row])
-        if held >= 0 and fits[row, held]:
-            home[row] = held
+        kind = int(jobs.held_kind[row])
+        if kind >= 0 and fits[row, kind]:
+            home[row] = kind
         elif fits[row].any():
             home[row] = int(np.where(fits[row], left, -np.inf).argmax())
         if home[row] >= 0:

@@ -129,9 +129,9 @@ class Channel:
         """Status and object; status 0 where nobody answers."""
         connection = http.client.HTTPConnection(self.at.hostname or "", self.at.port, timeout=10)
         try:
-            said = json.dumps({"worker": WORKER, **body}) if body or method == "POST" else None
+            content = json.dumps({"worker": WORKER, **body}) if body or method == "POST" else None
             headers = {**self.headers, "content-type": "application/json"}
-            connection.request(method, f"/api/v1/worker/{path}", said, headers)
+            connection.request(method, f"/api/v1/worker/{path}", content, headers)
             answer = connection.getresponse()
             text = answer.read()
             return answer.status, json.loads(text) if text and answer.status == 200 else None
@@ -166,26 +166,26 @@ def train(folder: Path, count: int) -> None:
         if time.monotonic() < looked_s + LOOK_S:
             continue
         looked_s = time.monotonic()
-        status, found = channel.ask("GET", f"generation?worker={quote(WORKER)}&after={number}&wait_s=0")
+        status, generation = channel.ask("GET", f"generation?worker={quote(WORKER)}&after={number}&wait_s=0")
         if status == 410:
             leave(folder, 0 if rank < 0 else 143)
         if status != 200:
             continue
-        if found["leave"]:
+        if generation["leave"]:
             leave(folder, 143)
-        members = [one["id"] for one in found["workers"]]
+        members = [member["id"] for member in generation["workers"]]
         if WORKER not in members and rank >= 0:
             return
         if WORKER not in members:  # a newcomer's time will come
-            number = int(found["generation"])
+            number = int(generation["generation"])
             continue
-        stayed, number, rank = rank >= 0, int(found["generation"]), members.index(WORKER)
+        stayed, number, rank = rank >= 0, int(generation["generation"]), members.index(WORKER)
         if rank == 0:
             channel.say("store", generation=number, address="127.0.0.1:1")
         channel.say("joined", generation=number, step=counted(folder), **({"lost_s": 0.0} if stayed else {}))
         note(folder, "joined", generation=number, rank=rank, of=len(members))
         if rank == 0:
-            channel.say("report", step=counted(folder), **speed_of(found["workers"]))
+            channel.say("report", step=counted(folder), **speed_of(generation["workers"]))
     if rank == 0:
         channel.say("report", step=count, finished=True)
 

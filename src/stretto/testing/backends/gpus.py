@@ -15,11 +15,11 @@ class Gpus:
         """Workers on one node have gpus of their own."""
         workers = [await stage.start("sleep", 600.0, gpus=(gpu,)) for gpu in (0, 1)]
         other = await stage.start("sleep", 600.0, gpus=(0, 1), node=stage.world.nodes()[1])
-        began = [await stage.began(one) for one in (*workers, other)]
-        for one in (*workers, other):
-            await stage.in_phase(one, "running")
+        began = [await stage.began(worker) for worker in (*workers, other)]
+        for worker in (*workers, other):
+            await stage.in_phase(worker, "running")
         if stage.tells:
-            assert [len(one["devices"]) for one in began] == [1, 1, 2]
+            assert [len(beginning["devices"]) for beginning in began] == [1, 1, 2]
             assert began[0]["devices"] != began[1]["devices"]
 
     async def test_a_child_that_outlives_its_parent_keeps_the_gpus_until_it_is_gone(
@@ -30,12 +30,12 @@ class Gpus:
         await stage.began(parent)
 
         async def parent_is_gone() -> bool:
-            shown = await stage.shown(parent)
-            return shown is not None and shown.status is not None
+            listed = await stage.shown(parent)
+            return listed is not None and listed.status is not None
 
         await stage.until(parent_is_gone, "the command has ended")
-        shown = await stage.in_phase(parent, "running", "ended")
-        assert (shown.phase, shown.status, shown.holds_gpus) == ("running", 0, True)
+        listed = await stage.in_phase(parent, "running", "ended")
+        assert (listed.phase, listed.status, listed.holds_gpus) == ("running", 0, True)
         after = stage.worker("sleep", 0.1, gpus=(0, 1))
         stage.started.append(after)
         with suppress(NotNow):
@@ -55,6 +55,6 @@ class Gpus:
             chain.append(await stage.run("polite", 0.3, gpus=(0, 1)))
         await stage.backend.stop(chain[-1].id, 10.0)
         await stage.ended(chain[-1])
-        ended_s = {one["worker"]: one["at_s"] for one in stage.notes("ended")}
-        lives = [(stage.beginnings(one)[0]["at_s"], ended_s[one.id]) for one in chain]
+        ended_s = {note["worker"]: note["at_s"] for note in stage.notes("ended")}
+        lives = [(stage.beginnings(worker)[0]["at_s"], ended_s[worker.id]) for worker in chain]
         assert all(before[1] <= after[0] for before, after in pairwise(lives)), lives

@@ -29,17 +29,17 @@ class Lives:
     async def test_a_worker_goes_from_its_start_to_being_forgotten(self, stage: Stage) -> None:
         """A worker goes from its start to being forgotten."""
         worker = stage.worker("sleep", 600.0 if stage.tells else 2.0, gpus=(1,))
-        shown = await stage.begin(worker)
-        assert (shown.id, shown.node, shown.job, shown.holds_gpus) == (
+        begun = await stage.begin(worker)
+        assert (begun.id, begun.node, begun.job, begun.holds_gpus) == (
             worker.id,
             worker.node,
             worker.job,
             True,
         )
-        assert len(shown.gpus) == 1
+        assert len(begun.gpus) == 1
         assert await stage.shown(worker) is not None, "what we started is listed at once"
         running = await stage.in_phase(worker, "running")
-        assert (running.status, running.stopped, running.gpus) == (None, False, shown.gpus)
+        assert (running.status, running.stopped, running.gpus) == (None, False, begun.gpus)
         stage.finish(worker)
         ended = await stage.ended(worker)
         assert (ended.status, ended.signal, ended.stopped, ended.holds_gpus) == (0, None, False, False)
@@ -56,9 +56,11 @@ class Lives:
             143: await stage.start("signal", signal.SIGTERM, node=nodes[1]),
             137: await stage.start("signal", signal.SIGKILL, node=nodes[1], gpus=(1,)),
         }
-        ended = {status: await stage.ended(one) for status, one in ways.items()}
-        assert {status: one.status for status, one in ended.items()} == {status: status for status in ways}
-        assert [one.stopped for one in ended.values()] == [False] * 4
+        ended = {status: await stage.ended(worker) for status, worker in ways.items()}
+        assert {status: listed.status for status, listed in ended.items()} == {
+            status: status for status in ways
+        }
+        assert [listed.stopped for listed in ended.values()] == [False] * 4
         assert [ended[0].signal, ended[7].signal] == [None, None]
         assert ended[137].signal == signal.SIGKILL
 
@@ -67,7 +69,7 @@ class Lives:
         worker = stage.worker("sleep", 0.5)
         stage.started.append(worker)
         orders = [stage.insist(lambda: stage.backend.start(worker)) for _ in range(3)]
-        assert {one.id for one in await asyncio.gather(*orders)} == {worker.id}
+        assert {listed.id for listed in await asyncio.gather(*orders)} == {worker.id}
         assert (await stage.ended(worker)).status == 0
         again = await stage.backend.start(worker)
         assert (again.phase, again.status) == ("ended", 0)
@@ -137,6 +139,6 @@ class Lives:
         after = await stage.in_phase(goes_on, "running")
         assert (after.gpus, after.job, after.status) == (before.gpus, before.job, None)
         assert (await stage.ended(ends)).status == 0, "it ended while nobody looked"
-        assert not stage.tells or [len(stage.beginnings(one)) for one in (goes_on, ends)] == [1, 1]
+        assert not stage.tells or [len(stage.beginnings(worker)) for worker in (goes_on, ends)] == [1, 1]
         await stage.backend.stop(goes_on.id, 5.0)
         assert (await stage.ended(goes_on)).stopped

@@ -44,13 +44,13 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Run a test that is a coroutine in the loop of its stage's connection, the stage open meanwhile."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
-    asked = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+    arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
 
-    (stage,) = (value for value in asked.values() if isinstance(value, Stage))
+    (stage,) = (value for value in arguments.values() if isinstance(value, Stage))
 
     async def run() -> None:
         async with asyncio.timeout(LONGEST_S), stage:
-            await pyfuncitem.obj(**asked)
+            await pyfuncitem.obj(**arguments)
 
     stage.connection.run(run())
     return True

@@ -69,15 +69,15 @@ class Stage:
 
     async def clear(self) -> None:
         """End and forget all that was started here."""
-        for one in self.started:
+        for worker in self.started:
             with suppress(NoSuchWorker):
-                await self.insist(lambda name=one.id: self.backend.stop(name, 0.0))  # type: ignore[misc]
-        ours = {one.id for one in self.started}
+                await self.insist(lambda name=worker.id: self.backend.stop(name, 0.0))  # type: ignore[misc]
+        ours = {worker.id for worker in self.started}
         await self.until(self._all_ended, "all workers have ended")
         for name in sorted(ours):
             with suppress(NoSuchWorker):
                 await self.insist(lambda name=name: self.backend.forget(name))  # type: ignore[misc]
-        for job in sorted({one.job for one in self.started}):
+        for job in sorted({worker.job for worker in self.started}):
             await self.insist(lambda job=job: self.backend.delete_logs(job))  # type: ignore[misc]
 
     async def _all_ended(self) -> bool:
@@ -102,8 +102,8 @@ class Stage:
     ) -> WorkerStart:
         """An actor that plays a part, as a job of its own."""
         name, node = f"c{next(NUMBERS)}", node or self.world.nodes()[0]
-        said = [f"{one:g}" for one in arguments]
-        command = (sys.executable, "-I", "-S", ACTOR, str(self.folder), manner, *said)
+        texts = [f"{argument:g}" for argument in arguments]
+        command = (sys.executable, "-I", "-S", ACTOR, str(self.folder), manner, *texts)
         env = {"STRETTO_NODE": node, **env}
         return WorkerStart(f"{name}.1.0", name, node, tuple(gpus), command, env, grace_s=grace_s)
 
@@ -140,12 +140,15 @@ class Stage:
     async def until(self, is_so: Callable[[], Awaitable[Found]], what: str) -> Found:
         """What is found as soon as it is true."""
         until_s = time.monotonic() + self.world.patience_s
-        while not (found := await is_so()):
+        while not (answer := await is_so()):
             if time.monotonic() > until_s:
-                shown = [(one.id, one.phase, one.status, one.why) for one in await self.backend.workers()]
-                raise AssertionError(f"not within {self.world.patience_s:g} s: {what}; workers {shown}")
+                listed = [
+                    (worker.id, worker.phase, worker.status, worker.why)
+                    for worker in await self.backend.workers()
+                ]
+                raise AssertionError(f"not within {self.world.patience_s:g} s: {what}; workers {listed}")
             await asyncio.sleep(LOOK_S)
-        return found
+        return answer
 
     async def shown(self, worker: WorkerStart) -> WorkerState | None:
         """A worker as it is listed."""
@@ -159,19 +162,19 @@ class Stage:
         """A worker, once it is in one of these phases."""
 
         async def is_so() -> WorkerState | None:
-            one = await self.shown(worker)
-            return one if one is not None and one.phase in phases else None
+            listed = await self.shown(worker)
+            return listed if listed is not None and listed.phase in phases else None
 
-        found = await self.until(is_so, f"{worker.id} is {' or '.join(phases)}")
-        assert found is not None
-        return found
+        state = await self.until(is_so, f"{worker.id} is {' or '.join(phases)}")
+        assert state is not None
+        return state
 
     async def began(self, worker: WorkerStart) -> dict[str, Any]:
         """What an actor said when it began."""
 
         async def is_so() -> list[dict[str, Any]]:
-            one = await self.shown(worker)
-            assert one is None or one.phase != "ended" or self.beginnings(worker), one
+            listed = await self.shown(worker)
+            assert listed is None or listed.phase != "ended" or self.beginnings(worker), listed
             return self.beginnings(worker)
 
         await self.in_phase(worker, "running", "ended")

@@ -50,11 +50,11 @@ class Stops:
     async def test_who_is_stopped_before_it_has_begun_ends_like_any_other(self, stage: Stage) -> None:
         """Who is stopped before it has begun ends like any other."""
         workers = [stage.worker("sleep", 600.0, gpus=(gpu,)) for gpu in (0, 1)]
-        for one in workers:
-            await stage.begin(one)
-            await stage.backend.stop(one.id, 2.0)
-        for one in workers:
-            ended = await stage.ended(one)
+        for worker in workers:
+            await stage.begin(worker)
+            await stage.backend.stop(worker.id, 2.0)
+        for worker in workers:
+            ended = await stage.ended(worker)
             assert (ended.status in (137, 143), ended.stopped) == (True, True), ended
 
     async def test_a_stop_of_who_has_ended_changes_nothing(self, stage: Stage) -> None:

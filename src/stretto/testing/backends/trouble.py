@@ -17,24 +17,26 @@ class Trouble:
         try:
 
             async def is_down() -> bool:
-                found = [one for one in await stage.backend.nodes() if one.name == dies]
-                return not found or not found[0].up
+                nodes = [node for node in await stage.backend.nodes() if node.name == dies]
+                return not nodes or not nodes[0].up
 
             await stage.until(is_down, "the node is seen to be down")
-            shown = await stage.shown(lost)
-            assert shown is None or shown.phase in ("unknown", "ended"), shown
-            kept = await stage.shown(other)
-            assert kept is not None
-            assert kept.phase == "running"
+            listed = await stage.shown(lost)
+            assert listed is None or listed.phase in ("unknown", "ended"), listed
+            going_on = await stage.shown(other)
+            assert going_on is not None
+            assert going_on.phase == "running"
         finally:
             await stage.world.return_node(dies)
 
         async def is_back() -> bool:
-            return any(one.name == dies and one.up and not one.shut for one in await stage.backend.nodes())
+            return any(
+                node.name == dies and node.up and not node.shut for node in await stage.backend.nodes()
+            )
 
         async def is_gone() -> bool:
-            shown = await stage.shown(lost)
-            return shown is None or (shown.phase == "ended" and shown.status == 137)
+            listed = await stage.shown(lost)
+            return listed is None or (listed.phase == "ended" and listed.status == 137)
 
         await stage.until(is_back, "the node is back")
         await stage.until(is_gone, "what ran there is known to be lost")
@@ -53,17 +55,17 @@ class Trouble:
         async with stage.world.unreachable():
             orders = [stage.backend.start(late), stage.backend.stop(goes_on.id, 5.0)]
             answers = await asyncio.gather(*orders, return_exceptions=True)
-            assert [type(one) for one in answers if not isinstance(one, BackendUnreachable)] == []
+            assert [type(answer) for answer in answers if not isinstance(answer, BackendUnreachable)] == []
             for worker in (goes_on, ends):
-                shown = await stage.shown(worker)
-                assert shown is not None
-                assert shown.phase != "ended" or shown.status == 7, "nothing is concluded from silence"
+                listed = await stage.shown(worker)
+                assert listed is not None
+                assert listed.phase != "ended" or listed.status == 7, "nothing is concluded from silence"
         await stage.insist(lambda: stage.backend.start(late))
         assert (await stage.ended(ends)).status == 7
         await stage.began(late)
         await stage.insist(lambda: stage.backend.stop(goes_on.id, 5.0))
         assert (await stage.ended(goes_on)).stopped
-        assert [len(stage.beginnings(one)) for one in (goes_on, ends, late)] == [1, 1, 1]
+        assert [len(stage.beginnings(worker)) for worker in (goes_on, ends, late)] == [1, 1, 1]
 
     async def test_late_and_lost_replies_change_nothing(self, stage: Stage) -> None:
         """Late and lost replies change nothing."""
@@ -71,24 +73,24 @@ class Trouble:
         async with stage.world.slow():
             short = [await stage.start("sleep", 0.2, index, node=nodes[index]) for index in range(2)]
             long = [await stage.start("sleep", 600.0, node=nodes[index], gpus=(1,)) for index in range(2)]
-            for one in long:
-                await stage.began(one)
-                await stage.insist(lambda name=one.id: stage.backend.stop(name, 5.0))  # type: ignore[misc]
-            ended = [await stage.ended(one) for one in (*short, *long)]
-        assert [one.status for one in ended] == [0, 1, 143, 143]
-        assert [one.stopped for one in ended] == [False, False, True, True]
-        assert [len(stage.beginnings(one)) for one in (*short, *long)] == [1] * 4
+            for worker in long:
+                await stage.began(worker)
+                await stage.insist(lambda name=worker.id: stage.backend.stop(name, 5.0))  # type: ignore[misc]
+            ended = [await stage.ended(worker) for worker in (*short, *long)]
+        assert [state.status for state in ended] == [0, 1, 143, 143]
+        assert [state.stopped for state in ended] == [False, False, True, True]
+        assert [len(stage.beginnings(worker)) for worker in (*short, *long)] == [1] * 4
 
     async def test_a_wait_for_changes_ends_with_the_next_one(self, stage: Stage) -> None:
         """A wait for changes ends with the next one."""
         number = await stage.backend.changes(0, wait_s=1.0)
         worker = await stage.start("sleep", 0.5)
-        seen: set[str] = set()
-        while "ended" not in seen:
+        phases: set[str] = set()
+        while "ended" not in phases:
             number = await asyncio.wait_for(stage.backend.changes(number, wait_s=5.0), stage.world.patience_s)
-            shown = await stage.shown(worker)
-            assert shown is not None
-            seen.add(shown.phase)
+            listed = await stage.shown(worker)
+            assert listed is not None
+            phases.add(listed.phase)
 
         async def nothing_changes() -> bool:
             nonlocal number  # what we saw may be newer than the number that we have of it
