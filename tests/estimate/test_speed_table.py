@@ -124,6 +124,13 @@ def test_another_batch_than_its_own_says_how_fast_it_would_be_and_is_no_measurem
     assert per_s(others, 2) == pytest.approx(1 / measured(2).step_s, rel=0.1)
 
 
+def test_passes_of_the_size_that_its_batch_is_made_up_of_are_measurements_of_it() -> None:
+    one_pass = Measurement(0, 1, 1, 32, 1, 0.10, 0.12)
+    known = evidence(one_pass, max_local=(32, 32))
+    assert per_s(known, 1) == pytest.approx(1 / 0.22)
+    assert source(known, 1) is Source.MEASURED
+
+
 def test_a_batch_that_grows_with_the_workers_is_compared_at_what_it_grows_to() -> None:
     step = Measurement(0, 1, 4, 64, 1, 0.1, 0.1)
     assert per_s(evidence(step, largest_batch=256), 4) == pytest.approx(40)

@@ -147,7 +147,10 @@ def speed_table(evidence: SpeedEvidence, cluster: Cluster) -> SpeedTable:
     if evidence.max_local:
         curves[:, [kind for kind in range(types) if not evidence.max_local[kind]]] = np.nan
     per_s, of_gpus = axis.by_gpus(curves), axis.workers_of_gpus
-    return SpeedTable(MeasuredSpeeds(*map(frozen, per_s)), frozen(source[..., of_gpus]), reference is None)
+    source = source[..., of_gpus]
+    measured = frozen((source == Source.MEASURED).any(axis=0))
+    speeds = MeasuredSpeeds(frozen(per_s[0]), frozen(per_s[1]), measured)
+    return SpeedTable(speeds, frozen(source), is_relative=reference is None)
 
 
 def standard_errors(evidence: SpeedEvidence, cluster: Cluster) -> FloatArray:
@@ -228,13 +231,16 @@ class _Axis(NamedTuple):
         )
 
 
-def _total(evidence: SpeedEvidence, workers: IntArray) -> IntArray:
-    """Samples of a step."""
+def _split(evidence: SpeedEvidence, kind: int, workers: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """(like workers,) samples of a step, samples of a pass of a worker, and its passes; on a GPU type."""
     batch, largest = evidence.batch, evidence.largest_batch
-    if largest <= batch:
-        return np.full(workers.shape, batch)
-    total = np.clip(float(batch) * workers, batch, largest)  # in whole numbers it might overflow
-    return np.asarray(total, dtype=np.int64)
+    total = np.full(workers.shape, batch)
+    if largest > batch:
+        total = np.clip(float(batch) * workers, batch, largest).astype(np.int64)  # else it might overflow
+    share = -(-total // workers)
+    most_local = evidence.max_local[kind] if evidence.max_local else 0
+    passes = -(-share // most_local) if most_local else np.ones_like(share)
+    return total, -(-share // passes), passes
 
 
 # ── what is known, and curves through it ────────────────────────────────────────────────────────────────────
@@ -255,13 +261,14 @@ def _anchors(evidence: SpeedEvidence, kind: int) -> list[_Anchor]:
     for each in evidence.measurements:
         if each.kind != kind or not is_measurable(each.step_s) or each.samples < 1 or each.nodes < 1:
             continue
-        total = int(_total(evidence, np.array(each.workers)))
-        rounded_up = 0 <= each.samples - total < each.workers * each.passes  # each pass of each worker
-        off = abs(each.samples - total) / total
-        if not rounded_up and off > SAME_BATCH:
+        total, local, passes = (int(column) for column in _split(evidence, kind, np.array(each.workers)))
+        off, step_s = abs(each.samples - total) / total, each.step_s
+        one_pass = single_pass(each)
+        if each.local_batch == local and one_pass is not None:  # such passes make up its step
+            off, step_s = 0.0, one_pass.step_s + (passes - 1) * one_pass.grad_s
+        if off > SAME_BATCH:
             continue
-        found = off, total / evidence.batch / each.step_s
-        place = each.nodes > 1, each.workers
+        place, found = (each.nodes > 1, each.workers), (off, total / evidence.batch / step_s)
         nearest[place] = min(nearest.get(place, found), found)
     return [_Anchor(*place, per_s, Source.MEASURED) for place, (_, per_s) in sorted(nearest.items())]
 
@@ -317,11 +324,8 @@ def _assumed(axis: _Axis) -> FloatArray:
 def _fitted(evidence: SpeedEvidence, observed: Observations, axis: _Axis, kind: int) -> FloatArray:
     """(2, workers) steps per second by the model that explains best what was observed on a type."""
     params = np.asarray(fit(observed))
-    total = _total(evidence, axis.useful)
-    share = -(-total // axis.useful)
-    most_local = evidence.max_local[kind] if evidence.max_local else 0
-    passes = -(-share // most_local) if most_local else np.ones_like(share)
-    step_s = iteration_s(params, axis.nodes(kind), axis.useful, -(-share // passes), passes - 1)
+    total, local, passes = _split(evidence, kind, axis.useful)
+    step_s = iteration_s(params, axis.nodes(kind), axis.useful, local, passes - 1)
     return np.asarray(total / evidence.batch / step_s)
 
 

@@ -234,6 +234,31 @@ def test_a_count_that_was_not_held_long_enough_is_not_measured() -> None:
     assert decided(soon, RAMP).gpus.tolist() == [1]
 
 
+def known_upto(snapshot: Snapshot, count: int) -> Snapshot:
+    """Its jobs have been measured on 1 to `count` GPUs."""
+    tables = [
+        replace(table, measured=np.arange(table.per_s.shape[1])[None, :].repeat(len(table.per_s), 0) <= count)
+        for table in snapshot.jobs.tables
+    ]
+    return replace(snapshot, jobs=replace(snapshot.jobs, known_tables=tables))
+
+
+def test_where_the_world_measures_a_count_is_profiled_once_it_was_measured() -> None:
+    first = decided(known_upto(at(0.0, job("b", 2)), 0), RAMP)
+    assert first.gpus.tolist() == [1]
+    held, progress = {"b": grant(0, n0=1)}, {"executed_s": [60.0]}
+    later = at(60.0, job("b", 2), held=held, progress=progress, memory=first.memory)
+    waiting = decided(known_upto(later, 0), RAMP)
+    assert (waiting.gpus.tolist(), waiting.wake_s) == ([1], 60.0 + RAMP.notice_s)
+    assert decided(known_upto(later, 1), RAMP).gpus.tolist() == [2]
+    silent = at(600.0, job("b", 2), held=held, progress={"executed_s": [600.0]}, memory=waiting.memory)
+    assert decided(known_upto(silent, 0), RAMP).gpus.tolist() == [2], "it reports nothing"
+
+
+def test_what_was_measured_of_its_model_is_profiled_of_a_new_job() -> None:
+    assert decided(known_upto(at(0.0, job("b", 2)), 3), RAMP).gpus.tolist() == [4]
+
+
 def test_a_job_stays_on_its_gpu_type_and_one_that_waits_takes_the_emptiest() -> None:
     cluster = cluster_of("two", (GpuType("red"), 1, 4), (GpuType("blue"), 1, 8))
     snapshot = at(0.0, job("ba", 2, gpu_types=("red",)), job("bb", 4), cluster=cluster)

@@ -33,7 +33,12 @@ from stretto.policies.cornucopia.mlfq import (
     promote_and_demote,
     thresholds_of,
 )
-from stretto.policies.cornucopia.profiler import ALL_PROFILED, profiled_factors
+from stretto.policies.cornucopia.profiler import (
+    ALL_PROFILED,
+    LONGEST_RAMP_STEP_S,
+    measured_upto,
+    profiled_factors,
+)
 from stretto.settings import CheckedSettings, setting
 
 
@@ -142,15 +147,20 @@ class Cornucopia(CheckedSettings, space="policy"):
         """Algorithm 1: the counts that jobs have held for long enough by now are profiled.
 
         Line 2, the loop over 1 to 2R GPUs, is spread over decisions: `_candidates` lets a job have one GPU
-        more than is profiled of it. Lines 3 and 4 take `profile_step_s` at each count.
+        more than is profiled of it. Lines 3 and 4 take `profile_step_s` at each count, and longer where the
+        world measures while jobs run and has not measured this count yet. What it knows already of a new
+        job, from others of its model, is profiled.
         """
         if self.profile is Profile.INSTANT:
             return memory
         runners = memory.runners
         done = runners.since_s + self.profile_step_s <= snapshot.now_s + SLACK_S
+        done &= ~_awaits_measurement(memory, snapshot)
         rows = runners.rows[done]
         upto = memory.profiled_upto.copy()
         upto[rows] = np.maximum(upto[rows], runners.gpus[done])
+        known = [measured_upto(table) for table in snapshot.jobs.tables]
+        upto = np.maximum(upto, np.array(known, dtype=np.int64))
         return replace(memory, profiled_upto=upto)
 
     def _on_type(self, snapshot: Snapshot, gpus: IntArray, kind: IntArray, of_type: int) -> IntArray:
@@ -203,9 +213,22 @@ class Cornucopia(CheckedSettings, space="policy"):
             runners = memory.runners
             new = runners.gpus > memory.profiled_upto[runners.rows]
             new &= ~snapshot.jobs.rigid[runners.rows]
-            measured_s = runners.since_s[new] + self.profile_step_s
+            measured_s = runners.since_s + self.profile_step_s
+            awaits = _awaits_measurement(memory, snapshot)  # of which nobody can say when it comes
+            measured_s = np.where(awaits, snapshot.now_s + self.notice_s, measured_s)[new]
             at_s = min(at_s, max(float(measured_s.min(initial=inf)), snapshot.now_s + SLACK_S))
         return at_s if isfinite(at_s) else None
+
+
+def _awaits_measurement(memory: Remembered, snapshot: Snapshot) -> BoolArray:
+    """(runners,) whether nothing was measured yet on as many GPUs as each holds, and still may be."""
+    jobs, runners = snapshot.jobs, memory.runners
+    awaits = runners.since_s + LONGEST_RAMP_STEP_S > snapshot.now_s
+    for position in np.flatnonzero(awaits).tolist():
+        row, count = int(runners.rows[position]), int(runners.gpus[position])
+        measured, kind = jobs.tables[row].measured, int(jobs.held_kind[row])
+        awaits[position] = measured is not None and kind >= 0 and not measured[kind, count]
+    return np.asarray(awaits, dtype=np.bool_)
 
 
 def _with_runners(memory: Remembered, snapshot: Snapshot, gpus: IntArray) -> Remembered:

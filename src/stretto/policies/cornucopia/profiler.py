@@ -11,6 +11,7 @@ import numpy as np
 from stretto.model import FloatArray, MeasuredSpeeds
 
 LINEAR_WITHIN = 0.05  # chosen: a job is linear where its last GPU brings at least 1 - 0.05 of its second
+LONGEST_RAMP_STEP_S = 600.0  # of a job that reports nothing; chosen: a slow start and some reports
 ALL_PROFILED = -1  # stands for a profile without gaps
 
 
@@ -55,6 +56,14 @@ def extrapolated(throughput: FloatArray, profiled_upto: int, most: int) -> Float
     step = float(np.nanmin(steps[-2:])) if np.isfinite(steps[-2:]).any() else 0.0
     continued[known + 1 :] = continued[known] + step * np.arange(1, most - known + 1)
     return continued
+
+
+@lru_cache(maxsize=65_536)
+def measured_upto(table: MeasuredSpeeds) -> int:
+    """The count up to which every count has been measured on some type; 0 where all was known beforehand."""
+    if table.measured is None:
+        return 0
+    return int(table.measured[:, 1:].cumprod(axis=1).sum(axis=1).max())
 
 
 @lru_cache(maxsize=65_536)

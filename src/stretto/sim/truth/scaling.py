@@ -47,7 +47,7 @@ class Curves:
             useful = self._model(job) if by_model else self._linear(job, reach)
             gain = self._gain(job) if tuned else np.ones(1)
             speeds = [frozen(type_speed[:, None] * relative * gain) for relative in useful]
-            self._made[key] = MeasuredSpeeds(*speeds)
+            self._made[key] = MeasuredSpeeds(speeds[0], speeds[1])
         return self._made[key]
 
     def _linear(self, job: Job, reach: int) -> tuple[FloatArray, FloatArray]:

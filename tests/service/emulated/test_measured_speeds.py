@@ -1,0 +1,68 @@
+"""On an emulated cluster a policy sizes jobs by what workers of their models have measured."""
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.service.running import Running
+
+from stretto.cli.app import status_of
+from stretto.client import Client
+from stretto.demo.own_service import until
+
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
+
+# Two GPUs train `ncf` slower than one; `vgg16` gains by each (its figures in the catalogue).
+FLAT, LINEAR = "ncf", "vgg16"
+ONE_NODE = "name: node\ngpu_types: {v100: {memory_gb: 32}}\nnodes: [{type: v100, gpus: 4, count: 1}]\n"
+
+
+def job(model: str, gpus: int, most: int = 4) -> str:
+    """A training whose batch is fixed."""
+    resources = {"accelerators": str(gpus)}
+    elastic = {"min": 1, "max": most}
+    return json.dumps({"name": model, "run": "x", "model": model, "resources": resources, "elastic": elastic})
+
+
+def sources(client: Client, name: str) -> dict[int, str]:
+    """Where the speeds that policies are shown of a job come from, by GPUs on one node."""
+    entries: list[dict[str, Any]] = client.describe(name)["speeds"]["entries"]
+    return {entry["gpus"]: entry["source"] for entry in entries if not entry["spread"]}
+
+
+def measure(client: Client, model: str) -> None:
+    """Have a job of a model run until all counts on which it may run have been measured."""
+    first = client.submit(job(model, 1, 2))["id"]
+    until(lambda: set(sources(client, first).values()) == {"measured"}, what=f"{model} is measured")
+    client.change(first, "cancel")
+    until(lambda: bool(client.describe(first)["ended_s"]), what="it ends")
+
+
+def test_under_cornucopia_a_job_that_does_not_scale_keeps_one_gpu_beside_one_that_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "cluster.yaml").write_text(ONE_NODE)
+    options = ("--backend", "emulated", "--cluster", str(tmp_path / "cluster.yaml"), "--pace", "300")
+    ramp = ("--set", "policy.profile=ramp")
+    service = Running(tmp_path, *options, "--policy", "cornucopia", *ramp)
+    try:
+        service.begin()
+        with service.client() as client:
+            for model in (FLAT, LINEAR):  # the first job of a model ramps up, which measures every count
+                measure(client, model)
+            flat = client.submit(job(FLAT, 2))["id"]
+            linear = client.submit(job(LINEAR, 4))["id"]
+
+            def held() -> tuple[int, int]:
+                return client.describe(flat)["gpus"], client.describe(linear)["gpus"]
+
+            until(lambda: sum(held()) == 4, what="all GPUs are held")
+            assert held() == (1, 3)
+            assert status_of(["describe", flat, "--url", service.url]) == 0
+            assert "measured" in capsys.readouterr().out
+        assert service.kill(signal.SIGTERM) == 0
+        assert service.differences()[1] == 0, "decided again, the same comes out"
+    finally:
+        service.end()

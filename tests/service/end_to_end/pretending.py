@@ -1,0 +1,34 @@
+"""A training whose steps take what its argument says, whatever else the machine does.
+
+`linear`: as long as each worker has samples. `flat`: on two workers as long as on one and half as long again.
+"""
+
+import sys
+import time
+
+import torch
+from torch.utils.data import TensorDataset
+
+import stretto.sdk
+
+SAMPLE_S = 0.004
+BATCH = 32
+
+
+def main(how: str) -> None:
+    """Train until it is stopped."""
+    torch.set_num_threads(1)
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    data = TensorDataset(torch.zeros(64 * BATCH, 1))
+    job = stretto.sdk.elastic(model, optimizer, data=data, batch_size=BATCH, report_s=0.5)
+    for _ in job.epochs(1_000_000):
+        for (samples,) in job.batches():
+            is_linear = how == "linear"
+            time.sleep(SAMPLE_S * (len(samples) if is_linear else BATCH * (0.5 + 0.5 * job.world_size)))
+            job.backward(job.model(samples).square().mean())
+            job.step()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
