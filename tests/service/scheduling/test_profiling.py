@@ -1,7 +1,10 @@
 """What jobs of a model have shown serves those that come after them, also after a restart."""
 
+import pytest
 from tests.service.play import Deciding
 
+from stretto.model import View
+from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
 from stretto.service.state import events as happened
 from stretto.service.state.events import body_of, event_of
 from stretto.service.state.reducer import apply
@@ -142,3 +145,28 @@ def test_a_type_on_which_nothing_is_reported_has_its_time_and_no_more() -> None:
         kinds.append((scene.state.cluster.type_names[held.kind], held.gpus))
     assert kinds[0] == (other, 1)
     assert kinds[:5].count((other, 1)) >= 4
+
+
+def profiled_s(live: Deciding) -> float:
+    """Seconds in profiling runs, as a policy is shown them of the first job."""
+    views = frozenset({View.PROGRESS})
+    snapshot = SnapshotBuilder(views).observe(live.scene.state, live.scene.now_s, frozenset())
+    return float(snapshot.jobs.progress.profiled_s[0])
+
+
+@pytest.mark.parametrize(("speeds", "starting_s"), [("measured", 0.0), ("assumed", 50.0)])
+def test_while_a_job_starts_a_profiling_run_does_not_count(speeds: str, starting_s: float) -> None:
+    live = Deciding("unisched")
+    scene = live.scene
+    scene.tell(happened.Configured("unisched", speeds=speeds))
+    submit(live, "1")
+    live.decide()
+    assert scene.state.jobs["1"].books.profiling
+    scene.reconcile()
+    scene.now_s += 50.0
+    assert profiled_s(live) == starting_s
+    scene.ready(*scene.names("1"))
+    scene.reconcile()
+    scene.join("1")
+    scene.tell(happened.Reported("1", {**BOUNDS, "points": points(1)}))
+    assert profiled_s(live) == 50.0

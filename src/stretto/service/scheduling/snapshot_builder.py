@@ -151,6 +151,9 @@ class JobColumns:
 
     def _progress(self, rows: IntArray, now_s: float) -> Progress:
         at, since_s = self.at, self._since_s(rows, now_s)
+        profiles = at["profiling"][rows]
+        if self.measures:  # a profiling run in which the job is still starting has measured nothing
+            profiles = profiles & ~(now_s < at["recovering_until_s"][rows])
         return Progress(
             executed_s=at["executed_s"][rows] + since_s,
             attained_gpu_s=at["attained_gpu_s"][rows] + at["held_gpus"][rows] * since_s,
@@ -160,7 +163,7 @@ class JobColumns:
             largest_held_gpus=at["largest_held"][rows],
             epochs=at["epochs"][rows],
             recovering=self._recovering(rows, now_s),
-            profiled_s=at["profiled_s"][rows] + np.where(at["profiling"][rows], since_s, 0.0),
+            profiled_s=at["profiled_s"][rows] + np.where(profiles, since_s, 0.0),
         )
 
     def _recovering(self, rows: IntArray, now_s: float) -> BoolArray:
