@@ -52,8 +52,12 @@ def test_under_cornucopia_a_job_that_does_not_scale_keeps_one_gpu_beside_one_tha
         with service.client() as client:
             for model in (FLAT, LINEAR):  # the first job of a model ramps up, which measures every count
                 measure(client, model)
+            everything = {"resources": {"accelerators": "4"}, "expected_time": "99h"}
+            before = client.submit(json.dumps({"name": "before", "run": "x", **everything}))["id"]
+            until(lambda: client.describe(before)["gpus"] == 4, what="both come to one decision")
             flat = client.submit(job(FLAT, 2))["id"]
             linear = client.submit(job(LINEAR, 4))["id"]
+            client.change(before, "cancel")
 
             def held() -> tuple[int, int]:
                 return client.describe(flat)["gpus"], client.describe(linear)["gpus"]

@@ -48,7 +48,11 @@ def test_under_cornucopia_a_real_job_that_does_not_scale_keeps_one_worker(tmp_pa
                 until(lambda name=name: measured(client, name) == [1, 2], 240.0, f"{model} is measured")  # type: ignore[misc]
                 client.change(name, "cancel")
             until(lambda: all(client.describe(name)["ended_s"] for name in first.values()), what="they end")
+            everything = {"resources": {"accelerators": 4}, "grace_period": "1s"}
+            before = client.submit(json.dumps({"name": "before", "run": "sleep 999", **everything}))["id"]
+            until(lambda: client.describe(before)["gpus"] == 4, what="both come to one decision")
             flat, linear = submit(client, "flat", 2, 4), submit(client, "linear", 4, 4)
+            client.change(before, "cancel")
 
             def held() -> tuple[int, int]:
                 return client.describe(flat)["training_gpus"], client.describe(linear)["training_gpus"]
