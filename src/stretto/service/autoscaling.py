@@ -72,37 +72,39 @@ def requested_nodes(
             continue
         if state.wanted(name) is None and why_not_yet(state, record, now_s) is Reason.NONE:
             waiting.append(record)
-    found: dict[str, NodeRequest | None] = {}
-    for record in sorted(waiting, key=lambda one: (-one.job.priority, one.number)):
+    requests: dict[str, NodeRequest | None] = {}
+    for record in sorted(waiting, key=lambda record: (-record.job.priority, record.number)):
         kinds = _kinds_of(record, nodes)
         if not kinds:
             continue
         each = record.job.gpus_per_worker
         least = -(-max(record.job.min_gpus, 1) // each) * each
         bounds = (left,) if record.job.preemptible else (left, fixed)
-        if any(one[queue] < least for one in bounds for queue in tree.guarded(record.queue)):
+        if any(bound[queue] < least for bound in bounds for queue in tree.guarded(record.queue)):
             continue
-        kind = next((one for one in kinds if room[one] >= least), "")
-        found[record.id] = _node_request(record, kind, least // each) if kind else None
+        kind = next((kind_name for kind_name in kinds if room[kind_name] >= least), "")
+        requests[record.id] = _node_request(record, kind, least // each) if kind else None
         if kind:
             room[kind] -= least
-            for one in bounds:
-                tree.add(one, record.queue, -least)
-    held, begins = _held(state, frozenset(room))
-    return CapacityRequest(found, held, begins)
+            for bound in bounds:
+                tree.add(bound, record.queue, -least)
+    held_nodes, begins = _held(state, frozenset(room))
+    return CapacityRequest(requests, held_nodes, begins)
 
 
 def _held(state: State, kinds: frozenset[str]) -> tuple[tuple[NodeRequest, ...], bool]:
     """What jobs are to hold of these types, and whether one of them does not run yet."""
-    found, begins = [], False
-    for job, held in (state.placement or {}).items():
-        kind = state.nodes[held.nodes[0]].gpu_type
+    requests, begins = [], False
+    for job, allocation in (state.placement or {}).items():
+        kind = state.nodes[allocation.nodes[0]].gpu_type
         if kind in kinds:
             record = state.jobs[job]
-            found.append(_node_request(record, kind, max(held.gpus // record.job.gpus_per_worker, 1)))
+            requests.append(
+                _node_request(record, kind, max(allocation.gpus // record.job.gpus_per_worker, 1))
+            )
             alive = record.alive
             begins = begins or not alive or not all(worker.has_begun for worker in alive)
-    return tuple(found), begins
+    return tuple(requests), begins
 
 
 def _room(state: State, nodes: Sequence[NodeState]) -> dict[str, int]:
@@ -111,10 +113,10 @@ def _room(state: State, nodes: Sequence[NodeState]) -> dict[str, int]:
     room = dict.fromkeys((node.gpu_type for node in coming.values()), 0)
     for node in coming.values():
         room[node.gpu_type] += node.gpus - (node.others if node.up else 0)
-    for held in (state.placement or {}).values():
-        for index, mask in zip(held.nodes, held.masks, strict=True):
-            if (one := coming.get(state.nodes[index].name)) is not None:
-                room[one.gpu_type] -= mask.bit_count()
+    for allocation in (state.placement or {}).values():
+        for index, mask in zip(allocation.nodes, allocation.masks, strict=True):
+            if (coming_node := coming.get(state.nodes[index].name)) is not None:
+                room[coming_node.gpu_type] -= mask.bit_count()
     return room
 
 
@@ -199,22 +201,24 @@ class Autoscaler:
         now_s = asyncio.get_running_loop().time()
         self._since_s = {name: self._since_s.get(name, now_s) for name in self.requested.of}
         sure = {name for name, since_s in self._since_s.items() if now_s - since_s >= SURE_S}
-        new = tuple(one for name, one in self.requested.of.items() if one is not None and name in sure)
+        new = tuple(
+            request for name, request in self.requested.of.items() if request is not None and name in sure
+        )
         is_needed = bool(new) or (bool(self._asked) and self.requested.begins)
-        asked = (*self.requested.held, *new) if is_needed else ()
-        if asked == self._asked:
+        wanted = (*self.requested.held, *new) if is_needed else ()
+        if wanted == self._asked:
             return
         try:
             if self.leadership is not None:
                 await self.leadership.check()
-            await self.backend.wish(asked)
+            await self.backend.wish(wanted)
         except BackendUnreachable as failure:
             log.warning("cannot ask for nodes: %s", failure)
             return
-        self._asked = asked
-        said = ", ".join(gpus_of(one.workers * one.gpus, one.gpu_type) for one in new)
-        if said or not asked:
-            log.info("%s", f"asked the cluster for {said or 'nothing any more'}")
+        self._asked = wanted
+        description = ", ".join(gpus_of(request.workers * request.gpus, request.gpu_type) for request in new)
+        if description or not wanted:
+            log.info("%s", f"asked the cluster for {description or 'nothing any more'}")
 
     def message_for(self, job: str) -> str:
         """What is said of a job that waits for nodes; "" of others."""

@@ -120,7 +120,7 @@ class Leadership:
             )
         except StoreError as wrong:
             raise BackendUnreachable(f"it is not known whether another service has led: {wrong}") from wrong
-        return any(one.body["epoch"] not in self._proposed for one in newer)
+        return any(recorded.body["epoch"] not in self._proposed for recorded in newer)
 
     async def watch_for_ever(self) -> None:
         """Look now and then, until cancelled. Raises LeadLost as soon as the lead is."""

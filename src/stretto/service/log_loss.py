@@ -35,10 +35,10 @@ def what_is_lost(store: Store, reached: Reached | None, begin_anew: bool) -> lis
         more = f", and {len(gaps) - MOST_NAMED} more" if len(gaps) > MOST_NAMED else ""
         named = ", ".join(gap.words for gap in gaps[:MOST_NAMED])
         lines.append(f"{named}{more}: missing or damaged, and left out from now on")
-    found = [f"begun anew: {line}" for line in lines] or ["begun anew: nothing of the log is lost"]
-    for line in found:
+    losses = [f"begun anew: {line}" for line in lines] or ["begun anew: nothing of the log is lost"]
+    for line in losses:
         log.warning("%s", line)
-    return found
+    return losses
 
 
 def incarnated(state: State, reached: Reached | None, workers: Iterable[str], why: str) -> Incarnated | None:
@@ -48,13 +48,13 @@ def incarnated(state: State, reached: Reached | None, workers: Iterable[str], wh
     disks show. why: the log is an older copy, or has lost something; "" where only what is shown may tell.
     """
     last_id = max(
-        (0 if reached is None else reached.largest_id, *(_number(one) for one in workers)), default=0
+        (0 if reached is None else reached.largest_id, *(_number(worker) for worker in workers)), default=0
     )
     if reached is None and why:
         last_id = max(last_id, state.largest_id + UNSEEN_IDS)
     if last_id > state.largest_id:
         why = why or "jobs were found that the log does not know"
-    elif not why and any(_is_later(state, one) for one in workers):
+    elif not why and any(_is_later(state, worker) for worker in workers):
         why = "attempts were found that the log does not know"
     return Incarnated(secrets.token_hex(NAME_BYTES), last_id, why, ends_elastic=True) if why else None
 

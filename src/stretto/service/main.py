@@ -91,7 +91,7 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
             for line in what_is_lost(store, reached, config.begin_anew):
                 print(line, file=sys.stderr, flush=True)
             key = _key(config.state)
-            state, memory, clock, kept = restored(store, key, config.pace, configured, scheduler)
+            state, memory, clock, kept_up_to = restored(store, key, config.pace, configured, scheduler)
             copied = reached is None and bool(store.chain_of(state.seq))  # another directory had its mark
             why = "begun anew" if config.begin_anew else "copied from elsewhere" if copied else ""
             mark = Mark(config.state / MARK)
@@ -104,9 +104,9 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
             shared = (config.shared or config.state).absolute()
             context = WorkerContext(url, key, shared / CHECKPOINTS, shared / WORKDIRS, accounts)
             backend = await _open_backend(config, world, scheduler, log_writer)
-            shown = [*workers_on_disk(config.state / AGENT, context.checkpoints)]
-            shown += [one.id for one in await backend.workers()]
-            if (anew := incarnated(state, reached, shown, why)) is not None:
+            listed = [*workers_on_disk(config.state / AGENT, context.checkpoints)]
+            listed += [worker.id for worker in await backend.workers()]
+            if (anew := incarnated(state, reached, listed, why)) is not None:
                 logger.warning("ids up to %d may have been given: %s", anew.last_id, anew.why)
                 await _record_now(log_writer, anew)
             leadership = Leadership(log_writer, lead, backend)
@@ -114,7 +114,7 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
             await _warn_of_unreachable(url, backend)
 
             # 4. The parts, until something ends them; then the state is kept for the next start.
-            snapshots = StateSnapshots(store, key, kept)
+            snapshots = StateSnapshots(store, key, kept_up_to)
             scheduling = SchedulingLoop(
                 log_writer, scheduler, clock, config.eager, memory=memory, after=snapshots.decided
             )
@@ -170,7 +170,9 @@ def _first_events(
         first.append(configured)
     if state.queues and DEFAULT_QUEUE not in state.queues:
         first.append(QueueSet(DEFAULT_QUEUE, is_default=True))  # an older service had none
-    if not config.open_on_loopback and not any(is_admin(one, time.time()) for one in state.tokens.values()):
+    if not config.open_on_loopback and not any(
+        is_admin(entry, time.time()) for entry in state.tokens.values()
+    ):
         first.append(first_admin(config.state / FIRST_TOKEN))
     return first
 
@@ -224,7 +226,7 @@ def _raise_why(running: "asyncio.Task[None]") -> None:
     try:
         running.result()
     except BaseExceptionGroup as several:
-        foreseen = [one for one in several.exceptions if isinstance(one, StrettoError)]
+        foreseen = [error for error in several.exceptions if isinstance(error, StrettoError)]
         if len(foreseen) == len(several.exceptions):
             raise foreseen[0] from None
         raise
@@ -239,13 +241,15 @@ def restored(
     Decisions are repeated only for what the policy remembers, and so only those since it was configured as it
     is now: no other policy is loaded, since its code may be gone.
     """
-    found = begun(store, key, store.last())
-    state, kept = found.state, found.state.seq
-    since = {one.seq: one.body for one in store.read(after=kept, kinds=[Configured.__name__])}
-    newest = max(since, default=kept)
+    start = begun(store, key, store.last())
+    state, kept_up_to = start.state, start.state.seq
+    since = {
+        recorded.seq: recorded.body for recorded in store.read(after=kept_up_to, kinds=[Configured.__name__])
+    }
+    newest = max(since, default=kept_up_to)
     latest = event_of(Configured.__name__, since[newest]) if since else state.configured
     decide_from = newest if latest == configured else inf
-    replay = Replay(state, lambda _: scheduler, for_memory=True, decide_from=decide_from, memory=found.memory)
+    replay = Replay(state, lambda _: scheduler, for_memory=True, decide_from=decide_from, memory=start.memory)
     for recorded in store.read(after=state.seq, verify=True):
         replay.next(recorded)
     replay.finish()
@@ -254,8 +258,8 @@ def restored(
     mend(store, state)
     memory = replay.memory if state.configured == configured else None  # another policy would not know it
     if state.seq == 0:
-        return state, memory, Clock(pace=pace), kept
-    return state, memory, resumed(state.at_s, state.calendar.latest, read_clocks(), pace), kept
+        return state, memory, Clock(pace=pace), kept_up_to
+    return state, memory, resumed(state.at_s, state.calendar.latest, read_clocks(), pace), kept_up_to
 
 
 def _targets(config: Config, url: str, listening: socket.socket) -> Targets:
@@ -295,16 +299,16 @@ def _open_for_users(state: Path) -> None:
 
 def check_own(folder: Path) -> None:
     """Raise InputError for a state directory that others may write to: they could run jobs as its owner."""
-    found = folder.stat()
-    if found.st_uid != os.geteuid():
+    stats = folder.stat()
+    if stats.st_uid != os.geteuid():
         raise InputError(
             f"--state {folder}: expected a directory of user {os.geteuid()}, who starts the service, "
-            f"got one of user {found.st_uid}"
+            f"got one of user {stats.st_uid}"
         )
-    if found.st_mode & 0o022:
+    if stats.st_mode & 0o022:
         raise InputError(
             f"--state {folder}: expected a directory that only its owner may write to, such as mode 700, "
-            f"got mode {found.st_mode & 0o7777:o}"
+            f"got mode {stats.st_mode & 0o7777:o}"
         )
 
 
@@ -356,9 +360,9 @@ async def _warn_of_unreachable(url: str, backend: Backend) -> None:
         return
     far = [node.name for node in await backend.nodes() if node.address and not is_loopback(node.address)]
     if far:
-        said = f"workers on {', '.join(far[:3])}{' …' if len(far) > 3 else ''} cannot reach {url}"
-        logger.warning("%s", said)
-        print(f"{said}: say --listen ADDRESS:PORT and --url", file=sys.stderr, flush=True)
+        warning = f"workers on {', '.join(far[:3])}{' …' if len(far) > 3 else ''} cannot reach {url}"
+        logger.warning("%s", warning)
+        print(f"{warning}: say --listen ADDRESS:PORT and --url", file=sys.stderr, flush=True)
 
 
 def _key(state: Path) -> bytes:

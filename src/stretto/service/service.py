@@ -71,18 +71,18 @@ def submission(
     user: str,
     key: str,
     after: tuple[str, ...],
-    settled: Mapping[str, bool] = MappingProxyType({}),
+    outcomes: Mapping[str, bool] = MappingProxyType({}),
 ) -> Submitted | ArraySubmitted:
     """The event of a submission, of one job or of all tasks of an array.
 
     after: who comes first; settled: whether those of them that have ended did so well.
     """
-    ends = dict(settled)
-    said = replace(spec, array=None).to_json()
+    ends = dict(outcomes)
+    spec_json = replace(spec, array=None).to_json()
     if spec.array is None:
-        return Submitted(name, said, user, key, after=after, settled=ends)
+        return Submitted(name, spec_json, user, key, after=after, settled=ends)
     ranges = ranges_of(spec.array.indices)
-    return ArraySubmitted(name, said, ranges, user, key, spec.array.at_once, after, ends)
+    return ArraySubmitted(name, spec_json, ranges, user, key, spec.array.at_once, after, ends)
 
 
 def tasks_of(spec: JobSpec) -> int:
@@ -192,17 +192,17 @@ class Service:
 
     async def wait_for(self, look: Callable[[], Found | None], wait_s: float) -> Found | None:
         """What `look` finds, now or once something has happened; None after `wait_s` of wall time."""
-        found = look()
-        if found is not None or wait_s <= 0:
-            return found
+        answer = look()
+        if answer is not None or wait_s <= 0:
+            return answer
         try:
             async with asyncio.timeout(wait_s), self._changed:
-                while found is None and not self.ending:
+                while answer is None and not self.ending:
                     await self._changed.wait()
-                    found = look()
+                    answer = look()
         except TimeoutError:
             return None
-        return found
+        return answer
 
     # ── jobs ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -218,7 +218,7 @@ class Service:
         if isinstance(self.backend, Validates) and not (key and mark in self.state.by_key):
             await self.backend.check(spec)  # first: from the look at the key on, nobody may come between
         if not (key and mark in self.state.by_key):
-            await self.targets.check([one.url for one in spec.notify])
+            await self.targets.check([webhook.url for webhook in spec.notify])
         left, before, past = -1, None, {}
         while left != self.state.past.jobs:  # nobody must have left while the table was looked at
             left = self.state.past.jobs
@@ -252,11 +252,11 @@ class Service:
         tasks = await self.archive.meant(before.array or before.id, before.user)
         was = before.spec
         if before.array:
-            indices = tuple(one.index for one in tasks if one.index is not None)
+            indices = tuple(task.index for task in tasks if task.index is not None)
             was = replace(was, array=Array(indices, before.max_parallel))
         if was != (spec if spec.queue else replace(spec, queue=was.queue)):
             raise InputError(f"idempotency key {before.key!r} was used before, for another job: {before.id}")
-        return Accepted([one.id for one in tasks], again=True)
+        return Accepted([task.id for task in tasks], again=True)
 
     def _check_open(self, spec: JobSpec, user: str) -> None:
         """Raise TooManyOpen where a submission would make more open jobs than there may be."""

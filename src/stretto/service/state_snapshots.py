@@ -110,12 +110,12 @@ def keep_beside(store: Store, key: bytes, seq: int, memory: Memory) -> None:
         log.warning("what the policy remembers cannot be kept, and so is no state: %s", wrong)
         return
     address = store.engine.url.render_as_string(hide_password=False)
-    said = pickle.dumps(
+    pickled = pickle.dumps(
         (address, key, seq, remembered, code_digest())
     )  # nothing of it is for other people's eyes
     done = subprocess.run(
         [sys.executable, "-P", "-m", "stretto.service.state_snapshots"],
-        input=said,
+        input=pickled,
         capture_output=True,
         check=False,
     )

@@ -24,16 +24,16 @@ class Lines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
-        said = {
+        fields = {
             "at": round(record.created, 3),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
-        said |= {key: value for key, value in vars(record).items() if key not in _USUAL}
+        fields |= {key: value for key, value in vars(record).items() if key not in _USUAL}
         if record.exc_info:
-            said["trace"] = self.formatException(record.exc_info)
-        return json.dumps(said, default=str)
+            fields["trace"] = self.formatException(record.exc_info)
+        return json.dumps(fields, default=str)
 
 
 class Stderr(logging.Handler):

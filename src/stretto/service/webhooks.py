@@ -104,10 +104,10 @@ class Targets:
         host, port = (parts.hostname or "").rstrip("."), parts.port or PORTS[parts.scheme]
         loop = asyncio.get_running_loop()
         try:
-            found = await loop.run_in_executor(threads, _addresses_of, host, port)
+            addresses = await loop.run_in_executor(threads, _addresses_of, host, port)
         except (OSError, UnicodeError):
             return parts, []
-        for address in found:
+        for address in addresses:
             if (host, port) in self.own_hosts or (port in self.own_ports and _is_ours(address)):
                 raise InputError(f"notify: {host} port {port} is this service")
             if not self._allows(host, address):
@@ -115,7 +115,7 @@ class Targets:
                     f"notify: {host} is {address}, expected a public address, or one that is allowed "
                     "by --notify-allow"
                 )
-        return parts, found
+        return parts, addresses
 
     def _allows(self, host: str, address: Address) -> bool:
         meant = _embedded_in(address)
@@ -222,7 +222,7 @@ class Webhooks:
             if record is None or not record.spec.notify:
                 continue
             moment = moment_of(event, record)
-            addresses = [one.url for one in record.spec.notify if moment in one.on]
+            addresses = [webhook.url for webhook in record.spec.notify if moment in webhook.on]
             body = body_of(record, moment, state.unix_s + state.at_s) if moment and addresses else {}
             for url in addresses:
                 self._add(Delivery(record.user, url, body))
@@ -243,32 +243,32 @@ class Webhooks:
             while True:
                 group.create_task(self._deliver(client, await self._new.get()))
 
-    async def _deliver(self, client: httpx.AsyncClient, one: Delivery) -> None:
+    async def _deliver(self, client: httpx.AsyncClient, delivery: Delivery) -> None:
         try:
             for pause_s in (*self.pauses_s, None):
-                async with self._turns.turn(one.owner):
-                    why = await self._try(client, one)
+                async with self._turns.turn(delivery.owner):
+                    why = await self._try(client, delivery)
                 if not why:
                     return
                 if pause_s is not None:
                     await asyncio.sleep(pause_s)
             # Without the address, which may hold a secret.
-            log.warning("job %s: its webhook cannot be delivered: %s", one.body["job"], why)
+            log.warning("job %s: its webhook cannot be delivered: %s", delivery.body["job"], why)
         finally:
-            self.pending[one.owner] -= 1
-            if not self.pending[one.owner]:
-                del self.pending[one.owner]
+            self.pending[delivery.owner] -= 1
+            if not self.pending[delivery.owner]:
+                del self.pending[delivery.owner]
 
-    async def _try(self, client: httpx.AsyncClient, one: Delivery) -> str:
+    async def _try(self, client: httpx.AsyncClient, delivery: Delivery) -> str:
         """Why it could not be delivered; "" where it was."""
         try:
-            target = await self.targets.resolve(one.url)  # once more: a name may lead elsewhere by now
+            target = await self.targets.resolve(delivery.url)  # once more: a name may lead elsewhere by now
             async with (
                 asyncio.timeout(ANSWER_S),
                 client.stream(
                     "POST",
                     target.url,
-                    json=one.body,
+                    json=delivery.body,
                     headers={"host": target.host},
                     extensions={"sni_hostname": target.name},
                 ) as answer,

@@ -72,16 +72,16 @@ class EmulatedBackend:
         state = self.log_writer.state
         types = [
             {
-                "name": one.name,
-                "memory_gb": one.memory_gb,
-                "speed": one.speed,
-                "aliases": list(one.aliases),
-                "max_nodes_per_job": one.max_nodes_per_job,
-                "stand_ins": one.stand_ins,
+                "name": gpu_type.name,
+                "memory_gb": gpu_type.memory_gb,
+                "speed": gpu_type.speed,
+                "aliases": list(gpu_type.aliases),
+                "max_nodes_per_job": gpu_type.max_nodes_per_job,
+                "stand_ins": gpu_type.stand_ins,
             }
-            for one in self.cluster.types
+            for gpu_type in self.cluster.types
         ]
-        if any(state.types.get(one.name) != one for one in self.cluster.types):
+        if any(state.types.get(gpu_type.name) != gpu_type for gpu_type in self.cluster.types):
             self.log_writer.record(TypesSeen(tuple(types)))
         for record in state.open_jobs():
             if record.is_open and record.alive:
@@ -119,30 +119,30 @@ class EmulatedBackend:
     async def start(self, worker: WorkerStart) -> WorkerState:
         """Start a worker unless it was started before."""
         record = self.log_writer.state.jobs.get(worker.job)
-        known = record.workers.get(worker.id) if record is not None else None
-        if record is None or known is None:
+        recorded = record.workers.get(worker.id) if record is not None else None
+        if record is None or recorded is None:
             raise StartRefused(f"worker {worker.id}: no such job or worker was submitted")
         job = self.job_of(record)
         if worker.id in job.workers:
             return job.workers[worker.id].shown()
         now_s = self._now_s()
         peers = int(worker.env.get("WORLD_SIZE", 1))
-        one = EmulatedWorker(
+        emulated = EmulatedWorker(
             worker.id,
             worker.job,
-            known.attempt,
+            recorded.attempt,
             worker.node,
-            known.node,
-            known.kind,
+            recorded.node,
+            recorded.kind,
             worker.gpus,
             peers,
             worker.grace_s,
             started_s=now_s,
         )
-        job.workers[worker.id] = one
-        self._show(one)
-        self._started(job, one, now_s)
-        return one.shown()
+        job.workers[worker.id] = emulated
+        self._show(emulated)
+        self._started(job, emulated, now_s)
+        return emulated.shown()
 
     async def stop(self, worker_id: str, grace_s: float) -> None:
         """Saves what it has done and ends; at the latest after the grace."""
@@ -255,18 +255,18 @@ class EmulatedBackend:
         """Its start takes time; without in-place changes, it begins once all its peers are there."""
         alive = job.alive()
         if job.in_place:
-            waiting = [one.ready_s for one in alive if one.phase == "starting" and not isnan(one.ready_s)]
+            waiting = [peer.ready_s for peer in alive if peer.phase == "starting" and not isnan(peer.ready_s)]
             ready_s = now_s + job.run.start_s(job.has_run)
-            near = [one for one in waiting if abs(one - ready_s) <= TOGETHER_S]
+            near = [other_s for other_s in waiting if abs(other_s - ready_s) <= TOGETHER_S]
             worker.ready_s = near[0] if near else ready_s
             if not near:
                 self.do_at(ready_s, job.id, lambda: self._ready(job, ready_s))
             return
-        peers = [one for one in alive if one.attempt == worker.attempt]
+        peers = [peer for peer in alive if peer.attempt == worker.attempt]
         if len(peers) >= worker.peers:
             ready_s = now_s + job.run.start_s(job.has_run)
-            for one in peers:
-                one.ready_s = ready_s
+            for peer in peers:
+                peer.ready_s = ready_s
             if ready_s > now_s:
                 self.do_at(ready_s, job.id, lambda: self._ready(job, ready_s))
             else:
@@ -274,16 +274,16 @@ class EmulatedBackend:
 
     def _ready(self, job: EmulatedJob, ready_s: float) -> None:
         """The start of some workers is over."""
-        those = [one for one in job.alive() if one.phase == "starting" and one.ready_s <= ready_s]
-        if not those:
+        ready = [peer for peer in job.alive() if peer.phase == "starting" and peer.ready_s <= ready_s]
+        if not ready:
             return
-        for one in those:
-            one.phase = "running"
-            self._show(one)
-        names = tuple(one.id for one in those)
+        for peer in ready:
+            peer.phase = "running"
+            self._show(peer)
+        names = tuple(peer.id for peer in ready)
         if job.in_place:
             self.log_writer.record(WorkersReady(job.id, names))
-        elif not any(one.stopped for one in those):
+        elif not any(peer.stopped for peer in ready):
             self._train(job, names, ready_s, 0.0)
 
     def _train(self, job: EmulatedJob, names: tuple[str, ...], now_s: float, pause_s: float) -> None:
@@ -448,27 +448,27 @@ class EmulatedBackend:
         now_s = self._now_s()
         job = self.job_of(record)
         members = record.members.workers
-        for one in record.alive:
-            if one.life is WorkerPhase.WANTED:
+        for recorded in record.alive:
+            if recorded.life is WorkerPhase.WANTED:
                 continue  # its start is asked for again
             worker = EmulatedWorker(
-                one.id,
+                recorded.id,
                 record.id,
-                one.attempt,
-                self.log_writer.state.nodes[one.node].name,
-                one.node,
-                one.kind,
-                one.gpus,
+                recorded.attempt,
+                self.log_writer.state.nodes[recorded.node].name,
+                recorded.node,
+                recorded.kind,
+                recorded.gpus,
                 len(record.workers),
                 record.spec.grace_period_s,
                 phase="running",
-                ready_s=one.began_s,
-                started_s=one.began_s,
+                ready_s=recorded.began_s,
+                started_s=recorded.began_s,
             )
-            job.workers[one.id] = worker
+            job.workers[recorded.id] = worker
             self._show(worker)
         job.generation = (record.attempt, record.members.number)
-        unready = [one.id for one in record.alive if one.life is WorkerPhase.RUNNING]
+        unready = [recorded.id for recorded in record.alive if recorded.life is WorkerPhase.RUNNING]
         if job.in_place and unready:
             self.log_writer.record(WorkersReady(job.id, tuple(unready)))
         names = members if job.in_place else tuple(record.workers)

@@ -90,7 +90,7 @@ class Truths:
             fixed = self.settings.batches is Batches.TUNED or record.job.adaptivity is not Adaptivity.ADAPTIVE
             batch = (record.job.batch_size or truth.limits.init_batch) if fixed else 0
             return Training(TrainingRun(truth, truth.limits, batch, self.settings), self.cluster)
-        table = self.curves.of(record.job, np.array([one.speed for one in self.cluster.types]))
+        table = self.curves.of(record.job, np.array([gpu_type.speed for gpu_type in self.cluster.types]))
         keeps = self.settings.checkpoints if record.job.checkpoints is None else record.job.checkpoints
         return Recorded(duration_s or USUAL_S, table, self.cluster, self.settings, keeps)
 

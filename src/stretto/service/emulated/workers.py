@@ -77,10 +77,10 @@ class EmulatedJob:
 
     def shape_of(self, names: tuple[str, ...]) -> tuple[int, tuple[int, ...]]:
         """(GPU type, GPUs on each node in the order of nodes) of some of its workers."""
-        held: dict[int, int] = {}
+        gpus_on: dict[int, int] = {}
         kind = -1
         for name in names:
             worker = self.workers[name]
-            held[worker.node_index] = held.get(worker.node_index, 0) + len(worker.gpus)
+            gpus_on[worker.node_index] = gpus_on.get(worker.node_index, 0) + len(worker.gpus)
             kind = worker.kind
-        return kind, tuple(held[node] for node in sorted(held))
+        return kind, tuple(gpus_on[node] for node in sorted(gpus_on))

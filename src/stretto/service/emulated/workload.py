@@ -17,7 +17,7 @@ def job_file(job: Job, truth: Truth, cluster: Cluster) -> str:
     cluster: on which it is to run; a duration that was recorded on a GPU type is put in terms of speed 1.
     """
     types: list[str] = list(job.gpu_types)
-    said: dict[str, Any] = {
+    entries: dict[str, Any] = {
         "name": _name(job.id),
         "run": "true  # emulated",
         "resources": {
@@ -32,25 +32,26 @@ def job_file(job: Job, truth: Truth, cluster: Cluster) -> str:
         **{name: getattr(job, name) for name in JOB_KEYS},
     }
     if job.checkpoints:
-        said["checkpoint"] = {"every": "10m"}
+        entries["checkpoint"] = {"every": "10m"}
     if job.adaptivity is not Adaptivity.RIGID:
         most = {} if job.max_gpus == UNLIMITED_GPUS else {"max": job.max_gpus}
-        said["elastic"] = {"min": job.min_gpus, **most}
+        entries["elastic"] = {"min": job.min_gpus, **most}
     batch: dict[str, Any] = {"init": job.batch_size} if job.batch_size else {}
     if job.adaptivity is Adaptivity.ADAPTIVE:
         batch["policy"] = "adaptive"
     if batch:
-        said["batch"] = batch
+        entries["batch"] = batch
     if not isnan(truth.duration_s):
         speed = cluster.types[cluster.type_index(truth.gpu_type)].speed if truth.gpu_type else 1.0
         duration_s = max(truth.duration_s * speed, 1.0)
-        said["expected_time"] = f"{duration_s:.3f}s"
-        said["labels"] = {DURATION: repr(duration_s)}
+        entries["expected_time"] = f"{duration_s:.3f}s"
+        entries["labels"] = {DURATION: repr(duration_s)}
     if job.rewards:
-        said["rewards"] = [
-            {"by": f"{one.deadline_s - job.submitted_s:.3f}s", "worth": one.value} for one in job.rewards
+        entries["rewards"] = [
+            {"by": f"{reward.deadline_s - job.submitted_s:.3f}s", "worth": reward.value}
+            for reward in job.rewards
         ]
-    return json.dumps({key: value for key, value in said.items() if value not in ("", {}, None)})
+    return json.dumps({key: value for key, value in entries.items() if value not in ("", {}, None)})
 
 
 def _name(text: str) -> str:

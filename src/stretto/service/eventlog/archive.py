@@ -38,16 +38,16 @@ STORED_AS = {"max_parallel": "at_once", "uses_sdk": "speaks"}
 def row_of(record: JobRecord, with_spec: bool = True) -> EndedJob:
     """What is kept of a job that has ended. with_spec: unless the log has one for all tasks of its array."""
     spec = {key: value for key, value in record.spec.to_json().items() if value != USUAL.get(key)}
-    said: dict[str, Any] = {
+    body: dict[str, Any] = {
         **({"spec": spec} if with_spec else {}),
         "job": {name: getattr(record.job, name) for name in JOB},
         "books": _changed(record.books, BOOKS),
         **{STORED_AS.get(name, name): value for name, value in _changed(record, RECORD).items()},
     }
     if record.members.number:
-        said["members"] = record.members.number
+        body["members"] = record.members.number
     if record.learned is not NOTHING_LEARNED:
-        said |= {"latest": dict(record.learned.latest), "reported_s": _number(record.learned.reported_s)}
+        body |= {"latest": dict(record.learned.latest), "reported_s": _number(record.learned.reported_s)}
     return EndedJob(
         number=record.number,
         job=record.id,
@@ -58,7 +58,7 @@ def row_of(record: JobRecord, with_spec: bool = True) -> EndedJob:
         key=record.key,
         state=record.state,
         ended_s=record.ended_s,
-        body=json.dumps(said, separators=(",", ":")),
+        body=json.dumps(body, separators=(",", ":")),
     )
 
 
@@ -74,25 +74,25 @@ def record_of(row: EndedJob, shared: JobSpec | None = None) -> JobRecord:
 
     shared: the specification of its array, for a task whose row has none.
     """
-    said = json.loads(row.body)
-    spec = JobSpec.from_json(said["spec"]) if "spec" in said else shared
+    body = json.loads(row.body)
+    spec = JobSpec.from_json(body["spec"]) if "spec" in body else shared
     assert spec is not None
     job = Job(
         JobId(row.job),
         adaptivity=Adaptivity.STRONG_SCALING,
         user=row.owner,
         queue=row.queue,
-        **(plain_fields(spec) | said["job"]),
+        **(plain_fields(spec) | body["job"]),
     )
     record = JobRecord(spec, job, row.owner, row.key, "", row.number, array=row.array)
     for name in RECORD:
-        if (stored := STORED_AS.get(name, name)) in said:
-            setattr(record, name, said[stored])
-    record.books = Accounting(**said["books"])
-    record.members = replace(NOBODY, number=said.get("members", 0))
-    if "latest" in said:
-        reported_s = said.get("reported_s")
-        record.learned = Learned(said["latest"], reported_s=nan if reported_s is None else reported_s)
+        if (stored := STORED_AS.get(name, name)) in body:
+            setattr(record, name, body[stored])
+    record.books = Accounting(**body["books"])
+    record.members = replace(NOBODY, number=body.get("members", 0))
+    if "latest" in body:
+        reported_s = body.get("reported_s")
+        record.learned = Learned(body["latest"], reported_s=nan if reported_s is None else reported_s)
     record.incarnations = tuple((first, name) for first, name in record.incarnations)
     record.state, record.ended_s = row.state, row.ended_s
     if row.logs_deleted_s is not None:
@@ -143,7 +143,7 @@ class Archive:
         if word in state.jobs or word in state.relations.arrays:
             return await self.jobs(state.relations.jobs_of(word))
         left = await self._left(word, user)
-        by_id = [one for one in left if word in (one.id, one.array)]
+        by_id = [job for job in left if word in (job.id, job.array)]
         name = state.relations.newest.get((user, word), "")
         if by_id or not name:
             return by_id or left

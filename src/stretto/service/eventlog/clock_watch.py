@@ -95,7 +95,7 @@ def words_of(event: ClockSet) -> str:
     jumped_s = round(abs(event.jumped_s))
     days, rest = divmod(jumped_s, 86_400)
     length = f"{days} d {rest // 3600} h" if days else f"{rest // 3600} h {rest % 3600 // 60} min"
-    said = f"the time of day has jumped {'ahead' if event.jumped_s > 0 else 'back'} by {length}"
+    jump = f"the time of day has jumped {'ahead' if event.jumped_s > 0 else 'back'} by {length}"
     if abs(event.unix_s - event.bound_unix_s) <= SMALL_S:
-        return f"{said}: it is again what it was"
-    return f"{said}: reservations, deadlines and starts stay where they were, until it has stood for an hour"
+        return f"{jump}: it is again what it was"
+    return f"{jump}: reservations, deadlines and starts stay where they were, until it has stood for an hour"

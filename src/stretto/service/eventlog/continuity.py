@@ -92,10 +92,10 @@ def reached_in(path: Path) -> Reached | None:
     except OSError as wrong:
         raise StoreError(f"{path}: cannot be read: {wrong.strerror}") from None
     try:
-        said, _, check = text.decode("ascii").rpartition(" ")
-        if int(check, 16) != zlib.crc32(said.rstrip().encode()):
+        content, _, check = text.decode("ascii").rpartition(" ")
+        if int(check, 16) != zlib.crc32(content.rstrip().encode()):
             raise ValueError("its checksum is wrong")
-        return Reached(**json.loads(said))
+        return Reached(**json.loads(content))
     except (ValueError, TypeError) as wrong:
         log.warning("%s: cannot be read, and is begun anew: %s", path, wrong)
         return None
@@ -203,14 +203,18 @@ def check_whole(connection: Connection, where: str, reached: Reached | None) -> 
         if chain is not None and bytes(chain).hex() != reached.chain:
             raise LogDamaged(where, f"event {reached.seq} is not the one that was written: it is another log")
     without = gaps_of(connection)
-    known = sum(gap.last - gap.first + 1 for gap in without)
+    noted = sum(gap.last - gap.first + 1 for gap in without)
     there = sum(
         int(connection.scalar(select(func.count()).where(LOG.c.seq.between(gap.first, gap.last))) or 0)
         for gap in without
     )
-    if count + known - there != last:
+    if count + noted - there != last:
         gap = next(
-            (gap for gap in _missing(connection, last) if not any(one.covers(gap) for one in without)),
+            (
+                gap
+                for gap in _missing(connection, last)
+                if not any(noted_gap.covers(gap) for noted_gap in without)
+            ),
             Gap(1, last),
         )
         raise LogDamaged(where, f"{gap.words} missing")
@@ -229,8 +233,8 @@ def _missing(connection: Connection, last: int) -> Iterator[Gap]:
         .where(after.c.seq.is_(None), LOG.c.seq < last)
         .order_by(LOG.c.seq)
     )
-    for seq, found in connection.execute(query):
-        yield Gap(int(seq) + 1, int(found) - 1)
+    for seq, next_seq in connection.execute(query):
+        yield Gap(int(seq) + 1, int(next_seq) - 1)
 
 
 def merged(numbers: Iterable[int]) -> list[Gap]:

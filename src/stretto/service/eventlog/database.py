@@ -185,10 +185,10 @@ def _passes(error: DBAPIError | OSError, connects: bool) -> bool:
         return True
     if state is not None:
         return str(state).startswith(PASSING)
-    said = str(error.orig)
+    message = str(error.orig)
     if isinstance(error, IntegrityError):
-        return "UNIQUE" in said
-    if "locked" in said or "starting up" in said:
+        return "UNIQUE" in message
+    if "locked" in message or "starting up" in message:
         return isinstance(error, OperationalError)
     # psycopg gives no state where no connection came about
     return (

@@ -56,13 +56,13 @@ class EndedJobs:
 
     def specs_of(self, arrays: Collection[str]) -> dict[str, dict[str, Any]]:
         """The specifications of arrays whose tasks share one, from the log."""
-        found: dict[str, dict[str, Any]] = {}
+        specs: dict[str, dict[str, Any]] = {}
         for some in _in_parts(sorted(set(arrays))):
             query = select(LOG.c.subject, LOG.c.body)
             query = query.where(LOG.c.subject.in_(some), LOG.c.kind == ARRAY_SUBMITTED)
             rows = self._asked(lambda connection, query=query: connection.execute(query).all())  # type: ignore[misc]
-            found |= {array: json.loads(body)["spec"] for array, body in rows}
-        return found
+            specs |= {array: json.loads(body)["spec"] for array, body in rows}
+        return specs
 
     def newest_named(self, owner: str, name: str) -> EndedJob | None:
         """The newest job of this user with this name."""

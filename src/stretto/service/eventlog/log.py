@@ -188,8 +188,8 @@ class Store:
             return b""
         chain = bytes(connection.scalar(select(LOG.c.chain).where(LOG.c.seq == after)) or b"")
         for row in rows:
-            said = (row["seq"], row["at_s"], row["kind"], row["subject"], row["body"])
-            chain = row["chain"] = chained(chain, *said)
+            columns = (row["seq"], row["at_s"], row["kind"], row["subject"], row["body"])
+            chain = row["chain"] = chained(chain, *columns)
         return chain
 
     def last(self) -> int:

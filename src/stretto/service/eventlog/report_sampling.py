@@ -151,24 +151,29 @@ def is_news(record: JobRecord, report: Mapping[str, Any], now_s: float) -> bool:
 def changes_of(record: JobRecord, report: Mapping[str, Any]) -> Reported:
     """What a report changes of what is known: nothing else needs to be written."""
     learned, kind = record.learned, kind_of(record)
-    said = {
+    changes = {
         key: value
         for key, value in report.items()
         if key in NEVER_LEFT_OUT or key not in learned.latest or learned.latest[key] != value
     }
-    if "points" in said:
+    if "points" in changes:
         new = [
             point
-            for point, told in zip(said["points"], told_points(said, kind), strict=True)
-            if with_points(learned.points, [told]) is not learned.points
+            for point, parsed in zip(changes["points"], told_points(changes, kind), strict=True)
+            if with_points(learned.points, [parsed]) is not learned.points
         ]
-        said = {**said, "points": new} if new else {key: said[key] for key in said if key != "points"}
-    kept = 0
-    if "epoch_metrics" in said:
-        metrics = [float(value) for value in said["epoch_metrics"]]
-        known = list(learned.metrics)
-        if known and metrics[: len(known)] == known:
-            kept, said["epoch_metrics"] = len(known), said["epoch_metrics"][len(known) :]
-        if not said["epoch_metrics"]:
-            kept, _ = 0, said.pop("epoch_metrics")
-    return Reported(record.id, said, kept)
+        changes = (
+            {**changes, "points": new} if new else {key: changes[key] for key in changes if key != "points"}
+        )
+    unchanged = 0
+    if "epoch_metrics" in changes:
+        metrics = [float(value) for value in changes["epoch_metrics"]]
+        past = list(learned.metrics)
+        if past and metrics[: len(past)] == past:
+            unchanged, changes["epoch_metrics"] = (
+                len(past),
+                changes["epoch_metrics"][len(past) :],
+            )
+        if not changes["epoch_metrics"]:
+            unchanged, _ = 0, changes.pop("epoch_metrics")
+    return Reported(record.id, changes, unchanged)

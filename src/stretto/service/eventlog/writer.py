@@ -161,7 +161,7 @@ class LogWriter:
             if there and there != recorded(rows, after):
                 raise LogMoved(after, there[-1].seq)
             if there:
-                return tuple(one.seq for one in there)
+                return tuple(row.seq for row in there)
         return self.store.append(rows, self.state.seq, ended)
 
 
@@ -183,19 +183,19 @@ def _row(event: Event, at_s: float) -> Unrecorded:
     return Unrecorded(at_s, type(event).__name__, subject_of(event), body_of(event))
 
 
-def fold(state: State, one: Recorded) -> Event | None:
+def fold(state: State, logged: Recorded) -> Event | None:
     """Fold one event of the log; None for one that cannot be understood, which is passed over and noted.
 
     Raises UnknownEvent for what a newer version wrote.
     """
     try:
-        event = event_of(one.kind, one.body)
+        event = event_of(logged.kind, logged.body)
     except UnknownEvent:
         raise
     except InputError as wrong:
-        skip(state, one.seq, one.at_s, one.kind, one.subject, wrong)
+        skip(state, logged.seq, logged.at_s, logged.kind, logged.subject, wrong)
         return None
-    apply_or_skip(state, event, one.seq, one.at_s)
+    apply_or_skip(state, event, logged.seq, logged.at_s)
     return event
 
 

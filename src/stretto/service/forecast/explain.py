@@ -97,7 +97,7 @@ def explained(question: Question) -> dict[str, Any]:
     when = None if outlook is None else (outlook.start if waits else outlook.end)(question.job)
     foreseen_s = max((draw.reached_s for draw in outlook.draws), default=nan) if outlook else nan
     members = question.fork.members
-    found = {
+    answer = {
         "id": status.id,
         "name": status.name,
         "state": status.state,
@@ -110,7 +110,9 @@ def explained(question: Question) -> dict[str, Any]:
         "nodes": status.nodes,
         "preempted": status.preempted,
         "took_from": status.took_from,
-        "basis": next((one.remaining.basis.value for one in members if one.job.id == question.job), ""),
+        "basis": next(
+            (member.remaining.basis.value for member in members if member.job.id == question.job), ""
+        ),
         "start" if waits else "end": None if when is None else span_json(when, question.unix_s),
         "foreseen": None if isnan(foreseen_s) else round(foreseen_s + question.unix_s, 3),
         "draws": 0 if outlook is None else len(outlook.draws),
@@ -128,8 +130,8 @@ def explained(question: Question) -> dict[str, Any]:
         if not soon and when.plus_minus_s >= 1.0:
             words += f" (± {span_in_words(when.plus_minus_s)})"
     return {
-        **found,
-        "headline": headline(found, words),
+        **answer,
+        "headline": headline(answer, words),
         "now": round(now_s + question.unix_s, 3),
         "took_ms": round((time.perf_counter() - began) * 1e3, 1),
     }
@@ -144,22 +146,22 @@ def _changes(question: Question, until: float) -> list[dict[str, Any]]:
     row = _row_of(snapshot, question.job)
     if row is None or question.decision_ms / 1e3 > HYPOTHESES_S / 2:
         return []
-    found: list[dict[str, Any]] = []
-    for said, job in list(_hypotheses(snapshot, row))[:MOST_HYPOTHESES]:
+    changes: list[dict[str, Any]] = []
+    for change, job in list(_hypotheses(snapshot, row))[:MOST_HYPOTHESES]:
         if time.perf_counter() >= until:
             break
         try:
             plan = decide(_with(snapshot, row, job), question.scheduler)
         except StrettoError:  # a request that this policy cannot even consider
             continue
-        given = plan.placement.get(job.id)
-        if given is not None:
-            gpus, gpu_type = given.gpus, snapshot.cluster.type_names[given.kind]
-            found.append({"change": said, "gpus": gpus, "gpu_type": gpu_type})
-            if said:  # the first is the nearest; where nothing is to be changed, say no more
+        allocation = plan.placement.get(job.id)
+        if allocation is not None:
+            gpus, gpu_type = allocation.gpus, snapshot.cluster.type_names[allocation.kind]
+            changes.append({"change": change, "gpus": gpus, "gpu_type": gpu_type})
+            if change:  # the first is the nearest; where nothing is to be changed, say no more
                 break
-            return found
-    return found
+            return changes
+    return changes
 
 
 def _hypotheses(snapshot: Snapshot, row: int) -> Iterator[tuple[str, Job]]:
@@ -176,9 +178,9 @@ def _hypotheses(snapshot: Snapshot, row: int) -> Iterator[tuple[str, Job]]:
     for size in sizes:
         for name in sorted(free, key=lambda name: (name not in accepted, -free[name])):
             if free[name] >= size:
-                said = f"with {gpus_of(size, name)}"
-                yield said, _sized(job, size, name)
-    highest = max((one.priority for one in _jobs(snapshot)), default=0)
+                change = f"with {gpus_of(size, name)}"
+                yield change, _sized(job, size, name)
+    highest = max((job_there.priority for job_there in _jobs(snapshot)), default=0)
     if highest >= job.priority:
         yield f"with priority {highest + 1}", replace(job, priority=highest + 1)
 
@@ -259,30 +261,30 @@ def _first(question: Question, outlook: Forecast) -> dict[str, Any] | None:
 def _holders(question: Question, outlook: Forecast | None) -> list[dict[str, Any]]:
     """Who holds GPUs of the types that the job accepts, the largest first."""
     fork = question.fork
-    job = next((one.job for one in fork.members if one.job.id == question.job), None)
+    job = next((member.job for member in fork.members if member.job.id == question.job), None)
     names = fork.cluster.type_names
     accepted = set(names) if job is None or not job.gpu_types else set(job.gpu_types)
-    found = []
-    for name, held in question.snapshot.placement.items():
-        if names[held.kind] not in accepted:
+    holders = []
+    for name, allocation in question.snapshot.placement.items():
+        if names[allocation.kind] not in accepted:
             continue
         end = None
         if outlook is not None:
             draws = [draw.fates[name].end_s for draw in outlook.draws if name in draw.fates]
             end = span_json(span_of(draws), question.unix_s) if draws else None
         called, user = question.names.get(name, ("", ""))
-        found.append(
+        holders.append(
             {
                 "id": name,
                 "name": called,
                 "user": user,
-                "gpus": held.gpus,
-                "gpu_type": names[held.kind],
+                "gpus": allocation.gpus,
+                "gpu_type": names[allocation.kind],
                 "end": end,
             }
         )
-    found.sort(key=lambda one: (-int(str(one["gpus"])), str(one["id"])))
-    return found[:MOST_HOLDERS]
+    holders.sort(key=lambda holder: (-int(str(holder["gpus"])), str(holder["id"])))
+    return holders[:MOST_HOLDERS]
 
 
 def _prices(question: Question) -> list[dict[str, Any]]:

@@ -124,22 +124,22 @@ def fork_of(
     cluster = larger(state.cluster, state.types, extra)
     usable = np.concatenate([state.usable(), np.ones(len(cluster.nodes) - len(state.nodes), dtype=np.bool_)])
     left_out: dict[str, str] = {}
-    found: list[JobRecord] = []
+    records: list[JobRecord] = []
     for record in state.open_jobs():
         reason = why_not_yet(state, record, now_s)
         if reason in (Reason.ENDING, Reason.HELD, Reason.NEVER):
             left_out[record.id] = reason.value
         else:
-            found.append(record)
+            records.append(record)
     if more is not None:
-        found.append(_not_submitted(*more, state, cluster, now_s, past))
+        records.append(_not_submitted(*more, state, cluster, now_s, past))
     members = [
         _member(record, row, state, now_s)
-        for record, row in zip(found, _speeds(found, state, cluster, now_s), strict=True)
+        for record, row in zip(records, _speeds(records, state, cluster, now_s), strict=True)
     ]
-    said = _assumptions(members, sum(not known_points(one) for one in found))
+    assumptions = _assumptions(members, sum(not known_points(record) for record in records))
     if more is not None and more[0].hold:
-        said = (f"{more[0].name} is released at once", *said)
+        assumptions = (f"{more[0].name} is released at once", *assumptions)
     constraints = constraints_of(state, now_s)
     if more is not None and more[0].elastic is not None and more[0].elastic.sizes:
         constraints = replace(constraints, sizes={**constraints.sizes, NEW: more[0].elastic.sizes})
@@ -151,7 +151,7 @@ def fork_of(
         memory,
         tuple(members),
         left_out,
-        said,
+        assumptions,
         constraints,
         state.usage.released(now_s),
     )
@@ -175,29 +175,32 @@ def larger(cluster: Cluster, types: Mapping[str, GpuType], extra: Sequence[Extra
     """The cluster with more nodes behind its own. Raises InputError for nodes that cannot be."""
     if not extra:
         return cluster
-    known = {gpu_type.name: gpu_type for gpu_type in cluster.types}
+    types_by_name = {gpu_type.name: gpu_type for gpu_type in cluster.types}
     nodes = list(cluster.nodes)
-    for one in extra:
-        known.setdefault(one.gpu_type, types.get(one.gpu_type, GpuType(one.gpu_type)))
+    for new_nodes in extra:
+        types_by_name.setdefault(
+            new_nodes.gpu_type, types.get(new_nodes.gpu_type, GpuType(new_nodes.gpu_type))
+        )
         nodes += [
-            Node(NodeId(f"+{len(nodes) + number}"), one.gpu_type, one.gpus) for number in range(one.count)
+            Node(NodeId(f"+{len(nodes) + number}"), new_nodes.gpu_type, new_nodes.gpus)
+            for number in range(new_nodes.count)
         ]
-    return Cluster(cluster.name, tuple(known.values()), tuple(nodes))
+    return Cluster(cluster.name, tuple(types_by_name.values()), tuple(nodes))
 
 
 def _member(record: JobRecord, speeds: MeasuredSpeeds, state: State, now_s: float) -> ForkedJob:
-    remaining, held = remaining_of(record, now_s), state.wanted(record.id)
+    remaining, allocation = remaining_of(record, now_s), state.wanted(record.id)
     job = record.job
     if job.checkpoints is None and (record.uses_sdk or record.spec.elastic is not None):
         job = replace(job, checkpoints=True)
-    if remaining.basis is Basis.TRAINING and held is not None:
-        pace = float(speeds.per_s[held.kind, min(held.gpus, speeds.per_s.shape[1] - 1)])
+    if remaining.basis is Basis.TRAINING and allocation is not None:
+        pace = float(speeds.per_s[allocation.kind, min(allocation.gpus, speeds.per_s.shape[1] - 1)])
         remaining = replace(remaining, left_s=remaining.left_s * pace)
     after = tuple(
-        one
+        earlier
         for name in names_of(record)
-        for one in state.relations.jobs_of(name)
-        if one in state.jobs and not state.jobs[one].has_ended and not record.attempt
+        for earlier in state.relations.jobs_of(name)
+        if earlier in state.jobs and not state.jobs[earlier].has_ended and not record.attempt
     )
     return ForkedJob(
         job=job,
@@ -211,7 +214,7 @@ def _member(record: JobRecord, speeds: MeasuredSpeeds, state: State, now_s: floa
         remaining=remaining,
         whole_s=max(stated_duration(record)[0], remaining.left_s),
         speeds=speeds,
-        held=held,
+        held=allocation,
         from_s=max(record.not_before_s, record.job.submitted_s),
         after=after,
     )
@@ -230,9 +233,11 @@ def _speeds(
     choices = powers_and_whole_nodes(cluster)
     speeds = OnlineGoodput().estimate(snapshot, choices)
     for row in measured:
-        at = position.get(records[row].job.id)
-        if at is not None:
-            tables[row] = _believed(speeds.per_s[at], choices.kind, choices.gpus, tables[row], records[row])
+        place = position.get(records[row].job.id)
+        if place is not None:
+            tables[row] = _believed(
+                speeds.per_s[place], choices.kind, choices.gpus, tables[row], records[row]
+            )
     return tables
 
 
@@ -246,24 +251,24 @@ def _believed(
     """Goodput at some sizes as a table of all sizes; the type that is known best is as fast as supposed."""
     table = prior.per_s.copy()
     counts = np.arange(table.shape[1])
-    seen = int((record.learned.points or known_points(record))[-1][0])
+    reported_type = int((record.learned.points or known_points(record))[-1][0])
     rows: dict[int, FloatArray] = {}
-    for one in range(len(table)):
-        mine = (kind == one) & np.isfinite(per_s) & (per_s > 0)
+    for type_index in range(len(table)):
+        mine = (kind == type_index) & np.isfinite(per_s) & (per_s > 0)
         if mine.any():
-            rows[one] = np.interp(counts, np.append(0, gpus[mine]), np.append(0.0, per_s[mine]))
-    asked = min(record.job.gpus, table.shape[1] - 1)
-    if seen not in rows or not rows[seen][asked] > 0:
+            rows[type_index] = np.interp(counts, np.append(0, gpus[mine]), np.append(0.0, per_s[mine]))
+    gpus_asked = min(record.job.gpus, table.shape[1] - 1)
+    if reported_type not in rows or not rows[reported_type][gpus_asked] > 0:
         return prior
-    scale = table[seen, asked] / rows[seen][asked]
-    for one, row in rows.items():
-        table[one] = row * scale
+    scale = table[reported_type, gpus_asked] / rows[reported_type][gpus_asked]
+    for type_index, row in rows.items():
+        table[type_index] = row * scale
     return MeasuredSpeeds(frozen(table), frozen(table))
 
 
 def _assumptions(members: Sequence[ForkedJob], unmeasured: int) -> tuple[str, ...]:
-    said = []
-    counts = {basis: sum(one.remaining.basis is basis for one in members) for basis in Basis}
+    assumptions = []
+    counts = {basis: sum(member.remaining.basis is basis for member in members) for basis in Basis}
     words = {
         Basis.TRAINING: "by what the training reports",
         Basis.EXPECTED: "by the expected_time of the owner",
@@ -272,14 +277,14 @@ def _assumptions(members: Sequence[ForkedJob], unmeasured: int) -> tuple[str, ..
     }
     for basis, count in counts.items():
         if count:
-            said.append(f"what is left of {count} job{'s' * (count != 1)}: {words[basis]}")
+            assumptions.append(f"what is left of {count} job{'s' * (count != 1)}: {words[basis]}")
     if unmeasured:
-        said.append(
+        assumptions.append(
             f"speed of {unmeasured} job{'s' * (unmeasured != 1)}, which nobody has measured: "
             "nine tenths of each doubling of GPUs is gained"
         )
-    said.append(f"a restart takes {RESTART_S:g} s, a change of size {SWITCH_S:g} s; nobody else comes")
-    return tuple(said)
+    assumptions.append(f"a restart takes {RESTART_S:g} s, a change of size {SWITCH_S:g} s; nobody else comes")
+    return tuple(assumptions)
 
 
 # ── the world ─────────────────────────────────────────────────────────────────────────────────────
@@ -305,24 +310,26 @@ def world_of(
     drawn = factors(fork, seed)
     rows = sorted(
         (
-            (max(starts.get(one.job.id, one.from_s), 0.0), number)
-            for number, one in enumerate(fork.members)
-            if not one.after or one.job.id in starts
+            (max(starts.get(member.job.id, member.from_s), 0.0), number)
+            for number, member in enumerate(fork.members)
+            if not member.after or member.job.id in starts
         ),
     )
     members = [fork.members[number] for _, number in rows]
     # Who may start later is submitted later, which is all that a simulated world knows of it.
     jobs = [
-        _coming(one.job, at_s) if at_s > fork.now_s else one.job
-        for one, (at_s, _) in zip(members, rows, strict=True)
+        _coming(member.job, at_s) if at_s > fork.now_s else member.job
+        for member, (at_s, _) in zip(members, rows, strict=True)
     ]
     factor = np.array([drawn[number] for _, number in rows])
-    tables = [one.speeds for one in members]
-    held = {one.job.id: one.held for one in members if one.held is not None}
-    view = less_foreign_use(no_placement(fork.cluster).changed(held), fork.constraints.others)
+    tables = [member.speeds for member in members]
+    allocations = {member.job.id: member.held for member in members if member.held is not None}
+    view = less_foreign_use(no_placement(fork.cluster).changed(allocations), fork.constraints.others)
     cluster = view.shown
     requests, fair = Requests(jobs, cluster), fork.constraints.fair_share
-    whole_s, left_s = np.array([(one.whole_s, one.remaining.left_s) for one in members]).reshape(-1, 2).T
+    whole_s, left_s = (
+        np.array([(member.whole_s, member.remaining.left_s) for member in members]).reshape(-1, 2).T
+    )
     recorded = RecordedRuns(whole_s * factor, cluster, tables, first_left_s=left_s * factor)
     world = SimulatedWorld(
         cluster,
@@ -333,7 +340,7 @@ def world_of(
         fork.configured.seed,
         charging=None if fair is None else Charging(jobs, cluster, fair, fork.usage.released(fork.now_s)),
     )
-    had = [_had(one, fork.now_s) for one in members]
+    had = [_had(member, fork.now_s) for member in members]
     world.resume(fork.now_s, view.usable(fork.usable), view.to_shown(view.placement), had, fork.memory)
     return world, scheduler
 
@@ -350,9 +357,9 @@ def _triggers(scheduler: Scheduler) -> Triggers:
     return replace(triggers, on=on, round_s=round_s)
 
 
-def _had(one: ForkedJob, now_s: float) -> Had:
+def _had(member: ForkedJob, now_s: float) -> Had:
     """What a job has had so far, and since when it holds what it holds."""
-    books = one.books
+    books = member.books
     return Had(
         executed_s=books.executed_s,
         attained_gpu_s=books.attained_gpu_s,

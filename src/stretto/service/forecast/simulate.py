@@ -51,7 +51,7 @@ def play(fork: Fork, seed: int = 0, stop: Stop | None = None, until: float = inf
     stop: asked after every decision whether enough is known. until: a moment of
     `time.perf_counter`, after which no more is decided; predictions may use a clock, decisions may not.
     """
-    chains = {one.job.id: one.after for one in fork.members if one.after}
+    chains = {member.job.id: member.after for member in fork.members if member.after}
     froms: dict[str, float] = {}
     draw = _play(fork, seed, froms, stop if not chains else None, until)
     for _ in range(MOST_PASSES if chains else 0):
@@ -69,7 +69,7 @@ def play(fork: Fork, seed: int = 0, stop: Stop | None = None, until: float = inf
 def _play(fork: Fork, seed: int, froms: Mapping[str, float], stop: Stop | None, until: float) -> Sample:
     world, scheduler = world_of(fork, seed, froms)
     ids = [job.id for job in world.requests.jobs]
-    first: dict[str, Allocation] = {str(name): one for name, one in world.placement.items()}
+    first: dict[str, Allocation] = {str(name): allocation for name, allocation in world.placement.items()}
     starts = dict.fromkeys(first, fork.now_s)
     decisions, starved, reached_s = 0, False, fork.now_s
     try:
@@ -108,7 +108,7 @@ def _decided(world: SimulatedWorld, scheduler: Scheduler, constraints: Constrain
     constraints = constraints.at(snapshot.now_s)
     constraints = replace(constraints, others={}, fair_share=fair)  # the world is without what others hold
     plan = decide(replace(snapshot, constraints=constraints), scheduler)
-    return replace(plan, actions=tuple(one for one in plan.actions if one.job not in staying))
+    return replace(plan, actions=tuple(action for action in plan.actions if action.job not in staying))
 
 
 @dataclass(frozen=True)
@@ -166,15 +166,15 @@ class Forecast:
 
 def outlook_of(fork: Fork, draws: int = DRAWS, stop: Stop | None = None, until: float = inf) -> Forecast:
     """Several draws; fewer, but at least one, where time runs out."""
-    found: list[Sample] = []
+    samples: list[Sample] = []
     for seed in range(draws):
-        if found and time.perf_counter() >= until:
+        if samples and time.perf_counter() >= until:
             break
-        one = play(fork, seed, stop, until)
-        if found and time.perf_counter() >= until:
+        sample = play(fork, seed, stop, until)
+        if samples and time.perf_counter() >= until:
             break  # half a draw would say that nothing ends
-        found.append(one)
-    return Forecast(fork.configured.policy, tuple(found))
+        samples.append(sample)
+    return Forecast(fork.configured.policy, tuple(samples))
 
 
 def configured_as(
@@ -194,23 +194,23 @@ def configured_as(
 
 def as_json(fork: Fork, outlook: Forecast, unix_s: float) -> dict[str, Any]:
     """What `stretto whatif` shows of one scheduler; times are Unix times, null where never reached."""
-    submitted = {str(one.job.id): one.job.submitted_s for one in fork.members}
+    submitted = {str(member.job.id): member.job.submitted_s for member in fork.members}
     jobs = []
-    for one in fork.members:
-        start, end = outlook.start(one.job.id), outlook.end(one.job.id)
-        first = next((d.fates[one.job.id].first for d in outlook.draws if one.job.id in d.fates), None)
+    for member in fork.members:
+        start, end = outlook.start(member.job.id), outlook.end(member.job.id)
+        first = next((d.fates[member.job.id].first for d in outlook.draws if member.job.id in d.fates), None)
         jobs.append(
             {
-                "id": one.job.id,
-                "name": one.name,
-                "user": one.job.user,
-                "runs": one.held is not None,
+                "id": member.job.id,
+                "name": member.name,
+                "user": member.job.user,
+                "runs": member.held is not None,
                 "gpus": 0 if first is None else first.gpus,
                 "gpu_type": "" if first is None else fork.cluster.type_names[first.kind],
                 "start": span_json(start, unix_s),
                 "end": span_json(end, unix_s),
-                "jct_s": _finite(end.middle_s - one.job.submitted_s),
-                "basis": one.remaining.basis.value,
+                "jct_s": _finite(end.middle_s - member.job.submitted_s),
+                "basis": member.remaining.basis.value,
             }
         )
     return {

@@ -121,7 +121,7 @@ class Connections:
             waiting = self._waiting[is_trusted]
             candidates = waiting if not network else {network} & waiting.keys()
             if candidates:
-                largest = max(candidates, key=lambda one: (self._of_network[one], one))
+                largest = max(candidates, key=lambda name: (self._of_network[name], name))
                 connection = next(iter(waiting[largest]))
                 entry = self._entries[connection]
                 self._unlist(connection, entry)
@@ -187,15 +187,15 @@ NO_ROOM = _no_room()
 def network_of(address: str) -> str:
     """An address, or the network of version 6 of which one customer usually has all addresses."""
     try:
-        found = ip_address(address.partition("%")[0])
+        parsed = ip_address(address.partition("%")[0])
     except ValueError:
         return address
-    if isinstance(found, IPv6Address):
-        if found.ipv4_mapped is not None:
-            return str(found.ipv4_mapped)
-        if not found.is_loopback:
-            return str(IPv6Address(int(found) >> 64 << 64))
-    return str(found)
+    if isinstance(parsed, IPv6Address):
+        if parsed.ipv4_mapped is not None:
+            return str(parsed.ipv4_mapped)
+        if not parsed.is_loopback:
+            return str(IPv6Address(int(parsed) >> 64 << 64))
+    return str(parsed)
 
 
 def _is_here(network: str) -> bool:

@@ -118,8 +118,8 @@ class Now(Collector):
             self.jobs = Count(state.ends) + going
             self.jobs_at = time.monotonic()
         jobs = GaugeMetricFamily("stretto_jobs", "Jobs by state.", labels=["state"])
-        for one in JobState:
-            jobs.add_metric([one.value], self.jobs[one.value])
+        for job_state in JobState:
+            jobs.add_metric([job_state.value], self.jobs[job_state.value])
         yield jobs
         gpus = GaugeMetricFamily("stretto_gpus", "GPUs by type and state.", labels=["type", "state"])
         for (gpu_type, word), count in sorted(gpus_by_state(state).items()):
@@ -166,17 +166,17 @@ class Lines(Collector):
 
 def gpus_by_state(state: State) -> dict[tuple[str, str], int]:
     """GPUs by (type, state): to be held by jobs or by work that is not ours; else free, closed or down."""
-    found: dict[tuple[str, str], int] = {}
-    held = [0] * len(state.nodes)
+    counts: dict[tuple[str, str], int] = {}
+    held_gpus = [0] * len(state.nodes)
     for allocation in dict(state.placement or {}).values():
         for index, mask in zip(allocation.nodes, allocation.masks, strict=True):
-            held[index] += mask.bit_count()
-    for node, taken in zip(state.nodes, held, strict=True):
+            held_gpus[index] += mask.bit_count()
+    for node, used in zip(state.nodes, held_gpus, strict=True):
         rest = "down" if not node.up else "closed" if node.closed else "free"
-        others = min(node.others, node.gpus - taken) if node.up else 0
-        for word, count in (("held", taken), ("others", others), (rest, node.gpus - taken - others)):
-            found[node.gpu_type, word] = found.get((node.gpu_type, word), 0) + count
+        others = min(node.others, node.gpus - used) if node.up else 0
+        for word, count in (("held", used), ("others", others), (rest, node.gpus - used - others)):
+            counts[node.gpu_type, word] = counts.get((node.gpu_type, word), 0) + count
     for gpu_type in {node.gpu_type for node in state.nodes}:
         for word in ("held", "others", "free", "closed", "down"):
-            found.setdefault((gpu_type, word), 0)
-    return found
+            counts.setdefault((gpu_type, word), 0)
+    return counts

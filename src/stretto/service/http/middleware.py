@@ -79,8 +79,8 @@ class Middleware:
             return
         headers = Headers(scope=scope)
         state = scope.setdefault("state", {})
-        given = headers.get("x-request-id", "")
-        state["request_id"] = given if REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+        request_id = headers.get("x-request-id", "")
+        state["request_id"] = request_id if REQUEST_ID.fullmatch(request_id) else secrets.token_hex(8)
         began, status = time.perf_counter(), 0
 
         async def sent(message: Message) -> None:
@@ -100,8 +100,10 @@ class Middleware:
             await send(message)
 
         async def refuse(problem: Problem) -> None:
-            said = problems.answer(problem.status_code, problem.detail, problem.headers, state["request_id"])
-            await said(scope, receive, sent)
+            answer = problems.answer(
+                problem.status_code, problem.detail, problem.headers, state["request_id"]
+            )
+            await answer(scope, receive, sent)
 
         task = asyncio.current_task()
         assert task is not None
@@ -216,7 +218,7 @@ class Middleware:
             not_ready = scope["path"] in OPEN and status == HTTPStatus.SERVICE_UNAVAILABLE
             level = logging.DEBUG if not_ready else logging.ERROR  # that is what a probe asks for
         if LOG.isEnabledFor(level):
-            said = {
+            fields = {
                 "request_id": scope["state"]["request_id"],
                 "method": scope["method"][:LONGEST_PATH],
                 "path": scope["path"][:LONGEST_PATH],
@@ -226,8 +228,8 @@ class Middleware:
                 "client": (scope.get("client") or ("",))[0],
             }
             if "worker_job" in scope["state"]:
-                said["job"] = scope["state"]["worker_job"]
-            LOG.log(level, "request", extra=said)
+                fields["job"] = scope["state"]["worker_job"]
+            LOG.log(level, "request", extra=fields)
 
 
 async def _drop(receive: Receive) -> None:

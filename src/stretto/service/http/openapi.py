@@ -36,14 +36,14 @@ def describe(app: FastAPI) -> None:
 
 
 def _document(app: FastAPI) -> dict[str, Any]:
-    said = get_openapi(
+    document = get_openapi(
         title=app.title,
         version=app.version,
         openapi_version="3.1.0",
         description=f"An elastic scheduler for deep-learning training. {ROLES}",
         routes=app.routes,
     )
-    components = said.setdefault("components", {})
+    components = document.setdefault("components", {})
     components["securitySchemes"] = {
         "token": {"type": "http", "scheme": "bearer", "description": f"Made by an admin. {ROLES}"},
         "worker": {"type": "http", "scheme": "bearer", "description": "STRETTO_TOKEN of a job's workers."},
@@ -52,10 +52,10 @@ def _document(app: FastAPI) -> dict[str, Any]:
     schemas["Problem"] = ProblemShown.model_json_schema()
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
-    for path, operations in said["paths"].items():
+    for path, operations in document["paths"].items():
         for operation in operations.values():
             _complete(path, operation)
-    return said
+    return document
 
 
 def _complete(path: str, operation: dict[str, Any]) -> None:
@@ -71,7 +71,7 @@ def _complete(path: str, operation: dict[str, Any]) -> None:
         may_be["404"] = "There is no such thing, or it is somebody else's"
     if operation.get("parameters") or "requestBody" in operation:
         may_be["422"] = "A value is wrong; the detail names it"
-    if any("text/event-stream" in one.get("content", {}) for one in responses.values()):
+    if any("text/event-stream" in response.get("content", {}) for response in responses.values()):
         may_be["429"] = "Too many streams of one user"
     responses.pop("422", None)
     problem = {MEDIA_TYPE: {"schema": {"$ref": SCHEMA}}}

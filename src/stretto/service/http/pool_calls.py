@@ -23,14 +23,14 @@ async def worked(pool: Pool, caller: Caller, what: str, prepare: Callable[[], Aw
     try:
         return await pool.call(caller.user, prepare)
     except TooManyWaiting:
-        said = f"at most {pool.turns.most_waiting} requests of one user wait: {what} has to wait for those"
-        raise Problem(HTTPStatus.TOO_MANY_REQUESTS, said, RETRY_SOON) from None
+        detail = f"at most {pool.turns.most_waiting} requests of one user wait: {what} has to wait for those"
+        raise Problem(HTTPStatus.TOO_MANY_REQUESTS, detail, RETRY_SOON) from None
     except OutOfTime:
-        said = f"{what} took longer than {pool.most_s:g} s: ask for less"
-        raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, said) from None
+        detail = f"{what} took longer than {pool.most_s:g} s: ask for less"
+        raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, detail) from None
     except OutOfMemory:
-        said = f"{what} needs more than {pool.most_bytes >> 20} MiB of memory: ask for less"
-        raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, said) from None
+        detail = f"{what} needs more than {pool.most_bytes >> 20} MiB of memory: ask for less"
+        raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, detail) from None
     except Closed:
         raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "the service is ending", RETRY_SOON) from None
 

@@ -57,15 +57,15 @@ def not_found(what: str, name: str, refusal: str = "") -> Problem:
 
 def answer(status: int, detail: str, headers: Mapping[str, str] | None = None, request_id: str = "") -> Json:
     """The response that says so."""
-    said = {
+    problem = {
         "type": "about:blank",
         "title": HTTPStatus(status).phrase,
         "status": status,
         "detail": detail if len(detail) <= LONGEST_DETAIL else f"{detail[:LONGEST_DETAIL]}...",
     }
     if request_id:
-        said["request_id"] = request_id
-    return Json(said, status_code=status, headers=dict(headers or {}), media_type=MEDIA_TYPE)
+        problem["request_id"] = request_id
+    return Json(problem, status_code=status, headers=dict(headers or {}), media_type=MEDIA_TYPE)
 
 
 def answer_to(request: Request, status: int, detail: str, headers: Mapping[str, str] | None = None) -> Json:
@@ -99,8 +99,8 @@ def install(app: FastAPI) -> None:
     async def invalid(request: Request, error: RequestValidationError) -> Json:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"][1:])
-        said = f"{where}: {first['msg']}" if where else str(first["msg"])
-        return answer_to(request, HTTPStatus.UNPROCESSABLE_ENTITY, said)
+        detail = f"{where}: {first['msg']}" if where else str(first["msg"])
+        return answer_to(request, HTTPStatus.UNPROCESSABLE_ENTITY, detail)
 
     @app.exception_handler(StoreError)
     async def store_failed(request: Request, error: StoreError) -> Json:

@@ -152,8 +152,8 @@ class Protocol(H11Protocol):
         Not at once: a line that is closed while something unread lies on it is an error for whoever is still
         sending, and may cost him the answer.
         """
-        said = {"type": "about:blank", "title": status.phrase, "status": status, "detail": detail}
-        body = json.dumps(said).encode()
+        problem = {"type": "about:blank", "title": status.phrase, "status": status, "detail": detail}
+        body = json.dumps(problem).encode()
         headers = [
             (b"content-type", MEDIA_TYPE.encode()),
             (b"content-length", str(len(body)).encode()),

@@ -91,27 +91,27 @@ class Reconciler:
 
     async def observe(self) -> Difference:
         """Compare what the backend shows now with the log."""
-        state, seen = self.log_writer.state, self.seen
+        state, cache = self.log_writer.state, self.seen
         nodes = tuple(await self.backend.nodes())
         events = [] if nodes == self._nodes else about_nodes(state, nodes)
         self._nodes = nodes
         # A backend that can says only what has changed; the first time all workers are asked for.
         if self._has_listed and isinstance(self.backend, IncrementalListing):
-            shown = await self.backend.changed_workers()
+            workers = await self.backend.changed_workers()
         else:
-            known = set(seen.workers)
-            shown = await self.backend.workers()
-            there = {one.id for one in shown}
-            gone = known - there
+            known_ids = set(cache.workers)
+            workers = await self.backend.workers()
+            there = {listed.id for listed in workers}
+            gone = known_ids - there
             for name in gone:
-                seen.unsee(name)
+                cache.unsee(name)
             if gone or events or not self._has_listed:
                 events += about_vanished(state, nodes, there, gone)
         self._has_listed = True
-        for one in shown:
-            seen.see(one)
-        about, strays = about_workers(state, shown)
-        return Difference([*events, *about], strays, shown)
+        for listed in workers:
+            cache.see(listed)
+        about, strays = about_workers(state, workers)
+        return Difference([*events, *about], strays, workers)
 
     def dead_nodes(self) -> list[NodeDead]:
         """Nodes that have been silent for longer than a restart takes."""
@@ -178,7 +178,9 @@ class Reconciler:
         if not any(worker.life is WorkerPhase.WANTED for worker in record.alive):
             self.dispatcher.start_errors.pop(record.id, None)
         wanted = slots_of(self.log_writer.state.wanted(record.id), record.job.gpus_per_worker)
-        if not record.has_ended and not {(one.node, one.mask) for one in record.alive}.issuperset(wanted):
+        if not record.has_ended and not {(worker.node, worker.mask) for worker in record.alive}.issuperset(
+            wanted
+        ):
             self._waiting.add(record.id)
         else:
             self._waiting.discard(record.id)

@@ -22,22 +22,22 @@ VANISHED, UNKNOWN = 137, "its node does not know it"  # of one that is not there
 def about_nodes(state: State, nodes: Sequence[NodeState]) -> list[Event]:
     """Nodes that have come, gone or changed."""
     events: list[Event] = []
-    shown = {node.name for node in nodes}
-    if shown:  # of a cluster that was begun anew, or of another machine
-        gone = (one.name for one in state.nodes if one.up and one.name not in shown)
+    names = {node.name for node in nodes}
+    if names:  # of a cluster that was begun anew, or of another machine
+        gone = (node_gone.name for node_gone in state.nodes if node_gone.up and node_gone.name not in names)
         events += [NodeLost(name, "its cluster does not list it") for name in gone]
     for node in nodes:
         index = state.node_index.get(node.name)
-        known = None if index is None else state.nodes[index]
-        if node.up and (known is None or _has_changed(known, node)):
+        old = None if index is None else state.nodes[index]
+        if node.up and (old is None or _has_changed(old, node)):
             events.append(_seen(node))
-        elif known is None and node.comes:  # a place that may be filled: jobs may ask for what it would have
+        elif old is None and node.comes:  # a place that may be filled: jobs may ask for what it would have
             events += [_seen(node), NodeLost(node.name, node.why)]
             events += [NodeDead(node.name, 0.0)] if node.dead else []
-        elif not node.up and known is not None:
-            if known.up:
+        elif not node.up and old is not None:
+            if old.up:
                 events.append(NodeLost(node.name, node.why))
-            if node.dead and not known.dead:
+            if node.dead and not old.dead:
                 events.append(NodeDead(node.name, 0.0))
     return events
 
@@ -58,7 +58,7 @@ def _seen(node: NodeState) -> NodeSeen:
 
 
 def about_workers(
-    state: State, shown: Sequence[WorkerState]
+    state: State, listing: Sequence[WorkerState]
 ) -> tuple[list[Event], list[tuple[WorkerState, float]]]:
     """Who has begun and who has ended; and whom to stop within so many seconds.
 
@@ -72,27 +72,27 @@ def about_workers(
     ran: dict[str, list[str]] = {}
     ended: dict[str, list[dict[str, object]]] = {}
     stopped: dict[str, dict[str, None]] = {}
-    for one in shown:
-        record = state.jobs.get(one.id.split(".")[0])
-        worker = record.workers.get(one.id) if record is not None else None
+    for listed in listing:
+        record = state.jobs.get(listed.id.split(".")[0])
+        worker = record.workers.get(listed.id) if record is not None else None
         if worker is None or worker.life is WorkerPhase.ENDED:
-            if one.holds_gpus and one.phase == "running":
-                grace_s = LOST_GRACE_S if state.was_lost(one.id.split(".")[0]) else 0.0
-                if record is not None and worker is None and (peers := _peers_of(record, one.id)):
+            if listed.holds_gpus and listed.phase == "running":
+                grace_s = LOST_GRACE_S if state.was_lost(listed.id.split(".")[0]) else 0.0
+                if record is not None and worker is None and (peers := _peers_of(record, listed.id)):
                     stopped.setdefault(record.id, {}).update(dict.fromkeys(peers))
                     grace_s = record.spec.grace_period_s
-                stop.append((one, grace_s))
+                stop.append((listed, grace_s))
             continue
-        if one.phase == "running" and one.status is not None and record is not None:
-            stop.append((one, record.spec.grace_period_s))
-        if one.phase == "running" and not worker.has_begun:
+        if listed.phase == "running" and listed.status is not None and record is not None:
+            stop.append((listed, record.spec.grace_period_s))
+        if listed.phase == "running" and not worker.has_begun:
             ran.setdefault(worker.job, []).append(worker.id)
-        elif one.phase == "ended":
-            status = VANISHED if one.status is None else one.status
-            said = {"id": worker.id, "status": status, **({"why": one.why} if one.why else {})}
-            if one.stopped and not worker.stopped and status not in (TERMINATED, KILLED):
+        elif listed.phase == "ended":
+            status = VANISHED if listed.status is None else listed.status
+            ending = {"id": worker.id, "status": status, **({"why": listed.why} if listed.why else {})}
+            if listed.stopped and not worker.stopped and status not in (TERMINATED, KILLED):
                 stopped.setdefault(worker.job, {})[worker.id] = None
-            ended.setdefault(worker.job, []).append(said)
+            ended.setdefault(worker.job, []).append(ending)
     events: list[Event] = [WorkersStopped(job, tuple(workers)) for job, workers in stopped.items()]
     events += [WorkersRan(job, tuple(workers)) for job, workers in ran.items()]
     events += [WorkersEnded(job, tuple(workers)) for job, workers in ended.items()]
@@ -125,8 +125,8 @@ def about_vanished(
             and state.nodes[worker.node].name in up
         ]
         if lost:
-            said = tuple({"id": name, "status": VANISHED, "why": UNKNOWN} for name in lost)
-            events.append(WorkersEnded(record.id, said))
+            endings = tuple({"id": name, "status": VANISHED, "why": UNKNOWN} for name in lost)
+            events.append(WorkersEnded(record.id, endings))
     return events
 
 

@@ -98,34 +98,34 @@ class Dispatcher:
 
     def stop_strays(self, strays: Iterable[tuple[WorkerState, float]]) -> None:
         """Stop workers that no job wants, each within so many seconds."""
-        for one, grace_s in strays:
-            key = ("Stop", one.id)
+        for stray, grace_s in strays:
+            key = ("Stop", stray.id)
             if key not in self._given:
                 self._given.add(key)
                 log.warning(
-                    "worker %s of node %s is not wanted: it has %g s to end", one.id, one.node, grace_s
+                    "worker %s of node %s is not wanted: it has %g s to end", stray.id, stray.node, grace_s
                 )
-                self._beside(self._stop(one, grace_s, key))
+                self._beside(self._stop(stray, grace_s, key))
 
-    async def _stop(self, one: WorkerState, grace_s: float, key: tuple[str, str]) -> None:
+    async def _stop(self, worker: WorkerState, grace_s: float, key: tuple[str, str]) -> None:
         try:
-            await self._commanded(lambda: self.backend.stop(one.id, grace_s))
+            await self._commanded(lambda: self.backend.stop(worker.id, grace_s))
         except LeadLost:
             return
         except (BackendUnreachable, NoSuchWorker):
             self._given.discard(key)
         except Exception:
-            log.exception("stop of worker %s failed; it is tried again", one.id)
+            log.exception("stop of worker %s failed; it is tried again", worker.id)
             self._given.discard(key)
 
-    def forget_ended(self, shown: Sequence[WorkerState]) -> None:
+    def forget_ended(self, workers: Sequence[WorkerState]) -> None:
         """Workers whose end is in the log need no longer be listed. No node waits for another's answer."""
         state = self.log_writer.state
-        for one in shown:
-            record = state.jobs.get(one.id.split(".")[0])
-            worker = record.workers.get(one.id) if record is not None else None
-            if one.phase == "ended" and (worker is None or worker.life is WorkerPhase.ENDED):
-                self._ended.setdefault(one.node, {})[one.id] = None
+        for listed in workers:
+            record = state.jobs.get(listed.id.split(".")[0])
+            worker = record.workers.get(listed.id) if record is not None else None
+            if listed.phase == "ended" and (worker is None or worker.life is WorkerPhase.ENDED):
+                self._ended.setdefault(listed.node, {})[listed.id] = None
         for node, names in self._ended.items():
             if names and ("Forget", node) not in self._given:
                 self._given.add(("Forget", node))

@@ -28,17 +28,17 @@ def ending_of(record: JobRecord) -> AttemptEnd | None:
     members = record.members.workers
     latest = max((worker.joined for worker in record.workers.values()), default=0)
     last = [worker for worker in record.workers.values() if worker.joined == latest]
-    those = [record.workers[name] for name in members] if members else last
+    trainers = [record.workers[name] for name in members] if members else last
     finished = bool(record.learned.latest.get("finished"))
-    ended = [worker for worker in those if worker.life is WorkerPhase.ENDED]
+    ended = [worker for worker in trainers if worker.life is WorkerPhase.ENDED]
     own = [worker for worker in ended if finished or not worker.stopped]
     for outcome, of in (("failed", _failed), ("lost", _killed), ("lost", _lost)):
         for worker in own:
             if of(worker):
                 return _judged(record, AttemptEnd(outcome, worker.status, _words(worker)))
-    if those and len(own) == len(those):
+    if trainers and len(own) == len(trainers):
         return AttemptEnd("done", 0)
-    if those and len(ended) == len(those):
+    if trainers and len(ended) == len(trainers):
         return AttemptEnd("left", None)
     return None
 

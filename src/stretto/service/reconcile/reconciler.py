@@ -76,7 +76,10 @@ def slots_of(allocation: Allocation | None, gpus_per_worker: int = 1) -> list[Sl
     slots: list[Slot] = []
     for node, mask in zip(allocation.nodes, allocation.masks, strict=True):
         gpus = [1 << gpu for gpu in range(mask.bit_length()) if mask >> gpu & 1]
-        slots += [(node, sum(gpus[at : at + gpus_per_worker])) for at in range(0, len(gpus), gpus_per_worker)]
+        slots += [
+            (node, sum(gpus[first : first + gpus_per_worker]))
+            for first in range(0, len(gpus), gpus_per_worker)
+        ]
     return slots
 
 

@@ -117,15 +117,15 @@ def in_place(script: str) -> str:
     `sh -c` does the same of its own accord. Signals reach the program, and nothing stands between it and
     whoever waits for it. Scripts of several commands may say `exec` themselves.
     """
-    found = ONE_PROGRAM.fullmatch(script.strip())
+    match = ONE_PROGRAM.fullmatch(script.strip())
     if (
-        found is None
-        or found[2] in BUILT_IN
+        match is None
+        or match[2] in BUILT_IN
         or script.strip().count("'") % 2
         or script.strip().count('"') % 2
     ):
         return script
-    return f"{found[1]}exec {found[2]}{found[3]}"
+    return f"{match[1]}exec {match[2]}{match[3]}"
 
 
 # ── what a worker finds in its environment, and the command that it runs (docs: jobs) ───────────────────────
@@ -185,13 +185,13 @@ class WorkerContext:
 def start_of(state: State, record: JobRecord, worker: Worker, context: WorkerContext) -> WorkerStart:
     """The worker as the backend is to start it; raises StartRefused where its owner has no account here."""
     spec = record.spec
-    peers = [one for one in record.workers.values() if one.has_trained or one.id == worker.id] or [worker]
+    peers = [peer for peer in record.workers.values() if peer.has_trained or peer.id == worker.id] or [worker]
     if not record.members.have_begun:
         peers = list(record.workers.values())
-    rank = next((index for index, one in enumerate(peers) if one.id == worker.id), 0)
-    on_node = [one for one in peers if one.node == worker.node]
-    local = next((index for index, one in enumerate(on_node) if one.id == worker.id), 0)
-    nodes = list(dict.fromkeys(one.node for one in peers))
+    rank = next((index for index, peer in enumerate(peers) if peer.id == worker.id), 0)
+    on_node = [peer for peer in peers if peer.node == worker.node]
+    local = next((index for index, peer in enumerate(on_node) if peer.id == worker.id), 0)
+    nodes = list(dict.fromkeys(peer.node for peer in peers))
     attempt = record.attempt
     named = Path(spec.checkpoint.dir) if spec.checkpoint and spec.checkpoint.dir else Path(record.id)
     checkpoints = context.checkpoints / named

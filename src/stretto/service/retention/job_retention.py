@@ -54,14 +54,14 @@ def due(state: State, keep: RetentionPolicy, now_s: float, dirty: Container[str]
     """
     too_many = len(state.ended) - keep.most_ended
 
-    found: list[str] = []
+    names: list[str] = []
     for place, name in enumerate(state.ended):
         record = state.jobs[name]
-        if (place >= too_many and record.ended_s > now_s - keep.ended_s) or len(found) == AT_ONCE:
+        if (place >= too_many and record.ended_s > now_s - keep.ended_s) or len(names) == AT_ONCE:
             break
         if name not in dirty and state.relations.may_retire(record):
-            found.append(name)
-    return found
+            names.append(name)
+    return names
 
 
 async def retire_for_ever(
@@ -92,10 +92,10 @@ def make_anew(store: Store, up_to: int) -> None:
     table, state = store.ended, State()
     table.clear()
     rows: dict[str, EndedJob] = {}
-    for one in store.read(up_to=up_to):
-        event = understood(one)
+    for recorded in store.read(up_to=up_to):
+        event = understood(recorded)
         leaving = {row.job: row for row in rows_of(state, event)} if isinstance(event, Retired) else {}
-        fold(state, one)
+        fold(state, recorded)
         rows |= {name: row for name, row in leaving.items() if name not in state.jobs}
         if len(rows) >= TABLE_AT_ONCE:
             table.add(list(rows.values()))

@@ -56,11 +56,11 @@ class LogRetention:
             return
         while trouble < MOST_TROUBLE:
             before_s = self.clock.now_s() - self.keep.logs_s
-            found = await asyncio.to_thread(self.table.with_logs, before_s, self._behind, AT_ONCE)
-            if not found:
+            ended_jobs = await asyncio.to_thread(self.table.with_logs, before_s, self._behind, AT_ONCE)
+            if not ended_jobs:
                 self._behind = BEGINNING
                 return
-            for ended_s, number, job in found:
+            for ended_s, number, job in ended_jobs:
                 self._behind = (ended_s, number)
                 trouble += not await self._delete(job)
                 await asyncio.sleep(PAUSE_S)

@@ -30,7 +30,7 @@ def admitted(state: State, spec: JobSpec, user: str, is_operator: bool) -> JobSp
         return spec
     name = spec.queue or DEFAULT_QUEUE
     queues = state.queues
-    check_queue(state, name, [one for one in queues if may_use(queues, one, user)])
+    check_queue(state, name, [candidate for candidate in queues if may_use(queues, candidate, user)])
     if not may_use(queues, name, user):
         users = " and ".join(users_of(queues, name) or ()) or "nobody"
         raise NotPermitted(

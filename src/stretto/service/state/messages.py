@@ -57,19 +57,19 @@ def span_in_words(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} d"
 
 
-def headline(found: Mapping[str, Any], when: str) -> str:
+def headline(explanation: Mapping[str, Any], when: str) -> str:
     """The answer of `explain` in a line. when: the start or end that it foresees, in words; "" unknown."""
-    if found["ended"]:
-        why = reason_in_words(found["reason"], found["evidence"])
-        return f"it has ended: {found['state']}" + (f", {why}" if why else "")
-    if found["gpus"]:
-        runs = f"it holds {gpus_of(found['gpus'], found['gpu_type'])}"
-        if found["reason"] == "SWITCHING":
-            return f"{runs}; {reason_in_words(found['reason'], found['evidence'])}"
-        if found["basis"] == "assumed":
+    if explanation["ended"]:
+        why = reason_in_words(explanation["reason"], explanation["evidence"])
+        return f"it has ended: {explanation['state']}" + (f", {why}" if why else "")
+    if explanation["gpus"]:
+        runs = f"it holds {gpus_of(explanation['gpus'], explanation['gpu_type'])}"
+        if explanation["reason"] == "SWITCHING":
+            return f"{runs}; {reason_in_words(explanation['reason'], explanation['evidence'])}"
+        if explanation["basis"] == "assumed":
             return f"{runs}; nobody has said how long it takes"
         return f"{runs}, ends {when}" if when else runs
-    said = reason_in_words(found["reason"], found["evidence"])
-    if found["never"]:
-        return f"never: {said}"
-    return f"{said}; starts {'at the next decision' if when == 'now' else when}" if when else said
+    reason = reason_in_words(explanation["reason"], explanation["evidence"])
+    if explanation["never"]:
+        return f"never: {reason}"
+    return f"{reason}; starts {'at the next decision' if when == 'now' else when}" if when else reason

@@ -28,12 +28,12 @@ def kept_of(record: JobRecord, placement: Placement, node: int) -> Allocation | 
         return None
     others = placement.changed({record.job.id: None}).busy
     for masks in ({**wanted_masks, node: there}, own):
-        kept = {one: mask for one, mask in sorted(masks.items()) if mask}
-        gpus = sum(mask.bit_count() for mask in kept.values())
-        free = not any(int(others[one]) & mask for one, mask in kept.items())
+        kept_masks = {index: mask for index, mask in sorted(masks.items()) if mask}
+        gpus = sum(mask.bit_count() for mask in kept_masks.values())
+        free = not any(int(others[index]) & mask for index, mask in kept_masks.items())
         if gpus and free and _may_have(record, gpus):
             kind = next(worker.kind for worker in record.workers.values())
-            return Allocation(kind, tuple(kept), tuple(kept.values()))
+            return Allocation(kind, tuple(kept_masks), tuple(kept_masks.values()))
     return None
 
 
@@ -104,11 +104,11 @@ def _give_way(state: State, index: int, now_s: float) -> None:
     node = state.nodes[index]
     if not node.others or state.placement is None:
         return
-    held = {job: one for job, one in state.placement.items() if index in one.nodes}
-    masks = {job: one.masks[one.nodes.index(index)] for job, one in held.items()}
+    on_node = {job: allocation for job, allocation in state.placement.items() if index in allocation.nodes}
+    masks = {job: allocation.masks[allocation.nodes.index(index)] for job, allocation in on_node.items()}
     too_many = sum(mask.bit_count() for mask in masks.values()) - (node.gpus - node.others)
-    for record in sorted((state.jobs[job] for job in held), key=lambda one: -one.number):
-        begun = (one.mask for one in record.alive if one.node == index and one.has_begun)
+    for record in sorted((state.jobs[job] for job in on_node), key=lambda record: -record.number):
+        begun = (worker.mask for worker in record.alive if worker.node == index and worker.has_begun)
         mask = masks[record.job.id]
         if too_many > 0 and mask & ~sum(begun):
             too_many -= mask.bit_count()
@@ -159,16 +159,16 @@ def node_cordoned(state: State, event: happened.NodeCordoned, now_s: float) -> N
 def _close(state: State, index: int, now_s: float) -> None:
     """Whoever trains on a node stays; whoever was to come there does not."""
     placement = state.placement
-    for job in [job for job, held in (placement or {}).items() if index in held.nodes]:
+    for job in [job for job, allocation in (placement or {}).items() if index in allocation.nodes]:
         record = state.jobs[job]
         assert state.placement is not None
-        kept = kept_of(record, state.placement, index)
-        if kept is None:
+        smaller = kept_of(record, state.placement, index)
+        if smaller is None:
             record.why = f"node {state.nodes[index].name} takes nobody new"
             state.release(record, now_s)
-        elif kept is not state.placement[job]:
-            state.placement = state.placement.changed({job: kept})
-            state.hold(record, kept, now_s)
+        elif smaller is not state.placement[job]:
+            state.placement = state.placement.changed({job: smaller})
+            state.hold(record, smaller, now_s)
             state.touch(record.id)
 
 

@@ -45,8 +45,8 @@ def why_not_yet(state: State, record: JobRecord, now_s: float) -> Reason:
 
 def dependencies(state: State, record: JobRecord) -> Reason:
     """Whether everybody who comes first has done what was asked; what can never be is said at once."""
-    found = Reason.NONE
-    for one, name in zip(record.spec.depends_on, names_of(record), strict=True):
+    reason = Reason.NONE
+    for dependency, name in zip(record.spec.depends_on, names_of(record), strict=True):
         fate = state.relations.fate(state.jobs, name)
         if fate is None:
             if name not in record.outcomes:
@@ -57,13 +57,13 @@ def dependencies(state: State, record: JobRecord) -> Reason:
             After.SUCCEEDED: fate.succeeded,
             After.FAILED: fate.ended and fate.failed,
             After.ENDED: fate.ended,
-        }[one.when]
-        never = {After.SUCCEEDED: fate.failed, After.FAILED: fate.succeeded}.get(one.when, False)
+        }[dependency.when]
+        never = {After.SUCCEEDED: fate.failed, After.FAILED: fate.succeeded}.get(dependency.when, False)
         if never:
             return Reason.NEVER
         if not met:
-            found = Reason.DEPENDENCY
-    return found
+            reason = Reason.DEPENDENCY
+    return reason
 
 
 def names_of(record: JobRecord) -> tuple[str, ...]:

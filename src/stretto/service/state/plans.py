@@ -19,50 +19,50 @@ def actions_json(actions: Iterable[Action], cluster: Cluster) -> list[dict[str, 
     ]
 
 
-def actions_of(said: Iterable[Mapping[str, Any]], cluster: Cluster) -> list[Action]:
+def actions_of(actions: Iterable[Mapping[str, Any]], cluster: Cluster) -> list[Action]:
     """The actions that were written."""
     return [
         Action(
-            Verb(one["verb"]),
-            JobId(one["job"]),
-            _allocation(one["before"], cluster),
-            _allocation(one["after"], cluster),
+            Verb(action["verb"]),
+            JobId(action["job"]),
+            _allocation(action["before"], cluster),
+            _allocation(action["after"], cluster),
         )
-        for one in said
+        for action in actions
     ]
 
 
 def _allocation_json(allocation: Allocation | None, cluster: Cluster) -> dict[str, Any] | None:
     if allocation is None:
         return None
-    said: dict[str, Any] = {
+    as_json: dict[str, Any] = {
         "nodes": {
             cluster.nodes[node].id: mask
             for node, mask in zip(allocation.nodes, allocation.masks, strict=True)
         }
     }
     if allocation.local_batch:
-        said["local_batch"] = list(allocation.local_batch)
+        as_json["local_batch"] = list(allocation.local_batch)
     if allocation.flexible:
-        said["flexible"] = list(allocation.flexible)
+        as_json["flexible"] = list(allocation.flexible)
     if allocation.profiling:
-        said["profiling"] = True
+        as_json["profiling"] = True
     if allocation.cpus:
-        said["cpus"] = allocation.cpus
-    return said
+        as_json["cpus"] = allocation.cpus
+    return as_json
 
 
-def _allocation(said: Mapping[str, Any] | None, cluster: Cluster) -> Allocation | None:
-    if said is None:
+def _allocation(as_json: Mapping[str, Any] | None, cluster: Cluster) -> Allocation | None:
+    if as_json is None:
         return None
-    held = sorted((cluster.node_index[name], mask) for name, mask in said["nodes"].items())
-    nodes = tuple(node for node, _ in held)
+    masks = sorted((cluster.node_index[name], mask) for name, mask in as_json["nodes"].items())
+    nodes = tuple(node for node, _ in masks)
     return Allocation(
         kind=int(cluster.kind[nodes[0]]),
         nodes=nodes,
-        masks=tuple(mask for _, mask in held),
-        local_batch=tuple(said.get("local_batch", ())),
-        flexible=tuple(said.get("flexible", ())),
-        profiling=bool(said.get("profiling", False)),
-        cpus=float(said.get("cpus", 0.0)),
+        masks=tuple(mask for _, mask in masks),
+        local_batch=tuple(as_json.get("local_batch", ())),
+        flexible=tuple(as_json.get("flexible", ())),
+        profiling=bool(as_json.get("profiling", False)),
+        cpus=float(as_json.get("cpus", 0.0)),
     )

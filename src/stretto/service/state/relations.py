@@ -106,7 +106,7 @@ class Relations:
         if array is None:
             return None
         over = len(array.tasks) - len(array.open)
-        started = all(jobs[one].attempt > 0 for one in array.open)
+        started = all(jobs[task].attempt > 0 for task in array.open)
         return DependencyStatus(
             started, not array.open, array.completed == len(array.tasks), array.completed < over
         )
@@ -140,11 +140,11 @@ class Relations:
         seq, now_s = now
         if array.seen != seq or not array.from_s <= now_s < array.until_s:
             tasks = [jobs[name] for name in array.open]
-            runs = [one for one in tasks if one.books.held_gpus or one.alive]
+            runs = [task for task in tasks if task.books.held_gpus or task.alive]
             room = array.max_parallel - len(runs)
-            waits = [one for one in tasks if not one.books.held_gpus and not one.alive and ready(one)]
-            array.admitted = frozenset(one.id for one in [*runs, *waits[: max(room, 0)]])
-            later = (one.not_before_s for one in tasks if one.not_before_s > now_s)
+            waits = [task for task in tasks if not task.books.held_gpus and not task.alive and ready(task)]
+            array.admitted = frozenset(task.id for task in [*runs, *waits[: max(room, 0)]])
+            later = (task.not_before_s for task in tasks if task.not_before_s > now_s)
             array.seen, array.from_s, array.until_s = seq, now_s, min(later, default=inf)
         return record.id in array.admitted
 
@@ -164,16 +164,20 @@ NOTHING_PAST: Mapping[str, Named] = MappingProxyType({})
 def named(past: Iterable[JobRecord], word: str, user: str) -> Named | None:
     """What a word means among these jobs of a user, which have left; None for nothing."""
     mine = [record for record in past if record.user == user]
-    those = [record for record in mine if word in (record.id, record.array)]
-    by_id = bool(those)
-    if not those:
-        newest = max((one for one in mine if one.spec.name == word), key=lambda one: one.number, default=None)
+    named_records = [record for record in mine if word in (record.id, record.array)]
+    by_id = bool(named_records)
+    if not named_records:
+        newest = max(
+            (record for record in mine if record.spec.name == word),
+            key=lambda record: record.number,
+            default=None,
+        )
         own = "" if newest is None else newest.array or newest.id
-        those = [record for record in mine if own in (record.id, record.array)] if own else []
-    if not those:
+        named_records = [record for record in mine if own in (record.id, record.array)] if own else []
+    if not named_records:
         return None
-    name = word if by_id else those[0].array or those[0].id
-    return Named(name, by_id, all(record.state == "COMPLETED" for record in those))
+    name = word if by_id else named_records[0].array or named_records[0].id
+    return Named(name, by_id, all(record.state == "COMPLETED" for record in named_records))
 
 
 def resolved(
@@ -188,17 +192,18 @@ def resolved(
     They exist already, so that nobody can wait for himself, whichever way round. past: what the words mean
     among jobs that have left the state.
     """
-    found = []
-    for one in spec.depends_on:
-        name, left = relations.found(jobs, one.job, user), past.get(one.job)
-        if left is not None and name != one.job and (left.by_id or not name):
+    names = []
+    for dependency in spec.depends_on:
+        name, left = relations.found(jobs, dependency.job, user), past.get(dependency.job)
+        if left is not None and name != dependency.job and (left.by_id or not name):
             name = left.name
         if not name:
             raise InputError(
-                f"depends_on: expected the id or name of a job that you have submitted, got {one.job!r}"
+                "depends_on: expected the id or name of a job that you have submitted, "
+                f"got {dependency.job!r}"
             )
-        found.append(name)
-    return tuple(found)
+        names.append(name)
+    return tuple(names)
 
 
 def outcomes_of(
@@ -208,12 +213,12 @@ def outcomes_of(
     past: Mapping[str, Named] = NOTHING_PAST,
 ) -> dict[str, bool]:
     """Whether those of these jobs and arrays that have ended did so well."""
-    left = {one.name: one.well for one in past.values()}
-    found = {}
+    left = {ended.name: ended.well for ended in past.values()}
+    outcomes = {}
     for name in names:
         fate = relations.fate(jobs, name)
         if fate is None:
-            found[name] = left[name]
+            outcomes[name] = left[name]
         elif fate.ended:
-            found[name] = fate.succeeded
-    return found
+            outcomes[name] = fate.succeeded
+    return outcomes

@@ -40,11 +40,11 @@ class Remaining:
 
 def remaining_of(record: JobRecord, now_s: float) -> Remaining:
     """What is left of a job that has not ended."""
-    told, told_s = record.learned.latest.get("left_s"), record.learned.reported_s
-    held = record.books.held_gpus
-    if isinstance(told, int | float) and isfinite(told) and held:
+    told_left_s, told_s = record.learned.latest.get("left_s"), record.learned.reported_s
+    held_gpus = record.books.held_gpus
+    if isinstance(told_left_s, int | float) and isfinite(told_left_s) and held_gpus:
         passed_s = now_s - max(told_s, record.books.held_since_s)
-        return Remaining(max(float(told) - max(passed_s, 0.0), 1.0), Basis.TRAINING)
+        return Remaining(max(float(told_left_s) - max(passed_s, 0.0), 1.0), Basis.TRAINING)
     whole_s, basis = stated_duration(record)
     left_s = whole_s - attained_gpu_s(record, now_s) / record.job.gpus
     return Remaining(max(left_s, min(LEAST_S, LEAST_SHARE * whole_s)), basis)

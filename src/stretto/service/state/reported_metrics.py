@@ -27,11 +27,13 @@ def with_report(
 
     metrics_kept: so many metrics of epochs that are known come before those of the report.
     """
-    said = report.get("profile")
+    profile = report.get("profile")
     report = {key: value for key, value in report.items() if key != "profile"}
     latest = {**learned.latest, **{key: value for key, value in report.items() if value is not None}}
-    told = told_points(report, kind)
-    points = with_points(learned.points, [one for one in told if len(one) == 7 and all(map(isfinite, one))])
+    points_told = told_points(report, kind)
+    points = with_points(
+        learned.points, [point for point in points_told if len(point) == 7 and all(map(isfinite, point))]
+    )
     newer = report.get("epoch_metrics")
     metrics = (*learned.metrics[:metrics_kept], *map(float, newer)) if newer else learned.metrics
     loss = report.get("loss")
@@ -45,7 +47,7 @@ def with_report(
         metrics=metrics,
         initial_loss=initial_loss,
         reported_s=now_s,
-        profile=json.dumps(said, sort_keys=True) if said else learned.profile,
+        profile=json.dumps(profile, sort_keys=True) if profile else learned.profile,
     )
 
 
@@ -59,15 +61,15 @@ def with_points(points: Points, newer: Sequence[tuple[float, ...]]) -> Points:
 
     The same object where nothing differs by enough to matter.
     """
-    at = {point[:5]: place for place, point in enumerate(points)}
+    place_of = {point[:5]: place for place, point in enumerate(points)}
     changed = list(points)
-    for one in newer:
-        place = at.get(one[:5])
+    for point in newer:
+        place = place_of.get(point[:5])
         if place is None and len(changed) < MOST_POINTS:
-            at[one[:5]] = len(changed)
-            changed.append(one)
-        elif place is not None and not _are_near(changed[place], one):
-            changed[place] = one
+            place_of[point[:5]] = len(changed)
+            changed.append(point)
+        elif place is not None and not _are_near(changed[place], point):
+            changed[place] = point
     return points if len(changed) == len(points) and all(map(_is, changed, points)) else tuple(changed)
 
 
@@ -96,16 +98,16 @@ LONGEST_LIST, LONGEST_TEXT, DEEPEST = 4096, 1024, 3  # chosen: a report is some 
 MOST_COUNTED = 2**53  # beyond, floats cannot tell two counts apart
 
 
-def checked_report(said: Mapping[str, Any]) -> dict[str, Any]:
+def checked_report(report: Mapping[str, Any]) -> dict[str, Any]:
     """A report without what is no number, text or short list, or not what its name says.
 
     Raises InputError for one with too many entries.
     """
-    if len(said) > LARGEST_REPORT:
-        raise InputError(f"a report must have at most {LARGEST_REPORT} entries, got {len(said)}")
+    if len(report) > LARGEST_REPORT:
+        raise InputError(f"a report must have at most {LARGEST_REPORT} entries, got {len(report)}")
     return {
         str(key): value
-        for key, value in said.items()
+        for key, value in report.items()
         if key != "worker" and _plain(value) and (value is None or _KINDS.get(key, _anything)(value))
     }
 
@@ -170,7 +172,7 @@ def _plain(value: Any, depth: int = DEEPEST) -> bool:
     if isinstance(value, int | float):
         return isfinite(value) if isinstance(value, float) else abs(value) <= MOST_COUNTED
     if depth and isinstance(value, list):
-        return len(value) <= LONGEST_LIST and all(_plain(one, depth - 1) for one in value)
+        return len(value) <= LONGEST_LIST and all(_plain(entry, depth - 1) for entry in value)
     if depth and isinstance(value, dict):
-        return len(value) <= LARGEST_REPORT and all(_plain(one, depth - 1) for one in value.values())
+        return len(value) <= LARGEST_REPORT and all(_plain(entry, depth - 1) for entry in value.values())
     return False

@@ -23,11 +23,11 @@ def usage_of(state: State, shows: Callable[[str], bool], now_s: float, by: str) 
 
     shows: whether what this user has used counts.
     """
-    found: dict[str, list[int]] = {}
+    sums: dict[str, list[int]] = {}
 
     def add(user: str, queue: str, *amounts: int) -> None:
         if shows(user):
-            row = found.setdefault(user if by == "user" else queue, [0, 0, 0])
+            row = sums.setdefault(user if by == "user" else queue, [0, 0, 0])
             row[:] = [had + more for had, more in zip(row, amounts, strict=True)]
 
     for (user, queue), used in state.past.used.items():
@@ -38,7 +38,7 @@ def usage_of(state: State, shows: Callable[[str], bool], now_s: float, by: str) 
         add(record.user, record.queue, 1, books.held_gpus, ticks)
     return [
         {by: name, "jobs": jobs, "gpus": gpus, "gpu_hours": ticks / TICKS_PER_HOUR}
-        for name, (jobs, gpus, ticks) in sorted(found.items())
+        for name, (jobs, gpus, ticks) in sorted(sums.items())
     ]
 
 
@@ -54,7 +54,7 @@ def fair_share_of(state: State, now_s: float) -> FairShare:
     return FairShare(
         usage_gpu_s=state.usage.at(now_s),
         held_gpus=state.usage.held_gpus(),
-        queue_shares={one.name: one.shares for one in queues},
+        queue_shares={queue.name: queue.shares for queue in queues},
         user_shares=dict(state.user_shares),
         parents=parents_of(state.queues),
         limits=state.configured.fair_share_limits,
@@ -66,12 +66,12 @@ def shares_of(state: State, sees: Callable[[str], bool], now_s: float) -> list[d
 
     sees: whether a user is shown.
     """
-    held: Counter[Account] = Counter()
+    held_gpus: Counter[Account] = Counter()
     for record in state.open_jobs():
-        held[record.account] += record.books.held_gpus
-    fair = replace(fair_share_of(state, now_s), held_gpus=held)
+        held_gpus[record.account] += record.books.held_gpus
+    fair = replace(fair_share_of(state, now_s), held_gpus=held_gpus)
     accounts = {account for account, usage in fair.usage_gpu_s.items() if usage >= LEAST_GPU_S}
-    root = tree_of(fair, accounts | set(held), {DEFAULT_QUEUE, *state.queues})
+    root = tree_of(fair, accounts | set(held_gpus), {DEFAULT_QUEUE, *state.queues})
     capacity = sum(node.gpus for node in state.nodes if node.up)
     return list(_rows(state, root, sees, capacity, ()))
 

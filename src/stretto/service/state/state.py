@@ -211,8 +211,8 @@ class State:
             for node in self.nodes
         )
         self._cluster = Cluster("live", types, nodes)
-        held = dict(self._placement.items()) if self._placement is not None else {}
-        self._placement = no_placement(self._cluster).changed(held)
+        allocations = dict(self._placement.items()) if self._placement is not None else {}
+        self._placement = no_placement(self._cluster).changed(allocations)
 
     def release(self, record: JobRecord, now_s: float) -> None:
         """A job is to hold nothing any more."""
@@ -221,15 +221,15 @@ class State:
             self.hold(record, None, now_s)
         self.touch(record.id)
 
-    def hold(self, record: JobRecord, held: Allocation | None, now_s: float) -> None:
+    def hold(self, record: JobRecord, allocation: Allocation | None, now_s: float) -> None:
         """A job holds this from now on, and its account is charged for it."""
         before = record.books.rate
-        if held is None:
+        if allocation is None:
             record.books.hold(0, now_s)
         else:
             assert self.cluster is not None
-            record.books.hold(held.gpus, now_s, held.profiling, held.kind)
-            record.books.rate = rate_of(held.gpus, self.cluster.types[held.kind].speed)
+            record.books.hold(allocation.gpus, now_s, allocation.profiling, allocation.kind)
+            record.books.rate = rate_of(allocation.gpus, self.cluster.types[allocation.kind].speed)
         self.usage.change(record.account, record.books.rate - before, now_s)
 
     def move_to_queue(self, record: JobRecord, queue: str, weight: float, now_s: float) -> None:

@@ -113,17 +113,17 @@ def state_of(state: State, record: JobRecord) -> JobState:
 def going_on(state: State) -> str:
     """Which jobs have processes, in words; "" where none does."""
     running = (WorkerPhase.RUNNING, WorkerPhase.READY)
-    those = [
+    names = [
         f"{record.id} ({record.spec.name})"
         for record in state.open_jobs()
         if any(worker.life in running for worker in record.alive)
     ]
-    if not those:
+    if not names:
         return ""
-    if len(those) == 1:
-        return f"job {those[0]} goes on running"
-    more = f" and {len(those) - MOST_NAMED} more" if those[MOST_NAMED:] else ""
-    return f"jobs {', '.join(those[:MOST_NAMED])}{more} go on running"
+    if len(names) == 1:
+        return f"job {names[0]} goes on running"
+    more = f" and {len(names) - MOST_NAMED} more" if names[MOST_NAMED:] else ""
+    return f"jobs {', '.join(names[:MOST_NAMED])}{more} go on running"
 
 
 def reason_of(
@@ -279,13 +279,13 @@ def _waited_s(record: JobRecord, now_s: float) -> float:
 
 def _left_s(record: JobRecord, now_s: float) -> float | None:
     """What is left at the pace that it has now; None where nobody has said, or it does not run."""
-    held = record.books.held_gpus
-    if record.has_ended or not held:
+    held_gpus = record.books.held_gpus
+    if record.has_ended or not held_gpus:
         return None
     remaining = remaining_of(record, now_s)
     if remaining.basis is Basis.TRAINING:
         return remaining.left_s
-    return remaining.left_s * record.job.gpus / held if remaining.basis is Basis.EXPECTED else None
+    return remaining.left_s * record.job.gpus / held_gpus if remaining.basis is Basis.EXPECTED else None
 
 
 def _number(value: float) -> float | None:

@@ -96,8 +96,8 @@ def fold_worker_event(record: JobRecord, event: Event, now_s: float, cluster: Cl
         case happened.WorkerEnded():
             _ended(record, event.worker, event.status, event.why)
         case happened.WorkersEnded():
-            for one in event.workers:
-                _ended(record, one["id"], one["status"], one.get("why", ""))
+            for ending in event.workers:
+                _ended(record, ending["id"], ending["status"], ending.get("why", ""))
         case happened.AttemptClosed():
             _closed(record, event, now_s)
         case happened.Generation():
@@ -137,9 +137,9 @@ def leave_unseen(record: JobRecord, now_s: float) -> None:
 def _wanted(record: JobRecord, event: happened.WorkersWanted, cluster: Cluster | None) -> None:
     assert cluster is not None
     workers = [  # all of them before anything changes: one that cannot be leaves the record as it is
-        Worker(one["id"], record.id, event.attempt, node, int(one["mask"]), int(cluster.kind[node]))
-        for one in event.workers
-        for node in [cluster.node_index[one["node"]]]
+        Worker(wanted["id"], record.id, event.attempt, node, int(wanted["mask"]), int(cluster.kind[node]))
+        for wanted in event.workers
+        for node in [cluster.node_index[wanted["node"]]]
     ]
     if event.attempt > record.attempt:  # the first of a new attempt: nothing of the last one is left
         record.attempt, record.workers, record.next_worker = event.attempt, {}, 0

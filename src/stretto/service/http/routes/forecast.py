@@ -112,7 +112,7 @@ async def whatif(asks: Asks, request: Request, service: Asked, caller: Who) -> d
     _ready(service)
     if ":" in asks.policy:  # a file would be code that runs in the service
         raise InputError(f"policy: expected the name of an installed policy, got {asks.policy!r}")
-    if sum(one.count for one in asks.nodes) > MOST_NODES:
+    if sum(nodes.count for nodes in asks.nodes) > MOST_NODES:
         raise InputError(f"nodes: expected at most {MOST_NODES} in all")
     configured = configured_as(service.state.configured, asks.policy, asks.settings)
     if asks.policy or asks.settings:  # wrong words are said before anything is simulated
@@ -121,8 +121,8 @@ async def whatif(asks: Asks, request: Request, service: Asked, caller: Who) -> d
     if asks.job:
         read = await while_listening(request, read_job_file(request, caller, asks.job))
         more = admitted(service.state, read[0], caller.user, caller.is_operator), caller.user
-    extra = [ExtraNodes(one.gpu_type, one.gpus, one.count) for one in asks.nodes]
-    told: dict[str, Any] = {}
+    extra = [ExtraNodes(nodes.gpu_type, nodes.gpus, nodes.count) for nodes in asks.nodes]
+    common: dict[str, Any] = {}
     mine = {NEW}
 
     async def prepare() -> Work:
@@ -133,22 +133,22 @@ async def whatif(asks: Asks, request: Request, service: Asked, caller: Who) -> d
         if asks.policy or asks.settings or extra or more:
             other = fork_of(state, now_s, extra, more, past, memory)
             forks.append(other if configured == state.configured else other.under(configured))
-        mine.update(one.job.id for one in present.members if caller.owns(state.jobs[one.job.id]))
+        mine.update(member.job.id for member in present.members if caller.owns(state.jobs[member.job.id]))
         hidden = {name for name in present.left_out if not caller.owns(state.jobs[name])}
-        told["now"] = round(now_s + state.unix_s, 3)
-        told["left_out"] = {name: why for name, why in present.left_out.items() if name not in hidden}
-        told["assumed"] = list(forks[-1].assumed)
+        common["now"] = round(now_s + state.unix_s, 3)
+        common["left_out"] = {name: why for name, why in present.left_out.items() if name not in hidden}
+        common["assumed"] = list(forks[-1].assumed)
         question = await asyncio.to_thread(packed, foreseen, forks, asks.draws, state.unix_s)
         return answered, (state.configured, question)
 
-    asked = worked(service.long_work, caller, "the what-if", prepare)
-    answers = await while_listening(request, asked)
+    call = worked(service.long_work, caller, "the what-if", prepare)
+    answers = await while_listening(request, call)
     for answer in answers:  # means are of all jobs; single ones are shown to their owners
-        answer["jobs"] = [one for one in answer["jobs"] if one["id"] in mine]
+        answer["jobs"] = [job for job in answer["jobs"] if job["id"] in mine]
     return {
-        "now": told["now"],
+        "now": common["now"],
         "present": answers[0],
         "changed": answers[1] if len(answers) > 1 else None,
-        "left_out": told["left_out"],
-        "assumed": told["assumed"],
+        "left_out": common["left_out"],
+        "assumed": common["assumed"],
     }

@@ -43,13 +43,13 @@ class SaidStatus(BaseModel):
 
 @router.post("/kubeflow/{worker}")
 async def status(
-    worker: Annotated[str, Path(max_length=200)], said: SaidStatus, request: Request, service: Asked
+    worker: Annotated[str, Path(max_length=200)], reported: SaidStatus, request: Request, service: Asked
 ) -> dict[str, bool]:
     """How far Trainer says it is; whether that was kept."""
     record, _ = speaker_of(service, request, worker)
     check_rate(request, record)
     now_s, learned = service.clock.now_s(), service.reports.shown(record).learned
-    numbers = numbers_of({each.name: each.value for each in said.status.metrics})
+    numbers = numbers_of({each.name: each.value for each in reported.status.metrics})
     if "current_step" in numbers and now_s < learned.reported_s + EVERY_S:
         return {"kept": False}
     report = report_of(numbers, learned.latest, worker, now_s)
@@ -59,17 +59,17 @@ async def status(
     return {"kept": True}
 
 
-def numbers_of(said: Mapping[str, str]) -> dict[str, float]:
+def numbers_of(texts: Mapping[str, str]) -> dict[str, float]:
     """Those values that are finite numbers."""
-    found = {}
-    for name, text in said.items():
+    numbers = {}
+    for name, text in texts.items():
         try:
             number = float(text)
         except ValueError:
             continue
         if isfinite(number):
-            found[name] = number
-    return found
+            numbers[name] = number
+    return numbers
 
 
 def report_of(

@@ -36,7 +36,7 @@ def nodes_json(service: Service, caller: Caller) -> list[dict[str, Any]]:
             "name": node.name,
             "gpu_type": node.gpu_type,
             "gpus": node.gpus,
-            "free": max(node.gpus - node.others - sum(held.values()), 0),
+            "free": max(node.gpus - node.others - sum(gpus_of_job.values()), 0),
             "others": node.others,
             "cpus": node.cpus,
             "memory_gb": node.memory_gb,
@@ -45,9 +45,9 @@ def nodes_json(service: Service, caller: Caller) -> list[dict[str, Any]]:
             "closed": node.closed,
             "drained": node.drained,
             "why": node.why,
-            "jobs": {job: gpus for job, gpus in held.items() if caller.owns(state.jobs[job])},
+            "jobs": {job: gpus for job, gpus in gpus_of_job.items() if caller.owns(state.jobs[job])},
         }
-        for node, held in zip(state.nodes, holders, strict=True)
+        for node, gpus_of_job in zip(state.nodes, holders, strict=True)
     ]
 
 

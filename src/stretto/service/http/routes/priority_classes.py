@@ -35,10 +35,12 @@ async def set_priority_class(
 ) -> Response:
     """A class is this from now on; jobs that are there keep their priority. There is one default at most."""
     require(caller, Role.OPERATOR, "set a priority class")
-    one = PriorityClass(name, asked.value, asked.default, asked.preempts == "lower")
-    event = PriorityClassSet(one.name, one.value, one.is_default, one.preempts)
+    priority_class = PriorityClass(name, asked.value, asked.default, asked.preempts == "lower")
+    event = PriorityClassSet(
+        priority_class.name, priority_class.value, priority_class.is_default, priority_class.preempts
+    )
     await durably(request, service.record(event, did(caller, "set", f"priority class {name}")))
-    return Json(_shown(one))
+    return Json(_shown(priority_class))
 
 
 @router.delete("/priority-classes/{name}", status_code=HTTPStatus.NO_CONTENT)

@@ -32,11 +32,11 @@ async def queues(service: Asked, caller: Who) -> Response:
 def queues_json(service: Service) -> list[dict[str, Any]]:
     """Queues by name, with what is in them."""
     state = service.state
-    found: dict[str, dict[str, Any]] = {}
+    rows: dict[str, dict[str, Any]] = {}
 
     def row(name: str) -> dict[str, Any]:
         queue = state.queues.get(name, Queue(name))
-        return found.setdefault(
+        return rows.setdefault(
             name,
             {
                 "name": name,
@@ -56,11 +56,11 @@ def queues_json(service: Service) -> list[dict[str, Any]]:
     for name in state.queues:
         row(name)
     for record in state.open_jobs():
-        one = row(record.queue or (DEFAULT_QUEUE if state.queues else ""))
-        one["jobs"] += 1
-        one["waiting"] += not record.books.held_gpus
-        one["held_gpus"] += record.books.held_gpus
-    return [found[name] for name in sorted(found)]
+        of_queue = row(record.queue or (DEFAULT_QUEUE if state.queues else ""))
+        of_queue["jobs"] += 1
+        of_queue["waiting"] += not record.books.held_gpus
+        of_queue["held_gpus"] += record.books.held_gpus
+    return [rows[name] for name in sorted(rows)]
 
 
 @router.put("/queues/{queue}", response_model=schemas.Queue)
@@ -73,18 +73,18 @@ async def set_queue(
 ) -> Response:
     """A queue has these bounds from now on. With the first one the default queue is there, too."""
     require(caller, Role.ADMIN, "set a queue")
-    said = bounds.model_dump(exclude_unset=True)
-    if said.get("users") is not None:
-        said["users"] = tuple(dict.fromkeys(said["users"]))
+    changes = bounds.model_dump(exclude_unset=True)
+    if changes.get("users") is not None:
+        changes["users"] = tuple(dict.fromkeys(changes["users"]))
     async with request.app.state.one_bound:  # of two that do not go together, one comes first
-        known = service.state.queues
-        wanted = replace(known.get(queue, Queue(queue)), **said, is_default=queue == DEFAULT_QUEUE)
-        check_queue_tree({**known, queue: wanted})
+        queues = service.state.queues
+        wanted = replace(queues.get(queue, Queue(queue)), **changes, is_default=queue == DEFAULT_QUEUE)
+        check_queue_tree({**queues, queue: wanted})
         events = [QueueSet(**asdict(wanted))]
-        if queue != DEFAULT_QUEUE and DEFAULT_QUEUE not in known:
+        if queue != DEFAULT_QUEUE and DEFAULT_QUEUE not in queues:
             events.append(QueueSet(DEFAULT_QUEUE, is_default=True))
         await durably(request, service.record(*events, did(caller, "set", f"queue {queue}")))
-    return Json(next(one for one in queues_json(service) if one["name"] == queue))
+    return Json(next(listed for listed in queues_json(service) if listed["name"] == queue))
 
 
 @router.delete(
@@ -107,14 +107,16 @@ def why_it_stays(state: State, queue: str, now_s: float) -> str:
     others = sorted(name for name in state.queues if name != queue)
     if queue == DEFAULT_QUEUE and others:
         return f"it is there as long as others are: {_some(others)}"
-    if parts := sorted(one.name for one in state.queues.values() if one.parent == queue):
+    if parts := sorted(part.name for part in state.queues.values() if part.parent == queue):
         return f"{_some(parts)} {'is' if len(parts) == 1 else 'are'} in it"
     if jobs := [record.id for record in state.open_jobs() if record.queue == queue]:
         is_or_are = "job {} is in it and has" if len(jobs) == 1 else "jobs {} are in it and have"
         return is_or_are.format(_some(jobs)) + " not ended"
-    kept = sorted(one.name for one in state.reservations.values() if one.queue == queue)
-    if kept := [name for name in kept if state.reservations[name].until_s > now_s]:
-        return f"GPUs are reserved for it: {_some(kept)}"
+    reservations = sorted(
+        reservation.name for reservation in state.reservations.values() if reservation.queue == queue
+    )
+    if reservations := [name for name in reservations if state.reservations[name].until_s > now_s]:
+        return f"GPUs are reserved for it: {_some(reservations)}"
     return ""
 
 

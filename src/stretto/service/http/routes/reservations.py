@@ -34,19 +34,19 @@ def shown(service: Service) -> list[dict[str, Any]]:
     ]
 
 
-def _shown(service: Service, one: Reservation) -> dict[str, Any]:
+def _shown(service: Service, reservation: Reservation) -> dict[str, Any]:
     unix_s = service.state.unix_s
-    usual = (one.from_s + unix_s, one.until_s + unix_s)
-    start, end = service.state.reserved_unix_s.get(one.name, usual)
+    usual = (reservation.from_s + unix_s, reservation.until_s + unix_s)
+    start, end = service.state.reserved_unix_s.get(reservation.name, usual)
     return {
-        "name": one.name,
+        "name": reservation.name,
         "start": round(start, 3),
         "end": round(end, 3),
-        "gpu_type": one.gpu_type,
-        "gpus": one.gpus,
-        "nodes": list(one.nodes),
-        "user": one.user,
-        "queue": one.queue,
+        "gpu_type": reservation.gpu_type,
+        "gpus": reservation.gpus,
+        "nodes": list(reservation.nodes),
+        "user": reservation.user,
+        "queue": reservation.queue,
     }
 
 
@@ -63,17 +63,19 @@ async def reserve(
     if until_s <= now_s:
         raise InputError("end: expected a time that has not passed")
     from_s = now_s if asked.start is None else max(asked.start - state.unix_s, now_s)
-    one = Reservation(
+    reservation = Reservation(
         name, from_s, until_s, asked.gpu_type, asked.gpus, tuple(asked.nodes), asked.user, asked.queue
     )
     if asked.queue:
         check_queue(state, asked.queue)
-    event = Reserved(**{key: getattr(one, key) for key in body_of(Reserved("", 0.0, 0.0))})
+    event = Reserved(**{key: getattr(reservation, key) for key in body_of(Reserved("", 0.0, 0.0))})
     async with request.app.state.one_bound:  # of two that want the same GPUs, one comes first
-        there = {known: other for known, other in state.reservations.items() if other.until_s > now_s}
-        check_reservation(one, state.cluster, there)
+        there = {
+            name_there: other for name_there, other in state.reservations.items() if other.until_s > now_s
+        }
+        check_reservation(reservation, state.cluster, there)
         await durably(request, service.record(event, did(caller, "reserve", f"reservation {name}")))
-    return Json(_shown(service, one))  # it may have ended before it was durable
+    return Json(_shown(service, reservation))  # it may have ended before it was durable
 
 
 @router.delete("/reservations/{name}", status_code=HTTPStatus.NO_CONTENT)

@@ -58,7 +58,7 @@ async def make(asked: schemas.TokenAsked, request: Request, service: Asked, call
     require(caller, Role.ADMIN, "make a token")
     token = new_token()
     async with request.app.state.one_token:  # of two who make the same name, one comes first
-        if any(one.name == asked.name for one in service.state.tokens.values()):
+        if any(existing.name == asked.name for existing in service.state.tokens.values()):
             raise Problem(HTTPStatus.CONFLICT, f"there is a token {asked.name!r}: revoke it first")
         expires = time.time() + asked.expires_in_s if asked.expires_in_s is not None else 0.0
         made = TokenMade(asked.name, asked.user, asked.role, digest_of(token), expires)
@@ -81,19 +81,19 @@ async def make(asked: schemas.TokenAsked, request: Request, service: Asked, call
 async def listed(request: Request, service: Asked, caller: Who) -> Response:
     """Every token that was not revoked, by name; one that has expired opens nothing."""
     require(caller, Role.ADMIN, "list tokens")
-    tokens = sorted(service.state.tokens.values(), key=lambda one: one.name)
+    tokens = sorted(service.state.tokens.values(), key=lambda entry: entry.name)
     audit: Audit = request.app.state.audit
-    shown = [
+    rows = [
         {
-            "name": one.name,
-            "user": one.user,
-            "role": one.role,
-            "expires": one.expires_unix_s or None,
-            "last_used": audit.last_use(one),
+            "name": entry.name,
+            "user": entry.user,
+            "role": entry.role,
+            "expires": entry.expires_unix_s or None,
+            "last_used": audit.last_use(entry),
         }
-        for one in tokens
+        for entry in tokens
     ]
-    return Json({"tokens": shown})
+    return Json({"tokens": rows})
 
 
 @router.delete(
@@ -108,9 +108,9 @@ async def revoke(
     require(caller, Role.ADMIN, "revoke a token")
     async with request.app.state.one_token:  # of two admins who revoke each other, one stays
         tokens = service.state.tokens.values()
-        if all(one.name != name for one in tokens):
+        if all(entry.name != name for entry in tokens):
             raise not_found("token", name)
-        admins = {one.name for one in tokens if is_admin(one, time.time())}
+        admins = {entry.name for entry in tokens if is_admin(entry, time.time())}
         if admins == {name}:
             raise Problem(HTTPStatus.CONFLICT, f"{name!r} is the last token of an admin: make another first")
         await durably(request, service.record(TokenRevoked(name), did(caller, "revoke", f"token {name}")))

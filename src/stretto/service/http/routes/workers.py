@@ -102,18 +102,18 @@ async def generation(
     """The newest generation once it is later than `after`, or once its store is known."""
 
     def news() -> dict[str, Any] | None:
-        record, one = speaker_of(service, request, worker)
+        record, speaker = speaker_of(service, request, worker)
         members = record.members
         if members.number <= after and not (store and members.number == after and members.store):
-            if one.stopped and not members.number:
+            if speaker.stopped and not members.number:
                 raise Problem(HTTPStatus.GONE, f"worker {worker!r} is to end")
             return None
         if store and not members.store and not members.leaves:
             return None
         return generation_json(service, record)
 
-    found = await service.wait_for(news, min(wait_s, LONGEST_WAIT_S))
-    return Response(status_code=HTTPStatus.NO_CONTENT) if found is None else found
+    answer = await service.wait_for(news, min(wait_s, LONGEST_WAIT_S))
+    return Response(status_code=HTTPStatus.NO_CONTENT) if answer is None else answer
 
 
 def generation_json(service: Service, record: JobRecord) -> dict[str, Any]:
@@ -122,17 +122,17 @@ def generation_json(service: Service, record: JobRecord) -> dict[str, Any]:
     counted: dict[int, int] = {}
     workers = []
     for name in members.workers:
-        one = record.workers[name]
-        local = counted.get(one.node, 0)
-        counted[one.node] = local + 1
+        member = record.workers[name]
+        local = counted.get(member.node, 0)
+        counted[member.node] = local + 1
         workers.append(
             {
-                "id": one.id,
-                "node": nodes[one.node].name,
-                "address": nodes[one.node].address or "127.0.0.1",
+                "id": member.id,
+                "node": nodes[member.node].name,
+                "address": nodes[member.node].address or "127.0.0.1",
                 "local_rank": local,
-                "gpus": list(one.gpus),
-                "gpu_type": nodes[one.node].gpu_type,
+                "gpus": list(member.gpus),
+                "gpu_type": nodes[member.node].gpu_type,
             }
         )
     until_s = members.at_s + record.spec.grace_period_s - service.clock.now_s()
@@ -161,15 +161,15 @@ async def ready(said: Said, request: Request, service: Asked) -> None:
     status_code=HTTPStatus.NO_CONTENT,
     responses={409: {"description": "The generation has another rank 0"}},
 )
-async def opened(said: SaidStore, request: Request, service: Asked) -> None:
+async def opened(opening: SaidStore, request: Request, service: Asked) -> None:
     """Rank 0 of a generation has opened its store."""
-    record, worker = speaker_of(service, request, said.worker)
+    record, worker = speaker_of(service, request, opening.worker)
     members = record.members
-    if said.generation == members.number and members.workers and members.workers[0] != worker.id:
+    if opening.generation == members.number and members.workers and members.workers[0] != worker.id:
         raise Problem(HTTPStatus.CONFLICT, f"rank 0 of generation {members.number} is {members.workers[0]}")
     check_rate(request, record)
-    if said.generation == members.number and said.address != members.store:
-        await service.record(StoreOpened(record.id, said.generation, said.address))
+    if opening.generation == members.number and opening.address != members.store:
+        await service.record(StoreOpened(record.id, opening.generation, opening.address))
 
 
 @router.post(

@@ -29,9 +29,11 @@ def upgrade() -> None:
     op.create_index("stretto_ended_jobs_by_job", table, ["job"], unique=True)
     op.create_index("stretto_ended_jobs_by_owner", table, ["owner", "number"])
     op.create_index("stretto_ended_jobs_by_name", table, ["owner", "name", "number"])
-    for index, columns, said in (
+    for index, columns, condition in (
         ("stretto_ended_jobs_by_array", ["array", "number"], "\"array\" <> ''"),
         ("stretto_ended_jobs_by_key", ["owner", "key"], "key <> ''"),
         ("stretto_ended_jobs_with_logs", ["ended_s", "number"], "logs_deleted_s IS NULL"),
     ):
-        op.create_index(index, table, columns, sqlite_where=sa.text(said), postgresql_where=sa.text(said))
+        op.create_index(
+            index, table, columns, sqlite_where=sa.text(condition), postgresql_where=sa.text(condition)
+        )
