@@ -33,20 +33,9 @@ retiring seen slices standing steward wisher wishing
 # Words that any value could be called by.
 EMPTY = ("one", "found", "said", "those", "at", "held")
 # Parts that still have some; the others have none, and get none.
-NOT_YET = tuple(
-    f"stretto.{part}."
-    for part in (
-        "agent",
-        "backends",
-        "client",
-        "estimate",
-        "jobfile",
-        "model",
-        "place",
-        "policies",
-        "service",
-        "solve",
-    )
+NOT_YET = (
+    *("stretto.agent.", "stretto.backends.", "stretto.estimate.", "stretto.jobfile."),
+    *("stretto.policies.cornucopia.policy.", "stretto.service.scheduling."),
 )
 
 

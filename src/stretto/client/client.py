@@ -137,11 +137,11 @@ class Client:
         With `follow` until it has ended; where no attempt is named, through all attempts that come, from the
         present one on, until the job has ended, and from its start where that is still to come.
         """
-        wanted, known = attempt, False
+        wanted, is_known = attempt, False
         while True:
-            found = self.describe(job, patiently=known)
-            job, known = found["id"], True  # whoever comes later may have the same name
-            has_ended, latest = found["ended_s"] is not None, found["attempt"]
+            described = self.describe(job, patiently=is_known)
+            job, is_known = described["id"], True  # whoever comes later may have the same name
+            has_ended, latest = described["ended_s"] is not None, described["attempt"]
             if follow and not has_ended and latest < max(wanted, 1):
                 self._until_changed(job)
                 continue
@@ -153,8 +153,8 @@ class Client:
             if attempt or not follow or has_ended:
                 return
             wanted = max(wanted, latest) + 1
-            while (found := self.describe(job, patiently=True))["attempt"] < wanted:
-                if found["ended_s"] is not None:
+            while (described := self.describe(job, patiently=True))["attempt"] < wanted:
+                if described["ended_s"] is not None:
                     return
                 self._until_changed(job)
 
@@ -192,11 +192,11 @@ class Client:
         outage = Outage(self.patience_s, self.say)
         while True:
             try:
-                for one in self._stream(path, after, follow):
-                    after = int(one["seq"])
+                for event in self._stream(path, after, follow):
+                    after = int(event["seq"])
                     outage.end()
-                    path = f"/api/v1/jobs/{one['job']}/events" if job and "job" in one else path
-                    yield one
+                    path = f"/api/v1/jobs/{event['job']}/events" if job and "job" in event else path
+                    yield event
                 if not follow:
                     return
                 time.sleep(STREAM_AGAIN_S)
@@ -344,12 +344,12 @@ class Client:
         outage = Outage(self.patience_s, self.say)
         while True:
             try:
-                found = self.ask(method, path, **request)
+                answer = self.ask(method, path, **request)
             except ServiceError as failure:
                 outage.sit_out(failure)
             else:
                 outage.end()
-                return found
+                return answer
 
     def ask(self, method: str, path: str, **request: Any) -> dict[str, Any]:
         """The JSON that the service answers with."""
@@ -376,12 +376,12 @@ def _object_of(answer: httpx.Response) -> dict[str, Any]:
     """The JSON object of an answer. Raises ServiceError for anything else, as other servers give it."""
     kind = type("_Answer", (_Answer,), {"url": str(answer.url)})
     try:
-        found = answer.json(object_hook=kind)
+        content = answer.json(object_hook=kind)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        content = None
+    if not isinstance(content, dict):
         raise _strange(answer, "a JSON object")
-    return found
+    return content
 
 
 def _strange(answer: httpx.Response, expected: str) -> ServiceError:
@@ -429,14 +429,14 @@ def _name(given: str) -> str:
 
 def _submission(job: Path | str, workdir: str) -> dict[str, str]:
     """The text of a job file, its name, and where it runs if it does not say so itself."""
-    said = {"workdir": workdir} if workdir else {}
+    fields = {"workdir": workdir} if workdir else {}
     if not isinstance(job, Path):
-        return {"text": job, "name": "job file", **said}
+        return {"text": job, "name": "job file", **fields}
     try:
         content = _content_of(job)
         if len(content) > MOST_BYTES:
             raise InputError(f"{job}: expected a job file of at most {MOST_BYTES} bytes")
-        return {"text": content.decode(), "name": str(job)[-LONGEST_NAME:], **said}
+        return {"text": content.decode(), "name": str(job)[-LONGEST_NAME:], **fields}
     except OSError as wrong:
         raise InputError(f"{job}: cannot be read: {wrong.strerror}") from None
     except UnicodeDecodeError as wrong:

@@ -160,12 +160,12 @@ class JobTable(JobColumns):
 
     def holding(self, placement: Placement) -> "JobTable":
         """The same jobs when `placement` is what they hold."""
-        held = [placement.get(job) for job in self.ids]
+        allocations = [placement.get(job) for job in self.ids]
         return replace(
             self,
-            held_gpus=ints([one.gpus if one else 0 for one in held]),
-            held_nodes=ints([len(one.nodes) if one else 0 for one in held]),
-            held_kind=ints([one.kind if one else -1 for one in held]),
+            held_gpus=ints([allocation.gpus if allocation else 0 for allocation in allocations]),
+            held_nodes=ints([len(allocation.nodes) if allocation else 0 for allocation in allocations]),
+            held_kind=ints([allocation.kind if allocation else -1 for allocation in allocations]),
         )
 
     def limited_to(self, views: frozenset[View]) -> "JobTable":
