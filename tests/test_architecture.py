@@ -21,7 +21,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "solve": set(),
     "estimate": {"model", "solve", "settings", "components"},
     "policies": {"model", "solve", "estimate", "settings", "components"},
-    "place": {"model", "solve", "settings"},
+    "place": {"model", "solve", "settings", "components"},
     "scheduler": {"model"},
     "lend": {"model", "solve", "settings"},
     "traces": {"model", "catalogue", "settings"},

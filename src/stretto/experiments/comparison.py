@@ -7,7 +7,7 @@ from typing import Any
 from stretto.experiments.spec import RunSpec, set_up, setup_of
 from stretto.model import InputError
 from stretto.model.suggestions import did_you_mean
-from stretto.place.registry import PLACERS
+from stretto.place.registry import REGISTRY as PLACERS
 from stretto.policies.registry import policy_class
 from stretto.sim.run import world_of
 
@@ -87,7 +87,7 @@ def _component(policy: str, key: str, settings: Mapping[str, str]) -> type | Non
         return policy_class(policy)
     if space == "place" and name != "rule":
         made: Any = policy_class(policy)
-        return PLACERS.get(settings.get("place.rule", made.placer))
+        return PLACERS.class_of(settings.get("place.rule", made.placer))
     return None
 
 
