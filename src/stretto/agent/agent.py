@@ -30,18 +30,18 @@ TAKEN_STATUS = 3  # another agent has the state directory
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run an agent; its exit status."""
-    asked = options().parse_args(arguments)
+    settings = options().parse_args(arguments)
     try:
-        unix_users.check_root(asked.run_as)
+        unix_users.check_root(settings.run_as)
         node = replace(
-            this_node(asked.node, asked.gpus, asked.gpu_type),
-            pass_env=tuple(asked.pass_env),
-            run_as=asked.run_as,
-            max_log_bytes=asked.max_log_bytes,
+            this_node(settings.node, settings.gpus, settings.gpu_type),
+            pass_env=tuple(settings.pass_env),
+            run_as=settings.run_as,
+            max_log_bytes=settings.max_log_bytes,
         )
-        host, port = host_and_port(asked.listen)
-        state = state_folder(asked.state)
-        if asked.run_as:
+        host, port = host_and_port(settings.listen)
+        state = state_folder(settings.state)
+        if settings.run_as:
             unix_users.open_for_users(state, state / "runs", state / SETUPS)
         lock = presence.take(state)
         if lock is None:
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(failure, file=sys.stderr)
         return 2
     open_files.raise_limit()
-    if asked.run_as:
+    if settings.run_as:
         os.umask(0o077)
     # Orphans of keepers that were killed come to us: none stays behind as a zombie, and none hides from us.
     ctypes.CDLL(None).prctl(supervisor.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -61,21 +61,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         state,
         node,
         instance,
-        environ=inherited(os.environ, asked.pass_env),
+        environ=inherited(os.environ, settings.pass_env),
         adopts=True,
-        groups=not asked.no_control_groups,
+        groups=not settings.no_control_groups,
     )
     with Server((host, port), workers, token, Fence(state / "epoch.json")) as server:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, ending(server))
         url = f"http://{host}:{server.server_port}"
         address = {"url": url, "pid": os.getpid(), "instance": instance, "node": node.name}
-        known = presence.Presence(state, lock, token, address)
-        known.show()
+        presence_files = presence.Presence(state, lock, token, address)
+        presence_files.show()
         print(f"agent of {node.name} answers at {url}", flush=True)
-        threading.Thread(target=stay_known, args=(server, known), daemon=True).start()
-        if asked.end_after_s > 0:
-            threading.Thread(target=end_once_idle, args=(server, asked.end_after_s), daemon=True).start()
+        threading.Thread(target=stay_known, args=(server, presence_files), daemon=True).start()
+        if settings.end_after_s > 0:
+            threading.Thread(target=end_once_idle, args=(server, settings.end_after_s), daemon=True).start()
         server.serve_forever(poll_interval=0.2)
     workers.close()
     os.close(lock)
@@ -142,10 +142,10 @@ def check_own(folder: Path, follow: bool = True) -> None:
 
     follow: whether it may be a link, which elsewhere than among our own files others may have made.
     """
-    found = folder.stat(follow_symlinks=follow)
-    if not stat.S_ISDIR(found.st_mode):
+    status = folder.stat(follow_symlinks=follow)
+    if not stat.S_ISDIR(status.st_mode):
         raise PermissionError(f"{folder} must be a directory; others could have work run as us")
-    if found.st_uid != os.getuid() or found.st_mode & 0o022:
+    if status.st_uid != os.getuid() or status.st_mode & 0o022:
         raise PermissionError(f"{folder} must be ours alone to write to; others could have work run as us")
 
 

@@ -31,8 +31,8 @@ class LogBound:
         """Cut the logs of one job, the oldest first, where they take too much."""
         if self.most_bytes <= 0:
             return
-        taken = {path: taken_by(path) for path in logs}
-        too_much = sum(taken.values()) - self.most_bytes
+        bytes_by_log = {path: taken_by(path) for path in logs}
+        too_much = sum(bytes_by_log.values()) - self.most_bytes
         if too_much <= 0:
             return
         too_much += int(self.most_bytes * (1 - KEPT_SHARE))

@@ -137,14 +137,14 @@ class Locks:
 
         The files are inherited by whatever is started while they are open.
         """
-        taken: list[int] = []
+        files: list[int] = []
         for file in self._opened(name):
             os.set_inheritable(file, True)
-            taken.append(file)
+            files.append(file)
             if not self._lock(file, fcntl.LOCK_EX, TRIES):
-                close_all(taken)
+                close_all(files)
                 return None
-        return taken
+        return files
 
     def is_taken(self, name: str) -> bool:
         """Whether somebody holds a lock."""
@@ -175,12 +175,12 @@ def is_usable(folder: Path) -> bool:
     with suppress(OSError):
         with suppress(FileExistsError):
             folder.mkdir()
-        found = folder.stat(follow_symlinks=False)
-        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid():
+        status = folder.stat(follow_symlinks=False)
+        if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid():
             folder.chmod(SHARED_MODE)  # what `mkdir` is told is cut by the umask
-            found = folder.stat(follow_symlinks=False)
+            status = folder.stat(follow_symlinks=False)
         # Where others could remove it without leave, or lead us elsewhere, a lock would prove nothing.
-        return stat.S_ISDIR(found.st_mode) and stat.S_IMODE(found.st_mode) & SHARED_MODE == SHARED_MODE
+        return stat.S_ISDIR(status.st_mode) and stat.S_IMODE(status.st_mode) & SHARED_MODE == SHARED_MODE
     return False
 
 
@@ -274,9 +274,9 @@ class Devices:
             missing = [place for place in places if place not in chosen]
             if not missing or index in ours or index in self.used:
                 continue
-            taken = self.locks.take(self.keys[index])
-            if taken is not None:
-                files += taken
+            lock_files = self.locks.take(self.keys[index])
+            if lock_files is not None:
+                files += lock_files
                 chosen[index if index in missing else missing[0]] = index
         if len(chosen) < len(places):
             close_all(files)

@@ -36,11 +36,11 @@ def worker_id_of(text: str) -> str:
 
 def start_of(body: Any, gpus: int) -> dict[str, Any]:
     """A start in its full form, of a request for a node with so many GPUs; raises Refused."""
-    known = {"job", "gpus", "command", "env", "cwd", "grace_s", "account", "own"}
+    fields = {"job", "gpus", "command", "env", "cwd", "grace_s", "account", "own"}
     if not isinstance(body, dict):
         raise Refused(400, f"a start must be a JSON object, got {type(body).__name__}")
-    if unknown := sorted(set(body) - known):
-        raise Refused(400, f"unknown fields {unknown}, expected {sorted(known)}")
+    if unknown := sorted(set(body) - fields):
+        raise Refused(400, f"unknown fields {unknown}, expected {sorted(fields)}")
     start = {"job": "", "gpus": [], "env": {}, "cwd": "", "grace_s": 30.0, **body}
     indices = start["gpus"]
     if not isinstance(indices, list) or not all(type(index) is int for index in indices):

@@ -77,12 +77,12 @@ def read_json(path: Path) -> dict[str, Any] | None:
     if text is None:
         return None
     try:
-        found = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError) as failure:
         raise Damaged(f"{path.name} must be JSON, got {text[:40]!r}") from failure
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise Damaged(f"{path.name} must be a JSON object, got {text[:40]!r}")
-    return found
+    return document
 
 
 def make_way(*paths: Path) -> None:
@@ -184,14 +184,14 @@ class Ends:
 
 def read_ends(run: Path) -> Ends:
     """How far a run has come; raises OSError where to ask again may help."""
-    found: dict[str, dict[str, Any] | None] = {}
+    contents: dict[str, dict[str, Any] | None] = {}
     damage = []
     for name, shape in (("ended.json", ENDED), ("running.json", RUNNING)):
         try:
-            found[name] = read_shaped(run / name, shape)
+            contents[name] = read_shaped(run / name, shape)
         except Damaged as wrong:
             damage.append(str(wrong))
-    return Ends(found.get("running.json"), found.get("ended.json"), ", ".join(damage))
+    return Ends(contents.get("running.json"), contents.get("ended.json"), ", ".join(damage))
 
 
 def read_start(run: Path) -> tuple[dict[str, Any], str]:
@@ -200,17 +200,17 @@ def read_start(run: Path) -> tuple[dict[str, Any], str]:
     Of a damaged one the most important is in running.json as well. Raises OSError as `read_ends` does.
     """
     try:
-        if found := read_shaped(run / "start.json", STARTED):
-            return {**found, "id": run.name}, ""
+        if start := read_shaped(run / "start.json", STARTED):
+            return {**start, "id": run.name}, ""
         damage = "start.json is missing"
     except Damaged as wrong:
         damage = str(wrong)
-    known: dict[str, Any] = {"job": run.name.partition(".")[0], "gpus": [], "mark": ""}
+    essentials: dict[str, Any] = {"job": run.name.partition(".")[0], "gpus": [], "mark": ""}
     with suppress(Damaged):
-        said = (read_shaped(run / "running.json", RUNNING) or {}).get("of")
-        if isinstance(said, dict) and all(STARTED[name](said.get(name)) for name in KNOWN_TWICE):
-            known = {name: said.get(name) for name in KNOWN_TWICE}
-    return {"guards": [], **known, "id": run.name}, damage
+        copy = (read_shaped(run / "running.json", RUNNING) or {}).get("of")
+        if isinstance(copy, dict) and all(STARTED[name](copy.get(name)) for name in KNOWN_TWICE):
+            essentials = {name: copy.get(name) for name in KNOWN_TWICE}
+    return {"guards": [], **essentials, "id": run.name}, damage
 
 
 # ── run directories: how a worker comes into being on disk, and what its files say about it ─────────────────
@@ -249,8 +249,8 @@ def prepare(
         made.chmod(unix_users.ENTER_ONLY)
         unix_users.give(made / supervisor.WORK, account)
         unix_users.give_file(made / "log", account)
-    known = {"id": worker_id, "mark": mark, "asked_env": start["env"], "asked_s": time.time()}
-    supervisor.write_durably(made / "start.json", {**start, **known, "env": env})
+    identity = {"id": worker_id, "mark": mark, "asked_env": start["env"], "asked_s": time.time()}
+    supervisor.write_durably(made / "start.json", {**start, **identity, "env": env})
     supervisor.reserve(made / "running.json")
     supervisor.reserve(made / "ended.json")
     if fifo:
@@ -319,14 +319,14 @@ def give_order(run: Path, order: dict[str, Any] | None) -> bool:
 
 def give_by_file(run: Path, order: dict[str, Any] | None) -> bool:
     """The same where the FIFO has no reader, or is none: whether a keeper lives is known by its process."""
-    found = find_keeper(run)
-    if found is None:
+    supervisor_process = find_keeper(run)
+    if supervisor_process is None:
         return False
     if order:
         file = os.open(run / supervisor.ORDERS, APPEND | os.O_CLOEXEC, 0o600)
         with os.fdopen(file, "wb") as orders:
             orders.write(json.dumps(order).encode() + b"\n")
-        supervisor.send_to(found, signal.SIGUSR1)
+        supervisor.send_to(supervisor_process, signal.SIGUSR1)
     return True
 
 

@@ -48,7 +48,9 @@ class ConnectionLimit:
         """Whether a connection that was just accepted may stay."""
         with self._lock:
             if len(self._until_s) >= self.most or open_files.is_of_reserve(line.fileno()):
-                unknown = next((one for one, until_s in self._until_s.items() if 0 < until_s < inf), None)
+                unknown = next(
+                    (connection for connection, until_s in self._until_s.items() if 0 < until_s < inf), None
+                )
                 if unknown is None or len(self._until_s) >= self.most + CLOSING:
                     return False
                 self._close(unknown)

@@ -199,8 +199,8 @@ class Supervisor:
             poll.register(guard, select.POLLIN)
         while self.reap():
             if self.was_told or self.was_called:
-                told, self.was_told, self.was_called = self.was_told, False, False
-                if not self.obey(self.new_orders()) and told and not self.asked:
+                was_told, self.was_told, self.was_called = self.was_told, False, False
+                if not self.obey(self.new_orders()) and was_told and not self.asked:
                     self.ask_to_stop(float(self.start["grace_s"]))
             for file, _ in poll.poll(self.pursue()):
                 if file in self.guards:
@@ -217,14 +217,14 @@ class Supervisor:
 
     def launch(self, libc: ctypes.CDLL) -> None:
         """Start the command, held back until it is known on disk who it is."""
-        held, go = os.pipe2(os.O_CLOEXEC)
+        go_ahead, go = os.pipe2(os.O_CLOEXEC)
         self.failure, failed = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         keeper = os.getpid()
         self.pid = os.fork()
         if self.pid == 0:
             os.close(go)
-            become_worker(self.run, self.start, libc, keeper, held, failed)
-        os.close(held)
+            become_worker(self.run, self.start, libc, keeper, go_ahead, failed)
+        os.close(go_ahead)
         os.close(failed)
         with suppress(ProcessLookupError, PermissionError):
             os.setpgid(self.pid, self.pid)  # the child does so too; whoever is first
@@ -300,8 +300,8 @@ class Supervisor:
             if pid == self.pid:
                 self.exit = {**status_of(wait_status), "stopped": self.asked, "why": self.unguarded}
                 with suppress(BlockingIOError):
-                    said = os.read(self.failure, 1000).decode(errors="replace")
-                    self.exit["why"] = said or self.unguarded
+                    message = os.read(self.failure, 1000).decode(errors="replace")
+                    self.exit["why"] = message or self.unguarded
                 if self.rest():
                     self.note(exit=self.exit)
 
@@ -352,14 +352,14 @@ class Supervisor:
             "ended_s": time.time(),
             "lasted_s": time.monotonic() - self.began,
         }
-        said, times_gone = "", 0
+        last_failure, times_gone = "", 0
         while times_gone < MOST_TRIES:
             try:
                 write_durably(self.run / "ended.json", ending)
             except OSError as failure:
-                if said != str(failure):
-                    said = str(failure)
-                    print(f"cannot write ended.json: {said}", file=sys.stderr, flush=True)
+                if last_failure != str(failure):
+                    last_failure = str(failure)
+                    print(f"cannot write ended.json: {last_failure}", file=sys.stderr, flush=True)
                 times_gone = 0 if self.run.is_dir() else times_gone + 1
                 time.sleep(RETRY_S)
             else:
@@ -372,7 +372,7 @@ def milliseconds(wait_s: float) -> int:
 
 
 def become_worker(
-    run: Path, start: dict[str, Any], libc: ctypes.CDLL, keeper: int, held: int, failed: int
+    run: Path, start: dict[str, Any], libc: ctypes.CDLL, keeper: int, go_ahead: int, failed: int
 ) -> NoReturn:
     """In the child: turn into the command as soon as the keeper allows it."""
     try:
@@ -385,7 +385,7 @@ def become_worker(
             become_user(account, libc)
         # Not before: the kernel forgets it as the user changes.
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != keeper or os.read(held, 1) != b"g":
+        if os.getppid() != keeper or os.read(go_ahead, 1) != b"g":
             os._exit(137)  # the keeper was killed before that could reach us
         for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
@@ -433,8 +433,8 @@ def handle_of(pid: int, ticks: int) -> int | None:
     """A file that becomes readable when a process ends; None if it has, or if that cannot be told."""
     with suppress(OSError):
         handle = os.pidfd_open(pid)
-        found = process_at(pid)
-        if found and found.ticks == ticks:
+        process = process_at(pid)
+        if process and process.ticks == ticks:
             return handle
         os.close(handle)
     return None

@@ -123,7 +123,7 @@ class Terminal:
         visitor = self.visitor
         behind = visitor is not None and len(visitor.unsent) >= KEPT
         waiting = [*self.strangers, *self.leaving]
-        reading: list[int] = [self.door.fileno()] + [one.line.fileno() for one in waiting]
+        reading: list[int] = [self.door.fileno()] + [stranger.line.fileno() for stranger in waiting]
         writing: list[int] = []
         if not behind:
             reading.append(self.screen)
@@ -160,10 +160,10 @@ class Terminal:
         """Admit who shows the key; turn away who shows another one, leaves, or takes too long."""
         for stranger in list(self.strangers):
             if stranger.line.fileno() in readable:
-                said = stranger.receive()
-                stranger.typed += said
+                received = stranger.receive()
+                stranger.typed += received
                 if len(stranger.typed) < len(self.key):
-                    if not said:
+                    if not received:
                         self._turn_away(stranger)
                 elif hmac.compare_digest(bytes(stranger.typed[: len(self.key)]), self.key):
                     self._admit(stranger)
@@ -232,16 +232,16 @@ class Terminal:
     def _show(self) -> bool:
         """Pass on what the shell writes; False once it has let go of its terminal."""
         try:
-            said = os.read(self.screen, 1 << 14)
+            output = os.read(self.screen, 1 << 14)
         except BlockingIOError:
             return True
         except OSError:
             return False
-        self.shown += said
+        self.shown += output
         del self.shown[:-KEPT]
         if self.visitor is not None:
-            self.visitor.tell(said)
-        return bool(said)
+            self.visitor.tell(output)
+        return bool(output)
 
     def _show_the_rest(self) -> None:
         """What the shell wrote last; what children of it write that go on is not waited for."""
@@ -259,7 +259,7 @@ class Terminal:
                 break
         self._part()
         while self.leaving:
-            readable, _, _ = select.select([one.line.fileno() for one in self.leaving], [], [], 0.1)
+            readable, _, _ = select.select([leaver.line.fileno() for leaver in self.leaving], [], [], 0.1)
             self._watch_leaving(readable)
 
 

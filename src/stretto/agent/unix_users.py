@@ -49,10 +49,10 @@ class Accounts:
         return self._known[user]
 
 
-def read_accounts(said: Sequence[str]) -> Accounts | None:
+def read_accounts(values: Sequence[str]) -> Accounts | None:
     """From what --run-as says: `user`, or NAME=ACCOUNT; None where it says nothing. Raises InputError."""
     named: dict[str, str] = {}
-    for each in said:
+    for each in values:
         user, equals, account = each.partition("=")
         if each == SAME_NAME:
             continue
@@ -66,7 +66,7 @@ def read_accounts(said: Sequence[str]) -> Accounts | None:
         except InputError as refused:
             raise InputError(f"--run-as {each}: {refused}") from None
         named[user] = account
-    return Accounts(named, SAME_NAME in said) if said else None
+    return Accounts(named, SAME_NAME in values) if values else None
 
 
 def account_of(text: str) -> Account:

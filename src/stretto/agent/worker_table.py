@@ -124,8 +124,8 @@ class WorkerTable:
             worker.locks = locks  # inherited by the keeper, and kept here for what may outlive it
             try:
                 pid = run_directory.spawn_keeper(run, self.environ, self.apart)
-                if not self.apart and (found := supervisor.process_at(pid)):
-                    self.keepers[pid] = found.ticks
+                if not self.apart and (process := supervisor.process_at(pid)):
+                    self.keepers[pid] = process.ticks
                 hold_to_ourselves(locks)
                 worker.handle = None if self.apart else os.pidfd_open(pid)
             except ProcessLookupError:
@@ -208,13 +208,13 @@ class WorkerTable:
         """All workers, as soon as they differ from what they were at `after` or `wait_s` is over."""
         with self.lock:
             self.lock.wait_for(lambda: self.closing or after != f"{self.instance}:{self.version}", wait_s)
-            known = [each for _, each in sorted(self.known.items())]
+            workers = [each for _, each in sorted(self.known.items())]
             return {
                 "instance": self.instance,
                 "version": self.version,
-                "workers": [each.view for each in known],
+                "workers": [each.view for each in workers],
                 "others": len(self.others),
-                "damage": [f"{each.run.name}: {each.damage}" for each in known if each.damage],
+                "damage": [f"{each.run.name}: {each.damage}" for each in workers if each.damage],
             }
 
     def close(self) -> None:
@@ -290,11 +290,11 @@ class WorkerTable:
         """See which devices somebody else has."""
         with self.lock:
             ours = self.devices_of_ours()
-        found = self.devices.look(ours)
+        others = self.devices.look(ours)
         with self.lock:
-            found -= self.devices_of_ours()
-            if found != self.others:
-                self.others = found
+            others -= self.devices_of_ours()
+            if others != self.others:
+                self.others = others
                 self.changed()
 
     def watch_logs(self) -> None:
@@ -308,19 +308,19 @@ class WorkerTable:
 
     def logs_of_jobs(self) -> list[list[Path]]:
         """Of each job with workers that are not forgotten: its logs on this machine."""
-        found: dict[str, list[Path]] = {}
+        logs_by_job: dict[str, list[Path]] = {}
         with self.lock:
             for each in self.known.values():
-                found.setdefault(each.run.name.partition(".")[0], []).append(each.run / "log")
-            self.older = {job: logs for job, logs in self.older.items() if job in found}
-            missing = [job for job in found if job not in self.older]
+                logs_by_job.setdefault(each.run.name.partition(".")[0], []).append(each.run / "log")
+            self.older = {job: logs for job, logs in self.older.items() if job in logs_by_job}
+            missing = [job for job in logs_by_job if job not in self.older]
         for job in missing:
             # Most jobs have one worker, the first. It can have had none before it.
-            alone = [path.parent.name for path in found[job]] == [f"{job}.1.0"]
+            alone = [path.parent.name for path in logs_by_job[job]] == [f"{job}.1.0"]
             older = [] if alone else attempts_of(self.forgotten, job)
             with self.lock:
                 self.older[job] = list(older)
-        return [logs + self.older[job] for job, logs in found.items()]
+        return [logs + self.older[job] for job, logs in logs_by_job.items()]
 
     def look_at(self, worker: Worker) -> None:
         """Read what one run directory says, and look for what is left where its keeper is gone."""
@@ -372,11 +372,11 @@ def view_of(
 ) -> dict[str, Any]:
     """What is shown of a worker."""
     notes = notes or {}
-    told = {"stopped": False, "why": damage, **notes, **(notes.get("exit") or {}), **(ending or {})}
+    details = {"stopped": False, "why": damage, **notes, **(notes.get("exit") or {}), **(ending or {})}
     going = "running" if notes else "unknown" if damage else "starting"
     view = {name: started[name] for name in ("id", "job", "gpus")}
-    shown = ("pid", "status", "signal", "stopped", "why", "started_s", "ended_s", "lasted_s")
-    return {**view, "phase": "ended" if ending else going, **{name: told.get(name) for name in shown}}
+    names = ("pid", "status", "signal", "stopped", "why", "started_s", "ended_s", "lasted_s")
+    return {**view, "phase": "ended" if ending else going, **{name: details.get(name) for name in names}}
 
 
 def devices_of(started: dict[str, Any]) -> list[int]:

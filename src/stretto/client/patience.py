@@ -16,15 +16,15 @@ SHORTEST_S, LONGEST_S = 0.1, 5.0  # between two tries; chosen
 
 def patience_s() -> float:
     """For how long an outage is waited for, as the environment says it. Raises InputError."""
-    given = os.environ.get(VARIABLE, "")
-    if not given:
+    text = os.environ.get(VARIABLE, "")
+    if not text:
         return PATIENCE_S
     try:
-        seconds = float(given)
+        seconds = float(text)
     except ValueError:
         seconds = -1.0
     if not isfinite(seconds) or seconds < 0:
-        raise InputError(f"{VARIABLE}={given}: expected seconds, at least 0")
+        raise InputError(f"{VARIABLE}={text}: expected seconds, at least 0")
     return seconds
 
 

@@ -50,9 +50,9 @@ def spec_of_manifest(entry: Entry, default_name: str) -> tuple[JobSpec, tuple[st
     if kind not in readers or not entry.text("apiVersion").startswith(
         ("kubeflow.org/", "trainer.kubeflow.org/")
     ):
-        said = f"{entry.text('apiVersion')}, {kind}"
+        got = f"{entry.text('apiVersion')}, {kind}"
         raise InputError(
-            f"{entry.at('kind')}: kind must be TrainJob or PyTorchJob of kubeflow.org, got {shown(said)}"
+            f"{entry.at('kind')}: kind must be TrainJob or PyTorchJob of kubeflow.org, got {shown(got)}"
         )
     body = entry.entry("spec")
     if body is None:
@@ -68,9 +68,9 @@ def _train_job(entry: Entry, body: Entry, default_name: str, warnings: list[str]
         raise InputError(
             f"{body.at('trainer')}: missing spec.trainer.command; what a runtime would run is not known here"
         )
-    known = ("image", "command", "args", "env", "numNodes", "numProcPerNode", "resourcesPerNode")
+    trainer_keys = ("image", "command", "args", "env", "numNodes", "numProcPerNode", "resourcesPerNode")
     _ignored(body, ("trainer", "runtimeRef", "suspend"), warnings)
-    _ignored(trainer, known, warnings)
+    _ignored(trainer, trainer_keys, warnings)
     _ignored_value(body, "runtimeRef", warnings)
     _ignored_value(trainer, "image", warnings)
     replicas = _replicas(trainer, "numNodes")
@@ -107,11 +107,11 @@ def _pytorch_job(entry: Entry, body: Entry, default_name: str, warnings: list[st
             f"{body.at('pytorchReplicaSpecs')}: missing spec.pytorchReplicaSpecs with Master or Worker"
         )
     first = processes[0][0]
-    if any((one.gpus, one.run) != (first.gpus, first.run) for one, _ in processes):
+    if any((other.gpus, other.run) != (first.gpus, first.run) for other, _ in processes):
         raise InputError(
             f"{body.at('pytorchReplicaSpecs')}: Master and Worker must run the same command on as many GPUs"
         )
-    if any(one.envs != first.envs for one, _ in processes):
+    if any(other.envs != first.envs for other, _ in processes):
         warnings.append("env: that of the master is taken for all")
     run_policy = body.entry("runPolicy")
     return _job(
@@ -201,15 +201,19 @@ def _process(container: Entry, resources: Entry | None, warnings: list[str]) -> 
     run = shlex.join(_expanded(word, envs) for word in words)
     limits = resources.entry("limits") if resources else None
     requests = resources.entry("requests") if resources else None
-    said = {**_texts(requests), **_texts(limits)}
+    quantities = {**_texts(requests), **_texts(limits)}
     return _Process(
         run=run,
         envs=envs,
         gpus=sum(
-            _quantity(container, key, said[key], whole, "a whole number") for key in GPUS if key in said
+            _quantity(container, key, quantities[key], whole, "a whole number")
+            for key in GPUS
+            if key in quantities
         ),
-        cpus=_quantity(container, "cpu", said.get("cpu", "0"), _cores, 'cores like "4" or "500m"'),
-        memory_gb=_quantity(container, "memory", said.get("memory", "0"), _bytes_gb, 'a size like "64Gi"'),
+        cpus=_quantity(container, "cpu", quantities.get("cpu", "0"), _cores, 'cores like "4" or "500m"'),
+        memory_gb=_quantity(
+            container, "memory", quantities.get("memory", "0"), _bytes_gb, 'a size like "64Gi"'
+        ),
         workdir=container.text("workingDir"),
     )
 

@@ -186,7 +186,7 @@ class Resources:
             raise wrong(
                 "resources.accelerators", f"at most {MOST_ALTERNATIVES} alternatives", len(self.accelerators)
             )
-        names = [one.gpu_type.lower() for one in self.accelerators]
+        names = [alternative.gpu_type.lower() for alternative in self.accelerators]
         if len(set(names)) != len(names):
             raise wrong("resources.accelerators", "alternatives of different types", _list(self.accelerators))
 

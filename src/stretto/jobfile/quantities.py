@@ -99,15 +99,15 @@ def array(text: str) -> Array:
     if listed.isdecimal():
         return Array(tuple(_span(0, whole(listed) - 1, 1)), most)
     indices: set[int] = set()
-    said = 0
+    listed_count = 0
     for part in listed.split(","):
-        found = RANGE.fullmatch(part)
-        if not found:
+        matched = RANGE.fullmatch(part)
+        if not matched:
             raise ValueError(text)
-        first = int(found[1])
-        span = _span(first, int(found[2] or first), int(found[3] or 1))
-        said += len(span)  # overlaps count again: a hundred thousand of them would take a minute
-        if said > MOST_INDICES:
+        first = int(matched[1])
+        span = _span(first, int(matched[2] or first), int(matched[3] or 1))
+        listed_count += len(span)  # overlaps count again: a hundred thousand of them would take a minute
+        if listed_count > MOST_INDICES:
             raise ValueError(text)
         indices.update(span)
     return Array(tuple(sorted(indices)), most)

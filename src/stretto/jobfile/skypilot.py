@@ -90,22 +90,22 @@ def _resources(entry: Entry, nodes: int, warnings: list[str]) -> Resources:
     warnings += [
         f"resources.{key}: means nothing here" for key in inner.section.values if key not in TAKEN_RESOURCES
     ]
-    asked = list(alternatives(inner))
+    choices = list(alternatives(inner))
     for key in ("any_of", "ordered"):
         for item in inner.items(key):
             if not isinstance(item, Section):
                 raise inner.wrong(key, "a list of keys and values", item)
-            asked += alternatives(Entry(entry.where, item, f"resources.{key}"))
-    if not asked:
+            choices += alternatives(Entry(entry.where, item, f"resources.{key}"))
+    if not choices:
         warnings.append("no GPUs asked for: it gets one on each node")
-    counts = {one.gpus or 1 for one in asked} or {1}
+    counts = {choice.gpus or 1 for choice in choices} or {1}
     if len(counts) > 1:
-        said = " or ".join(map(str, asked))
+        names = " or ".join(map(str, choices))
         raise InputError(
-            f"{entry.where}: resources.accelerators must ask for as many GPUs of every type, got {said}"
+            f"{entry.where}: resources.accelerators must ask for as many GPUs of every type, got {names}"
         )
     each = counts.pop()
-    unique = dict.fromkeys(Accelerators(one.gpu_type, each * nodes) for one in asked)
+    unique = dict.fromkeys(Accelerators(choice.gpu_type, each * nodes) for choice in choices)
     cpus = inner.read("cpus", lambda text: number(text.rstrip("+")), 'a number or "8+"', None)
     memory = _memory_gb(inner, cpus, warnings)
     return Resources(

@@ -110,7 +110,7 @@ def spec_of_script(text: str, where: str, default_name: str) -> tuple[JobSpec, t
         warnings.append(f"{', '.join(others)}: heeded only where the service runs on Slurm")
     if "output" in options or "error" in options:
         warnings.append("output and error: Stretto keeps what a job prints itself")
-    for launcher in sorted({found[1] for found in LAUNCHER.finditer(text)}):
+    for launcher in sorted({matched[1] for matched in LAUNCHER.finditer(text)}):
         warnings.append(f"{launcher}: Stretto starts the script once for each worker itself")
     if names := sorted(set(VARIABLE.findall(text))):
         warnings.append(f"{', '.join(names[:5])}: set only where the service runs on Slurm")
@@ -171,7 +171,7 @@ def _options(text: str, where: str) -> tuple[dict[str, str], list[str]]:
 
 
 def _pairs(words: list[str], where: str) -> list[tuple[str, str]]:
-    found = []
+    pairs = []
     rest = list(words)
     while rest:
         word = rest.pop(0)
@@ -187,8 +187,8 @@ def _pairs(words: list[str], where: str) -> list[tuple[str, str]]:
             raise InputError(f"{where}: expected an option of sbatch, got {shown(word)}")
         if name in UNDERSTOOD - FLAGS and not value:
             raise InputError(f"{where}: --{name} must have a value, got none")
-        found.append((name, value))
-    return found
+        pairs.append((name, value))
+    return pairs
 
 
 def _name(options: Mapping[str, str], default_name: str, warnings: list[str]) -> str:
@@ -241,15 +241,15 @@ def _resources(options: Mapping[str, str], where: str, warnings: list[str]) -> R
 
 
 def _gres(options: Mapping[str, str], where: str, warnings: list[str]) -> tuple[str, int]:
-    found = ("", 0)
+    gpus = ("", 0)
     for part in options.get("gres", "").split(","):
         if matched := GRES.fullmatch(part):
-            if found[1]:
+            if gpus[1]:
                 raise _wrong(where, "gres", "GPUs of one type", options["gres"])
-            found = matched["type"] or "", int(matched["count"] or 1)
+            gpus = matched["type"] or "", int(matched["count"] or 1)
         elif part:
             warnings.append(f"--gres={part} means nothing here")
-    return found
+    return gpus
 
 
 def _typed(options: Mapping[str, str], key: str, where: str) -> tuple[str, int]:
@@ -323,7 +323,7 @@ def _array(text: str, where: str) -> Array:
 
 
 def _dependencies(text: str, where: str, warnings: list[str]) -> tuple[Dependency, ...]:
-    found: dict[Dependency, None] = {}
+    dependencies: dict[Dependency, None] = {}
     if "?" in text:
         raise _wrong(where, "dependency", "jobs that must all have come first", text)
     for part in text.split(",") if text else []:
@@ -334,8 +334,8 @@ def _dependencies(text: str, where: str, warnings: list[str]) -> tuple[Dependenc
         if not jobs:
             raise _wrong(where, "dependency", f"{kind}:JOB", part)
         for job in jobs:
-            found[Dependency(job.split("+")[0], DEPENDENCIES[kind])] = None
-    return tuple(found)
+            dependencies[Dependency(job.split("+")[0], DEPENDENCIES[kind])] = None
+    return tuple(dependencies)
 
 
 def _grace_s(options: Mapping[str, str], where: str, warnings: list[str]) -> float:

@@ -73,7 +73,7 @@ def _decoder(hint: Any) -> Decoder:
     """How a type is read: looked at once, since whole logs are decoded."""
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
-        inner = _decoder(next(one for one in get_args(hint) if one is not type(None)))
+        inner = _decoder(next(argument for argument in get_args(hint) if argument is not type(None)))
         return lambda value, name: None if value is None else inner(value, name)
     if is_dataclass(hint):
         return _record(hint)
@@ -283,14 +283,14 @@ class JobSpec:
             check_line(f"slurm.{key}", value)
 
     def _check_sizes(self) -> None:
-        asks = {one.gpus for one in self.resources.accelerators}
+        asks = {alternative.gpus for alternative in self.resources.accelerators}
         each = self.resources.gpus_per_worker
         if self.elastic is None:
             if len(asks) > 1:
-                said = " or ".join(map(str, self.resources.accelerators))
+                alternatives = " or ".join(map(str, self.resources.accelerators))
                 raise InputError(
                     "resources.accelerators must ask for as many GPUs of every type, "
-                    f"got {said}; elastic.min and elastic.max would give a range"
+                    f"got {alternatives}; elastic.min and elastic.max would give a range"
                 )
             if self.batch.policy is BatchPolicy.ADAPTIVE:
                 raise InputError(

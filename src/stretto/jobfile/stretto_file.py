@@ -163,8 +163,8 @@ def alternatives(entry: Entry) -> tuple[Accelerators, ...]:
         texts: list[Tree] = list(pairs)
     else:
         texts = value if isinstance(value, list) else [] if value is None else [value]
-    one = Section(entry.section.line, {"accelerators": texts}, {"accelerators": _line(entry)})
-    return Entry(entry.where, one, entry.path).reads("accelerators", accelerators, GPUS)
+    listed = Section(entry.section.line, {"accelerators": texts}, {"accelerators": _line(entry)})
+    return Entry(entry.where, listed, entry.path).reads("accelerators", accelerators, GPUS)
 
 
 def _line(entry: Entry) -> int:
@@ -248,19 +248,19 @@ def _dependencies(entry: Entry) -> tuple[Dependency, ...]:
     value = entry.tree("depends_on")
     if isinstance(value, str):
         return (Dependency(value),)
-    found = []
+    dependencies = []
     for item in entry.items("depends_on"):
         if isinstance(item, Section):
             inner = Entry(entry.where, item, "depends_on")
             inner.check_keys(("job", "when"))
-            found.append(
+            dependencies.append(
                 Dependency(inner.text("job"), inner.read("when", After, _one_of(After), After.SUCCEEDED))
             )
         elif isinstance(item, str):
-            found.append(Dependency(item))
+            dependencies.append(Dependency(item))
         else:
             raise entry.wrong("depends_on", "a list of jobs", item)
-    return tuple(found)
+    return tuple(dependencies)
 
 
 def _restart(entry: Entry) -> Restart:
@@ -280,18 +280,18 @@ def _notices(entry: Entry) -> tuple[Webhook, ...]:
     value = entry.tree("notify")
     if isinstance(value, str):
         return (Webhook(value),)
-    found = []
+    webhooks = []
     for item in entry.items("notify"):
         if isinstance(item, Section):
             inner = Entry(entry.where, item, "notify")
             inner.check_keys(("url", "on"))
             on = inner.reads("on", WebhookEvent, f"a list of {', '.join(WebhookEvent)}")
-            found.append(Webhook(inner.text("url"), *([on] if on else [])))
+            webhooks.append(Webhook(inner.text("url"), *([on] if on else [])))
         elif isinstance(item, str):
-            found.append(Webhook(item))
+            webhooks.append(Webhook(item))
         else:
             raise entry.wrong("notify", "a list of addresses", item)
-    return tuple(found)
+    return tuple(webhooks)
 
 
 def _entries(entry: Entry, key: str, keys: tuple[str, ...]) -> list[Entry]:

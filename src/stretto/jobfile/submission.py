@@ -49,9 +49,9 @@ def read_submission(
     stem = PurePath(source if isinstance(source, Path) else where).name.split(".")[0]
     spec, warnings = _read(text, where, stem if NAME.fullmatch(stem) else "job", workdir)
     _check_lengths(spec, where)
-    told = [plain(warning, LONGEST_MESSAGE) for warning in warnings[:MOST_WARNINGS]]
-    more = len(warnings) - len(told)
-    return spec, (*told, *([f"and {more} more of that kind"] if more else []))
+    shown_warnings = [plain(warning, LONGEST_MESSAGE) for warning in warnings[:MOST_WARNINGS]]
+    more = len(warnings) - len(shown_warnings)
+    return spec, (*shown_warnings, *([f"and {more} more of that kind"] if more else []))
 
 
 def _read(text: str, where: str, default_name: str, workdir: str) -> tuple[JobSpec, tuple[str, ...]]:
@@ -77,7 +77,7 @@ def _check_lengths(spec: JobSpec, where: str) -> None:
     """Here and not in the specification, since a log may have longer ones that were taken once."""
     texts = {
         "run, with setup": spec.run + spec.setup,
-        **{f"envs.{key}": one for key, one in spec.envs.items()},
+        **{f"envs.{key}": value for key, value in spec.envs.items()},
     }
     for name, text in texts.items():
         if (count := len(text.encode(errors="replace"))) > MOST_BYTES_OF_ONE:
@@ -104,8 +104,8 @@ def _text_of(path: Path) -> str:
                 raise InputError(f"{path}: expected a file")
             content = file.read(MOST_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a path with NUL
-        said = error.strerror if isinstance(error, OSError) else error
-        raise InputError(f"{path}: cannot be read: {said}") from None
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"{path}: cannot be read: {reason}") from None
     if len(content) > MOST_BYTES:
         raise InputError(f"{path}: expected at most {MOST_BYTES} bytes")
     try:

@@ -75,8 +75,8 @@ def accepted_job(
     has none of them.
     """
     fewest, most = _range(spec)
-    known = tuple(dict.fromkeys(_alternatives(spec, cluster)))
-    kinds = tuple(kind for kind in known if not _never(spec, fewest, cluster, kind)) or known
+    named_kinds = tuple(dict.fromkeys(_alternatives(spec, cluster)))
+    kinds = tuple(kind for kind in named_kinds if not _never(spec, fewest, cluster, kind)) or named_kinds
     adaptivity = Adaptivity.RIGID
     if spec.elastic is not None:
         adapts = spec.batch.policy is BatchPolicy.ADAPTIVE and uses_sdk
@@ -158,23 +158,27 @@ def _alternatives(spec: JobSpec, cluster: Cluster) -> Sequence[int]:
 
     A name that this cluster does not know is passed over while there is another: files are for many clusters.
     """
-    asked = spec.resources.accelerators
-    if not asked or any(not one.gpu_type for one in asked):
+    accelerators = spec.resources.accelerators
+    if not accelerators or any(not alternative.gpu_type for alternative in accelerators):
         return range(len(cluster.types))
-    known: dict[str, int] = {}
+    kind_by_name: dict[str, int] = {}
     for kind, gpu_type in enumerate(cluster.types):
         for name in (gpu_type.name, *gpu_type.aliases):
-            known.setdefault(name.lower(), kind)
-    found = [known[one.gpu_type.lower()] for one in asked if one.gpu_type.lower() in known]
-    if not found:
+            kind_by_name.setdefault(name.lower(), kind)
+    kinds = [
+        kind_by_name[alternative.gpu_type.lower()]
+        for alternative in accelerators
+        if alternative.gpu_type.lower() in kind_by_name
+    ]
+    if not kinds:
         names = [name for gpu_type in cluster.types for name in (gpu_type.name, *gpu_type.aliases)]
-        said = ", ".join(repr(one.gpu_type) for one in asked)
-        hint = did_you_mean(asked[0].gpu_type, names if len(asked) == 1 else cluster.type_names)
+        unknown = ", ".join(repr(alternative.gpu_type) for alternative in accelerators)
+        hint = did_you_mean(accelerators[0].gpu_type, names if len(accelerators) == 1 else cluster.type_names)
         raise InputError(
             f"job {spec.name} can never run on cluster {cluster.name}: "
-            f"resources.accelerators: unknown gpu type {said}, {hint}"
+            f"resources.accelerators: unknown gpu type {unknown}, {hint}"
         )
-    return found
+    return kinds
 
 
 def _names(spec: JobSpec, cluster: Cluster, kinds: tuple[int, ...]) -> tuple[str, ...]:

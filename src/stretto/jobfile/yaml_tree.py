@@ -76,26 +76,26 @@ def _built(events: Iterator[Any], where: str) -> Tree:
 
     for event in events:
         line = event.start_mark.line + 1
-        at = f"{where} line {line}"
+        position = f"{where} line {line}"
         done: tuple[Tree, int] | None = None
         if isinstance(event, yaml.DocumentStartEvent):
             documents += 1
             if documents > 1:
-                raise InputError(f"{at}: expected one document, got a second one")
+                raise InputError(f"{position}: expected one document, got a second one")
         elif isinstance(event, yaml.AliasEvent):
             if event.anchor not in anchors:
-                raise InputError(f"{at}: unknown or unfinished anchor {shown(event.anchor)}")
+                raise InputError(f"{position}: unknown or unfinished anchor {shown(event.anchor)}")
             done = anchors[event.anchor]
         elif isinstance(event, yaml.ScalarEvent):
-            _check_tag(event.tag, at)
+            _check_tag(event.tag, position)
             plain = event.implicit[0] and not event.style
             done = (None if plain and event.value in EMPTY else event.value), 1
             if event.anchor:
                 anchors[event.anchor] = done
         elif isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
-            _check_tag(event.tag, at)
+            _check_tag(event.tag, position)
             if len(stack) >= DEEPEST:
-                raise InputError(f"{at}: expected at most {DEEPEST} levels")
+                raise InputError(f"{position}: expected at most {DEEPEST} levels")
             made: list[Tree] | Section = Section(line) if isinstance(event, yaml.MappingStartEvent) else []
             stack.append(_Open(made, event.anchor))
         elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
@@ -110,23 +110,23 @@ def _built(events: Iterator[Any], where: str) -> Tree:
         value, nodes = done
         total += nodes if not isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent) else 1
         if total > MOST_NODES:
-            raise InputError(f"{at}: expected at most {MOST_NODES} values, aliases counted in full")
+            raise InputError(f"{position}: expected at most {MOST_NODES} values, aliases counted in full")
         if stack:
-            _put(stack[-1], value, nodes, line, at)
+            _put(stack[-1], value, nodes, line, position)
         else:
             root = value
     return root
 
 
-def _put(into: _Open, value: Tree, nodes: int, line: int, at: str) -> None:
+def _put(into: _Open, value: Tree, nodes: int, line: int, position: str) -> None:
     into.nodes += nodes
     if isinstance(into.made, list):
         into.made.append(value)
     elif into.key is None:
         if not isinstance(value, str):
-            raise InputError(f"{at}: a key must be a text, got {_kind(value)}")
+            raise InputError(f"{position}: a key must be a text, got {_kind(value)}")
         if value in into.made.values:
-            raise InputError(f"{at}: key {shown(value)} is there twice")
+            raise InputError(f"{position}: key {shown(value)} is there twice")
         into.key, into.key_line = value, line
     elif into.key == "<<":
         into.merged.append((into.key_line, value))

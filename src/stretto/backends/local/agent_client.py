@@ -103,8 +103,8 @@ class AgentClient:
                 timeout=answer_s,
             )
         except (httpx.RequestError, OSError) as failure:  # also where this process may open no more files
-            said = str(failure) or type(failure).__name__
-            raise BackendUnreachable(f"node {self.agent.node}: {said}") from failure
+            message = str(failure) or type(failure).__name__
+            raise BackendUnreachable(f"node {self.agent.node}: {message}") from failure
         if answer.status_code in (423, 507):
             raise NotNow(why_of(answer))
         if answer.status_code == STALE_STATUS:
@@ -118,8 +118,8 @@ class AgentClient:
         if isinstance(self.agent, RemoteAgent):
             return self.agent.url.rstrip("/"), self.agent.token
         if not is_taken(self.agent.state):  # or the token would go to whoever has its port now
-            said = last_words(self.agent)
-            raise BackendUnreachable(f"node {self.agent.node}: its agent does not run. {said}".strip())
+            last_lines = last_words(self.agent)
+            raise BackendUnreachable(f"node {self.agent.node}: its agent does not run. {last_lines}".strip())
         try:
             address = run_directory.read_shaped(self.agent.state / presence.ADDRESS, ADDRESS)
             token = run_directory.read_file(self.agent.state / presence.TOKEN)
@@ -144,72 +144,73 @@ class AgentClient:
         answer_s = wait_s + min(ANSWER_S, self.down_after_s / 2)
         after = f"{self.instance}:{self.version}"
         answer = await self.ask("GET", "/v1/workers", answer_s=answer_s, after=after, wait_s=wait_s)
-        said = self.said(answer)
-        new = said["instance"] != self.instance
+        listing = self.said(answer)
+        new = listing["instance"] != self.instance
         node = await self.described() if new or not self.node.up else self.node
-        node = replace(node, remark=remark_of(said.get("damage", ())), others=said.get("others", 0))
+        node = replace(node, remark=remark_of(listing.get("damage", ())), others=listing.get("others", 0))
         if node.remark and node.remark != self.node.remark:
             log.warning("node %s: %s", node.name, node.remark)
         self.heard_s = time.monotonic()
         instance, version = self.floor
-        if said["instance"] == instance and said["version"] < version:
+        if listing["instance"] == instance and listing["version"] < version:
             return False
-        workers = {each["id"]: state_of(self.agent.node, each) for each in said["workers"]}
+        workers = {each["id"]: state_of(self.agent.node, each) for each in listing["workers"]}
         changed = (node, workers) != (self.node, self.workers)
         self.node, self.workers = node, workers
-        self.instance, self.version = said["instance"], said["version"]
+        self.instance, self.version = listing["instance"], listing["version"]
         self.floor = (self.instance, self.version)
         return changed
 
     async def described(self) -> NodeState:
         """The node as its agent describes it; raises BackendUnreachable, or InputError for another one."""
         answer = await self.ask("GET", "/v1/node")
-        said = self.said(answer)
-        asked = self.agent
-        if said["name"] != asked.node:
+        description = self.said(answer)
+        agent = self.agent
+        if description["name"] != agent.node:
             raise InputError(
-                f"agent at {self.address()[0]}: node must be {asked.node!r}, got {said['name']!r}"
+                f"agent at {self.address()[0]}: node must be {agent.node!r}, got {description['name']!r}"
             )
-        if isinstance(asked, OwnAgent):
+        if isinstance(agent, OwnAgent):
             expected: dict[str, Any] = {
-                "gpus": asked.gpus or said["gpus"],
-                "gpu_type": asked.gpu_type or said["gpu_type"],
-                "pass_env": list(asked.pass_env),
-                "max_log_bytes": asked.max_log_bytes,
-                "run_as": asked.run_as,
+                "gpus": agent.gpus or description["gpus"],
+                "gpu_type": agent.gpu_type or description["gpu_type"],
+                "pass_env": list(agent.pass_env),
+                "max_log_bytes": agent.max_log_bytes,
+                "run_as": agent.run_as,
             }
-            said.setdefault("run_as", False)  # an agent of an older version
+            description.setdefault("run_as", False)  # an agent of an older version
             for name, want in expected.items():
-                if said.get(name, want) != want:  # an agent of an older version may not know of it
+                if description.get(name, want) != want:  # an agent of an older version may not know of it
                     raise InputError(
-                        f"the agent of {asked.node} that runs in {asked.state} has {name} {said[name]!r}, "
-                        f"expected {want!r}; end it first, as process {self.pid()}: its workers go on"
+                        f"the agent of {agent.node} that runs in {agent.state} has {name} "
+                        f"{description[name]!r}, expected {want!r}; "
+                        f"end it first, as process {self.pid()}: its workers go on"
                     )
         return NodeState(
-            name=said["name"],
-            gpu_type=said["gpu_type"],
-            gpus=said["gpus"],
-            cpus=said["cpus"],
-            memory_gb=said["memory_gb"],
+            name=description["name"],
+            gpu_type=description["gpu_type"],
+            gpus=description["gpus"],
+            cpus=description["cpus"],
+            memory_gb=description["memory_gb"],
             address=urlsplit(self.address()[0]).hostname or "",
         )
 
     def said(self, answer: httpx.Response) -> dict[str, Any]:
         """The object of an answer; raises BackendUnreachable if somebody else answered."""
         try:
-            found = answer.json()
+            document = answer.json()
         except ValueError:
-            found = None
-        if not isinstance(found, dict) or (answer.status_code == 200 and "why" in found):
+            document = None
+        if not isinstance(document, dict) or (answer.status_code == 200 and "why" in document):
             raise BackendUnreachable(f"node {self.agent.node}: what answers is no agent of ours")
-        return found
+        return document
 
-    def learn(self, said: dict[str, Any]) -> bool:
+    def learn(self, reply: dict[str, Any]) -> bool:
         """Take in one worker from the answer to a command; whether that is news."""
-        worker = state_of(self.agent.node, said["worker"])
-        if said["instance"] == self.instance and said["version"] < self.version:
+        worker = state_of(self.agent.node, reply["worker"])
+        if reply["instance"] == self.instance and reply["version"] < self.version:
             return False
-        self._lift_floor(said)
+        self._lift_floor(reply)
         changed = self.workers.get(worker.id) != worker
         self.workers[worker.id] = worker
         return changed

@@ -140,10 +140,10 @@ class LocalBackend:
             raise IdUsed(why_of(answer))
         if answer.status_code != 200:
             raise StartRefused(why_of(answer))
-        said = link.said(answer)
-        if link.learn(said):
+        reply = link.said(answer)
+        if link.learn(reply):
             self.poll.notify()
-        return link.workers.get(worker.id) or state_of(worker.node, said["worker"])
+        return link.workers.get(worker.id) or state_of(worker.node, reply["worker"])
 
     async def stop(self, worker_id: str, grace_s: float) -> None:
         """SIGTERM, and SIGKILL after the grace period."""

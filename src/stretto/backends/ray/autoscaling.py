@@ -55,39 +55,39 @@ class NodeType:
 
 def types_said(words: Iterable[str]) -> list[NodeType]:
     """Types as people say them. Raises InputError."""
-    found: list[NodeType] = []
+    types: list[NodeType] = []
     for word in words:
-        said = WORD.fullmatch(word)
-        if said is None or not int(said[2]) or not int(said[3]):
+        parts = WORD.fullmatch(word)
+        if parts is None or not int(parts[2]) or not int(parts[3]):
             raise InputError(f"--grow {word}: {EXPECTED}")
-        gpu_type, gpus = said[1], int(said[2])
+        gpu_type, gpus = parts[1], int(parts[2])
         name = f"{gpu_type.lower()}x{gpus}"
-        if name in {one.name for one in found}:
+        if name in {node_type.name for node_type in types}:
             raise InputError(f"--grow {word}: {gpu_type} with {gpus} GPUs was named before")
-        found.append(
+        types.append(
             NodeType(
                 name,
                 gpu_type.lower(),
                 gpus,
-                int(said[3]),
+                int(parts[3]),
                 resources={f"{TYPE_RESOURCE}{gpu_type}": TRACE},
                 labels={TYPE_LABEL: gpu_type},
             )
         )
-    return found
+    return types
 
 
 def types_in(config: Mapping[str, Any]) -> list[NodeType]:
     """Types with GPUs in the configuration of an autoscaler; [] where it says of none."""
     overall = config.get("max_workers")
-    found = []
+    types = []
     for name, each in sorted((config.get("available_node_types") or {}).items()):
         resources, labels = each.get("resources") or {}, each.get("labels") or {}
         most = each.get("max_workers", overall) or 0
         gpus = int(resources.get("GPU", 0))
         if name == config.get("head_node_type") or not gpus or not most:
             continue
-        found.append(
+        types.append(
             NodeType(
                 name=name,
                 gpu_type=gpu_type_of(labels, resources),
@@ -100,7 +100,7 @@ def types_in(config: Mapping[str, Any]) -> list[NodeType]:
                 labels={TYPE_LABEL: labels[TYPE_LABEL]} if TYPE_LABEL in labels else {},
             )
         )
-    return found
+    return types
 
 
 def shown(node_type: NodeType, name: str) -> dict[str, Any]:
@@ -131,22 +131,26 @@ def asked_for(
     if not wishes:
         return bundles, labels
 
-    def add(node_type: NodeType, asked: Mapping[str, float], count: int = 1) -> None:
-        kept = {name: float(much) for name, much in asked.items() if much > 0}
+    def add(node_type: NodeType, resources: Mapping[str, float], count: int = 1) -> None:
+        positive = {name: float(much) for name, much in resources.items() if much > 0}
         for _ in range(count):
-            bundles.append({**kept, **node_type.resources})
+            bundles.append({**positive, **node_type.resources})
             labels.append(dict(node_type.labels))
 
     for node, used in others:
-        found = next((one for one in types if one.gpu_type == node.gpu_type), None)
-        if found is not None and used > 0:
-            add(found, {"GPU": used})
+        fitting = next((candidate for candidate in types if candidate.gpu_type == node.gpu_type), None)
+        if fitting is not None and used > 0:
+            add(fitting, {"GPU": used})
     for wish in wishes:
-        fits = (one for one in types if one.gpu_type == wish["gpu_type"] and one.gpus >= wish["gpus"])
-        if (found := next(fits, None)) is not None:
+        fits = (
+            candidate
+            for candidate in types
+            if candidate.gpu_type == wish["gpu_type"] and candidate.gpus >= wish["gpus"]
+        )
+        if (fitting := next(fits, None)) is not None:
             # Memory is left out where a configuration does not tell it: Ray takes it for none then.
-            memory = wish["memory_gb"] * GB if found.memory_gb else 0.0
-            add(found, {"GPU": wish["gpus"], "CPU": wish["cpus"], "memory": memory}, wish["workers"])
+            memory = wish["memory_gb"] * GB if fitting.memory_gb else 0.0
+            add(fitting, {"GPU": wish["gpus"], "CPU": wish["cpus"], "memory": memory}, wish["workers"])
     return bundles, labels
 
 
@@ -156,18 +160,18 @@ def asked_for(
 def asker(is_client: bool, mark: str) -> Callable[[Asked], None]:
     """A function that asks the autoscaler: here, or in a task where we are outside the cluster."""
     if not is_client:
-        return lambda asked: ask(asked, mark)
+        return lambda request: ask(request, mark)
     import ray
 
     task = ray.remote(num_cpus=0, max_retries=0)(ask)
 
-    def in_a_task(asked: Asked) -> None:
-        ray.get(task.remote(asked, mark), timeout=ANSWER_S)
+    def in_a_task(request: Asked) -> None:
+        ray.get(task.remote(request, mark), timeout=ANSWER_S)
 
     return in_a_task
 
 
-def ask(asked: Asked, mark: str) -> None:
+def ask(request: Asked, mark: str) -> None:
     """From now on the cluster is to have room for these; empty: for nothing in particular.
 
     mark: under which Ray remembers for us whether we have asked for something, so that whoever never has
@@ -176,7 +180,7 @@ def ask(asked: Asked, mark: str) -> None:
     from ray.autoscaler.sdk import request_resources
     from ray.experimental.internal_kv import _internal_kv_put
 
-    bundles, labels = asked
+    bundles, labels = request
     if bundles:
         _internal_kv_put(mark, b"asked")
     try:
@@ -214,18 +218,18 @@ def config_of_autoscaler() -> dict[str, Any]:
                     continue
                 if f"--gcs-address={gcs}" in words:
                     paths = [word.removeprefix(option) for word in words if word.startswith(option)]
-                    found = yaml.safe_load(Path(paths[-1]).expanduser().read_text()) if paths else {}
-                    return found if isinstance(found, dict) else {}
+                    config = yaml.safe_load(Path(paths[-1]).expanduser().read_text()) if paths else {}
+                    return config if isinstance(config, dict) else {}
             except (OSError, yaml.YAMLError):
                 continue
         return None
 
     gcs = ray.get_runtime_context().gcs_address
-    found = look(gcs)
-    if found is None:
+    config = look(gcs)
+    if config is None:
         task = ray.remote(num_cpus=0, max_retries=0, resources=HEAD)(look)
-        found = ray.get(task.remote(gcs), timeout=ANSWER_S)
-    return found or {}
+        config = ray.get(task.remote(gcs), timeout=ANSWER_S)
+    return config or {}
 
 
 # ── which machine is in which place ─────────────────────────────────────────────────────────────────────────
@@ -254,19 +258,19 @@ class NodeSlots:
         last: by name, the address of what was or is in a place, and whether that is over. A machine that
         comes back is what it was before.
         """
-        found: dict[str, str] = {}
-        given: set[str] = set()
+        names: dict[str, str] = {}
+        assigned: set[str] = set()
         was = {name: (address, not self.may_still_run(name)) for name, address in self.known.items()}
         was |= last
-        for node in sorted(nodes, key=lambda one: one.address):
-            of_type = next((one for one in self.types if one.takes(node)), None)
-            free = [name for name in of_type.places if name not in given] if of_type is not None else []
+        for node in sorted(nodes, key=lambda candidate: candidate.address):
+            of_type = next((candidate for candidate in self.types if candidate.takes(node)), None)
+            free = [name for name in of_type.places if name not in assigned] if of_type is not None else []
             own = [name for name in free if was.get(name, ("", True))[0] == node.address]
             over = [name for name in free if was.get(name, ("", True))[1]]
             if own or over:
-                found[node.id] = (own or over)[0]
-                given.add(found[node.id])
-        return found
+                names[node.id] = (own or over)[0]
+                assigned.add(names[node.id])
+        return names
 
     def may_still_run(self, name: str) -> bool:
         """Whether what was in a place before we began may be there still, whatever Ray says."""

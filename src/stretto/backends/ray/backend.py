@@ -76,9 +76,9 @@ class Call:
 class Gateway:
     """One gateway process after the other."""
 
-    def __init__(self, call: Call, heard: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, call: Call, on_message: Callable[[dict[str, Any]], None]) -> None:
         self.call = call
-        self.heard = heard  # is given what the gateway sees
+        self.heard = on_message  # is given what the gateway sees
         self.first: Callable[[], dict[str, Any]] = dict  # what a new gateway is told at once
         self.heard_s = 0.0  # when it last said anything
         self.connected = asyncio.Event()
@@ -128,25 +128,25 @@ class Gateway:
             self.take(json.loads(line))
         self.why = self.refused or f"its gateway to Ray ended; see {self.call.log}"
 
-    def take(self, said: dict[str, Any]) -> None:
+    def take(self, message: dict[str, Any]) -> None:
         """One line of the gateway."""
-        if "id" in said:
-            answer = self.waiting.pop(said["id"], None)
+        if "id" in message:
+            answer = self.waiting.pop(message["id"], None)
             if answer is None or answer.done():
                 return
-            if "epoch" in said:
-                answer.set_exception(StaleLeader(said["why"], said["epoch"]))
-            elif kind := said.get("fails"):
-                answer.set_exception(FAILURES.get(kind, BackendUnreachable)(said["why"]))
+            if "epoch" in message:
+                answer.set_exception(StaleLeader(message["why"], message["epoch"]))
+            elif kind := message.get("fails"):
+                answer.set_exception(FAILURES.get(kind, BackendUnreachable)(message["why"]))
             else:
-                answer.set_result(said["gives"])
-        elif why := said.get("refused"):
+                answer.set_result(message["gives"])
+        elif why := message.get("refused"):
             self.refused = self.why = why
         else:
-            if "hello" in said:
+            if "hello" in message:
                 self.refused = ""
                 self.connected.set()
-            self.heard(said)
+            self.heard(message)
 
     async def ask(self, do: str, within_s: float, /, **arguments: Any) -> Any:
         """Give an order; raises BackendUnreachable, and as the order does."""
@@ -203,15 +203,15 @@ async def open_ray(
     down_after_s: float = DOWN_AFTER_S,
     lost_after_s: float = LOST_AFTER_S,
     grow: Sequence[str] = (),
-    known: Mapping[str, str] = MappingProxyType({}),
+    addresses: Mapping[str, str] = MappingProxyType({}),
     max_log_bytes: int = MAX_LOG_BYTES,
 ) -> "RayBackend":
     """A backend over the Ray cluster at `auto`, HOST:PORT or ray://HOST:PORT; raises InputError.
 
     service_id: names what is ours in the cluster. shared: where the gateway's output goes. grow: nodes that
-    an autoscaler may add, as TYPE:GPUS:NODES; ("no",) none, and () those of its configuration. known:
-    addresses of nodes by name, from an earlier life of the service. max_log_bytes: that the logs of a job
-    take on each node; 0: any amount.
+    an autoscaler may add, as TYPE:GPUS:NODES; ("no",) none, and () those of its configuration. addresses:
+    of nodes, by name, from an earlier life of the service. max_log_bytes: that the logs of a job take
+    on each node; 0: any amount.
     """
     if tuple(grow) != (NEVER,):
         types_said(grow)
@@ -219,16 +219,16 @@ async def open_ray(
         raise InputError("--backend ray needs ray: install stretto[ray]")
     log = shared / f"gateway-{service_id}.log"
     call = Call(address, service_id, log, down_after_s, lost_after_s, tuple(grow), max_log_bytes)
-    return await RayBackend(call, known).open()
+    return await RayBackend(call, addresses).open()
 
 
 class RayBackend:
     """A `Backend` over one Ray cluster."""
 
-    def __init__(self, call: Call, known: Mapping[str, str] = MappingProxyType({})) -> None:
+    def __init__(self, call: Call, addresses: Mapping[str, str] = MappingProxyType({})) -> None:
         self.call = call
         self.epoch = 0  # of the service that leads
-        self.addresses = dict(known)  # of nodes, by name
+        self.addresses = dict(addresses)  # of nodes, by name
         self.wishes: list[dict[str, Any]] = []
         self.gateway = Gateway(call, self.hear)
         self.known_nodes: tuple[NodeState, ...] = ()
@@ -278,18 +278,18 @@ class RayBackend:
         if why and all("Stretto" in each for each in why):
             raise InputError(f"--address {self.call.address}: node {self.known_nodes[0].name}: {why[0]}")
 
-    def hear(self, said: dict[str, Any]) -> None:
+    def hear(self, message: dict[str, Any]) -> None:
         """Take in what the gateway sees."""
         self.silent = False
-        if "hello" in said:
+        if "hello" in message:
             self.hello_s = time.monotonic()
-        if "nodes" not in said:
+        if "nodes" not in message:
             return
-        nodes = tuple(NodeState(**each) for each in said["nodes"])
-        self.not_yet = said if self._finds_its_way(nodes) else None
+        nodes = tuple(NodeState(**each) for each in message["nodes"])
+        self.not_yet = message if self._finds_its_way(nodes) else None
         if self.not_yet is not None:
             return
-        workers = tuple(sorted(_workers_in(said["workers"], nodes), key=lambda each: each.id))
+        workers = tuple(sorted(_workers_in(message["workers"], nodes), key=lambda each: each.id))
         if (nodes, workers) != (self.known_nodes, self.known_workers):
             self.known_nodes, self.known_workers = nodes, workers
             self.addresses |= {node.name: node.address for node in nodes if node.up}
@@ -336,7 +336,7 @@ class RayBackend:
         """Raise InputError for a job of whose workers none fits on any node of this cluster."""
         nodes = [node for node in self.known_nodes if node.gpus and (node.comes or not node.dead)]
         types = sorted({node.gpu_type for node in nodes})
-        wanted = [one.gpu_type for one in spec.resources.accelerators]
+        wanted = [alternative.gpu_type for alternative in spec.resources.accelerators]
         if types and wanted and not any(not each or each.lower() in types for each in wanted):
             raise InputError(
                 f"resources.accelerators {', '.join(wanted)}: expected a GPU type of the Ray cluster: "
@@ -353,11 +353,11 @@ class RayBackend:
             ("cpus", spec.resources.cpus, _most((node, float(node.cpus)) for node in nodes)),
             ("memory", spec.resources.memory_gb, _most((node, node.memory_gb) for node in nodes)),
         )
-        for name, asked, has in bounds:
-            if nodes and asked is not None and asked * share > has:
+        for name, requested, has in bounds:
+            if nodes and requested is not None and requested * share > has:
                 raise InputError(
-                    f"resources.{name} {asked:g}: a worker's share is {asked * share:g}, expected at most "
-                    f"{has:g}, as much as a node of the Ray cluster has"
+                    f"resources.{name} {requested:g}: a worker's share is {requested * share:g}, expected "
+                    f"at most {has:g}, as much as a node of the Ray cluster has"
                 )
 
     async def start(self, worker: WorkerStart) -> WorkerState:
@@ -367,7 +367,7 @@ class RayBackend:
             raise StartRefused(
                 f"worker {worker.id}: no node {worker.node}, expected one of {', '.join(nodes)}"
             )
-        said = await self.gateway.ask(
+        reply = await self.gateway.ask(
             "start",
             START_S,
             worker_id=worker.id,
@@ -377,7 +377,7 @@ class RayBackend:
             memory_gb=worker.memory_gb,
             epoch=self.epoch,
         )
-        return _worker_of(worker.node, said)
+        return _worker_of(worker.node, reply)
 
     async def stop(self, worker_id: str, grace_s: float) -> None:
         """SIGTERM, and SIGKILL after the grace period."""

@@ -89,21 +89,21 @@ class Cluster:
 
     # ── nodes ─────────────────────────────────────────────────────────────────────────────────────
 
-    def learn(self, seen: dict[str, Any]) -> list[str]:
+    def learn(self, view: dict[str, Any]) -> list[str]:
         """Take in what Ray says; workers for which something is held that nobody needs."""
         now_s = time.monotonic()
         with self.lock:
             self.seen_s, self.has_looked = now_s, True
-            found = {node.name: node for node in nodes_in(seen, self._names(seen))}
-            for name, node in found.items():
+            nodes = {node.name: node for node in nodes_in(view, self._names(view))}
+            for name, node in nodes.items():
                 self._learn_node(name, node, now_s)
             for name, place in self.places.items():
-                if name not in found:  # a cluster that was begun anew
+                if name not in nodes:  # a cluster that was begun anew
                     self._note_loss(place, "Ray does not know it any more", now_s)
-                self._settle(place, seen, now_s)
+                self._settle(place, view, now_s)
             self._let_go_of_dead(now_s)
             self.changed.set()
-            return self._unneeded(seen, now_s)
+            return self._unneeded(view, now_s)
 
     def _names(self, seen: dict[str, Any]) -> dict[str, str]:
         """What nodes are called, by id: as before, or by a place of those that come and go."""
@@ -170,11 +170,11 @@ class Cluster:
                 place for place in places if place.lost_s is not None and not place.dead and not place.gone
             ]
 
-    def _settle(self, place: Place, seen: dict[str, Any], now_s: float) -> None:
+    def _settle(self, place: Place, view: dict[str, Any], now_s: float) -> None:
         """Believe in more GPUs of others once they have stood for a while in which we changed nothing."""
         if place.lost_s is not None:
             return
-        ours = held_by_us(place.node, seen["groups"], self.prefix)
+        ours = held_by_us(place.node, view["groups"], self.prefix)
         now = held_by_others(place.node, ours)
         if (now, ours) != place.unsettled[:2]:
             is_new = place.unsettled[2] == 0.0
@@ -182,11 +182,11 @@ class Cluster:
         if now < place.others or now_s - place.unsettled[2] >= SETTLED_S:
             place.others = now
 
-    def _unneeded(self, seen: dict[str, Any], now_s: float) -> list[str]:
+    def _unneeded(self, view: dict[str, Any], now_s: float) -> list[str]:
         """Workers for which a placement group is there that must go."""
         ours = {
             each["name"].removeprefix(self.prefix): each
-            for each in seen["groups"]
+            for each in view["groups"]
             if each["name"].startswith(self.prefix)
         }
         by_id = {place.node.id: place for place in self.places.values()}
@@ -311,30 +311,30 @@ class Cluster:
         )
         lonely_s = LONELY_S if name not in self.coming.type_of else HURRY_S
         steward = kind.remote(self.service_id, name, node.address, node.gpus, lonely_s)
-        said = asked(steward.ready.remote(), HIRE_S)
-        if said["stretto"] != __version__:
+        listing = asked(steward.ready.remote(), HIRE_S)
+        if listing["stretto"] != __version__:
             ray.kill(steward)
-            raise BackendUnreachable(f"its Stretto is {said['stretto']}, expected {__version__} as here")
+            raise BackendUnreachable(f"its Stretto is {listing['stretto']}, expected {__version__} as here")
         asked(steward.keep_logs.remote(self.max_log_bytes))
-        if said["left"]:
-            raise NotNow(f"workers of its earlier life still end: {', '.join(said['left'][:3])}")
+        if listing["left"]:
+            raise NotNow(f"workers of its earlier life still end: {', '.join(listing['left'][:3])}")
         with self.lock:
             if place.node.id != node.id:
                 raise BackendUnreachable("it has just been started anew")
-            place.forgotten = said["forgotten"]
+            place.forgotten = listing["forgotten"]
             place.steward, place.swept, place.wrong = steward, node.id, ""
             place.instance, place.floor = "", 0
-            self.take(place, said)
+            self.take(place, listing)
 
-    def take(self, place: Place, said: dict[str, Any]) -> list[str]:
+    def take(self, place: Place, listing: dict[str, Any]) -> list[str]:
         """Take in a listing, unless a newer answer is known; workers that have ended since."""
         with self.lock:
-            if said["instance"] == place.instance and said["version"] < place.floor:
+            if listing["instance"] == place.instance and listing["version"] < place.floor:
                 return []
-            before, place.workers = place.workers, {each["id"]: each for each in said["workers"]}
+            before, place.workers = place.workers, {each["id"]: each for each in listing["workers"]}
             gone = [each for name, each in before.items() if name not in place.workers]
             place.forgotten |= {each["id"]: each["job"] for each in gone}
-            place.instance, place.version = said["instance"], said["version"]
+            place.instance, place.version = listing["instance"], listing["version"]
             place.floor = place.version
             place.heard_s = time.monotonic()
             self.changed.set()
@@ -358,23 +358,23 @@ class Cluster:
         while time.monotonic() < until_s and (place.freeing or time.monotonic() < place.freed_s + NOTICED_S):
             time.sleep(0.01)
 
-    def take_one(self, place: Place, said: dict[str, Any]) -> dict[str, Any]:
+    def take_one(self, place: Place, reply: dict[str, Any]) -> dict[str, Any]:
         """Take in the answer to an order: what is shown of its worker."""
         with self.lock:
-            worker: dict[str, Any] = said["worker"]
-            if said["instance"] == place.instance and said["version"] >= place.floor:
-                place.workers[worker["id"]], place.floor = worker, said["version"]
+            worker: dict[str, Any] = reply["worker"]
+            if reply["instance"] == place.instance and reply["version"] >= place.floor:
+                place.workers[worker["id"]], place.floor = worker, reply["version"]
             place.heard_s = place.needed_s = time.monotonic()
             self.changed.set()
             return worker
 
-    def drop(self, place: Place, said: dict[str, Any] | None, worker_id: str) -> None:
+    def drop(self, place: Place, reply: dict[str, Any] | None, worker_id: str) -> None:
         """Take in that a worker is forgotten."""
         with self.lock:
             worker = place.workers.pop(worker_id, None)
-            if said is not None:
-                if said["instance"] == place.instance:
-                    place.floor = max(said["version"], place.floor)
+            if reply is not None:
+                if reply["instance"] == place.instance:
+                    place.floor = max(reply["version"], place.floor)
                 if worker is not None:
                     place.forgotten[worker_id] = worker["job"]
             self.changed.set()
@@ -430,12 +430,12 @@ def asked(answer: Any, wait_s: float = ANSWER_S) -> dict[str, Any]:
     import ray
 
     try:
-        said: dict[str, Any] = ray.get(answer, timeout=wait_s)
+        reply: dict[str, Any] = ray.get(answer, timeout=wait_s)
     except ray.exceptions.GetTimeoutError:
         raise BackendUnreachable(f"no answer within {wait_s:g} s") from None
     except (ray.exceptions.RayError, ConnectionError, RuntimeError) as failure:
         raise BackendUnreachable(reason_of(failure)) from failure
-    return said
+    return reply
 
 
 def reason_of(failure: BaseException) -> str:

@@ -22,10 +22,10 @@ def check_address(address: str, option: str = "--address") -> None:
     """Raise InputError for an address that is none, or at which nothing listens."""
     if address == AUTO:
         return
-    found = PLAIN.fullmatch(address)
-    if found is None or not 0 < int(found[3]) < 65536:
+    parts = PLAIN.fullmatch(address)
+    if parts is None or not 0 < int(parts[3]) < 65536:
         raise InputError(f"{option} {address}: {EXPECTED}")
-    host, port = found[2].strip("[]"), int(found[3])
+    host, port = parts[2].strip("[]"), int(parts[3])
     try:
         with socket.create_connection((host, port), REACH_S) as connection:
             is_ray = is_encrypted() or speaks_http2(connection)

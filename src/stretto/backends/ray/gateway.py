@@ -66,19 +66,19 @@ class WorkerCommands:
         place = self.cluster.checked(node)
         with self.cluster.begins(name):
             steward = self.cluster.steward_of(node)
-            known = answered(asked(steward.start.remote(name, request, None, epoch)), StartRefused)
-            if known:
-                return self.cluster.take_one(place, known)
+            earlier = answered(asked(steward.start.remote(name, request, None, epoch)), StartRefused)
+            if earlier:
+                return self.cluster.take_one(place, earlier)
             self.cluster.check_head()
             self.cluster.wait_for_freed(place)
             bundle = reservation.bundle_of(len(request["gpus"]), cpus, memory_gb, place.node.address)
-            held = reservation.hold(name, self.cluster.prefix, place.node.id, bundle)
+            reserved = reservation.hold(name, self.cluster.prefix, place.node.id, bundle)
             try:
-                said = answered(asked(steward.start.remote(name, request, held, epoch)), StartRefused)
+                reply = answered(asked(steward.start.remote(name, request, reserved, epoch)), StartRefused)
             except (StartRefused, NotNow, StaleLeader):
                 reservation.let_go(name, self.cluster.prefix)
                 raise
-            return self.cluster.take_one(place, said)
+            return self.cluster.take_one(place, reply)
 
     def stop(self, worker_id: str, grace_s: float, epoch: int = 0) -> None:
         """SIGTERM, and SIGKILL after the grace period."""
@@ -89,30 +89,30 @@ class WorkerCommands:
         self._order(worker_id, {"signal": signal}, epoch)
 
     def _order(self, worker_id: str, order: dict[str, Any], epoch: int) -> None:
-        found = self.cluster.place_of(worker_id)
-        if found is None:
+        located = self.cluster.place_of(worker_id)
+        if located is None:
             self.cluster.check_all_known(worker_id)
             raise NoSuchWorker(f"no worker {worker_id} on any node")
-        node, place = found
+        node, place = located
         if place.dead:  # it has ended with its node
             return
         self.cluster.checked(node)
-        said = asked(self.cluster.steward_of(node).order.remote(worker_id, order, epoch))
-        self.cluster.take_one(place, answered(said, InputError))
+        reply = asked(self.cluster.steward_of(node).order.remote(worker_id, order, epoch))
+        self.cluster.take_one(place, answered(reply, InputError))
 
     def log(self, worker_id: str, offset: int, limit: int, wait_s: float) -> dict[str, Any]:
         """What is there of a log; whoever waits for more does so among the gateway's followers."""
-        found = self.cluster.place_of(worker_id) or self._having_the_log(worker_id)
-        if found is None:
+        located = self.cluster.place_of(worker_id) or self._having_the_log(worker_id)
+        if located is None:
             self.cluster.check_all_known(worker_id)
             raise NoSuchWorker(f"no worker {worker_id} on any node")
-        node, place = found
+        node, place = located
         if place.dead:
             raise NoSuchWorker(f"the log of {worker_id} was lost with node {node}")
         self.cluster.checked(node)
         steward = self.cluster.steward_of(node)
-        said = answered(asked(steward.log.remote(worker_id, offset, limit)), InputError)
-        return {**said, "data": base64.b64encode(said["data"]).decode()}
+        piece = answered(asked(steward.log.remote(worker_id, offset, limit)), InputError)
+        return {**piece, "data": base64.b64encode(piece["data"]).decode()}
 
     def _having_the_log(self, worker_id: str) -> Any:
         with self.cluster.lock:
@@ -121,21 +121,21 @@ class WorkerCommands:
 
     def forget(self, worker_id: str, epoch: int = 0) -> None:
         """List an ended worker no more."""
-        found = self.cluster.place_of(worker_id)
-        if found is None:
+        located = self.cluster.place_of(worker_id)
+        if located is None:
             return
-        node, place = found
+        node, place = located
         if place.dead:
             self.cluster.drop(place, None, worker_id)
             return
         self.cluster.checked(node)
-        said = asked(self.cluster.steward_of(node).forget.remote(worker_id, epoch))
-        if refused := said.get("refused"):
+        reply = asked(self.cluster.steward_of(node).forget.remote(worker_id, epoch))
+        if refused := reply.get("refused"):
             if refused[0] == 409:  # it still runs
                 return
             if refused[0] != 404:
-                answered(said, InputError)
-        self.cluster.drop(place, None if refused else said, worker_id)
+                answered(reply, InputError)
+        self.cluster.drop(place, None if refused else reply, worker_id)
 
     def wish(self, wishes: list[dict[str, Any]]) -> None:
         """Have the cluster asked for room for these, and for no others any more."""
@@ -161,16 +161,16 @@ class WorkerCommands:
             return ", ".join(sorted(self.cluster.places)) or "none"
 
 
-def answered(said: dict[str, Any], refused_as: type[Exception]) -> dict[str, Any]:
+def answered(reply: dict[str, Any], refused_as: type[Exception]) -> dict[str, Any]:
     """The answer of a steward, unless it is a refusal.
 
     Raises NotNow, NoSuchWorker, IdUsed, StaleLeader or `refused_as`.
     """
-    if "refused" not in said:
-        return said
-    status, why = said["refused"]
+    if "refused" not in reply:
+        return reply
+    status, why = reply["refused"]
     if status == STALE_STATUS:
-        raise StaleLeader(why, said["epoch"])
+        raise StaleLeader(why, reply["epoch"])
     if status in NOT_NOW:
         raise NotNow(why)
     if status == HTTPStatus.NOT_FOUND:
@@ -246,16 +246,21 @@ class Gateway:
             gives = getattr(self.orders, order["do"])(**order["with"])
             if order["do"] == "log" and self.followers.answer_later(order, gives):
                 return
-            said = {"id": order["id"], "gives": gives}
+            reply = {"id": order["id"], "gives": gives}
         except StaleLeader as later:
-            said = {"id": order["id"], "fails": type(later).__name__, "why": str(later), "epoch": later.epoch}
+            reply = {
+                "id": order["id"],
+                "fails": type(later).__name__,
+                "why": str(later),
+                "epoch": later.epoch,
+            }
         except StrettoError as failure:
-            said = {"id": order["id"], "fails": type(failure).__name__, "why": str(failure)}
+            reply = {"id": order["id"], "fails": type(failure).__name__, "why": str(failure)}
         except Exception as surprise:  # of Ray, which has many kinds: what was asked may have happened
             why = f"{type(surprise).__name__}: {reservation.first_line(surprise)}"
-            said = {"id": order["id"], "fails": BackendUnreachable.__name__, "why": why}
+            reply = {"id": order["id"], "fails": BackendUnreachable.__name__, "why": why}
         self.tell()  # first: what an order has changed is known before its answer
-        self.say(said)
+        self.say(reply)
 
     def say(self, value: dict[str, Any]) -> None:
         """One line to the service."""
@@ -321,11 +326,11 @@ class Gateway:
         """Ask the cluster for room for what is wished, where that is not what it was asked for last."""
         with self.cluster.lock:
             wishes = list(self.cluster.wishes)
-        asked = autoscaling.asked_for(wishes, self.cluster.used_by_others(), self.cluster.coming.types)
+        request = autoscaling.asked_for(wishes, self.cluster.used_by_others(), self.cluster.coming.types)
         now_s = time.monotonic()
-        if asked != self.asked or (asked[0] and now_s - self.asked_s > ASK_AGAIN_S):
-            self.ask(asked)
-            self.asked, self.asked_s = asked, now_s
+        if request != self.asked or (request[0] and now_s - self.asked_s > ASK_AGAIN_S):
+            self.ask(request)
+            self.asked, self.asked_s = request, now_s
 
     def probe(self, node: str) -> None:
         """Find out whether the raylet of a node has ended: then the machine refuses whoever asks for it."""
@@ -386,10 +391,10 @@ class Gateway:
             nodes = self.cluster.shown_nodes()
             with self.cluster.lock:
                 workers = {name: list(place.workers.values()) for name, place in self.cluster.places.items()}
-            seen = {"nodes": nodes, "workers": workers}
-            if seen != self.told:
-                self.told = seen
-                self.say(seen)
+            listing = {"nodes": nodes, "workers": workers}
+            if listing != self.told:
+                self.told = listing
+                self.say(listing)
             elif always:
                 self.say({})
 

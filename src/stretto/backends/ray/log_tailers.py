@@ -43,11 +43,11 @@ class LogTailers:
         if piece["data"] or piece["complete"] or wait_s <= 0:
             return False
         worker_id = order["with"]["worker_id"]
-        found = self.cluster.place_of(worker_id)
-        if found is None:
+        located = self.cluster.place_of(worker_id)
+        if located is None:
             return False
         with self.lock:
-            later = LogTailer(order, found[0], worker_id, piece["next"], time.monotonic() + wait_s)
+            later = LogTailer(order, located[0], worker_id, piece["next"], time.monotonic() + wait_s)
             self.waiting.append(later)
         return True
 
@@ -68,7 +68,7 @@ class LogTailers:
         later_s: dict[str, float] = {}  # node -> when it is asked again
         while True:
             now_s = time.monotonic()
-            self.wake(lambda one: one.until_s <= time.monotonic())
+            self.wake(lambda tailer: tailer.until_s <= time.monotonic())
             for node in self.nodes() - set(listening.values()):
                 if later_s.get(node, 0.0) <= now_s and (answer := self.listen(node)) is not None:
                     listening[answer] = node
@@ -99,9 +99,11 @@ class LogTailers:
             return None
         offsets: dict[str, int] = {}
         with self.lock:
-            for one in self.waiting:
-                if one.node == node:
-                    offsets[one.worker_id] = min(one.offset, offsets.get(one.worker_id, one.offset))
+            for tailer in self.waiting:
+                if tailer.node == node:
+                    offsets[tailer.worker_id] = min(
+                        tailer.offset, offsets.get(tailer.worker_id, tailer.offset)
+                    )
         return place.steward.grown.remote(offsets, LISTEN_S)
 
 

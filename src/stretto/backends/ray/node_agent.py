@@ -83,7 +83,7 @@ class NodeAgent:
         return self.workers.listed(after, wait_s)
 
     def start(
-        self, worker_id: str, body: dict[str, Any], held: dict[str, Any] | None, epoch: int = 0
+        self, worker_id: str, body: dict[str, Any], reserved: dict[str, Any] | None, epoch: int = 0
     ) -> dict[str, Any]:
         """Start a worker on GPUs that are held for it, for the leader of this epoch.
 
@@ -94,15 +94,17 @@ class NodeAgent:
         def started() -> dict[str, Any]:
             self.fence.admit(epoch)
             name, start = worker_id_of(worker_id), start_of(body, self.gpus)
-            if held is None:
-                known = name in self.workers.known or (self.workers.forgotten / name).exists()
-                return self.workers.start(name, start) if known else self.check_free(name, start["gpus"])
-            found = supervisor.process_at(held["pid"])
-            if found is None or found.ticks != held["ticks"]:
+            if reserved is None:
+                was_started = name in self.workers.known or (self.workers.forgotten / name).exists()
+                return (
+                    self.workers.start(name, start) if was_started else self.check_free(name, start["gpus"])
+                )
+            placeholder = supervisor.process_at(reserved["pid"])
+            if placeholder is None or placeholder.ticks != reserved["ticks"]:
                 raise Refused(423, f"what held the GPUs of {name} has ended")
-            shown = {"CUDA_VISIBLE_DEVICES": held["devices"]}
-            guards = [(each.pid, each.ticks) for each in (found, self.raylet)]
-            return self.workers.start(name, start, shown, guards)
+            gpu_env = {"CUDA_VISIBLE_DEVICES": reserved["devices"]}
+            guards = [(each.pid, each.ticks) for each in (placeholder, self.raylet)]
+            return self.workers.start(name, start, gpu_env, guards)
 
         return answer(started)
 

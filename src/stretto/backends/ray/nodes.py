@@ -31,7 +31,7 @@ def look() -> dict[str, Any]:
     table = placement_group_table().values()
     return {
         "nodes": [kept(node) for node in ray.nodes()],
-        "free": {node: given.get("GPU", 0.0) for node, given in free.items()},
+        "free": {node: resources.get("GPU", 0.0) for node, resources in free.items()},
         "draining": sorted(state.state.get_draining_nodes()),
         "groups": [group_of(each) for each in table if each["state"] != OVER],
     }
@@ -71,8 +71,8 @@ def looker(is_client: bool) -> Callable[[float], dict[str, Any]]:
     task = ray.remote(num_cpus=0, max_retries=0)(look)
 
     def found(wait_s: float) -> dict[str, Any]:
-        said: dict[str, Any] = ray.get(task.remote(), timeout=wait_s)
-        return said
+        view: dict[str, Any] = ray.get(task.remote(), timeout=wait_s)
+        return view
 
     return found
 
@@ -103,24 +103,24 @@ class RayNode:
     is_head: bool = False
 
 
-def nodes_in(seen: Mapping[str, Any], names: Mapping[str, str]) -> list[RayNode]:
+def nodes_in(view: Mapping[str, Any], names: Mapping[str, str]) -> list[RayNode]:
     """All nodes that have GPUs, living and dead, by name; of one machine the living one only, else the last.
 
     names: what nodes were called before, by id. A machine is called what its host is called, or by its
     address where several living nodes are on hosts of one name; and is called so as long as it lives.
     """
-    living = [each for each in seen["nodes"] if each["alive"]]
+    living = [each for each in view["nodes"] if each["alive"]]
     hosts = Counter(each["host"] for each in living)
-    found: dict[str, RayNode] = {}
-    for each in [*(one for one in seen["nodes"] if not one["alive"]), *living]:
+    nodes: dict[str, RayNode] = {}
+    for each in [*(node_info for node_info in view["nodes"] if not node_info["alive"]), *living]:
         plain = each["host"] if hosts[each["host"]] <= 1 and each["host"] else each["address"]
-        node = node_of(each, names.get(each["id"], plain), seen)
+        node = node_of(each, names.get(each["id"], plain), view)
         if node.gpus or not node.alive:
-            found[node.name] = node
-    return [node for _, node in sorted(found.items())]
+            nodes[node.name] = node
+    return [node for _, node in sorted(nodes.items())]
 
 
-def node_of(each: Mapping[str, Any], name: str, seen: Mapping[str, Any]) -> RayNode:
+def node_of(each: Mapping[str, Any], name: str, view: Mapping[str, Any]) -> RayNode:
     """One node. The resources of a dead one are not known any more."""
     resources = each["resources"]
     return RayNode(
@@ -133,9 +133,9 @@ def node_of(each: Mapping[str, Any], name: str, seen: Mapping[str, Any]) -> RayN
         cpus=float(resources.get("CPU", 0)),
         memory_gb=round(resources.get("memory", 0) / 2**30, 1),
         alive=each["alive"],
-        draining=each["id"] in seen["draining"],
+        draining=each["id"] in view["draining"],
         why=each["why"],
-        free_gpus=seen["free"].get(each["id"], 0.0),
+        free_gpus=view["free"].get(each["id"], 0.0),
         group=each["labels"].get(GROUP_LABEL, ""),
         is_head=HEAD_RESOURCE in resources,
     )

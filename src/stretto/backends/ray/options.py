@@ -42,6 +42,6 @@ class RayOptions:
             site.service_name,
             shared,
             grow=self.grow,
-            known=site.node_addresses,
+            addresses=site.node_addresses,
             max_log_bytes=self.max_log_bytes,
         )

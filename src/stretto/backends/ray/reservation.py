@@ -52,13 +52,13 @@ def hold(name: str, prefix: str, node_id: str, bundle: dict[str, float]) -> dict
         scheduling_strategy=PlacementGroupSchedulingStrategy(group, 0),
     )
     try:
-        said: dict[str, Any] = ray.get(actor.remote().devices.remote(), timeout=ACTOR_S)
+        reserved: dict[str, Any] = ray.get(actor.remote().devices.remote(), timeout=ACTOR_S)
     except (ActorDiedError, ActorUnschedulableError) as failure:
         let_go(name, prefix)
         raise NotNow(f"Ray's actor {name} ended before it began: {first_line(failure)}") from failure
     except ray.exceptions.GetTimeoutError as failure:
         raise BackendUnreachable(f"Ray's actor {name} did not start within {ACTOR_S:g} s") from failure
-    return said
+    return reserved
 
 
 def let_go(name: str, prefix: str) -> None:

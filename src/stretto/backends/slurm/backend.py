@@ -71,7 +71,7 @@ class SlurmBackend:
         if any(node.others for node in self.looking.nodes):
             await asyncio.sleep(SECOND_LOOK_S)  # jobs that have just ended may still be shown there
             await self.looking.look()
-        self.tasks = [asyncio.create_task(one) for one in (self.looking.follow(), self._bound_logs())]
+        self.tasks = [asyncio.create_task(loop) for loop in (self.looking.follow(), self._bound_logs())]
         return self
 
     def adopt(self) -> None:
@@ -121,12 +121,12 @@ class SlurmBackend:
                 self.starting.pop(worker.id, None)
 
     async def _start(self, worker: WorkerStart) -> WorkerState:
-        known = self.known.get(worker.id)
-        if known is not None:
-            if run_directory.asked_for(known.started) != run_directory.asked_for(_as_started(worker)):
+        job = self.known.get(worker.id)
+        if job is not None:
+            if run_directory.asked_for(job.started) != run_directory.asked_for(_as_started(worker)):
                 raise StartRefused(f"worker {worker.id} was started with another request")
-            if known.listed:
-                return known.state
+            if job.listed:
+                return job.state
         elif not WORKER_ID.fullmatch(worker.id):
             raise StartRefused(f"worker id must be letters, digits, '.', '_' and '-', got {worker.id!r}")
         elif (self.forgotten / worker.id).exists():
@@ -136,38 +136,38 @@ class SlurmBackend:
         node, partition = self._place(worker)
         others = self.looking.others.get(node.name, Holding())
         holding = worker_jobs.holding_of(worker, share_of(node, len(worker.gpus), others))
-        if known is None:
-            known = await self._write_down(worker, holding)
-        elif await self._was_submitted(known):
-            return known.state
+        if job is None:
+            job = await self._write_down(worker, holding)
+        elif await self._was_submitted(job):
+            return job.state
         gres = gres_of(node, len(worker.gpus)) if worker.gpus else ""
         command = worker_jobs.submission(
-            worker, self.options, self.service, known.run, partition, gres, holding
+            worker, self.options, self.service, job.run, partition, gres, holding
         )
-        known.submitting = True
+        job.submitting = True
         try:
-            job_id = await self.asking.submit(command, worker_jobs.script_of(known.run, self.keeper))
-            await self._learn_number(known, job_id)
+            job_id = await self.asking.submit(command, worker_jobs.script_of(job.run, self.keeper))
+            await self._learn_number(job, job_id)
         except Refusal as refusal:
             if is_for_later(str(refusal)) or is_closed(str(refusal)):
-                await self._refused_for_now(known, str(refusal))
-                return known.state
-            await self._unwrite(known)
+                await self._refused_for_now(job, str(refusal))
+                return job.state
+            await self._unwrite(job)
             raise StartRefused(f"Slurm does not take worker {worker.id}: {refusal}") from None
         finally:
-            known.submitting = False
-        return known.state
+            job.submitting = False
+        return job.state
 
     async def _make_way(self, worker: WorkerStart) -> None:
         """Withdraw slices of which Slurm never said that it has them, where their GPUs are another's now.
 
         Such are left where a node was given up while Slurm did not answer: nobody asks for them any more.
         """
-        for one in list(self.known.values()):
-            in_way = one.state.node == worker.node and bool(set(one.state.gpus) & set(worker.gpus))
-            idle = not one.listed and not one.submitting and one.id not in self.starting
-            if in_way and idle and await self.looking.take(one):
-                await self.looking.withdraw(one, "it was not submitted before its GPUs were another's")
+        for job in list(self.known.values()):
+            in_way = job.state.node == worker.node and bool(set(job.state.gpus) & set(worker.gpus))
+            idle = not job.listed and not job.submitting and job.id not in self.starting
+            if in_way and idle and await self.looking.take(job):
+                await self.looking.withdraw(job, "it was not submitted before its GPUs were another's")
 
     def _place(self, worker: WorkerStart) -> tuple[SlurmNode, str]:
         """Its node and partition; raises StartRefused, or NotNow where a GPU is in use."""
@@ -179,10 +179,10 @@ class SlurmBackend:
         total = node.gpus[type_of(node)]
         if not all(0 <= gpu < total for gpu in worker.gpus) or len(set(worker.gpus)) != len(worker.gpus):
             raise StartRefused(f"worker {worker.id}: gpus must be below {total}, got {list(worker.gpus)}")
-        going = [one for one in self.known.values() if not one.ended and one.state.node == worker.node]
-        for one in going:
-            if one.id != worker.id and (both := set(one.state.gpus) & set(worker.gpus)):
-                raise NotNow(f"GPU {min(both)} of {worker.node} is in use by {one.id}")
+        going = [job for job in self.known.values() if not job.ended and job.state.node == worker.node]
+        for job in going:
+            if job.id != worker.id and (both := set(job.state.gpus) & set(worker.gpus)):
+                raise NotNow(f"GPU {min(both)} of {worker.node} is in use by {job.id}")
         asks = worker_jobs.asked_of_slurm(worker)
         partition = partition_for(self.options, asks, node, self.looking.default_partition)
         if not partition:
@@ -197,10 +197,10 @@ class SlurmBackend:
             run = await asyncio.to_thread(
                 worker_jobs.prepare, self.runs, worker, holding, self.options.pass_env
             )
-            known = self.known[worker.id] = await asyncio.to_thread(slice_at, run)
+            job = self.known[worker.id] = await asyncio.to_thread(slice_at, run)
         except OSError as failure:
             raise NotNow(f"worker {worker.id} cannot be written down: {failure}") from failure
-        return known
+        return job
 
     async def _was_submitted(self, known: WorkerJob) -> bool:
         """Whether an earlier attempt to start reached Slurm, though its answer did not reach us."""
@@ -245,39 +245,39 @@ class SlurmBackend:
 
     async def stop(self, worker_id: str, grace_s: float) -> None:
         """Withdraw a slice that has not begun; have the keeper of one that has end it."""
-        known = self._slice(worker_id)
-        if known.ended:
+        job = self._slice(worker_id)
+        if job.ended:
             return
         await self._check_leader()
-        if await self.looking.take(known):
-            await self.looking.withdraw(known, "it was stopped before it began")
+        if await self.looking.take(job):
+            await self.looking.withdraw(job, "it was stopped before it began")
             return
-        await asyncio.to_thread(worker_jobs.give_order, known.run, {"stop": grace_s})
-        known.notes = await asyncio.to_thread(read_notes, known.run)
-        await self._send(known, signals.SIGTERM)
-        known.told_s = time.monotonic()
+        await asyncio.to_thread(worker_jobs.give_order, job.run, {"stop": grace_s})
+        job.notes = await asyncio.to_thread(read_notes, job.run)
+        await self._send(job, signals.SIGTERM)
+        job.told_s = time.monotonic()
         self.looking.hurry()
 
     async def signal(self, worker_id: str, signal: int) -> None:
         """Have the keeper send a signal to a worker's process group."""
-        known = self._slice(worker_id)
-        if not known.ended:
+        job = self._slice(worker_id)
+        if not job.ended:
             await self._check_leader()
-            await asyncio.to_thread(worker_jobs.give_order, known.run, {"signal": signal})
-            known.notes = await asyncio.to_thread(read_notes, known.run)
-            if known.notes.running is not None:  # else the keeper finds the order as it begins
-                await self._send(known, signals.SIGUSR1)
+            await asyncio.to_thread(worker_jobs.give_order, job.run, {"signal": signal})
+            job.notes = await asyncio.to_thread(read_notes, job.run)
+            if job.notes.running is not None:  # else the keeper finds the order as it begins
+                await self._send(job, signals.SIGUSR1)
             self.looking.hurry()
 
-    async def _send(self, known: WorkerJob, number: signals.Signals) -> None:
+    async def _send(self, job: WorkerJob, number: signals.Signals) -> None:
         """Have Slurm send a signal to the keeper. Raises BackendUnreachable."""
         self.looking.require_answers()
-        job_id = known.notes.by or known.job_id
+        job_id = job.notes.by or job.job_id
         if not job_id:
             await self.looking.look()
-            job_id = known.job_id
+            job_id = job.job_id
         if not job_id:
-            raise BackendUnreachable(f"worker {known.id}: it is not known which job of Slurm it is")
+            raise BackendUnreachable(f"worker {job.id}: it is not known which job of Slurm it is")
         await self.asking.signal(job_id, number.name.removeprefix("SIG"))
 
     def _slice(self, worker_id: str) -> WorkerJob:
@@ -293,11 +293,11 @@ class SlurmBackend:
         """A piece of a log, from the shared directory."""
         until_s = time.monotonic() + wait_s
         while True:
-            known = self.known.get(worker_id)
-            run = known.run if known else self.forgotten / worker_id
-            if known is None and not (WORKER_ID.fullmatch(worker_id) and run.exists()):
+            job = self.known.get(worker_id)
+            run = job.run if job else self.forgotten / worker_id
+            if job is None and not (WORKER_ID.fullmatch(worker_id) and run.exists()):
                 raise NoSuchWorker(f"no worker {worker_id}")
-            complete = known is None or known.ended  # before reading: what is read after its end is all
+            complete = job is None or job.ended  # before reading: what is read after its end is all
             begin, data, size = await asyncio.to_thread(read_piece, run / "log", offset, max(limit, 0))
             if data or complete or time.monotonic() >= until_s:
                 return LogPiece(data, begin, begin + len(data), complete and begin + len(data) >= size)
@@ -319,9 +319,9 @@ class SlurmBackend:
             for path in (run / "log" for run in self.forgotten.iterdir()):
                 if job_in(path) in by_job:
                     by_job[job_in(path)].append(path)
-        for those in by_job.values():
+        for logs_of_job in by_job.values():
             with suppress(OSError):  # of one: the others must not suffer from it
-                self.bound.keep(those)
+                self.bound.keep(logs_of_job)
 
     async def forget(self, worker_id: str) -> None:
         """List an ended worker no more."""

@@ -31,9 +31,9 @@ async def partitions_of(asking: SlurmClient) -> tuple[list[str], str]:
         text = await asking.commands.run("scontrol", "-o", "show", "partition")
     except Refusal as refusal:
         raise InputError(f"--backend slurm: Slurm does not show its partitions: {refusal}") from None
-    found = [pairs for pairs in map(pairs_in, text.splitlines()) if "PartitionName" in pairs]
-    default = next((pairs["PartitionName"] for pairs in found if pairs.get("Default") == "YES"), "")
-    return [pairs["PartitionName"] for pairs in found], default
+    partitions = [pairs for pairs in map(pairs_in, text.splitlines()) if "PartitionName" in pairs]
+    default = next((pairs["PartitionName"] for pairs in partitions if pairs.get("Default") == "YES"), "")
+    return [pairs["PartitionName"] for pairs in partitions], default
 
 
 async def check_partitions(asking: SlurmClient, options: SlurmOptions) -> tuple[tuple[str, ...], str]:
@@ -57,17 +57,17 @@ async def check_rights(asking: SlurmClient, options: SlurmOptions, partitions: I
             if is_closed(str(refusal)):  # jobs of this service may run there already, and others can wait
                 log.warning("--partition %s: Slurm takes no job there for now: %s", partition, refusal)
             elif not _is_not_free(str(refusal)) and not is_for_later(str(refusal)):
-                said = "".join(
+                flags = "".join(
                     f" --{name} {value}"
                     for name, value in (("account", options.account), ("qos", options.qos))
                     if value
                 )
                 raise InputError(
-                    f"--partition {partition}{said}: Slurm takes no job there: {refusal}"
+                    f"--partition {partition}{flags}: Slurm takes no job there: {refusal}"
                 ) from None
 
 
-async def try_out(asking: SlurmClient, partition: str, asked: Mapping[str, str], gres: str = "") -> None:
+async def try_out(asking: SlurmClient, partition: str, options: Mapping[str, str], gres: str = "") -> None:
     """Have sbatch say whether it would take a job, which is not submitted. Raises Refusal."""
     await asking.commands.run(
         "sbatch",
@@ -75,7 +75,7 @@ async def try_out(asking: SlurmClient, partition: str, asked: Mapping[str, str],
         "--nodes=1",
         *option("partition", partition),
         *option("gres", gres),
-        *(part for name in ASKED for part in option(name, asked.get(name, ""))),
+        *(part for name in ASKED for part in option(name, options.get(name, ""))),
         text="#!/bin/sh\n",
     )
 
@@ -91,20 +91,22 @@ async def check_job(
 
     answers: whether Slurm itself can be asked; where not, it is when the job is to start.
     """
-    asked = {"account": options.account, "qos": options.qos, **spec.slurm}
-    types = {one.gpu_type.lower() for one in spec.resources.accelerators if one.gpu_type}
-    having = [one for one in served if not types or (nodes.type_of(one) or nodes.ANY_TYPE).lower() in types]
+    job_options = {"account": options.account, "qos": options.qos, **spec.slurm}
+    types = {choice.gpu_type.lower() for choice in spec.resources.accelerators if choice.gpu_type}
+    having = [
+        node for node in served if not types or (nodes.type_of(node) or nodes.ANY_TYPE).lower() in types
+    ]
     if not having:
-        there = sorted({nodes.type_of(one) or nodes.ANY_TYPE for one in served})
+        there = sorted({nodes.type_of(node) or nodes.ANY_TYPE for node in served})
         raise InputError(
             f"resources.accelerators: no node has {' or '.join(sorted(types))}, Slurm has {', '.join(there)}"
         )
     default = ",".join(options.partitions)
     partition = spec.slurm.get("partition", default)
     if partition and spec.slurm.get("partition"):
-        without = [one.name for one in having if not set(partition.split(",")) & set(one.partitions)]
+        without = [node.name for node in having if not set(partition.split(",")) & set(node.partitions)]
         if without:
-            there = sorted({name for one in having for name in one.partitions})
+            there = sorted({name for node in having for name in node.partitions})
             raise InputError(
                 f"slurm.partition {partition}: it has not all nodes that the job may run on, such as "
                 f"{without[0]}; expected one of {', '.join(there)}"
@@ -113,16 +115,16 @@ async def check_job(
         return
     try:
         async with asyncio.timeout(CHECK_S):
-            await try_out(asking, partition, asked)
+            await try_out(asking, partition, job_options)
     except Refusal as refusal:
         if _is_not_free(str(refusal)) or is_for_later(str(refusal)):
             return
         if is_closed(str(refusal)) and not spec.slurm:  # what is closed is the service's: all wait for it
             return
-        said = ", ".join(
-            f"{name}={value}" for name, value in {"partition": partition, **asked}.items() if value
+        settings = ", ".join(
+            f"{name}={value}" for name, value in {"partition": partition, **job_options}.items() if value
         )
-        kind = f"a job with {said}" if said else "such a job"
+        kind = f"a job with {settings}" if settings else "such a job"
         raise InputError(f"slurm: Slurm does not take {kind}: {refusal}") from None
     except (BackendUnreachable, TimeoutError):
         return

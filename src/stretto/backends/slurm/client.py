@@ -77,14 +77,14 @@ class Commands:
         """What a program prints. Raises Refusal, or BackendUnreachable where it may have happened or not."""
         # All goes through files. Python waits for the end of every pipe before it says that a process has
         # ended, which never comes where nobody reads, or where a site's script has left a program behind.
-        with TemporaryFile() as asked, TemporaryFile() as answer, TemporaryFile() as complaints:
+        with TemporaryFile() as stdin, TemporaryFile() as answer, TemporaryFile() as complaints:
             async with self.turns:
                 try:
-                    asked.write(text.encode())
-                    asked.seek(0)
+                    stdin.write(text.encode())
+                    stdin.seek(0)
                     process = await asyncio.create_subprocess_exec(
                         *command,
-                        stdin=asked,
+                        stdin=stdin,
                         stdout=answer,
                         stderr=complaints,
                         env=dict(self.environment),
@@ -103,14 +103,14 @@ class Commands:
                         with suppress(ProcessLookupError):
                             os.killpg(process.pid, signal.SIGKILL)
                         await process.wait()
-            said, words = _text_of(answer), words_of(_text_of(complaints))
+            output, words = _text_of(answer), words_of(_text_of(complaints))
         if not in_time:
             why = f"Slurm did not answer {command[0]} within {self.options.answer_s:g} s"
             raise BackendUnreachable(f"{why}: {words}" if words else why)
         code = process.returncode or 0
         if code == 0:
-            return said
-        words = words or words_of(said)
+            return output
+        words = words or words_of(output)
         if code < 0 or is_silence(words) or not words:
             raise BackendUnreachable(f"{command[0]}: {words or f'ended with {code}'}")
         raise Refusal(words)
@@ -202,9 +202,9 @@ class SlurmClient:
         while self.ways:
             try:
                 text = await self.commands.run(*self.ways[0])
-                found = await asyncio.to_thread(parsers.nodes_in_json, text)
-                if found is not None:
-                    return found
+                nodes = await asyncio.to_thread(parsers.nodes_in_json, text)
+                if nodes is not None:
+                    return nodes
             except (Refusal, *STRANGE):
                 pass  # no such option in this version, or another shape than any that we know
             self.ways.pop(0)
@@ -219,10 +219,10 @@ class SlurmClient:
         if self.jobs_in_json:
             try:
                 text = await self.commands.run(*JOBS_IN_JSON)
-                found = await asyncio.to_thread(parsers.jobs_in_json, text)
-                if found is not None:
+                jobs = await asyncio.to_thread(parsers.jobs_in_json, text)
+                if jobs is not None:
                     self.jobs_in_json = len(text) < TOO_LONG
-                    return Jobs(asked_s, [job for job in found if job.user in (None, os.getuid())])
+                    return Jobs(asked_s, [job for job in jobs if job.user in (None, os.getuid())])
             except (Refusal, *STRANGE):
                 pass
             except BackendUnreachable:

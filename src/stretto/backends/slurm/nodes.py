@@ -125,13 +125,13 @@ def held_by_others(node: SlurmNode, ours: Holding) -> Holding:
     )
 
 
-def unserved(known: NodeState, listed: SlurmNode | None) -> NodeState:
+def unserved(node: NodeState, listed: SlurmNode | None) -> NodeState:
     """A node that was ours to use and is no more: what runs there goes on as long as Slurm has the node."""
     if listed is None:
-        return replace(known, up=False, dead=True, why="Slurm lists it no more", shut="", others=0)
+        return replace(node, up=False, dead=True, why="Slurm lists it no more", shut="", others=0)
     up = not listed.states & (DEAD | SILENT)
     return replace(
-        known,
+        node,
         up=up,
         dead=is_dead(listed),
         why="" if up else _words(listed),

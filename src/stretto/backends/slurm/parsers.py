@@ -84,7 +84,7 @@ def _usable(there: int, tres: object, key: str) -> int:
 
 def gpus_in(text: str) -> dict[str, int]:
     """GPUs by type, of a text like `gpu:a100:4(S:0-1),gpu:v100:2,shard:8`."""
-    found: dict[str, int] = {}
+    gpus: dict[str, int] = {}
     for part in re.split(r",(?![^(]*\))", text or ""):
         part = part.strip().removeprefix("gres:").removeprefix("gres/")
         if matched := BARE_COUNT.fullmatch(part):
@@ -93,8 +93,8 @@ def gpus_in(text: str) -> dict[str, int]:
             gpu_type, count = matched["type"] or "", matched["count"]
         else:
             continue
-        found[gpu_type] = found.get(gpu_type, 0) + int(count)
-    return found
+        gpus[gpu_type] = gpus.get(gpu_type, 0) + int(count)
+    return gpus
 
 
 # ── JSON ──────────────────────────────────────────────────────────────────────────────────────────
@@ -105,58 +105,58 @@ def nodes_in_json(text: str) -> list[SlurmNode] | None:
 
     Raises BackendUnreachable where it says that it could not ask.
     """
-    found = _objects(text, "nodes")
-    if not found or not all(isinstance(one.get("name"), str) and "state" in one for one in found):
+    nodes = _objects(text, "nodes")
+    if not nodes or not all(isinstance(node.get("name"), str) and "state" in node for node in nodes):
         return None
     return [
         SlurmNode(
-            name=one["name"],
-            address=one.get("address") or one.get("hostname") or one["name"],
-            states=_states(one.get("state"), one.get("state_flags")),
-            reason=one.get("reason") or "",
-            gpus=gpus_in(one.get("gres") or ""),
-            used=gpus_in(one.get("gres_used") or ""),
-            cpus=_usable(_number(one.get("cpus")), one.get("tres"), "cpu"),
-            used_cpus=_number(one.get("alloc_cpus")),
-            memory_mb=_usable(_number(one.get("real_memory")), one.get("tres"), "mem"),
-            used_memory_mb=_number(one.get("alloc_memory")),
-            partitions=tuple(one.get("partitions") or ()),
+            name=node["name"],
+            address=node.get("address") or node.get("hostname") or node["name"],
+            states=_states(node.get("state"), node.get("state_flags")),
+            reason=node.get("reason") or "",
+            gpus=gpus_in(node.get("gres") or ""),
+            used=gpus_in(node.get("gres_used") or ""),
+            cpus=_usable(_number(node.get("cpus")), node.get("tres"), "cpu"),
+            used_cpus=_number(node.get("alloc_cpus")),
+            memory_mb=_usable(_number(node.get("real_memory")), node.get("tres"), "mem"),
+            used_memory_mb=_number(node.get("alloc_memory")),
+            partitions=tuple(node.get("partitions") or ()),
         )
-        for one in found
+        for node in nodes
     ]
 
 
 def jobs_in_json(text: str) -> list[SlurmJob] | None:
     """Jobs of `squeue --json`; None where it shows something else. Raises BackendUnreachable likewise."""
-    found = _objects(text, "jobs")
-    if found is None or not all("job_id" in one and "job_state" in one for one in found):
+    jobs = _objects(text, "jobs")
+    if jobs is None or not all("job_id" in job and "job_state" in job for job in jobs):
         return None
     return [
         SlurmJob(
-            id=_number(one["job_id"]),
-            states=_states(one["job_state"], None),
-            comment=one.get("comment") or "",
-            reason=_reason(one.get("state_reason"), one.get("state_description")),
-            node=one.get("nodes") or "",
-            wait_status=_wait_status(one.get("exit_code")),
-            user=_number(one["user_id"]) if "user_id" in one else None,
+            id=_number(job["job_id"]),
+            states=_states(job["job_state"], None),
+            comment=job.get("comment") or "",
+            reason=_reason(job.get("state_reason"), job.get("state_description")),
+            node=job.get("nodes") or "",
+            wait_status=_wait_status(job.get("exit_code")),
+            user=_number(job["user_id"]) if "user_id" in job else None,
         )
-        for one in found
+        for job in jobs
     ]
 
 
 def _objects(text: str, key: str) -> list[dict[str, Any]] | None:
     try:
-        said = json.loads(text)
+        document = json.loads(text)
     except ValueError:
         return None
-    found = said.get(key) if isinstance(said, dict) else None
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+    objects = document.get(key) if isinstance(document, dict) else None
+    if not isinstance(objects, list) or not all(isinstance(element, dict) for element in objects):
         return None
     # A controller that cannot be reached: an empty list, status 0, and only here that it is no answer.
-    if not found and said.get("errors"):
-        raise BackendUnreachable(f"Slurm does not show its {key}: {_errors(said['errors'])}")
-    return found
+    if not objects and document.get("errors"):
+        raise BackendUnreachable(f"Slurm does not show its {key}: {_errors(document['errors'])}")
+    return objects
 
 
 def _errors(errors: object) -> str:
@@ -202,11 +202,11 @@ COLUMNS = "%i|%T|%N|%r|%k"  # of squeue, for `jobs_in_columns`
 
 def nodes_in_text(text: str) -> list[SlurmNode]:
     """Nodes of `scontrol -o -d show nodes`."""
-    found = []
+    nodes = []
     for pairs in map(pairs_in, text.splitlines()):
         if "NodeName" in pairs:
             used = pairs.get("GresUsed", "")
-            found.append(
+            nodes.append(
                 SlurmNode(
                     name=pairs["NodeName"],
                     address=pairs.get("NodeAddr") or pairs.get("NodeHostName") or pairs["NodeName"],
@@ -221,18 +221,18 @@ def nodes_in_text(text: str) -> list[SlurmNode]:
                     partitions=tuple(name for name in pairs.get("Partitions", "").split(",") if name),
                 )
             )
-    return found
+    return nodes
 
 
 def jobs_in_columns(text: str) -> list[SlurmJob]:
     """Jobs of squeue in `COLUMNS`."""
-    found = []
+    jobs = []
     for line in text.splitlines():
         parts = line.split("|", 4)
         if len(parts) == 5 and parts[0].isdecimal():
             number, state, node, reason, comment = (part.strip() for part in parts)
-            found.append(SlurmJob(int(number), _states(state, None), comment, _reason(reason, None), node))
-    return found
+            jobs.append(SlurmJob(int(number), _states(state, None), comment, _reason(reason, None), node))
+    return jobs
 
 
 def job_in_text(text: str) -> SlurmJob | None:
@@ -240,14 +240,14 @@ def job_in_text(text: str) -> SlurmJob | None:
     for pairs in map(pairs_in, text.splitlines()):
         if pairs.get("JobId", "").isdecimal():
             code, _, number = pairs.get("ExitCode", "").partition(":")
-            known = code.isdecimal() and number.isdecimal()
+            has_exit_code = code.isdecimal() and number.isdecimal()
             return SlurmJob(
                 id=int(pairs["JobId"]),
                 states=_states(pairs.get("JobState", ""), None),
                 comment=pairs.get("Comment", ""),
                 reason=_reason(pairs.get("Reason"), None),
                 node=pairs.get("NodeList", "").replace("(null)", ""),
-                wait_status=int(code) << 8 | int(number) if known else None,
+                wait_status=int(code) << 8 | int(number) if has_exit_code else None,
             )
     return None
 

@@ -50,10 +50,10 @@ class Poller:
         asking: SlurmClient,
         options: SlurmOptions,
         service: str,
-        known: dict[str, WorkerJob],
+        workers: dict[str, WorkerJob],
         runs: Path,
     ) -> None:
-        self.asking, self.options, self.service, self.known = asking, options, service, known
+        self.asking, self.options, self.service, self.known = asking, options, service, workers
         self.runs = runs
         self.leads: Callable[[], bool] = lambda: True  # whether no later service has commanded here
         self.partitions: tuple[str, ...] = options.partitions
@@ -120,9 +120,9 @@ class Poller:
                 return
             try:
                 every_s = NODES_S if soon else self.options.quiet_s
-                found = None
+                nodes = None
                 if not due_only or now_s - self.nodes_s >= every_s or self.silence:
-                    found = await self.asking.nodes()
+                    nodes = await self.asking.nodes()
                     self.nodes_s = now_s
                 # After the nodes: whatever of ours they show in use is then in this listing.
                 jobs = await self.asking.jobs()
@@ -130,13 +130,13 @@ class Poller:
                 self.silence = str(silence)
                 raise
             self.silence, self.listed_s, self.took_s = "", now_s, time.monotonic() - now_s
-            held = self._held()
-            if found is not None:
-                found = self.with_patience(found, now_s)
-                self.all_nodes = {one.name: one for one in found}
-                self.served = {one.name: one for one in found if slurm_nodes.serves(one, self.partitions)}
+            held_before = self._held()
+            if nodes is not None:
+                nodes = self.with_patience(nodes, now_s)
+                self.all_nodes = {node.name: node for node in nodes}
+                self.served = {node.name: node for node in nodes if slurm_nodes.serves(node, self.partitions)}
             changed = await self._take_in(jobs.jobs, jobs.asked_s)
-            changed |= found is not None and self._take_in_nodes(held)
+            changed |= nodes is not None and self._take_in_nodes(held_before)
             if changed:
                 self.poll.notify()
         if await asyncio.to_thread(self.leads):
@@ -146,15 +146,15 @@ class Poller:
 
     async def _read_files(self) -> bool:
         """What keepers have written; whether one has written how its worker ended."""
-        going = [one for one in self.known.values() if not one.ended]
+        going = [worker for worker in self.known.values() if not worker.ended]
         ended = began = False
-        for one, notes in await asyncio.to_thread(_read_all, going):
-            if one.ended:
+        for worker, notes in await asyncio.to_thread(_read_all, going):
+            if worker.ended:
                 continue  # meanwhile, and whoever did that has read more
-            ended |= notes.ending is not None and one.notes.ending is None
-            one.notes = notes
-            if one.state.phase == "starting" and one.listed and notes.running is not None:
-                one.state, began = going_state(one, True), True
+            ended |= notes.ending is not None and worker.notes.ending is None
+            worker.notes = notes
+            if worker.state.phase == "starting" and worker.listed and notes.running is not None:
+                worker.state, began = going_state(worker, True), True
         if began:
             self.poll.notify()
         return ended
@@ -168,57 +168,61 @@ class Poller:
             ours.setdefault(worker_id, []).append(job)
         numbers = {job.id: job for job in jobs}
         changed = False
-        for one in list(self.known.values()):
-            if not one.ended:
-                before = one.listed, one.state
+        for worker in list(self.known.values()):
+            if not worker.ended:
+                before = worker.listed, worker.state
                 # By its number too: sites rewrite comments, and so may anybody with `scontrol update`.
-                number = numbers.get(one.notes.by or one.job_id)
-                named = ours.get(one.id, [])
+                number = numbers.get(worker.notes.by or worker.job_id)
+                named = ours.get(worker.id, [])
                 try:
                     await self._update(
-                        one, named if number is None or number in named else [*named, number], asked_s
+                        worker, named if number is None or number in named else [*named, number], asked_s
                     )
                 except (OSError, ValueError) as failure:  # of one: the others must not suffer from it
-                    log.warning("worker %s: %s", one.id, failure)
-                changed |= before != (one.listed, one.state)
+                    log.warning("worker %s: %s", worker.id, failure)
+                changed |= before != (worker.listed, worker.state)
         return changed
 
-    async def _update(self, one: WorkerJob, jobs: list[SlurmJob], asked_s: float) -> None:
+    async def _update(self, worker: WorkerJob, jobs: list[SlurmJob], asked_s: float) -> None:
         now_s = time.monotonic()
-        job = chosen_job(one, jobs)
+        job = chosen_job(worker, jobs)
         if job is not None:
-            one.job, one.missed = job, 0
-            if one.job_id != job.id:
-                one.job_id = job.id
-                if not one.notes.submitted and not one.submitting:  # the answer was lost
-                    await asyncio.to_thread(worker_jobs.note_job, one.run, job.id)
-        elif one.job_id and asked_s > one.answered_s:
-            one.missed += 1
-        if not one.job_id:
+            worker.job, worker.missed = job, 0
+            if worker.job_id != job.id:
+                worker.job_id = job.id
+                if not worker.notes.submitted and not worker.submitting:  # the answer was lost
+                    await asyncio.to_thread(worker_jobs.note_job, worker.run, job.id)
+        elif worker.job_id and asked_s > worker.answered_s:
+            worker.missed += 1
+        if not worker.job_id:
             return
-        waiting = one.job is not None and one.job.is_waiting
-        one.waits_since_s = (one.waits_since_s or now_s) if waiting else None
-        if not is_over(one):
-            one.over_since_s = None
-            node = self.all_nodes.get(one.state.node)
+        waiting = worker.job is not None and worker.job.is_waiting
+        worker.waits_since_s = (worker.waits_since_s or now_s) if waiting else None
+        if not is_over(worker):
+            worker.over_since_s = None
+            node = self.all_nodes.get(worker.state.node)
             up = node is not None and not node.states & (slurm_nodes.SILENT | slurm_nodes.DEAD)
-            one.state = going_state(one, up)
+            worker.state = going_state(worker, up)
             return
-        if one.missed == MISSED and (shown := await self.asking.job(one.job_id)) and not shown.is_over:
-            one.job, one.missed = shown, 0  # listings lack it, and yet it runs
+        if (
+            worker.missed == MISSED
+            and (unlisted := await self.asking.job(worker.job_id))
+            and not unlisted.is_over
+        ):
+            worker.job, worker.missed = unlisted, 0  # listings lack it, and yet it runs
             return
-        if one.over_since_s is None:
-            one.over_since_s = now_s
-        if one.notes.ending is None:
-            await asyncio.to_thread(worker_jobs.refresh, one.run)
-            one.notes = await asyncio.to_thread(read_notes, one.run)
-            if job is not None and chosen_job(one, jobs) != job:
+        if worker.over_since_s is None:
+            worker.over_since_s = now_s
+        if worker.notes.ending is None:
+            await asyncio.to_thread(worker_jobs.refresh, worker.run)
+            worker.notes = await asyncio.to_thread(read_notes, worker.run)
+            if job is not None and chosen_job(worker, jobs) != job:
                 return  # it came second: the one that began is looked at next time
-            if one.notes.ending is None and one.missed == 0:
-                one.job = await self.asking.job(one.job_id) or one.job
-        ending = ending_of(one, now_s)
+            if worker.notes.ending is None and worker.missed == 0:
+                worker.job = await self.asking.job(worker.job_id) or worker.job
+        ending = ending_of(worker, now_s)
         if ending is not None:
-            await self._settle(one, ending)
+            await self._settle(worker, ending)
 
     async def _settle(self, one: WorkerJob, ending: dict[str, object]) -> None:
         """Nothing runs any more: write down how it ended, for services to come."""
@@ -227,28 +231,28 @@ class Poller:
             await asyncio.to_thread(supervisor.write_durably, path, {**ending, "settled": True})
         one.state = ended_state(one, ending)
 
-    async def take(self, one: WorkerJob) -> bool:
+    async def take(self, worker: WorkerJob) -> bool:
         """Keep a slice from beginning; False where it has begun. Raises OSError.
 
         One that is taken although Slurm has not begun it was taken by a service that died before it said so.
         """
-        if await asyncio.to_thread(worker_jobs.take, one.run):
+        if await asyncio.to_thread(worker_jobs.take, worker.run):
             return True
-        waits = one.job is not None and one.job.is_waiting
-        return waits and one.notes.taken and not one.notes.by
+        waits = worker.job is not None and worker.job.is_waiting
+        return waits and worker.notes.taken and not worker.notes.by
 
-    async def withdraw(self, one: WorkerJob, why: str) -> None:
+    async def withdraw(self, worker: WorkerJob, why: str) -> None:
         """End a slice that we took before it began."""
-        await asyncio.to_thread(worker_jobs.withdraw, one.run, why)
-        one.notes = await asyncio.to_thread(read_notes, one.run)
-        if one.notes.ending is not None:
-            one.state = ended_state(one, one.notes.ending)
+        await asyncio.to_thread(worker_jobs.withdraw, worker.run, why)
+        worker.notes = await asyncio.to_thread(read_notes, worker.run)
+        if worker.notes.ending is not None:
+            worker.state = ended_state(worker, worker.notes.ending)
         self.poll.notify()
         self.hurry()
         with suppress(BackendUnreachable):  # then the next look finds it, and tries again
             self.require_answers()
-            if one.job_id:
-                await self.asking.cancel(one.job_id)
+            if worker.job_id:
+                await self.asking.cancel(worker.job_id)
 
     # ── nodes ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -258,21 +262,21 @@ class Poller:
             held[one.state.node] = held.get(one.state.node, Holding()) + one.holds
         return held
 
-    def with_patience(self, found: list[SlurmNode], now_s: float) -> list[SlurmNode]:
+    def with_patience(self, nodes: list[SlurmNode], now_s: float) -> list[SlurmNode]:
         """Nodes, of which those that have not answered Slurm for a while only are as they were before.
 
         A controller that was restarted knows nothing of any node until it has registered anew, and so it is
         with a daemon that is restarted: jobs of Slurm go on, and so must ours.
         """
-        silent = {one.name for one in found if slurm_nodes.is_silent(one)}
+        silent = {node.name for node in nodes if slurm_nodes.is_silent(node)}
         self.silent_since_s = {name: self.silent_since_s.get(name, now_s) for name in silent}
         return [
             before
-            if one.name in silent
-            and (before := self.all_nodes.get(one.name)) is not None
-            and now_s - self.silent_since_s[one.name] < PATIENT_S
-            else one
-            for one in found
+            if node.name in silent
+            and (before := self.all_nodes.get(node.name)) is not None
+            and now_s - self.silent_since_s[node.name] < PATIENT_S
+            else node
+            for node in nodes
         ]
 
     def _take_in_nodes(self, before: Mapping[str, Holding]) -> bool:
@@ -280,18 +284,21 @@ class Poller:
 
         before: what ours held before this look: who ended meanwhile may still count in what nodes show.
         """
-        held = self._held()
-        found = {
-            name: held_by_others(one, held.get(name, Holding()).or_more(before.get(name, Holding())))
-            for name, one in self.served.items()
+        used_by_us = self._held()
+        used_by_others = {
+            name: held_by_others(node, used_by_us.get(name, Holding()).or_more(before.get(name, Holding())))
+            for name, node in self.served.items()
         }
         # What nodes show in use lags behind the end of jobs: a rise counts once it was seen twice.
-        self.others = {name: one.or_less(self.seen_others.get(name, one)) for name, one in found.items()}
-        self.seen_others = found
-        states = [slurm_nodes.state_of(one, self.others[name]) for name, one in self.served.items()]
-        lost = (one for one in self.nodes if one.name not in self.served)
-        states += [slurm_nodes.unserved(one, self.all_nodes.get(one.name)) for one in lost]
-        states.sort(key=lambda one: one.name)
+        self.others = {
+            name: holding.or_less(self.seen_others.get(name, holding))
+            for name, holding in used_by_others.items()
+        }
+        self.seen_others = used_by_others
+        states = [slurm_nodes.state_of(node, self.others[name]) for name, node in self.served.items()]
+        lost = (node for node in self.nodes if node.name not in self.served)
+        states += [slurm_nodes.unserved(node, self.all_nodes.get(node.name)) for node in lost]
+        states.sort(key=lambda node: node.name)
         changed = states != self.nodes
         self.nodes = states
         return changed
@@ -304,21 +311,21 @@ class Poller:
         for worker_id, job in by_comment(jobs, worker_jobs.comment_of(self.service, "")):
             if job.is_over or "COMPLETING" in job.states:
                 continue
-            one = self.known.get(worker_id) or await self._found(worker_id)
-            if one is None or one.ended:
+            worker = self.known.get(worker_id) or await self._found(worker_id)
+            if worker is None or worker.ended:
                 await self.asking.cancel(job.id)
                 continue
-            second = one.job_id not in (0, job.id) and not one.submitting
+            second = worker.job_id not in (0, job.id) and not worker.submitting
             # Asked anew: it may have begun just now, and then it is the other one that came second.
-            if second and await asyncio.to_thread(worker_jobs.taken_by, one.run) != job.id:
+            if second and await asyncio.to_thread(worker_jobs.taken_by, worker.run) != job.id:
                 await self.asking.cancel(job.id)
-        for one in list(self.known.values()):
-            if one.ended:
+        for worker in list(self.known.values()):
+            if worker.ended:
                 continue
-            if one.waits_since_s is not None and now_s - one.waits_since_s >= self.options.pending_s:
-                await self._withdraw_waiting(one)
-            elif one.notes.stop_s is not None and one.notes.running is not None:
-                await self._press(one, now_s)
+            if worker.waits_since_s is not None and now_s - worker.waits_since_s >= self.options.pending_s:
+                await self._withdraw_waiting(worker)
+            elif worker.notes.stop_s is not None and worker.notes.running is not None:
+                await self._press(worker, now_s)
 
     async def _found(self, worker_id: str) -> WorkerJob | None:
         """A slice of our service that another connection has written down; None where nobody has."""
@@ -338,15 +345,15 @@ class Poller:
             said = f": {reason}" if reason else ""
             await self.withdraw(one, f"Slurm kept it waiting for {self.options.pending_s:g} s{said}")
 
-    async def _press(self, one: WorkerJob, now_s: float) -> None:
+    async def _press(self, worker: WorkerJob, now_s: float) -> None:
         """Tell a keeper again that shows no sign of stopping; past the grace, have Slurm end it."""
-        running, grace_s = one.notes.running or {}, one.notes.stop_s or 0.0
-        if not running.get("stopping") and not running.get("exit") and now_s - one.told_s >= AGAIN_S:
-            one.told_s = now_s
-            await self.asking.signal(one.job_id, "TERM")
-        elif now_s - max(one.told_s, one.pressed_s) >= grace_s + PRESS_S:
-            one.pressed_s = now_s
-            await self.asking.cancel(one.job_id)
+        running, grace_s = worker.notes.running or {}, worker.notes.stop_s or 0.0
+        if not running.get("stopping") and not running.get("exit") and now_s - worker.told_s >= AGAIN_S:
+            worker.told_s = now_s
+            await self.asking.signal(worker.job_id, "TERM")
+        elif now_s - max(worker.told_s, worker.pressed_s) >= grace_s + PRESS_S:
+            worker.pressed_s = now_s
+            await self.asking.cancel(worker.job_id)
 
 
 def _read_all(going: list[WorkerJob]) -> list[tuple[WorkerJob, WorkerNotes]]:

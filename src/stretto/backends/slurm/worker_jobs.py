@@ -93,7 +93,7 @@ def submission(
     holding: Holding,
 ) -> list[str]:
     """The command that submits a slice; its script goes to standard input."""
-    asked = {"account": options.account, "qos": options.qos, **asked_of_slurm(worker)}
+    job_options = {"account": options.account, "qos": options.qos, **asked_of_slurm(worker)}
     return [
         "sbatch",
         "--parsable",
@@ -107,7 +107,7 @@ def submission(
         f"--cpus-per-task={holding.cpus}",
         *option("mem", f"{holding.memory_mb}M" if holding.memory_mb else ""),
         *option("partition", partition),
-        *(part for name in ASKED for part in option(name, asked.get(name, ""))),
+        *(part for name in ASKED for part in option(name, job_options.get(name, ""))),
         f"--signal=B:TERM@{min(int(worker.grace_s) + 1, LONGEST_NOTICE_S)}",  # before a time limit
         "--open-mode=append",
         f"--output={str(run / 'keeper.log').replace('%', '%%')}",
@@ -244,7 +244,7 @@ def explained(ending: Mapping[str, Any], job: SlurmJob | None, asked: bool) -> d
     return {**ending, **said}
 
 
-def untold(job: SlurmJob | None, began: bool, asked: bool) -> dict[str, Any]:
+def untold(job: SlurmJob | None, began: bool, was_asked: bool) -> dict[str, Any]:
     """How a slice ended of which no keeper wrote anything, once Slurm says that it is over.
 
     Never 0: only a keeper knows that, and one that ended well has written it.
@@ -252,20 +252,25 @@ def untold(job: SlurmJob | None, began: bool, asked: bool) -> dict[str, Any]:
     """
     wait_status = job.wait_status if job is not None else None
     words = words_of(job)
-    told: dict[str, Any] = {"stopped": asked, "started_s": None, "ended_s": time.time(), "lasted_s": None}
+    ending: dict[str, Any] = {
+        "stopped": was_asked,
+        "started_s": None,
+        "ended_s": time.time(),
+        "lasted_s": None,
+    }
     if not began:
         why = f"it was withdrawn before it began. {words}" if words else "it was withdrawn before it began"
-        return {**told, **WITHDRAWN, "stopped": asked, "why": why.strip()}
+        return {**ending, **WITHDRAWN, "stopped": was_asked, "why": why.strip()}
     if wait_status and not (job and job.states & LOST):
         if os.WIFSIGNALED(wait_status):
-            said = supervisor.status_of(wait_status & 0x7F)
+            exit_status = supervisor.status_of(wait_status & 0x7F)
         else:
-            said = {"status": wait_status >> 8 & 0xFF or 137, "signal": None}
-        why = words or WORDS.get(said["status"], "")
-        if said["status"] in (NOT_SEEN, TAKEN):
-            said = dict(supervisor.KILLED)
-        return {**told, **said, "why": why or "its keeper did not say how it ended"}
-    return {**told, **supervisor.KILLED, "why": words or "its keeper did not say how it ended"}
+            exit_status = {"status": wait_status >> 8 & 0xFF or 137, "signal": None}
+        why = words or WORDS.get(exit_status["status"], "")
+        if exit_status["status"] in (NOT_SEEN, TAKEN):
+            exit_status = dict(supervisor.KILLED)
+        return {**ending, **exit_status, "why": why or "its keeper did not say how it ended"}
+    return {**ending, **supervisor.KILLED, "why": words or "its keeper did not say how it ended"}
 
 
 # ── what is known of one slice, and how what its files and Slurm say becomes a worker ───────────────────────
@@ -298,13 +303,13 @@ class WorkerNotes:
 
 def read_notes(run: Path) -> WorkerNotes:
     """Read a directory. Raises OSError, Damaged."""
-    taken = (run / "taken").exists()
+    is_taken = (run / "taken").exists()
     return WorkerNotes(
         running=run_directory.read_shaped(run / "running.json", run_directory.RUNNING),
         ending=run_directory.read_json(run / "ended.json"),
         submitted=(run_directory.read_shaped(run / "slice.json", SUBMITTED) or {}).get("job", 0),
-        taken=taken,
-        by=taken_by(run) if taken else 0,
+        taken=is_taken,
+        by=taken_by(run) if is_taken else 0,
         stop_s=stop_of(run),
     )
 
@@ -367,13 +372,13 @@ def slice_at(run: Path) -> WorkerJob:
         raise run_directory.Damaged("start.json is missing")
     notes = read_notes(run)
     state = WorkerState(run.name, started["node"], tuple(started["gpus"]), "starting", job=started["job"])
-    known = WorkerJob(run, started, state, job_id=notes.by or notes.submitted, notes=notes)
-    if known.job_id == 0 and notes.ending is None:
-        return known
-    known.state = replace(state, phase="unknown")
+    worker = WorkerJob(run, started, state, job_id=notes.by or notes.submitted, notes=notes)
+    if worker.job_id == 0 and notes.ending is None:
+        return worker
+    worker.state = replace(state, phase="unknown")
     if notes.ending is not None and notes.ending.get("settled"):
-        known.state = ended_state(known, notes.ending)
-    return known
+        worker.state = ended_state(worker, notes.ending)
+    return worker
 
 
 def chosen_job(known: WorkerJob, jobs: list[SlurmJob]) -> SlurmJob | None:
@@ -384,15 +389,15 @@ def chosen_job(known: WorkerJob, jobs: list[SlurmJob]) -> SlurmJob | None:
     return min((job for job in jobs if not job.is_over), key=lambda job: job.id, default=None)
 
 
-def going_state(known: WorkerJob, node_up: bool) -> WorkerState:
+def going_state(worker: WorkerJob, node_up: bool) -> WorkerState:
     """A slice that is not over, as a worker."""
-    running, job = known.notes.running, known.job
+    running, job = worker.notes.running, worker.job
     if running is None:
         why = f"Slurm says {job.word}{f': {job.reason}' if job.reason else ''}" if job is not None else ""
-        return replace(known.state, phase="starting" if node_up else "unknown", why=why)
+        return replace(worker.state, phase="starting" if node_up else "unknown", why=why)
     exit_ = running.get("exit") or {}
     return replace(
-        known.state,
+        worker.state,
         phase="running" if node_up else "unknown",
         status=exit_.get("status"),
         signal=exit_.get("signal"),
@@ -403,12 +408,12 @@ def going_state(known: WorkerJob, node_up: bool) -> WorkerState:
     )
 
 
-def ended_state(known: WorkerJob, ending: dict[str, Any]) -> WorkerState:
+def ended_state(worker: WorkerJob, ending: dict[str, Any]) -> WorkerState:
     """A slice of which nothing runs any more, as a worker."""
-    running = known.notes.running or {}
+    running = worker.notes.running or {}
     status = ending.get("status")
     return replace(
-        known.state,
+        worker.state,
         phase="ended",
         status=137 if status is None else int(status),
         signal=ending.get("signal"),
@@ -428,19 +433,19 @@ def is_over(known: WorkerJob) -> bool:
     return known.missed >= (1 if known.notes.ending is not None else MISSED)
 
 
-def ending_of(known: WorkerJob, now_s: float) -> dict[str, Any] | None:
+def ending_of(worker: WorkerJob, now_s: float) -> dict[str, Any] | None:
     """How a slice that is over ended; None while that may still be learned.
 
-    Where no keeper said so, `known.job` must be as `scontrol show job` has it, with the status of the script.
+    Where no supervisor wrote it, `worker.job` must come from `scontrol show job`, with the script's status.
     """
-    asked = known.notes.stop_s is not None
-    if known.notes.ending is not None:
-        return explained(known.notes.ending, known.job, asked)
-    began = known.notes.taken
-    lost = known.job is not None and bool(known.job.states & LOST)
-    if began and not lost and (known.over_since_s is None or now_s - known.over_since_s < SETTLE_S):
+    was_asked = worker.notes.stop_s is not None
+    if worker.notes.ending is not None:
+        return explained(worker.notes.ending, worker.job, was_asked)
+    began = worker.notes.taken
+    lost = worker.job is not None and bool(worker.job.states & LOST)
+    if began and not lost and (worker.over_since_s is None or now_s - worker.over_since_s < SETTLE_S):
         return None
-    return untold(known.job, began, asked)
+    return untold(worker.job, began, was_asked)
 
 
 def monotonic_s() -> float:
