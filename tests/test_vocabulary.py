@@ -34,7 +34,7 @@ retiring seen slices standing steward wisher wishing
 EMPTY = ("one", "found", "said", "those", "at", "held")
 # Parts that still have some; the others have none, and get none.
 NOT_YET = (
-    *("stretto.agent.", "stretto.backends.", "stretto.estimate.", "stretto.jobfile."),
+    "stretto.estimate.",
     *("stretto.policies.cornucopia.policy.", "stretto.service.scheduling."),
 )
 
