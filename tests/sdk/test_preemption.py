@@ -21,10 +21,10 @@ libc.pthread_mutex_lock(mutex)  # for ever; no signal interrupts it
 
 STUCK_SAVING = """
 import time
-from stretto.sdk import preemption
+from stretto.sdk import shutdown
 
-preemption.SAVING_S = 0.2
-preemption.Preemption(0.3, lambda: time.sleep(600))
+shutdown.SAVING_S = 0.2
+shutdown.Preemption(0.3, lambda: time.sleep(600))
 print("stuck", flush=True)
 time.sleep(600)
 """
