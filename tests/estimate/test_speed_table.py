@@ -62,6 +62,13 @@ def test_of_a_job_that_nobody_measured_the_curve_is_assumed_and_relative_to_what
     assert np.isnan(standard_errors(NOTHING, CLUSTER)).all()
 
 
+def test_where_its_owner_expects_a_speed_the_curve_goes_through_that() -> None:
+    table = speed_table(replace(NOTHING, stated_per_s=7.0), CLUSTER)
+    assert not table.is_relative
+    assert table.speeds.per_s[0, [2, 4]] == pytest.approx([7, 7 * 2 * SCALING])
+    assert (table.source == Source.ASSUMED).all()
+
+
 def test_one_measured_speed_anchors_the_assumed_curve() -> None:
     one = evidence(measured(1))
     single = 1 / measured(1).step_s

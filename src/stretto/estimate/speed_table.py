@@ -10,7 +10,8 @@ they ran on. For each GPU type
    SOSP 2023: X_B(K) = X_B(1) / X_A(1) · X_A(K)), else the assumed one: `SCALING` of each doubling;
 4. a type on which nothing was measured has the shape of the one that is known best, by the stated speeds of
    the types;
-5. of a job of which nothing was measured at all the table is relative: 1 on what it asked for.
+5. of a job of which nothing was measured at all the table goes through what its owner expects; where that
+   is not known either it is relative: 1 on what it asked for.
 
 A job's own batch is fixed, so that each worker has a share of it, or grows with the workers up to a bound, as
 scripts do where nobody chooses the batch for them. A step of the table is one of its batch on one worker.
@@ -82,6 +83,9 @@ class SpeedEvidence:
     gpus_per_worker: int
     asked_gpus: int
     reach_gpus: int  # beyond these more GPUs bring nothing
+    stated_per_s: float = (
+        0.0  # steps per second on what it asks for, as its owner expects; 0: nobody has said
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,7 +145,8 @@ def speed_table(evidence: SpeedEvidence, cluster: Cluster) -> SpeedTable:
     reference = best if best is not None else min(known, default=None)
     for kind in set(range(types)) - known:
         if reference is None:
-            curves[:, kind] = shape * stated[kind] / _assumed_speed(evidence.asked_gpus / axis.each)
+            asked = _assumed_speed(evidence.asked_gpus / axis.each)
+            curves[:, kind] = shape * stated[kind] * (evidence.stated_per_s or 1.0) / asked
         else:
             curves[:, kind] = curves[:, reference] * stated[kind] / stated[reference]
     if evidence.max_local:
@@ -150,7 +155,8 @@ def speed_table(evidence: SpeedEvidence, cluster: Cluster) -> SpeedTable:
     source = source[..., of_gpus]
     measured = frozen((source == Source.MEASURED).any(axis=0))
     speeds = MeasuredSpeeds(frozen(per_s[0]), frozen(per_s[1]), measured)
-    return SpeedTable(speeds, frozen(source), is_relative=reference is None)
+    is_relative = reference is None and not evidence.stated_per_s
+    return SpeedTable(speeds, frozen(source), is_relative)
 
 
 def standard_errors(evidence: SpeedEvidence, cluster: Cluster) -> FloatArray:

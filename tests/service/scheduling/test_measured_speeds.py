@@ -58,6 +58,12 @@ def test_a_table_follows_what_a_job_reports_and_what_is_known_of_its_model_when_
     assert other.per_s == pytest.approx(assumed.per_s)
 
 
+def test_until_something_is_measured_steps_take_as_long_as_the_owner_of_a_job_expects() -> None:
+    scene = Scene(1)
+    scene.submit("1", gpus=2, elastic=(1, 4), stop={"steps": 7_000}, expected_time_s=1_000.0)
+    assert tables(scene)[0].per_s[0, 2] == pytest.approx(7)
+
+
 def test_a_log_that_does_not_say_so_was_decided_with_the_assumed_curve() -> None:
     scene = Scene(1)
     scene.submit("1", elastic=(1, 4))
@@ -200,3 +206,16 @@ def test_under_gavel_the_fast_type_goes_to_the_job_that_gains_by_it() -> None:
             held[speeds].append("flat" if fast["flat"].books.kind == 1 else "linear")
     assert set(held["measured"]) == {"linear"}
     assert set(held["assumed"]) == {"linear", "flat"}
+
+
+def test_under_gavel_a_job_that_nobody_has_measured_is_not_passed_by_one_of_short_steps() -> None:
+    live = Known("gavel", "measured")
+    live.measure("known", report(True, 1))  # ten steps a second, where that of a new job is relative
+    for name in ("known", "new"):
+        live.submit(name, "", 4, model=name)
+    served = set()
+    for _ in range(6):
+        live.scene.now_s += 330.0
+        live.decide()
+        served |= {name for name in ("known", "new") if live.gpus(name)}
+    assert served == {"known", "new"}

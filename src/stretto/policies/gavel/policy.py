@@ -45,6 +45,7 @@ class Objective(StrEnum):
     MAKESPAN = "makespan"
 
 
+TINY_PER_S = 1e-300  # of a job that runs nowhere; keeps a ratio of speeds a number
 MOST_STEPS = 1e15  # stands for a job without an end
 SHORTEST_JOB_S = 1.0  # chosen: keeps a ratio of times meaningful for jobs about to end
 NEEDS_REMAINING_WORK = frozenset({Objective.FINISH_TIME_FAIRNESS, Objective.MAKESPAN})
@@ -59,7 +60,8 @@ class Gavel(CheckedSettings, space="policy"):
     of job and type run by decreasing X / f, f being the part of that type's time that the job received.
 
     Throughput is in steps per second and not normalised between models, as in Sia's simulations: models
-    with short steps win. Deviations: equal jobs share the time of their kind evenly, where the solver's
+    with short steps win. On a live service, which measures speeds while jobs run, each job's are parts of its
+    fastest. Deviations: equal jobs share the time of their kind evenly, where the solver's
     vertex would pick one of them (an interior-point solver, as published, evens them out too); a job that
     may not be preempted keeps what it holds, its GPUs being left out of the programme; and a job never runs
     on a type that is smaller than itself, though `too_large_per_s` may book time for it there.
@@ -104,6 +106,11 @@ class Gavel(CheckedSettings, space="policy"):
         kept = (jobs.held_gpus > 0) & ~jobs.preemptible
         capacity = np.maximum(snapshot.capacity - _held_by_type(snapshot, kept), 0)
         measured = np.where(jobs.allowed_kinds, np.nan_to_num(speeds.requested_per_s, nan=0.0), 0.0)
+        if self.objective is Objective.MAX_SUM_THROUGHPUT and any(
+            table.measured is not None for table in jobs.known_tables or ()
+        ):
+            # Where a world measures while jobs run, a new job has speeds in no unit yet: parts are summed.
+            measured = measured / np.maximum(measured.max(axis=1, keepdims=True, initial=0.0), TINY_PER_S)
         fits = jobs.gpus[:, None] <= most_gpus_of_one_job(snapshot.cluster)
         can_run = fits & (measured > 0) & (capacity > 0) & ~kept[:, None]
         remaining = self._remaining(jobs)

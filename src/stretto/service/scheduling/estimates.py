@@ -139,7 +139,14 @@ def speed_evidence_of(record: JobRecord, cluster: Cluster) -> SpeedEvidence:
         gpus_per_worker=each,
         asked_gpus=record.job.gpus,
         reach_gpus=_reach_gpus(record, cluster),
+        stated_per_s=_stated_per_s(record),
     )
+
+
+def _stated_per_s(record: JobRecord) -> float:
+    """Steps per second on what a job asks for, where its file says how many there are and its time."""
+    stop, expected_s = record.spec.stop, record.spec.expected_time_s
+    return stop.steps / expected_s if stop is not None and stop.steps and expected_s else 0.0
 
 
 @lru_cache(maxsize=16_384)
