@@ -51,8 +51,8 @@ from stretto.model import (
 )
 from stretto.policies import load_policy, policy_names
 from stretto.policies.registry import policy_class
+from stretto.scheduler.components import propose
 from stretto.scheduler.loop import run
-from stretto.scheduler.proposal import propose
 from stretto.scheduler.round import Scheduler
 from stretto.sim.lenders import SimulatedLender
 from stretto.sim.run import Setup, scheduler_of, world_of

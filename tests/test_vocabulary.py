@@ -14,13 +14,13 @@ PACKAGE = ROOT / "src" / "stretto"
 
 # Words of the trade that need no definition here, and names of others' programs.
 PLAIN = """
-accounting app arrival attaching auction autoscaling axes bench bootstrap branching build built cdf
+accounting app arrival attaching auction autoscaling axes bench branching build built cdf
 cell check child class client clock comparison component conductor config connection content dataset
 demand demo display dot draft entry env evict explain family fill fit fitting health
 hierarchy history homogeneous hosting json knowledge kubeflow lending lightning main maker
-making memo network observation openapi option outcome parse patience pin play plugin
-printing proposal protocol quantity ratio reading recipe registry remaining reproduce reproduction
-reserve result runtime sampler scene serve setup sheet simulate skypilot spec stale status
+making network openapi option outcome parse patience pin play plugin
+printing protocol quantity ratio reading recipe registry remaining reproduce reproduction
+reserve result runtime sampler scene serve setup sheet simulate skypilot spec status
 structured submit suggestion summary svg synthetic terminal timeline timing top transformers trouble
 unix watch window wording
 """
@@ -33,10 +33,7 @@ retiring seen slices standing steward wisher wishing
 # Words that any value could be called by.
 EMPTY = ("one", "found", "said", "those", "at", "held")
 # Parts that still have some; the others have none, and get none.
-NOT_YET = (
-    "stretto.estimate.",
-    *("stretto.policies.cornucopia.policy.", "stretto.service.scheduling."),
-)
+NOT_YET = ("stretto.service.scheduling.",)
 
 
 def words_of_modules() -> Iterator[tuple[str, str]]:

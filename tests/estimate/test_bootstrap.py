@@ -3,16 +3,17 @@ import math
 import numpy as np
 import pytest
 
-from stretto.estimate.bootstrap import (
+from stretto.estimate.throughput import (
     Choice,
     Known,
     Mode,
     Source,
+    ThroughputModel,
     perfectly_scaled,
     source_of,
+    throughput,
     without_sync,
 )
-from stretto.estimate.throughput import ThroughputModel, throughput
 
 A, B, C = range(3)
 NAN = math.nan

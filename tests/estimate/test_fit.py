@@ -10,7 +10,7 @@ from stretto.estimate.fit import LOWEST, fit, fit_many, forget_fits
 from stretto.estimate.throughput import ThroughputModel, grad_s, iteration_s, step_s
 from stretto.model.arrays import FloatArray
 from stretto.model.errors import InputError
-from stretto.model.observations import Observations, Point
+from stretto.model.knowledge import Observations, Point
 
 TRUTH = ThroughputModel(
     alpha_c=0.06, beta_c=0.0012, alpha_n=0.15, beta_n=0.002, alpha_l=0.03, beta_l=0.004, gamma=1.0

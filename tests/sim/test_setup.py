@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from stretto.estimate.bootstrap import Choice, Mode
 from stretto.estimate.estimators import MeasuredTables, NoEstimate, OnlineGoodput
 from stretto.estimate.goodput_rows import Fit
+from stretto.estimate.throughput import Choice, Mode
 from stretto.model import Adaptivity, GpuType, InputError, Job, cluster_of
 from stretto.policies.registry import load_policy
 from stretto.sim.run import Setup

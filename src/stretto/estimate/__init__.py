@@ -3,7 +3,6 @@
 `fit`, `efficiency` and `throughput` are both files and functions; import the functions from there.
 """
 
-from stretto.estimate.bootstrap import Choice, Known, Mode, Source, source_of
 from stretto.estimate.efficiency import (
     GradientNoise,
     gain,
@@ -22,7 +21,11 @@ from stretto.estimate.goodput import (
 )
 from stretto.estimate.learning_rate import RULES, Scaling, rule_named
 from stretto.estimate.throughput import (
+    Choice,
+    Known,
+    Mode,
     Parameters,
+    Source,
     ThroughputModel,
     grad_s,
     hybrid_iteration_s,
@@ -30,6 +33,7 @@ from stretto.estimate.throughput import (
     iteration_s,
     pipeline_s,
     replicas_of,
+    source_of,
     step_s,
     sync_s,
 )

@@ -8,9 +8,9 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 
-from stretto.estimate.bootstrap import Choice, Mode
+from stretto.estimate.fit import Memo
 from stretto.estimate.goodput_rows import Fit, Held, Question, answer_all, chosen_batches, frame_of
-from stretto.estimate.memo import Memo
+from stretto.estimate.throughput import Choice, Mode
 from stretto.model import (
     BatchChoice,
     Configurations,

@@ -1,39 +1,49 @@
-"""Which throughput model explains what was measured?
+"""Throughput models fitted to measured points, many at once; what was fitted before is remembered."""
 
-The objective is Pollux's (OSDI 2021, section 3.2, and the code published with it):
-
-    RMSE(log T_grad) + RMSE(log T_step) + 1e-3 (γ - 1)² + 1e-2 [(β_n/α_n)² + (β_l/α_l)²]
-
-over α, β ≥ 1e-8 and 1 ≤ γ ≤ 10, with parameters that nothing was measured for held fixed:
-
-1. one local batch only: α_c is half the mean of T_grad;
-2. nothing on several nodes: α_n and β_n are at their bound and, after the fit, at least 1.1 α_l and 1.1 β_l;
-3. nothing on several GPUs of one node: α_l and β_l are at their bound;
-4. nothing on more than two GPUs: β_l and β_n are at their bound.
-
-**Deviation**: the method. The published code runs L-BFGS-B from one fixed start to a loose tolerance and
-often stops far from the optimum. We start from lines through the measurements and take damped Gauss-Newton
-steps (Levenberg-Marquardt) within the bounds, in the coordinates of `problem_of`, all data sets at once.
-A sum of two root mean squares has kinks where either vanishes; each step takes √q for the quadratic
-q/(2 √q₀) + √q₀/2, which touches it from above.
-
-**Deviation**: with measurements on one GPU only, every T_grad between the measured pass and the measured
-step is about equally good. We settle near the middle, not where a search from a fixed start first arrives.
-
-Sums run over the points one after the other and never across data sets, so that a fit is the same bit for
-bit whether its data set is fitted alone or among others.
-"""
-
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 
-from stretto.estimate.memo import Memo
 from stretto.estimate.throughput import NO_SYNC_S, ThroughputModel
 from stretto.model.arrays import BoolArray, FloatArray
 from stretto.model.errors import InputError
-from stretto.model.observations import Observations
+from stretto.model.knowledge import Observations
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+
+class Memo(Generic[Key, Value]):
+    """Values of a pure function by argument, computed many at a time; forgets the oldest beyond `most`.
+
+    Unlike `functools.lru_cache` it hands all arguments that are missing to the function at once.
+    """
+
+    def __init__(self, compute: Callable[[Sequence[Key]], Sequence[Value]], most: int) -> None:
+        self._compute = compute
+        self._most = most
+        self._known: dict[Key, Value] = {}
+
+    def of(self, keys: Sequence[Key]) -> list[Value]:
+        """One value per key, in their order."""
+        known = self._known
+        missing = list(dict.fromkeys(key for key in keys if key not in known))
+        fresh = dict(zip(missing, self._compute(missing), strict=True)) if missing else {}
+        values = [fresh[key] if key in fresh else known[key] for key in keys]
+        known.update(fresh)
+        while len(known) > self._most:
+            del known[next(iter(known))]
+        return values
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._known.clear()
+
+
+# ── which throughput model explains what was measured? ──────────────────────────────────────────────────────
+
 
 GAMMA_PENALTY = 1e-3  # Pollux's published code
 RATIO_PENALTY = 1e-2  # Pollux's published code

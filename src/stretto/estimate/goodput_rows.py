@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stretto.estimate.bootstrap import Choice, Known, Mode, perfectly_scaled, source_of, without_sync
 from stretto.estimate.efficiency import gain
 from stretto.estimate.fit import fit_many
 from stretto.estimate.goodput import BatchLimits, best_batches
 from stretto.estimate.published_fit import published_fit
+from stretto.estimate.throughput import Choice, Known, Mode, perfectly_scaled, source_of, without_sync
 from stretto.model import (
     BatchChoice,
     BoolArray,

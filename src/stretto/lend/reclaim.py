@@ -11,7 +11,7 @@ import numpy as np
 
 from stretto.lend.hosting import Hosting
 from stretto.model import FloatArray, IntArray, ints
-from stretto.solve.errors import NoSolution
+from stretto.solve.linear import NoSolution
 
 EQUAL = 1e-9  # costs that differ by less are ties: they are sums of the same fractions in another order
 

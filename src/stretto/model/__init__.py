@@ -4,32 +4,35 @@ from stretto.model.arrays import BoolArray, FloatArray, IntArray, floats, frozen
 from stretto.model.cluster import Cluster, GpuType, Node, NodeId, cluster_of
 from stretto.model.configurations import (
     Configurations,
+    Speeds,
     configurations_from,
     counts_within,
+    no_speeds,
     powers_and_whole_nodes,
     virtual_nodes,
 )
-from stretto.model.constraints import NO_CONSTRAINTS, Constraints
+from stretto.model.constraints import NO_CONSTRAINTS, Constraints, Reservation, check_reservation
 from stretto.model.errors import BadPlan, InputError, NotDeclared, StrettoError
-from stretto.model.fair_share import FairShare, account_of
 from stretto.model.job import UNLIMITED_GPUS, Adaptivity, Goal, Job, JobId, Kind, Reward
 from stretto.model.knowledge import (
+    NOTHING_OBSERVED,
     Durations,
     Evidence,
     Learning,
     MeasuredSpeeds,
+    Observations,
+    Point,
     Progress,
     TrainingLimits,
     View,
 )
 from stretto.model.lending import LenderState, Loans, nodes_of
-from stretto.model.memory import Memory, digest
-from stretto.model.observations import NOTHING_OBSERVED, Observations, Point
 from stretto.model.placement import Allocation, Placement, lowest_gpus, no_placement, shift
 from stretto.model.plan import (
     Action,
     Batch,
     BatchChoice,
+    Memory,
     Pinned,
     Plan,
     Preemption,
@@ -38,6 +41,7 @@ from stretto.model.plan import (
     Verb,
     Why,
     actions_between,
+    digest,
 )
 from stretto.model.policy import (
     ON_CHANGE,
@@ -50,12 +54,20 @@ from stretto.model.policy import (
     on_change,
     traits_of,
 )
-from stretto.model.priority_class import PriorityClass, with_priority_class
-from stretto.model.queue import DEFAULT_QUEUE, Queue
-from stretto.model.reservation import Reservation, check_reservation
+from stretto.model.queue import (
+    DEFAULT_QUEUE,
+    HALF_LIFE_S,
+    PARTS_OF_A_GPU,
+    Account,
+    FairShare,
+    PriorityClass,
+    Queue,
+    UsageLedger,
+    account_of,
+    rate_of,
+    with_priority_class,
+)
 from stretto.model.snapshot import CapacityNotice, JobTable, Requests, Snapshot, Trigger
-from stretto.model.speeds import Speeds, no_speeds
-from stretto.model.usage import HALF_LIFE_S, PARTS_OF_A_GPU, Account, UsageLedger, rate_of
 
 __all__ = [
     "DEFAULT_QUEUE",

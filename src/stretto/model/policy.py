@@ -7,12 +7,11 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 from stretto.model.arrays import FloatArray
 from stretto.model.cluster import Cluster
-from stretto.model.configurations import Configurations
+from stretto.model.configurations import Configurations, Speeds
 from stretto.model.errors import InputError
 from stretto.model.knowledge import View
 from stretto.model.plan import Shares
 from stretto.model.snapshot import Snapshot, Trigger
-from stretto.model.speeds import Speeds
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,12 @@ from stretto.model.arrays import BoolArray, FloatArray, IntArray, ObjectArray, f
 from stretto.model.cluster import Cluster
 from stretto.model.constraints import NO_CONSTRAINTS, Constraints
 from stretto.model.errors import NotDeclared
-from stretto.model.fair_share import account_of
 from stretto.model.job import Array, Column, Job, JobColumns, JobId
 from stretto.model.knowledge import Durations, Evidence, Learning, MeasuredSpeeds, Progress, View
 from stretto.model.lending import LenderState
-from stretto.model.memory import Memory
 from stretto.model.placement import Placement
-from stretto.model.plan import Batch
+from stretto.model.plan import Batch, Memory
+from stretto.model.queue import account_of
 
 Columns = TypeVar("Columns")
 

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stretto.model import Account, FairShare, FloatArray, IntArray, JobTable, floats, ints
-from stretto.model.fair_share import ROOT
-from stretto.model.queue import line_of
+from stretto.model.queue import ROOT, line_of
 
 AHEAD_S = 3_600.0  # that a job counts as running, and what is held as held on; chosen
 

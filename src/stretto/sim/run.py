@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from stretto.estimate.bootstrap import Choice, Mode
 from stretto.estimate.goodput_rows import Fit
 from stretto.estimate.registry import MODEL, estimator_for
+from stretto.estimate.throughput import Choice, Mode
 from stretto.model import (
     NO_CONSTRAINTS,
     Cluster,

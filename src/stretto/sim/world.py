@@ -34,7 +34,7 @@ from stretto.model import (
     actions_between,
     no_placement,
 )
-from stretto.scheduler.stale import still_apply
+from stretto.scheduler.check import still_apply
 from stretto.sim.accounting import Accounting, Charging, Had
 from stretto.sim.history import History, Settled
 from stretto.sim.lenders import ROUNDING, SETTLE_S, SimulatedLender

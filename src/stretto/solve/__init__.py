@@ -4,8 +4,7 @@ Nothing here knows what a job is. Limits on effort are counts, never seconds: th
 the same answer.
 """
 
-from stretto.solve.errors import NoSolution
-from stretto.solve.linear import LpSolution, maximise
+from stretto.solve.linear import LpSolution, NoSolution, maximise
 from stretto.solve.mckp import assign, assign_by_prices, assign_exactly
 from stretto.solve.program import Assignment, Limits, MultipleChoiceKnapsack
 

@@ -1,4 +1,4 @@
-"""Linear programmes given as arrays, by the HiGHS simplex method."""
+"""Linear programs by HiGHS, and what the solvers raise."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +9,14 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from stretto.solve.arrays import FloatArray
-from stretto.solve.errors import NoSolution
+
+
+class NoSolution(ValueError):
+    """Nothing satisfies the constraints, or a programme that must have an optimum has none."""
+
+
+# ── linear programmes given as arrays, by the HiGHS simplex method ──────────────────────────────────────────
+
 
 Matrix = ArrayLike | sparse.sparray | sparse.spmatrix
 _ROWWISE = int(highspy.MatrixFormat.kRowwise)

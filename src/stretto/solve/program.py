@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from stretto.solve.arrays import BoolArray, FloatArray, IntArray
-from stretto.solve.errors import NoSolution
+from stretto.solve.linear import NoSolution
 
 Proof = Literal["unconstrained", "exact", "relaxed"]
 MOST_EXPONENT = 1023  # of a power of two that is a number

@@ -29,11 +29,10 @@ from stretto.model import (
     Why,
     actions_between,
 )
-from stretto.scheduler.components import Scheduler
+from stretto.scheduler.components import Scheduler, propose
 from stretto.scheduler.constraints.job_rows import select_jobs
 from stretto.scheduler.constraints.sizes import PermittedSizes, shrink_allocation
 from stretto.scheduler.fair_share import Accounts, entitled_gpus
-from stretto.scheduler.proposal import propose
 
 MAX_ATTEMPTS = 2  # the second leaves the policy no choice among jobs of accounts that are behind
 

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from stretto.model import DEFAULT_QUEUE, Constraints, Queue
-from stretto.model.fair_share import ROOT
-from stretto.model.queue import guarantor_of, line_of
+from stretto.model.queue import ROOT, guarantor_of, line_of
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stretto.model import IntArray, Job, Placement, Why, lowest_gpus
-from stretto.model.fair_share import ROOT
+from stretto.model.queue import ROOT
 from stretto.scheduler.constraints.context import ANY_TYPE, DecisionContext, Limit
 from stretto.scheduler.constraints.hierarchy import Hierarchy
 from stretto.scheduler.constraints.preemption import Claim

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from stretto.model import HALF_LIFE_S, Action, Batch, PriorityClass, Queue
-from stretto.scheduler.stale import still_apply
+from stretto.scheduler.check import still_apply
 from stretto.service.state import events as happened
 from stretto.service.state.events import Event, body_of, subject_of
 from stretto.service.state.jobs import (

@@ -1,5 +1,0 @@
-"""What the solvers raise."""
-
-
-class NoSolution(ValueError):
-    """Nothing satisfies the constraints, or a programme that must have an optimum has none."""
