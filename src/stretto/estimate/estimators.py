@@ -74,8 +74,8 @@ def _table_row(
     fewest = -(-configurations.gpus // np.array(per_node)[configurations.kind])
     consolidated = table.per_s[configurations.kind, gpus]
     spread = table.spread_per_s[configurations.kind, gpus]
-    found = np.where(configurations.nodes > fewest, spread, consolidated)
-    return frozen(np.where(configurations.gpus < table.per_s.shape[1], found, np.nan))
+    per_s = np.where(configurations.nodes > fewest, spread, consolidated)
+    return frozen(np.where(configurations.gpus < table.per_s.shape[1], per_s, np.nan))
 
 
 def _requested(table: MeasuredSpeeds, gpus: int) -> FloatArray:
@@ -119,14 +119,14 @@ class OnlineGoodput:
         types, width = len(snapshot.cluster.types), len(configurations)
         evidence = jobs.evidence
         # Jobs of which only a table is known get its rows; all other rows are overwritten below.
-        if any(one is None for one in evidence):
+        if any(job_evidence is None for job_evidence in evidence):
             speeds = MeasuredTables().estimate(snapshot, configurations)
         else:
             speeds = no_speeds(len(jobs), types, configurations)
-        known = [row for row, one in enumerate(evidence) if one is not None]
+        known = [row for row, job_evidence in enumerate(evidence) if job_evidence is not None]
         if not known:
             return speeds
-        shown = [one for one in evidence if one is not None]
+        shown = [job_evidence for job_evidence in evidence if job_evidence is not None]
         requested = jobs.gpus.tolist()
         per_node = tuple(snapshot.cluster.gpus_per_node.tolist())
         frame = frame_of(configurations, per_node, self.mode, self.reference, self.fit)
@@ -134,28 +134,29 @@ class OnlineGoodput:
         questions = [
             Question(
                 frame,
-                one.limits,
-                one.observed,
-                one.grad_sqr,
-                one.grad_var,
-                one.fixed_batch,
+                job_evidence.limits,
+                job_evidence.observed,
+                job_evidence.grad_sqr,
+                job_evidence.grad_var,
+                job_evidence.fixed_batch,
                 requested[row],
             )
-            for row, one in zip(known, shown, strict=True)
+            for row, job_evidence in zip(known, shown, strict=True)
         ]
         answers = np.array(self._rows.of(questions))
         speeds.per_s[known] = answers[:, :width]
         speeds.requested_per_s[known] = answers[:, width:]
-        speeds.modelled[known] = [any(one.observed) for one in shown]
+        speeds.modelled[known] = [any(job_evidence.observed) for job_evidence in shown]
         speeds.observed_gpus[known] = [
             [
                 seen.largest_gpus * int(each)
-                for seen, each in zip(one.observed, one.limits.replica_gpus, strict=True)
+                for seen, each in zip(job_evidence.observed, job_evidence.limits.replica_gpus, strict=True)
             ]
-            for one in shown
+            for job_evidence in shown
         ]
         speeds.reach_gpus[known] = [
-            one.limits.reach_gpus * int(one.limits.replica_gpus.max()) for one in shown
+            job_evidence.limits.reach_gpus * int(job_evidence.limits.replica_gpus.max())
+            for job_evidence in shown
         ]
         return speeds
 
@@ -163,17 +164,23 @@ class OnlineGoodput:
         self,
         snapshot: Snapshot,
         configurations: Configurations,
-        held: Sequence[tuple[int, int, int, int]],
+        allocations: Sequence[tuple[int, int, int, int]],
     ) -> list[BatchChoice]:
         """The batch of most goodput for each (row, GPU type, nodes, GPUs); all 0: nothing can be said."""
         per_node = tuple(snapshot.cluster.gpus_per_node.tolist())
         frame = frame_of(configurations, per_node, self.mode, self.reference, self.fit)
         asked = []
-        for row, kind, nodes, gpus in held:
-            one = snapshot.jobs.evidence[row]
-            assert one is not None, "a batch is chosen by what a job has shown"
+        for row, kind, nodes, gpus in allocations:
+            evidence = snapshot.jobs.evidence[row]
+            assert evidence is not None, "a batch is chosen by what a job has shown"
             question = Question(
-                frame, one.limits, one.observed, one.grad_sqr, one.grad_var, one.fixed_batch, gpus
+                frame,
+                evidence.limits,
+                evidence.observed,
+                evidence.grad_sqr,
+                evidence.grad_var,
+                evidence.fixed_batch,
+                gpus,
             )
             asked.append(Held(question, kind, nodes, gpus))
         return self._batches.of(asked)

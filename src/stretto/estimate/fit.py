@@ -237,8 +237,8 @@ def _step(
     diagonal += _PENALTY + damping[:, None] * (diagonal + _LEAST_CURVATURE)
 
     # Parameters at a bound that push outwards are held, the others step freely.
-    held = np.where(gradient > 0, theta <= lower, theta >= upper) | (lower == upper)
-    step = _solve_for_free(curvature, -gradient, held, 0.0)
+    at_bound = np.where(gradient > 0, theta <= lower, theta >= upper) | (lower == upper)
+    step = _solve_for_free(curvature, -gradient, at_bound, 0.0)
     tried = np.clip(theta + step, lower, upper)
     to_side = tried - theta
     crossing = to_side != step
@@ -246,7 +246,7 @@ def _step(
     if crossing.any():
         given = np.where(crossing, to_side, 0.0)
         step = _solve_for_free(
-            curvature, -gradient - (curvature @ given[:, :, None])[:, :, 0], held | crossing, given
+            curvature, -gradient - (curvature @ given[:, :, None])[:, :, 0], at_bound | crossing, given
         )
         tried = np.clip(theta + step, lower, upper)
     step = tried - theta
@@ -278,10 +278,10 @@ def _solve_for_free(
 def problem_of(observed: Sequence[Observations]) -> Problem:
     """Arrays, bounds and start for these data sets; each has at least one point."""
     # Data sets side by side, the shorter ones padded with ones of no weight.
-    lengths = np.array([len(one) for one in observed])
+    lengths = np.array([len(samples) for samples in observed])
     raw = np.ones((int(lengths.max()), len(observed), 5))
-    for index, one in enumerate(observed):
-        raw[: len(one), index] = one.points
+    for index, samples in enumerate(observed):
+        raw[: len(samples), index] = samples.points
     if not ((raw > 0) & (raw < np.inf)).all():
         raise InputError(_refused(observed))
     nodes, gpus, local_batch, grad, step = raw.transpose(2, 0, 1)

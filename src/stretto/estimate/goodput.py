@@ -79,10 +79,10 @@ def best_batches(
     """
     p = np.asarray(params, dtype=np.float64)
     inputs = (p[..., 0], p[..., 1], p[..., 6], sync_s(p, nodes, gpus), *noise, gpus, *limits)
-    shape = np.broadcast_shapes(*(np.shape(one) for one in inputs))
+    shape = np.broadcast_shapes(*(np.shape(array) for array in inputs))
     cells = np.empty((len(inputs), *shape))
-    for field, one in zip(cells, inputs, strict=True):
-        field[...] = one
+    for field, array in zip(cells, inputs, strict=True):
+        field[...] = array
     _, _, _, _, _, _, count, init_batch, max_batch, min_local, max_local = cells
     # Cells that no batch fits are left out before the search, which is what takes time.
     within = np.maximum(init_batch, min_local * count) <= max_batch
@@ -130,7 +130,7 @@ def fixed_batches(
     the efficiency of a fixed batch is constant. The last GPU takes what remains; T_iter is that of a GPU
     with ⌈M/(K (s + 1))⌉ samples. 0 where that is outside the local limits or `max_batch` is exceeded.
     """
-    total, max_batch, min_local, max_local = (np.asarray(one) for one in limits)
+    total, max_batch, min_local, max_local = (np.asarray(column) for column in limits)
     count = np.asarray(gpus)
     fits = (count >= 1) & (max_local >= 1)
     per_gpu = -(-total // np.maximum(count, 1))
@@ -138,7 +138,9 @@ def fixed_batches(
     local = -(-per_gpu // np.maximum(passes, 1))
     fits = fits & (local >= min_local) & (local <= max_local) & (total <= max_batch)
     per_s = np.where(fits, total / iteration_s(params, nodes, gpus, local, passes - 1), 0.0)
-    chosen = (np.where(np.broadcast_to(fits, per_s.shape), one, 0) for one in (total, local, passes - 1))
+    chosen = (
+        np.where(np.broadcast_to(fits, per_s.shape), column, 0) for column in (total, local, passes - 1)
+    )
     return BatchChoices(per_s, *chosen)
 
 
@@ -155,8 +157,8 @@ def _search(cells: FloatArray, accumulates: bool) -> tuple[FloatArray, ...]:
     pick = value.argmax(axis=1)
     every = np.arange(len(pick))
     best = value[every, pick]
-    found = best > 0
-    return best, *(one[every, pick] * found for one in (total, local, passes - 1))
+    is_possible = best > 0
+    return best, *(column[every, pick] * is_possible for column in (total, local, passes - 1))
 
 
 def _splits(
@@ -192,7 +194,7 @@ def _splits_within(
     init_batch, max_batch, min_local, max_local = np.array(limits, dtype=np.float64).tolist()
     if gpus < 1 or min_local > max_local or max(init_batch, min_local * gpus) > max_batch:
         return np.empty(0), np.empty(0), np.empty(0)
-    columns = (np.array([[one]]) for one in (float(gpus), init_batch, max_batch, min_local, max_local))
+    columns = (np.array([[bound]]) for bound in (float(gpus), init_batch, max_batch, min_local, max_local))
     total, local, passes, taken = _splits(*columns, accumulates=accumulates)
     rows = dict.fromkeys(zip(total[taken], local[taken], passes[taken], strict=True))  # the first of equals
     distinct = np.array(list(rows), dtype=np.float64).reshape(len(rows), 3)

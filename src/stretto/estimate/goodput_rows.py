@@ -96,7 +96,7 @@ def _goodput(frame: Frame, questions: Sequence[Question]) -> FloatArray:
 
     # Batches of most goodput under these models; a fixed batch has no noise to weigh.
     fixed = np.array([asked.fixed_batch for asked in questions])[:, None]
-    init = np.array([one.init_batch for one in limits])[:, None]
+    init = np.array([limit.init_batch for limit in limits])[:, None]
     sqr = np.array([asked.grad_sqr for asked in questions])[:, None]
     var = np.array([asked.grad_var for asked in questions])[:, None]
     params = believed.params[rows, source]
@@ -128,12 +128,12 @@ def _bounds(questions: Sequence[Question], source: IntArray, replicas: IntArray)
     """(questions, columns) what batches must keep to where the model of type `source` answers."""
     limits, rows = [asked.limits for asked in questions], np.arange(len(questions))[:, None]
     fixed = np.array([asked.fixed_batch for asked in questions])[:, None]
-    init = np.array([one.init_batch for one in limits])[:, None]
+    init = np.array([limit.init_batch for limit in limits])[:, None]
     tried_from = np.where(fixed > 0, fixed, init)
-    most = np.where(fixed > 0, fixed, np.array([one.max_batch for one in limits])[:, None])
+    most = np.where(fixed > 0, fixed, np.array([limit.max_batch for limit in limits])[:, None])
     # A job that does not choose its batch runs however little of it is left for each GPU.
     min_local = np.where(fixed > 0, 1, _by_type(limits, "min_local")[rows, source])
-    soft = np.array([one.max_is_soft for one in limits])[:, None]
+    soft = np.array([limit.max_is_soft for limit in limits])[:, None]
     most = np.where(soft & (fixed == 0), np.maximum(most, min_local * replicas), most)
     return BatchLimits(tried_from, most, min_local, _by_type(limits, "max_local")[rows, source])
 
@@ -153,32 +153,35 @@ def chosen_batches(asked: Sequence[Held]) -> list[BatchChoice]:
     The model of the type answers, or of another type where it is the one believed, as in `answer_all`.
     """
     chosen = [BatchChoice(0.0, 0, 0, 0)] * len(asked)
-    known = [number for number, one in enumerate(asked) if any(one.question.observed)]
+    known = [number for number, allocation in enumerate(asked) if any(allocation.question.observed)]
     for frame in dict.fromkeys(asked[number].question.frame for number in known):
         numbers = [number for number in known if asked[number].question.frame is frame]
-        for number, choice in zip(numbers, _chosen(frame, [asked[one] for one in numbers]), strict=True):
+        for number, choice in zip(numbers, _chosen(frame, [asked[place] for place in numbers]), strict=True):
             chosen[number] = choice
     return chosen
 
 
 def _chosen(frame: Frame, asked: Sequence[Held]) -> list[BatchChoice]:
-    questions = [one.question for one in asked]
-    limits, rows = [one.limits for one in questions], np.arange(len(asked))[:, None]
+    questions = [allocation.question for allocation in asked]
+    limits, rows = [question.limits for question in questions], np.arange(len(asked))[:, None]
     believed = _believed(frame, questions)
-    kind = np.array([one.kind for one in asked])[:, None]
+    kind = np.array([allocation.kind for allocation in asked])[:, None]
     source = believed.source[rows, kind]
     # A type that stands in is asked about as many replicas, on nodes of its own size.
-    replicas = np.array([one.gpus for one in asked])[:, None] // _by_type(limits, "replica_gpus")[rows, kind]
+    replicas = (
+        np.array([allocation.gpus for allocation in asked])[:, None]
+        // _by_type(limits, "replica_gpus")[rows, kind]
+    )
     gpus_there = replicas * _by_type(limits, "replica_gpus")[rows, source]
     nodes_there = -(-gpus_there // np.array(frame.gpus_per_node)[source])
-    nodes = np.array([one.nodes for one in asked])[:, None]
+    nodes = np.array([allocation.nodes for allocation in asked])[:, None]
     params = believed.params[rows, source]
     perfect = believed.perfect[rows, kind]
     best = best_batches(
         np.where(perfect[..., None], without_sync(params), params),
         (
-            np.array([one.grad_sqr for one in questions])[:, None],
-            np.array([one.grad_var for one in questions])[:, None],
+            np.array([question.grad_sqr for question in questions])[:, None],
+            np.array([question.grad_var for question in questions])[:, None],
         ),
         _bounds(questions, source, replicas),
         np.where(source == kind, nodes, nodes_there),
@@ -245,11 +248,11 @@ def _believed(frame: Frame, questions: Sequence[Question]) -> _Believed:
         for kind in range(types):
             if asked.observed[kind]:
                 params[row, kind] = next(fits)
-            found = source_of(kind, known, frame.mode, frame.reference)
-            assert found is not None, "something was observed, so there is something to go by"
-            source[row, kind], ratio[row, kind] = found.kind, found.ratio
+            source_type = source_of(kind, known, frame.mode, frame.reference)
+            assert source_type is not None, "something was observed, so there is something to go by"
+            source[row, kind], ratio[row, kind] = source_type.kind, source_type.ratio
             # A model fitted to one GPU scales perfectly as it is.
-            perfect[row, kind] = found.perfect and several[found.kind] > 0
+            perfect[row, kind] = source_type.perfect and several[source_type.kind] > 0
     return _Believed(params, source, ratio, perfect)
 
 

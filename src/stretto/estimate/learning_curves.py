@@ -201,8 +201,8 @@ def _fit(family: Family, x: FloatArray, y: FloatArray, ahead: FloatArray) -> Cur
             return None
         first, second = _around(first, p[best], family.first), _around(second, q[best], family.second)
     # The best curve at the epochs ahead, and where it ends up.
-    at, zero = ahead[None, :], offset[best]
-    y_ahead = (zero + slope[best] * family.shape(at, p[best : best + 1], q[best : best + 1]))[0]
+    epochs_ahead, zero = ahead[None, :], offset[best]
+    y_ahead = (zero + slope[best] * family.shape(epochs_ahead, p[best : best + 1], q[best : best + 1]))[0]
     limit = np.nan if family.limit is None else float(zero + slope[best] * family.limit)
     if family.link == "exp":
         fitted = zero + slope[best] * basis[best]
@@ -243,11 +243,11 @@ def _fit_vapor_pressure(x: FloatArray, y: FloatArray, ahead: FloatArray) -> Curv
     if y.min() <= 0.0:
         return None
 
-    def columns(at: FloatArray) -> FloatArray:
-        return np.stack((np.ones_like(at), 1.0 / at, np.log(at)), axis=1)
+    def columns(epochs: FloatArray) -> FloatArray:
+        return np.stack((np.ones_like(epochs), 1.0 / epochs, np.log(epochs)), axis=1)
 
-    found = np.linalg.lstsq(columns(x) * y[:, None], np.log(y) * y, rcond=None)[0]
+    coefficients = np.linalg.lstsq(columns(x) * y[:, None], np.log(y) * y, rcond=None)[0]
     with np.errstate(over="ignore"):
-        fitted, y_ahead = np.exp(columns(x) @ found), np.exp(columns(ahead) @ found)
+        fitted, y_ahead = np.exp(columns(x) @ coefficients), np.exp(columns(ahead) @ coefficients)
     mse = float(((fitted - y) ** 2).mean())
     return Curve(VAPOR_PRESSURE, max(mse, SMALLEST_MSE), np.nan, y_ahead) if np.isfinite(mse) else None

@@ -32,19 +32,19 @@ def published_fit(observations: Observations) -> ThroughputModel:
     high = np.full(7, np.inf)
     low[6], high[6] = 1.0, MOST_GAMMA
     # Parameters that nothing measured depends on are held, as the published code does.
-    held: dict[int, float] = {}
+    fixed: dict[int, float] = {}
     if (local_batch == local_batch[0]).all():
-        held[0] = float(grad_s.mean()) / 2
+        fixed[0] = float(grad_s.mean()) / 2
     if not several.any():
-        held |= {2: LOWEST, 3: LOWEST}
+        fixed |= {2: LOWEST, 3: LOWEST}
     if not (~several & ~alone).any():
-        held |= {4: LOWEST, 5: LOWEST}
+        fixed |= {4: LOWEST, 5: LOWEST}
     if not (gpus > 2).any():
-        held |= {3: LOWEST, 5: LOWEST}
-    for index, value in held.items():
+        fixed |= {3: LOWEST, 5: LOWEST}
+    for index, value in fixed.items():
         start[index] = low[index] = high[index] = value
     measured = (local_batch, np.maximum(gpus - 2, 0.0), several, alone, np.log(grad_s), np.log(step_s))
-    found = minimize(
+    fitted = minimize(
         _objective,
         start,
         args=measured,
@@ -55,9 +55,9 @@ def published_fit(observations: Observations) -> ThroughputModel:
     ).x
     # Several nodes were never seen: they are taken to be a little slower than one.
     if not several.any():
-        found[2] = max(found[2], MULTI_NODE_MARGIN * found[4])
-        found[3] = max(found[3], MULTI_NODE_MARGIN * found[5])
-    return ThroughputModel(*found.tolist())
+        fitted[2] = max(fitted[2], MULTI_NODE_MARGIN * fitted[4])
+        fitted[3] = max(fitted[3], MULTI_NODE_MARGIN * fitted[5])
+    return ThroughputModel(*fitted.tolist())
 
 
 def _objective(

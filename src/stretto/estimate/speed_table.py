@@ -274,8 +274,8 @@ def _anchors(evidence: SpeedEvidence, kind: int) -> list[_Anchor]:
             off, step_s = 0.0, one_pass.step_s + (passes - 1) * one_pass.grad_s
         if off > SAME_BATCH:
             continue
-        place, found = (each.nodes > 1, each.workers), (off, total / evidence.batch / step_s)
-        nearest[place] = min(nearest.get(place, found), found)
+        place, anchor = (each.nodes > 1, each.workers), (off, total / evidence.batch / step_s)
+        nearest[place] = min(nearest.get(place, anchor), anchor)
     return [_Anchor(*place, per_s, Source.MEASURED) for place, (_, per_s) in sorted(nearest.items())]
 
 

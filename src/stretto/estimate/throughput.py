@@ -206,7 +206,7 @@ def source_of(
     if known.several[kind] or (mode is Mode.ORACLE and known.alone[kind]):
         return Source(kind, 1.0, perfect=False)
     types = range(len(known.several))
-    ran = [one for one in types if known.several[one] or known.alone[one]]
+    ran = [gpu_type for gpu_type in types if known.several[gpu_type] or known.alone[gpu_type]]
     # Without profiles any type that it ran on stands in as it is.
     if mode is Mode.NO_PROF:
         reference = kind if kind in ran else _stand_in(kind, ran, known, choice)
@@ -215,7 +215,7 @@ def source_of(
         reference = kind if kind in ran else _stand_in(kind, ran, known, choice)
     else:
         # Prefer a type on which it ran on several GPUs: only there is its scaling known.
-        measured = [one for one in ran if known.several[one]]
+        measured = [gpu_type for gpu_type in ran if known.several[gpu_type]]
         reference = _stand_in(kind, measured or ([kind] if kind in ran else ran), known, choice)
     if reference is not None:
         ratio = 1.0 if reference == kind else single_ratio(known, kind, reference)

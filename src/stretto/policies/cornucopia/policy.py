@@ -179,7 +179,7 @@ class Cornucopia(CheckedSettings, space="policy"):
         jobs = snapshot.jobs
         # R is what a job asks for; an elastic one may grow to 2R, within its own range.
         elastic = ~jobs.rigid[rows]
-        wanted, least, held = jobs.gpus[rows], jobs.min_gpus[rows], gpus[rows]
+        wanted, least, held_gpus = jobs.gpus[rows], jobs.min_gpus[rows], gpus[rows]
         limit = int(most_gpus_of_one_job(snapshot.cluster)[of_type])
         most = np.where(elastic, np.minimum(2 * wanted, jobs.max_gpus[rows]), wanted)
         asked, most = np.minimum(wanted, limit), np.minimum(most, limit)
@@ -197,12 +197,12 @@ class Cornucopia(CheckedSettings, space="policy"):
 
         return Candidates(
             queue=memory.queue[rows],
-            held=held,
+            held=held_gpus,
             least=least,
             asked=asked,
             most=most,
             elastic=elastic,
-            fixed=~jobs.preemptible[rows] & (held > 0),
+            fixed=~jobs.preemptible[rows] & (held_gpus > 0),
             factors=factors,
         )
 
@@ -238,8 +238,12 @@ def _with_runners(memory: Remembered, snapshot: Snapshot, gpus: IntArray) -> Rem
     count = gpus[running]
     since_s = np.full(len(running), snapshot.now_s)
     if before.rows.size:
-        at = np.minimum(np.searchsorted(before.rows, running), len(before.rows) - 1)
-        same = (before.rows[at] == running) & (before.gpus[at] == count) & (jobs.held_gpus[running] == count)
-        since_s = np.where(same, before.since_s[at], since_s)
+        position = np.minimum(np.searchsorted(before.rows, running), len(before.rows) - 1)
+        same = (
+            (before.rows[position] == running)
+            & (before.gpus[position] == count)
+            & (jobs.held_gpus[running] == count)
+        )
+        since_s = np.where(same, before.since_s[position], since_s)
     runners = Runners(running, jobs.interactive[running], jobs.progress.executed_s[running], count, since_s)
     return replace(memory, at_s=snapshot.now_s, runners=runners)
