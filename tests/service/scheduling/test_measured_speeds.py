@@ -9,11 +9,14 @@ from tests.service.scene import Scene
 
 from stretto.model import MeasuredSpeeds, Trigger, View
 from stretto.policies.unisched.policy import LeaseBook
+from stretto.service.eventlog import Recorded
 from stretto.service.scheduling.job_speeds import speeds_of
+from stretto.service.scheduling.replay import Replay
 from stretto.service.scheduling.scheduler import scheduler_of
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
 from stretto.service.state import events as happened
-from stretto.service.state.events import Configured
+from stretto.service.state.events import Configured, body_of
+from stretto.service.state.state import State
 
 BATCH = 64
 TABLES = frozenset({View.THROUGHPUT_TABLE})
@@ -219,3 +222,40 @@ def test_under_gavel_a_job_that_nobody_has_measured_is_not_passed_by_one_of_shor
         live.decide()
         served |= {name for name in ("known", "new") if live.gpus(name)}
     assert served == {"known", "new"}
+
+
+# ── decided again ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def replayed(live: Deciding, speeds: str | None) -> Replay:
+    """The log of a scene decided again, as one whose configuration says this of speeds, or nothing."""
+    replay = Replay(State())
+    for number, (event, at_s) in enumerate(zip(live.scene.log, live.scene.times, strict=True), start=1):
+        body = dict(body_of(event))
+        if isinstance(event, Configured):
+            body.pop("speeds", None)
+            body |= {} if speeds is None else {"speeds": speeds}
+        replay.next(Recorded(number, at_s, type(event).__name__, "", body))
+    replay.finish()
+    return replay
+
+
+@pytest.mark.parametrize(
+    ("decided_with", "log_says", "differ"),
+    [
+        pytest.param("assumed", None, 0, id="a log from before"),
+        pytest.param("measured", "measured", 0, id="a log from now"),
+        pytest.param("assumed", "measured", 1, id="the rule matters"),
+    ],
+)
+def test_a_log_is_decided_again_by_the_rule_that_it_was_decided_with(
+    decided_with: str, log_says: str | None, differ: int
+) -> None:
+    live = Known("cornucopia", decided_with)
+    live.measure("flat", report(False, 1, 2, 4))
+    live.measure("linear", report(True, 1, 2, 4))
+    live.submit("flat", "", 2, model="flat", elastic={"min_gpus": 1, "max_gpus": 4})
+    live.submit("linear", "", 4, model="linear", elastic={"min_gpus": 1, "max_gpus": 4})
+    live.decide()
+    replay = replayed(live, log_says)
+    assert (replay.decisions, len(replay.differences)) == (1, differ)
