@@ -7,9 +7,8 @@ from stretto.model import Allocation, JobId, Memory, actions_between
 from stretto.service.reconcile.reconciler import Start, Stop, next_steps
 from stretto.service.state import events as happened
 from stretto.service.state.events import Event
-from stretto.service.state.plans import actions_json
 from stretto.service.state.records import JobRecord, Worker, WorkerPhase
-from stretto.service.state.reducer import apply
+from stretto.service.state.reducer import actions_json, apply
 from stretto.service.state.state import State
 from stretto.service.state.status import state_of
 

@@ -19,9 +19,9 @@ from stretto.service.leadership import Leadership
 from stretto.service.scheduling.constraints import capacity_of
 from stretto.service.scheduling.loop import SchedulingLoop
 from stretto.service.state.messages import gpus_of
-from stretto.service.state.pending_reasons import Reason, why_not_yet
 from stretto.service.state.records import JobRecord
 from stretto.service.state.state import State
+from stretto.service.state.status import Reason, why_not_yet
 
 LOOK_S = 1.0  # of wall time between two looks; chosen
 SURE_S = 3.0  # of wall time that a job is passed over before the cluster is asked; chosen: most get their

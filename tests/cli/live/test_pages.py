@@ -10,7 +10,7 @@ from stretto.jobfile import stretto_file
 from stretto.model import Why
 from stretto.service.reconcile import worker_env
 from stretto.service.state.messages import NEVER, WORDS, headline, reason_in_words
-from stretto.service.state.pending_reasons import Reason
+from stretto.service.state.status import Reason
 
 pytestmark = pytest.mark.processes
 

@@ -19,13 +19,12 @@ from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
 from stretto.service.service import submission
 from stretto.service.state import events as happened
 from stretto.service.state.events import Event, Retired
-from stretto.service.state.pending_reasons import why_not_yet
 from stretto.service.state.records import JobRecord
 from stretto.service.state.reducer import apply
 from stretto.service.state.relations import named, outcomes_of, resolved
 from stretto.service.state.shares import usage_of
 from stretto.service.state.state import State
-from stretto.service.state.status import status_of
+from stretto.service.state.status import status_of, why_not_yet
 from stretto.testing.builders import a_job
 
 

@@ -14,7 +14,7 @@ from stretto.service import control_loop
 from stretto.service.reconcile import controller
 from stretto.service.reconcile.controller import Reconciler
 from stretto.service.state.events import Decided, Joined, WorkerReady
-from stretto.service.state.plans import actions_json
+from stretto.service.state.reducer import actions_json
 
 pytestmark = pytest.mark.sqlite
 

@@ -14,9 +14,8 @@ from stretto.service.reconcile.worker_env import WorkerContext, start_of
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
 from stretto.service.service import submission
 from stretto.service.state import events as happened
-from stretto.service.state.pending_reasons import Reason, why_not_yet
 from stretto.service.state.relations import resolved
-from stretto.service.state.status import status_of
+from stretto.service.state.status import Reason, status_of, why_not_yet
 
 
 def eligible(scene: Scene) -> tuple[str, ...]:

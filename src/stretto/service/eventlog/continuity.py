@@ -16,8 +16,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, and_, delete, func, insert, select
 
-from stretto.service.eventlog.database import GAPS, LOG, STATES
-from stretto.service.eventlog.errors import LogDamaged, StoreError
+from stretto.service.eventlog.database import GAPS, LOG, STATES, LogDamaged, StoreError
 
 CHAIN_BYTES = 16  # chosen: against accidents and tidy hands, not against who can write the whole log anew
 

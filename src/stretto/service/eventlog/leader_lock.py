@@ -13,8 +13,7 @@ from typing import Protocol, Self
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
-from stretto.service.eventlog.database import line_of, this_service
-from stretto.service.eventlog.errors import LedByOther, StoreError
+from stretto.service.eventlog.database import LedByOther, StoreError, line_of, this_service
 
 LEAD_LOCK = 0x5354_5245  # first half of the key of an advisory lock; the second is of the schema's name
 ASK_AGAIN_S = 0.1

@@ -32,6 +32,9 @@ from stretto.service.eventlog.database import (
     LOG,
     SQLITE,
     STATES,
+    LogDamaged,
+    LogMoved,
+    StoreError,
     address_of,
     check_known,
     engine_of,
@@ -41,7 +44,6 @@ from stretto.service.eventlog.database import (
     stored_version,
 )
 from stretto.service.eventlog.ended_jobs import EndedJob, EndedJobs, written
-from stretto.service.eventlog.errors import LogDamaged, LogMoved, StoreError
 from stretto.service.eventlog.leader_lock import Lead, lead_by_connection, lead_by_file
 
 UNFIT = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")

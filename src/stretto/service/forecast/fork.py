@@ -47,11 +47,11 @@ from stretto.service.scheduling.scheduler import scheduler_of
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
 from stretto.service.state.events import Configured
 from stretto.service.state.jobs import in_priority_class
-from stretto.service.state.pending_reasons import Reason, names_of, why_not_yet
 from stretto.service.state.records import Accounting, JobRecord
 from stretto.service.state.relations import NOTHING_PAST, Named, outcomes_of, resolved
 from stretto.service.state.remaining import SPREAD, Basis, Remaining, remaining_of, stated_duration
 from stretto.service.state.state import State
+from stretto.service.state.status import Reason, names_of, why_not_yet
 from stretto.sim.accounting import Charging, Had
 from stretto.sim.physics import Physics
 from stretto.sim.settings import Batches, SimSettings

@@ -24,9 +24,9 @@ from stretto.service.state.events import (
     WorkersStopped,
     WorkersWanted,
 )
-from stretto.service.state.pending_reasons import Reason, dependencies, names_of
 from stretto.service.state.records import JobRecord, Worker, WorkerPhase, incarnation_in, worker_id
 from stretto.service.state.state import State
+from stretto.service.state.status import Reason, dependencies, names_of
 
 Slot = tuple[int, int]  # index of a node, mask of GPUs there
 

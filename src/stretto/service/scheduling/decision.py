@@ -27,8 +27,8 @@ from stretto.scheduler.round import Scheduler
 from stretto.service.scheduling.constraints import constraints_of
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
 from stretto.service.state.events import Decided
-from stretto.service.state.plans import actions_json
 from stretto.service.state.records import JobRecord
+from stretto.service.state.reducer import actions_json
 from stretto.service.state.state import State
 
 LONGEST_S = 120.0  # on one type, if nothing is reported meanwhile; chosen: reports come every 30 s

@@ -43,10 +43,10 @@ from stretto.service.scheduling.estimates import (
     speed_evidence_of,
     work_left,
 )
-from stretto.service.state.pending_reasons import Reason, depends_on_others, why_not_yet
 from stretto.service.state.records import JobRecord
 from stretto.service.state.remaining import stated_duration
 from stretto.service.state.state import State
+from stretto.service.state.status import Reason, depends_on_others, why_not_yet
 
 FLOATS = (
     *(

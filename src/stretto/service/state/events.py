@@ -10,25 +10,23 @@ from functools import cache
 from typing import Any, ClassVar
 
 from stretto.model import InputError
-from stretto.service.state.event import Event, body_of, subject_of
 from stretto.service.state.job_events import (
     ArraySubmitted,
+    AttemptClosed,
     Cancelled,
+    Checkpointed,
     Ended,
+    Event,
+    Generation,
     Held,
+    Joined,
     Prioritised,
+    Reported,
     Requeued,
     Retired,
     Scaled,
-    Submitted,
-)
-from stretto.service.state.worker_events import (
-    AttemptClosed,
-    Checkpointed,
-    Generation,
-    Joined,
-    Reported,
     StoreOpened,
+    Submitted,
     WorkerEnded,
     WorkerReady,
     WorkersEnded,
@@ -38,6 +36,8 @@ from stretto.service.state.worker_events import (
     WorkersStopped,
     WorkerStopped,
     WorkersWanted,
+    body_of,
+    subject_of,
 )
 
 __all__ = [  # beside what is defined here

@@ -1,11 +1,26 @@
-"""From events to the state. No clock, no I/O: the same events give the same state."""
+"""From events to the state. No clock, no I/O: the same events give the same state.
+
+The log names nodes, and times by the calendar: the reducer reads both.
+"""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from stretto.model import HALF_LIFE_S, Action, Batch, PriorityClass, Queue
+from stretto.jobfile.to_job import rewards_of
+from stretto.model import (
+    HALF_LIFE_S,
+    Action,
+    Allocation,
+    Batch,
+    Cluster,
+    JobId,
+    PriorityClass,
+    Queue,
+    Reservation,
+    Verb,
+)
 from stretto.scheduler.check import still_apply
 from stretto.service.state import events as happened
 from stretto.service.state.events import Event, body_of, subject_of
@@ -21,12 +36,136 @@ from stretto.service.state.jobs import (
     job_submitted,
     queue_of,
 )
-from stretto.service.state.named_times import clock_set, log_began, reserved, unreserved
 from stretto.service.state.nodes import node_cordoned, node_dead, node_lost, node_seen, types_seen
-from stretto.service.state.plans import actions_of
 from stretto.service.state.records import JobRecord, Preempted, Token
 from stretto.service.state.state import Skipped, State
 from stretto.service.state.workers import fold_worker_event, leave_unseen
+
+
+def actions_json(actions: Iterable[Action], cluster: Cluster) -> list[dict[str, Any]]:
+    """JSON values that `actions_of` turns into equal actions."""
+    return [
+        {
+            "verb": action.verb.value,
+            "job": action.job,
+            "before": _allocation_json(action.before, cluster),
+            "after": _allocation_json(action.after, cluster),
+        }
+        for action in actions
+    ]
+
+
+def actions_of(actions: Iterable[Mapping[str, Any]], cluster: Cluster) -> list[Action]:
+    """The actions that were written."""
+    return [
+        Action(
+            Verb(action["verb"]),
+            JobId(action["job"]),
+            _allocation(action["before"], cluster),
+            _allocation(action["after"], cluster),
+        )
+        for action in actions
+    ]
+
+
+def _allocation_json(allocation: Allocation | None, cluster: Cluster) -> dict[str, Any] | None:
+    if allocation is None:
+        return None
+    as_json: dict[str, Any] = {
+        "nodes": {
+            cluster.nodes[node].id: mask
+            for node, mask in zip(allocation.nodes, allocation.masks, strict=True)
+        }
+    }
+    if allocation.local_batch:
+        as_json["local_batch"] = list(allocation.local_batch)
+    if allocation.flexible:
+        as_json["flexible"] = list(allocation.flexible)
+    if allocation.profiling:
+        as_json["profiling"] = True
+    if allocation.cpus:
+        as_json["cpus"] = allocation.cpus
+    return as_json
+
+
+def _allocation(as_json: Mapping[str, Any] | None, cluster: Cluster) -> Allocation | None:
+    if as_json is None:
+        return None
+    masks = sorted((cluster.node_index[name], mask) for name, mask in as_json["nodes"].items())
+    nodes = tuple(node for node, _ in masks)
+    return Allocation(
+        kind=int(cluster.kind[nodes[0]]),
+        nodes=nodes,
+        masks=tuple(mask for _, mask in masks),
+        local_batch=tuple(as_json.get("local_batch", ())),
+        flexible=tuple(as_json.get("flexible", ())),
+        profiling=bool(as_json.get("profiling", False)),
+        cpus=float(as_json.get("cpus", 0.0)),
+    )
+
+
+# ── times that people name by the calendar: they move on the clock of the service when that is corrected ────
+
+
+def log_began(state: State, event: happened.Began, now_s: float) -> None:
+    """The clock of the service begins to count."""
+    state.unix_s = event.unix_s
+    state.calendar.begin(event.unix_s)
+
+
+def clock_set(state: State, event: happened.ClockSet, now_s: float) -> None:
+    """The clocks were read: what people have named by the calendar follows where that is sure."""
+    before = state.calendar.bound_unix_s
+    state.calendar.set(event, now_s)
+    state.unix_s = event.unix_s
+    if event.bound_unix_s != before:
+        _move_reservations(state)
+        for record in state.open_jobs():
+            _move_job(state, record)
+
+
+def reserved(state: State, event: happened.Reserved, now_s: float) -> None:
+    """GPUs are kept; those of reservations that have passed are not, but a clock may still be corrected."""
+    passed = sorted((one.until_s, name) for name, one in state.reservations.items() if one.until_s <= now_s)
+    for _, name in passed[: max(len(passed) - MOST_PASSED, 0)]:
+        unreserved(state, happened.Unreserved(name), now_s)
+    state.reservations[event.name] = Reservation(**happened.body_of(event))
+    state.reserved_unix_s[event.name] = (event.from_s + state.unix_s, event.until_s + state.unix_s)
+
+
+def unreserved(state: State, event: happened.Unreserved, now_s: float) -> None:
+    """Nothing is kept under this name."""
+    state.reservations.pop(event.name, None)
+    state.reserved_unix_s.pop(event.name, None)
+
+
+MOST_PASSED = 1_000  # reservations that are remembered after their end; chosen: some hundred kilobytes
+
+
+def _move_reservations(state: State) -> None:
+    offset_s = state.calendar.bound_unix_s
+    for name, (from_unix_s, until_unix_s) in state.reserved_unix_s.items():
+        state.reservations[name] = replace(
+            state.reservations[name], from_s=from_unix_s - offset_s, until_s=until_unix_s - offset_s
+        )
+
+
+def _move_job(state: State, record: JobRecord) -> None:
+    """Its deadlines; and its start, unless it has waited for something else since."""
+    spec, offset_s = record.spec, state.calendar.bound_unix_s
+    rewards = rewards_of(spec, record.job.submitted_s, offset_s)
+    start = spec.start_after
+    not_before_s = record.not_before_s
+    if start is not None and start.at_unix_s is not None and not record.attempt and not_before_s > 0:
+        not_before_s = start.at_unix_s - offset_s
+    if (rewards, not_before_s) != (record.job.rewards, record.not_before_s):
+        record.job, record.not_before_s = replace(record.job, rewards=rewards), not_before_s
+        state.version += 1
+        state.touch(record.id)
+
+
+# ── from events to the state. No clock, no I/O: the same events give the same state ─────────────────────────
+
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from typing import Any
 from stretto.model import DEFAULT_QUEUE, Account, FairShare
 from stretto.model.queue import parents_of
 from stretto.scheduler.fair_share import Node, tree_of
-from stretto.service.state.archived_totals import GPU_TICKS_PER_S, gpu_ticks
+from stretto.service.state.records import GPU_TICKS_PER_S, gpu_ticks
 from stretto.service.state.remaining import attained_gpu_s
 from stretto.service.state.state import State
 

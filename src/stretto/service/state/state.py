@@ -23,9 +23,8 @@ from stretto.model import (
     rate_of,
 )
 from stretto.service.state import events as happened
-from stretto.service.state.archived_totals import ArchivedTotals
 from stretto.service.state.calendar import Calendar
-from stretto.service.state.records import JobRecord, NodeRecord, Prior, Token, WorkerPhase
+from stretto.service.state.records import ArchivedTotals, JobRecord, NodeRecord, Prior, Token, WorkerPhase
 from stretto.service.state.relations import Relations
 from stretto.service.state.reported_metrics import with_experience
 

@@ -6,8 +6,8 @@ from math import isnan
 from typing import Any
 
 from stretto.model import Batch, Cluster
-from stretto.service.state import worker_events as happened
-from stretto.service.state.event import Event
+from stretto.service.state import job_events as happened
+from stretto.service.state.job_events import Event
 from stretto.service.state.records import (
     KILLED,
     NOBODY,

@@ -12,8 +12,15 @@ from pydantic import Field
 from stretto.model import InputError
 from stretto.service.forecast.explain import explained, question_of
 from stretto.service.forecast.fork import NEW, ExtraNodes, fork_of
-from stretto.service.forecast.questions import answered, check_settings, foreseen, packed, would_start
-from stretto.service.forecast.simulate import DRAWS, configured_as
+from stretto.service.forecast.simulate import (
+    DRAWS,
+    answered,
+    check_settings,
+    configured_as,
+    foreseen,
+    packed,
+    would_start,
+)
 from stretto.service.http.auth import Asked, Who
 from stretto.service.http.pool_calls import read_job_file, while_listening, worked
 from stretto.service.http.problems import Problem
