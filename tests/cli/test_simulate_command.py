@@ -188,6 +188,21 @@ def test_a_log_is_decided_again_alike_from_another_directory(
     assert {name: ran.json[name] for name in untimed} == untimed
 
 
+def test_a_log_from_before_there_were_some_settings_is_decided_as_it_was(
+    tiny: Path, stretto: Stretto
+) -> None:
+    """Profiling runs trained nothing then: the log says neither that nor that it says nothing."""
+    then = ["--set", "sim.profiling_trains=false", "--set", "policy.by_clock=false"]
+    stretto("simulate", *FOUR, "--policy", "unisched", *then, "--out", "run")
+    words = tiny / "run" / "run.json"
+    now = json.loads(words.read_text()) | {"settings": {}}
+    assert now.pop("former") is False
+    words.write_text(json.dumps(now))
+    assert stretto("simulate", "--from-log", "run").status == 0
+    words.write_text(json.dumps({**now, "former": False}))
+    assert stretto("simulate", "--from-log", "run").status == 1
+
+
 def test_a_decision_that_was_tampered_with_is_found(tiny: Path, stretto: Stretto) -> None:
     stretto("simulate", *FOUR, "--policy", "fifo", "--out", "run")
     log = tiny / "run" / "decisions.jsonl"

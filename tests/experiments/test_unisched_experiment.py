@@ -16,6 +16,7 @@ from stretto.experiments.unisched import (
     figure11,
     figure12,
     miss_rate,
+    table3,
 )
 from stretto.sim.result import Result
 
@@ -38,6 +39,9 @@ def a_few_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unisched, "ERRORS", (0.4,))
     monkeypatch.setattr(unisched, "LEASES_MIN", (10,))
     monkeypatch.setattr(unisched, "HOSTILE", (0.8,))
+    monkeypatch.setattr(unisched, "SEEDS", range(2))
+    monkeypatch.setattr(unisched, "TESTBED_FIGURES", {60: (4.97, 266.39)})
+    monkeypatch.setattr(unisched, "FEWER_JOBS", (30,))
     monkeypatch.setattr(unisched, "SCALES", {"gpu8-256": 256})
 
 
@@ -47,7 +51,7 @@ def ours(made: Made) -> dict[tuple[str, str], float | None]:
 
 def test_the_figures_can_be_made_by_name() -> None:
     names = {name.removeprefix("unisched-") for name in EXPERIMENTS if name.startswith("unisched-")}
-    assert names == {"fig6", "fig6cd", "fig9", "fig10", "fig11", "fig12"}
+    assert names == {"table3", "fig6", "fig6cd", "fig9", "fig10", "fig11", "fig12"}
 
 
 def test_without_philly_its_workloads_are_left_out_and_absent_policies_are_named() -> None:
@@ -70,6 +74,19 @@ def test_ratios_are_the_least_and_the_most_over_the_workloads() -> None:
     ]
     name = "best-effort JCT: hydra, unheard-of over unisched"
     assert [values[name, "least"], values[name, "most"]] == pytest.approx([min(jct), max(jct)])
+
+
+def test_the_testbed_is_a_mean_over_made_samples_with_its_interval_and_other_loads_beside_it() -> None:
+    _, rows, notes = table3(MADE)
+    by_name = {(row.row, row.metric): row for row in rows}
+    missed = by_name["T[60]: unisched", "R_slo_percent"]
+    assert missed.paper == 4.97
+    assert 0.0 <= (missed.ours or 0.0) <= 100.0
+    assert (by_name["T[60]: unisched", "R_slo_percent_plus_minus"].ours or 0.0) >= 0.0
+    assert by_name["T[60]: hydra", "avg_jct_min"].paper is None
+    loads = [by_name[f"T[{jobs}]: unisched", "load"].ours or 0.0 for jobs in (30, 60)]
+    assert 0.0 < loads[0] < loads[1]
+    assert any("2 made samples" in note for note in notes)
 
 
 def test_every_part_of_the_other_figures_has_its_rows() -> None:

@@ -51,22 +51,39 @@ class Detailed(Told):
         return replace(shares, pinned=pinned, **more)
 
 
-def test_a_profiling_run_holds_gpus_and_trains_nothing() -> None:
+@pytest.mark.parametrize(
+    ("sim", "ends_s"),
+    [
+        pytest.param(NO_RESTARTS, 115.0, id="trains on the GPUs that it has: 30 s at half its speed"),
+        pytest.param(replace(NO_RESTARTS, profiling_trains=False), 130.0, id="unless it trains nothing"),
+    ],
+)
+def test_a_profiling_run_holds_gpus_and(sim: SimSettings, ends_s: float) -> None:
     script = {0.0: {"a": {0: 1}}, 30.0: {"a": {0: 2}}}
     details = {0.0: {"profiling": True}, 30.0: {"profiling": False}}
     policy = Detailed(script, ON_CHANGE, frozenset({View.PROGRESS}), details=details)
     rigid = a_job("a", gpus=2, adaptivity=Adaptivity.RIGID)
-    run = seen(policy, a_workload((rigid, 100.0)), a_cluster(4))
-    assert run.completed_s("a") == 130.0
+    run = seen(policy, a_workload((rigid, 100.0)), a_cluster(4), sim)
+    assert run.completed_s("a") == ends_s
     assert run.at(30.0).jobs.progress.profiled_s.tolist() == [30.0]
-    assert run.world.books.starts[0] == 1
 
 
-def test_a_job_that_goes_on_where_it_was_profiled_starts_there() -> None:
+def test_a_job_that_goes_on_where_it_was_profiled_does_not_start_again() -> None:
     script = {0.0: {"a": {0: 2}}, 30.0: {"a": {0: 2}}}
     details = {0.0: {"profiling": True}, 30.0: {"profiling": False}}
-    run = seen(Detailed(script, details=details), a_workload((a_job("a", gpus=2), 100.0)), a_cluster(4))
-    assert run.completed_s("a") == 130.0
+    costly = SimSettings(restart_s=50.0)
+    policy, workload = Detailed(script, details=details), a_workload((a_job("a", gpus=2), 100.0))
+    run = seen(policy, workload, a_cluster(4), costly)
+    assert (run.completed_s("a"), run.world.books.starts[0]) == (100.0, 1)
+
+
+def test_a_profiling_run_of_less_than_one_copy_of_a_model_trains_nothing() -> None:
+    script = {0.0: {"a": {0: 2}}, 30.0: {"a": {0: 4}}}
+    details = {0.0: {"profiling": True}, 30.0: {"profiling": False}}
+    truth = a_truth(epoch_s=100.0, epochs=1, restart_s=0.0, replica_gpus=np.array([4]))
+    piped = a_job("a", gpus=4, adaptivity=Adaptivity.RIGID)
+    run = seen_training(Detailed(script, details=details), [piped], a_cluster(4), truth)
+    assert run.completed_s("a") == pytest.approx(130.0)
 
 
 def test_a_job_on_two_types_is_as_fast_as_its_parts_less_the_loss_of_mixing() -> None:

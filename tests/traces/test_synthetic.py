@@ -179,3 +179,12 @@ def test_wrong_parameters_are_named(name: str, message: str) -> None:
     with pytest.raises(InputError) as refused:
         make_workload(name)
     assert message in str(refused.value)
+
+
+def test_the_sample_for_the_testbed_is_small_and_keeps_the_bounds_of_its_section() -> None:
+    made = make_workload("helios-testbed:seed=1")
+    assert len(made.jobs) == 360
+    assert max(job.gpus for job in made.jobs) == 8, "of the sizes there are, the largest below 16"
+    assert all(300 <= truth.duration_s <= 10_800 for truth in made.truths)
+    assert max(job.submitted_s for job in made.jobs) < 8 * 3_600
+    assert {len(job.rewards) for job in made.jobs} == {0, 1, 4}

@@ -162,7 +162,7 @@ def logged_spec(directory: Path) -> RunSpec:
     missing = [entry.name for entry in fields(RunSpec) if _is_required(entry) and entry.name not in read]
     if missing:
         raise InputError(f"{path}: missing {missing[0]}")
-    return RunSpec(**read)
+    return RunSpec(**{"former": True, **read})  # logs that do not say it are older than the field
 
 
 def decide_again(

@@ -28,6 +28,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         Experiment("sia-table4", "Sia (SOSP 2023), table 4", "sia", sia.table4, 25, "6 min"),
         Experiment("sia-fairness", "Sia (SOSP 2023), section 5.5", "sia", sia.fairness, 20),
         Experiment("sia-scaling", "Sia (SOSP 2023), section 5.6, figure 9", "sia", sia.scaling, 6),
+        Experiment("unisched-table3", "UniSched (TPDS 2024), table III", "", unisched.table3, 80, "25 min"),
         Experiment(
             "unisched-fig6", "UniSched (TPDS 2024), figures 6a and 6b", "chronus", unisched.figure6, 84
         ),

@@ -7,6 +7,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+from scipy.special import stdtrit
+
 from stretto.experiments.finished import Finished
 from stretto.experiments.progress import Say
 from stretto.experiments.spec import RunSpec
@@ -53,6 +56,15 @@ class Row:
         if self.paper is None or self.ours is None or self.paper == 0:
             return None
         return self.ours / self.paper
+
+
+def rows_over_seeds(row: str, metric: str, paper: float | None, values: Sequence[float]) -> list[Row]:
+    """The mean over made traces and, where there are several, half of Student's 95 % interval of it."""
+    rows = [Row(row, metric, paper, float(np.mean(values)))]
+    if len(values) > 1:
+        half = stdtrit(len(values) - 1, 0.975) * np.std(values, ddof=1) / np.sqrt(len(values))
+        rows.append(Row(row, f"{metric}_plus_minus", None, float(half)))
+    return rows
 
 
 @dataclass

@@ -40,6 +40,7 @@ class RunSpec:
     fairness: bool = False
     window: float = 1.0  # keep the jobs submitted in this first share of the arrivals
     constraints: str = ""  # a file of queues, reservations, sizes and priority classes; "" = none
+    former: bool = False  # settings that were not there yet when the run was logged mean what it did then
 
     @property
     def words(self) -> str:
@@ -194,14 +195,16 @@ def _first_arrivals(workload: Workload, share: float) -> Workload:
 
 
 def _sim_settings(spec: RunSpec) -> SimSettings:
-    blank = SimSettings(fidelity=Fidelity.ARTIFACT if spec.profiles else Fidelity.PAPER)
+    blank = SimSettings(
+        fidelity=Fidelity.ARTIFACT if spec.profiles else Fidelity.PAPER, profiling_trains=not spec.former
+    )
     return replace(blank, **settings_of(SimSettings, spec.of("sim"), space="sim"))
 
 
 def _policy(spec: RunSpec, sim: SimSettings) -> Policy:
     """The policy with its settings; one that was published with a simulator follows it where asked to."""
     traits = traits_of(policy_class(spec.policy))
-    defaults: dict[str, Any] = {}
+    defaults: dict[str, Any] = dict(traits.former) if spec.former else {}
     if spec.profiles:
         defaults |= traits.reproducing
     if sim.fidelity is Fidelity.ARTIFACT:

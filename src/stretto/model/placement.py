@@ -27,7 +27,7 @@ class Allocation:
     masks: tuple[int, ...]
     local_batch: tuple[int, ...] = ()  # samples on each GPU, in order, where the policy chose them (ONES)
     flexible: tuple[int, ...] = ()  # by node, the GPUs of workers that may be taken back first (Lyra)
-    profiling: bool = False  # a profiling run, which trains nothing
+    profiling: bool = False  # a profiling run; what it trains counts
     cpus: float = 0.0  # cores in all; 0: in proportion to the GPUs of its nodes
 
     @property

@@ -153,6 +153,7 @@ def _configured(config: Config, settings: Mapping[str, str]) -> Configured:
         priorities="preempt",
         quotas="kept",
         speeds="measured",
+        defaults="current",
         fair_share_half_life_s=config.fair_share_half_life_s,
         fair_share_limits=config.fair_share_half_life_s > 0,
     )

@@ -90,10 +90,13 @@ class Physics:
     def give(self, row: int, after: Allocation, verb: Verb, resumes: bool, now_s: float) -> bool:
         """Change one job's GPUs; whether that (re)starts it. `resumes`: it has run before.
 
-        A job that moves is stopped and loses what it has not saved; one that changes its size is not.
+        A job that moves is stopped and loses what it has not saved; one that changes its size is not. In a
+        profiling run it trains as in any other, where the settings do not say otherwise.
         """
         run, moved = self.training.get(row), verb is not Verb.RETUNE
-        if after.profiling:
+        # A profiling run may have fewer GPUs than one copy of a model that is cut into stages.
+        can_train = run is None or run.replicas_on(after.kind, after.shape) > 0
+        if after.profiling and not (can_train and self.settings.profiling_trains):
             self.take(row, now_s)
             return False
         if run is not None:

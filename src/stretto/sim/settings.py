@@ -45,6 +45,7 @@ class SimSettings(CheckedSettings, space="sim"):
     # of a change of size without stopping (ONES: about 1); None: by a restart
     resize_s: float | None = setting(None, at_least=0)
     profiling: Profiling = Profiling.ONE_GPU  # estimate.mode=oracle makes it the oracle's
+    profiling_trains: bool = True  # what a policy's profiling run trains counts, as on the live service
     # from arrival until a job may start: its profiling run; 0: known beforehand
     profile_s: float = setting(0.0, at_least=0)
     # held by nobody else during that run, counted in GPU hours only

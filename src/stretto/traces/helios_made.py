@@ -9,6 +9,9 @@ Run times are log-normal with that mean and median, drawn again outside 20 minut
 Philly files published with Chronus, made by the same authors with the same method. That leaves about the
 demand above (tested). The shares of GPU counts are chosen to have the published mean; models, which Helios
 does not name, are those of the Philly files. Classes of deadlines are as frequent as in those files.
+
+The sample of UniSched's table III has run times of 5 to 180 minutes, requests below 16 GPUs, and arrivals
+before eight o'clock. It is drawn from the same distributions within those bounds.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,6 +30,9 @@ MEAN_S, MEDIAN_S = 13_041.0, 204.0  # run time on Venus, six months
 RANGE_S = (1_200.0, 259_200.0)  # of the Philly files: 20 to 4,317 minutes
 GPUS = (1, 2, 4, 8, 16, 32, 64)
 GPUS_SHARE = (0.517, 0.08, 0.10, 0.20, 0.05, 0.035, 0.018)  # chosen: mean 5.75; 63,454 / 10,993 = 5.77
+# Of the sample of table III of UniSched, section IV-C.
+SAMPLE_RANGE_S = (300.0, 10_800.0)
+SAMPLE_MOST_GPUS = 15  # "below 16"
 MODELS = ("alexnet", "vgg16", "resnet101", "mobilenet_v2", "inception_v3")
 STEPS = {"none": 0, "strict": len(STRICT_STEPS), "soft": len(SOFT_STEPS)}
 CLASSES = {  # shares of jobs without, with a strict and with a soft deadline: counts of the Philly files
@@ -37,15 +43,17 @@ CLASSES = {  # shares of jobs without, with a strict and with a soft deadline: c
 ARRIVAL, DURATION, SIZE, MODEL, CLASS, SLACK_OF = range(6)  # purposes of random streams
 
 
-def helios(mix: str) -> Callable[[Making], Sequence[tuple[Job, Truth]]]:
-    """The maker of one of CLASSES."""
+def helios(
+    mix: str, range_s: tuple[float, float] = RANGE_S, at_most_gpus: int = max(GPUS)
+) -> Callable[[Making], Sequence[tuple[Job, Truth]]]:
+    """The maker of one of CLASSES; range_s: of run times, at_most_gpus: that a job asks for."""
 
     def make(making: Making) -> Sequence[tuple[Job, Truth]]:
         """Rigid jobs with durations and deadlines."""
         count = making.count
         times_s = arrival_times_s(PATTERNS[making.arrivals], count, making.hours, making.stream(ARRIVAL))
-        duration_s = durations_s(count, making.stream(DURATION))
-        gpus = np.minimum(gpus_asked(count, making.stream(SIZE)), making.most_gpus)
+        duration_s = durations_s(count, making.stream(DURATION), range_s)
+        gpus = np.minimum(gpus_asked(count, making.stream(SIZE), at_most_gpus), making.most_gpus)
         model = making.stream(MODEL).choice(MODELS, count).tolist()
         shares = CLASSES[mix]
         kinds = making.stream(CLASS).choice(list(shares), count, p=list(shares.values())).tolist()
@@ -72,17 +80,19 @@ def helios(mix: str) -> Callable[[Making], Sequence[tuple[Job, Truth]]]:
     return make
 
 
-def durations_s(count: int, rng: np.random.Generator) -> FloatArray:
+def durations_s(count: int, rng: np.random.Generator, range_s: tuple[float, float] = RANGE_S) -> FloatArray:
     """(jobs,) log-normal with the published mean and median, drawn again until within the range."""
     drawn = np.zeros(count)
     missing = np.ones(count, dtype=np.bool_)
     sigma = sqrt(2.0 * log(MEAN_S / MEDIAN_S))
     while missing.any():
         drawn[missing] = rng.lognormal(log(MEDIAN_S), sigma, int(missing.sum()))
-        missing = (drawn < RANGE_S[0]) | (drawn > RANGE_S[1])
+        missing = (drawn < range_s[0]) | (drawn > range_s[1])
     return np.floor(drawn)
 
 
-def gpus_asked(count: int, rng: np.random.Generator) -> IntArray:
+def gpus_asked(count: int, rng: np.random.Generator, at_most: int = max(GPUS)) -> IntArray:
     """(jobs,) independent of the run times: GPU time is the product of their means within 12 % on Venus."""
-    return rng.choice(GPUS, count, p=GPUS_SHARE).astype(np.int64)
+    offered = np.array(GPUS) <= at_most
+    share = np.array(GPUS_SHARE)[offered]
+    return rng.choice(np.array(GPUS)[offered], count, p=share / share.sum()).astype(np.int64)

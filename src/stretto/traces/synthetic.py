@@ -7,7 +7,7 @@ from typing import Any
 from stretto.model import Cluster, InputError
 from stretto.model.suggestions import did_you_mean
 from stretto.traces.arrivals import PATTERNS
-from stretto.traces.helios_made import HOURS, JOBS, helios
+from stretto.traces.helios_made import HOURS, JOBS, SAMPLE_MOST_GPUS, SAMPLE_RANGE_S, helios
 from stretto.traces.lyra import lyra
 from stretto.traces.makers import Pair, demonstration, recorded, trainings
 from stretto.traces.making import Making
@@ -57,6 +57,11 @@ MADE: Mapping[str, MadeKind] = {
             ("mix2", "soft, strict or no deadlines"),
         )
     },
+    "helios-testbed": MadeKind(
+        helios("mix2", SAMPLE_RANGE_S, SAMPLE_MOST_GPUS),
+        Making(jobs=360, hours=8.0, arrivals="venus"),
+        "rigid jobs of up to three hours and 15 GPUs, as UniSched (TPDS 2024) samples Venus for its testbed",
+    ),
     "demo": MadeKind(
         demonstration,
         Making(jobs=40, hours=2.0, arrivals="sia", models="all"),

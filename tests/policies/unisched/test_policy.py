@@ -150,6 +150,21 @@ def test_between_a_deadline_and_best_effort(policy: UniSched, deadline: Job, fir
     assert served(policy, seen(deadline, BEST_EFFORT, cluster=a_cluster(8))) == {first}
 
 
+@pytest.mark.parametrize(
+    ("policy", "by_s", "first"),
+    [
+        pytest.param(KNOWN_JOBS, 29 * 60.0, "short", id="goes first while the clock allows it"),
+        pytest.param(KNOWN_JOBS, 20 * 60.0, "anytime", id="goes last when the clock does not either"),
+        pytest.param(replace(KNOWN_JOBS, by_clock=False), 29 * 60.0, "anytime", id="goes last if told so"),
+    ],
+)
+def test_a_job_of_21_minutes_whose_deadline_no_whole_leases_can_meet(
+    policy: UniSched, by_s: float, first: str
+) -> None:
+    snapshot = seen(due("short", 8, by_s), BEST_EFFORT, cluster=a_cluster(8), left_s={"short": 21 * 60.0})
+    assert served(policy, snapshot) == {first}
+
+
 def test_idle_gpus_go_to_jobs_ahead_of_their_plan() -> None:
     assert served(KNOWN_JOBS, seen(SLACK, cluster=a_cluster(8))) == {"patient"}
 

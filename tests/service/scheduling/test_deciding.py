@@ -9,13 +9,14 @@ import pytest
 from tests.service.http.rig import play
 
 from stretto.jobfile import JobSpec
+from stretto.policies.unisched.policy import UniSched
 from stretto.service import control_loop
 from stretto.service.eventlog import open_store
 from stretto.service.eventlog.clock import Clock
 from stretto.service.eventlog.writer import LogWriter
 from stretto.service.scheduling.loop import SchedulingLoop
 from stretto.service.scheduling.scheduler import scheduler_of
-from stretto.service.state.events import Began, Configured, Decided, NodeSeen, Submitted
+from stretto.service.state.events import Began, Configured, Decided, NodeSeen, Submitted, event_of
 from stretto.service.state.state import State
 
 pytestmark = pytest.mark.sqlite
@@ -109,3 +110,17 @@ def test_a_policy_of_rounds_only_is_asked_in_the_next_round_about_who_came(tmp_p
             assert made[before].actions
 
     play(story)
+
+
+@pytest.mark.parametrize(
+    ("configured", "by_clock"),
+    [
+        pytest.param(event_of("Configured", {"policy": "unisched"}), False, id="of an old log"),
+        pytest.param(Configured("unisched", defaults="current"), True, id="of now"),
+        pytest.param(Configured("unisched", settings={"policy.by_clock": "yes"}), True, id="that was set"),
+    ],
+)
+def test_settings_that_are_younger_than_a_log_are_as_it_meant_them(
+    configured: Configured, by_clock: bool
+) -> None:
+    assert scheduler_of(configured).policy == UniSched(by_clock=by_clock)

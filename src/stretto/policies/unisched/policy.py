@@ -82,6 +82,9 @@ class UniSched(CheckedSettings, space="policy"):
     then are idle go to jobs with deadlines ahead of their plan, least slack first. A job that has missed its
     last deadline is a best-effort job.
 
+    A deadline that no whole leases can meet has no option in the ILP. While the clock still can, the job
+    goes before best effort.
+
     Nothing bounds how long a best-effort job waits: while jobs with deadlines fill the cluster, and while
     shorter jobs keep coming, it starves. So does a job whose deadlines cost more than they bring, until the
     last has passed. A profiling run waits only for jobs that cannot wait.
@@ -108,6 +111,8 @@ class UniSched(CheckedSettings, space="policy"):
     objective: bool = True  # False: any plan that is feasible, jobs by arrival
     joint: bool = True  # choose jobs and cells together; False: only the most consolidated cells
     puts_off: bool = True  # jobs with deadlines wait for best effort where they can; False: they go first
+    # a deadline that no whole leases can meet, but the clock can, goes before best effort; False: behind it
+    by_clock: bool = True
     max_nodes: int = setting(20, at_least=0)  # of branch and bound; chosen: the root is nearly always enough
 
     name: ClassVar[str] = "unisched"
@@ -119,6 +124,7 @@ class UniSched(CheckedSettings, space="policy"):
             "unbounded for best effort while deadlines fill the cluster; profiling runs wait for those only"
         ),
         tables_only=True,
+        former={"by_clock": "false"},
     )
     views: ClassVar[frozenset[View]] = frozenset(
         {View.PROGRESS, View.ESTIMATED_DURATION, View.THROUGHPUT_TABLE, View.LEARNING}
@@ -252,16 +258,20 @@ class UniSched(CheckedSettings, space="policy"):
         left = room.gpus - int(reserve[must].sum())
         served = must.copy()
 
-        # In this order: profiling runs, best effort, jobs ahead of their plan, jobs whose deadlines are lost.
+        # In this order: profiling runs, jobs that only the clock can save, best effort, jobs ahead of their
+        # plan, jobs whose deadlines are lost.
         static = self.profiling is Profiling.STATIC
+        unplanned = mine & wanted.urgent & ~accepted & ~must
+        in_time = unplanned & self._in_time(snapshot, wanted)
         queues = [
             (by_worth, mine & wanted.profiles & (not static)),
+            (by_worth, in_time),
             (by_worth, mine & ~wanted.urgent & ~wanted.profiles),
             (by_slack, mine & wanted.urgent & accepted & ~must),
-            (by_worth, mine & wanted.urgent & ~accepted & ~must),
+            (by_worth, unplanned & ~in_time),
         ]
         if not self.puts_off:  # best effort comes after jobs that run ahead of their plan
-            queues[1:3] = queues[2:0:-1]
+            queues[2:4] = queues[3:1:-1]
         for order, queue in queues:
             rows = order[queue[order]]
             rows = rows[first_fit(wanted.asks[rows], left)]
@@ -271,6 +281,20 @@ class UniSched(CheckedSettings, space="policy"):
             rows = np.flatnonzero(mine & wanted.profiles)
             served[rows[first_fit(wanted.asks[rows], room.set_aside_gpus)]] = True
         return served
+
+    def _in_time(self, snapshot: Snapshot, wanted: Wanted) -> BoolArray:
+        """(jobs,) which would meet a deadline if they ran from now on.
+
+        Leases are whole: 21 minutes of work take 3 of 10 minutes, and 29 minutes to a deadline hold 2. Such
+        a job has no option in the program, and yet 8 minutes to spare.
+        """
+        if not self.by_clock:
+            return np.zeros(len(snapshot.jobs), dtype=np.bool_)
+        deadline_s, value = rewards_of(snapshot.jobs)
+        ends_s = snapshot.now_s + wanted.left_s[:, None]
+        with np.errstate(invalid="ignore"):  # jobs of fewer deadlines have NaN
+            meets: BoolArray = np.any((value > 0) & (ends_s <= deadline_s + WITHIN_S), axis=1)
+        return meets
 
     def _placed(self, snapshot: Snapshot, wanted: Wanted, served: BoolArray, memory: LeaseBook) -> Shares:
         """The shares of those who are served and for whom there are cells."""

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 
 from stretto.estimate.registry import estimator_for
-from stretto.model import InputError
+from stretto.model import InputError, traits_of
 from stretto.place.registry import load_placer
-from stretto.policies.registry import load_policy
+from stretto.policies.registry import load_policy, policy_class
 from stretto.scheduler.round import Scheduler
 from stretto.service.state.events import Configured
 
@@ -18,7 +18,9 @@ def scheduler_of(configured: Configured) -> Scheduler:
     unknown = [key for key in settings if key.partition(".")[0] not in SPACES]
     if unknown:
         raise InputError(f"--set {unknown[0]}: a service has settings of {', '.join(SPACES)} only")
-    policy = load_policy(configured.policy, **_of(settings, "policy"))
+    traits = traits_of(policy_class(configured.policy))
+    former = traits.former if configured.defaults == "former" else {}
+    policy = load_policy(configured.policy, **{**former, **_of(settings, "policy")})
     _ = policy.triggers
     place = _of(settings, "place")
     rule = place.pop("rule", "") or configured.placer or policy.placer

@@ -133,6 +133,7 @@ class Configured(Event):
     priorities: str = "ignored"  # "preempt": higher jobs go first and take from lower ones
     # "kept": nothing is lent that could not be taken back, and what is for a queue is for those in it, too
     quotas: str = "lent"
+    defaults: str = "former"  # of settings that are younger than some logs; "current": as they are now
     speeds: str = (
         "assumed"  # that policies are shown: one curve for every job; "measured": what workers report
     )

@@ -98,7 +98,11 @@ class TrainingRun:
     @property
     def replicas(self) -> int:
         """Copies of the model that train side by side; one takes several GPUs in hybrid parallel jobs."""
-        return sum(self.shape) // int(self.truth.limits.replica_gpus[self.kind])
+        return self.replicas_on(self.kind, self.shape)
+
+    def replicas_on(self, kind: int, shape: tuple[int, ...]) -> int:
+        """Copies of the model for which so many GPUs of a type on each node are enough."""
+        return sum(shape) // int(self.truth.limits.replica_gpus[kind])
 
     @property
     def done(self) -> bool:
