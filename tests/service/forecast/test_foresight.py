@@ -43,6 +43,22 @@ def test_a_fork_is_decided_over_as_the_service_would(policy: str, scene: Scene) 
     assert decide(world.observe(), scheduler).actions == decide(live, scheduler).actions
 
 
+def test_a_fork_knows_which_job_scales_as_the_service_does() -> None:
+    scene = Scene(nodes=1, gpus=4)
+    scene.tell(happened.Configured("cornucopia", speeds="measured"))
+    for name, gpus, gained in (("flat", 2, 0.0), ("linear", 4, 1.0)):
+        scene.submit(name, gpus, elastic=(1, 4))
+        points = [[1, on, 64 // on, 1, 0.1 / on, 0.1 / (1 + gained * (on - 1))] for on in (1, 2, 4)]
+        scene.tell(happened.Reported(name, {"init_batch": 64, "max_batch": 64, "points": points}))
+    scheduler = scheduler_of(scene.state.configured)
+    live = SnapshotBuilder(scheduler.policy.views).observe(scene.state, 5.0, scheduler.policy.triggers.on)
+    world, _ = world_of(fork_of(scene.state, 5.0))
+    assert world.wait()
+    plan = decide(world.observe(), scheduler)
+    assert plan.actions == decide(live, scheduler).actions
+    assert {name: held.gpus for name, held in plan.placement.items()} == {"flat": 1, "linear": 3}
+
+
 def test_who_waits_starts_when_enough_is_free(scene: Scene) -> None:
     fates = play(fork_of(scene.state, scene.now_s)).fates
     assert fates["held"].end_s == pytest.approx(3600.0)
