@@ -125,7 +125,7 @@ def speed_table(evidence: SpeedEvidence, cluster: Cluster) -> SpeedTable:
     curves = np.full((2, types, len(axis.workers)), np.nan)
     source = np.full(curves.shape, Source.ASSUMED)
     # Types on which the job ran on several workers: their models say the shape.
-    several = [sum(point.gpus > 1 for point in seen.points) for seen in observed]
+    several = [sum(point.gpus > 1 for point in observations.points) for observations in observed]
     modelled = [kind for kind in range(types) if several[kind]]
     for kind in modelled:
         base = _fitted(evidence, observed[kind], axis, kind)
@@ -134,19 +134,19 @@ def speed_table(evidence: SpeedEvidence, cluster: Cluster) -> SpeedTable:
     best = max(modelled, key=lambda kind: (several[kind], -kind), default=None)
     shape = _assumed(axis) if best is None else curves[:, best]
     of_shape = Source.ASSUMED if best is None else Source.FITTED
-    known = set(modelled)
+    known_types = set(modelled)
     for kind in range(types):
         alone = anchors[kind] or _alone(evidence, observed[kind], axis, kind)
-        if kind not in known and alone:
+        if kind not in known_types and alone:
             curves[:, kind], source[:, kind] = _through(shape, alone, axis, kind, of_shape)
-            known.add(kind)
+            known_types.add(kind)
     # Types of which nothing is known: by the stated speeds of types, beside the one that is known best.
     stated = np.array([gpu_type.speed for gpu_type in cluster.types])
-    reference = best if best is not None else min(known, default=None)
-    for kind in set(range(types)) - known:
+    reference = best if best is not None else min(known_types, default=None)
+    for kind in set(range(types)) - known_types:
         if reference is None:
-            asked = _assumed_speed(evidence.asked_gpus / axis.each)
-            curves[:, kind] = shape * stated[kind] * (evidence.stated_per_s or 1.0) / asked
+            asked_speed = _assumed_speed(evidence.asked_gpus / axis.each)
+            curves[:, kind] = shape * stated[kind] * (evidence.stated_per_s or 1.0) / asked_speed
         else:
             curves[:, kind] = curves[:, reference] * stated[kind] / stated[reference]
     if evidence.max_local:

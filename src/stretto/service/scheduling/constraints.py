@@ -11,9 +11,11 @@ from stretto.service.state.state import State
 
 def constraints_of(state: State, now_s: float) -> Constraints:
     """What decisions must keep to now."""
-    reservations = tuple(one for _, one in sorted(state.reservations.items()) if one.until_s > now_s)
-    kept = state.configured.quotas == "kept"
-    queues = with_quotas(state.queues, capacity_of(state), counts_parts=kept)
+    reservations = tuple(
+        reservation for _, reservation in sorted(state.reservations.items()) if reservation.until_s > now_s
+    )
+    quotas_kept = state.configured.quotas == "kept"
+    queues = with_quotas(state.queues, capacity_of(state), counts_parts=quotas_kept)
     parents = parents_of(state.queues)
     sizes = dict(state.sized)  # a copy: jobs come and end while a decision is being made
     staying = {name: state.jobs[name].job for name in state.staying()}
@@ -27,7 +29,7 @@ def constraints_of(state: State, now_s: float) -> Constraints:
             staying=staying,
             others=others,
             priorities_act=act,
-            quotas_kept=kept,
+            quotas_kept=quotas_kept,
             parents=parents,
             fair_share=fair,
         )
@@ -48,7 +50,7 @@ def constraints_of(state: State, now_s: float) -> Constraints:
         staying=staying,
         others=others,
         priorities_act=act,
-        quotas_kept=kept,
+        quotas_kept=quotas_kept,
         parents=parents,
         fair_share=fair,
     )

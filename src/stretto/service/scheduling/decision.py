@@ -39,7 +39,7 @@ def profiles_of(state: State, now_s: float) -> Mapping[str, int]:
     cluster, placement = state.cluster, state.placement
     if cluster is None or placement is None or len(cluster.types) < 2:
         return {}
-    found: dict[str, int] = {}
+    type_of_job: dict[str, int] = {}
     models: set[str] = set()
     free = np.bincount(cluster.kind, np.where(state.usable(), placement.free, 0), len(cluster.types))
     for record in state.open_jobs():
@@ -52,8 +52,8 @@ def profiles_of(state: State, now_s: float) -> Mapping[str, int]:
         )
         kind = _next_type(state, record, allowed, free >= record.job.gpus_per_worker, now_s)
         if kind is not None:
-            found[record.id] = kind
-    return found
+            type_of_job[record.id] = kind
+    return type_of_job
 
 
 def _may_profile(record: JobRecord) -> bool:
@@ -71,13 +71,13 @@ def _next_type(
     """The type that it holds while that is unknown, else the first unknown one that is free."""
     prior = state.models.get(record.spec.model)
     each = record.job.gpus_per_worker
-    known = {int(point[0]) for point in (prior.points if prior is not None else ()) if point[2] <= each}
+    done_types = {int(point[0]) for point in (prior.points if prior is not None else ()) if point[2] <= each}
     books = record.books
     for kind in np.flatnonzero(allowed).tolist():
         here_s = now_s - books.held_since_s if books.held_gpus and books.kind == kind else 0.0
         if books.on_type_s.get(kind, 0.0) + here_s >= LONGEST_S:
-            known.add(kind)
-    unknown = [kind for kind in np.flatnonzero(allowed).tolist() if kind not in known]
+            done_types.add(kind)
+    unknown = [kind for kind in np.flatnonzero(allowed).tolist() if kind not in done_types]
     if books.held_gpus and books.kind in unknown:
         return books.kind
     return next((kind for kind in unknown if is_free[kind]), None)
@@ -109,8 +109,8 @@ def snapshot_for(
 
 def decided(snapshot: Snapshot, plan: Plan, seen: int, took_ms: float) -> Decided:
     """The event of a decision. A job that the policy was not shown keeps what it holds."""
-    shown = set(snapshot.jobs.ids) if plan.actions else set()
-    actions = [action for action in plan.actions if action.job in shown]
+    decided_about = set(snapshot.jobs.ids) if plan.actions else set()
+    actions = [action for action in plan.actions if action.job in decided_about]
     return Decided(
         seen=seen,
         at_s=snapshot.now_s,
@@ -122,5 +122,8 @@ def decided(snapshot: Snapshot, plan: Plan, seen: int, took_ms: float) -> Decide
         gap=plan.gap,
         took_ms=round(took_ms, 3),
         batches={name: batch.to_json() for name, batch in plan.batches.items()},
-        preempted={one.job: (one.by, one.priority, one.gpus) for one in plan.preemptions},
+        preempted={
+            preemption.job: (preemption.by, preemption.priority, preemption.gpus)
+            for preemption in plan.preemptions
+        },
     )

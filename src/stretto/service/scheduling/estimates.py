@@ -48,19 +48,19 @@ def recovering_until_s(record: JobRecord, wanted: Allocation | None) -> float:
     if wanted is None or not record.books.held_gpus:
         return NOT
     members = record.members
-    those = [record.workers[name] for name in members.workers] if members.number else record.alive
-    asked = set(slots_of(wanted, record.job.gpus_per_worker))
-    if not record.is_open or {(one.node, one.mask) for one in those} != asked:
+    workers = [record.workers[name] for name in members.workers] if members.number else record.alive
+    wanted_slots = set(slots_of(wanted, record.job.gpus_per_worker))
+    if not record.is_open or {(worker.node, worker.mask) for worker in workers} != wanted_slots:
         return inf
     if members.number:
-        if any(one.joined < members.number for one in those):
+        if any(worker.joined < members.number for worker in workers):
             return inf
         is_known = bool(record.learned.profile or known_points(record))
         return NOT if is_known else members.at_s + STARTING_S
-    if not all(one.has_begun for one in those):
+    if not all(worker.has_begun for worker in workers):
         return inf
     uses_sdk = record.spec.elastic is not None and record.uses_sdk is not False
-    return max(one.began_s for one in those) + STARTING_S if uses_sdk else NOT
+    return max(worker.began_s for worker in workers) + STARTING_S if uses_sdk else NOT
 
 
 def is_breakable(record: JobRecord) -> bool:
@@ -87,20 +87,20 @@ def limits_in(text: str, types: tuple[str, ...]) -> TrainingLimits:
 
     Equal profiles give one object, since what is believed of a job is remembered by it.
     """
-    said = json.loads(text)
-    rows = [said["types"].get(name, {}) for name in types]
+    profile = json.loads(text)
+    rows = [profile["types"].get(name, {}) for name in types]
     ratio = [[row.get("over", {}).get(name, nan) for name in types] for row in rows]
     return TrainingLimits(
-        init_batch=int(said["init_batch"]),
-        max_batch=int(said["max_batch"]),
+        init_batch=int(profile["init_batch"]),
+        max_batch=int(profile["max_batch"]),
         min_local=ints([int(row.get("min_local", 0)) for row in rows]),
         max_local=ints([int(row.get("max_local", 0)) for row in rows]),
         single_per_s=frozen(np.array([_number(row.get("single_per_s")) for row in rows])),
         replica_gpus=ints([max(int(row.get("replica_gpus", 1)), 1) for row in rows]),
-        restart_s=float(said["restart_s"]),
-        reach_gpus=int(said["reach_gpus"]),
+        restart_s=float(profile["restart_s"]),
+        reach_gpus=int(profile["reach_gpus"]),
         single_ratio=frozen(np.array(ratio)) if any(row.get("over") for row in rows) else None,
-        accumulates=bool(said.get("accumulates", True)),
+        accumulates=bool(profile.get("accumulates", True)),
     )
 
 
@@ -175,12 +175,12 @@ def prior_table(record: JobRecord, cluster: Cluster) -> MeasuredSpeeds:
 
 
 @lru_cache(maxsize=4096)
-def _prior_table(cluster: Cluster, asked: int, reach: int) -> MeasuredSpeeds:
+def _prior_table(cluster: Cluster, asked_gpus: int, reach: int) -> MeasuredSpeeds:
     gpus = np.arange(int(cluster.capacity.max()) + 1, dtype=np.float64)
-    useful = np.minimum(gpus, max(reach, asked))
+    useful = np.minimum(gpus, max(reach, asked_gpus))
     with np.errstate(divide="ignore"):
         relative = np.where(
-            gpus > 0, (useful / asked) * SCALING ** np.log2(np.maximum(useful, 1e-9) / asked), 0.0
+            gpus > 0, (useful / asked_gpus) * SCALING ** np.log2(np.maximum(useful, 1e-9) / asked_gpus), 0.0
         )
     speeds = np.array([gpu_type.speed for gpu_type in cluster.types])
     per_s = frozen(speeds[:, None] * relative)
@@ -196,9 +196,9 @@ def limits_of(record: JobRecord, cluster: Cluster) -> TrainingLimits | None:
     if not init:
         return None
     # Where the file and the script both bound it, both hold.
-    most = min((int(one) for one in (batch.max, latest.get("max_batch")) if one), default=init)
+    most = min((int(bound) for bound in (batch.max, latest.get("max_batch")) if bound), default=init)
     most = max(most, init)
-    local = min((int(one) for one in (batch.per_gpu, latest.get("max_local")) if one), default=most)
+    local = min((int(bound) for bound in (batch.per_gpu, latest.get("max_local")) if bound), default=most)
     smallest = max(1, min(local, int(latest.get("min_local") or 1)))
     switches = record.books.switches > 0 or bool(record.uses_sdk)
     return _limits(
@@ -225,9 +225,12 @@ def singles(points: Points, types: int, replica: int) -> tuple[float, ...]:
     for kind, _, gpus, local, _, grad_s, _ in points:
         if 0 <= kind < types and gpus == replica and is_measurable(grad_s):
             rates[int(kind)][int(local)] = local / grad_s
-    measured = [set(one) for one in rates if one]
+    measured = [set(per_s_of_batch) for per_s_of_batch in rates if per_s_of_batch]
     common = max(set.intersection(*measured), default=0) if measured else 0
-    return tuple((one[common] if common else one[max(one)]) if one else nan for one in rates)
+    return tuple(
+        (per_s_of_batch[common] if common else per_s_of_batch[max(per_s_of_batch)]) if per_s_of_batch else nan
+        for per_s_of_batch in rates
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -279,14 +282,14 @@ def largest_known_gpus(record: JobRecord) -> int:
 
 @lru_cache(maxsize=16_384)
 def _observations(points: tuple[tuple[float, ...], ...], types: int) -> tuple[Observations, ...]:
-    found = [NOTHING_OBSERVED] * types
+    observed = [NOTHING_OBSERVED] * types
     for kind, nodes, gpus, local, passes, *times in points:
         if not 0 <= kind < types:
             continue
         point = single_pass(Measurement(int(kind), int(nodes), int(gpus), int(local), int(passes), *times))
         if point is not None:
-            found[int(kind)] = found[int(kind)].with_point(point)
-    return tuple(found)
+            observed[int(kind)] = observed[int(kind)].with_point(point)
+    return tuple(observed)
 
 
 # ── what the service knows of its jobs, as the views of a policy show it ────────────────────────────────────
@@ -317,9 +320,9 @@ def evidence_of(record: JobRecord, cluster: Cluster) -> Evidence | None:
     limits = limits_of(record, cluster)
     if limits is None:
         return None
-    latest, said = record.learned.latest, record.prior.said
-    if "grad_sqr" not in latest and said.get("init_batch") == limits.init_batch and not learned.profile:
-        latest = {**{key: said[key] for key in NOISE if key in said}, **latest}
+    latest, of_model = record.learned.latest, record.prior.said
+    if "grad_sqr" not in latest and of_model.get("init_batch") == limits.init_batch and not learned.profile:
+        latest = {**{key: of_model[key] for key in NOISE if key in of_model}, **latest}
     fixed = record.job.adaptivity is not Adaptivity.ADAPTIVE
     return Evidence(
         limits=limits,

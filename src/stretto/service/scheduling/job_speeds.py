@@ -63,7 +63,7 @@ def speeds_of(state: State, record: JobRecord) -> JobSpeeds | None:
 def _entries(record: JobRecord, evidence: SpeedEvidence, cluster: Cluster) -> list[ShownSpeed]:
     table, errors = speed_table(evidence, cluster), standard_errors(evidence, cluster)
     per_s = table.both
-    shown: list[ShownSpeed] = []
+    entries: list[ShownSpeed] = []
     for kind, gpu_type in enumerate(cluster.type_names):
         if record.job.gpu_types and gpu_type not in record.job.gpu_types:
             continue
@@ -72,7 +72,7 @@ def _entries(record: JobRecord, evidence: SpeedEvidence, cluster: Cluster) -> li
                 if not isfinite(per_s[spread, kind, gpus]):
                     continue
                 error = float(errors[spread, kind, gpus])
-                shown.append(
+                entries.append(
                     ShownSpeed(
                         gpu_type=gpu_type,
                         gpus=gpus,
@@ -82,7 +82,7 @@ def _entries(record: JobRecord, evidence: SpeedEvidence, cluster: Cluster) -> li
                         error=round(error, 3) if isfinite(error) else None,
                     )
                 )
-    return shown
+    return entries
 
 
 def _counts(record: JobRecord, evidence: SpeedEvidence, kind: int, most: int) -> list[int]:
@@ -91,5 +91,7 @@ def _counts(record: JobRecord, evidence: SpeedEvidence, kind: int, most: int) ->
     most = min(most, evidence.reach_gpus)
     counts = {each * 2**power for power in range(most.bit_length())}
     counts = {gpus for gpus in counts | {job.gpus} if job.min_gpus <= gpus}
-    counts |= {each * one.workers for one in evidence.measurements if one.kind == kind}
+    counts |= {
+        each * measurement.workers for measurement in evidence.measurements if measurement.kind == kind
+    }
     return sorted(gpus for gpus in counts if gpus <= most)

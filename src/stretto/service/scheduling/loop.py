@@ -103,9 +103,9 @@ class SchedulingLoop:
         self._wake_s = self.log_writer.state.wake_s
         self.log_writer.listeners.append(self.heard)
 
-    def heard(self, told: Sequence[tuple[int, Event]]) -> None:
+    def heard(self, recorded: Sequence[tuple[int, Event]]) -> None:
         """Note what happened."""
-        for _, event in told:
+        for _, event in recorded:
             if isinstance(event, Decided):
                 self._wake_s = event.wake_s
             trigger = trigger_of(event)

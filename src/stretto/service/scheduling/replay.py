@@ -37,12 +37,12 @@ class Difference:
         """What was decided, and what is decided now."""
         if self.again is None:
             return f"decision {self.seq} at {self.was.at_s:.3f} s: cannot be made again: {self.why}"
-        told = [
+        changes = [
             f"{name} was {json.dumps(was)}, is {json.dumps(again)}"
             for (name, was), again in zip(_said(self.was).items(), _said(self.again).values(), strict=True)
             if was != again
         ]
-        return f"decision {self.seq} at {self.was.at_s:.3f} s: {'; '.join(told)}"
+        return f"decision {self.seq} at {self.was.at_s:.3f} s: {'; '.join(changes)}"
 
 
 def _said(event: Decided) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def _said(event: Decided) -> dict[str, Any]:
         "batches": batches,
         "wake_s": event.wake_s,
         "memory": event.memory,
-        "preempted": {job: list(said) for job, said in event.preempted.items()},
+        "preempted": {job: list(by_whom) for job, by_whom in event.preempted.items()},
     }
 
 

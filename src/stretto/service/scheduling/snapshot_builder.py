@@ -96,7 +96,8 @@ class JobColumns:
             self._begin(state)
         else:
             changed = state.changed_since(self.seen)
-            self._add([one for one in changed if one.id not in self.row_of and not one.has_ended])
+            newcomers = [each for each in changed if each.id not in self.row_of and not each.has_ended]
+            self._add(newcomers)
             for record in changed:
                 if record.id in self.row_of:
                     self._refresh(self.row_of[record.id], record, state)
@@ -104,12 +105,12 @@ class JobColumns:
 
     def eligible(self, state: State, now_s: float) -> IntArray:
         """(jobs,) rows of jobs that the policy may give GPUs to, or that hold some that it may take."""
-        at, rows = self.at, slice(self.count)
-        may: BoolArray = at["is_open"][rows] & ~at["is_shut"][rows]
-        may &= (at["held_gpus"][rows] > 0) | (at["not_before_s"][rows] <= now_s)
+        column, rows = self.at, slice(self.count)
+        may: BoolArray = column["is_open"][rows] & ~column["is_shut"][rows]
+        may &= (column["held_gpus"][rows] > 0) | (column["not_before_s"][rows] <= now_s)
         may[[self.row_of[job] for job in state.staying() if job in self.row_of]] = False
-        for row in np.flatnonzero(may & at["depends"][rows]).tolist():
-            may[row] = why_not_yet(state, at["record"][row], now_s) is Reason.NONE
+        for row in np.flatnonzero(may & column["depends"][rows]).tolist():
+            may[row] = why_not_yet(state, column["record"][row], now_s) is Reason.NONE
         return np.flatnonzero(may)
 
     def next_change_s(self, now_s: float) -> float:
@@ -122,7 +123,7 @@ class JobColumns:
 
     def known(self, rows: IntArray, now_s: float) -> dict[str, Any]:
         """What the views show of these rows."""
-        at, views = self.at, self.views
+        column, views = self.at, self.views
         columns: dict[str, Any] = {}
         if View.PROGRESS in views:
             columns["known_progress"] = self._progress(rows, now_s)
@@ -131,18 +132,18 @@ class JobColumns:
         if View.ESTIMATED_DURATION in views:
             columns["known_estimates"] = self._durations(rows, now_s)
         if View.REMAINING_WORK in views:
-            columns["known_work"] = at["work_left"][rows]
+            columns["known_work"] = column["work_left"][rows]
         if views & TABLES:
             columns["known_tables"] = self._tables(rows)
         if View.GOODPUT_MODEL in views:
-            columns["known_evidence"] = at["evidence"][rows].tolist()
+            columns["known_evidence"] = column["evidence"][rows].tolist()
         if View.LEARNING in views:
             names = ("samples", "dataset_samples", "initial_loss", "loss", "metric")
             columns["known_learning"] = Learning(
-                **{name: at[name][rows] for name in names}, history=at["history"][rows].tolist()
+                **{name: column[name][rows] for name in names}, history=column["history"][rows].tolist()
             )
         if View.CPU_DEMAND in views:
-            columns["known_cpu_demand"] = at["cpus"][rows]
+            columns["known_cpu_demand"] = column["cpus"][rows]
         return columns
 
     def _since_s(self, rows: IntArray, now_s: float) -> Any:
@@ -150,44 +151,50 @@ class JobColumns:
         return np.where(held, now_s - self.at["held_since_s"][rows], 0.0)
 
     def _progress(self, rows: IntArray, now_s: float) -> Progress:
-        at, since_s = self.at, self._since_s(rows, now_s)
-        profiles = at["profiling"][rows]
+        column, since_s = self.at, self._since_s(rows, now_s)
+        profiles = column["profiling"][rows]
         if self.measures:  # a profiling run in which the job is still starting has measured nothing
-            profiles = profiles & ~(now_s < at["recovering_until_s"][rows])
+            profiles = profiles & ~(now_s < column["recovering_until_s"][rows])
         return Progress(
-            executed_s=at["executed_s"][rows] + since_s,
-            attained_gpu_s=at["attained_gpu_s"][rows] + at["held_gpus"][rows] * since_s,
-            first_start_s=at["first_start_s"][rows],
-            last_stop_s=at["last_stop_s"][rows],
-            restarts=at["restarts"][rows],
-            largest_held_gpus=at["largest_held"][rows],
-            epochs=at["epochs"][rows],
+            executed_s=column["executed_s"][rows] + since_s,
+            attained_gpu_s=column["attained_gpu_s"][rows] + column["held_gpus"][rows] * since_s,
+            first_start_s=column["first_start_s"][rows],
+            last_stop_s=column["last_stop_s"][rows],
+            restarts=column["restarts"][rows],
+            largest_held_gpus=column["largest_held"][rows],
+            epochs=column["epochs"][rows],
             recovering=self._recovering(rows, now_s),
-            profiled_s=at["profiled_s"][rows] + np.where(profiles, since_s, 0.0),
+            profiled_s=column["profiled_s"][rows] + np.where(profiles, since_s, 0.0),
         )
 
     def _recovering(self, rows: IntArray, now_s: float) -> BoolArray:
         """(jobs,) to be left alone: on their way to what they hold, unless somebody waits for an answer."""
         assert self.requests is not None
-        at = self.at
-        recovering: BoolArray = now_s < at["recovering_until_s"][rows]
-        waits = self.requests.interactive[rows] & (at["held_gpus"][rows] == 0)
-        since_s = np.fmax(self.requests.submitted_s[rows], at["last_stop_s"][rows])
-        since_s = np.fmax(since_s, at["not_before_s"][rows])
+        column = self.at
+        recovering: BoolArray = now_s < column["recovering_until_s"][rows]
+        waits = self.requests.interactive[rows] & (column["held_gpus"][rows] == 0)
+        since_s = np.fmax(self.requests.submitted_s[rows], column["last_stop_s"][rows])
+        since_s = np.fmax(since_s, column["not_before_s"][rows])
         if (waits & (now_s - since_s < WAITED_S)).any():
-            recovering &= ~at["breakable"][rows]
+            recovering &= ~column["breakable"][rows]
         return recovering
 
     def _durations(self, rows: IntArray, now_s: float) -> Durations:
         """On what was asked for: as the owner states it, or as the training says that is left."""
         assert self.requests is not None
-        at, held = self.at, self.at["held_gpus"][rows]
-        asked, whole_s, told_s = self.requests.gpus[rows], at["stated_s"][rows], at["told_left_s"][rows]
-        had_s = (at["attained_gpu_s"][rows] + held * self._since_s(rows, now_s)) / asked
+        column, held_gpus = self.at, self.at["held_gpus"][rows]
+        asked_gpus, whole_s, told_s = (
+            self.requests.gpus[rows],
+            column["stated_s"][rows],
+            column["told_left_s"][rows],
+        )
+        had_s = (column["attained_gpu_s"][rows] + held_gpus * self._since_s(rows, now_s)) / asked_gpus
         left_s = np.maximum(whole_s - had_s, np.minimum(LEAST_LEFT_S, whole_s))
-        told = (held > 0) & np.isfinite(told_s)
-        left_s = np.where(told, np.maximum(np.where(told, told_s, 1.0) * held / asked, 1.0), left_s)
-        return Durations(np.where(told, left_s + had_s, whole_s), left_s)
+        trains = (held_gpus > 0) & np.isfinite(told_s)
+        left_s = np.where(
+            trains, np.maximum(np.where(trains, told_s, 1.0) * held_gpus / asked_gpus, 1.0), left_s
+        )
+        return Durations(np.where(trains, left_s + had_s, whole_s), left_s)
 
     def _tables(self, rows: IntArray) -> list[MeasuredSpeeds]:
         """Of jobs that have changed the column has only what a table follows from: many are made together."""
@@ -198,8 +205,8 @@ class JobColumns:
             tables = speed_tables(column[missing].tolist(), self.cluster)
             for row, table in zip(missing, tables, strict=True):
                 column[row] = table.speeds
-        known: list[MeasuredSpeeds] = column[rows].tolist()
-        return known
+        tables_of_rows: list[MeasuredSpeeds] = column[rows].tolist()
+        return tables_of_rows
 
     # ── rows ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -224,7 +231,7 @@ class JobColumns:
     def _add(self, records: Iterable[JobRecord]) -> None:
         """Rows for jobs that were submitted since, in the order of submission."""
         assert self.cluster is not None
-        new = sorted(records, key=lambda one: one.number)
+        new = sorted(records, key=lambda newcomer: newcomer.number)
         if self.requests is not None and not new:
             return
         if self.count + len(new) > len(self.at["is_open"]):
@@ -237,12 +244,12 @@ class JobColumns:
 
     def _refresh(self, row: int, record: JobRecord, state: State) -> None:
         """Write one row."""
-        at, views, books = self.at, self.views, record.books
+        column, views, books = self.at, self.views, record.books
         if record.has_ended:
-            if at["is_open"][row]:
-                at["is_open"][row], at["held_gpus"][row], self.ended = False, 0, self.ended + 1
+            if column["is_open"][row]:
+                column["is_open"][row], column["held_gpus"][row], self.ended = False, 0, self.ended + 1
                 for name in OBJECTS:
-                    at[name][row] = None
+                    column[name][row] = None
             return
         assert self.cluster is not None
         assert self.requests is not None
@@ -250,44 +257,44 @@ class JobColumns:
             jobs = list(self.requests.jobs)
             jobs[row] = record.job
             self.requests = Requests(jobs, self.cluster)
-        held = state.wanted(record.id)
-        at["is_open"][row] = True
-        at["is_shut"][row] = bool(record.ending) or record.held
-        at["depends"][row] = depends_on_others(record)
-        at["not_before_s"][row] = record.not_before_s
-        at["held_gpus"][row] = held.gpus if held is not None else 0
-        at["held_nodes"][row] = len(held.nodes) if held is not None else 0
-        at["held_kind"][row] = held.kind if held is not None else -1
-        at["attained_gpu_s"][row], at["held_since_s"][row] = books.attained_gpu_s, books.held_since_s
+        allocation = state.wanted(record.id)
+        column["is_open"][row] = True
+        column["is_shut"][row] = bool(record.ending) or record.held
+        column["depends"][row] = depends_on_others(record)
+        column["not_before_s"][row] = record.not_before_s
+        column["held_gpus"][row] = allocation.gpus if allocation is not None else 0
+        column["held_nodes"][row] = len(allocation.nodes) if allocation is not None else 0
+        column["held_kind"][row] = allocation.kind if allocation is not None else -1
+        column["attained_gpu_s"][row], column["held_since_s"][row] = books.attained_gpu_s, books.held_since_s
         latest = record.learned.latest
         if View.PROGRESS in views:
-            at["executed_s"][row] = books.executed_s
-            at["profiled_s"][row], at["profiling"][row] = books.profiled_s, books.profiling
-            at["first_start_s"][row], at["last_stop_s"][row] = books.first_start_s, books.last_stop_s
-            at["restarts"][row] = max(books.starts, record.attempt, 1) - 1
-            at["largest_held"][row] = largest_known_gpus(record)
-            at["epochs"][row] = int(latest.get("epoch", 0))
-            at["recovering_until_s"][row] = recovering_until_s(record, held)
-            at["breakable"][row] = is_breakable(record)
+            column["executed_s"][row] = books.executed_s
+            column["profiled_s"][row], column["profiling"][row] = books.profiled_s, books.profiling
+            column["first_start_s"][row], column["last_stop_s"][row] = books.first_start_s, books.last_stop_s
+            column["restarts"][row] = max(books.starts, record.attempt, 1) - 1
+            column["largest_held"][row] = largest_known_gpus(record)
+            column["epochs"][row] = int(latest.get("epoch", 0))
+            column["recovering_until_s"][row] = recovering_until_s(record, allocation)
+            column["breakable"][row] = is_breakable(record)
         if views & DURATIONS:
-            told = latest.get("left_s")
-            at["stated_s"][row] = stated_duration(record)[0]
-            at["told_left_s"][row] = float(told) if told is not None and isfinite(told) else nan
+            left_s = latest.get("left_s")
+            column["stated_s"][row] = stated_duration(record)[0]
+            column["told_left_s"][row] = float(left_s) if left_s is not None and isfinite(left_s) else nan
         if View.REMAINING_WORK in views:
-            at["work_left"][row] = work_left(record)
+            column["work_left"][row] = work_left(record)
         if views & TABLES:
             table = speed_evidence_of if self.measures else prior_table
-            at["table"][row] = table(record, self.cluster)
+            column["table"][row] = table(record, self.cluster)
         if View.GOODPUT_MODEL in views:
-            at["evidence"][row] = evidence_of(record, self.cluster)
+            column["evidence"][row] = evidence_of(record, self.cluster)
         if View.LEARNING in views:
             for name in ("samples", "dataset_samples", "loss", "metric"):
-                at[name][row] = float(latest.get(name, nan))
-            at["initial_loss"][row] = record.learned.initial_loss
+                column[name][row] = float(latest.get(name, nan))
+            column["initial_loss"][row] = record.learned.initial_loss
             metrics = record.learned.metrics
-            at["history"][row] = np.array(metrics) if metrics else _NO_METRICS
+            column["history"][row] = np.array(metrics) if metrics else _NO_METRICS
         if View.CPU_DEMAND in views:
-            at["cpus"][row] = cpus_per_gpu(record)
+            column["cpus"][row] = cpus_per_gpu(record)
 
 
 def extended(before: Requests | None, more: list[Job], cluster: Cluster) -> Requests:
