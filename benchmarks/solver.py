@@ -2,9 +2,10 @@
 
     python benchmarks/solver.py [--seeds 20] [--exact]
 
-Problems are those of `stretto.solve.family`. *alike* draws all rows from a few distinct ones, as when many
-users submit the same job. Milliseconds are processor time; set OMP_NUM_THREADS=1. `--exact` puts branch and
-bound (HiGHS, gap 0, ended after two minutes) beside the four sizes of the first table, in elapsed seconds.
+Problems are those of `stretto.experiments.bench`. *alike* draws all rows from a few distinct ones, as when
+many users submit the same job. Milliseconds are processor time; set OMP_NUM_THREADS=1. `--exact` puts branch
+and bound (HiGHS, gap 0, ended after two minutes) beside the four sizes of the first table, in elapsed
+seconds.
 """
 
 import argparse
@@ -17,9 +18,8 @@ from functools import partial
 
 import numpy as np
 
-from stretto.experiments.bench import bench_solver
+from stretto.experiments.bench import bench_solver, instance
 from stretto.solve import Assignment, MultipleChoiceKnapsack, assign
-from stretto.solve.family import instance
 
 SIZES = [(64, 64, 3), (500, 512, 3), (2_000, 2_048, 3), (20_000, 100_000, 4)]  # jobs, GPUs, types
 SMALL = [(5, 64), (10, 64), (20, 64), (40, 64)]  # jobs, GPUs: rounds of a small cluster

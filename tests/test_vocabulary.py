@@ -14,9 +14,9 @@ PACKAGE = ROOT / "src" / "stretto"
 
 # Words of the trade that need no definition here, and names of others' programs.
 PLAIN = """
-accounting app arrival attaching auction autoscaling axes bench branching build built cdf
+accounting app arrival attaching autoscaling axes bench branching build built cdf
 cell check child class client clock comparison component conductor config connection content dataset
-demand demo display dot draft entry env evict explain family fill fit fitting health
+demand demo display dot draft entry env evict explain fill fit health
 hierarchy history homogeneous hosting json knowledge kubeflow lending lightning main maker
 making network openapi option outcome parse patience pin play plugin
 printing protocol quantity ratio reading recipe registry remaining reproduce reproduction

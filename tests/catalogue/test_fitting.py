@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from stretto.catalogue.build import MULTI_NODE_MARGIN, fit_noise, fit_steps
 from stretto.catalogue.figures import Curves, Points
-from stretto.catalogue.fitting import MULTI_NODE_MARGIN, fit_noise, fit_steps
 from stretto.estimate.throughput import grad_s, step_s
 from stretto.model.arrays import FloatArray, floats
 

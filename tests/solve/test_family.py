@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from stretto.solve.family import instance
+from stretto.experiments.bench import instance
 
 
 def test_the_same_seed_gives_the_same_problem() -> None:

@@ -10,6 +10,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
+from stretto.experiments.bench import instance
 from stretto.solve import (
     Assignment,
     Limits,
@@ -19,7 +20,6 @@ from stretto.solve import (
     assign_exactly,
 )
 from stretto.solve.arrays import IntArray
-from stretto.solve.family import instance
 from stretto.solve.program import MultipleChoiceKnapsack as Knapsack
 
 Method = Callable[..., Assignment]

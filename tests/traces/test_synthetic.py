@@ -9,15 +9,17 @@ from stretto.clusters import read_cluster
 from stretto.model import Adaptivity, InputError, Kind
 from stretto.traces import MADE, check_against, make_workload, read_trace, write_trace
 from stretto.traces.arrivals import PATTERNS, arrival_times_s
-from stretto.traces.makers import LEAST, MOST, requests
-from stretto.traces.philly_statistics import (
+from stretto.traces.makers import (
     DURATION_S,
     GPUS,
+    LEAST,
+    MOST,
     PROBABILITY,
     SHARE_OF_GPU_HOURS,
     SHARE_OF_JOBS,
     draw_durations_s,
     draw_gpus,
+    requests,
 )
 
 CLUSTERS = ["sia-hetero-64", "sia-homo-64", "sia-physical-44", "ones-16", "gpu8-256", "lyra"]

@@ -1,4 +1,28 @@
-"""Throughput models fitted to measured points, many at once; what was fitted before is remembered."""
+"""Throughput models fitted to measured points, many at once; what was fitted before is remembered.
+
+The objective is Pollux's (OSDI 2021, section 3.2, and the code published with it):
+
+    RMSE(log T_grad) + RMSE(log T_step) + 1e-3 (γ - 1)² + 1e-2 [(β_n/α_n)² + (β_l/α_l)²]
+
+over α, β ≥ 1e-8 and 1 ≤ γ ≤ 10, with parameters that nothing was measured for held fixed:
+
+1. one local batch only: α_c is half the mean of T_grad;
+2. nothing on several nodes: α_n and β_n are at their bound and, after the fit, at least 1.1 α_l and 1.1 β_l;
+3. nothing on several GPUs of one node: α_l and β_l are at their bound;
+4. nothing on more than two GPUs: β_l and β_n are at their bound.
+
+**Deviation**: the method. The published code runs L-BFGS-B from one fixed start to a loose tolerance and
+often stops far from the optimum. We start from lines through the measurements and take damped Gauss-Newton
+steps (Levenberg-Marquardt) within the bounds, in the coordinates of `problem_of`, all data sets at once.
+A sum of two root mean squares has kinks where either vanishes; each step takes √q for the quadratic
+q/(2 √q₀) + √q₀/2, which touches it from above.
+
+**Deviation**: with measurements on one GPU only, every T_grad between the measured pass and the measured
+step is about equally good. We settle near the middle, not where a search from a fixed start first arrives.
+
+Sums run over the points one after the other and never across data sets, so that a fit is the same bit for
+bit whether its data set is fitted alone or among others.
+"""
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass

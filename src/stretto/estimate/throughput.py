@@ -155,6 +155,17 @@ def replicas_of(gpus: npt.ArrayLike, stages: npt.ArrayLike) -> IntArray:
 
 
 # ── how fast is a job on a GPU type on which it has not run with several GPUs? ──────────────────────────────
+# Sia (SOSP 2023), section 3.2. Before a job starts, one GPU of each type is profiled. For K replicas on
+# type B
+#
+# 1. B was measured with several GPUs: B's own model;
+# 2. else another type A was:   X_B(K) = X_B(1) / X_A(1) · X_A(K)        (equation 1);
+# 3. else:                      X_B(K) = K X_B(1)                        (perfect scaling).
+#
+# For hybrid parallel jobs "one GPU" means one replica, and K counts replicas.
+#
+# X_B(1) / X_A(1) is taken at a batch that both types were profiled with, where that is known; the published
+# code takes each at its type's largest local batch.
 
 
 class Mode(StrEnum):

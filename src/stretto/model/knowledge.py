@@ -1,4 +1,7 @@
-"""What is known of a job: the measured points of its speed, and the views that a policy may declare."""
+"""What is known of a job: the measured points of its speed, and the views that a policy may declare.
+
+A policy names its views; the world leaves the rest unknown. Truth is not among them: it stays in the world.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

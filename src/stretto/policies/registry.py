@@ -35,7 +35,7 @@ POLICIES: dict[str, str] = {
     "srsf": "stretto.policies.srtf:ShortestRemainingServiceFirst",
     "srtf": "stretto.policies.srtf:ShortestRemainingTimeFirst",
     "synergy": "stretto.policies.synergy:Synergy",
-    "themis": "stretto.policies.themis.policy:Themis",
+    "themis": "stretto.policies.themis:Themis",
     "tiresias": "stretto.policies.tiresias:Tiresias",
     "tiresias-gittins": "stretto.policies.tiresias:TiresiasGittins",
     "unisched": "stretto.policies.unisched.policy:UniSched",

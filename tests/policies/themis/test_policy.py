@@ -19,8 +19,7 @@ from stretto.model import (
 from stretto.policies import load_policy
 from stretto.policies.common.admission import NO_CONFIGURATIONS
 from stretto.policies.gavel.programs import finish_time_fairness
-from stretto.policies.themis.auction import finish_time_ratio, partial_allocation
-from stretto.policies.themis.policy import Leases, Themis, fair_on_one_type
+from stretto.policies.themis import Leases, Themis, fair_on_one_type, finish_time_ratio, partial_allocation
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, speeds_of
 from stretto.testing.conformance import PROMISES
 from stretto.testing.play import play
