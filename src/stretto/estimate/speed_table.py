@@ -172,6 +172,7 @@ def standard_errors(evidence: SpeedEvidence, cluster: Cluster) -> FloatArray:
     table = speed_table(evidence, cluster)
     parts = min(len(evidence.measurements), JACKKNIFE_GROUPS)
     errors = np.full(table.source.shape, np.nan)
+    # The table again without each part; equal fits are remembered, and new ones made side by side.
     if parts > 1:
         without = [
             replace(
@@ -300,6 +301,8 @@ def _through(
         own = [
             each for each in anchors if across[row, min(each.workers, len(axis.workers) - 1)] == each.across
         ]
+        # By how much each anchor lies above the curve, as a logarithm. Where nothing was measured on as many
+        # nodes, what was measured on other nodes moves the curve by as much as it moves its own.
         moved: dict[int, list[float]] = {}
         for each in own or anchors:
             place = min(each.workers, len(axis.workers) - 1)
@@ -310,6 +313,7 @@ def _through(
             counts = sorted(moved)
             by = [float(np.mean(moved[count])) for count in counts]
             curves[row] *= np.exp(np.interp(np.log2(axis.useful), np.log2(counts), by))
+        # The anchors themselves are exact, beyond what a job can use too.
         for each in own:
             if each.workers < len(axis.workers):
                 curves[row, each.workers] = each.per_s
