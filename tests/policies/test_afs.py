@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from tests.drawn import scaled
 
 from stretto.model import Allocation, MeasuredSpeeds, floats
-from stretto.policies.afs import Afs, Tournament, Variant, by_gain, by_tournament
+from stretto.policies.afs import Afs, BasesBy, Tournament, Variant, by_gain, by_tournament
 from stretto.policies.common.speed_curves import Curve
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, speeds_of
 
@@ -135,3 +135,27 @@ def test_lyras_variant_grows_by_gain_per_gpu_and_stops_nobody() -> None:
     )
     shares = policy.allocate(snapshot, speeds_of(policy.configurations(cluster), [[1.0]] * 3))
     assert shares.gpus.tolist() == [3, 5, 0]
+
+
+@pytest.mark.parametrize(
+    ("bases_by", "gpus"),
+    [
+        pytest.param(BasesBy.SUBMISSION, [2, 0], id="who came first"),
+        pytest.param(BasesBy.REMAINING, [0, 2], id="who has least left"),
+    ],
+)
+def test_the_first_base_of_lyras_variant_is_for(bases_by: BasesBy, gpus: list[int]) -> None:
+    cluster = a_cluster(2)
+    linear = np.arange(5.0)[None]
+    table = MeasuredSpeeds(linear, linear)
+    policy = Afs(variant=Variant.LYRA, bases_by=bases_by)
+    snapshot = a_snapshot(
+        a_job("long", 2, min_gpus=2, max_gpus=2),
+        a_job("short", 2, at_s=1, min_gpus=2, max_gpus=2),
+        cluster=cluster,
+        known_tables=[table, table],
+        known_work=floats([900.0, 5.0]),
+    )
+    speeds = speeds_of(policy.configurations(cluster), [[1.0]] * 2, requested_per_s=floats([[2.0], [2.0]]))
+    shares = policy.allocate(snapshot, speeds)
+    assert shares.gpus.tolist() == gpus

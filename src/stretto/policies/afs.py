@@ -45,6 +45,13 @@ class Variant(StrEnum):
     LYRA = "lyra"  # bases first, then whoever gains most speed per GPU: as Lyra compares with it
 
 
+class BasesBy(StrEnum):
+    """Which waiting jobs get their base demands first, in the variant `lyra`."""
+
+    SUBMISSION = "submission"  # as the snapshot has them: fair share, then who came first
+    REMAINING = "remaining"  # shortest true remaining time
+
+
 @dataclass(frozen=True)
 class Afs(CheckedSettings, space="policy"):
     """Hand out GPUs worker by worker, each to the job for which it does most.
@@ -55,22 +62,24 @@ class Afs(CheckedSettings, space="policy"):
         (X_l(g+1) - X_l(g)) / X_l(g)  >  (X_h(g+1) - X_h(g)) / X_h(g+1):
 
     the longer job will inherit the GPUs of the shorter one. `lyra`: as Lyra (EuroSys 2023), section 7.1,
-    implements it. Running jobs keep their base demands, waiting ones get theirs, shortest remaining time
-    first, skipping what does not fit; then one more worker at a time goes to the largest gain of
+    implements it. Running jobs keep their base demands, waiting ones get theirs in order of submission,
+    skipping what does not fit; then one more worker at a time goes to the largest gain of
     throughput per GPU. In both a gain that is not positive ends a job's growth.
 
     Deviations: a job grows by whole workers, from its base demand, and within its range; where its steps
     are of several GPUs, relative gains beyond the base count per GPU. Nobody gives the order of bases for
-    `lyra`: shortest first is chosen, since its waiting times come out as Lyra's own there.
+    `lyra`; Lyra says only "allocating base demand to each job first". By submission is chosen, since AFS as
+    such knows no durations. `bases_by` is the setting.
 
     Starvation: `afs-l` serves every job before any gets a second share, as long as bases suffice; beyond
-    that, and in `lyra`, no bound: long jobs wait while shorter ones come.
+    that no bound: long jobs wait while shorter ones come. In `lyra` jobs wait while smaller ones fit.
 
     Cost of one decision: `afs-l` O(grants x jobs) array cells, about 0.1 s for 3,544 GPUs and 1,000
     jobs; `lyra` a sort of at most one entry for each worker that could come, some ms.
     """
 
     variant: Variant = Variant.AFS_L
+    bases_by: BasesBy = BasesBy.SUBMISSION  # in the variant `lyra`
     # seconds between decisions; None: whenever jobs or nodes come or go
     round_s: float | None = setting(None, above=0)
 
@@ -83,6 +92,7 @@ class Afs(CheckedSettings, space="policy"):
         starvation=(
             "bounded in afs-l: every job is served before any gets more; unbounded in the variant lyra"
         ),
+        former={"bases_by": "remaining"},
     )
 
     @property
@@ -132,16 +142,18 @@ class Afs(CheckedSettings, space="policy"):
     ) -> IntArray:
         """Base demands, written into gpus and kind; (types,) GPUs that are left."""
         jobs, stand_ins = snapshot.jobs, snapshot.cluster.stand_ins
-        # Bases of running jobs are never taken; waiting jobs follow by what they have left, as in SJF.
+        # Bases of running jobs are never taken; waiting jobs follow in the order that is set.
         running = (jobs.held_gpus > 0) & (gpus == 0)
         gpus[running] = jobs.min_gpus[running] * stand_ins[jobs.held_kind[running]]
         kind[running] = jobs.held_kind[running]
         left = left - np.bincount(kind[running], gpus[running], len(left)).astype(np.int64)
         waiting = np.flatnonzero(jobs.held_gpus == 0)
-        left_s = _remaining_s(jobs.remaining_work, speeds)[waiting]
         need = jobs.min_gpus[:, None] * stand_ins
         fits = jobs.allowed_kinds & (need <= np.minimum(left, most_gpus_of_one_job(snapshot.cluster)))
-        order = waiting[np.lexsort((jobs.min_gpus[waiting], left_s))]
+        order = waiting
+        if self.bases_by is BasesBy.REMAINING:
+            left_s = _remaining_s(jobs.remaining_work, speeds)[waiting]
+            order = waiting[np.lexsort((jobs.min_gpus[waiting], left_s))]
         order = order[fits[order].any(axis=1)]
         remaining = left.tolist()
         smallest = int(need[order].min()) if order.size else 0
