@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stretto.catalogue import find_model
 from stretto.clusters import read_cluster
 from stretto.traces import make_workload
 from stretto.traces.ones import (
@@ -82,3 +83,12 @@ def test_the_workload_says_that_it_is_made() -> None:
     assert workload.synthetic
     assert workload.source.startswith("made, not recorded: trainings of the fifty kinds")
     assert len(workload.jobs) == 5
+
+
+def test_with_the_usual_batch_only_the_batch_and_what_follows_from_it_is_another() -> None:
+    grown, usual = (make_workload(f"{kind}:hours=1,seed=0") for kind in ("ones", "ones-usual-batch"))
+    assert [(job.submitted_s, job.gpus, job.model) for job in usual.jobs] == [
+        (job.submitted_s, job.gpus, job.model) for job in grown.jobs
+    ]
+    assert all(job.batch_size == find_model(job.model).init_batch for job in usual.jobs)
+    assert sum(grown.jobs[row].batch_size > job.batch_size for row, job in enumerate(usual.jobs)) > 50

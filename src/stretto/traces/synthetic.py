@@ -11,7 +11,7 @@ from stretto.traces.helios_made import HOURS, JOBS, SAMPLE_MOST_GPUS, SAMPLE_RAN
 from stretto.traces.lyra import lyra
 from stretto.traces.makers import Pair, demonstration, recorded, trainings
 from stretto.traces.making import Making
-from stretto.traces.ones import ones
+from stretto.traces.ones import ones, ones_usual_batch
 from stretto.traces.workload import Workload
 
 
@@ -44,6 +44,11 @@ MADE: Mapping[str, MadeKind] = {
         ones,
         Making(hours=3.0, arrivals="ones"),
         "trainings of the fifty kinds of task of ONES (SC 2021), small data sets, 1 to 8 GPUs asked for",
+    ),
+    "ones-usual-batch": MadeKind(
+        ones_usual_batch,
+        Making(hours=3.0, arrivals="ones"),
+        "the trainings of ones, each submitted with its model's usual batch whatever the GPUs",
     ),
     **{
         f"helios-{mix}": MadeKind(
