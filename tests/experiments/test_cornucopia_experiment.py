@@ -119,3 +119,10 @@ def test_changes_are_free_of_charge_and_speeds_follow_the_catalogue() -> None:
     spec: RunSpec = cornucopia.spec_of(MADE, 640, cornucopia.trace_of(MADE), "srtf")
     assert spec.settings == {"sim.restart_s": "0", "sim.scaling": "catalogue"}
     assert spec.cluster == "gpu8-640"
+
+
+def test_chronus_pays_for_its_profiles_and_nobody_else_is_told_of_any() -> None:
+    trace = cornucopia.trace_of(MADE)
+    told = {policy: cornucopia.spec_of(MADE, 960, trace, policy).settings for policy in ("chronus", "srtf")}
+    assert told["chronus"]["policy.profiling_gpus"] == "16"
+    assert "policy.profiling_gpus" not in told["srtf"]
