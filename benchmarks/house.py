@@ -91,6 +91,26 @@ class Module:
                 imported |= inside & names if inside <= names else (inside & names) | {origin}
         return (imported & names) - {self.name}
 
+    @property
+    def is_package(self) -> bool:
+        """Whether it is the first file of a folder."""
+        return self.path.stem == "__init__"
+
+    def handed_on(self, names: frozenset[str]) -> dict[str, str]:
+        """The module of each name that a package imports from one of `names` within it."""
+        return {
+            alias.asname or alias.name: node.module
+            for node in self.tree.body
+            if isinstance(node, ast.ImportFrom) and node.module in names and node.module != self.name
+            for alias in node.names
+        }
+
+    def names_of_packages(self, packages: frozenset[str]) -> Iterator[tuple[str, str]]:
+        """(package, name) of what it imports from packages."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.ImportFrom) and node.module in packages and node.module != self.name:
+                yield from ((node.module, alias.name) for alias in node.names)
+
     def functions(self) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
         """Functions and methods, also within others."""
         for node in ast.walk(self.tree):
@@ -125,13 +145,20 @@ def length_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def single_use(modules: list[Module]) -> list[str]:
-    """Modules that exactly one other module imports, as `module < importer`."""
+    """Modules that exactly one other module imports, as `module < importer`.
+
+    Names that a package hands on are imported from the module that has them.
+    """
     names = frozenset(module.name for module in modules)
-    importers: dict[str, list[str]] = {name: [] for name in names}
+    handed_on = {module.name: module.handed_on(names) for module in modules if module.is_package}
+    importers: dict[str, set[str]] = {name: set() for name in names}
     for module in modules:
         for imported in module.imports(names):
-            importers[imported].append(module.name)
-    return [f"{name} < {users[0]}" for name, users in sorted(importers.items()) if len(users) == 1]
+            importers[imported].add(module.name)
+        for package, name in module.names_of_packages(frozenset(handed_on)):
+            if origin := handed_on[package].get(name):
+                importers[origin].add(module.name)
+    return [f"{name} < {min(users)}" for name, users in sorted(importers.items()) if len(users) == 1]
 
 
 def not_of_a_list(found: list[str]) -> list[str]:

@@ -23,8 +23,7 @@ from stretto.backends.protocol import (
     WorkerState,
 )
 from stretto.model import Cluster, InputError
-from stretto.service.emulated.truth import SAVING, Truths, seconds_of
-from stretto.service.emulated.workers import EmulatedJob, EmulatedWorker
+from stretto.service.emulated.truth import SAVING, EmulatedJob, EmulatedWorker, Truths, seconds_of
 from stretto.service.eventlog.archive import Archive
 from stretto.service.eventlog.writer import LogWriter
 from stretto.service.state.events import (
