@@ -3,7 +3,7 @@
 import pytest
 from tests.service.scene import Scene
 
-from stretto.service.reconcile.exit_policy import FIRST_PAUSE_S, MAX_CRASH_LOOPS
+from stretto.service.reconcile.reconciler import FIRST_PAUSE_S, MAX_CRASH_LOOPS
 from stretto.service.state import events as happened
 from stretto.service.state.events import Event
 
