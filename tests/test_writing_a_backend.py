@@ -23,6 +23,7 @@ FILES = (
     "toy_cluster/backend.py",
     "toy_cluster/runner.py",
     "test_toy.py",
+    "test_serving.py",
 )  # as they come on the page
 LACKS = 3  # tests of the suite that need nodes which can be struck
 
@@ -109,15 +110,22 @@ def shown_of(pid: int, name: str) -> bytes:
 
 
 def test_the_conformance_suite_passes_over_the_toy_cluster(installed: Path) -> None:
-    done = python(installed, "-m", "pytest", "-p", "no:cacheprovider", "test_toy.py")
-    assert done.returncode == 0, done.stdout
-    counts = {
-        word: int(count)
-        for count, word in re.findall(r"(\d+) (passed|skipped)", done.stdout.splitlines()[-1])
-    }
+    counts = outcomes(installed, "test_toy.py")
     names = [name for name in dir(BackendConformance) if name.startswith("test_")]
     assert counts["skipped"] == LACKS
     assert counts["passed"] >= len(names) - LACKS
+
+
+def test_the_test_of_a_service_on_the_page_passes(installed: Path) -> None:
+    assert outcomes(installed, "test_serving.py") == {"passed": 1}
+
+
+def outcomes(folder: Path, module: str) -> dict[str, int]:
+    """How many tests of a module passed, and how many were skipped; none may fail."""
+    done = python(folder, "-m", "pytest", "-p", "no:cacheprovider", module)
+    assert done.returncode == 0, done.stdout
+    last_line = done.stdout.splitlines()[-1]
+    return {word: int(count) for count, word in re.findall(r"(\d+) (passed|skipped)", last_line)}
 
 
 def test_a_job_runs_on_an_installed_backend_and_is_adopted_by_the_next_service(
