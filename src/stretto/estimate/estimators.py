@@ -34,7 +34,7 @@ class NoEstimate:
     views: ClassVar[frozenset[View]] = frozenset()
 
     def estimate(self, snapshot: Snapshot, configurations: Configurations) -> Speeds:
-        """Nothing is believed about anybody."""
+        """Nothing is believed about any job."""
         return no_speeds(len(snapshot.jobs), len(snapshot.cluster.types), configurations)
 
 

@@ -92,7 +92,7 @@ def suspensions(needed: ArrayLike, available: ArrayLike) -> FloatArray:
     """Expected suspensions of a job with a deadline: (n - 1)(m - n) / m, equation 3 in closed form.
 
     needed: leases n that the job runs; available: leases m before its deadline. 0 where the job cannot make
-    it (n > m) or has no lease left: that is for whoever plans to find out.
+    it (n > m) or has no lease left: that is for the planner to find out.
     """
     n, m = np.asarray(needed, dtype=np.float64), np.asarray(available, dtype=np.float64)
     possible = (n <= m) & (m > 0) & (n >= 1)

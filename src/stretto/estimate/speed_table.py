@@ -14,7 +14,7 @@ they ran on. For each GPU type
    is not known either it is relative: 1 on what it asked for.
 
 A job's own batch is fixed, so that each worker has a share of it, or grows with the workers up to a bound, as
-scripts do where nobody chooses the batch for them. A step of the table is one of its batch on one worker.
+scripts do where no batch is chosen for them. A step of the table is one of its batch on one worker.
 """
 
 from collections.abc import Sequence
@@ -83,9 +83,7 @@ class SpeedEvidence:
     gpus_per_worker: int
     asked_gpus: int
     reach_gpus: int  # beyond these more GPUs bring nothing
-    stated_per_s: float = (
-        0.0  # steps per second on what it asks for, as its owner expects; 0: nobody has said
-    )
+    stated_per_s: float = 0.0  # steps per second on what it asks for, as its owner expects; 0: not stated
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -160,7 +158,7 @@ def speed_table(evidence: SpeedEvidence, cluster: Cluster) -> SpeedTable:
 
 
 def standard_errors(evidence: SpeedEvidence, cluster: Cluster) -> FloatArray:
-    """(2, types, most_gpus + 1) relative standard errors of a table, NaN where nobody can tell.
+    """(2, types, most_gpus + 1) relative standard errors of a table, NaN where unknown.
 
     Of an entry that was measured what reports may differ by. Of one that follows from a model the jackknife:
     the table is made again without each part of the measurements in turn, and
@@ -322,7 +320,7 @@ def _through(
 
 
 def _assumed_speed(workers: float | IntArray) -> FloatArray:
-    """Of a job that nobody has measured, over that on one worker."""
+    """Of a job that was never measured, over that on one worker."""
     return np.asarray(workers * SCALING ** np.log2(workers), dtype=np.float64)
 
 

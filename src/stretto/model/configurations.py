@@ -98,7 +98,7 @@ class Speeds:
 
 
 def no_speeds(jobs: int, types: int, configurations: Configurations) -> Speeds:
-    """Nothing is believed about anybody."""
+    """Nothing is believed about any job."""
     return Speeds(
         configurations=configurations,
         per_s=np.full((jobs, len(configurations)), np.nan),

@@ -47,7 +47,7 @@ class Reservation:
 
     @property
     def words(self) -> str:
-        """What is kept for whom."""
+        """Which GPUs are kept for which jobs."""
         what = f"nodes {', '.join(self.nodes)}" if self.nodes else f"{self.gpus} x {self.gpu_type}"
         whom = [f"user {self.user}"] if self.user else []
         whom += [f"queue {self.queue}"] if self.queue else []
@@ -93,7 +93,7 @@ def check_reservation(new: Reservation, cluster: Cluster, others: Mapping[str, R
 # ── what holds whatever the policy is: quotas, permitted sizes, reservations, nodes that others use too ─────
 
 
-LEAD_S = 30.0  # before a reservation begins, beside the grace of those who are to leave; chosen
+LEAD_S = 30.0  # before a reservation begins, beside the grace of jobs that are to leave; chosen
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Constraints:
     sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # by job, where not all are permitted
     reservations: tuple[Reservation, ...] = ()  # that have not ended, by name
     lasting_s: Mapping[str, float] = field(default_factory=dict)  # by job that cannot be moved, from a start
-    lead_s: float = LEAD_S  # who is in the way of a reservation leaves so long before it begins
+    lead_s: float = LEAD_S  # a job in the way of a reservation leaves so long before it begins
     profiles: Mapping[str, int] = field(default_factory=dict)  # by job, the type on which to run one worker
     staying: Mapping[JobId, Job] = field(
         default_factory=dict

@@ -35,5 +35,5 @@ class NotDeclared(StrettoError):
 
 
 def one_line(failure: BaseException) -> str:
-    """What an exception of somebody else's says, without its line breaks."""
+    """What an exception of other code says, without its line breaks."""
     return " ".join(str(failure).split())[:LONGEST_LINE]

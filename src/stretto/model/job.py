@@ -29,7 +29,7 @@ class Adaptivity(StrEnum):
 
 
 class Kind(StrEnum):
-    """Whether somebody sits and waits for the job (Cornucopia, section 3)."""
+    """Whether a user sits and waits for the job (Cornucopia, section 3)."""
 
     BATCH = "batch"
     INTERACTIVE = "interactive"
@@ -249,7 +249,7 @@ class JobColumns:
     deadline_s = float_column()  # the first, infinite where there is none
     priority = int_column()  # larger is sooner
     weight = float_column()  # of shares
-    interactive = bool_column(lambda job: job.kind is Kind.INTERACTIVE)  # somebody waits for it
+    interactive = bool_column(lambda job: job.kind is Kind.INTERACTIVE)  # a user waits for it
     rigid = bool_column(lambda job: job.adaptivity is Adaptivity.RIGID)  # gets exactly what it asked for
     preemptible = bool_column()  # may be stopped or moved once it runs
     gpus_per_worker = int_column()  # by which it grows and shrinks

@@ -66,7 +66,7 @@ NOTHING_OBSERVED = Observations()
 
 
 class View(StrEnum):
-    """Groups of columns beside the request and what a job holds now, which everybody may see."""
+    """Groups of columns beside the request and what a job holds now, which every policy may see."""
 
     PROGRESS = "progress"
     ORACLE_DURATION = "oracle_duration"

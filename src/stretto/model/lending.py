@@ -1,4 +1,4 @@
-"""Nodes that belong to somebody else: what their owners need, and what is on loan."""
+"""Nodes that belong to another owner: what their owners need, and what is on loan."""
 
 from dataclasses import dataclass
 
@@ -21,10 +21,10 @@ class LenderState:
 
 @dataclass(frozen=True, eq=False)
 class Loans:
-    """What was settled with lenders: which nodes may be used from now on, and who had to make room."""
+    """What was settled with lenders: which nodes may be used from now on, and which jobs had to make room."""
 
     usable: BoolArray  # (nodes,) own nodes, and lent ones that are on loan
-    placement: Placement  # after everybody has made room
+    placement: Placement  # after every job has made room
     preempted: tuple[JobId, ...] = ()  # stopped whole
     scaled_in: tuple[JobId, ...] = ()  # lost flexible workers and go on
     vacated_gpus: int = 0  # of the nodes that went back, and what jobs had to leave elsewhere

@@ -97,14 +97,14 @@ class Placement(Mapping[JobId, Allocation]):
 
     @property
     def free(self) -> IntArray:
-        """(nodes,) GPUs that nobody holds."""
+        """(nodes,) GPUs that no job holds."""
         if self._free is None:
             self._free = frozen(self.cluster.node_gpus - np.bitwise_count(self.busy).astype(np.int64))
         return self._free
 
     @property
     def free_by_kind(self) -> IntArray:
-        """(types,) GPUs that nobody holds."""
+        """(types,) GPUs that no job holds."""
         return np.bincount(self.cluster.kind, self.free, len(self.cluster.types)).astype(np.int64)
 
     @property
@@ -173,7 +173,7 @@ def shift(busy: IntArray, free: IntArray, allocation: Allocation, sign: int) -> 
 
 
 def no_placement(cluster: Cluster) -> Placement:
-    """Nobody holds anything."""
+    """No job holds anything."""
     return Placement(cluster, {}, np.zeros(len(cluster.nodes), dtype=np.int64))
 
 

@@ -224,5 +224,5 @@ def _verb(old: Allocation, new: Allocation) -> Verb:
 
 
 def waiting_for(code: Why, jobs: int) -> Reasons:
-    """The same reason for everybody; a start to be refined."""
+    """The same reason for every job; a start to be refined."""
     return Reasons(np.full(jobs, int(code), dtype=np.int64))

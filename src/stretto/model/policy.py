@@ -51,8 +51,8 @@ class PolicyTraits:
     """
 
     paper: str = ""  # where it was published
-    order: str = ""  # who comes first, and what it leaves to fair share, which is the order of the rows
-    starvation: str = ""  # who may be passed over, and for how long
+    order: str = ""  # which job comes first, and what it leaves to fair share, which is the order of the rows
+    starvation: str = ""  # which jobs may be passed over, and for how long
     tables_only: bool = False  # it reads the measured tables of few jobs itself and is given no speeds
     # Settings by name, as people type them, each in the place of the default of its field.
     reproducing: Mapping[str, str] = field(default_factory=dict)  # where measured profiles are simulated
@@ -64,7 +64,7 @@ class PolicyTraits:
 
 
 class Policy(Protocol):
-    """Who gets how many GPUs of which type, and why.
+    """Which job gets how many GPUs of which type, and why.
 
     A policy holds only its parameters; what it remembers between decisions is the `memory` of its shares,
     which comes back in the next snapshot. It reads the time from the snapshot and draws, if it must, from

@@ -176,7 +176,7 @@ class Balance:
         """Decayed GPU-seconds at a time that is not before `at_s`.
 
         What was had t seconds ago counts 2^(-t/H). Of a rate r since t0 that is the integral
-        r H / ln 2 (1 - 2^(-(t-t0)/H)), so that nothing depends on how often somebody looks.
+        r H / ln 2 (1 - 2^(-(t-t0)/H)), so that nothing depends on how often it is read.
         """
         lives = max(now_s - self.at_s, 0.0) / half_life_s
         since = -expm1(-lives * LN2) * half_life_s / LN2 * self.rate / PARTS_OF_A_GPU if self.rate else 0.0
@@ -185,7 +185,7 @@ class Balance:
 
 @dataclass(slots=True)
 class UsageLedger:
-    """Decayed usage by account. Changes only at the times at which somebody comes to hold something else."""
+    """Decayed usage by account. Changes only when a job comes to hold something else."""
 
     half_life_s: float = HALF_LIFE_S
     balances: dict[Account, Balance] = field(default_factory=dict)
@@ -215,7 +215,7 @@ class UsageLedger:
         return {name: one.rate / PARTS_OF_A_GPU for name, one in sorted(self.balances.items()) if one.rate}
 
     def released(self, now_s: float) -> "UsageLedger":
-        """A copy in which nobody holds anything from now on."""
+        """A copy in which no job holds anything from now on."""
         had = {name: one.at(now_s, self.half_life_s) for name, one in self.balances.items()}
         return UsageLedger(self.half_life_s, {name: Balance(used, now_s) for name, used in had.items()})
 
@@ -238,7 +238,7 @@ ROOT = ""
 
 @dataclass(frozen=True)
 class FairShare:
-    """Shares, and usage as it stands at one moment. Whoever is not named has one share."""
+    """Shares, and usage as it stands at one moment. A queue or user that is not named has one share."""
 
     usage_gpu_s: Mapping[Account, float] = field(default_factory=dict)  # decayed
     held_gpus: Mapping[Account, float] = field(default_factory=dict)  # now; both in GPUs of speed 1
@@ -246,10 +246,12 @@ class FairShare:
     user_shares: Mapping[str, float] = field(default_factory=dict)  # that were set
     parents: Mapping[str, str] = field(default_factory=dict)  # of queues that are in another one
     half_life_s: float = HALF_LIFE_S  # of usage
-    limits: bool = False  # who has its share gives way while others wait for theirs; else shares only order
+    limits: bool = (
+        False  # one that has its share gives way while others wait for theirs; else shares only order
+    )
 
     def matters_to(self, accounts: Iterable[Account]) -> bool:
-        """Whether it may order these: there are several users, or queues whose shares somebody has set."""
+        """Whether it may order these: there are several users, or queues whose shares were set."""
         distinct = set(accounts)
         queues = {queue for queue, _ in distinct}
         return len({user for _, user in distinct}) > 1 or (
@@ -262,5 +264,5 @@ class FairShare:
 
 
 def account_of(job: Job) -> Account:
-    """Who is charged for what a job holds."""
+    """Which account is charged for what a job holds."""
     return job.queue or DEFAULT_QUEUE, job.user

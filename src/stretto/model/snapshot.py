@@ -51,7 +51,7 @@ class Requests(JobColumns):
 
     @cached_property
     def accounts(self) -> ObjectArray:
-        """(all jobs,) who is charged for each."""
+        """(all jobs,) the account that is charged for each."""
         found = np.empty(len(self.jobs), dtype=np.object_)
         found[:] = [account_of(job) for job in self.jobs]
         return found
@@ -229,7 +229,7 @@ class Snapshot:
 
     @cached_property
     def free(self) -> IntArray:
-        """(types,) GPUs on usable nodes that nobody holds."""
+        """(types,) GPUs on usable nodes that no job holds."""
         gpus = np.where(self.usable, self.placement.free, 0)
         return np.bincount(self.cluster.kind, gpus, len(self.cluster.types)).astype(np.int64)
 

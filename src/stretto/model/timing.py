@@ -1,4 +1,4 @@
-"""Measuring the steps of a decision without touching it: spans that cost nothing while nobody measures."""
+"""Measuring the steps of a decision without touching it: spans that cost nothing while none are measured."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ _measured: ContextVar[tuple[dict[str, float], Callable[[], float]] | None] = Con
 def lapping(clock_s: Callable[[], float]) -> Iterator[dict[str, float]]:
     """Measure in this block by `clock_s`, as `time.perf_counter`; yields seconds by span, growing.
 
-    The clock is passed in because decisions read none: only who measures them has one.
+    The clock is passed in because decisions read none: only code that measures them has one.
     """
     laps: dict[str, float] = {}
     token = _measured.set((laps, clock_s))

@@ -47,7 +47,7 @@ class Buddy:
 
 
 def in_cells(draft: Draft, want: Want, split: bool = False) -> bool:
-    """One cell, or several, moving nobody. Cells around what the job holds come first."""
+    """One cell, or several, moving no job. Cells around what the job holds come first."""
     cluster = draft.cluster
     sizes = _sizes(draft, want, split)
     free = ((1 << cluster.node_gpus) - 1) & ~draft.busy  # (nodes,) bit g set: GPU g is free

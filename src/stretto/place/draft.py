@@ -31,7 +31,7 @@ class Want(NamedTuple):
 
 
 class Draft:
-    """Who holds what while one decision is placed. Starts as the snapshot; every step can be undone.
+    """What each job holds while one decision is placed. Starts as the snapshot; every step can be undone.
 
     Nodes that are not usable count as full, also once their jobs have let go.
     """
@@ -93,7 +93,7 @@ class Draft:
         return True
 
     def is_free(self, allocation: Allocation) -> bool:
-        """Whether nobody holds any of these GPUs."""
+        """Whether no job holds any of these GPUs."""
         places = zip(allocation.nodes, allocation.masks, strict=True)
         return not any(int(self.busy[node]) & mask for node, mask in places)
 
@@ -123,7 +123,7 @@ class Draft:
         return self._jobs_on
 
     def on(self, node: int) -> dict[JobId, Allocation]:
-        """Who holds GPUs of a node, and what in all."""
+        """Which jobs hold GPUs of a node, and what in all."""
         if self._on is None:
             self._on = {}
             for job, allocation in self.before.items():
@@ -143,7 +143,7 @@ class Draft:
             self._note(job, allocation, sign)
 
     def _close(self) -> None:
-        """Nodes that are not usable are full, whoever is there."""
+        """Nodes that are not usable are full, whatever runs there."""
         if self._closed.size:
             self.free[self._closed] = 0
             self.busy[self._closed] = (1 << self.cluster.node_gpus[self._closed]) - 1

@@ -32,7 +32,7 @@ Victim = tuple[bool, int, JobId, Allocation]
 
 
 class Movable(NamedTuple):
-    """Who may be moved, and for whom it costs a restart."""
+    """Which jobs may be moved, and for which it costs a restart."""
 
     jobs: frozenset[JobId]
     restarts: frozenset[JobId]
@@ -73,7 +73,7 @@ def moving_others(
     fit: Rule,
 ) -> Rule:
     """The rule that moves others to place a job in pieces of these sizes."""
-    who = cache(lambda: movable(snapshot, shares))  # only needed once somebody finds no room
+    who = cache(lambda: movable(snapshot, shares))  # only needed once a job finds no room
 
     def rule(draft: Draft, want: Want) -> bool:
         in_pieces = sizes(draft, want)

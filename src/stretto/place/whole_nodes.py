@@ -57,7 +57,7 @@ def largest_virtual_node(gpus: int) -> int:
 
 
 def by_whole_nodes(draft: Draft, want: Want) -> bool:
-    """Rules (a) and (b), moving nobody. A job stays on its nodes where that fits."""
+    """Rules (a) and (b), moving no job. A job stays on its nodes where that fits."""
     free = draft.free_of(want.kind)
     sizes = sizes_of(draft, want)
     if len(sizes) == 1:

@@ -1,4 +1,4 @@
-"""Who gets how many GPUs, and why? A package for each paper, a file for each simple rule."""
+"""Which job gets how many GPUs, and why? A package for each paper, a file for each simple rule."""
 
 from stretto.policies.registry import (
     POLICIES,

@@ -42,13 +42,13 @@ class Variant(StrEnum):
     """How GPUs are handed out."""
 
     AFS_L = "afs-l"  # a tournament for every GPU, running times known
-    LYRA = "lyra"  # bases first, then whoever gains most speed per GPU: as Lyra compares with it
+    LYRA = "lyra"  # bases first, then the job that gains most speed per GPU: as Lyra compares with it
 
 
 class BasesBy(StrEnum):
     """Which waiting jobs get their base demands first, in the variant `lyra`."""
 
-    SUBMISSION = "submission"  # as the snapshot has them: fair share, then who came first
+    SUBMISSION = "submission"  # as the snapshot has them: fair share, then the job that came first
     REMAINING = "remaining"  # shortest true remaining time
 
 
@@ -67,8 +67,8 @@ class Afs(CheckedSettings, space="policy"):
     throughput per GPU. In both a gain that is not positive ends a job's growth.
 
     Deviations: a job grows by whole workers, from its base demand, and within its range; where its steps
-    are of several GPUs, relative gains beyond the base count per GPU. Nobody gives the order of bases for
-    `lyra`; Lyra says only "allocating base demand to each job first". By submission is chosen, since AFS as
+    are of several GPUs, relative gains beyond the base count per GPU. No source gives the order of bases
+    for `lyra`; Lyra says "allocating base demand to each job first". By submission is chosen, since AFS as
     such knows no durations. `bases_by` is the setting.
 
     Starvation: `afs-l` serves every job before any gets a second share, as long as bases suffice; beyond
@@ -105,7 +105,7 @@ class Afs(CheckedSettings, space="policy"):
         return one_gpu_of_each_type(cluster)
 
     def allocate(self, snapshot: Snapshot, speeds: Speeds) -> Shares:
-        """GPUs for everybody, on the type where a job is, or on that with most room."""
+        """GPUs for every job, on the type where it is, or on that with most room."""
         jobs, cluster = snapshot.jobs, snapshot.cluster
         fixed = unstoppable(jobs)
         gpus = np.where(fixed, jobs.held_gpus, 0)
@@ -211,7 +211,7 @@ def _types_for(snapshot: Snapshot, rows: IntArray, left: IntArray) -> IntArray:
     return chosen
 
 
-# Who gets the next worker? AFS's two ways, on curves of speed by GPUs, with no notion of a cluster.
+# Which job gets the next worker? AFS's two ways, on curves of speed by GPUs, with no notion of a cluster.
 
 
 class Tournament:

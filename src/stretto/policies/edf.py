@@ -26,7 +26,7 @@ class EarliestDeadlineFirst:
     ElasticFlow's comparison, which reserves slots and sizes ahead, is another policy and not here.
     """
 
-    preemptive: bool = True  # False: whoever runs is left alone
+    preemptive: bool = True  # False: a running job is left alone
 
     name: ClassVar[str] = "edf"
     views: ClassVar[frozenset[View]] = frozenset()

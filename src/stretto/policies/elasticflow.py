@@ -74,7 +74,7 @@ class LevelsOf:
 
 @dataclass(frozen=True, slots=True)
 class Promises:
-    """What ElasticFlow remembers: who was told what."""
+    """What ElasticFlow remembers: which job was told what."""
 
     admitted: tuple[JobId, ...] = ()  # their deadlines are guaranteed
     declined: tuple[JobId, ...] = ()
@@ -98,7 +98,7 @@ class ElasticFlow(CheckedSettings, space="policy"):
     ElasticFlow (Gu et al., ASPLOS 2023), section 4. Counts are the powers of two of a job's range at which
     more GPUs make it faster. By increasing deadline every job gets its *minimum satisfactory share*: the
     smallest count that, where so many GPUs are free, finishes it in time (progressive filling). A new job
-    is admitted if that works out for it and for everybody admitted before. What then is free now goes to jobs
+    is admitted if that works out for it and for every job admitted before. What then is free now goes to jobs
     that have none, and after that, count by count, to the job whose GPU time grows least for each GPU added.
 
     Without a deadline a job is *best effort*: its share is its smallest count, by submission. A job that is
@@ -107,7 +107,7 @@ class ElasticFlow(CheckedSettings, space="policy"):
     does not foresee, comes first among the best-effort jobs.
 
     Deviations: slots begin at the decision and grow beyond the first hour, since deadlines may lie weeks
-    ahead; the next decision comes when somebody's share is to change, not at every slot. A restart is not
+    ahead; the next decision comes when a job's share is to change, not at every slot. A restart is not
     part of the plan. The published code prefers the *largest* increase of GPU time, which with sub-linear
     speeds favours those that profit least; here the smallest wins.
 
@@ -200,7 +200,7 @@ class ElasticFlow(CheckedSettings, space="policy"):
 
 @dataclass(eq=False)
 class _Desk:
-    """One decision while it is made: who has reserved what, and what is left."""
+    """One decision while it is made: what each job has reserved, and what is left."""
 
     snapshot: Snapshot
     levels_of: LevelsOf
@@ -209,7 +209,7 @@ class _Desk:
     free: IntArray  # (types, slots) GPUs not reserved; the first slot is now
 
     def admit(self, due: IntArray, promises: Promises) -> tuple[list[Reserved], list[int], Promises]:
-        """Reservations by deadline, admitted jobs that can no longer be in time, and what everybody is told.
+        """Reservations by deadline, admitted jobs that can no longer be in time, and what every job is told.
 
         due: rows of jobs with a deadline ahead.
         """
@@ -261,7 +261,7 @@ class _Desk:
         others: list[int],
         unstopped: BoolArray,
     ) -> None:
-        """Give what is free now: first to those who have nothing, then where GPU time grows least."""
+        """Give what is free now: first to jobs that have nothing, then where GPU time grows least."""
         # Jobs whose filling starts later, and jobs without a deadline, first get a smallest share now.
         of = {reservation.row: reservation for reservation in reserved}
         for reservation in reserved:

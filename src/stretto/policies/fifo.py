@@ -27,7 +27,7 @@ class FirstInFirstOut(CheckedSettings, space="policy"):
     The usual reading is strict: the first job that does not fit holds up all that came later. With `skip`,
     later jobs that fit may pass it (backfilling without a reservation: large jobs may starve).
 
-    Who fits is told by numbers of GPUs, before anything is placed. Under the placer `consolidated`, a job
+    Numbers of GPUs decide whether a job fits, before any is placed. Under the placer `consolidated`, a job
     that fits so and for which no whole nodes are free is started all the same, finds no place, and keeps its
     number from those behind it at every decision until it does: with `skip`, too, it then holds them up.
     With `place.rule=relaxed` what fits by number has a place.

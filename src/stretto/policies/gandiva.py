@@ -1,4 +1,4 @@
-"""Gandiva's elasticity as Lyra compares with it: jobs grow while nobody waits, and shrink for who does."""
+"""Gandiva's elasticity as Lyra compares with it: jobs grow while none waits, and shrink for those that do."""
 
 import heapq
 from dataclasses import dataclass
@@ -26,23 +26,23 @@ from stretto.settings import CheckedSettings, setting
 
 @dataclass(frozen=True)
 class Grown:
-    """Who has more than its base demand, the latest to have grown last."""
+    """The jobs that have more than their base demand, the latest to have grown last."""
 
     jobs: tuple[JobId, ...] = ()
 
 
 @dataclass(frozen=True)
 class Gandiva(CheckedSettings, space="policy"):
-    """Start jobs on their base demands as they come; use GPUs that nobody waits for to grow the running ones.
+    """Start jobs on their base demands as they come; use GPUs that no job waits for to grow the running ones.
 
     The elastic variant of Gandiva (Xiao et al., OSDI 2018) that Lyra (EuroSys 2023), section 7.1, compares
-    with: first in, first out; while nobody waits, running elastic jobs get one more worker in turn, whoever
-    has fewest beyond its base first; when a job waits, those that grew last go back to their bases until
+    with: first in, first out; while none waits, running elastic jobs get one more worker in turn, first that with
+    fewest beyond its base first; when a job waits, those that grew last go back to their bases until
     it fits. Jobs stay on their GPU type.
 
     Deviation: no time slicing, packing or migration, which that comparison leaves out too.
 
-    Starvation: none beyond that of first in, first out. Nobody is passed (unless `skip`), so a job waits at
+    Starvation: none beyond that of first in, first out. No job is passed (unless `skip`), so a job waits at
     most until the jobs before it have ended. With `skip` there is no bound.
 
     Cost of one decision: O(jobs), plus O(log jobs) for every worker that comes, at most the idle GPUs.
@@ -73,7 +73,7 @@ class Gandiva(CheckedSettings, space="policy"):
         return one_gpu_of_each_type(cluster)
 
     def allocate(self, snapshot: Snapshot, speeds: Speeds) -> Shares:
-        """Who waits comes first; what they leave goes to who runs."""
+        """Waiting jobs come first; what they leave goes to running ones."""
         draft = _Draft(snapshot)
         nobody_waits = draft.start_waiting(self.skip)
         if nobody_waits:
@@ -91,7 +91,7 @@ class Gandiva(CheckedSettings, space="policy"):
 
 
 class _Draft:
-    """Who has what while one decision is worked out."""
+    """What each job has while one decision is worked out."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         jobs, cluster = snapshot.jobs, snapshot.cluster
@@ -112,7 +112,7 @@ class _Draft:
         rows = {self.jobs.ids[row]: row for row in beyond}
         known = snapshot.memory.jobs if isinstance(snapshot.memory, Grown) else ()
         in_turn = {job: rows.pop(job) for job in known if job in rows}
-        return rows | in_turn  # of whom nothing is known, first: they have grown before all others
+        return rows | in_turn  # of which nothing is known, first: they have grown before all others
 
     def _beyond(self) -> IntArray:
         """(jobs,) GPUs beyond the base demand that may be taken back."""
@@ -124,7 +124,7 @@ class _Draft:
         return int(self.gpus[row] - self.jobs.min_gpus[row] * self.stand_ins[self.kind[row]])
 
     def start_waiting(self, skip: bool) -> bool:
-        """Start waiting jobs by submission while they fit; whether nobody still waits who could ever run."""
+        """Start waiting jobs by submission while they fit; whether no job still waits that could ever run."""
         jobs = self.jobs
         ever = (jobs.allowed_kinds & (jobs.min_gpus[:, None] * self.stand_ins <= self.most)).any(axis=1)
         back = np.bincount(self.kind[self.kind >= 0], self._beyond()[self.kind >= 0], len(self.left))

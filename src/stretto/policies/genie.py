@@ -43,7 +43,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Genie(CheckedSettings, space="policy"):
-    """Start the deadline job with the least laxity on the cheapest GPUs that meet its deadline; stop nobody.
+    """Start the deadline job with the least laxity on the cheapest GPUs that meet its deadline; stop none.
 
     GENIE (Chen et al., TPDS 2020), as UniSched (TPDS 2024), section IV-D, compares itself with it. Laxity is
     the time to the deadline less the remaining time on the best placement. A job's size is chosen once, when
@@ -81,7 +81,7 @@ class Genie(CheckedSettings, space="policy"):
         return NO_CONFIGURATIONS
 
     def allocate(self, snapshot: Snapshot, speeds: Speeds) -> Shares:
-        """Sizes and nodes for waiting jobs by laxity; whoever runs keeps what it holds."""
+        """Sizes and nodes for waiting jobs by laxity; a running job keeps what it holds."""
         jobs = snapshot.jobs
         free = np.where(snapshot.usable, snapshot.placement.free, 0)
         kept = admit_waiting(snapshot, np.zeros(0, dtype=np.int64), skip=True)

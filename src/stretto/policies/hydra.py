@@ -92,7 +92,7 @@ class Sequence:
 
 @dataclass(frozen=True)
 class Hydra(CheckedSettings, space="policy"):
-    """Start first the jobs with a deadline, then the others, each by shortest remaining time; stop nobody.
+    """Start first the jobs with a deadline, then the others, each by shortest remaining time; stop none.
 
     Hydra (Yang et al., IEEE Trans. Computers 2023) in the form in which UniSched (TPDS 2024), section IV-D,
     compares itself with it: one GPU type, deadline jobs before best effort, shortest remaining time within
@@ -142,7 +142,7 @@ class Hydra(CheckedSettings, space="policy"):
         return NO_CONFIGURATIONS
 
     def allocate(self, snapshot: Snapshot, speeds: Speeds) -> Shares:
-        """Whole requests; whoever runs keeps what it holds."""
+        """Whole requests; a running job keeps what it holds."""
         order = by_class_and_time(snapshot)
         if not self.original:
             return admit_waiting(snapshot, order, skip=True)
@@ -151,7 +151,7 @@ class Hydra(CheckedSettings, space="policy"):
         return _with_others(snapshot, began, behind)
 
     def _begin_sequence(self, snapshot: Snapshot, speeds: Speeds, rows: IntArray) -> IntArray:
-        """(jobs,) the type on which each of these rows starts now, -1 for everybody else."""
+        """(jobs,) the type on which each of these rows starts now, -1 for every other."""
         kind = np.full(len(snapshot.jobs), -1, dtype=np.int64)
         problem = self._problem(snapshot, speeds, rows)
         able = np.flatnonzero(np.isfinite(problem.duration_s).any(axis=1))

@@ -1,4 +1,4 @@
-"""Optimus: one GPU for everybody, then one more to whoever gains most time from it."""
+"""Optimus: one GPU for every job, then one more to the job that gains most time from it."""
 
 import heapq
 from collections.abc import Iterable, Sequence
@@ -67,7 +67,7 @@ class Optimus(CheckedSettings, space="policy"):
 
     seconds; the largest gain wins until none is positive or no GPU is left. First every job gets the fewest
     GPUs on which it runs, by submission. Where a job cannot use one more, the gain of its next possible
-    count is divided by the GPUs that it takes. Whoever changed is placed evenly on as few nodes as can hold
+    count is divided by the GPUs that it takes. A changed job is placed evenly on as few nodes as can hold
     it, smaller demands first (`pins_over_fewest_nodes`).
 
     With `remaining` = "loss" the epochs left come from the curve of what a job reported after each epoch
@@ -75,7 +75,7 @@ class Optimus(CheckedSettings, space="policy"):
     to 1. A job that reports nothing of its training then gets its fewest GPUs and no more.
 
     Deviations: speeds are those of all-reduce training, where the paper models workers and parameter
-    servers. A job keeps its nodes while its count stays; the paper places everybody anew every time.
+    servers. A job keeps its nodes while its count stays; the paper places every job anew every time.
 
     Cost: a round sorts nothing and looks at the speeds of the jobs that are served only; it takes
     O(GPUs log GPUs) steps, however many jobs wait, and some array operations over all jobs.
@@ -146,7 +146,7 @@ class Optimus(CheckedSettings, space="policy"):
     def _first_share(
         self, snapshot: Snapshot, gpus: IntArray, kind: IntArray, left: list[int]
     ) -> dict[int, Curve]:
-        """Give everybody the fewest GPUs by submission while there are some; the curves of who got them."""
+        """Give every job the fewest GPUs by submission while there are some; the curves of those served."""
         jobs, sizes = snapshot.jobs, Sizes.of(snapshot)
         served: dict[int, Curve] = {}
         smallest = jobs.min_gpus.tolist()
@@ -335,7 +335,7 @@ def even_counts(free: Sequence[int], gpus: int, most_nodes: int) -> tuple[int, .
 
 
 def pins_over_fewest_nodes(snapshot: Snapshot, gpus: IntArray, kind: IntArray) -> dict[int, Pinned]:
-    """Where the jobs go whose share is not what they hold. Who cannot lie evenly is left to the placer.
+    """Where the jobs go whose share is not what they hold. One that cannot lie evenly is left to the placer.
 
     gpus, kind: (jobs,). Jobs by increasing demand, each on the nodes with most GPUs free then.
     """

@@ -59,8 +59,8 @@ class PolicyDescription:
     triggers: tuple[str, ...]  # when it is asked
     placer: str
     paper: str
-    starvation: str  # who may be passed over, and for how long
-    order: str = ""  # who comes first among jobs of one priority, and what of that is left to fair share
+    starvation: str  # which jobs may be passed over, and for how long
+    order: str = ""  # which comes first among jobs of one priority, and what of that is left to fair share
 
 
 def load_policy(name: str, **settings: object) -> Policy:

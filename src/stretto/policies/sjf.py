@@ -24,7 +24,7 @@ class ShortestJobFirst:
     """Start the waiting job of the shortest known duration first, and never stop one that runs.
 
     Ties go to the job that asks for fewer GPUs, then to the earlier one. The duration is the true one on
-    the GPUs asked for: a reference, since nobody knows it in a real cluster.
+    the GPUs asked for: a reference, since it is not known in a real cluster.
     """
 
     skip: bool = False  # let what fits pass what does not (as in the first phase of Lyra); chosen: strict

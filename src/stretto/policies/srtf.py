@@ -31,7 +31,7 @@ class ShortestRemainingTimeFirst:
     """
 
     by_service: bool = False  # order by remaining time x GPUs instead of by remaining time
-    preemptive: bool = True  # False: whoever runs is left alone
+    preemptive: bool = True  # False: a running job is left alone
     estimated: bool = False  # what an estimator believes instead of the truth
 
     name: ClassVar[str] = "srtf"

@@ -34,7 +34,7 @@ Where = Mapping[int, int]  # GPUs by node
 class Base(StrEnum):
     """Whose order of jobs it is."""
 
-    FIFO = "fifo"  # by submission, nobody is stopped, nobody passes who does not fit
+    FIFO = "fifo"  # by submission, no job is stopped, none passes one that does not fit
     SRTF = "srtf"  # least time left first
     LAS = "las"  # least attained service first, in queues
 
@@ -44,13 +44,13 @@ class Synergy(CheckedSettings, space="policy"):
     """Run jobs in the order of a simpler policy, and divide the cores of a node by what its jobs can use.
 
     Synergy (Mohan et al., OSDI 2022). Some jobs starve their GPUs without many cores for loading data, others
-    hardly need any. Whoever runs is found in the base order, whole requests. Then TUNE (`tune`) looks
+    hardly need any. The jobs that run are found in the base order, whole requests. Then TUNE (`tune`) looks
     for a node with the cores at which each reaches `enough` of its best speed, larger jobs first; where there
-    is none it makes do with its share in proportion to GPUs, and those that have more give back. Nobody ever
+    is none it makes do with its share in proportion to GPUs, and those that have more give back. No job ever
     runs slower than with that share.
 
     The base is least attained service by default: Cornucopia, which compares with Synergy, lists it as
-    needing no knowledge of durations. As in Tiresias, service is told apart by queues, and within a queue who
+    needing no knowledge of durations. As in Tiresias, service is told apart by queues, and in a queue what
     started first goes first: else a thousand waiting jobs would take turns every round.
 
     Deviations: cores only; no world here says what memory does to a job. A running job is not moved to
@@ -161,7 +161,7 @@ class Synergy(CheckedSettings, space="policy"):
                 placed = sorted((int(nodes[node]), count) for node, count in count_on.items())
                 pinned[row] = Pinned(tuple(node for node, _ in placed), tuple(count for _, count in placed))
             elif share not in stays:
-                cpus[row] = 0.0  # the placer decides where, and nobody has counted cores there
+                cpus[row] = 0.0  # the placer decides where, and cores are not counted there
 
 
 def cores_of_nodes(cluster: Cluster) -> FloatArray:

@@ -1,4 +1,4 @@
-"""Themis: nobody should finish much later than on a share of the cluster of its own.
+"""Themis: no job should finish much later than on a share of the cluster of its own.
 
 Themis (Mahajan et al., NSDI 2020), section 3 and algorithm 1: GPUs whose leases have ended are auctioned, by
 proportional fairness, with hidden payments. Arrays of the auction: value (bidders, columns) V = 1 / ρ of a
@@ -46,7 +46,7 @@ class Won:
     """What came of an auction. Rows are bidders."""
 
     column: IntArray  # won, -1 nothing
-    part: FloatArray  # of its GPUs that each keeps, the rest is its payment; 1 for who won nothing
+    part: FloatArray  # of its GPUs that each keeps, the rest is its payment; 1 for a job that won nothing
 
 
 def finish_time_ratio(elapsed_s: FloatArray, remaining_s: FloatArray, ideal_s: FloatArray) -> FloatArray:
@@ -257,7 +257,7 @@ class Themis(CheckedSettings, space="policy"):
         return np.sort(worst[:count]), draw.permutation(others)
 
     def _sell(self, bidders: IntArray, bids: "_Bids", gpus: IntArray, kind: IntArray, left: IntArray) -> None:
-        """Hold the auction. Who can run on what its payment would leave it pays; a gang keeps everything."""
+        """Hold the auction. A job pays if it can run on what that leaves it; a gang keeps everything."""
         if not bidders.size or not left.any():
             return
         asked = bids.gpus[bidders]
@@ -359,7 +359,7 @@ def fair_on_one_type(
     then goes to the jobs that ask for fewest GPUs, up to all of their time.
     """
     # An upper bound by doubling, then bisection between the two.
-    least = float(((age_s + alone_s) / isolated_s).max())  # at x = 1: nobody can do better
+    least = float(((age_s + alone_s) / isolated_s).max())  # at x = 1: no job can do better
     most = max(2.0 * least, 1.0)
     for _ in range(MOST_STEPS):
         if (gpus * _asked(most, alone_s, age_s, isolated_s)).sum() <= capacity:

@@ -31,7 +31,7 @@ SLACK = 1e-3  # GPU-seconds, and seconds; chosen: a timer that rings a rounding 
 
 @dataclass(frozen=True, eq=False)
 class LastSeen:
-    """Who was active at the last decision, to know the service of those that have gone since."""
+    """The jobs that were active at the last decision, to know the service of those that have gone since."""
 
     at_s: float = 0.0
     ids: tuple[JobId, ...] = ()
@@ -131,7 +131,7 @@ class Tiresias(CheckedSettings, space="policy"):
     ) -> float | None:
         """When the next job leaves its queue by itself; None if that would change nothing or never happens.
 
-        Demotion: (bound - attained) / GPUs from now. It frees GPUs only for somebody who waits.
+        Demotion: (bound - attained) / GPUs from now. It frees GPUs only for a job that waits.
         """
         waits = (shares.gpus == 0) & (shares.why.code > 0)
         if not waits.any():

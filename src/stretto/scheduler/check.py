@@ -13,7 +13,7 @@ def check_shares(snapshot: Snapshot, shares: Shares) -> None:
     What a job may not have: GPUs outside [min_gpus, max_gpus], unless it is only profiled, or as many more as
     stand in for these on a lesser type; a type that it does not accept; a rigid job gets what it asked for.
     What it holds it may keep: its owner may have asked for other sizes since, while it may not be resized.
-    What nobody may have: more GPUs of a type than are usable. GPUs that are given twice are caught when the
+    What no job may have: more GPUs of a type than are usable. GPUs that are given twice are caught when the
     placement is built.
     """
     jobs = snapshot.jobs
@@ -85,7 +85,7 @@ def still_apply(
 
 
 def _why_taken(action: Action, released: Placement) -> str:
-    """Whether somebody still holds what a job was to get."""
+    """Whether a job still holds what a job was to get."""
     after = action.after
     if after is not None and any(
         int(released.busy[node]) & mask for node, mask in zip(after.nodes, after.masks, strict=True)

@@ -52,7 +52,7 @@ class Placer(Protocol):
 
 
 class Lending(Protocol):
-    """Which nodes of others may be used, and who makes room where they want them back?"""
+    """Which nodes of others may be used, and which jobs make room where their owners want them back?"""
 
     @property
     def period_s(self) -> float:

@@ -1,12 +1,12 @@
-"""Fair share: who comes first among jobs of one priority, by what everybody has had lately.
+"""Fair share: which job comes first at one priority, by what every account has had lately.
 
 Queues and users form a tree, as accounts do in Slurm's Fair Tree: siblings are compared with each other only,
 level by level, so that a queue that is behind its share comes first with all that is in it. The factor is
 that of Slurm's classic multifactor plugin, F = 2^(-U/S), taken at each level: S is a node's share among its
-siblings, U its part of the usage that they have had. It is 1 for who has had nothing, and 1/2 for who has had
+siblings, U its part of the usage that they have had. It is 1 for one that has had nothing, 1/2 for one with
 exactly its share. Deviation: between jobs of siblings that are about equal, each job that comes first counts
 as if it ran for an hour, and so does what is held now. Otherwise all jobs of one user would pass those of
-another who has had a second more.
+another that has had a second more.
 """
 
 from collections.abc import Iterable, Sequence
@@ -99,9 +99,9 @@ class Accounts:
 
 
 def in_fair_order(jobs: JobTable, accounts: Accounts, fair: FairShare) -> IntArray:
-    """(jobs,) rows: whoever holds GPUs as before, then who waits, the furthest behind its share first.
+    """(jobs,) rows: jobs that hold GPUs as before, then waiting ones, the furthest behind its share first.
 
-    One who is behind comes first with so many jobs as bring it level with its siblings.
+    An account that is behind comes first with so many jobs as bring it level with its siblings.
     Ties go by row, which is by submission.
     """
     waiting = np.flatnonzero(jobs.held_gpus == 0)
@@ -112,7 +112,7 @@ def in_fair_order(jobs: JobTable, accounts: Accounts, fair: FairShare) -> IntArr
 def entitled_gpus(gpus: int, asked: IntArray, accounts: Accounts, fair: FairShare) -> IntArray:
     """(accounts,) how many of some GPUs each account is entitled to, of what it asks.
 
-    The GPUs are dealt out in fair order, as if nobody held any of them; what no longer fits is passed over.
+    The GPUs are dealt out in fair order, as if no job held any of them; what no longer fits is passed over.
     asked: (requests,) GPUs of each; those of one account stand in the order in which they come. fair: what is
     held in it is held beside these GPUs.
     """

@@ -1,4 +1,4 @@
-"""Who holds what since when, what every job has had so far, and what its account is charged for it."""
+"""Which job holds what since when, what every job has had so far, and what its account is charged for it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -53,10 +53,10 @@ class Accounting:
     completed_s: FloatArray = field(init=False)  # NaN: unfinished
     profiled_s: FloatArray = field(init=False)  # in profiling runs, up to `held_since_s`
     profiling: BoolArray = field(init=False)  # whether what is held now is held for such a run
-    parts: dict[int, dict[int, int]] = field(init=False, default_factory=dict)  # by type, of who mixes them
+    parts: dict[int, dict[int, int]] = field(init=False, default_factory=dict)  # by type, if it mixes them
 
     def __post_init__(self) -> None:
-        """Nobody has had anything."""
+        """No job has had anything."""
         jobs = self.history.jobs
         self.held_gpus, self.held_nodes, self.starts, self.largest_held = np.zeros((4, jobs), dtype=np.int64)
         self.held_kind = np.full(jobs, -1, dtype=np.int64)
@@ -119,17 +119,17 @@ class Accounting:
 
 @dataclass
 class Charging:
-    """Follows who holds what. shares: those that were set; the usage in them is passed over."""
+    """Follows what each job holds. shares: those that were set; the usage in them is passed over."""
 
     jobs: Sequence[Job]
     cluster: Cluster
     shares: FairShare
-    ledger: UsageLedger = field(default_factory=UsageLedger)  # in which nobody holds anything yet
-    _rates: dict[int, int] = field(default_factory=dict)  # by row, of who holds something
+    ledger: UsageLedger = field(default_factory=UsageLedger)  # in which no job holds anything yet
+    _rates: dict[int, int] = field(default_factory=dict)  # by row, of jobs that hold something
     _accounts: list[Account] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Look up once who is charged."""
+        """Look up once which account is charged."""
         self._accounts = [account_of(job) for job in self.jobs]
 
     def hold(self, row: int, gpus_of: Mapping[int, int], now_s: float) -> None:

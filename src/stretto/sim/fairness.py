@@ -103,7 +103,7 @@ def _least(job: Job, limits: TrainingLimits | None, kind: int) -> int:
 
 
 def _lone(job: Job, gpus: int, submitted_s: float) -> Job:
-    """The same job where nobody else is and there are so many GPUs of one type that it accepts."""
+    """The same job where no other is and there are so many GPUs of one type that it accepts."""
     return replace(
         job,
         submitted_s=submitted_s,

@@ -16,7 +16,7 @@ ROUNDING = 1e-9  # of periods and servers: what lies so close to a whole number 
 
 @dataclass(frozen=True, eq=False)
 class SimulatedLender:
-    """A lender whose own use is known beforehand to the world, and to nobody else."""
+    """A lender whose own use is known beforehand to the world, and to nothing else."""
 
     name: str
     nodes: IntArray  # (servers,) indices into the cluster's nodes
@@ -73,13 +73,13 @@ def shortfall_server_s(
     return float((np.maximum(needed + lent - len(lender.nodes), 0) * lasts_s).sum())
 
 
-# ── what came of lending: who used what, who had to go, what the lender missed ────────────────────
+# ── what came of lending: which job used what, which had to go, what the lender missed ────────────────────
 
 
 def lending_figures(
     cluster: Cluster, lenders: Sequence[SimulatedLender], history: History, from_s: float, to_s: float
 ) -> dict[str, float]:
-    """Figures of the summary by name, over [from_s, to_s]; NaN where nobody lends.
+    """Figures of the summary by name, over [from_s, to_s]; NaN without lenders.
 
     usage_overall: GPU time in use, for training and by lenders themselves / of all GPUs. usage_on_loan: held
     by jobs / on loan. loan_preemption_ratio: jobs stopped / jobs running when nodes were asked back.

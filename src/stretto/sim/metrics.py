@@ -170,7 +170,7 @@ def contention(submitted_s: FloatArray, completed_s: FloatArray) -> tuple[float,
     steps = np.concatenate(
         [-np.ones(len(ended_s), dtype=np.int64), np.ones(len(submitted_s), dtype=np.int64)]
     )
-    in_order = np.argsort(times_s, kind="stable")  # who ends at a moment goes before who comes then
+    in_order = np.argsort(times_s, kind="stable")  # at one moment, ends go before arrivals
     most = int(np.cumsum(steps[in_order]).max())
     return (float((ended_s - submitted_s).sum()) / span_s if span_s > 0 else float(len(submitted_s))), most
 

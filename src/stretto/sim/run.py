@@ -58,7 +58,7 @@ class Setup:
     capacity_events: Sequence[CapacityEvent] = ()
     lending: Lending | None = None  # the rule by which lent nodes come and go; None: they are out of reach
     lenders: Sequence[SimulatedLender] = ()
-    shares: FairShare | None = None  # that were set; None: usage orders nobody
+    shares: FairShare | None = None  # that were set; None: usage orders no job
     constraints: Constraints = NO_CONSTRAINTS  # that every decision keeps to
 
     def resolved(self) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class Setup:
     def sim_in_use(self) -> SimSettings:
         """The settings of the world, where the policy and the estimator have a say in them.
 
-        Under a policy that does not look at goodput nobody chooses batches. An estimator in the oracle's mode
+        Under a policy that does not look at goodput no batches are chosen. An estimator in the oracle's mode
         needs a world that shows it the truth.
         """
         sim = self.sim
@@ -211,7 +211,7 @@ def peak_rss_mb() -> float:
 
 
 def _ignore(snapshot: Snapshot, plan: Plan) -> None:
-    """Nobody keeps a log."""
+    """No log is kept."""
 
 
 def _plain(value: Any) -> Any:

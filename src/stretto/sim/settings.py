@@ -14,10 +14,10 @@ class Fidelity(StrEnum):
 
 
 class Batches(StrEnum):
-    """Who chooses batch sizes."""
+    """What chooses batch sizes."""
 
     ADAPTIVE = "adaptive"  # each job, for most goodput, whenever something changes
-    TUNED = "tuned"  # nobody: a job keeps the batch size it was submitted with
+    TUNED = "tuned"  # nothing: a job keeps the batch size it was submitted with
 
 
 class Profiling(StrEnum):
@@ -48,7 +48,7 @@ class SimSettings(CheckedSettings, space="sim"):
     profiling_trains: bool = True  # what a policy's profiling run trains counts, as on the live service
     # from arrival until a job may start: its profiling run; 0: known beforehand
     profile_s: float = setting(0.0, at_least=0)
-    # held by nobody else during that run, counted in GPU hours only
+    # held by no other job during that run, counted in GPU hours only
     profile_gpus: int = setting(1, at_least=0)
     # standard deviation of estimated over true duration, less 1; UniSched
     duration_error: float = setting(0.0, at_least=0)
@@ -62,5 +62,5 @@ class SimSettings(CheckedSettings, space="sim"):
     scaling_loss: float = setting(0.0, at_least=0, below=1)
     # speed of a job on several GPU types over the sum of its parts; Lyra, section 7.2
     mixing: float = setting(0.7, above=0, at_most=1)
-    # decisions in a row that start nobody while jobs wait, before giving up
+    # decisions in a row that start none while jobs wait, before giving up
     max_idle_rounds: int = setting(2_000, at_least=1)

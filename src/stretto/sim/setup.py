@@ -1,4 +1,4 @@
-"""From a workload to the physics of a world: who runs by profiles, who by the catalogue, who by the clock."""
+"""From a workload to the physics of a world: which jobs run by profiles, by the catalogue, by the clock."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

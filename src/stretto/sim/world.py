@@ -92,7 +92,7 @@ class SimulatedWorld:
         charging: Charging | None = None,
         constraints: Constraints = NO_CONSTRAINTS,
     ) -> None:
-        """Start at time 0 with nobody there and nothing on loan.
+        """Start at time 0 with no job there and nothing on loan.
 
         lenders: whose own use is followed; without them lent nodes stay out of reach. foresight: decisions
         are shown what lenders will use until they are asked again. settle_s: how often that is. charging: who
@@ -135,7 +135,7 @@ class SimulatedWorld:
         self._next_arrival = 0
         self._wake_s = inf
         self._round_s = triggers.round_s if Trigger.ROUND in triggers.on else None
-        # At rounds everybody is looked at anyway, unless an end is what a round waits for.
+        # At rounds every job is looked at anyway, unless an end is what a round waits for.
         ends_matter = bool(triggers.on & {Trigger.COMPLETION, Trigger.EPOCH_END}) or triggers.when_changed
         self._watches_jobs = ends_matter or self._round_s is None
         # The artifact's clock takes one step before its first decision.
@@ -197,7 +197,7 @@ class SimulatedWorld:
         return float(submitted_s[self._next_arrival]) if self._next_arrival < len(submitted_s) else inf
 
     def _next_round_s(self) -> float:
-        """The first multiple of the period, not served yet, at which anybody is there to be scheduled."""
+        """The first multiple of the period, not served yet, at which any job is there to be scheduled."""
         if self._round_s is None or (self.triggers.when_changed and not self._changed):
             return inf
         earliest_s = self.now_s if self.active else max(self.now_s, self._arrival_s())
@@ -309,7 +309,7 @@ class SimulatedWorld:
         self._watched_s[row] = inf
 
     def _advance_all(self) -> None:
-        """Bring every training job up to now: a decision sees it as it stands; whoever has ended leaves."""
+        """Bring every training job up to now: a decision sees it as it stands; ended jobs leave."""
         if self._advanced_s == self.now_s or not self.physics.training:
             return
         self._advanced_s = self.now_s
@@ -362,7 +362,7 @@ class SimulatedWorld:
         self.usable_gpus = self._count_usable()
 
     def _evict(self, node: int) -> None:
-        """Whoever still runs on a node that goes away is stopped; whoever has ended meanwhile leaves."""
+        """A job still running on a node that goes away is stopped; one that has ended meanwhile leaves."""
         for job, allocation in list(self.placement.items()):
             row = self._row_of[job]
             if node in allocation.nodes and not self._advance(row):
@@ -427,7 +427,7 @@ class SimulatedWorld:
             self._carry_out(action)
 
     def _settle(self, loans: Loans) -> None:
-        """Whoever has to makes room; nodes that go back and nodes that come change hands."""
+        """Jobs that have to make room do; nodes that go back and nodes that come change hands."""
         running = len(self.placement)
         self._carry_out_all(actions_between(self.placement, loans.placement))
         if (loans.usable == self.usable).all() and not loans.preempted and not loans.scaled_in:

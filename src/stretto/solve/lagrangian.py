@@ -53,7 +53,7 @@ def search_prices(program: Program, limits: Limits, start: FloatArray | None = N
     first_steps = FIRST_STEPS if start is None else 1
     step, last_sign = np.ones(prices.size), np.zeros(prices.size)
     best, least = prices, np.inf
-    patterns = [np.zeros(program.worth.shape[0], dtype=np.int64)]  # as in the master: nobody picks
+    patterns = [np.zeros(program.worth.shape[0], dtype=np.int64)]  # as in the master: no row picks
     # Each evaluation gives a bound, and a pattern that the master may mix in.
     for count in range(limits.price_steps):
         pattern, taken, surplus = choose(prices)
@@ -148,7 +148,7 @@ class _Master:
         self.scale = np.maximum(capacity, 1).astype(np.float64)
         size = kinds + 1 + patterns
         self.columns = np.zeros((size, kinds + 1))
-        self.columns[: kinds + 1] = np.eye(kinds + 1)  # slack of each kind, and the pattern "nobody picks"
+        self.columns[: kinds + 1] = np.eye(kinds + 1)  # slack of each kind, and the pattern "no row picks"
         self.worth = np.zeros(size)
         self.known = kinds + 1
         self.inverse = np.eye(kinds + 1)
@@ -189,7 +189,7 @@ class _Master:
         return duals[:-1] / self.scale, float(self.basic_worth @ self.basic)
 
     def mixture(self) -> tuple[FloatArray, IntArray]:
-        """Shares of the patterns in the basis, and which those are: 0 is nobody's, then as added."""
+        """Shares of the patterns in the basis, and which those are: 0 is the empty one, then as added."""
         is_pattern = self.basis >= self.scale.size
         return self.basic[is_pattern], self.basis[is_pattern] - self.scale.size
 

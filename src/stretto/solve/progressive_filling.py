@@ -2,7 +2,7 @@
 
 ElasticFlow (Gu et al., ASPLOS 2023), section 4.1, algorithm 1. For ElasticFlow units are GPUs: `levels`
 (levels,) are counts, increasing; `per_s` (levels,) work done a second at each; `free` (slots,) GPUs
-that nobody has reserved.
+that are not reserved.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Leases before deadlines: who can still make it, and who has to run now? Arrays in, arrays out.
+"""Leases before deadlines: which jobs can still make it, and which have to run now? Arrays in, arrays out.
 
 Chronus (Gao et al., SoCC 2021): time is cut into leases of one length; a job that needs L leases must hold L
 of the Q that begin before its deadline, at full size, in any order.
@@ -92,7 +92,7 @@ def fit_one(free: IntArray, gpus: int, needs: int, before: int) -> IntArray | No
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chosen:
-    """A deadline for each job, and who runs now."""
+    """A deadline for each job, and which jobs run now."""
 
     step: IntArray  # (jobs,) which of its deadlines; -1: none can be kept
     now: BoolArray  # (jobs,)

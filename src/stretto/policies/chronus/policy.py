@@ -71,13 +71,13 @@ class Chronus(CheckedSettings, space="policy"):
     """Promise deadlines that a plan of leases can keep, run those jobs late, and others in the gaps.
 
     Chronus (Gao et al., SoCC 2021). A new job is profiled first, in turn, on GPUs set aside. Then its latest
-    leases before its deadline are looked for beside those of everybody promised before (`fit_backward`);
+    leases before its deadline are looked for beside those of every job promised before (`fit_backward`);
     where they are found it is promised the deadline, or else a later one of a soft job, or none. Every
-    `lease_s` the plan is made anew and says who runs; promised deadlines are improved, or rescued, by an
+    `lease_s` the plan is made anew and says which run; promised deadlines are improved, or rescued, by an
     integer programme of at most `nodes` nodes where the greedy plan is not the best there can be and no more
     than `most_planned` jobs are in it. GPUs left over go to jobs without a promise, by least laxity, then to
     best effort by smallest remaining service, for `be_lease_s` each; then to promised jobs ahead of their
-    plan, who come before best effort where nobody is without a promise. Deadlines of no job: all this is
+    plan, which come before best effort where none is without a promise. Deadlines of no job: all this is
     shortest remaining service first, every `be_lease_s`.
 
     A decision sorts the jobs, n log n; one at a lease costs promised jobs times leases to the last deadline,
@@ -158,7 +158,7 @@ class Chronus(CheckedSettings, space="policy"):
         return replace(shares, memory=memory, gap=gap)
 
     def _beside_profiling(self, snapshot: Snapshot) -> Snapshot:
-        """The snapshot without the nodes that are set aside; with them while somebody needs all there is."""
+        """The snapshot without the nodes that are set aside; with them while a job needs all there is."""
         if not (self.profiling_s and self.profiling_gpus):
             return snapshot
         cluster, jobs = snapshot.cluster, snapshot.jobs
@@ -223,7 +223,7 @@ class Chronus(CheckedSettings, space="policy"):
         return np.full(leases, gpus, dtype=np.int64)
 
     def _planned(self, demand: Demand, free: IntArray, step: IntArray) -> tuple[IntArray, BoolArray, float]:
-        """Deadlines kept, who runs now, and how far that is from all that could be kept one by one."""
+        """Deadlines kept, which jobs run now, and how far that is from all that could be kept one by one."""
         step = step.copy()
         promised = np.flatnonzero(step[demand.rows] >= 0)
         part = _rows_of(demand, promised)
@@ -284,14 +284,14 @@ def _value(demand: Demand, step: IntArray) -> float:
 
 
 def _fit_at(demand: Demand, free: IntArray, step: IntArray) -> tuple[IntArray, BoolArray]:
-    """Everybody at a stated deadline: what is kept, -1 where it does not fit, and who runs now."""
+    """Every job at a stated deadline: what is kept, -1 where it does not fit, and which jobs run now."""
     due = np.where(step >= 0, demand.before[np.arange(step.size), np.maximum(step, 0)], 0)
     fitted = fit_backward(free, demand.gpus, demand.needs, due)
     return np.where(fitted.fits, step, -1), fitted.now
 
 
 def _rescued(demand: Demand, free: IntArray, step: IntArray) -> tuple[IntArray, BoolArray]:
-    """Everybody at a stated deadline; who does not fit tries its later ones, until nobody has any left."""
+    """Every job at a stated deadline; one that does not fit tries its later ones, until none is left."""
     while True:
         fitted, now = _fit_at(demand, free, step)
         lost = np.flatnonzero((fitted < 0) & (step >= 0))
@@ -304,7 +304,7 @@ def _rescued(demand: Demand, free: IntArray, step: IntArray) -> tuple[IntArray, 
 
 
 def _promised(demand: Demand, free: IntArray, step: IntArray, coming: IntArray) -> IntArray:
-    """Promise those who have come what still fits, in the order in which they came."""
+    """Promise the jobs that have come what still fits, in the order in which they came."""
     step = step.copy()
     # Fit what has been promised, as late as possible; a promise that no longer fits is dropped.
     position = {row: index for index, row in enumerate(demand.rows.tolist())}
@@ -312,7 +312,7 @@ def _promised(demand: Demand, free: IntArray, step: IntArray, coming: IntArray) 
     promised[~_possible(demand, promised)] = -1
     due = np.where(promised >= 0, demand.before[np.arange(promised.size), np.maximum(promised, 0)], 0)
     fitted = fit_backward(free, demand.gpus, demand.needs, due)
-    due[~fitted.fits] = 0  # promises that cannot be kept any more hold nobody up
+    due[~fitted.fits] = 0  # promises that cannot be kept any more hold no job up
     # Then the newcomers, each with its most rewarding deadline that fits beside the promises.
     left = fitted.free
     for row in coming.tolist():
@@ -321,7 +321,7 @@ def _promised(demand: Demand, free: IntArray, step: IntArray, coming: IntArray) 
         for choice in np.flatnonzero(demand.reward[index] > 0).tolist():
             gpus, needs, before = demand.gpus[index], demand.needs[index], demand.before[index, choice]
             beside = fit_one(left, int(gpus), int(needs), int(before))
-            if beside is None:  # perhaps if everybody is fitted anew
+            if beside is None:  # perhaps if every job is fitted anew
                 due[index] = before
                 fitted = fit_backward(free, demand.gpus, demand.needs, due)
                 if fitted.fits[due > 0].all():

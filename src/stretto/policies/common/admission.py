@@ -1,4 +1,4 @@
-"""Who starts, given an order? Whole requests, each on GPUs of a single type.
+"""Which jobs start, given an order? Whole requests, each on GPUs of a single type.
 
 Shared by the policies that decide by an order of jobs alone. On a cluster of several types a job goes to
 the type with most free GPUs on which it fits, ties by the cluster's order, and stays there while it runs. On
@@ -25,11 +25,11 @@ NO_CONFIGURATIONS = configurations_from([])  # for policies that look at no spee
 
 
 def admit_waiting(snapshot: Snapshot, order: IntArray, *, skip: bool) -> Shares:
-    """Whoever runs keeps what it holds; waiting jobs start in `order` while they fit.
+    """A running job keeps what it holds; waiting jobs start in `order` while they fit.
 
     order: rows of waiting jobs. With `skip`, a job that fits may pass one that does not; without, nothing
     starts after the first that does not fit, and nothing is placed after the first that cannot be placed.
-    A job that could never fit holds nobody up.
+    A job that could never fit holds no other job up.
     """
     return _admit(snapshot, order, kept_rows=np.flatnonzero(snapshot.jobs.held_gpus), skip=skip)
 
@@ -54,7 +54,7 @@ def most_gpus_of_one_job(cluster: Cluster) -> IntArray:
 
 
 def reasons_after(snapshot: Snapshot, gpus: IntArray, left: IntArray) -> Reasons:
-    """Why each job without GPUs waits, when `left` (types,) GPUs remain after everybody in `gpus`."""
+    """Why each job without GPUs waits, when `left` (types,) GPUs remain after all jobs in `gpus`."""
     stand_ins = snapshot.cluster.stand_ins
     most, allowed = most_gpus_of_one_job(snapshot.cluster) // stand_ins, _restrictions(snapshot)
     never = _never(snapshot, most, allowed)
@@ -63,7 +63,7 @@ def reasons_after(snapshot: Snapshot, gpus: IntArray, left: IntArray) -> Reasons
 
 @dataclass(frozen=True, eq=False)
 class AskedAndFree(Mapping[int, str]):
-    """The evidence for the reasons of waiting jobs, by row, put in words when somebody reads it."""
+    """The evidence for the reasons of waiting jobs, by row, put in words when it is read."""
 
     code: IntArray  # (jobs,) values of Why
     asked: IntArray  # (jobs,) GPUs
@@ -106,7 +106,7 @@ def _admit(snapshot: Snapshot, order: IntArray, kept_rows: IntArray, skip: bool)
     left = left // stand_ins
     most, allowed = most_gpus_of_one_job(snapshot.cluster) // stand_ins, _restrictions(snapshot)
     never = _never(snapshot, most, allowed)
-    # A job that can never run holds up nobody: it is not in the walk.
+    # A job that can never run holds up no other: it is not in the walk.
     order = order[~never[order]]
     if types == 1:
         served = _walk_one_type(gpus_asked[order], int(left[0]), skip)
@@ -130,7 +130,7 @@ def _admit(snapshot: Snapshot, order: IntArray, kept_rows: IntArray, skip: bool)
 def _walk_one_type(need: IntArray, left: int, skip: bool) -> IntArray:
     """Positions in `need` that are served, in order, of `left` GPUs.
 
-    Everybody up to the first that does not fit is served at once; with `skip` the walk goes on behind it
+    All jobs up to the first that does not fit are served at once; with `skip` the walk goes on behind it
     among those that still fit. Each round leaves fewer GPUs than the one skipped asked for: few rounds.
     """
     if not skip:
@@ -162,7 +162,7 @@ def _walk_types(
     held_gpus = jobs.held_gpus[order] // np.where(own_kind >= 0, snapshot.cluster.stand_ins[own_kind], 1)
     if skip:
         considered = np.flatnonzero(need <= np.minimum(most, left).max())
-    else:  # nobody beyond these can be reached before the GPUs are used up
+    else:  # no job beyond these can be reached before the GPUs are used up
         considered = np.arange(min(len(order), np.searchsorted(need.cumsum(), left.sum(), side="right") + 1))
     if considered.size == 0:
         return considered, considered
@@ -179,7 +179,7 @@ def _walk_types(
     for position, (asks, own, holds) in enumerate(
         zip(need.tolist(), own_kind.tolist(), held_gpus.tolist(), strict=True)
     ):
-        # Its turn has come: what it holds is no longer somebody else's later in the order.
+        # Its turn has come: what it holds is no longer for a job later in the order.
         if own >= 0:
             idle[own] += holds
         ok = [t for t in kinds if asks <= remaining[t] and asks <= limit[t]]
@@ -200,7 +200,7 @@ def _walk_types(
 
 
 def _restrictions(snapshot: Snapshot) -> BoolArray | None:
-    """(jobs, types) the types that each job accepts; None where everybody accepts all."""
+    """(jobs, types) the types that each job accepts; None where every job accepts all."""
     allowed = snapshot.jobs.allowed_kinds
     return None if allowed.all() else allowed
 

@@ -84,7 +84,7 @@ def kinds_by_room(left: list[int], own: int = -1) -> list[int]:
 
 
 def unstoppable(jobs: JobTable) -> BoolArray:
-    """(jobs,) who runs and may not be preempted."""
+    """(jobs,) whether each runs and may not be preempted."""
     held: BoolArray = (jobs.held_gpus > 0) & ~jobs.preemptible
     return held
 

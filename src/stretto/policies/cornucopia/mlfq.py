@@ -55,7 +55,7 @@ def thresholds_of(
 
 @dataclass(frozen=True, eq=False)
 class Runners:
-    """Who was given GPUs at the last decision: columns over those jobs."""
+    """The jobs that were given GPUs at the last decision: columns over them."""
 
     rows: IntArray = field(
         default_factory=lambda: np.zeros(0, dtype=np.int64)
@@ -70,7 +70,7 @@ class Runners:
 class Remembered:
     """What Cornucopia keeps from one decision to the next. Columns are over the jobs that it saw then.
 
-    A live job that was away for a while, since somebody held it, comes as a new one.
+    A live job that was held for a while comes back as a new one.
     """
 
     thresholds: Thresholds
@@ -131,7 +131,7 @@ def promote_and_demote(memory: Remembered, jobs: JobTable, now_s: float) -> Reme
     """Every job into the queue where it now belongs: demotion and promotion policy of section 4.2.
 
     A job that comes to a queue starts its executed time there afresh, so that one promoted from queue 3 is
-    not demoted at once, and it comes last there. One step at a time: who leaves queue 1 has run 0 seconds
+    not demoted at once, and it comes last there. One step at a time: a job leaving queue 1 has run 0 seconds
     in queue 2.
     """
     # New jobs enter by their label: interactive ones into queue 1, all others into queue 2.
@@ -140,7 +140,7 @@ def promote_and_demote(memory: Remembered, jobs: JobTable, now_s: float) -> Reme
     queue = np.where(before == 0, np.where(jobs.interactive, INTERACTIVE, BATCH), before)
     entered_s = np.where(before == 0, 0.0, memory.entered_s)
     local_s = executed_s - entered_s + SLACK_S
-    starving_s = now_s - jobs.progress.last_stop_s  # NaN, which is never too long, for who never ran
+    starving_s = now_s - jobs.progress.last_stop_s  # NaN, which is never too long, for a job that never ran
     # Promotion: only time without any GPU counts.
     starved = (queue == LONG) & (jobs.held_gpus == 0) & (starving_s + SLACK_S >= thresholds.starved_s)
     # Demotion, from the bottom up, so that no job falls two queues at once.

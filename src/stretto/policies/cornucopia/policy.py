@@ -55,10 +55,10 @@ class Cornucopia(CheckedSettings, space="policy"):
 
     Cornucopia (Huang et al.): three queues, for interactive jobs, batch jobs, and batch jobs that have run
     long (section 4.2); a profile of every job on 1 to 2R GPUs (algorithm 1); GPUs go to the largest gain in
-    throughput (algorithm 2) and are taken where the loss is least (algorithm 3). Who is in queue 1 is never
+    throughput (algorithm 2) and are taken where the loss is least (algorithm 3). A job in queue 1 is never
     taken from, below what it asked for. Within a queue jobs stand in the order in which they came to it. In
     queue 3 a job without any GPU is in queue 2 again after at most `factor` mean batch durations, where it
-    comes before all who come later with as many GPUs and gain.
+    comes before all that come later with as many GPUs and gain.
 
     One instance for each GPU type; a job that accepts several and holds none takes the one with most idle
     GPUs on which it is served. Failed jobs are not told apart from others, so that the mean time to failure
@@ -214,7 +214,7 @@ class Cornucopia(CheckedSettings, space="policy"):
             new = runners.gpus > memory.profiled_upto[runners.rows]
             new &= ~snapshot.jobs.rigid[runners.rows]
             measured_s = runners.since_s + self.profile_step_s
-            awaits = _awaits_measurement(memory, snapshot)  # of which nobody can say when it comes
+            awaits = _awaits_measurement(memory, snapshot)  # when it comes is unknown
             measured_s = np.where(awaits, snapshot.now_s + self.notice_s, measured_s)[new]
             at_s = min(at_s, max(float(measured_s.min(initial=inf)), snapshot.now_s + SLACK_S))
         return at_s if isfinite(at_s) else None
@@ -232,7 +232,7 @@ def _awaits_measurement(memory: Remembered, snapshot: Snapshot) -> BoolArray:
 
 
 def _with_runners(memory: Remembered, snapshot: Snapshot, gpus: IntArray) -> Remembered:
-    """Who has GPUs from now on, and since when so many."""
+    """Which jobs have GPUs from now on, and since when so many."""
     jobs, before = snapshot.jobs, memory.runners
     running = np.flatnonzero(gpus)
     count = gpus[running]

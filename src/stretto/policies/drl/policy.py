@@ -40,7 +40,7 @@ BUNDLED = Path(__file__).with_name("weights.npz")
 
 @dataclass(frozen=True)
 class LearnedSizes(CheckedSettings, space="policy"):
-    """Let a trained network start and resize jobs, one GPU after the other; nobody is ever stopped.
+    """Let a trained network start and resize jobs, one GPU after the other; no job is ever stopped.
 
     The baseline that ONES (SC 2021) calls DRL; its description fits Chic (IWQoS 2019), which trains by the
     cross-entropy method. Up to `shown` jobs are looked at together with what is free. The network rates
@@ -55,11 +55,11 @@ class LearnedSizes(CheckedSettings, space="policy"):
 
     Deviations: one network rates every job with the same weights, where a list of jobs with weights for each
     place is usual; a job is described by its speeds and by what it has had, not by the name of its model, and
-    not by the share of its epochs that is done, which nobody knows of a recorded job.
+    not by the share of its epochs that is done, which is unknown for a recorded job.
 
     Cost: O(`most_steps` x `shown`) evaluations of a small network, a few milliseconds, however many wait.
-    Starvation: no bound. A large request may never find its GPUs free, since nobody is stopped for it, and
-    the network may pass over a job for as long as others come. A cluster where nobody runs starts the first
+    Starvation: no bound. A large request may never find its GPUs free, since no job is stopped for it, and
+    the network may pass over a job for as long as others come. A cluster where no job runs starts the first
     job that fits.
     """
 
@@ -95,14 +95,14 @@ class LearnedSizes(CheckedSettings, space="policy"):
         return one_gpu_of_each_type(cluster)
 
     def allocate(self, snapshot: Snapshot, speeds: Speeds) -> Shares:
-        """What everybody holds, changed step by step."""
+        """What every job holds, changed step by step."""
         table = _Table.of(snapshot)
         network = None if self.weights in (GREEDY, FALLBACK) else _network_in(self._file)
         shown, steps = self.shown, self.most_steps
         if network is None:  # a rule needs no limits: each step gives away a GPU
             steps = sum(table.left)
             shown = int(np.count_nonzero(table.gpus)) + 2 * steps
-        # Look at running jobs and the next waiting ones, until a look starts nobody or no GPU is left.
+        # Look at running jobs and the next waiting ones, until a look starts no job or no GPU is left.
         passed: set[int] = set()  # waiting jobs that have been looked at
         while rows := table.rows_to_show(shown, passed):
             started = table.waiting
@@ -163,7 +163,7 @@ class _Table:
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> "_Table":
-        """Everybody has what it holds."""
+        """Every job has what it holds."""
         jobs = snapshot.jobs
         gpus, kind = jobs.held_gpus.copy(), jobs.held_kind.copy()
         held = np.bincount(kind[gpus > 0], gpus[gpus > 0], len(snapshot.capacity)).astype(np.int64)

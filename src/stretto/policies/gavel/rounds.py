@@ -1,4 +1,4 @@
-"""Gavel's rounds: from fractions of time to who runs now, with an account of the time that each received.
+"""Gavel's rounds: from fractions of time to the jobs that run now, with an account of each one's time.
 
 Gavel (Narayanan et al., OSDI 2020), section 5.
 """
@@ -35,11 +35,11 @@ class Ledger:
     capacity: IntArray  # (types,) the GPUs of the programme
     share: Timeshare  # its solution
     remaining: FloatArray  # (jobs,) steps left, zeros where the objective does not ask
-    isolated_per_s: FloatArray  # (jobs,) steps per second on a share of its own, zeros where nobody asks
+    isolated_per_s: FloatArray  # (jobs,) steps per second on a share of its own, zeros where not needed
 
 
 def new_account(jobs: int, types: int, head_start_s: float) -> Account:
-    """Nobody has received anything but the head start."""
+    """No job has received anything but the head start."""
     received_s = np.full((jobs, types), head_start_s)
     return Account(received_s, np.zeros((jobs, types)), received_s.sum(axis=0), np.zeros(jobs))
 

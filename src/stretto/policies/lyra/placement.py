@@ -1,6 +1,6 @@
 """Where Lyra puts workers: best-fit decreasing, base and flexible workers on servers apart (section 5.3).
 
-A draft of who holds how many GPUs of which node, as counts; at the end the GPUs of the jobs that changed
+A draft of how many GPUs of which node each job holds, as counts; at the end the GPUs of the jobs that changed
 are named. A worker of d GPUs is on one node. Workers of one job are put one after the other on the fullest
 node that still fits one, and on an empty node where none does: that is to go through the nodes, empty ones
 last, by increasing free GPUs, and to fill each.

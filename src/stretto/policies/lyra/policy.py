@@ -45,7 +45,7 @@ class Lyra(CheckedSettings, space="policy"):
     Lyra (Li et al., EuroSys 2023), sections 5.2 and 5.3. Every `round_s`: (1) waiting jobs by increasing
     running time start on idle GPUs and on those of flexible workers, skipping what does not fit; (2) what
     is left goes to elastic jobs, running or new, by a multiple-choice knapsack over the seconds that more
-    workers save. Speed is taken to be linear within the range. Nobody is preempted: base workers and
+    workers save. Speed is taken to be linear within the range. No job is preempted: base workers and
     inelastic jobs stay; flexible ones may be taken back. Workers are placed best-fit decreasing; elastic jobs
     prefer servers on loan, base and flexible workers apart on these; all others prefer own servers.
 

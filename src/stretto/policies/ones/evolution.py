@@ -114,7 +114,7 @@ def trim(problem: ProblemInstance, genomes: IntArray, allowed: IntArray) -> IntA
 def fill_idle(
     problem: ProblemInstance, genomes: IntArray, left: FloatArray, shunned: BoolArray | None = None
 ) -> IntArray:
-    """Idle GPUs to waiting jobs and to jobs below their limit, until nobody can use any.
+    """Idle GPUs to waiting jobs and to jobs below their limit, until none can use any.
 
     left: (members, jobs) samples left, as drawn. One job after the other: the one whose Δφ_j Y_j is smallest,
     where φ = c/X is 0 for a waiting job. Figure 7. shunned: (members, jobs) taken only where no other can.
@@ -156,7 +156,7 @@ def refresh(
     posterior: ProgressPosterior,
     rng: np.random.Generator,
 ) -> IntArray:
-    """Schedules brought up to date, nobody moved: limits kept, `new` jobs placed, idle GPUs filled.
+    """Schedules brought up to date, no job moved: limits kept, `new` jobs placed, idle GPUs filled.
 
     Where too few are idle, new jobs take GPUs one by one from the job that has run longest (ties: that with
     most GPUs). Entries of completed jobs must be IDLE already.
@@ -293,7 +293,7 @@ def _idle_by_type(problem: ProblemInstance, idle: BoolArray) -> IntArray:
 
 
 def _with_a_place_for(problem: ProblemInstance, genomes: IntArray, job: int, new: IntArray) -> IntArray:
-    """The least GPUs for one job, idle ones first, else those of whoever has run longest."""
+    """The least GPUs for one job, idle ones first, else those of the job that has run longest."""
     need, home = int(problem.least[job]), int(problem.home[job])
     there = problem.segment == home
     may_lose = problem.home == home

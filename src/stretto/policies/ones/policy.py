@@ -77,7 +77,7 @@ class Ones(CheckedSettings, space="policy"):
     Deviations, with their reasons in docs/decisions/0005-ones.md: the smallest score is the best, only
     filled schedules are compared, at least one epoch counts as processed, the schedule in place takes part
     in the evolution, what a job runs slower on several nodes counts, and long jobs are scaled down only while
-    somebody waits.
+    a job waits.
 
     A job keeps to one GPU type: the one that it holds, else the one with fewest jobs for its GPUs on which it
     can run; on one type, as in the paper, all of this is void. Unstoppable jobs keep their GPUs, which take
@@ -96,7 +96,7 @@ class Ones(CheckedSettings, space="policy"):
     # of the first batch, before a limit may grow; chosen ("a few")
     warmup_steps: int = setting(5, at_least=0)
     compounding: bool = False  # scale-down applies to its own result
-    always_scale_down: bool = False  # also while nobody waits
+    always_scale_down: bool = False  # also while no job waits
 
     name: ClassVar[str] = "ones"
     placer: ClassVar[str] = "pinned"
@@ -252,7 +252,7 @@ def _held_by(snapshot: Snapshot, participants: Participants) -> dict[int, Alloca
 def _pins(
     snapshot: Snapshot, participants: Participants, limits: BatchLimits, genome: IntArray, whole: bool
 ) -> dict[int, Pinned]:
-    """Where everybody runs, with its batch; whoever keeps its GPUs keeps its batch until a whole schedule."""
+    """Where every job runs, with its batch; one that keeps its GPUs keeps its batch until a new schedule."""
     counts = np.arange(len(genome) + 1)
     total = np.where(participants.batches.fixed[:, None], 0, participants.batches.total(limits.limit, counts))
     pinned: dict[int, Pinned] = {}

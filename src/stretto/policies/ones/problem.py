@@ -1,4 +1,4 @@
-"""Who takes part in the evolution, on which GPUs, and what every count of GPUs is worth to whom."""
+"""Which jobs take part in the evolution, on which GPUs, and what every count of GPUs is worth to each."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -110,7 +110,7 @@ class Participants:
 
 
 def participants_of(snapshot: Snapshot) -> Participants:
-    """Everybody but the unstoppable, on usable GPUs that nobody unstoppable holds."""
+    """All jobs but the unstoppable, on usable GPUs that no unstoppable job holds."""
     jobs, cluster = snapshot.jobs, snapshot.cluster
     stays = unstoppable(jobs)
     gpus = gpus_beside(snapshot, stays)
@@ -311,7 +311,7 @@ def gpus_beside(snapshot: Snapshot, stays: BoolArray) -> Gpus:
 
 
 def genome_of(gpus: Gpus, placement: dict[int, Allocation]) -> IntArray:
-    """(1, gpus) who holds what, by the rows given; GPUs that may not be used are left out."""
+    """(1, gpus) which job holds each, by the rows given; GPUs that may not be used are left out."""
     genome = np.full((1, len(gpus.node)), IDLE, dtype=np.int64)
     for row, allocation in placement.items():
         for node, mask in zip(allocation.nodes, allocation.masks, strict=True):

@@ -70,7 +70,7 @@ class _Believed:
 
 @dataclass(frozen=True)
 class Shockwave(CheckedSettings, space="policy"):
-    """Plan the next rounds for the largest product of progress, so that nobody ends much later than fair.
+    """Plan the next rounds for the largest product of progress, so that no job ends much later than fair.
 
     Shockwave (Zheng et al., NSDI 2023). Over a window of rounds it maximises the mean log of the part of
     every job that will be done (Nash social welfare), less `lateness_cost` for each second that the last job

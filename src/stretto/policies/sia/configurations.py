@@ -81,7 +81,7 @@ class ConfigurationSet:
 
     @classmethod
     def of(cls, snapshot: Snapshot, speeds: Speeds) -> "ConfigurationSet":
-        """The columns for these jobs; those by request only where somebody needs them."""
+        """The columns for these jobs; those by request only where a job needs them."""
         jobs, pools, offered = snapshot.jobs, Pools.of(snapshot), speeds.configurations
         request, reserved, nodes = _requests(jobs, snapshot.cluster)
         insists = ~jobs.preemptible | (reserved >= 0)
@@ -152,7 +152,7 @@ class ConfigurationSet:
         return capacity
 
     def lacks_room(self, suits: BoolArray, forced: IntArray, capacity: IntArray) -> BoolArray:
-        """(jobs,) for whom no column that suits has enough GPUs beside those that others must get.
+        """(jobs,) for which no column that suits has enough GPUs beside those that others must get.
 
         suits: (jobs, columns); forced: (jobs,) column or -1; capacity: (pools,) GPUs.
         """

@@ -12,7 +12,7 @@ from stretto.model import BoolArray, FloatArray, IntArray
 from stretto.solve.integer import maximise_whole
 
 TINY_GPUS = 1e-6  # chosen: rounding in sums of expected GPUs
-LEAST = 0.01  # chosen: what a best-effort job is worth at least, however late; nobody is worth nothing
+LEAST = 0.01  # chosen: what a best-effort job is worth at least, however late; no job is worth nothing
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,7 +29,7 @@ class Utility:
         """(jobs, starts, bins) worth of completing at `done_s`, of that shape.
 
         A deadline job that cannot be in time even at its shortest (over-estimate handling) loses its last
-        worth linearly over one more mean runtime. Everybody is worth at least what best effort is.
+        worth linearly over one more mean runtime. Every job is worth at least what best effort is.
         """
         age = (done_s - self.since_s[:, None, None]) / self.fade_s[:, None, None]
         worth = self.best_effort * np.maximum(1.0 - age, LEAST)
@@ -65,7 +65,7 @@ def survival(support_s: FloatArray, probability: FloatArray, after_s: FloatArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """Who starts when, and who makes room."""
+    """Which jobs start when, and which make room."""
 
     slot: IntArray  # (waiting,) -1: not within the plan
     stopped: BoolArray  # (running best effort,)
@@ -128,9 +128,9 @@ def plan_starts(options: StartOptions, nodes: int, gap: float) -> Plan | None:
 def pulled_forward(
     slot: IntArray, order: IntArray, gpus: IntArray, survival: FloatArray, room: FloatArray
 ) -> IntArray:
-    """The slots of a plan once those fit in now, in `order`, who fit beside all that the plan starts.
+    """The slots of a plan once those fit in now, in `order`, that fit beside all that the plan starts.
 
-    Starts that are worth the same now and later are the same to the programme; GPUs that nobody needs in
+    Starts that are worth the same now and later are the same to the programme; GPUs that no job needs in
     any slot should not wait for one. slot: (waiting,) -1 not planned. survival: (waiting, slots). room:
     (slots,) GPUs expected to be free before the plan.
     """

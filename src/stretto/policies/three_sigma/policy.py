@@ -76,7 +76,7 @@ class Histogram:
 
 
 NOTHING_SEEN = Histogram(np.ones(1), np.ones(1))  # estimates are believed until jobs have ended
-History = Mapping[str, Histogram]  # by feature and value; "" is everybody's
+History = Mapping[str, Histogram]  # by feature and value; "" is that of all jobs
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +105,7 @@ class ThreeSigma(CheckedSettings, space="policy"):
 
     What bounds a decision: the `most_jobs` most urgent deadline jobs and as many of the shortest best-effort
     jobs are candidates (equal ones are merged), as many best-effort jobs may be stopped, `slots` slots, and
-    `nodes` nodes of branch and bound; where everything fits, or nothing is free and nobody could be stopped,
+    `nodes` nodes of branch and bound; where everything fits, or nothing is free and no job could be stopped,
     no programme is solved. There is no bound on waiting: a best-effort job keeps a hundredth of its worth
     for ever, but others may always be worth more; and it may be stopped again and again.
 
@@ -139,7 +139,7 @@ class ThreeSigma(CheckedSettings, space="policy"):
 
     @property
     def triggers(self) -> Triggers:
-        """Every cycle in which anything has changed, and at the next slot while somebody waits."""
+        """Every cycle in which anything has changed, and at the next slot while a job waits."""
         return on_change(self.cycle_s)
 
     def configurations(self, cluster: Cluster) -> Configurations:
@@ -283,7 +283,7 @@ class ThreeSigma(CheckedSettings, space="policy"):
 
 
 def features_of(job: Job) -> tuple[str, ...]:
-    """The keys under which a job's ratio is kept, and everybody's."""
+    """The keys under which a job's ratio is kept, and that of all jobs."""
     values = (job.user, job.queue, job.model, str(job.gpus), f"{job.model} x {job.gpus}" if job.model else "")
     return ("", *(f"{name}={value}" for name, value in zip(FEATURES, values, strict=True) if value))
 

@@ -62,7 +62,7 @@ def fit_together(demand: IntArray, free: IntArray) -> bool:
 
 @lru_cache(maxsize=64)
 def cells_of_nodes(cluster: Cluster, usable: bytes) -> IntArray:
-    """(types, levels) cells of the usable nodes when nobody holds anything. `usable`: the array's bytes.
+    """(types, levels) cells of the usable nodes when no job holds anything. `usable`: the array's bytes.
 
     A node is its binary powers, largest first; powers above level 3 count as so many cells of level 3.
     """

@@ -36,14 +36,14 @@ class Wanted:
     overhead_s: FloatArray  # of one suspension and resumption
 
     def stays(self, snapshot: Snapshot) -> BoolArray:
-        """(jobs,) who holds already what it asks for, on nodes that may be used."""
+        """(jobs,) whether each holds already what it asks for, on nodes that may be used."""
         jobs = snapshot.jobs
         same: BoolArray = (jobs.held_gpus == self.asks) & (jobs.held_kind == self.kind)
         return same if snapshot.usable.all() else same & ~who_is_on(snapshot, ~snapshot.usable)
 
 
 def who_is_on(snapshot: Snapshot, nodes: BoolArray) -> BoolArray:
-    """(jobs,) who holds GPUs of these nodes."""
+    """(jobs,) whether each holds GPUs of these nodes."""
     on = np.zeros(len(snapshot.jobs), dtype=np.bool_)
     for row in snapshot.jobs.held_gpus.nonzero()[0].tolist():
         on[row] = nodes[list(snapshot.placement[snapshot.jobs.ids[row]].nodes)].any()

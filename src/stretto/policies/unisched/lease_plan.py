@@ -24,7 +24,7 @@ class LeasePlan:
     now: BoolArray  # (options,) subset of `taken`: cannot wait for the next lease
     value: float
     bound: float  # no plan is worth more
-    solved: bool  # False: nobody had to be left out, so no programme was needed
+    solved: bool  # False: none had to be left out, so no programme was needed
 
     @property
     def gap(self) -> float:
@@ -33,9 +33,9 @@ class LeasePlan:
 
 
 def plan_leases(options: Options, capacity_gpus: int, most_nodes: int) -> LeasePlan:
-    """The options that are worth most together, and who of them runs now.
+    """The options that are worth most together, and which of them run now.
 
-    options: of each job in order of preference. First everybody's first option is laid out: where that
+    options: of each job in order of preference. First every job's first option is laid out: where that
     works nothing can be better. Otherwise the programme decides, with at most `most_nodes` nodes of branch
     and bound, or if its solver gives up, value per GPU-lease. What was chosen is laid out, and what finds no
     leases is left out.
@@ -84,7 +84,7 @@ def best_options(options: Options) -> BoolArray:
 
 
 def lay_out(options: Options, capacity_gpus: int, ends: IntArray) -> tuple[BoolArray, BoolArray]:
-    """(options,) who must run in lease 0, and who finds too few leases, when everything is put off.
+    """(options,) which must run in lease 0, and which find too few leases, when everything is put off.
 
     One option a job. From the last stretch to the first, those with most leases left before them go first:
     for jobs of one GPU no order does better. In a stretch of several leases jobs may take parts, as if
@@ -111,7 +111,7 @@ def lay_out(options: Options, capacity_gpus: int, ends: IntArray) -> tuple[BoolA
 
 
 def first_fit(gpus: IntArray, room: int) -> BoolArray:
-    """(rows,) who is served when rows take their GPUs in order and what does not fit is skipped."""
+    """(rows,) which are served when rows take their GPUs in order and what does not fit is skipped."""
     return _shared_out(np.ones(len(gpus), dtype=np.int64), gpus, room) > 0
 
 

@@ -1,4 +1,4 @@
-"""Cells on nodes: which GPUs exactly, without moving anybody who stays.
+"""Cells on nodes: which GPUs exactly, without moving any job that stays.
 
 UniSched (TPDS 2024), section III-C3 and proposition 1: larger cells are given first, each cut out of the
 smallest free cell that holds it. Cells are aligned blocks of a power of two of GPUs, as bits of an integer.
@@ -28,10 +28,10 @@ class Ask:
 def give_leases(
     snapshot: Snapshot, wanted: Wanted, served: BoolArray, aside: BoolArray, joint: bool
 ) -> tuple[BoolArray, dict[int, Pinned]]:
-    """(jobs,) who stays where it is, and the places of those who start, by row.
+    """(jobs,) which stay where they are, and the places of those that start, by row.
 
-    Who is served and holds what it asks for stays. The others get cells cut out of what is free once
-    everybody else has let go, larger ones first; who finds none is left out. aside: (nodes,) for profiling
+    A served job that holds what it asks for stays. The others get cells cut out of what is free once
+    every other job has let go, larger ones first; without one it is left out. aside: (nodes,) for profiling
     runs only. joint: take other GPUs where no cell is free.
     """
     cluster = snapshot.cluster
@@ -59,14 +59,14 @@ def give_leases(
 
 
 def _ask(wanted: Wanted, row: int, whole: int, joint: bool) -> Ask:
-    """Profiled on two nodes is who will run on several (section III-B1)."""
+    """Jobs that will run on several nodes are profiled on two (section III-B1)."""
     gpus = int(wanted.asks[row])
     apart = bool(wanted.profiles[row]) and gpus == PROFILE_GPUS and int(wanted.gpus[row]) > whole
     return Ask(gpus, gpus if apart else 0, joint or gpus > whole)
 
 
 def _free_without(snapshot: Snapshot, stays: BoolArray) -> IntArray:
-    """(nodes,) bit g set: GPU g of a usable node is free once everybody but those who stay has let go."""
+    """(nodes,) bit g set: GPU g of a usable node is free once all jobs but those that stay have let go."""
     cluster, placement = snapshot.cluster, snapshot.placement
     busy = placement.busy.copy()
     for row in np.flatnonzero((snapshot.jobs.held_gpus > 0) & ~stays).tolist():

@@ -155,7 +155,7 @@ class UniSched(CheckedSettings, space="policy"):
         for kind in range(len(snapshot.cluster.types)):
             mine = (wanted.kind == kind) & ~wanted.kept
             room = Room(*self._room(snapshot, wanted, kind))
-            # Within a cycle, jobs with leases run on; at its start the plan says who must run.
+            # Within a cycle, jobs with leases run on; at its start the plan says which must run.
             must, reserve = leased & mine, wanted.gpus
             if cycle:
                 with span("solve"):  # the ILP (section III-C4), on one GPU type
@@ -178,7 +178,7 @@ class UniSched(CheckedSettings, space="policy"):
     def _wanted(self, snapshot: Snapshot, book: LeaseBook | None) -> tuple[Wanted, Fits]:
         """What every job asks for in this tick, and its running time with suspensions (equation 1)."""
         jobs, progress = snapshot.jobs, snapshot.jobs.progress
-        # Who must be kept, on which type, and who is still to be profiled.
+        # Which jobs must be kept, on which type, and which are still to be profiled.
         runs = jobs.held_gpus > 0
         stays = runs & ~jobs.preemptible
         kind = np.where(stays, jobs.held_kind, _home(snapshot))
@@ -189,7 +189,7 @@ class UniSched(CheckedSettings, space="policy"):
         # T_dur of equation 1: what is left to run, and the resumption of those that are suspended now.
         left_s, fits = remaining_s(jobs, self.iterations, book.fits if book else Fits())
         overhead_s = self.suspend_s + self.suspend_per_gpu_s * (gpus - 1).astype(np.float64)
-        if self.suspensions:  # who is suspended now will pay for its resumption, whatever comes
+        if self.suspensions:  # a job suspended now will pay for its resumption, whatever comes
             suspended = ~runs & (progress.executed_s > progress.profiled_s + WITHIN_S)
             left_s = left_s + np.where(suspended, overhead_s, 0.0)
         # Jobs with a deadline ahead go to the program; the others are best effort.
@@ -222,7 +222,7 @@ class UniSched(CheckedSettings, space="policy"):
     def _plan(
         self, snapshot: Snapshot, wanted: Wanted, mine: BoolArray, room: int, kind: int
     ) -> tuple[LeasePlan, Options]:
-        """The options of everybody with a deadline on a type, and which of them are taken."""
+        """The options of every job with a deadline on a type, and which of them are taken."""
         rows = np.flatnonzero(mine & wanted.urgent & (wanted.gpus <= room))
         terms = LeaseTerms(
             snapshot.now_s,
@@ -246,7 +246,7 @@ class UniSched(CheckedSettings, space="policy"):
         accepted: BoolArray,
         room: Room,
     ) -> BoolArray:
-        """(jobs,) who runs on a type: who must, then by worth per GPU, then who may run ahead of its plan."""
+        """(jobs,) which run on a type: those that must, by worth per GPU, then those ahead of their plan."""
         jobs, running = snapshot.jobs, snapshot.jobs.held_gpus > 0
         worth = best_effort_value(
             wanted.left_s, wanted.overhead_s * self.suspensions, self.best_effort_lease_s
@@ -297,7 +297,7 @@ class UniSched(CheckedSettings, space="policy"):
         return meets
 
     def _placed(self, snapshot: Snapshot, wanted: Wanted, served: BoolArray, memory: LeaseBook) -> Shares:
-        """The shares of those who are served and for whom there are cells."""
+        """The shares of the jobs that are served and for which there are cells."""
         jobs, types = snapshot.jobs, len(snapshot.cluster.types)
         stays, pinned = give_leases(snapshot, wanted, served, self._set_aside(snapshot), self.joint)
         # Jobs that stay keep their cells, the others get those that `give_leases` found.
@@ -321,7 +321,7 @@ class UniSched(CheckedSettings, space="policy"):
 
 
 def _as_booked(book: LeaseBook | None, ids: tuple[JobId, ...]) -> tuple[BoolArray, BoolArray]:
-    """(jobs,) who held a lease, and of whom the plan met a deadline, as last remembered."""
+    """(jobs,) which held a lease, and of which the plan met a deadline, as last remembered."""
     leased, accepted = np.zeros((2, len(ids)), dtype=np.bool_)
     if book is not None:
         row = {job: index for index, job in enumerate(book.ids)}

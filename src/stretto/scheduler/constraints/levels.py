@@ -164,7 +164,7 @@ class Level:
         return self._better(best, proposal)
 
     def _without_excess(self, proposal: LevelPlan, own: str | None, *, stops: bool) -> LevelPlan:
-        """The same with no more taken than is used beyond free GPUs, and from those who give first."""
+        """The same with no more taken than is used beyond free GPUs, and from those that give first."""
         if not proposal.used.any():
             return proposal
         spare = self.free.copy()

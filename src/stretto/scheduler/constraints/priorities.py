@@ -2,7 +2,7 @@
 
 A level is shown its own GPUs, those that are free, and those that lower jobs can give up. For a start a lower
 job may be stopped; for growth it is only made smaller in place, down to its least size. What a level does not
-use stays with those who hold it. The policy decides within each level as ever, with a memory for each.
+use stays with the jobs that hold it. The policy decides within each level as ever, with a memory for each.
 
 One question for all levels cannot do it: what a level may have is known only once the policy has planned the
 levels above. So this is a loop over levels, from the highest down.

@@ -1,6 +1,6 @@
 """How long one synchronised step of one model takes on one GPU type: the truth of the simulated world.
 
-Step times of placements that nobody measured are linear between measured ones, and extrapolated beyond them.
+Step times of unmeasured placements are linear between measured ones, and extrapolated beyond them.
 """
 
 from collections.abc import Mapping
