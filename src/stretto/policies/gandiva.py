@@ -36,9 +36,9 @@ class Gandiva(CheckedSettings, space="policy"):
     """Start jobs on their base demands as they come; use GPUs that no job waits for to grow the running ones.
 
     The elastic variant of Gandiva (Xiao et al., OSDI 2018) that Lyra (EuroSys 2023), section 7.1, compares
-    with: first in, first out; while none waits, running elastic jobs get one more worker in turn, first that with
-    fewest beyond its base first; when a job waits, those that grew last go back to their bases until
-    it fits. Jobs stay on their GPU type.
+    with: first in, first out. While no job waits, running elastic jobs get one more worker in turn, fewest
+    beyond the base first. When a job waits, those that grew last go back to their bases until it fits. Jobs
+    stay on their GPU type.
 
     Deviation: no time slicing, packing or migration, which that comparison leaves out too.
 
