@@ -52,6 +52,10 @@ Meeting Members Menu Moment Notice Observer Occupied Orders Outlook Past Places 
 Rules Seen TellsChanges Who Wish Wished Wisher
 """
 LONG_SENTENCE = 25  # words
+# Pronouns of persons. Users may be spoken of so; jobs, nodes, workers and processes are things.
+PERSONS = re.compile(
+    r"\b(?:who|whoever|whom|nobody|somebody|everybody|anybody|someone|everyone|anyone)\b", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -269,6 +273,29 @@ def sentences_of(markdown: str) -> Iterator[str]:
                 yield sentence
 
 
+def docstrings_of(modules: list[Module]) -> Iterator[tuple[str, str]]:
+    """(dotted name, docstring) of each module, class and function that has one."""
+    for module in modules:
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                text = ast.get_docstring(node)
+                if text is not None:
+                    yield module.name if isinstance(node, ast.Module) else f"{module.name}.{node.name}", text
+
+
+def with_persons(modules: list[Module]) -> tuple[list[str], int]:
+    """(docstrings with a pronoun of persons, all). Counts those that mean users too, which are right."""
+    docstrings = list(docstrings_of(modules))
+    return [name for name, text in docstrings if PERSONS.search(text)], len(docstrings)
+
+
+def long_docstring_sentences(modules: list[Module]) -> tuple[list[str], int]:
+    """(sentences of more than `LONG_SENTENCE` words, all) of docstrings."""
+    sentences = [(name, sentence) for name, text in docstrings_of(modules) for sentence in sentences_of(text)]
+    long = [f"{name}: {text}" for name, text in sentences if len(text.split()) > LONG_SENTENCE]
+    return long, len(sentences)
+
+
 def files_of_a_job(root: Path) -> list[str]:
     """What `job_way.py` prints, without its last line."""
     command = [sys.executable, str(Path(__file__).with_name("job_way.py")), "--root", str(root)]
@@ -319,6 +346,8 @@ def measured(root: Path, way: bool) -> tuple[Figures, dict[str, list[str]]]:
     lists["private names of modules and classes"] = private_names(modules)
     figures["private names of modules and classes"] = len(lists["private names of modules and classes"])
     count(f"sentences over {LONG_SENTENCE} words", *long_sentences(root))
+    count("docstrings that may make persons of things", *with_persons(modules))
+    count(f"docstring sentences over {LONG_SENTENCE} words", *long_docstring_sentences(modules))
     figures["words of the field"] = ", ".join(f"{word} {n}" for word, n in hits(root, modules).items())
     return figures, lists
 

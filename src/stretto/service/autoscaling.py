@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class CapacityRequest:
-    """Who waits for nodes, by job, and what was or is to be asked for it; None: the cluster has no more."""
+    """The jobs that wait for nodes, and what was or is to be asked for it; None: the cluster has no more."""
 
     of: Mapping[str, NodeRequest | None] = field(default_factory=dict)
     held: tuple[NodeRequest, ...] = ()  # by those that run, on GPUs of the same types

@@ -38,7 +38,7 @@ class Config:
     log_level: str = "info"
     eager: bool = True
     dead_after_s: float = DEAD_AFTER_S  # of silence of a node, until its workers count as lost; 0: never
-    fair_share_half_life_s: float = HALF_LIFE_S  # of usage; 0: usage orders nobody
+    fair_share_half_life_s: float = HALF_LIFE_S  # of usage; 0: usage orders no job
     keep: RetentionPolicy = field(default_factory=RetentionPolicy)  # what of jobs that have ended
     most_open: OpenJobs = field(default_factory=OpenJobs)
     notify_allow: tuple[str, ...] = ()  # hosts and networks that webhooks may go to beside public ones

@@ -2,7 +2,7 @@
 
 A service that was frozen, or cut off from its store, may wake up after another has taken its place. Its state
 is old then, and it would stop what the other one runs. So nothing is commanded unless the lead is sure; nodes
-that can compare refuse the commands of earlier leaders as well; and whoever has lost the lead ends at once.
+that can compare refuse the commands of earlier leaders as well; and a process without the lead ends at once.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class Leadership:
     check_s: float = CHECK_S
     is_lost: bool = False
     _held_s: float = field(default_factory=time.monotonic)  # when it was last found held
-    _doubtful: bool = False  # somebody may have led since: the log tells
+    _doubtful: bool = False  # another process may have led since: the log tells
     _proposed: set[int] = field(default_factory=set)  # epochs that are ours, once they are in the log
     _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
     _next: "asyncio.Future[None] | None" = None  # the look that has not begun yet
@@ -49,7 +49,7 @@ class Leadership:
     async def take(self, above: int = 0) -> None:
         """Record that we lead, under a number larger than those of all leaders before, and than `above`.
 
-        Raises LogMoved, through whoever writes the log, where another service has written since.
+        Raises LogMoved, through the writer of the log, where another service has written since.
         """
         epoch = max(self.log_writer.state.epoch, above) + 1
         self._proposed.add(epoch)
@@ -96,7 +96,7 @@ class Leadership:
 
     async def _look(self) -> None:
         async with self._looking:
-            self._next = None  # whoever asks from here on is told of a later moment than this
+            self._next = None  # a caller that asks from here on is told of a later moment than this
             if self.is_lost:
                 raise LeadLost
             standing = (

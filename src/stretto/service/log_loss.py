@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 def what_is_lost(store: Store, reached: Reached | None, begin_anew: bool) -> list[str]:
-    """What is given up of the log, a line each; raises LogDamaged where nobody has said to begin anew.
+    """What is given up of the log, a line each; raises LogDamaged unless the operator said to begin anew.
 
     reached: how far it had come, as far as that is known.
     """

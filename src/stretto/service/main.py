@@ -64,7 +64,7 @@ logger = logging.getLogger(__name__)
 
 
 async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -> str:
-    """Run until a signal or cancellation; who goes on without us, "" where nobody does."""
+    """Run until a signal or cancellation; which process goes on without us, "" where none does."""
     # 1. Everything that can be wrong with the settings and the machine, before anything is made.
     world, settings = _of_the_world(config)
     sys.setswitchinterval(TURN_S)
@@ -162,7 +162,7 @@ def _configured(config: Config, settings: Mapping[str, str]) -> Configured:
 def _first_events(
     config: Config, configured: Configured, state: State, clock: Clock, watch: ClockWatch
 ) -> list[Event]:
-    """What a start has to say before anything else: who leads, how it decides, and what the log lacks."""
+    """What a start has to say before anything else: the leader, how it decides, and what the log lacks."""
     first: list[Event] = [Began(_unix_of(clock))] if state.seq == 0 else []
     if clock.pace == 1.0 and (clock_set := watch.look()):
         first.append(clock_set)

@@ -36,7 +36,7 @@ from stretto.service.webhooks import Targets, Webhooks
 
 Found = TypeVar("Found")
 
-CHECK_TIMES_S = 1.0  # between two looks at who has run for too long; chosen
+CHECK_TIMES_S = 1.0  # between two looks for jobs that have run for too long; chosen
 
 # Work that users ask for is done in processes beside the service; every bound is chosen.
 LONG_PROCESSES, LONG_S, LONG_WAITING = 2, 45.0, 4  # what-ifs and dry runs, which take up to half a minute
@@ -75,7 +75,7 @@ def submission(
 ) -> Submitted | ArraySubmitted:
     """The event of a submission, of one job or of all tasks of an array.
 
-    after: who comes first; settled: whether those of them that have ended did so well.
+    after: the jobs that come first; settled: whether those of them that have ended did so well.
     """
     ends = dict(outcomes)
     spec_json = replace(spec, array=None).to_json()
@@ -117,7 +117,7 @@ class Service:
     keep: RetentionPolicy = field(default_factory=RetentionPolicy)
     targets: Targets = field(default_factory=Targets)  # of webhooks
     most_open: OpenJobs = field(default_factory=OpenJobs)
-    leadership: Leadership | None = None  # None: nobody else can lead
+    leadership: Leadership | None = None  # None: no other process can lead
     watch: ClockWatch | None = None  # None: the time of day does not matter
     archive: Archive = field(init=False)
     long_work: Pool = field(
@@ -216,11 +216,11 @@ class Service:
         if self.context.accounts is not None:
             self.context.accounts.of(user)
         if isinstance(self.backend, Validates) and not (key and mark in self.state.by_key):
-            await self.backend.check(spec)  # first: from the look at the key on, nobody may come between
+            await self.backend.check(spec)  # first: from the look at the key on, no other may come between
         if not (key and mark in self.state.by_key):
             await self.targets.check([webhook.url for webhook in spec.notify])
         left, before, past = -1, None, {}
-        while left != self.state.past.jobs:  # nobody must have left while the table was looked at
+        while left != self.state.past.jobs:  # no job must have left while the table was looked at
             left = self.state.past.jobs
             if key and mark not in self.state.by_key:
                 before = await self.archive.by_key(user, key)

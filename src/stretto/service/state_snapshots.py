@@ -76,14 +76,14 @@ def opened(stored: bytes, key: bytes) -> Kept | None:
 
 def begun(store: Store, key: bytes, up_to: int | None = None) -> Kept:
     """The newest kept state of no event later than `up_to`, else that of an empty log."""
-    code_digest()  # now: while the service runs, somebody may install a newer version over its files
+    code_digest()  # now: while the service runs, a user may install a newer version over its files
     stored = store.newest_state(up_to)
     kept = None if stored is None else opened(stored.state, key)
     return Kept(State()) if kept is None or stored is None or kept.state.seq != stored.seq else kept
 
 
 def keep(store: Store, key: bytes, kept: Kept) -> None:
-    """Keep a state that nobody changes meanwhile; a policy whose memory cannot be kept has none kept."""
+    """Keep a state that is not changed meanwhile; a policy whose memory cannot be kept has none kept."""
     try:
         store.keep_state(kept.state.seq, sealed(kept, key))
     except StoreError as wrong:

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 LOG_BYTES, LOGS_KEPT = 16 << 20, 3
-MOST_WAITING = 10_000  # lines; chosen: who writes slower than that loses some, the service never waits
+MOST_WAITING = 10_000  # lines; chosen: a slower writer loses some, the service never waits
 STDERR, PATIENCE_S = (
     2,
     2.0,
@@ -37,7 +37,7 @@ class Lines(logging.Formatter):
 
 
 class Stderr(logging.Handler):
-    """Writes lines to standard error, and drops what nobody takes: a full pipe holds nobody up.
+    """Writes lines to standard error, and drops what is not taken: a full pipe holds nothing up.
 
     A pipe that is said to be writable takes PIPE_BUF bytes at once, so that writing such pieces never waits.
     The description of the pipe is shared with others and stays as it is: it may not be made non-blocking.
@@ -52,7 +52,7 @@ class Stderr(logging.Handler):
         """Write one line, whole or, where its reader stops in the middle, in part."""
         line = (self.format(record) + "\n").encode(errors="replace")
         patience_s = 0.0 if self._is_stuck else PATIENCE_S
-        with suppress(OSError, ValueError):  # closed, or nobody can ever read it
+        with suppress(OSError, ValueError):  # closed, or it can never be read
             for start in range(0, len(line), select.PIPE_BUF):
                 self._is_stuck = not select.select([], [STDERR], [], patience_s)[1]
                 if self._is_stuck:
@@ -61,7 +61,7 @@ class Stderr(logging.Handler):
 
 
 class _Dropping(logging.handlers.QueueHandler):
-    """Hands records over as they are, and drops them where nobody takes them."""
+    """Hands records over as they are, and drops them where they are not taken."""
 
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
         return record  # the listener is in this process: nothing need be pickled, and a trace stays one

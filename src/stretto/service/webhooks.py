@@ -235,7 +235,7 @@ class Webhooks:
         self._new.put_nowait(one)
 
     async def deliver_for_ever(self) -> None:
-        """Deliver until cancelled. Nobody is led elsewhere, and answers are not read."""
+        """Deliver until cancelled. No request is led elsewhere, and answers are not read."""
         async with (
             httpx.AsyncClient(timeout=ANSWER_S, trust_env=False) as client,
             asyncio.TaskGroup() as group,

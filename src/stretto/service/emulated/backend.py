@@ -60,7 +60,7 @@ class EmulatedBackend:
     _truths: Truths | None = None
     _nodes: Sequence[NodeState] = ()
     _poll: LongPoll = field(default_factory=LongPoll)
-    _changed: dict[str, WorkerState] = field(default_factory=dict)  # since somebody last took them
+    _changed: dict[str, WorkerState] = field(default_factory=dict)  # since they were last taken
     _agenda: list[tuple[float, int, str, Callable[[], None]]] = field(default_factory=list)
     _count: int = 0
     _alarm: asyncio.Event = field(default_factory=asyncio.Event)
@@ -112,7 +112,7 @@ class EmulatedBackend:
         """The newest number, once it is not `after` any more or `wait_s` is over."""
         version = await self._poll.wait(after, wait_s)
         if self._task is not None and self._task.done():
-            self._task.result()  # time stands still: whoever waits is told why
+            self._task.result()  # time stands still: every waiting caller is told why
         return version
 
     async def start(self, worker: WorkerStart) -> WorkerState:
@@ -327,14 +327,14 @@ class EmulatedBackend:
         self._look_at(next_s if job.run.reports else inf, job)
 
     def _finish(self, job: EmulatedJob, now_s: float) -> None:
-        """All work is done: those who train end well."""
+        """All work is done: the workers that train end well."""
         training, job.training, job.finished = job.training, (), True
         self.log_writer.record(Reported(job.id, {**job.run.report(), "finished": True, "left_s": 0.0}))
         for name in training:
             self._end(job.workers[name], 0, now_s)
 
     def _part(self, job: EmulatedJob, now_s: float, saves: bool) -> None:
-        """Nobody trains together any more; what was done is saved, or lost."""
+        """No workers train together any more; what was done is saved, or lost."""
         job.run.advance(now_s)
         if job.run.done:
             self._finish(job, now_s)
@@ -365,7 +365,7 @@ class EmulatedBackend:
             self._show(worker)
 
     def _show(self, worker: EmulatedWorker) -> None:
-        """Whoever follows is told."""
+        """All followers are told."""
         self._changed[worker.id] = worker.shown()
         self._poll.notify()
 
@@ -400,7 +400,7 @@ class EmulatedBackend:
             self.log_writer.record(Reported(name, told))
 
     def _generation(self, event: Generation) -> None:
-        """What those who listen to the channel do."""
+        """What the workers that listen to the channel do."""
         job = self.jobs.get(event.job)
         if job is None or (event.attempt, event.number) <= job.generation:
             return

@@ -376,7 +376,7 @@ class EmulatedJob:
     in_place: bool  # changes its size without stopping
     saving_s: float = 0.0  # from being asked to stop to its end
     workers: dict[str, EmulatedWorker] = field(default_factory=dict)
-    training: tuple[str, ...] = ()  # who trains together now, by rank
+    training: tuple[str, ...] = ()  # the workers that train together now, by rank
     generation: tuple[int, int] = (0, 0)  # attempt, number: numbers begin anew with every attempt
     has_run: bool = False
     finished: bool = False

@@ -181,7 +181,7 @@ class Archive:
         return await self._records(lambda: look(self.table))
 
     async def _left(self, word: str, user: str) -> list[JobRecord]:
-        """Of those who have left, a job or the tasks of an array by id, and the newest of a user by name."""
+        """Of jobs that have left, one or the tasks of an array by id, and the newest of a user by name."""
 
         def look() -> list[EndedJob]:
             table = self.table
@@ -203,5 +203,5 @@ class Archive:
         return await self._asked(records, [])
 
     async def _asked(self, look: Callable[[], Found], nothing: Found) -> Found:
-        """What a look finds, beside the loop; nothing is looked for where nobody has left."""
+        """What a look finds, beside the loop; nothing is looked for where none has left."""
         return await asyncio.to_thread(look) if self.state.past.jobs else nothing

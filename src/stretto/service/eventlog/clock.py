@@ -1,6 +1,6 @@
 """The service's time: the seconds since its log began that are known to have passed, never backwards.
 
-It counts as a clock that nobody can set: while the machine is awake, whether or not the service runs. What
+It counts as a clock that cannot be set: while the machine is awake, whether or not the service runs. What
 the time of day says is another matter (`watching`): it may be wrong by months, and be set while we run.
 """
 
@@ -70,7 +70,7 @@ def resumed(last_s: float, earlier: ClockSet | None, reading: Reading, pace: flo
     """The clock of a log whose last event was at `last_s`.
 
     earlier: the newest reading that the log has. Where it is of this run of the machine, the time since
-    counts in full. Of other time nobody knows how long it was, and it does not count: a clock that is wrong
+    counts in full. How long other time was is unknown, and it does not count: a clock that is wrong
     by months must end no job, and delete no logs.
     """
     if pace == 1.0 and earlier is not None and reading.follows(earlier):

@@ -1,7 +1,7 @@
-"""The time of day, compared with clocks that nobody can set: whoever sets it wrongly, or right, is noticed.
+"""The time of day, compared with clocks that cannot be set: a wrong setting, or a right one, is noticed.
 
 In one run of the machine, the time of day moves on exactly as the clock that counts what has passed since the
-start (CLOCK_BOOTTIME). Where it does not, somebody has set it, and nobody can tell which time is right. So
+start (CLOCK_BOOTTIME). Where it does not, it was set, and which time is right is unknown. So
 named times (reservations, deadlines, starts) stay where they were, counted in seconds, until the new time of
 day has stood for an hour. Small steps are followed at once. So is the clock of a machine that seems to have
 been off for less than a week, which is what machines usually are.

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, and_, delete, func, insert, select
 
 from stretto.service.eventlog.database import GAPS, LOG, STATES, LogDamaged, StoreError
 
-CHAIN_BYTES = 16  # chosen: against accidents and tidy hands, not against who can write the whole log anew
+CHAIN_BYTES = 16  # chosen: against accidents and tidy hands, not against a user able to rewrite the whole log
 
 
 def chained(previous: bytes, seq: int, at_s: float, kind: str, subject: str, body: str) -> bytes:
@@ -49,7 +49,7 @@ class Reached:
 
 
 class Mark:
-    """The file of one log. One process writes it, whoever leads."""
+    """The file of one log. One process writes it, the leader."""
 
     def __init__(self, path: Path) -> None:
         """Make the file durably where there is none. Raises StoreError where that cannot be."""
@@ -121,7 +121,7 @@ Row = tuple[int, float, str, str, str, bytes | None]  # as stored, with the dige
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Events that are missing, or cannot be read; somebody goes on without them."""
+    """Events that are missing, or cannot be read; the operator goes on without them."""
 
     first: int
     last: int
@@ -183,7 +183,7 @@ def is_object(body: str) -> bool:
 
 
 def gaps_of(connection: Connection) -> list[Gap]:
-    """What somebody has decided to go on without, by number."""
+    """What the operator has decided to go on without, by number."""
     rows = connection.execute(select(GAPS.c.first, GAPS.c.last).order_by(GAPS.c.first))
     return [Gap(first, last) for first, last in rows]
 

@@ -3,7 +3,7 @@
 The tables as queries see them. Migrations make them; they say the same in their own words.
 
 StoreError        it cannot be reached, read or written; the message says why
-├── LogMoved      somebody else has written: what was to be written no longer follows on what was known
+├── LogMoved      another process has written: what was to be written no longer follows on what was known
 ├── LedByOther    another service is the one writer
 ├── LeadLost      another service is, or may have been, the one writer since we were
 └── LogDamaged    some of the log is missing, or is not what was written
@@ -97,7 +97,7 @@ LOG = Table(
 )
 
 GAPS = Table(
-    "stretto_gaps",  # events that are missing or damaged, and that somebody goes on without
+    "stretto_gaps",  # events that are missing or damaged, and that the operator goes on without
     METADATA,
     Column("first", BigInteger, primary_key=True, autoincrement=False),
     Column("last", BigInteger, nullable=False),
@@ -129,7 +129,7 @@ ENDED_JOBS = Table(
 VERSION_TABLE = "stretto_schema"  # of its own, so that another program's migrations may share the database
 
 
-# ── who we are, as others see us that want the same store ───────────────────────────────────────────────────
+# ── which process this is, as others that want the same store see it ────────────────────────────────────────
 
 
 def this_service() -> str:
@@ -147,7 +147,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 1.0  # chosen: a restarted PostgreSQL ans
 BUSY_S = 5.0  # how long a statement waits for another writer before it is tried anew
 CONNECT_S = 5  # PostgreSQL's client counts whole seconds
 # States of PostgreSQL that pass: connections lost, server stopping or starting, too many clients, lock or
-# serialisation conflicts. 23505, a number that is taken, is settled by looking again who has it.
+# serialisation conflicts. 23505, a number that is taken, is settled by looking again which event has it.
 PASSING = ("08", "57P01", "57P02", "57P03", "53300", "55P03", "40001", "40P01", "23505")
 
 # The server must notice a dead client, and drop its locks and transactions, before we give up waiting.
@@ -251,7 +251,7 @@ def line_of(error: DBAPIError | OSError) -> str:
 
 
 def _make_file(path: Path) -> None:
-    """The log holds people's commands and environments: nobody else may read it."""
+    """The log holds people's commands and environments: no other user may read it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
@@ -306,7 +306,7 @@ def check_known(version: str | None, where: str) -> None:
 
 
 def migrate(connection: Connection, where: str) -> None:
-    """Apply what is missing, within the transaction of the connection. One at a time, whoever comes first.
+    """Apply what is missing, within the transaction of the connection. One at a time, the first to come.
 
     Alembic's commands would want a script that makes the connection; we hand it ours.
     """

@@ -1,4 +1,4 @@
-"""The table of jobs that have ended and left the state: written with the log, asked when somebody asks."""
+"""The table of jobs that have ended and left the state: written with the log, asked when a caller asks."""
 
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence

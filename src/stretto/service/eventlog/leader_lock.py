@@ -36,18 +36,18 @@ class Standing(Enum):
     """What is known of a lead."""
 
     HELD = "held"  # ever since it was taken
-    RETAKEN = "retaken"  # it was lost and has just been taken anew: somebody else may have led in between
-    LOST = "lost"  # somebody else has it, or may
+    RETAKEN = "retaken"  # it was lost and has just been taken anew: another process may have led in between
+    LOST = "lost"  # another process has it, or may
     UNKNOWN = "unknown"  # the server does not answer
 
 
 class Lead(Protocol):
     """The right to be the one writer. Leaving the `with` block gives it back."""
 
-    is_near: bool  # it can be asked without waiting for anybody
+    is_near: bool  # it can be asked without waiting for any other machine
 
     def standing(self) -> Standing:
-        """What is known now; a lost one is taken again where nobody else has it. One thread at a time."""
+        """What is known now; a lost one is retaken if no other process has it. One thread at a time."""
 
     def holds(self) -> bool:
         """Whether we have it now, though perhaps not all the time since it was taken."""

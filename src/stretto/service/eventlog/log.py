@@ -210,7 +210,7 @@ class Store:
         """Events behind `after`, in order: of these kinds, about these subjects, so many, up to a number.
 
         Batch by batch: a reader holds neither a lock nor much memory, and sees what is appended meanwhile.
-        What somebody goes on without is left out. Raises LogDamaged for what cannot be read; where all events
+        What was given up is left out. Raises LogDamaged for what cannot be read; where all events
         are asked for also for one that is missing; and, to `verify`, for one that is not what was written.
         """
         all_are_asked = kinds is None and subjects is None
@@ -292,7 +292,7 @@ class Store:
         return damage_in(self._rows())
 
     def gaps(self) -> list[Gap]:
-        """What somebody has decided to go on without."""
+        """What the operator has decided to go on without."""
         return self._asked(gaps_of) if self.has_chain else []
 
     def go_on_without(self, gaps: Sequence[Gap]) -> None:

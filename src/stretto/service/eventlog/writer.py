@@ -1,4 +1,4 @@
-"""The one writer: events become durable, then they are folded, in one order; then whoever asked is told."""
+"""The one writer: events become durable, then they are folded, in one order; then the caller is told."""
 
 import asyncio
 import logging
@@ -79,9 +79,9 @@ class LogWriter:
         return future
 
     async def write_for_ever(self) -> None:
-        """Write what is given until cancelled. Raises LogMoved where somebody else writes to the log.
+        """Write what is given until cancelled. Raises LogMoved where another process writes to the log.
 
-        Whoever waits for a write when this ends is cancelled: nobody will say whether it became durable.
+        A caller that waits for a write when this ends is cancelled: whether it became durable stays open.
         """
         self._has_ended = False
         try:
@@ -105,7 +105,7 @@ class LogWriter:
                 given, future = self._waiting.pop(0)
                 try:
                     rows += [_row(event, at_s) for event in given]
-                except InputError as wrong:  # whoever gave it is told; others are not kept from writing
+                except InputError as wrong:  # its giver is told; others are not kept from writing
                     if not future.done():
                         future.set_exception(wrong)
                     continue
@@ -144,16 +144,16 @@ class LogWriter:
             listener(told)
 
     def _note_how_far(self) -> None:
-        """Whoever starts next is to notice if this was lost."""
+        """The next process to start is to notice if this was lost."""
         if self.mark is not None:
             tip, state = self.store.tip, self.state
             chain = tip.chain.hex() if tip.seq == state.seq else ""
             self.mark.note(Reached(state.seq, chain, state.largest_id))
 
     def _append(self, rows: Sequence[Unrecorded], ended: Sequence[EndedJob]) -> Sequence[int]:
-        """Append; if an earlier try reached the log although nobody said so, that one counts.
+        """Append; if an earlier try reached the log although this was not reported, that one counts.
 
-        Raises LogMoved for what somebody else wrote, who led while the store could not be reached.
+        Raises LogMoved for what another process wrote, which led while the store could not be reached.
         """
         if not self.healthy:
             after = self.state.seq
@@ -166,10 +166,10 @@ class LogWriter:
 
 
 async def _to_its_end(doing: Awaitable[Done]) -> Done:
-    """What comes of it. Who is cancelled waits for it all the same, and is cancelled then.
+    """What comes of it. A cancelled caller waits for it all the same, and is cancelled then.
 
-    A thread cannot be called back: what it still wrote after we have given up the lead would be somebody
-    else's log.
+    A thread cannot be called back: what it still wrote after we have given up the lead would be in the
+    next leader's log.
     """
     task = asyncio.ensure_future(doing)
     try:

@@ -1,4 +1,4 @@
-"""Why does a job not run, who has what it waits for, what is it worth, and what would start it?
+"""Why does a job not run, which jobs have what it waits for, what is it worth, and what would start it?
 
 Asked of the policy itself: a decision is pure, so it can be asked about snapshots that never were.
 """
@@ -226,7 +226,7 @@ def _row_of(snapshot: Snapshot, job: str) -> int | None:
     return ids.index(job) if job in ids else None
 
 
-# ── when, and who ─────────────────────────────────────────────────────────────────────────────────
+# ── when, and which jobs ─────────────────────────────────────────────────────────────────────────────────
 
 
 def _outlook(question: Question, waits: bool, until: float) -> Forecast | None:
@@ -259,7 +259,7 @@ def _first(question: Question, outlook: Forecast) -> dict[str, Any] | None:
 
 
 def _holders(question: Question, outlook: Forecast | None) -> list[dict[str, Any]]:
-    """Who holds GPUs of the types that the job accepts, the largest first."""
+    """The jobs that hold GPUs of the types that the job accepts, the largest first."""
     fork = question.fork
     job = next((member.job for member in fork.members if member.job.id == question.job), None)
     names = fork.cluster.type_names

@@ -1,7 +1,7 @@
-"""The live state as a simulated world that goes on from now: who is there, what is left, what is held.
+"""The live state as a simulated world that goes on from now: the jobs there, what is left, what is held.
 
 Nothing in it is true by construction. What is left of a job is what its training or its owner says; its
-speed is what was measured, else what the service supposes of everybody. `Fork.assumed` says so in words.
+speed is what was measured, else what the service supposes of every job. `Fork.assumed` says so in words.
 """
 
 from collections.abc import Mapping, Sequence
@@ -89,7 +89,7 @@ class ForkedJob:
 
 @dataclass(frozen=True)
 class Fork:
-    """The state at one moment, copied: simulating it disturbs nobody, and may take its time elsewhere."""
+    """The state at one moment, copied: simulating it disturbs nothing, and may take its time elsewhere."""
 
     now_s: float
     cluster: Cluster
@@ -100,7 +100,7 @@ class Fork:
     left_out: Mapping[str, str]  # open jobs about which nothing can be said, and why
     assumed: tuple[str, ...]
     constraints: Constraints = NO_CONSTRAINTS
-    usage: UsageLedger = field(default_factory=UsageLedger)  # of who holds nothing yet
+    usage: UsageLedger = field(default_factory=UsageLedger)  # of jobs that hold nothing yet
 
     def under(self, configured: Configured) -> "Fork":
         """The same moment under another scheduler, which remembers nothing."""
@@ -117,7 +117,7 @@ def fork_of(
 ) -> Fork:
     """Copy what is needed of the state. A node must have been seen.
 
-    more: one more job and its user; its id is NEW. Raises InputError where it can never run. past: whom it
+    more: one more job and its user; its id is NEW. Raises InputError where it can never run. past: which it
     names as coming first among jobs that have left the state. memory: the policy's, after its last decision.
     """
     assert state.cluster is not None
@@ -303,7 +303,7 @@ def world_of(
 ) -> tuple[SimulatedWorld, Scheduler]:
     """The fork ready to go on, and its scheduler. Draw `seed` of what is left; 0: as believed.
 
-    from_s: when jobs that wait for others may start, by id; who is not there does not come.
+    from_s: when jobs that wait for others may start, by id; one that is not there does not come.
     """
     scheduler = scheduler_of(fork.configured)
     policy, starts = scheduler.policy, from_s or {}
@@ -316,7 +316,7 @@ def world_of(
         ),
     )
     members = [fork.members[number] for _, number in rows]
-    # Who may start later is submitted later, which is all that a simulated world knows of it.
+    # What may start later is submitted later, which is all that a simulated world knows of it.
     jobs = [
         _coming(member.job, at_s) if at_s > fork.now_s else member.job
         for member, (at_s, _) in zip(members, rows, strict=True)

@@ -84,7 +84,7 @@ def _play(fork: Fork, seed: int, froms: Mapping[str, float], stop: Stop | None, 
                         starts[name], first[name] = world.now_s, allocation
             if stop is not None and stop(world, starts):
                 break
-    except Starved:  # nobody runs, and nobody will: who waits now waits for ever
+    except Starved:  # no job runs, and none will: one that waits now waits for ever
         starved = True
     except StrettoError as wrong:  # of the policy: what was reached until then is what can be said
         log.warning("a forecast under %s ended early: %s", fork.configured.policy, wrong)
@@ -99,7 +99,7 @@ def _play(fork: Fork, seed: int, froms: Mapping[str, float], stop: Stop | None, 
 
 
 def _decided(world: SimulatedWorld, scheduler: Scheduler, constraints: Constraints) -> Plan:
-    """What the service would want: whoever stays on a closed node is not asked about; others are left out."""
+    """What the service would want: a job on a closed node is not asked about; others are left out."""
     snapshot = world.observe()
     staying = constraints.staying
     if staying:

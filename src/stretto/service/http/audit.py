@@ -26,7 +26,7 @@ class Audit:
     noted: dict[str, float] = field(default_factory=dict)  # the same, as it was given to the log
 
     def refused(self, caller: Caller, what: str, about: str) -> None:
-        """Note a refusal; nobody waits until it is durable."""
+        """Note a refusal; no request waits until it is durable."""
         if not self.refusals.take(caller.name):
             self.log_writer.record(did(caller, what, about, "refused"))
 

@@ -1,4 +1,4 @@
-"""Waiting until what was asked for is durable, and no longer than somebody would wait for an answer."""
+"""Waiting until what was asked for is durable, and no longer than a user would wait for an answer."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -14,7 +14,7 @@ Done = TypeVar("Done")
 
 
 async def durably(request: Request, doing: Awaitable[Done]) -> Done:
-    """What comes of it; it is finished even where the caller hangs up or nobody waits any longer.
+    """What comes of it; it is finished even where the caller hangs up or stops waiting.
 
     Raises 503 where the store does not take it in time. It may still do so: then asking again is harmless
     with an idempotency key, and changes nothing for the other requests.
@@ -40,6 +40,6 @@ async def durably(request: Request, doing: Awaitable[Done]) -> Done:
 
 
 def _looked_at(task: "asyncio.Future[Done]") -> None:
-    """Nobody is left to hear of an error."""
+    """No caller is left to hear of an error."""
     if not task.cancelled():
         task.exception()

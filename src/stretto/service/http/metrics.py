@@ -103,7 +103,7 @@ class Metrics:
 
 
 class Now(Collector):
-    """Gauges that are made when somebody asks; those over all jobs at most once in a while."""
+    """Gauges that are made when they are asked for; those over all jobs at most once in a while."""
 
     def __init__(self, service: Service) -> None:
         self.service = service

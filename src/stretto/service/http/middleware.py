@@ -93,7 +93,7 @@ class Middleware:
                     answer.setdefault(name, value)
                 if status in UNREAD:
                     answer["connection"] = "close"  # what is still on its way is no request
-            elif status in UNREAD:  # whoever still sends has the whole answer before the line is closed
+            elif status in UNREAD:  # a caller that still sends has the whole answer before the line is closed
                 await send({**message, "more_body": True})
                 await _drop(receive)
                 message = {"type": "http.response.body"}
@@ -115,7 +115,7 @@ class Middleware:
         except Problem as problem:
             await refuse(problem)
         except ClientDisconnect:
-            status = status or 499  # as others call it: nobody was left to answer
+            status = status or 499  # as others call it: no caller was left to answer
         except asyncio.CancelledError:  # the service ends; uvicorn would answer 500, with a trace to the log
             if not status:
                 await refuse(Problem(HTTPStatus.SERVICE_UNAVAILABLE, ENDING, RETRY_SOON))
@@ -233,7 +233,7 @@ class Middleware:
 
 
 async def _drop(receive: Receive) -> None:
-    """Read what is still sent of a body that nobody wants, within bounds."""
+    """Read what is still sent of a body that is not wanted, within bounds."""
     read = 0
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(LINGER_S):

@@ -1,4 +1,4 @@
-"""Work that a request asks of a pool: in the caller's turn, within limits, as long as somebody listens."""
+"""Work that a request asks of a pool: in the caller's turn, within limits, as long as the caller listens."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

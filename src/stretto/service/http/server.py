@@ -70,7 +70,7 @@ class Protocol(H11Protocol):
         return True
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, but not for a body that nobody reads any more."""
+        """Wait for the next request, but not for a body that is read no more."""
         super().on_response_complete()
         self._follow()
 
@@ -132,7 +132,7 @@ class Protocol(H11Protocol):
         return "caller" in state or "worker_job" in state
 
     def _too_slow(self) -> None:
-        """Hang up; who has begun a request is told why."""
+        """Hang up; a caller that has begun a request is told why."""
         self.table.closed["slow"] += 1
         if self._phase == HEAD:
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, "The headers did not come in time.")

@@ -1,6 +1,6 @@
 """Server-sent events: the newest events in memory, and the streams that follow them.
 
-The newest events in memory, for the many who follow: only who is far behind asks the store.
+The newest events in memory, for the many that follow: only one that is far behind asks the store.
 """
 
 import asyncio
@@ -105,7 +105,7 @@ class Feed:
 
 router = APIRouter(prefix="/api/v1", tags=["events"])
 
-TICK_S = 15.0  # between two comments on a quiet stream, so that nobody in between hangs up
+TICK_S = 15.0  # between two comments on a quiet stream, so that no proxy in between hangs up
 RETRY_MS = 2_000  # after which a reader that was cut off comes back
 SECRET = frozenset({"spec", "secret", "sha256", "key"})  # fields of events that no stream shows
 FOR_ALL = frozenset(

@@ -93,7 +93,7 @@ class Turns:
 # ── processes that work for users, with limits of time and memory; each user has one turn at a time ─────────
 
 
-IDLE_S = 120.0  # after which a process that nobody needs is ended; chosen
+IDLE_S = 120.0  # after which a process that is not needed is ended; chosen
 LATE_S = 5.0  # beyond its time, until a process is killed that the kernel has not ended; chosen
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
@@ -217,7 +217,7 @@ class Pool:
         self.idle = []
 
     async def close(self) -> None:
-        """End every process, whatever it does; whoever waits gets Closed."""
+        """End every process, whatever it does; waiting callers get Closed."""
         self.closed = True
         if self._retiring is not None:
             self._retiring.cancel()

@@ -20,13 +20,13 @@ from stretto.service.state.state import State
 
 @dataclass
 class GpuOccupancy:
-    """A container of (node, GPU) that somebody holds. A holder is a job, or a worker that is seen."""
+    """A container of (node, GPU) that is held. A holder is a job, or a worker that is seen."""
 
     on: dict[int, dict[str, int]] = field(default_factory=dict)  # node → holder → mask
     of: dict[str, tuple[int, ...]] = field(default_factory=dict)  # holder → nodes
 
     def put(self, holder: str, slots: Iterable[tuple[int, int]]) -> None:
-        """From now on, somebody holds these (node, mask) and no others."""
+        """From now on, a holder has these (node, mask) and no others."""
         masks: dict[int, int] = {}
         for node, mask in slots:
             masks[node] = masks.get(node, 0) | mask
@@ -39,7 +39,7 @@ class GpuOccupancy:
             self.of[holder] = tuple(masks)
 
     def __contains__(self, slot: object) -> bool:
-        """Whether somebody holds a GPU of a node."""
+        """Whether any GPU of a node is held."""
         assert isinstance(slot, tuple)
         node, gpu = slot
         return any(mask >> gpu & 1 for mask in self.on.get(node, {}).values())
@@ -127,12 +127,12 @@ def _seen(node: NodeState) -> NodeSeen:
 def about_workers(
     state: State, listing: Sequence[WorkerState]
 ) -> tuple[list[Event], list[tuple[WorkerState, float]]]:
-    """Who has begun and who has ended; and whom to stop within so many seconds.
+    """Which workers have begun and which have ended; and which to stop within so many seconds.
 
-    What nobody wants must not go on holding GPUs: a worker that the log knows nothing of, or counts as ended,
+    What no job wants must not go on holding GPUs: a worker that the log knows nothing of, or counts as ended,
     and what a worker's command started and left behind when it ended. A job that the log has lost is no
     fault of its owner: its workers have time to save what they did. So have those of an attempt that has
-    grown in a time that the log has lost; it ends as a whole. Who was stopped in such a time says nothing by
+    grown in a time that the log has lost; it ends as a whole. A worker stopped in such a time says nothing by
     a status of its own.
     """
     stop: list[tuple[WorkerState, float]] = []
@@ -178,7 +178,7 @@ def about_vanished(
 ) -> list[WorkersEnded]:
     """Workers of nodes that answer and do not know them any more: they will not say how they ended.
 
-    there: whom the backend shows; gone: whom it showed before and does not now. Of a start that was never
+    there: what the backend shows; gone: what it showed before and does not now. Of a start that was never
     carried out nothing is concluded: it may be under way.
     """
     up = {node.name for node in nodes if node.up}

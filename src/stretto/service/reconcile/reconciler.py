@@ -6,7 +6,7 @@ Pure: the same state gives the same steps. Steps are events, which are recorded 
 backend, which may be repeated. After every change of a job it is asked again, and so it does not matter
 which of its steps were still carried out when something died.
 
-A worker is recorded as wanted only once nobody else is recorded on its GPUs: what the log says is then that
+A worker is recorded as wanted only once no other is recorded on its GPUs: what the log says is then that
 no GPU is ever given twice.
 """
 
@@ -39,7 +39,7 @@ from stretto.service.state.status import Reason, dependencies, names_of
 Slot = tuple[int, int]  # index of a node, mask of GPUs there
 
 MAX_FAILED_JOINERS = 3  # newcomers of an attempt that may fail before it is given up; chosen
-SWITCH_S = 60.0  # for everybody to join a generation, else the attempt is given up; chosen
+SWITCH_S = 60.0  # for all to join a generation, else the attempt is given up; chosen
 STARTING_S = 60.0  # for the workers of an elastic job to say ready, before a resize stops them; chosen
 
 
@@ -128,7 +128,7 @@ def next_steps(state: State, record: JobRecord, taken: Container[tuple[int, int]
 
 
 def _close(steps: Steps, record: JobRecord, end: AttemptEnd | None, now_s: float) -> None:
-    """Nobody is left: say what became of the attempt, and of the job."""
+    """No worker is left: say what became of the attempt, and of the job."""
     outcome, status, why = (end.outcome, end.status, end.why) if end else ("left", None, "")
     steps.events.append(AttemptClosed(record.id, record.attempt, outcome, status, why))
     steps.events += what_follows(record, end, now_s)
@@ -152,7 +152,7 @@ def _begin(steps: Steps, state: State, record: JobRecord, taken: Container[tuple
 
 
 def _closed(state: State, slots: list[Slot]) -> str:
-    """The first node of these that takes nobody new; "" for none."""
+    """The first node of these that takes no new worker; "" for none."""
     return next((state.nodes[node].name for node, _ in slots if state.nodes[node].closed), "")
 
 
@@ -336,8 +336,8 @@ MAX_CRASH_LOOPS = 3  # times in a row that a job may be killed without getting f
 def ending_of(record: JobRecord) -> AttemptEnd | None:
     """What the workers that have ended say of the attempt; None while it may go on.
 
-    What we stopped says nothing, unless the training itself has reported that it was finished. Who was not
-    or no more in the generation leaves with status 0; where all are to leave, those count who trained last.
+    What we stopped says nothing, unless the training itself has reported that it was finished. A worker not
+    or no more in the generation leaves with status 0; where all are to leave, those count that trained last.
     """
     members = record.members.workers
     latest = max((worker.joined for worker in record.workers.values()), default=0)

@@ -1,6 +1,6 @@
 """What a worker finds in its environment, its command and its script.
 
-How a job's script reaches its shell: by a file, since everybody sees what a process is started with.
+How a job's script reaches its shell: by a file, since every user sees what a process is started with.
 """
 
 import hashlib
@@ -168,7 +168,7 @@ class WorkerContext:
         return f"{job}.{hmac.new(self.key, f'worker:{job}'.encode(), hashlib.sha256).hexdigest()}"
 
     def meeting(self, job: str, attempt: int, generation: int) -> str:
-        """What the members of one generation know and nobody else: by it they trust each other."""
+        """What the members of one generation know and no other process: by it they trust each other."""
         words = f"meeting:{job}.{attempt}.{generation}"
         return hmac.new(self.key, words.encode(), hashlib.sha256).hexdigest()
 

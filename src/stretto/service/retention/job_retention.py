@@ -16,7 +16,7 @@ from stretto.service.state.events import Retired
 from stretto.service.state.state import State
 
 MOST_ENDED = 2_000  # in memory; chosen: some 8 MB
-LEAST_ENDED_S = 60.0  # chosen: whoever waits for an end hears of it from memory
+LEAST_ENDED_S = 60.0  # chosen: a caller that waits for an end hears of it from memory
 AT_ONCE = 100  # jobs that leave together; chosen: writing their rows takes some milliseconds
 CHECK_S, PAUSE_S = 5.0, 0.02  # of wall time between two looks, and while many leave; chosen
 TABLE_AT_ONCE = 1_000  # rows written together where the table is made anew
@@ -77,7 +77,7 @@ async def retire_for_ever(
 
 
 def mend(store: Store, state: State) -> None:
-    """Have the table hold exactly the jobs that have left, where somebody has changed it or lost it."""
+    """Have the table hold exactly the jobs that have left, where it was changed or lost."""
     if store.ended.count() == state.past.jobs:
         return
     store.ended.drop(list(state.ended))  # rows of jobs that were needed after all when they were to leave

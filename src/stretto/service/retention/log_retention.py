@@ -24,8 +24,8 @@ log = logging.getLogger(__name__)
 class LogRetention:
     """Goes through the table of ended jobs, oldest ends first, and begins anew at its end.
 
-    Whose logs could not be deleted comes again in the next round, behind all others: a node that is silent
-    for days keeps nobody else's waiting.
+    A job whose logs could not be deleted comes again next round, behind all others: a node that is silent
+    for days keeps no other job's waiting.
     """
 
     table: EndedJobs
@@ -34,7 +34,7 @@ class LogRetention:
     keep: RetentionPolicy
     leadership: Leadership | None = None
     calendar: Calendar = field(default_factory=Calendar)
-    _behind: tuple[float, int] = BEGINNING  # end and number of whom we looked at last
+    _behind: tuple[float, int] = BEGINNING  # end and number of the job that was looked at last
 
     async def for_ever(self) -> None:
         """Delete what is old enough until cancelled; whatever goes wrong is tried again later."""

@@ -57,7 +57,7 @@ def profiles_of(state: State, now_s: float) -> Mapping[str, int]:
 
 
 def _may_profile(record: JobRecord) -> bool:
-    """Whether it can run on one worker, and go on elsewhere; who was profiled beforehand need not."""
+    """Whether it can run on one worker, and go on elsewhere; a job that was profiled beforehand need not."""
     job = record.job
     fits = job.adaptivity is not Adaptivity.RIGID and job.min_gpus <= job.gpus_per_worker
     uses_sdk = record.uses_sdk is not False and (record.uses_sdk or not record.attempt)

@@ -35,7 +35,7 @@ from stretto.service.state.records import JobRecord
 from stretto.service.state.reported_metrics import MOST_COUNTED, NOISE, Points, with_points
 
 NOT = -inf  # it is not
-WAITED_S = 60.0  # that somebody has waited in front of a screen, and is not served soon; chosen
+WAITED_S = 60.0  # that a user has waited in front of a screen, and is not served soon; chosen
 
 
 def recovering_until_s(record: JobRecord, wanted: Allocation | None) -> float:
@@ -66,8 +66,8 @@ def recovering_until_s(record: JobRecord, wanted: Allocation | None) -> float:
 def is_breakable(record: JobRecord) -> bool:
     """Whether nothing but the time for a start is lost where a recovering job is made smaller or stopped.
 
-    Newcomers that import are simply ended, and who trains goes on; a start can be made again. Only while a
-    group is being built do its members have to be left alone, which takes a moment. Somebody who waits for
+    Newcomers that import are simply ended, and what trains goes on; a start can be made again. Only while a
+    group is being built do its members have to be left alone, which takes a moment. A user who waits for
     an interactive job would else wait for all that others import.
     """
     if record.job.kind is Kind.INTERACTIVE:
@@ -268,7 +268,7 @@ def observations_of(record: JobRecord, types: int) -> tuple[Observations, ...]:
 
 
 def known_points(record: JobRecord) -> Points:
-    """What was measured of a job, or of earlier ones where nobody has told anything before."""
+    """What was measured of a job, or of earlier ones where nothing was told before."""
     if record.learned.profile:
         return record.learned.points
     return with_points(record.prior.points, record.learned.points)

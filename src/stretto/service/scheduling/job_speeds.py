@@ -22,7 +22,7 @@ class ShownSpeed:
     spread: bool  # on more nodes than are needed
     per_s: float  # steps of `batch` samples a second; or relative, see `is_relative`
     source: str  # measured, fitted or assumed
-    error: float | None  # relative standard error; None: nobody can tell
+    error: float | None  # relative standard error; None: unknown
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

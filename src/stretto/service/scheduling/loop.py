@@ -66,7 +66,7 @@ class SchedulingLoop:
 
     The loop itself is `control_loop.schedule`. What is due comes from triggers, rounds, or the policy's wish.
 
-    eager: a policy of rounds is asked at arrivals and completions too, so that nobody waits for a round while
+    eager: a policy of rounds is asked at arrivals and completions too, so that no job waits for a round while
     GPUs are idle. at_least_every_s: of wall time; even where nothing has happened, as long as there are jobs.
     """
 
@@ -201,7 +201,7 @@ class SchedulingLoop:
             times.append(self._wake_s)
         is_awaited = bool(state.open) and (self._changed or not triggers.when_changed)
         if triggers.round_s is not None and is_awaited:
-            if not self._awaits_round:  # rounds that nobody waited for are over
+            if not self._awaits_round:  # rounds that no job waited for are over
                 now_s = math.ceil(now_s / triggers.round_s) * triggers.round_s
                 self._next_round_s = max(self._next_round_s, now_s)
             times.append(self._next_round_s)

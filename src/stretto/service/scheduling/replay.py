@@ -62,8 +62,8 @@ class Replay:
     """Folds a log, deciding again wherever it was decided.
 
     A decision saw the state after event `seen`, and is written some events later; so each state after which
-    somebody looked is looked at, which takes a log of decisions to be read ahead. To fold a decision no
-    policy is needed, only to repeat it: one that cannot be loaded any more keeps nobody from the state.
+    a scheduler looked is looked at, which takes a log of decisions to be read ahead. To fold a decision no
+    policy is needed, only to repeat it: one that cannot be loaded any more keeps no reader from the state.
     """
 
     state: State
@@ -107,7 +107,7 @@ class Replay:
                 self.memory = None  # as it says, or nobody asks
 
     def _compare(self, seq: int, event: Decided) -> Memory:
-        """Decide again, note what differs; what the policy remembers of it, None where nobody can tell."""
+        """Decide again, note what differs; what the policy remembers of it, None where unknown."""
         try:
             scheduler, observer = self._scheduler()
         except InputError as wrong:
@@ -128,7 +128,7 @@ class Replay:
         return plan.memory
 
     def _scheduler(self) -> tuple[Scheduler, SnapshotBuilder]:
-        """The scheduler of whoever decides now, loaded once it is needed. Raises InputError."""
+        """The scheduler that decides now, loaded once it is needed. Raises InputError."""
         if self._unloadable:
             raise InputError(self._unloadable)
         if self._loaded is None:

@@ -91,7 +91,7 @@ class JobColumns:
         fresh = self.cluster is not state.cluster or self.seen > state.seq or 2 * self.ended > self.count
         fresh = fresh or self.measures is not measures
         self.measures = measures
-        fresh = fresh or self.seen < state.unchanged  # somebody may have ended and left since
+        fresh = fresh or self.seen < state.unchanged  # a job may have ended and left since
         if fresh or not self.at:
             self._begin(state)
         else:
@@ -168,7 +168,7 @@ class JobColumns:
         )
 
     def _recovering(self, rows: IntArray, now_s: float) -> BoolArray:
-        """(jobs,) to be left alone: on their way to what they hold, unless somebody waits for an answer."""
+        """(jobs,) to be left alone: on their way to what they hold, unless a user waits for an answer."""
         assert self.requests is not None
         column = self.at
         recovering: BoolArray = now_s < column["recovering_until_s"][rows]

@@ -1,6 +1,6 @@
 """Facts, as the log keeps them: frozen values whose fields are plain JSON.
 
-An event says what has happened or has been decided, never what somebody would like. Folding must accept
+An event says what has happened or has been decided, never what a user would like. Folding must accept
 any event in any state: an event that no longer matters (a job is cancelled twice) changes nothing.
 """
 
@@ -128,7 +128,7 @@ class Configured(Event):
     seed: int = 0
     cluster: str = ""
     backend: str = ""
-    fair_share_half_life_s: float = 0.0  # of usage; 0: usage orders nobody
+    fair_share_half_life_s: float = 0.0  # of usage; 0: usage orders no job
     fair_share_limits: bool = False  # who has its share gives way while others wait for theirs
     priorities: str = "ignored"  # "preempt": higher jobs go first and take from lower ones
     # "kept": nothing is lent that could not be taken back, and what is for a queue is for those in it, too
@@ -213,7 +213,7 @@ class NodeLost(Event):
 class NodeDead(Event):
     """A node was silent for so long that its workers count as lost; if they return, they are stopped.
 
-    Where its cluster knows that it is dead, nobody has to wait: it was silent for 0 s.
+    Where its cluster knows that it is dead, no wait is needed: it was silent for 0 s.
     """
 
     subject: ClassVar[str] = "node"

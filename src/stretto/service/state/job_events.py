@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 @dataclass(frozen=True)
 class Event:
-    """The base of all; `subject` names the field that says whom it is about."""
+    """The base of all; `subject` names the field that says which job it is about."""
 
     subject: ClassVar[str] = ""
 
@@ -21,7 +21,7 @@ def body_of(event: Event) -> dict[str, Any]:
 
 
 def subject_of(event: Event) -> str:
-    """Whom it is about; "" for the service itself."""
+    """The job that it is about; "" for the service itself."""
     return str(getattr(event, event.subject)) if event.subject else ""
 
 
@@ -236,7 +236,7 @@ class AttemptClosed(Event):
 
 @dataclass(frozen=True)
 class Generation(Event):
-    """Who is to train together from the next common step on; nobody: all are to leave."""
+    """The workers that are to train together from the next common step on; none: all are to leave."""
 
     subject: ClassVar[str] = "job"
     job: str

@@ -13,7 +13,7 @@ from stretto.service.state.state import State
 
 
 def kept_of(record: JobRecord, placement: Placement, node: int) -> Allocation | None:
-    """What a job is to hold once nobody new comes to a node; what it was to hold where that changes nothing.
+    """What a job is to hold once no new worker comes to a node; what it was to hold if that changes nothing.
 
     A resize that was to take it there is called off: it does without those GPUs where its sizes allow that,
     else it goes on with what it has, else it waits anew (None).
@@ -55,7 +55,7 @@ def _masks_of_those_who_train(record: JobRecord) -> dict[int, int]:
     return masks
 
 
-# ── what events of nodes change: which are there, and who holds their GPUs ──────────────────────────────────
+# ── what events of nodes change: which are there, and what holds their GPUs ───────────────────────────────
 
 
 def types_seen(state: State, event: happened.TypesSeen, now_s: float) -> None:
@@ -100,7 +100,7 @@ def _check_possible(event: happened.NodeSeen) -> None:
 
 
 def _give_way(state: State, index: int, now_s: float) -> None:
-    """Who was to start on GPUs that others hold by now waits again, the latest first."""
+    """A job that was to start on GPUs that others hold by now waits again, the latest first."""
     node = state.nodes[index]
     if not node.others or state.placement is None:
         return
@@ -130,7 +130,7 @@ def node_lost(state: State, event: happened.NodeLost, now_s: float) -> None:
 
 
 def node_dead(state: State, event: happened.NodeDead, now_s: float) -> None:
-    """What ran there is over for whoever waits for it. Of a node that is back meanwhile this is not true."""
+    """What ran there is over for a job that waits for it. This is not true of a node that is back."""
     index = state.node_index.get(event.node)
     if index is None or state.nodes[index].up or state.nodes[index].dead:
         return
@@ -157,7 +157,7 @@ def node_cordoned(state: State, event: happened.NodeCordoned, now_s: float) -> N
 
 
 def _close(state: State, index: int, now_s: float) -> None:
-    """Whoever trains on a node stays; whoever was to come there does not."""
+    """A job that trains on a node stays; one that was to come there does not."""
     placement = state.placement
     for job in [job for job, allocation in (placement or {}).items() if index in allocation.nodes]:
         record = state.jobs[job]
@@ -173,7 +173,7 @@ def _close(state: State, index: int, now_s: float) -> None:
 
 
 def _vacate(state: State, index: int, now_s: float) -> None:
-    """Whoever is to hold GPUs of a node waits again; the reconciler ends what still runs."""
+    """A job that is to hold GPUs of a node waits again; the reconciler ends what still runs."""
     for job, allocation in list((state.placement or {}).items()):
         if index in allocation.nodes:
             record = state.jobs[job]

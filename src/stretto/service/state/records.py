@@ -69,7 +69,7 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """A generation: who trains together, by rank."""
+    """A generation: the workers that train together, by rank."""
 
     number: int
     workers: tuple[str, ...]  # empty: all are to leave
@@ -105,7 +105,7 @@ class Accounting:
     largest_held: int = 0
     starts: int = 0
     resizes: int = 0
-    switches: int = 0  # generations joined by everybody after the first
+    switches: int = 0  # generations joined by all members after the first
     lost_s: float = 0.0  # of training, in switches in place
     on_type_s: dict[int, float] = field(default_factory=dict)  # of `executed_s`, by GPU type, until now
     profiled_s: float = 0.0  # of `executed_s`, in profiling runs
@@ -171,12 +171,12 @@ class Preempted:
 
     @property
     def words(self) -> str:
-        """Who took how much."""
+        """Which job took how much."""
         left = f"{self.gpus} GPU{'s' * (self.gpus != 1)} left" if self.gpus else "stopped"
         return f"by {self.by} (priority {self.priority}), {left}"
 
 
-NO_PRIOR, NOTHING_LEARNED = Prior(), Learned()  # the same for all who need it; nobody changes them
+NO_PRIOR, NOTHING_LEARNED = Prior(), Learned()  # the same for all that need it; never changed
 
 
 @dataclass(slots=True)
@@ -193,10 +193,10 @@ class JobRecord:
     index: int | None = None  # of the task
     max_parallel: int | None = None  # tasks of the array that may run at the same time; None: all
     after: tuple[str, ...] = ()  # jobs and arrays that come first, by id, as `depends_on` names them
-    outcomes: Mapping[str, bool] = field(default_factory=dict)  # of these, who had ended before: whether well
+    outcomes: Mapping[str, bool] = field(default_factory=dict)  # of these, that had ended before: if well
     held: bool = False
     not_before_s: float = 0.0
-    ending: str = ""  # the state it is to end in: somebody cancelled it, or it ran out of time
+    ending: str = ""  # the state it is to end in: a user cancelled it, or it ran out of time
     why: str = ""
     attempt: int = 0
     incarnations: tuple[tuple[int, str], ...] = ()  # (first attempt, name) that ids of its workers carry
@@ -238,7 +238,7 @@ class JobRecord:
 
     @property
     def account(self) -> Account:
-        """Who is charged for what it holds."""
+        """Which account is charged for what it holds."""
         return account_of(self.job)
 
     @property
@@ -307,7 +307,7 @@ class NodeRecord:
     up: bool = True
     other: tuple[int, str] | None = None  # GPUs and type that it came back with, where it cannot be used so
     silent_s: float = nan  # since when nothing has been heard of it; NaN: it is up
-    dead: bool = False  # silent for so long that nobody waits for its workers
+    dead: bool = False  # silent for so long that no job waits for its workers
     cordoned: bool = False  # takes no new jobs, since somebody said so
     drained: bool = False  # and keeps none
     shut: str = ""  # why its cluster lets nothing new start there

@@ -174,7 +174,7 @@ def apply_or_skip(state: State, event: Event, seq: int, at_s: float) -> Skipped 
     """As `apply`; an event that cannot be folded is passed over, noted in the state, and returned.
 
     What is in the log stays there: to refuse it would keep every later start from its state. So whatever goes
-    wrong is caught, also what nobody has thought of.
+    wrong is caught, also what was not foreseen.
     """
     try:
         apply(state, event, seq, at_s)

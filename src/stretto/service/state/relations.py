@@ -1,4 +1,4 @@
-"""Who belongs together and who waits for whom: tasks of arrays, dependencies, and jobs by name."""
+"""Which jobs belong together and which wait for which: tasks of arrays, dependencies, and jobs by name."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ class ArrayRecord:
     retired: int = 0  # tasks that have left the state
     one_spec: bool = False  # the log has one specification for all of them, under the array's id
 
-    # Who may be given GPUs, as found after event `seen`; it holds until the next event, or `until_s`.
+    # Which jobs may be given GPUs, as found after event `seen`; it holds until the next event, or `until_s`.
     seen: int = -1
     from_s: float = 0.0
     until_s: float = 0.0
@@ -41,7 +41,7 @@ class DependencyStatus:
 
 
 def known_outcome(well: bool) -> DependencyStatus:
-    """The fate of who had ended, whether well, before anybody named it as coming first."""
+    """The fate of jobs that had ended, whether well, before any named them as coming first."""
     return DependencyStatus(started=True, ended=True, succeeded=well, failed=not well)
 
 
@@ -65,7 +65,7 @@ class Relations:
             self.waiting.setdefault(name, {})[record.id] = None
 
     def end(self, record: JobRecord) -> Iterable[str]:
-        """A job has ended; those for whom that may mean something."""
+        """A job has ended; those for which that may mean something."""
         array = self.arrays.get(record.array)
         if array is not None:
             array.open.pop(record.id, None)
@@ -77,7 +77,7 @@ class Relations:
         return [*self.waiting.get(record.id, ()), *self.waiting.get(record.array, ())]
 
     def may_retire(self, record: JobRecord) -> bool:
-        """Whether a job has ended and nobody who is open needs to know how, nor it for its array."""
+        """Whether a job has ended and no open job needs to know how, nor it for its array."""
         array = self.arrays.get(record.array)
         if not record.has_ended or record.id in self.waiting:
             return False
@@ -130,7 +130,7 @@ class Relations:
         ready: Callable[[JobRecord], bool],
         now: tuple[int, float],
     ) -> bool:
-        """Whether a task is among those that may hold GPUs: who does, and then the first that are ready.
+        """Whether a task is among those that may hold GPUs: those that do, and then the first that are ready.
 
         now: number of the last event, and the time.
         """
@@ -189,7 +189,7 @@ def resolved(
 ) -> tuple[str, ...]:
     """The ids of what comes first, in the order of `depends_on`. Raises InputError.
 
-    They exist already, so that nobody can wait for himself, whichever way round. past: what the words mean
+    They exist already, so that no job can wait for itself, whichever way round. past: what the words mean
     among jobs that have left the state.
     """
     names = []

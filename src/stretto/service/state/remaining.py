@@ -1,4 +1,4 @@
-"""How much of a job is left, as far as anybody has said, and how sure that is."""
+"""How much of a job is left, as far as is known, and how sure that is."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -6,22 +6,22 @@ from math import isfinite
 
 from stretto.service.state.records import JobRecord
 
-USUAL_S = 3600.0  # a job of which nobody says how long it takes; chosen
+USUAL_S = 3600.0  # a job without a stated length; chosen
 LEAST_S = 60.0  # what a job that outlives its stated time is believed to need still, at most; chosen
 LEAST_SHARE = 0.1  # of its stated time; the smaller of both counts
 
 
 class Basis(StrEnum):
-    """Who says how long a job takes."""
+    """What says how long a job takes."""
 
     TRAINING = "training"  # its own reports
     EXPECTED = "expected_time"  # its owner
-    LIMIT = "max_time"  # nobody, but it may not run longer
-    ASSUMED = "assumed"  # nobody: an hour
+    LIMIT = "max_time"  # nothing, but it may not run longer
+    ASSUMED = "assumed"  # nothing: an hour
 
 
 # Standard deviation of the logarithm of what is left. Chosen: a training that counts its steps is off by a
-# tenth, owners by about a third, a limit says little, and an hour for everybody next to nothing.
+# tenth, owners by about a third, a limit says little, and an hour for every job next to nothing.
 SPREAD: dict[Basis, float] = {
     Basis.TRAINING: 0.1,
     Basis.EXPECTED: 0.3,
@@ -51,7 +51,7 @@ def remaining_of(record: JobRecord, now_s: float) -> Remaining:
 
 
 def stated_duration(record: JobRecord) -> tuple[float, Basis]:
-    """How long the whole job takes on what it asked for, in seconds, and who says so.
+    """How long the whole job takes on what it asked for, in seconds, and what says so.
 
     Policies and forecasts both use this: a job that has nothing but a limit is taken to need all of it.
     """

@@ -42,10 +42,10 @@ def usage_of(state: State, shows: Callable[[str], bool], now_s: float, by: str) 
     ]
 
 
-# ── what everybody is entitled to, has and has had: shares as the log gives them ────────────────────────────
+# ── what every account is entitled to, has and has had: shares as the log gives them ───────────────────────
 
 
-LEAST_GPU_S = 1.0  # of decayed usage; who has less, and no open job, is not shown; chosen
+LEAST_GPU_S = 1.0  # of decayed usage; an account with less, and no open job, is not shown; chosen
 
 
 def fair_share_of(state: State, now_s: float) -> FairShare:

@@ -118,7 +118,7 @@ class State:
         return self._cluster is not None and len(self._cluster.nodes) == len(self.nodes)
 
     def _settle(self) -> None:
-        """Nodes come by the thousand: what they make together is made when somebody wants to see it."""
+        """Nodes come by the thousand: what they make together is made when it is to be seen."""
         if self.nodes_changed:
             self.nodes_changed = False
             self._rebuild_cluster()

@@ -19,7 +19,7 @@ class Reason(StrEnum):
 
     NONE = ""
     ENDING = "ENDING"  # it was cancelled, or ran out of time; its processes are ending
-    HELD = "HELD"  # until somebody releases it
+    HELD = "HELD"  # until a user releases it
     NOT_BEFORE = "NOT_BEFORE"  # its start time, or the pause before it is tried again, has not come
     DEPENDENCY = "DEPENDENCY"  # another job comes first
     NEVER = "DEPENDENCY_FAILED"  # another job came first, and ended in the wrong way
@@ -50,7 +50,7 @@ def why_not_yet(state: State, record: JobRecord, now_s: float) -> Reason:
 
 
 def dependencies(state: State, record: JobRecord) -> Reason:
-    """Whether everybody who comes first has done what was asked; what can never be is said at once."""
+    """Whether every job that comes first has done what was asked; what can never be is said at once."""
     reason = Reason.NONE
     for dependency, name in zip(record.spec.depends_on, names_of(record), strict=True):
         fate = state.relations.fate(state.jobs, name)
@@ -73,7 +73,7 @@ def dependencies(state: State, record: JobRecord) -> Reason:
 
 
 def names_of(record: JobRecord) -> tuple[str, ...]:
-    """Who comes first, by id; as they were written where nobody has looked them up."""
+    """The jobs that come first, by id; as they were written where none was looked up."""
     return record.after or tuple(one.job for one in record.spec.depends_on)
 
 
@@ -351,7 +351,7 @@ def _waited_s(record: JobRecord, now_s: float) -> float:
 
 
 def _left_s(record: JobRecord, now_s: float) -> float | None:
-    """What is left at the pace that it has now; None where nobody has said, or it does not run."""
+    """What is left at the pace that it has now; None where unknown, or it does not run."""
     held_gpus = record.books.held_gpus
     if record.has_ended or not held_gpus:
         return None

@@ -67,7 +67,7 @@ NEXT_PHASE: Mapping[WorkerPhase, Mapping[str, WorkerPhase]] = {
 }
 
 UNSEEN_GENERATIONS = 1_000_000  # that a log may have lost; chosen: more than there ever are
-LISTENED_S = 60.0  # who ran so long and said nothing does not speak; chosen: an import takes up to 15 s
+LISTENED_S = 60.0  # a worker silent for so long does not speak; chosen: an import takes up to 15 s
 
 
 def fold_worker_event(record: JobRecord, event: Event, now_s: float, cluster: Cluster | None) -> bool:

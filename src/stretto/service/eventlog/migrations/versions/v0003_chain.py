@@ -1,4 +1,4 @@
-"""A digest of each event, over the one before; and which events somebody goes on without."""
+"""A digest of each event, over the one before; and which events the operator goes on without."""
 
 import sqlalchemy as sa
 from alembic import op
