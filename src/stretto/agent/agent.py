@@ -129,7 +129,7 @@ def host_and_port(text: str) -> tuple[str, int]:
 def state_folder(path: Path) -> Path:
     """The agent's own directory, made readable for its user alone.
 
-    Raises PermissionError where somebody else has made it, or may write there: what lies in it is run as us.
+    Raises PermissionError where another user has made it, or may write there: what lies in it is run as us.
     """
     for each in (path, path / "runs", path / "forgotten"):
         each.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -160,7 +160,7 @@ def stay_known(server: Server, known: presence.Presence) -> None:
 
 
 def end_once_idle(server: Server, after_s: float) -> None:
-    """End an agent that nobody needs: whoever does starts another, which finds what is left of workers."""
+    """End an agent that is not needed: a later need starts another, which finds what is left of workers."""
     while (left_s := after_s - server.idle_s) > 0 or not server.workers.all_ended:
         time.sleep(max(left_s, after_s / LOOKS))
     print(f"nobody has asked for {after_s:g} s, and no worker lives", flush=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 from stretto.agent.supervisor import Process, process_at, processes, send_to
 
 GROUP = "stretto-"  # begins the name of a run's control group
-FIRST_PROCESS = 1  # to which everybody's orphans come, not only ours
+FIRST_PROCESS = 1  # to which all orphans come, not only ours
 
 
 def make_group() -> str:
@@ -71,7 +71,7 @@ def kill(group: str, left: list[Process]) -> None:
 
 
 def remove_group(group: str) -> None:
-    """Remove a control group in which nobody is any more, and those below it."""
+    """Remove a control group that holds no process any more, and those below it."""
     if is_group(group):
         below = sorted((path for path in Path(group).rglob("*") if path.is_dir()), reverse=True)
         for path in (*below, Path(group)):

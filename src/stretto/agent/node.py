@@ -127,13 +127,13 @@ USED_BYTES = 2 << 30
 
 
 class Locks:
-    """Locks by name in directories that everybody may write to."""
+    """Locks by name in directories that all users may write to."""
 
     def __init__(self, folders: Sequence[Path] = LOCK_FOLDERS) -> None:
         self.folders = [folder for folder in folders if is_usable(folder)]
 
     def take(self, name: str) -> list[int] | None:
-        """Files that hold the lock until their last copies are closed; None where somebody else has it.
+        """Files that hold the lock until their last copies are closed; None where another has it.
 
         The files are inherited by whatever is started while they are open.
         """
@@ -147,7 +147,7 @@ class Locks:
         return files
 
     def is_taken(self, name: str) -> bool:
-        """Whether somebody holds a lock."""
+        """Whether a process holds a lock."""
         files = list(self._opened(name))
         try:
             return not all(self._lock(file, fcntl.LOCK_SH) for file in files)
@@ -171,7 +171,7 @@ class Locks:
 
 
 def is_usable(folder: Path) -> bool:
-    """Whether everybody may put locks into a directory, which is made where that can be."""
+    """Whether all users may put locks into a directory, which is made where that can be."""
     with suppress(OSError):
         with suppress(FileExistsError):
             folder.mkdir()
@@ -216,7 +216,7 @@ def close_all(files: list[int]) -> None:
 
 
 class NvidiaDriver:
-    """What NVIDIA's driver says of who computes on a GPU."""
+    """What NVIDIA's driver says of the processes that compute on a GPU."""
 
     def __init__(self) -> None:
         self.nvml: Any = None
@@ -257,7 +257,7 @@ class Devices:
         self.used: frozenset[int] = frozenset()  # on which others computed when that was last looked at
 
     def look(self, ours: Set[int]) -> frozenset[int]:
-        """Those that somebody else has. ours: those of our own workers."""
+        """Those that others have. ours: those of our own workers."""
         rest = [index for index in range(len(self.keys)) if index not in ours]
         self.used = frozenset(index for index in rest if self.driver.is_used(self.keys[index]))
         return self.used | {index for index in rest if self.locks.is_taken(self.keys[index])}
@@ -265,7 +265,7 @@ class Devices:
     def take(self, places: Sequence[int], ours: Set[int]) -> tuple[list[int], list[int]] | None:
         """As many GPUs as there are places, and files that hold their locks; None where too few are free.
 
-        ours: those of our own workers. A driver that hangs holds nobody up: it is believed as last seen.
+        ours: those of our own workers. A driver that hangs holds nothing up: it is believed as last seen.
         """
         chosen: dict[int, int] = {}  # by place
         files: list[int] = []

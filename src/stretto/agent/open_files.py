@@ -1,4 +1,4 @@
-"""Open files: a process may have only so many, and its own lack of them is no evidence against anybody."""
+"""Open files: a process may have only so many, and its own lack of them is no evidence against others."""
 
 import errno
 import os
@@ -25,7 +25,7 @@ def limit() -> int:
 
 
 def left_for_others() -> int:
-    """How many more files may be opened for those who ask us, beside what we need ourselves."""
+    """How many more files may be opened for callers, beside what we need ourselves."""
     return limit() - len([*Path("/proc/self/fd").iterdir()]) - RESERVE
 
 

@@ -72,7 +72,7 @@ class Presence:
     address: dict[str, Any]  # url, pid, instance, node
 
     def is_ours(self) -> bool:
-        """Whether nobody has removed the lock file, or put another in its place."""
+        """Whether the lock file is still there, and no other in its place."""
         with suppress(OSError):
             return os.path.samestat(os.fstat(self.lock), (self.state / LOCK).stat())
         return False

@@ -11,7 +11,7 @@ SIGNALS = range(1, 65)
 class Refused(Exception):
     """A request that is not done: the HTTP status, and one line for a person.
 
-    epoch: of the leader that has followed whoever asked; 0 where that is not the reason.
+    epoch: of the leader that has followed the caller; 0 where that is not the reason.
     """
 
     def __init__(self, status: int, why: str, epoch: int = 0) -> None:
@@ -21,7 +21,7 @@ class Refused(Exception):
         self.epoch = epoch
 
     def to_json(self) -> dict[str, Any]:
-        """What whoever asked is told."""
+        """What the caller is told."""
         return {"why": self.why, **({"epoch": self.epoch} if self.epoch else {})}
 
 
@@ -66,7 +66,7 @@ def start_of(body: Any, gpus: int) -> dict[str, Any]:
 
 
 def check_account(account: Any, own: Any) -> None:
-    """Whom a worker is to run as, and which directories are to be that user's; raises Refused."""
+    """The user that a worker is to run as, and which directories are to be that user's; raises Refused."""
     ids = (account.get("uid"), account.get("gid"), *(account.get("groups") or ())) if account else ()
     if not ids or not all(type(each) is int and each >= 0 for each in ids) or account["uid"] == 0:
         raise Refused(400, f"account must have a uid above 0, a gid and groups, got {account!r}")

@@ -3,7 +3,7 @@
 What the files of a run say, each checked before anything depends on it.
 
 A file that is not what was written there (cut off by a full disk, garbled, replaced) is *damaged*. That hurts
-its own worker and nobody else: what the other files say as well is taken from there.
+its own worker and no other: what the other files say as well is taken from there.
 """
 
 import errno
@@ -54,7 +54,7 @@ def read_file(path: Path) -> bytes | None:
 def open_file(path: Path) -> int:
     """A file, opened for reading; raises FileNotFoundError, and as `read_file` does for what is no file."""
     try:
-        # Who opens a FIFO to read from it would wait for somebody to write.
+        # A process that opens a FIFO to read from it would wait for a writer.
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         raise
@@ -229,7 +229,7 @@ def prepare(
     """Make the directory of a worker that has not started, all of it or nothing; raises OSError.
 
     fifo: whether orders come through a FIFO, and not through a file. Where a worker is to run as another user
-    the directories that it writes to become that user's; raises NotOwned where one is somebody else's.
+    the directories that it writes to become that user's; raises NotOwned where one is another user's.
     """
     account: dict[str, Any] = start.get("account") or {}
     for path in start.get("own", ()):
@@ -274,7 +274,7 @@ def asked_for(started: dict[str, Any]) -> dict[str, Any]:
 def spawn_keeper(run: Path, environ: Mapping[str, str] | None = None, apart: bool = False) -> int:
     """Start the keeper of a prepared run, in a session of its own; its process id.
 
-    environ: what the worker begins with, else our own. apart: as a child of nobody; the id is then of a
+    environ: what the worker begins with, else our own. apart: as a child of no process; the id is then of a
     process that ends at once. The FIFO is open here until the keeper has it too: it has a reader from now
     until the keeper's end.
     """
@@ -331,7 +331,7 @@ def give_by_file(run: Path, order: dict[str, Any] | None) -> bool:
 
 
 def find_keeper(run: Path) -> supervisor.Process | None:
-    """The process that keeps a run, by its command line, which nobody else of this user has."""
+    """The process that keeps a run, by its command line, which no other process of this user has."""
     for each in supervisor.processes():
         with suppress(OSError):
             line = Path(f"/proc/{each.pid}/cmdline")

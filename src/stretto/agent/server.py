@@ -108,7 +108,7 @@ class Fence:
             self.epoch = int((run_directory.read_json(path) or {"epoch": 0})["epoch"])
 
     def note(self, epoch: int) -> None:
-        """A leader of this epoch is there; 0: whoever asks is no leader."""
+        """A leader of this epoch is there; 0: the caller is no leader."""
         with self.lock:
             if epoch <= self.epoch:
                 return
@@ -150,13 +150,13 @@ class Server(ThreadingHTTPServer):
 
     @property
     def idle_s(self) -> float:
-        """For how long nobody has asked for anything."""
+        """Seconds since a request was last served; 0 while one is."""
         with self.lock:
             return 0.0 if self.asking else time.monotonic() - self.asked_s
 
     @contextmanager
     def asked(self) -> Iterator[None]:
-        """While this lasts somebody who may ask does so."""
+        """While this lasts a permitted request is served."""
         with self.lock:
             self.asking += 1
         try:
@@ -299,7 +299,7 @@ class Handler(BaseHTTPRequestHandler):
                 pass
 
     def check_token(self) -> None:
-        """Refuse who does not know the token."""
+        """Refuse a caller who does not know the token."""
         given = self.headers.get("Authorization", "")
         if not hmac.compare_digest(given.encode(), f"Bearer {self.server.token}".encode()):
             self.close_connection = True
@@ -323,7 +323,7 @@ class Handler(BaseHTTPRequestHandler):
         for name, value in head.items():
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(data)))
-        if self.close_connection:  # or the next request would be sent where nobody reads any more
+        if self.close_connection:  # or the next request would be sent where it is read no more
             self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(data)

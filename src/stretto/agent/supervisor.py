@@ -216,7 +216,7 @@ class Supervisor:
         return int((self.exit or KILLED)["status"])
 
     def launch(self, libc: ctypes.CDLL) -> None:
-        """Start the command, held back until it is known on disk who it is."""
+        """Start the command, held back until it is known on disk which process it is."""
         go_ahead, go = os.pipe2(os.O_CLOEXEC)
         self.failure, failed = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         keeper = os.getpid()
@@ -345,7 +345,7 @@ class Supervisor:
             write_durably(self.run / "running.json", self.notes)
 
     def write_ending(self) -> None:
-        """Write down how it ended; tried until it succeeds, since nobody else knows, or the run is gone."""
+        """Write down how it ended; tried until it succeeds, since no other knows, or the run is gone."""
         ending = {
             **(self.exit or {}),
             "started_s": self.notes["started_s"],

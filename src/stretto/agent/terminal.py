@@ -59,7 +59,7 @@ class Visitor:
         self.unsent += said
 
     def send(self) -> bool:
-        """As much as the line takes now; False if nobody is there."""
+        """As much as the line takes now; False if no visitor is there."""
         try:
             sent = self.line.send(self.unsent)
         except BlockingIOError:
@@ -71,7 +71,7 @@ class Visitor:
         return True
 
     def receive(self) -> bytes:
-        """What has come; nothing if nobody is there."""
+        """What has come; nothing if no visitor is there."""
         try:
             return self.line.recv(1 << 14)
         except OSError:
@@ -91,7 +91,7 @@ class Visitor:
 
 @dataclass
 class Terminal:
-    """A shell, the terminal that it runs on, and whoever is attached."""
+    """A shell, the terminal that it runs on, and the visitor that is attached."""
 
     shell: int  # its process
     screen: int  # our end of its terminal
@@ -226,7 +226,7 @@ class Terminal:
             del self.unread[: os.write(self.screen, self.unread)]
         except BlockingIOError:
             pass
-        except OSError:  # nobody has the terminal any more
+        except OSError:  # no process has the terminal any more
             self.unread.clear()
 
     def _show(self) -> bool:

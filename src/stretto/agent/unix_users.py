@@ -113,7 +113,7 @@ PRIVATE = 0o700
 
 
 class NotOwned(Exception):
-    """A directory that a worker is to have to itself is somebody else's."""
+    """A directory that a worker is to have to itself is another user's."""
 
 
 def check_root(is_meant: bool) -> None:
@@ -142,7 +142,7 @@ def open_state(state: Path, checkpoints: str, workdirs: str, agent: str) -> None
 
 
 def closed_above(folder: Path) -> Path | None:
-    """The first directory above this one that not everybody may enter; None for none."""
+    """The first directory above this one that not every user may enter; None for none."""
     return next(
         (each for each in reversed(folder.absolute().parents) if not each.stat().st_mode & 0o001), None
     )

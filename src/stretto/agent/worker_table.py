@@ -68,7 +68,7 @@ class WorkerTable:
         self.devices = devices or Devices(node.keys)
         self.bound = LogBound(node.max_log_bytes)
         self.older: dict[str, list[Path]] = {}  # by job with workers here, logs of those that are forgotten
-        self.others: frozenset[int] = frozenset()  # devices that somebody else has, as last seen
+        self.others: frozenset[int] = frozenset()  # devices that others have, as last seen
         self.version = 1
         self.closing = False
         self.lock = threading.Condition()
@@ -218,7 +218,7 @@ class WorkerTable:
             }
 
     def close(self) -> None:
-        """Let go of whoever waits. Workers go on."""
+        """Let go of all waiting requests. Workers go on."""
         with self.lock:
             self.closing = True
             self.lock.notify_all()
@@ -238,7 +238,7 @@ class WorkerTable:
         return {"instance": self.instance, "version": self.version, "worker": worker.view}
 
     def changed(self) -> None:
-        """Tell whoever waits."""
+        """Tell all waiting requests."""
         self.version += 1
         self.lock.notify_all()
 
@@ -280,14 +280,14 @@ class WorkerTable:
                         print(f"cannot read {worker.run}: {failure}", file=sys.stderr, flush=True)
 
     def watch_others(self) -> None:
-        """See which devices somebody else has, as long as this agent lives: a driver may take its time."""
+        """See which devices others have, as long as this agent lives: a driver may take its time."""
         while not self.closing:
             self.look_for_others()
             with self.lock:
                 self.lock.wait_for(lambda: self.closing, LOOK_FOR_OTHERS_S)
 
     def look_for_others(self) -> None:
-        """See which devices somebody else has."""
+        """See which devices others have."""
         with self.lock:
             ours = self.devices_of_ours()
         others = self.devices.look(ours)

@@ -184,7 +184,7 @@ def _complain(message: str, status: int) -> int:
 
 
 def _forget_output() -> None:
-    """Nobody reads any more; what is still buffered goes nowhere, and nothing is said about it."""
+    """The output is read no more; what is still buffered goes nowhere, and nothing is said about it."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

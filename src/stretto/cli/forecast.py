@@ -129,7 +129,7 @@ def _show_jobs(present: Mapping[str, Any], changed: Mapping[str, Any] | None, no
             start = "runs" if side["runs"] else when_in_table(side["start"], now)
             row += [start, when_in_table(side["end"], now), ago(side["jct_s"])]
         rows.append(row)
-    if changed is not None and all(row[2] == row[5] for row in rows):  # nobody starts at another time
+    if changed is not None and all(row[2] == row[5] for row in rows):  # no job starts at another time
         header = header[:5] + header[6:]
         rows = [row[:5] + row[6:] for row in rows]
     show_table("", header, rows, tight="name")

@@ -41,7 +41,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 @dataclass(frozen=True)
 class Selection:
-    """What somebody said of the jobs that are meant."""
+    """What the user said of the jobs that are meant."""
 
     words: Sequence[str]
     states: Sequence[str] = ()
@@ -131,7 +131,7 @@ def _each(
 
 
 def _ask(verb: str, jobs: int) -> None:
-    """Raise InputError unless somebody at the terminal agrees."""
+    """Raise InputError unless a user at the terminal agrees."""
     if not sys.stdin.isatty():
         raise InputError(f"{verb} of {jobs} jobs: expected --yes, since no terminal is there to ask")
     if not typer.confirm(f"{verb} {jobs} job{'s' * (jobs != 1)}?", err=True):

@@ -129,7 +129,7 @@ def _list(as_json: bool) -> None:
 
 
 def _finished(keep: str, fresh: bool) -> "Finished | None":
-    """Where simulations are kept; nowhere if nobody named a folder and the usual one cannot be written."""
+    """Where simulations are kept; nowhere if no folder was named and the usual one cannot be written."""
     from stretto.experiments.finished import Finished, usual_folder
     from stretto.experiments.log import check_writable
     from stretto.model import InputError

@@ -69,7 +69,7 @@ def simulate(
 def _refuse_beside_a_log(context: typer.Context) -> None:
     """A log says all about its run; another word about it would be ignored.
 
-    But for the policy: its code may lie elsewhere than it did, and must not run unless somebody says so.
+    But for the policy: its code may lie elsewhere than it did, and must not run unless the user says so.
     """
     from stretto.model import InputError
 
@@ -104,7 +104,7 @@ def _again(source: str, trusted: str, as_json: bool) -> None:
 
 
 def _to_load(named: str, trusted: str) -> str:
-    """Which policy to load where a log names one. Raises InputError for code that nobody has said may run."""
+    """Which policy to load where a log names one. Raises InputError for code that was not allowed to run."""
     from stretto.model import InputError
     from stretto.policies.registry import policy_names
 

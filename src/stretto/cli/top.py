@@ -75,7 +75,7 @@ def _jobs(client: "Client") -> list[dict[str, Any]]:
 
 
 def letters_of(jobs: Sequence[Mapping[str, Any]], before: Mapping[str, str]) -> dict[str, str]:
-    """A letter for every job; who has one keeps it, and letters come round where there are more jobs."""
+    """A letter for every job; one that has it keeps it, and letters come round where there are more jobs."""
     found = {one["id"]: before[one["id"]] for one in jobs if one["id"] in before}
     unused = [letter for letter in LETTERS if letter not in set(found.values())]
     for number, one in enumerate(one for one in jobs if one["id"] not in found):
@@ -84,7 +84,7 @@ def letters_of(jobs: Sequence[Mapping[str, Any]], before: Mapping[str, str]) -> 
 
 
 def map_of(node: Mapping[str, Any], letters: Mapping[str, str]) -> str:
-    """A node's GPUs, one sign each: the letter of who holds it, # for work of others, a dot for free."""
+    """A node's GPUs, one sign each: the letter of its job, # for work of others, a dot for free."""
     if not node["up"]:
         return DOWN * int(node["gpus"])
     held = "".join(letters.get(job, "?") * gpus for job, gpus in node["jobs"].items())

@@ -25,12 +25,12 @@ def asked(policy: Policy, situation: Situation) -> Shares:
 
 
 def shares_are_feasible(policy: Policy, situation: Situation) -> None:
-    """No more GPUs than are usable, nobody outside its range or on a type that it does not accept."""
+    """No more GPUs than are usable, no job outside its range or on a type that it does not accept."""
     check_shares(situation.snapshot, asked(policy, situation))
 
 
 def every_job_has_a_row_and_a_reason(policy: Policy, situation: Situation) -> None:
-    """Who is served runs; who is not is told why, and what can never run is told *never*."""
+    """A job that is served runs; one that is not is told why, and what can never run is told *never*."""
     jobs, shares = situation.snapshot.jobs, asked(policy, situation)
     for column in (shares.gpus, shares.kind, shares.nodes, shares.why.code):
         assert len(column) == len(jobs)
@@ -81,7 +81,7 @@ def the_memory_of_another_policy_does_no_harm(policy: Policy, situation: Situati
 
 
 def non_preemptible_jobs_keep_what_they_hold(policy: Policy, situation: Situation) -> None:
-    """Who runs and may not be stopped keeps its count and its type, whatever the others would make of it."""
+    """A running job that may not be stopped keeps its count and type, whatever others would make of it."""
     jobs, shares = situation.snapshot.jobs, asked(policy, situation)
     fixed = np.flatnonzero((jobs.held_gpus > 0) & ~jobs.preemptible)
     assert (shares.gpus[fixed] == jobs.held_gpus[fixed]).all()

@@ -77,7 +77,7 @@ class Situation:
         return replace(self, snapshot=replace(snapshot, usable=self.snapshot.usable, seed=self.snapshot.seed))
 
     def with_others_scrambled(self, views: frozenset[View]) -> "Situation":
-        """The same to somebody with these views; all other columns hold something else."""
+        """The same to a policy with these views; all other columns hold something else."""
         jobs = self.snapshot.jobs
         other = known_columns(
             len(jobs), len(self.snapshot.cluster.types), np.random.default_rng(len(jobs) + 99)
@@ -159,7 +159,7 @@ def jobs_for(draw: st.DrawFn, cluster: Cluster, name: str) -> Job:
 
 @st.composite
 def situations(draw: st.DrawFn, most_jobs: int = 8) -> Situation:
-    """Some jobs wait and some run; some nodes are not usable, and nobody is on those."""
+    """Some jobs wait and some run; some nodes are not usable, and no job is on those."""
     cluster = draw(clusters())
     usable = np.array(draw(st.lists(st.booleans(), min_size=len(cluster.nodes), max_size=len(cluster.nodes))))
     usable = usable | (not usable.any())
@@ -206,7 +206,7 @@ def _run_some(
 def take_first_free(cluster: Cluster, free: list[int], kind: int, wanted: int) -> Allocation | None:
     """GPUs on the first nodes of a type that have any, which are no longer free; None where they are too few.
 
-    free: by node, mask of the GPUs that nobody has.
+    free: by node, mask of the GPUs that no job has.
     """
     nodes, masks = [], []
     for node in np.flatnonzero(cluster.kind == kind).tolist():

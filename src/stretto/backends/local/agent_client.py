@@ -33,7 +33,7 @@ RELAUNCH_S = 1.0  # between attempts to start an agent of our own; chosen
 
 @dataclass(frozen=True)
 class OwnAgent:
-    """An agent of this machine that we start if nobody has, with its state directory."""
+    """An agent of this machine that we start if none runs, with its state directory."""
 
     node: str
     state: Path
@@ -48,7 +48,7 @@ class OwnAgent:
 
 @dataclass(frozen=True)
 class RemoteAgent:
-    """An agent that somebody else starts."""
+    """An agent that is started elsewhere."""
 
     node: str
     url: str
@@ -196,7 +196,7 @@ class AgentClient:
         )
 
     def said(self, answer: httpx.Response) -> dict[str, Any]:
-        """The object of an answer; raises BackendUnreachable if somebody else answered."""
+        """The object of an answer; raises BackendUnreachable if another process answered."""
         try:
             document = answer.json()
         except ValueError:

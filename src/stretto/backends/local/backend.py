@@ -53,7 +53,7 @@ class LocalBackend:
 
     @property
     def epoch(self) -> int:
-        """The leader for whom the agents are asked."""
+        """The leader for which the agents are asked."""
         return self._epoch
 
     @epoch.setter

@@ -121,7 +121,7 @@ def shown(node_type: NodeType, name: str) -> dict[str, Any]:
 def asked_for(
     wishes: Sequence[Mapping[str, Any]], others: Iterable[tuple[RayNode, int]], types: Sequence[NodeType]
 ) -> Asked:
-    """Bundles and their labels, as `request_resources` wants them; ([], []) where nobody wishes for anything.
+    """Bundles and their labels, as `request_resources` wants them; ([], []) where nothing is wished for.
 
     others: nodes, and how many GPUs of each somebody else uses. Ray looks at what nodes have and not at what
     is free, so that these are asked for as well.
@@ -277,7 +277,7 @@ class NodeSlots:
         return name in self.known and time.monotonic() - self.began_s < self.kept_s
 
     def empty(self, taken: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Places in which nobody is, as the service is shown them."""
+        """Places that hold no node, as the service is shown them."""
         found = [shown(one, name) for name, one in self.type_of.items() if name not in taken]
         return [
             {**each, "dead": False, "why": "not seen yet"} if self.may_still_run(each["name"]) else each

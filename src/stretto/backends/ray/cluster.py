@@ -90,7 +90,7 @@ class Cluster:
     # ── nodes ─────────────────────────────────────────────────────────────────────────────────────
 
     def learn(self, view: dict[str, Any]) -> list[str]:
-        """Take in what Ray says; workers for which something is held that nobody needs."""
+        """Take in what Ray says; workers for which more is held than is needed."""
         now_s = time.monotonic()
         with self.lock:
             self.seen_s, self.has_looked = now_s, True
@@ -115,14 +115,14 @@ class Cluster:
         return names
 
     def _let_go_of_dead(self, now_s: float) -> None:
-        """List nodes no more of which nothing is left, not even workers that somebody asks after."""
+        """List nodes no more of which nothing is left, not even workers that are asked after."""
         over = [name for name, place in self.places.items() if place.dead and not place.workers]
         for name in over:
             if now_s - (self.places[name].lost_s or now_s) > self.lost_after_s + GONE_S:
                 del self.places[name]
 
     def _is_known(self, name: str, node: RayNode) -> bool:
-        """Whether a dead node is one that anybody asks after; Ray names those of the last days."""
+        """Whether a dead node is one that is asked after; Ray names those of the last days."""
         if self.coming.known.get(name) == node.address and self.coming.may_still_run(name):
             return True
         return name in self.places
@@ -263,7 +263,7 @@ class Cluster:
             return place
 
     def check_head(self) -> None:
-        """Raise BackendUnreachable while Ray's head is silent: who asks it then waits for a minute."""
+        """Raise BackendUnreachable while Ray's head is silent: a call to it then waits for a minute."""
         silent_s = time.monotonic() - self.seen_s
         if silent_s > HEAD_S:
             raise BackendUnreachable(f"Ray's head has not answered for {silent_s:.0f} s")

@@ -101,7 +101,7 @@ class WorkerCommands:
         self.cluster.take_one(place, answered(reply, InputError))
 
     def log(self, worker_id: str, offset: int, limit: int, wait_s: float) -> dict[str, Any]:
-        """What is there of a log; whoever waits for more does so among the gateway's followers."""
+        """What is there of a log; a caller that waits for more does so among the gateway's followers."""
         located = self.cluster.place_of(worker_id) or self._having_the_log(worker_id)
         if located is None:
             self.cluster.check_all_known(worker_id)
@@ -274,7 +274,7 @@ class Gateway:
     # ── looking ───────────────────────────────────────────────────────────────────────────────────
 
     def look_on(self) -> None:
-        """Look at the cluster now and then; have stewards begin, and let go of what nobody needs."""
+        """Look at the cluster now and then; have stewards begin, and let go of what is not needed."""
         while True:
             began_s = time.monotonic()
             try:
@@ -333,7 +333,7 @@ class Gateway:
             self.asked, self.asked_s = request, now_s
 
     def probe(self, node: str) -> None:
-        """Find out whether the raylet of a node has ended: then the machine refuses whoever asks for it."""
+        """Find out whether the raylet of a node has ended: then the machine refuses a connection to it."""
         place = self.cluster.places[node]
         try:
             socket.create_connection((place.node.address, place.node.port), PROBE_S).close()

@@ -1,4 +1,4 @@
-"""Whoever waits for more of a log: hundreds of them, and one thread here and one in each steward."""
+"""Requests that wait for more of a log: hundreds of them, and one thread here and one in each steward."""
 
 import threading
 import time
@@ -61,7 +61,7 @@ class LogTailers:
             self.again({**one.order, "with": {**one.order["with"], "offset": one.offset, "wait_s": left_s}})
 
     def run(self) -> None:
-        """Listen to the steward of every node on which somebody follows a log."""
+        """Listen to the steward of every node on which a log is followed."""
         import ray
 
         listening: dict[Any, str] = {}  # answer that is to come -> node
@@ -87,7 +87,7 @@ class LogTailers:
                 self.wake(partial(follows, node, among=grown))
 
     def nodes(self) -> set[str]:
-        """Nodes on which somebody follows a log."""
+        """Nodes on which a log is followed."""
         with self.lock:
             return {one.node for one in self.waiting}
 
@@ -108,5 +108,5 @@ class LogTailers:
 
 
 def follows(node: str, one: LogTailer, among: set[str] | None = None) -> bool:
-    """Whether somebody follows one of these logs of a node, or any of it."""
+    """Whether one of these logs of a node is followed, or any of it."""
     return one.node == node and (among is None or one.worker_id in among)

@@ -60,7 +60,7 @@ class NodeAgent:
         threading.Thread(target=self.leave_when_lonely, daemon=True).start()
 
     def ready(self) -> dict[str, Any]:
-        """Who this is, once nothing runs that an earlier raylet left, or how much of it still does."""
+        """Which one this is, once nothing runs that an earlier raylet left, or how much of it still does."""
         until_s = time.monotonic() + SWEEP_S
         while (left := self.of_earlier_raylets()) and time.monotonic() < until_s:
             time.sleep(0.02)
@@ -109,7 +109,7 @@ class NodeAgent:
         return answer(started)
 
     def check_free(self, worker_id: str, gpus: list[int]) -> dict[str, Any]:
-        """Refuse who would have to wait for a GPU, before Ray is asked to hold it; else {}."""
+        """Refuse a worker that would have to wait for a GPU, before Ray is asked to hold it; else {}."""
         with self.workers.lock:
             for index in gpus:
                 if holder := self.workers.holder_of(index):
@@ -162,7 +162,7 @@ class NodeAgent:
             time.sleep(server.LOG_POLL_S)
 
     def has_more(self, worker_id: str, offset: int) -> bool:
-        """Whether whoever reads a log from there is told something new."""
+        """Whether a reader of a log from there is told something new."""
         try:
             path, worker = self.workers.log_of(worker_id)
             return worker is None or worker.ended or path.stat().st_size > offset

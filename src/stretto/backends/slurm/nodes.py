@@ -1,4 +1,4 @@
-"""Slurm's nodes as the service sees them: whose GPUs are whose, and who is down, silent or shut."""
+"""Slurm's nodes as the service sees them: whose GPUs are whose, and which are down, silent or shut."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ LEAST_MEMORY = 0.5  # of its part of all, that a slice is to have even where oth
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What somebody has of a node, or is to have."""
+    """What a holder has of a node, or is to have."""
 
     gpus: int = 0
     cpus: int = 0

@@ -328,7 +328,7 @@ class Poller:
                 await self._press(worker, now_s)
 
     async def _found(self, worker_id: str) -> WorkerJob | None:
-        """A slice of our service that another connection has written down; None where nobody has."""
+        """A slice of our service that another connection has written down; None where none has."""
         run = self.runs / worker_id
         if not await asyncio.to_thread((run / "start.json").exists):
             return None

@@ -382,7 +382,7 @@ def slice_at(run: Path) -> WorkerJob:
 
 
 def chosen_job(known: WorkerJob, jobs: list[SlurmJob]) -> SlurmJob | None:
-    """Which of the Slurm jobs that carry its name is the slice: who began, was submitted, or is alive."""
+    """Which of the Slurm jobs with its name is the slice: that which began, was submitted, or is alive."""
     numbers = {job.id: job for job in jobs}
     if number := known.notes.by or known.job_id:
         return numbers.get(number)

@@ -119,14 +119,14 @@ def save_to_disk(folder: Path, count: int) -> None:
 
 
 class Channel:
-    """The service, as a worker asks it; silent while nobody answers."""
+    """The service, as a worker asks it; silent while it does not answer."""
 
     def __init__(self) -> None:
         self.at = urlsplit(os.environ["STRETTO_URL"])
         self.headers = {"authorization": f"Bearer {os.environ['STRETTO_TOKEN']}"}
 
     def ask(self, method: str, path: str, **body: Any) -> tuple[int, Any]:
-        """Status and object; status 0 where nobody answers."""
+        """Status and object; status 0 without an answer."""
         connection = http.client.HTTPConnection(self.at.hostname or "", self.at.port, timeout=10)
         try:
             content = json.dumps({"worker": WORKER, **body}) if body or method == "POST" else None
@@ -141,7 +141,7 @@ class Channel:
             connection.close()
 
     def say(self, path: str, **body: Any) -> int:
-        """Say it until somebody has heard it."""
+        """Say it until it was heard."""
         while not (status := self.ask("POST", path, **body)[0]):
             time.sleep(LOOK_S)
         return status
@@ -191,7 +191,7 @@ def train(folder: Path, count: int) -> None:
 
 
 def orphan(seconds: float) -> None:
-    """Leave a child behind that nobody waits for."""
+    """Leave a child behind that is not waited for."""
     if os.fork() == 0:
         os.setsid()
         time.sleep(seconds)

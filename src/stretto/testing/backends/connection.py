@@ -12,7 +12,7 @@ Found = TypeVar("Found")
 
 
 class Connection:
-    """A loop that always runs, in a thread of its own, and a backend that lives in it once somebody asks."""
+    """A loop that always runs, in a thread of its own, and a backend that lives in it once asked for."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -37,7 +37,7 @@ class Connection:
         return self.backend
 
     async def drop(self) -> None:
-        """Whoever comes next gets a new backend. Within the loop."""
+        """The next test gets a new backend. Within the loop."""
         backend, self.backend = self.backend, None
         if backend is not None:
             await backend.close()

@@ -1,4 +1,4 @@
-"""Who has which GPUs, by what the processes themselves find, over every backend."""
+"""Which worker has which GPUs, by what the processes themselves find, over every backend."""
 
 import asyncio
 from contextlib import suppress

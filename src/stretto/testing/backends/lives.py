@@ -85,7 +85,7 @@ class Lives:
         assert len(stage.beginnings(worker)) == 1
 
     async def test_who_is_to_start_on_a_node_that_is_not_there_is_refused(self, stage: Stage) -> None:
-        """Who is to start on a node that is not there is refused."""
+        """A worker that is to start on a node that is not there is refused."""
         with pytest.raises(StartRefused, match="nowhere"):
             await stage.backend.start(stage.worker("sleep", 1.0, node="nowhere"))
 
@@ -119,7 +119,7 @@ class Lives:
             await stage.backend.log(worker.id)
 
     async def test_of_a_worker_that_nobody_knows_nothing_can_be_asked(self, stage: Stage) -> None:
-        """Of a worker that nobody knows nothing can be asked."""
+        """An unknown worker cannot be asked for anything."""
         for order in (
             stage.backend.stop("nobody.1.0", 1.0),
             stage.backend.signal("nobody.1.0", signal.SIGTERM),

@@ -31,7 +31,7 @@ Found = TypeVar("Found")
 
 @dataclass
 class Stage:
-    """A context manager: what is started within is gone afterwards, and nobody found a GPU taken."""
+    """A context manager: what is started within is gone afterwards, and no worker found a GPU taken."""
 
     connection: Connection
     folder: Path

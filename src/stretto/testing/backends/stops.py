@@ -29,7 +29,7 @@ class Stops:
             assert ended.status == 143
 
     async def test_who_ignores_the_stop_is_killed_after_the_grace(self, stage: Stage) -> None:
-        """Who ignores the stop is killed after the grace."""
+        """A worker that ignores the stop is killed after the grace."""
         worker = await stage.run("stubborn")
         began_s = time.monotonic()
         await stage.backend.stop(worker.id, 1.0)
@@ -48,7 +48,7 @@ class Stops:
         assert (await stage.ended(not_spared)).status == 137
 
     async def test_who_is_stopped_before_it_has_begun_ends_like_any_other(self, stage: Stage) -> None:
-        """Who is stopped before it has begun ends like any other."""
+        """A worker that is stopped before it has begun ends like any other."""
         workers = [stage.worker("sleep", 600.0, gpus=(gpu,)) for gpu in (0, 1)]
         for worker in workers:
             await stage.begin(worker)
@@ -58,7 +58,7 @@ class Stops:
             assert (ended.status in (137, 143), ended.stopped) == (True, True), ended
 
     async def test_a_stop_of_who_has_ended_changes_nothing(self, stage: Stage) -> None:
-        """A stop of who has ended changes nothing."""
+        """A stop of a worker that has ended changes nothing."""
         worker = await stage.start("sleep", 0.1)
         before = await stage.ended(worker)
         await stage.backend.stop(worker.id, 0.0)

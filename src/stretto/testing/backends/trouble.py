@@ -48,7 +48,7 @@ class Trouble:
     async def test_while_nobody_answers_orders_are_refused_and_nothing_is_concluded(
         self, stage: Stage
     ) -> None:
-        """While nobody answers orders are refused and nothing is concluded."""
+        """While the cluster does not answer, orders are refused and nothing is concluded."""
         goes_on, ends = await stage.run("sleep", 600.0), await stage.run("sleep", 2.0, 7, gpus=(1,))
         late = stage.worker("sleep", 600.0, node=stage.world.nodes()[1])
         stage.started.append(late)

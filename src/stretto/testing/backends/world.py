@@ -44,7 +44,7 @@ class World(Protocol):
         ...
 
     def unreachable(self) -> AbstractAsyncContextManager[None]:
-        """Within it nobody answers who takes orders for the cluster; workers go on."""
+        """Within it nothing that takes orders for the cluster answers; workers go on."""
         ...
 
     def slow(self) -> AbstractAsyncContextManager[None]:
