@@ -3,6 +3,7 @@
 from stretto.model.arrays import BoolArray, FloatArray, IntArray, floats, frozen, ints
 from stretto.model.cluster import Cluster, GpuType, Node, NodeId, cluster_of
 from stretto.model.configurations import (
+    BatchChoice,
     Configurations,
     Speeds,
     configurations_from,
@@ -27,22 +28,9 @@ from stretto.model.knowledge import (
     View,
 )
 from stretto.model.lending import LenderState, Loans, nodes_of
-from stretto.model.placement import Allocation, Placement, lowest_gpus, no_placement, shift
-from stretto.model.plan import (
-    Action,
-    Batch,
-    BatchChoice,
-    Memory,
-    Pinned,
-    Plan,
-    Preemption,
-    Reasons,
-    Shares,
-    Verb,
-    Why,
-    actions_between,
-    digest,
-)
+from stretto.model.memory import Memory, digest
+from stretto.model.placement import Allocation, Batch, Placement, lowest_gpus, no_placement, shift
+from stretto.model.plan import Action, Pinned, Plan, Preemption, Reasons, Shares, Verb, Why, actions_between
 from stretto.model.policy import (
     ON_CHANGE,
     BidsForGpus,

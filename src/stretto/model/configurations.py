@@ -1,8 +1,9 @@
-"""Bundles of GPUs that a job may be given, the columns of every matrix of worth, and speeds on them."""
+"""Bundles of GPUs that a job may be given, the columns of matrices of worth; speeds and batches on them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -107,3 +108,12 @@ def no_speeds(jobs: int, types: int, configurations: Configurations) -> Speeds:
         observed_gpus=np.zeros((jobs, types), dtype=np.int64),
         reach_gpus=np.full(jobs, np.iinfo(np.int64).max),
     )
+
+
+class BatchChoice(NamedTuple):
+    """The best batch on one placement; all 0 where none is possible."""
+
+    goodput: float  # samples of the initial batch per second
+    total_batch: int  # M, samples
+    local_batch: int  # m, samples on each GPU in one pass
+    accumulation: int  # s, passes before the one that synchronises

@@ -1,4 +1,4 @@
-"""Which job holds which GPUs of which nodes."""
+"""Which job holds which GPUs of which nodes, and how large its training steps are."""
 
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
 from dataclasses import dataclass
@@ -185,3 +185,16 @@ def lowest_gpus(free_mask: int, count: int) -> int:
         taken |= lowest
         free_mask ^= lowest
     return taken
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """How large a training step is."""
+
+    total: int  # samples of a step, over all workers
+    local: int  # samples of one pass of one worker, rounded up
+    accumulation: int  # passes of each worker in a step, at least 1
+
+    def to_json(self) -> tuple[int, int, int]:
+        """As a log keeps it."""
+        return (self.total, self.local, self.accumulation)

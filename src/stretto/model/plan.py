@@ -1,55 +1,20 @@
-"""What a policy hands over and remembers, and what comes of it: shares, actions, a plan with its reasons."""
+"""What a policy hands over, and what comes of it: shares, actions, a plan with its reasons."""
 
-import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
-from enum import Enum, IntEnum, StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from stretto.model.arrays import BoolArray, FloatArray, IntArray
 from stretto.model.job import JobId
-from stretto.model.placement import Allocation, Placement
+from stretto.model.memory import Memory
+from stretto.model.placement import Allocation, Batch, Placement
 
 if TYPE_CHECKING:
     from stretto.model.lending import Loans
     from stretto.model.snapshot import JobTable
-
-Memory = Any  # None, numbers, strings, tuples, mappings, numpy arrays, and frozen dataclasses of these
-
-
-def digest(value: Memory) -> str:
-    """A short fingerprint of a memory, equal for equal content; TypeError for anything that is no value."""
-    hasher = hashlib.blake2b(digest_size=16)
-    for part in _parts(value):
-        hasher.update(part)
-    return hasher.hexdigest()
-
-
-def _parts(value: Memory) -> list[bytes]:
-    if value is None or isinstance(value, bool | int | float | str | bytes):
-        return [type(value).__name__.encode(), repr(value).encode(), b";"]
-    if isinstance(value, np.ndarray):
-        return [b"array", str((value.dtype.str, value.shape)).encode(), np.ascontiguousarray(value).tobytes()]
-    if isinstance(value, np.generic):
-        return [b"scalar", value.dtype.str.encode(), value.tobytes()]
-    if isinstance(value, Enum):
-        return [b"enum", str(value).encode(), b";"]
-    if isinstance(value, Mapping):
-        items = sorted(value.items(), key=lambda item: repr(item[0]))
-        return [b"{", *(part for item in items for part in (*_parts(item[0]), *_parts(item[1]))), b"}"]
-    if isinstance(value, tuple | list):
-        return [b"(", *(part for item in value for part in _parts(item)), b")"]
-    if isinstance(value, frozenset | set):
-        return [b"<", *sorted(b"".join(_parts(item)) for item in value), b">"]
-    if is_dataclass(value) and not isinstance(value, type):
-        inside = [part for entry in fields(value) for part in _parts(getattr(value, entry.name))]
-        return [type(value).__name__.encode(), b"[", *inside, b"]"]
-    raise TypeError(f"a memory holds values only, got {type(value).__name__}")
-
-
-# ── what a policy hands over, and what comes of it: shares, actions, a plan with its reasons ────────────────
 
 
 class Why(IntEnum):
@@ -119,28 +84,6 @@ class Shares:
     in_order: bool = False  # what comes after a job that cannot be placed is not placed either
     prices: FloatArray | None = None  # (types,) worth of one more GPU
     gap: float | None = None  # certified distance of the choice from the best possible
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """How large a training step is."""
-
-    total: int  # samples of a step, over all workers
-    local: int  # samples of one pass of one worker, rounded up
-    accumulation: int  # passes of each worker in a step, at least 1
-
-    def to_json(self) -> tuple[int, int, int]:
-        """As a log keeps it."""
-        return (self.total, self.local, self.accumulation)
-
-
-class BatchChoice(NamedTuple):
-    """The best batch on one placement; all 0 where none is possible."""
-
-    goodput: float  # samples of the initial batch per second
-    total_batch: int  # M, samples
-    local_batch: int  # m, samples on each GPU in one pass
-    accumulation: int  # s, passes before the one that synchronises
 
 
 class Verb(StrEnum):

@@ -15,8 +15,8 @@ from stretto.model.errors import NotDeclared
 from stretto.model.job import Array, Column, Job, JobColumns, JobId
 from stretto.model.knowledge import Durations, Evidence, Learning, MeasuredSpeeds, Progress, View
 from stretto.model.lending import LenderState
-from stretto.model.placement import Placement
-from stretto.model.plan import Batch, Memory
+from stretto.model.memory import Memory
+from stretto.model.placement import Batch, Placement
 from stretto.model.queue import account_of
 
 Columns = TypeVar("Columns")
