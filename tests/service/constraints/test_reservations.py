@@ -34,10 +34,11 @@ def test_gpus_are_free_for_their_user_when_the_time_comes_and_for_all_after_it(p
         live.decide()
     assert live.held("") <= 5
     live.submit("9", "", 3, user="bob")
-    for _ in range(20):  # one policy profiles it first, on fewer
+    for _ in range(20):  # one policy profiles it first, on fewer: its workers must have begun
         live.decide()
         if live.gpus("9") == 3:
             break
+        live.scene.reconcile()
     assert live.gpus("9") == 3
     assert live.held("") <= 8
     live.end("9")

@@ -105,6 +105,12 @@ def test_under_gavel_a_job_that_gains_nothing_by_the_fast_type_leaves_it_to_one_
         service.end()
 
 
+def entries(client: Client, name: str) -> dict[tuple[int, bool], dict[str, Any]]:
+    """What is known of a job's speeds, by GPUs and whether they are on several nodes."""
+    shown = client.describe(name)["speeds"]["entries"]
+    return {(entry["gpus"], entry["spread"]): entry for entry in shown}
+
+
 def test_the_profiling_run_of_unisched_measures_two_gpus(tmp_path: Path) -> None:
     (tmp_path / "cluster.yaml").write_text(ONE_NODE)
     options = ("--backend", "emulated", "--cluster", str(tmp_path / "cluster.yaml"), "--pace", "300")
@@ -115,9 +121,10 @@ def test_the_profiling_run_of_unisched_measures_two_gpus(tmp_path: Path) -> None
             name = client.submit(job(FLAT, 4))["id"]
             until(lambda: client.describe(name)["gpus"] == 2, what="it is profiled")
             until(lambda: client.describe(name)["gpus"] == 4, what="it runs on what it asked for")
-            shown = client.describe(name)["speeds"]
-            by_place = {(entry["gpus"], entry["spread"]): entry for entry in shown["entries"]}
-            assert by_place[2, False]["source"] == "measured"
+            assert entries(client, name)[2, False]["source"] == "measured"
+            # From two local batches on it can be told how long one GPU takes for the whole batch.
+            until(lambda: entries(client, name)[4, False]["source"] == "measured", what="four are measured")
+            by_place = entries(client, name)
             assert by_place[2, False]["per_s"] < by_place[1, False]["per_s"], "two communicate for too long"
             assert client.describe(name)["progress"]["step"] > 0, "a profiling run makes progress"
         assert service.kill(signal.SIGTERM) == 0
