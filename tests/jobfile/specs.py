@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import Field
+from enum import StrEnum
 from typing import Any
 
 from hypothesis import strategies as st
@@ -26,7 +27,6 @@ from stretto.jobfile import (
     Worth,
 )
 from stretto.jobfile.spec import PLAIN_KEYS
-from stretto.model import Kind
 
 NAMES = st.from_regex(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,20}", fullmatch=True)
 TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=20)
@@ -98,8 +98,14 @@ PLAIN: dict[type, Callable[[Field[Any]], st.SearchStrategy[Any]]] = {
     bool: lambda _: st.booleans(),
     int: lambda one: st.integers(one.metadata["at_least"], one.metadata["at_most"]),
     float: lambda one: st.floats(one.metadata["at_least"], one.metadata["at_most"]),
-    str: lambda _: TEXTS,
+    str: lambda one: TEXTS.filter(lambda text: len(text) <= one.metadata["at_most"]),
 }
+
+
+def plain_values(key: Field[Any]) -> st.SearchStrategy[Any]:
+    """Values of a key that needs nothing but its declaration."""
+    kind = type(key.default)
+    return st.sampled_from(kind) if issubclass(kind, StrEnum) else PLAIN[kind](key)
 
 
 @st.composite
@@ -115,7 +121,6 @@ def specs(draw: st.DrawFn) -> JobSpec:
         labels=draw(st.dictionaries(NAMES, TEXTS, max_size=3)),
         queue=draw(st.just("") | NAMES),
         priority=draw(st.integers(-1_000_000, 1_000_000)),
-        kind=draw(st.sampled_from(Kind)),
         setup=draw(TEXTS),
         workdir=draw(st.sampled_from(["", "a/b", "/scratch/x", "~/y"])),
         envs=draw(
@@ -138,6 +143,6 @@ def specs(draw: st.DrawFn) -> JobSpec:
         ),
         notify=tuple(draw(st.lists(NOTICES, max_size=2))),
         expected_time_s=draw(maybe(SECONDS)),
-        **{name: draw(PLAIN[type(one.default)](one)) for name, one in PLAIN_KEYS.items()},
+        **{name: draw(plain_values(key)) for name, key in PLAIN_KEYS.items()},
         **draw(sizes()),
     )

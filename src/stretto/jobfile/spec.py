@@ -162,10 +162,10 @@ OF_SLURM = ("partition", "account", "qos", "constraint", "reservation")  # as sb
 
 
 def plain_key(default: Value, at_least: int = 0, at_most: int = 1_000_000) -> Value:
-    """A key that is a number, a text, or true or false, and needs nothing but this line.
+    """A key that is a number, a text, a choice, or true or false, and needs nothing but this line.
 
     Job files have it, it is checked, and a field of `Job` of the same name takes its value.
-    at_least, at_most: bounds of a number; of a text, at_most is its longest.
+    A choice is a member of a StrEnum. at_least, at_most: bounds of a number; at_most is the longest text.
     """
     return field(default=default, metadata={"at_least": at_least, "at_most": at_most})
 
@@ -184,7 +184,7 @@ class JobSpec:
     queue: str = ""
     priority: int = 0  # larger is sooner
     priority_class: str = ""  # by name, instead of a number
-    kind: Kind = Kind.BATCH
+    kind: Kind = plain_key(Kind.BATCH)  # whether people wait for it
     setup: str = ""  # for a shell, before `run`, once on each node of an attempt
     workdir: str = ""  # "" = as the service says; else absolute, or below where it says
     envs: Mapping[str, str] = field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from enum import StrEnum
 from typing import Any, TypeVar
 
 from stretto.jobfile.parts import (
@@ -23,7 +24,7 @@ from stretto.jobfile.parts import (
 from stretto.jobfile.quantities import accelerators, array, duration_s, memory_gb, number, truth, when, whole
 from stretto.jobfile.spec import PLAIN_KEYS, JobSpec
 from stretto.jobfile.yaml_tree import Entry, Section, Tree
-from stretto.model import InputError, Kind
+from stretto.model import InputError
 
 KEYS = (
     *(
@@ -31,7 +32,6 @@ KEYS = (
         "labels",
         "queue",
         "priority",
-        "kind",
         "run",
         "setup",
         "workdir",
@@ -92,7 +92,6 @@ def spec_of(entry: Entry, default_name: str) -> JobSpec:
             queue=entry.text("queue"),
             priority=priority if isinstance(priority, int) else 0,
             priority_class=priority if isinstance(priority, str) else "",
-            kind=entry.read("kind", Kind, _one_of(Kind), Kind.BATCH),
             setup=entry.text("setup"),
             workdir=entry.text("workdir"),
             envs=entry.texts("envs"),
@@ -121,12 +120,17 @@ def spec_of(entry: Entry, default_name: str) -> JobSpec:
 
 def _plain_values(entry: Entry) -> dict[str, Any]:
     """What the file says under keys that are read as their declaration says."""
-    found = {}
-    for name, one in PLAIN_KEYS.items():
-        default: Any = one.default
+    values = {}
+    for name, declared in PLAIN_KEYS.items():
+        default: Any = declared.default
         kind = type(default)
-        found[name] = entry.text(name, default) if kind is str else entry.read(name, *READS[kind], default)
-    return found
+        if kind is str:
+            values[name] = entry.text(name, default)
+        elif issubclass(kind, StrEnum):
+            values[name] = entry.read(name, kind, _one_of(kind), default)
+        else:
+            values[name] = entry.read(name, *READS[kind], default)
+    return values
 
 
 def located(where: str, build: Callable[[], Part]) -> Part:
@@ -320,5 +324,5 @@ def _at_line(entry: Entry, build: Callable[[], Part]) -> Part:
         ) from None
 
 
-def _one_of(choices: type[Kind] | type[BatchPolicy] | type[After]) -> str:
+def _one_of(choices: type[StrEnum]) -> str:
     return f"one of {', '.join(choices)}"

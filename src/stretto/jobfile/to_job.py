@@ -89,7 +89,6 @@ def accepted_job(
         min_gpus=fewest,
         max_gpus=most,
         adaptivity=adaptivity,
-        kind=spec.kind,
         gpus_per_worker=spec.resources.gpus_per_worker,
         checkpoints=True if spec.checkpoint is not None else None,
         goal=_goal(spec),

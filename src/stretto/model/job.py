@@ -12,7 +12,7 @@ from typing import Any, Generic, NewType, TypeVar, overload
 
 import numpy as np
 
-from stretto.model.arrays import BoolArray, FloatArray, IntArray, floats, ints
+from stretto.model.arrays import BoolArray, FloatArray, IntArray, ObjectArray, floats, ints
 from stretto.model.errors import InputError
 
 JobId = NewType("JobId", str)
@@ -236,6 +236,11 @@ def float_column(of: Callable[[Job], float] | None = None) -> Column[FloatArray]
 def bool_column(of: Callable[[Job], bool] | None = None) -> Column[BoolArray]:
     """A column of truths."""
     return Column(lambda values: np.array(values, dtype=np.bool_), of)
+
+
+def text_column(of: Callable[[Job], str] | None = None) -> Column[ObjectArray]:
+    """A column of texts, or of choices."""
+    return Column(lambda values: np.array(values, dtype=np.object_), of)
 
 
 class JobColumns:
