@@ -27,6 +27,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         Experiment("sia-table3", "Sia (SOSP 2023), table 3", "sia", sia.table3, 36),
         Experiment("sia-table4", "Sia (SOSP 2023), table 4", "sia", sia.table4, 25, "6 min"),
         Experiment("sia-fairness", "Sia (SOSP 2023), section 5.5", "sia", sia.fairness, 20),
+        Experiment("sia-modes", "Sia (SOSP 2023), section 5.7", "sia", sia.modes, 15),
         Experiment("sia-scaling", "Sia (SOSP 2023), section 5.6, figure 9", "sia", sia.scaling, 6),
         Experiment("unisched-table3", "UniSched (TPDS 2024), table III", "", unisched.table3, 80, "25 min"),
         Experiment(
