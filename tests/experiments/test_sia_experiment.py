@@ -16,9 +16,9 @@ def test_bootstrapped_estimates_stand_beside_true_and_unprofiled_ones() -> None:
     assert bootstrap
     assert no_prof
     assert len({oracle, bootstrap, no_prof}) == 3  # each mode decides by other estimates
-    compared = {row.metric: (row.paper, row.ours) for row in rows[-2:]}
-    assert compared == {
-        "avg_jct_increase": (0.08, pytest.approx(bootstrap / oracle - 1)),
-        "avg_jct_reduction": (0.30, pytest.approx(1 - bootstrap / no_prof)),
-    }
+    papers = {row.metric: row.paper for row in rows[-2:]}
+    assert papers == {"avg_jct_increase": 0.08, "avg_jct_reduction": 0.30}
+    ours = {row.metric: row.ours for row in rows[-2:]}
+    assert ours["avg_jct_increase"] == pytest.approx(bootstrap / oracle - 1)
+    assert ours["avg_jct_reduction"] == pytest.approx(1 - bootstrap / no_prof)
     assert not any(source.real for source in inputs)
