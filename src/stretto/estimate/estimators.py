@@ -169,6 +169,7 @@ class OnlineGoodput:
         """The batch of most goodput for each (row, GPU type, nodes, GPUs); all 0: nothing can be said."""
         per_node = tuple(snapshot.cluster.gpus_per_node.tolist())
         frame = frame_of(configurations, per_node, self.mode, self.reference, self.fit)
+        # All jobs are asked about in one call; what was answered before comes from the memo.
         asked = []
         for row, kind, nodes, gpus in allocations:
             evidence = snapshot.jobs.evidence[row]

@@ -132,6 +132,7 @@ def fixed_batches(
     """
     total, max_batch, min_local, max_local = (np.asarray(column) for column in limits)
     count = np.asarray(gpus)
+    # As few passes as fit into memory, each GPU with an equal part of the batch.
     fits = (count >= 1) & (max_local >= 1)
     per_gpu = -(-total // np.maximum(count, 1))
     passes = -(-per_gpu // np.maximum(max_local, 1))

@@ -252,7 +252,7 @@ def _held_by(snapshot: Snapshot, participants: Participants) -> dict[int, Alloca
 def _pins(
     snapshot: Snapshot, participants: Participants, limits: BatchLimits, genome: IntArray, whole: bool
 ) -> dict[int, Pinned]:
-    """Where every job runs, with its batch; one that keeps its GPUs keeps its batch until a new schedule."""
+    """Where every job runs, with its batch; one on the same GPUs keeps its batch until a whole schedule."""
     counts = np.arange(len(genome) + 1)
     total = np.where(participants.batches.fixed[:, None], 0, participants.batches.total(limits.limit, counts))
     pinned: dict[int, Pinned] = {}
