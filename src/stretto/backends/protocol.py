@@ -61,7 +61,8 @@ class WorkerStart:
     node: str
     gpus: tuple[int, ...]  # indices on the node, from 0
     command: tuple[str, ...] | str  # a program and its arguments, or a line for the shell
-    env: Mapping[str, str]  # added to what the node's agent gives every worker
+    # Added to what the node gives every worker: STRETTO_WORKER_ID, CUDA_VISIBLE_DEVICES, what it likes.
+    env: Mapping[str, str]
     cwd: str = ""  # "" = the worker's own run directory
     grace_s: float = 30.0  # from SIGTERM to SIGKILL where a stop does not say
     name: str = ""  # of the job, where people look at what runs

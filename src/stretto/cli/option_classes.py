@@ -33,9 +33,8 @@ def with_option_classes(command: Callable[..., None]) -> Callable[..., None]:
     of type `BackendValues` stands for those that backends declare. Any other parameter stays as it is.
     """
     signature = inspect.signature(command)
-    expanded: dict[
-        str, dict[str, inspect.Parameter]
-    ] = {}  # by parameter: those in its place, by field or option
+    # By parameter: those in its place, by field or option
+    expanded: dict[str, dict[str, inspect.Parameter]] = {}
     in_order: list[inspect.Parameter] = []
     for parameter in signature.parameters.values():
         if is_dataclass(parameter.annotation):

@@ -70,9 +70,8 @@ class Client:
             if not PLAIN.fullmatch(token):  # which is not shown: it may be one but for a slip
                 raise InputError("--token: expected letters, digits and signs of ASCII, got something else")
         headers = {"authorization": f"Bearer {token}"} if token else {"x-stretto-user": _user()}
-        verify = self.url.startswith(
-            "https://"
-        )  # else to read all certificates would be in vain, and is slow
+        # To read all certificates is slow, and in vain without TLS.
+        verify = self.url.startswith("https://")
         try:
             self.http = httpx.Client(
                 base_url=self.url, headers=headers, timeout=ANSWER_S, trust_env=False, verify=verify
@@ -215,9 +214,8 @@ class Client:
 
     def _stream(self, path: str, after: int, follow: bool) -> Iterator[dict[str, Any]]:
         params = {"after": after, "follow": follow}
-        headers = (
-            {"last-event-id": str(after)} if follow and after > 0 else {}
-        )  # who says it learns of the end
+        # A client that names the last event it has is told of the end, too.
+        headers = {"last-event-id": str(after)} if follow and after > 0 else {}
         with self.http.stream("GET", path, params=params, headers=headers) as answer:
             if answer.status_code == httpx.codes.NO_CONTENT:
                 raise _NothingFollows

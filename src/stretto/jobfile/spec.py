@@ -204,9 +204,8 @@ class JobSpec:
     depends_on: tuple[Dependency, ...] = ()
     restart: Restart = field(default_factory=Restart)
     notify: tuple[Webhook, ...] = ()
-    model: str = plain_key(
-        "", at_most=128
-    )  # what it trains; jobs of one model share what is known of its speed
+    # What it trains; jobs of one model share what is known of its speed
+    model: str = plain_key("", at_most=128)
     expected_time_s: float | None = None  # of running on what it asks for, as its owner believes
     slurm: Mapping[str, str] = field(default_factory=dict)  # what it asks of Slurm; elsewhere nothing
 

@@ -106,9 +106,8 @@ class Constraints:
     lasting_s: Mapping[str, float] = field(default_factory=dict)  # by job that cannot be moved, from a start
     lead_s: float = LEAD_S  # a job in the way of a reservation leaves so long before it begins
     profiles: Mapping[str, int] = field(default_factory=dict)  # by job, the type on which to run one worker
-    staying: Mapping[JobId, Job] = field(
-        default_factory=dict
-    )  # on closed nodes: not asked about, but counted
+    # On closed nodes: not asked about, but counted
+    staying: Mapping[JobId, Job] = field(default_factory=dict)
     others: Mapping[int, int] = field(default_factory=dict)  # by node, GPUs that work of others holds
     priorities_act: bool = True  # higher jobs go first and take from lower ones, whatever the policy is
     quotas_kept: bool = True  # nothing is lent that could not be taken back; parts have reservations, too

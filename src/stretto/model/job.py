@@ -107,9 +107,8 @@ class Job:
     rewards: tuple[Reward, ...] = ()  # one entry: a strict deadline; several: a soft one
     priority: int = 0  # larger is sooner
     priority_class: str = ""  # the name under which its priority was asked for; "" = a number
-    preempts: bool = asked(
-        True, in_traces=False
-    )  # takes GPUs from jobs of lower priority, not only free ones
+    # Takes GPUs from jobs of lower priority, not only free ones
+    preempts: bool = asked(True, in_traces=False)
     weight: float = asked(1.0, above=0.0)
     user: str = ""
     queue: str = ""

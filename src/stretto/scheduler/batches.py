@@ -20,6 +20,7 @@ def choose_batches(snapshot: Snapshot, plan: Plan, scheduler: Scheduler) -> Mapp
     before, evidence = snapshot.batches, snapshot.jobs.known_evidence
     if before is None or evidence is None:
         return {}
+    # What the policy says GPU by GPU holds; the estimator is asked about the others.
     chosen: dict[JobId, Batch] = {}
     undecided: list[tuple[int, int, int, int]] = []  # (row, GPU type, nodes, GPUs) for the estimator
     for row, name in enumerate(snapshot.jobs.ids):
@@ -33,6 +34,7 @@ def choose_batches(snapshot: Snapshot, plan: Plan, scheduler: Scheduler) -> Mapp
             chosen[name] = _given_by_policy(allocation, job.gpus_per_worker, known.limits)
         elif any(known.observed):
             undecided.append((row, allocation.kind, len(allocation.nodes), allocation.gpus))
+    # All at once: the estimator fits their models side by side.
     if undecided and isinstance(scheduler.estimator, ChoosesBatches):
         moved = {action.job for action in plan.actions}
         configurations = scheduler.policy.configurations(snapshot.cluster)

@@ -31,9 +31,8 @@ class Node:
     held_gpus: float = 0.0
     entitled: float = 1.0  # part of everything
     factor: float = 1.0
-    children: "dict[tuple[bool, str], Node]" = field(
-        default_factory=dict
-    )  # by whether it is a user, and name
+    # By whether it is a user, and name
+    children: "dict[tuple[bool, str], Node]" = field(default_factory=dict)
     rows: IntArray | None = None  # jobs of a user, in the order in which they come
 
 

@@ -10,10 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 YOUNG = 20_000  # objects made and not freed between two looks at the youngest; chosen
-MIDDLE, OLD = (
-    50,
-    1_000_000,
-)  # such looks to one at the middle-aged, and of those to one at all: never by itself
+# Such looks to one at the middle-aged, and of those to one at all: never by itself
+MIDDLE, OLD = 50, 1_000_000
 EVERY_S = 3600.0  # between two looks at everything
 
 

@@ -110,9 +110,8 @@ def keep_beside(store: Store, key: bytes, seq: int, memory: Memory) -> None:
         log.warning("what the policy remembers cannot be kept, and so is no state: %s", wrong)
         return
     address = store.engine.url.render_as_string(hide_password=False)
-    pickled = pickle.dumps(
-        (address, key, seq, remembered, code_digest())
-    )  # nothing of it is for other people's eyes
+    # Nothing of it is for other people's eyes
+    pickled = pickle.dumps((address, key, seq, remembered, code_digest()))
     done = subprocess.run(
         [sys.executable, "-P", "-m", "stretto.service.state_snapshots"],
         input=pickled,

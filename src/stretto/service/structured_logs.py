@@ -12,10 +12,8 @@ from pathlib import Path
 
 LOG_BYTES, LOGS_KEPT = 16 << 20, 3
 MOST_WAITING = 10_000  # lines; chosen: a slower writer loses some, the service never waits
-STDERR, PATIENCE_S = (
-    2,
-    2.0,
-)  # for a reader that is slow; once it was too slow, lines are dropped until it reads
+# For a reader that is slow; once it was too slow, lines are dropped until it reads
+STDERR, PATIENCE_S = 2, 2.0
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 

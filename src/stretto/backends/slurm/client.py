@@ -165,9 +165,8 @@ def option(name: str, value: str) -> Sequence[str]:
 # ── the questions and orders that Slurm gets, each one command, in whatever way its version can answer ──────
 
 
-TOO_LONG = (
-    1 << 20
-)  # characters of JSON for jobs: old versions list everybody's, and columns of ours are cheaper
+# Characters of JSON for jobs: old versions list everybody's, and columns of ours are cheaper
+TOO_LONG = 1 << 20
 STRANGE = (AttributeError, KeyError, TypeError, ValueError)  # what reading JSON of an unknown shape raises
 GONE = ("invalid job id", "already completing", "already completed", "job has already finished")
 NODES_IN_JSON = (("scontrol", "-a", "-d", "show", "nodes", "--json"), ("sinfo", "--all", "--json"))

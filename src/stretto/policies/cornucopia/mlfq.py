@@ -57,9 +57,8 @@ def thresholds_of(
 class Runners:
     """The jobs that were given GPUs at the last decision: columns over them."""
 
-    rows: IntArray = field(
-        default_factory=lambda: np.zeros(0, dtype=np.int64)
-    )  # positions in `ids`, increasing
+    # Positions in `ids`, increasing
+    rows: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     interactive: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))  # by their labels
     executed_s: FloatArray = field(default_factory=lambda: np.zeros(0))  # up to that decision
     gpus: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))

@@ -246,7 +246,10 @@ class UniSched(CheckedSettings, space="policy"):
         accepted: BoolArray,
         room: Room,
     ) -> BoolArray:
-        """(jobs,) which run on a type: those that must, then by worth per GPU, then those that may early."""
+        """(jobs,) which run on a type.
+
+        Those that must come first, others by worth per GPU, and last those that may run ahead of their plan.
+        """
         jobs, running = snapshot.jobs, snapshot.jobs.held_gpus > 0
         worth = best_effort_value(
             wanted.left_s, wanted.overhead_s * self.suspensions, self.best_effort_lease_s

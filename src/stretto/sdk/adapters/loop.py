@@ -149,9 +149,8 @@ class LoopCallback:
             return
         now_s, before = time.monotonic(), self._reported
         self._reported = now_s, step
-        value = (
-            loss.detach() if isinstance(loss, torch.Tensor) else loss
-        )  # else PyTorch warns in the job's log
+        # Undetached, PyTorch warns in the job's log.
+        value = loss.detach() if isinstance(loss, torch.Tensor) else loss
         content = {"step": step, "loss": None if value is None else float(value), **self._for_report}
         if before is not None and self.total_steps and step > before[1]:
             content["left_s"] = max(0, self.total_steps - step) * (now_s - before[0]) / (step - before[1])

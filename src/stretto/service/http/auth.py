@@ -20,9 +20,8 @@ from stretto.service.state.records import JobRecord, Token
 OPEN = frozenset({"/healthz", "/readyz", "/version"})  # probes have no tokens
 CHANNEL = "/api/v1/worker/"  # opened by the tokens of jobs, and by nothing else
 USER = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,62}[\x21-\x7e])?")
-LOCAL_HOST = re.compile(
-    r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?"
-)  # a page's own name could be made to lead here
+# A page's own name could be made to lead here
+LOCAL_HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?")
 OF_PROXIES = frozenset({"forwarded", "via", "x-real-ip", "x-client-ip", "x-original-host"})
 UNKNOWN_TOKEN, EXPIRED_TOKEN = "unknown or revoked token", "the token has expired"
 PREFIX = "stretto_"  # of tokens, so that whoever finds one knows what it is

@@ -41,9 +41,8 @@ WAITING = ("/wait", "/events", "/log", "/log/follow", "/generation")  # ends of 
 READING = frozenset({"GET", "HEAD"})
 METHODS = READING | {"POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 LONGEST_PATH = 200  # of a line of the log; chosen
-UNREAD = frozenset(
-    {HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.REQUEST_TIMEOUT}
-)  # bodies, at least in part
+# Bodies, at least in part
+UNREAD = frozenset({HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.REQUEST_TIMEOUT})
 WORKERS_SPARE = 16  # requests of a job at once beyond two of each worker; chosen
 LINGER_S, LINGER_BYTES = 1.0, 8 << 20  # for what is still on its way of these; chosen
 ENDING = "the service ends: what was asked for may or may not be done; ask again once it is back"

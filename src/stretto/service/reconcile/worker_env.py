@@ -131,10 +131,8 @@ def in_place(script: str) -> str:
 # ── what a worker finds in its environment, and the command that it runs (docs: jobs) ───────────────────────
 
 
-FIRST_PORT, PORTS = (
-    20_000,
-    12_000,
-)  # where rank 0 of scripts without the SDK listens; chosen: below ephemeral ones
+# Where rank 0 of scripts without the SDK listens; chosen: below ephemeral ones
+FIRST_PORT, PORTS = 20_000, 12_000
 
 TOKEN = ".token-"  # and the job: in a checkpoint directory, the token of a job that has run there
 

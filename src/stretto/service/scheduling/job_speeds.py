@@ -33,9 +33,8 @@ class JobSpeeds:
     batch: int  # samples of a step on one worker; 0: not known
     measurements: int  # operating points that workers have reported, by GPU type, nodes, GPUs and batch
     of_model: int  # of them, by other jobs of its model, before this one started
-    entries: list[
-        ShownSpeed
-    ]  # by type; powers of two within the job's range, what it asks for, what was measured
+    # By type; powers of two within the job's range, what it asks for, what was measured
+    entries: list[ShownSpeed]
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""

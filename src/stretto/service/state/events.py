@@ -331,9 +331,8 @@ class Decided(Event):
     preempted: Mapping[str, Any] = field(default_factory=dict)  # job → (by, its priority, GPUs that are left)
 
 
-KINDS: Mapping[str, type[Event]] = {
-    kind.__name__: kind for kind in Event.__subclasses__()
-}  # names are kept in logs: never change one
+# Names are kept in logs: never change one
+KINDS: Mapping[str, type[Event]] = {kind.__name__: kind for kind in Event.__subclasses__()}
 
 
 class UnknownEvent(InputError):

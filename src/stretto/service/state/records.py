@@ -138,9 +138,8 @@ class Learned:
     """What a job's reports have told so far."""
 
     latest: Mapping[str, Any] = field(default_factory=dict)
-    points: tuple[
-        tuple[float, ...], ...
-    ] = ()  # by GPU type index first, then as reported; newest of each shape
+    # By GPU type index first, then as reported; newest of each shape
+    points: tuple[tuple[float, ...], ...] = ()
     metrics: tuple[float, ...] = ()  # at the end of every epoch
     initial_loss: float = nan
     reported_s: float = nan

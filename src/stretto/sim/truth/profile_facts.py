@@ -43,9 +43,8 @@ class ModelFacts:
     restart_s: float = 30.0  # what a start or restart costs in the simulated world
     assumed_restart_s: float = 30.0  # what a policy that charges for restarts believes it costs
     slowdown: float = 1.0  # divides progress per second; fitted by Sia's authors to their physical cluster
-    max_local: Mapping[str, int] = field(
-        default_factory=dict
-    )  # samples per replica that fit, where not as profiled
+    # Samples per replica that fit, where not as profiled
+    max_local: Mapping[str, int] = field(default_factory=dict)
     pipeline: Pipeline | None = None  # None: a replica is one GPU
 
 

@@ -174,9 +174,8 @@ class StepTimes:
     replica_gpus: int
     min_local: int  # samples per replica
     max_local: int  # samples per replica that fit into memory
-    profiled: Mapping[
-        Placement, tuple[FloatArray, FloatArray]
-    ]  # canonical -> (rows,) local batch, (rows, 2) times
+    # Canonical -> (rows,) local batch, (rows, 2) times
+    profiled: Mapping[Placement, tuple[FloatArray, FloatArray]]
     surface: StepSurface
     largest_by_gpus: FloatArray  # (counts, 2) GPUs, ascending, and the largest local batch measured on them
     replica_samples_per_s: float  # one replica alone; NaN where that was not measured

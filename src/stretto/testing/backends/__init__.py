@@ -4,14 +4,23 @@ A test module beside your backend names the suite, and a fixture gives the clust
 
     pytest_plugins = ["stretto.testing.backends.plugin"]
 
+    import asyncio
+
+    import pytest
+
+    from stretto.testing.backends import BackendConformance
+
     @pytest.fixture(scope="session")
     def cluster(tmp_path_factory):
-        return ToyWorld(tmp_path_factory.mktemp("toy"))
+        world = ToyWorld(tmp_path_factory.mktemp("toy"))
+        yield world
+        asyncio.run(world.close())
 
     class TestToy(BackendConformance):
         pass
 
-`World` says what the cluster must be able to do. What it lacks is skipped, with its reason.
+`World` says what the cluster must be able to do. What it lacks is skipped, with its reason. Workers find
+`STRETTO_WORKER_ID` and `CUDA_VISIBLE_DEVICES` in their environment, which the backend sets.
 """
 
 from stretto.testing.backends.gpus import Gpus
