@@ -205,6 +205,7 @@ def test_a_line_means(line: str, field: str, value: Any) -> None:
         ("batch: {policy: wild}", "line 2: batch.policy must be one of fixed, adaptive, got 'wild'"),
         ("batch: {policy: adaptive}", "batch.policy adaptive needs a range of sizes"),
         ("batch: {init: 8, max: 4}", "batch.max must be at least batch.init=8, got 4"),
+        ("batch: {lr_scaling: legw}", "batch.lr_scaling must be one of linear, sqrt, "),
         ("batch: {lr_scaling: linaer}", "batch.lr_scaling: unknown rule 'linaer', did you mean 'linear'?"),
         ("deadline: 4", 'line 2: deadline must be a duration like "4h", or a date with its zone'),
         ("deadline: 2030-01-31T18:00:00", "got '2030-01-31T18:00:00'"),

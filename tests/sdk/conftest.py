@@ -2,7 +2,7 @@
 
 import json
 import multiprocessing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
@@ -28,11 +28,11 @@ class Scene:
     def checkpoint_dir(self) -> Path:
         return self.folder / "checkpoints"
 
-    def start(self, *names: str, **arguments: Any) -> None:
-        """Workers of the conductor's job."""
+    def start(self, *names: str, env: Mapping[str, str] | None = None, **arguments: Any) -> None:
+        """Workers of the conductor's job; env: what the service says beside how it is reached."""
         for name in names:
-            env = self.conductor.environment_of(name) | {"STRETTO_CHECKPOINT_DIR": str(self.checkpoint_dir)}
-            self.start_with(name, env, **arguments)
+            own = self.conductor.environment_of(name) | {"STRETTO_CHECKPOINT_DIR": str(self.checkpoint_dir)}
+            self.start_with(name, {**own, **(env or {})}, **arguments)
 
     def start_with(self, name: str, env: dict[str, str], **arguments: Any) -> None:
         from tests.sdk import digits

@@ -72,12 +72,14 @@ def train(
     error_at_step: int = -1,
     thaw_at: int = -1,
     patched: Mapping[str, Any] | None = None,
+    tells_rates: bool = False,
     **arguments: Any,
 ) -> None:
     """Train, and write into the folder `seen`; steps are slow until the file `until` is there.
 
     They become slower and slower, so that the training does not end before that, however busy the machine is.
     Rank 0 alone evaluates, for `evaluate_s`; one that `is_deaf` does not check whether it is to leave.
+    With `tells_rates` each step is followed by a line with the learning rate that the optimizer made it at.
     `stop_after`: `epochs` after which rank 0 leaves the loop, or `steps` after which all do.
     """
     stop_after = stop_after or {}
@@ -95,6 +97,8 @@ def train(
     for kind in (torch.int16, torch.complex64, torch.float8_e5m2):
         odd.register_buffer(str(kind)[6:], torch.zeros(3).to(kind))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    rates: list[float] = []
+    optimizer.register_step_pre_hook(lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"]))
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=3, gamma=0.5)
     job = stretto.sdk.elastic(
         model,
@@ -129,7 +133,9 @@ def train(
                 job.backward(loss)
                 if not job.is_padding:
                     write(epoch=epoch, step=job.steps, indices=index.tolist())
-                job.step()
+                batch, gain = job.batch.total, job.gain  # of the step that follows
+                if job.step() and tells_rates:
+                    write(rate=rates[-1], batch=batch, gain=gain)
                 if job.steps == error_at_step and job.rank == 0:
                     raise ValueError("a mistake of the script's own")
                 if job.steps == stop_after.get("steps"):

@@ -1,6 +1,8 @@
 """A training that grows, moves and shrinks while it runs, in real processes over gloo."""
 
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from tests.sdk import digits
@@ -72,6 +74,50 @@ def test_a_batch_that_grows_with_the_workers_is_made_in_passes_that_fit(scene: S
     assert checksums[0] == checksums[1]
 
 
+RATE = 0.1  # of the script at its initial batch of 64 samples
+
+
+@pytest.mark.parametrize(
+    ("rule", "rate_of"),
+    [
+        ("linear", lambda scale, gain: RATE * scale),
+        ("sqrt", lambda scale, gain: RATE * scale**0.5),
+        ("adascale", lambda scale, gain: RATE * gain),
+        ("adamscale", lambda scale, gain: RATE * gain**0.5),
+    ],
+)
+def test_the_learning_rate_follows_a_batch_that_grows_by_the_rule_of_the_job_file(
+    scene: Scene, rule: str, rate_of: Callable[[float, float], float]
+) -> None:
+    go_on = scene.folder / "go-on"
+    env = {"STRETTO_LR_SCALING": rule}
+    scene.start("a", "b", env=env, epochs=2, max_batch_size=256, until=go_on, tells_rates=True)
+    scene.publish("a")
+    scene.wait_ready("b")
+    scene.publish("a", "b", source="a")
+    go_on.touch()
+    assert (scene.status("a"), scene.status("b")) == (0, 0)
+    steps = [line for line in scene.lines() if "rate" in line]
+    assert {line["batch"] for line in steps} == {64, 128}
+    for line in steps:
+        assert line["rate"] == pytest.approx(rate_of(line["batch"] / 64, line["gain"]))
+    grown = [line["rate"] for line in steps if line["batch"] == 128]
+    assert max(grown) > RATE
+
+
+def test_a_rule_of_the_script_comes_before_that_of_the_job_file_and_its_log_says_so_once(
+    scene: Scene,
+) -> None:
+    env = {"STRETTO_LR_SCALING": "linear"}
+    options: dict[str, Any] = {"epochs": 1, "max_batch_size": 256, "lr_scaling": "sqrt", "tells_rates": True}
+    scene.start("a", "b", env=env, **options)
+    scene.publish("a", "b")
+    assert (scene.status("a"), scene.status("b")) == (0, 0)
+    assert {line["rate"] for line in scene.lines() if "rate" in line} == {RATE * 2**0.5}
+    said = "the learning rate follows lr_scaling='sqrt' of the script, not 'linear' of the job file"
+    assert scene.printed("a").count(said) == 1
+
+
 def test_a_batch_is_changed_without_touching_the_group(scene: Scene) -> None:
     go_on = scene.folder / "go-on"
     scene.start("a", "b", epochs=4, max_batch_size=256, until=go_on)
@@ -140,7 +186,11 @@ def test_a_rank_0_that_goes_completes_the_checkpoint_that_it_writes(scene: Scene
 
 
 def test_parameters_that_only_some_steps_use_are_measured_and_trained(scene: Scene) -> None:
-    options = {"is_sometimes": True, "ddp": {"find_unused_parameters": True}, "report_s": 0.05}
+    options: dict[str, Any] = {
+        "is_sometimes": True,
+        "ddp": {"find_unused_parameters": True},
+        "report_s": 0.05,
+    }
     scene.start("a", "b", epochs=2, **options)
     scene.publish("a", "b")
     assert (scene.status("a"), scene.status("b")) == (0, 0)

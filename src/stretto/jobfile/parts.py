@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import isfinite
 
-from stretto.estimate.learning_rate import RULES
 from stretto.model import InputError
 from stretto.model.suggestions import did_you_mean
 
@@ -102,6 +101,11 @@ def check_seconds(key: str, value: float | None, at_least: float = 0.0) -> None:
 
 MOST_ALTERNATIVES = 64
 MOST_TASKS = 10_000  # of an array
+
+
+# Rules of learning rates that the SDK has, and one that job files were allowed to name and nothing followed.
+LR_SCALINGS = ("linear", "sqrt", "square-root", "adascale", "adamscale", "fixed")
+RULES_BEFORE = ("legw",)
 
 
 class BatchPolicy(StrEnum):
@@ -225,7 +229,7 @@ class Batch:
     init: int | None = None  # of all GPUs together, as the script was tuned for
     max: int | None = None  # the largest that may be tried
     per_gpu: int | None = None  # the most that fit on one GPU
-    lr_scaling: str = ""  # how the learning rate follows; "" = as the script does it
+    lr_scaling: str = ""  # how the learning rate follows, unless the script says; "" = as it does
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -233,9 +237,10 @@ class Batch:
             check_count(f"batch.{key}", getattr(self, key), at_most=MOST_SAMPLES)
         if self.init is not None and self.max is not None and self.max < self.init:
             raise wrong("batch.max", f"at least batch.init={self.init}", self.max)
-        if self.lr_scaling and self.lr_scaling not in RULES:
+        if self.lr_scaling and self.lr_scaling not in (*LR_SCALINGS, *RULES_BEFORE):
             raise InputError(
-                f"batch.lr_scaling: unknown rule {self.lr_scaling!r}, {did_you_mean(self.lr_scaling, RULES)}"
+                f"batch.lr_scaling: unknown rule {self.lr_scaling!r}, "
+                f"{did_you_mean(self.lr_scaling, LR_SCALINGS)}"
             )
 
 

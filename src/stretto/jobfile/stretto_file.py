@@ -6,6 +6,8 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from stretto.jobfile.parts import (
+    LR_SCALINGS,
+    RULES_BEFORE,
     Accelerators,
     After,
     Array,
@@ -201,9 +203,17 @@ def _batch(entry: Entry) -> Batch:
             init=inner.read("init", whole, WHOLE, None),
             max=inner.read("max", whole, WHOLE, None),
             per_gpu=inner.read("per_gpu", whole, WHOLE, None),
-            lr_scaling=inner.text("lr_scaling"),
+            lr_scaling=_lr_scaling(inner),
         ),
     )
+
+
+def _lr_scaling(inner: Entry) -> str:
+    """A rule that the SDK has: logs have others, which nothing ever followed. Raises InputError."""
+    rule = inner.text("lr_scaling")
+    if rule in RULES_BEFORE:
+        raise inner.wrong("lr_scaling", f"one of {', '.join(LR_SCALINGS)}", rule)
+    return rule
 
 
 def _rewards(entry: Entry) -> tuple[Worth, ...]:

@@ -1,5 +1,6 @@
 """The entry point: `elastic` checks what a script gives and makes the job of it."""
 
+import logging
 import os
 import pickle
 import warnings
@@ -21,6 +22,8 @@ from stretto.sdk.settings import Bounds, Environment, Settings, read_environment
 from stretto.sdk.shutdown import end_quickly
 from stretto.sdk.training import Progress, Training
 
+log = logging.getLogger("stretto.sdk")
+
 
 def elastic(
     model: nn.Module,
@@ -30,7 +33,7 @@ def elastic(
     batch_size: int,
     max_batch_size: int | None = None,
     max_local_batch: int | None = None,
-    lr_scaling: str = "fixed",
+    lr_scaling: str | None = None,
     schedulers: Iterable[Any] = (),
     scaler: Any = None,
     extra_state: Mapping[str, Any] | None = None,
@@ -43,7 +46,8 @@ def elastic(
 
     Of several optimizers all make a step after the same backward pass.
     batch_size is what the learning rate was chosen for; with max_batch_size the batch may grow with the
-    number of workers, the learning rate by the rule `lr_scaling` (linear, sqrt, adascale, adamscale, fixed).
+    number of workers, the learning rate by the rule `lr_scaling` (linear, sqrt, adascale, adamscale, fixed);
+    None: as `batch.lr_scaling` of the job file says, else fixed.
     `schedulers`, `scaler` and what is in `extra_state` by name (things with state_dict and load_state_dict)
     go with the model to newcomers and into checkpoints; the script steps its schedulers itself. `also` is the
     former name of `extra_state`. Further settings are the fields of `Settings`. Without STRETTO_URL the
@@ -75,7 +79,7 @@ def elastic(
         environment = replace(environment, checkpoint_dir=checkpoint_dir)
     chosen = Settings(
         bounds=bounds,
-        rule=rule_named(lr_scaling),
+        rule=rule_named(chosen_rule(lr_scaling, environment)),
         scaler=scaler,
         **({"grace_s": environment.grace_s, "checkpoint_s": environment.checkpoint_s} | settings),
     )
@@ -85,6 +89,19 @@ def elastic(
         check_launcher()
         end_quickly()
     return ElasticJob(training, data, chosen, environment)
+
+
+def chosen_rule(lr_scaling: str | None, environment: Environment) -> str:
+    """The script's rule where it names one, else the job file's; a warning where they differ."""
+    of_job_file = environment.lr_scaling
+    if lr_scaling is None:
+        return of_job_file or "fixed"
+    if of_job_file and rule_named(lr_scaling) is not rule_named(of_job_file):
+        log.warning(
+            "the learning rate follows lr_scaling=%r of the script, not %r of the job file",
+            *(lr_scaling, of_job_file),
+        )
+    return lr_scaling
 
 
 def parts_of(schedulers: Iterable[Any], scaler: Any, extra_state: Mapping[str, Any]) -> dict[str, Any]:

@@ -30,6 +30,7 @@ class Environment:
     local_world: int = 1  # likewise
     grace_s: float = GRACE_S  # between SIGTERM and SIGKILL
     checkpoint_s: float = CHECKPOINT_S  # between two checkpoints, where the script does not say
+    lr_scaling: str = ""  # by the job file, how the learning rate follows, where the script does not say
 
     @property
     def is_elastic(self) -> bool:
@@ -38,7 +39,7 @@ class Environment:
 
 
 def read_environment(env: Mapping[str, str] = os.environ) -> Environment:
-    """From the variables; raises `InputError` where one is no number.
+    """From the variables; raises `InputError` where one is no number, or names no rule.
 
     The shell of a user of the service has its URL and token, too: without the id of a worker
     a script there runs alone.
@@ -55,7 +56,16 @@ def read_environment(env: Mapping[str, str] = os.environ) -> Environment:
         local_world=1 if url else number(env, "LOCAL_WORLD_SIZE", 1),
         grace_s=seconds(env, "STRETTO_GRACE_S", GRACE_S),
         checkpoint_s=seconds(env, "STRETTO_CHECKPOINT_S", CHECKPOINT_S),
+        lr_scaling=rule_name(env, "STRETTO_LR_SCALING"),
     )
+
+
+def rule_name(env: Mapping[str, str], name: str) -> str:
+    """A variable that names a rule of learning rates; "" where it is not there."""
+    text = env.get(name, "")
+    if text and text not in RULES:
+        raise InputError(f"{name} must be one of {', '.join(RULES)}, got {text!r}")
+    return text
 
 
 def number(env: Mapping[str, str], name: str, default: int) -> int:

@@ -27,10 +27,13 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 job = stretto.sdk.elastic(
     model, optimizer, data=data, batch_size={INIT}, max_batch_size=4096, max_local_batch=96, report_s=0.5
 )
+told = 0
 for epoch in job.epochs(100_000):
     for x, y in job.batches():
         job.backward(functional.cross_entropy(job.model(x), y))
-        job.step()
+        if job.step() and job.batch.total != told:
+            told = job.batch.total
+            print("followed", job.scale, job.lr_factor, flush=True)
 """
 
 
@@ -46,7 +49,7 @@ def test_the_batch_that_was_chosen_is_the_one_that_the_training_reports(tmp_path
                 "workdir": str(tmp_path),
                 "resources": {"accelerators": 1},
                 "elastic": {"min": 1, "max": 2},
-                "batch": {"policy": "adaptive", "init": INIT, "max": MOST},
+                "batch": {"policy": "adaptive", "init": INIT, "max": MOST, "lr_scaling": "square-root"},
                 "grace_period": "5s",
                 "envs": {"OMP_NUM_THREADS": "1"},
             }
@@ -65,6 +68,16 @@ def test_the_batch_that_was_chosen_is_the_one_that_the_training_reports(tmp_path
                 return bool((chosen - {INIT}) & trained)
 
             until(trained_with_what_was_chosen, 180.0, "a chosen batch is reported")
+
+            def learning_rate_followed() -> bool:
+                """By the rule of the job file, which the script does not name."""
+                lines = "".join(client.log(name)).splitlines()
+                words = [line.split() for line in lines if "followed" in line]
+                factors = {(float(scale), float(factor)) for _, scale, factor in words}
+                assert all(abs(factor - scale**0.5) < 1e-9 for scale, factor in factors)
+                return any(factor > 1.0 for _, factor in factors)
+
+            until(learning_rate_followed, 180.0, "the learning rate follows a larger batch")
             client.change(name, "cancel")
             until(lambda: client.describe(name)["state"] == "CANCELLED", what="the job has ended")
         assert running.differences()[1] == 0, "decided again, the same batches come out"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.service.scene import Scene
 
-from stretto.sdk.settings import CHECKPOINT_S, read_environment
+from stretto.sdk.settings import CHECKPOINT_S, RULES, read_environment
 from stretto.service.reconcile.worker_env import WorkerContext, start_of
 
 SECRETS = WorkerContext("http://127.0.0.1:1", b"key", Path("/kept"), Path("/workdirs"))
@@ -32,6 +32,23 @@ def test_a_training_saves_as_often_as_its_job_asks(
     scene.reconcile()
     start = start_of(scene.state, record, record.workers["1.1.0"], SECRETS)
     assert read_environment(start.env).checkpoint_s == expected_s
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        *((name, name) for name in RULES),
+        pytest.param("", "", id="nothing where the job file says nothing"),
+        pytest.param("legw", "", id="nothing of a rule that older job files could name and the SDK lacks"),
+    ],
+)
+def test_a_worker_is_told_the_rule_of_learning_rates_of_its_job_file(rule: str, expected: str) -> None:
+    scene = Scene()
+    record = scene.submit("1", batch={"lr_scaling": rule})
+    scene.give(_1={"n0": 1})
+    scene.reconcile()
+    start = start_of(scene.state, record, record.workers["1.1.0"], SECRETS)
+    assert read_environment(start.env).lr_scaling == expected
 
 
 @pytest.mark.processes

@@ -14,6 +14,7 @@ from shlex import quote
 from stretto.agent.unix_users import Account, Accounts
 from stretto.backends.protocol import StartRefused, WorkerStart
 from stretto.jobfile import JobSpec
+from stretto.jobfile.parts import LR_SCALINGS
 from stretto.jobfile.slurm_script import shell_of
 from stretto.model import InputError
 from stretto.service.state.records import JobRecord, Worker
@@ -223,6 +224,7 @@ def start_of(state: State, record: JobRecord, worker: Worker, context: WorkerCon
         "STRETTO_RESTARTS": str(max(attempt - 1, 0)),
         "STRETTO_GRACE_S": f"{spec.grace_period_s:g}",
         **_checkpoints_of(spec),
+        **_lr_scaling_of(spec),
         **_task_of(state, record),
         "PYTHONUNBUFFERED": "1",
         SCRIPT: _script(record, worker),
@@ -258,6 +260,12 @@ def _checkpoints_of(spec: JobSpec) -> dict[str, str]:
     """How often a job is to save its state, where its file says so."""
     every_s = spec.checkpoint.every_s if spec.checkpoint else None
     return {} if every_s is None else {"STRETTO_CHECKPOINT_S": f"{every_s:g}"}
+
+
+def _lr_scaling_of(spec: JobSpec) -> dict[str, str]:
+    """How the learning rate follows the batch, where the file says it by a rule that the SDK has."""
+    rule = spec.batch.lr_scaling
+    return {"STRETTO_LR_SCALING": rule} if rule in LR_SCALINGS else {}
 
 
 def _task_of(state: State, record: JobRecord) -> dict[str, str]:
