@@ -2,12 +2,14 @@
 
     python benchmarks/unisched.py [--jobs 250 500 1000 2000] [--load 0.8 1.2 2.0] [--repeats 5] [--seed 0]
     python benchmarks/unisched.py --trace chronus-mix2 --cluster gpu8-960 [--window 0.5]
+    python benchmarks/unisched.py --curves 20
 
 The first form plans for made jobs: nine tenths ask one GPU, remaining times are log-normal, two thirds have
 four deadlines and the others one. Load is what they need before their last deadlines over what a cluster of
 as many GPUs as there are jobs has until then. The second runs a simulation and tells of every tick: of the
 whole decision and of its solver, median, 95th percentile and most, and the share of ticks whose plan is
-proved best. Set OMP_NUM_THREADS=1 and leave the machine otherwise idle.
+proved best. The third fits so many learning curves, side by side and one at a time. Set
+OMP_NUM_THREADS=1 and leave the machine otherwise idle.
 """
 
 import argparse
@@ -16,6 +18,7 @@ import time
 
 import numpy as np
 
+from stretto.estimate.learning_curves import forecast, forecasts
 from stretto.experiments.spec import RunSpec, run_spec
 from stretto.model import FloatArray, Plan, Snapshot
 from stretto.model.timing import lapping
@@ -88,6 +91,28 @@ def _row(ms: FloatArray) -> str:
     return f"{middle:>10.1f} {high:>8.1f} {ms.max():>8.1f} {ms.sum() / 1e3:>9.1f}"
 
 
+def curves(count: int, repeats: int, seed: int) -> None:
+    """The third table."""
+    rng, epochs = np.random.default_rng(seed), np.arange(1, 201, dtype=np.float64)
+    metrics = []
+    for length in rng.integers(6, 150, count).tolist():
+        rising = 0.9 - 0.8 / (1 + (rng.uniform(0.01, 0.2) * epochs) ** rng.uniform(0.5, 2.0))
+        metrics.append((rising + rng.normal(0, 0.003, epochs.size))[:length])
+    most_epochs = [epochs.size] * count
+    together_ms, alone_ms = [], []
+    for _ in range(repeats):
+        began = time.process_time()
+        forecasts(metrics, most_epochs)
+        between = time.process_time()
+        for metric in metrics:
+            forecast(metric, epochs.size)
+        together_ms.append((between - began) / count * 1e3)
+        alone_ms.append((time.process_time() - between) / count * 1e3)
+    together, alone = min(together_ms), min(alone_ms)
+    beside = f"{together:.2f} ms beside {count - 1} others"
+    print(f"a curve: {beside}, {alone:.2f} ms alone, ratio {alone / together:.1f}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--jobs", type=int, nargs="+", default=[250, 500, 1_000, 2_000])
@@ -97,10 +122,14 @@ def main() -> None:
     parser.add_argument("--trace", default="")
     parser.add_argument("--cluster", default="gpu8-960")
     parser.add_argument("--window", type=float, default=1.0)
+    parser.add_argument("--curves", type=int, default=0)
     given = parser.parse_args()
     print(f"{platform.processor() or platform.machine()}, Python {platform.python_version()}")
     if given.trace:
         ticks(RunSpec(given.cluster, given.trace, "unisched", seed=given.seed, window=given.window))
+        return
+    if given.curves:
+        curves(given.curves, given.repeats, given.seed)
         return
     names = ("left out", 9), ("median ms", 10), ("most", 8), ("proved", 9), ("largest gap", 12)
     print(f"{'jobs':>6} {'load':>5} " + " ".join(f"{name:>{width}}" for name, width in names))

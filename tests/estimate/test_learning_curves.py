@@ -3,8 +3,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.drawn import scaled
+from tests.estimate import learning_curves_one_by_one as one_by_one
 
-from stretto.estimate.learning_curves import FAMILIES, FEWEST_EPOCHS, epochs_to_reach, forecast
+from stretto.estimate.learning_curves import (
+    FAMILIES,
+    FEWEST_EPOCHS,
+    all_epochs_to_reach,
+    epochs_to_reach,
+    forecast,
+    forecasts,
+)
 
 EPOCHS = np.arange(1, 201, dtype=np.float64)
 CURVES = {  # the members of five families at parameters of our own
@@ -109,3 +117,30 @@ def test_weights_add_up_and_favour_what_fits() -> None:
     assert {curve.family for curve in ahead.curves} <= {family.name for family in FAMILIES} | {
         "vapor pressure"
     }
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_fits_side_by_side_are_those_of_one_at_a_time(name: str) -> None:
+    noisy = CURVES[name][:23] + np.random.default_rng(5).normal(0, 0.003, 23)
+    # Others of other lengths and scales beside it must not change it.
+    others = [CURVES["mmf"][:40], -3.0 - EPOCHS[:6] ** -0.5, CURVES["ilog2"][:9]]
+    ahead = forecasts([*others, noisy], [60, 90, 150, 200])[-1]
+    assert ahead is not None
+    expected = one_by_one.fits(noisy, ahead.x)
+    fitted = {curve.family: curve for curve in ahead.curves if curve.family in expected}
+    assert len(fitted) >= 3
+    for family, curve in fitted.items():
+        mse, y = expected[family]
+        assert curve.mse == pytest.approx(mse, rel=1e-6)
+        assert curve.y == pytest.approx(y, abs=1e-6)
+
+
+def test_a_curve_is_forecast_alike_alone_and_beside_others() -> None:
+    rng = np.random.default_rng(3)
+    metrics = [
+        CURVES[name][: 5 + 9 * row] + rng.normal(0, 0.002, 5 + 9 * row) for row, name in enumerate(CURVES)
+    ]
+    targets = [float(CURVES[name][119]) for name in CURVES]
+    alone = [epochs_to_reach(metric, target, 200) for metric, target in zip(metrics, targets, strict=True)]
+    assert all_epochs_to_reach(metrics, targets, [200] * len(metrics)) == alone
+    assert len(set(alone)) > 1

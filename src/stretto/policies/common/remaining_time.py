@@ -6,7 +6,7 @@ UniSched (TPDS 2024), section III-B. Chronus uses them too, as in that paper's c
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stretto.estimate.learning_curves import FEWEST_EPOCHS, epochs_to_reach
+from stretto.estimate.learning_curves import FEWEST_EPOCHS, all_epochs_to_reach
 from stretto.model import FloatArray, JobId, JobTable
 
 REFIT_AFTER = 1.2  # times the epochs of the last fit: a curve that is little longer says little more; chosen
@@ -36,22 +36,29 @@ def remaining_s(jobs: JobTable, iterations: bool, before: Fits) -> tuple[FloatAr
     learning, done_s = jobs.learning, jobs.estimates.duration_s - left_s
     epochs = learning.samples / learning.dataset_samples
     known = dict(zip(before.ids, zip(before.seen, before.needed, strict=True), strict=True))
-    seen_of, needed_of = [], []
-    for row in rows:
-        job, history = jobs[row], learning.history[row]
-        most = job.goal.most_epochs if job.goal else 0
-        seen, needed = known.get(job.id, (-1, most))
-        # A refit costs milliseconds, so a curve is fitted again only once it is longer by a fifth.
-        grown = len(history) >= max(seen * REFIT_AFTER, FEWEST_EPOCHS)
-        if iterations and job.goal and grown and seen != len(history):
-            seen, needed = len(history), epochs_to_reach(history, job.goal.metric, most)
-        seen_of.append(seen)
-        needed_of.append(needed)
-        # Time so far over progress so far gives the time of an epoch.
+    goals = [goal for row in rows if (goal := jobs[row].goal) is not None]
+    seen, needed = [], []
+    for row, goal in zip(rows, goals, strict=True):
+        epochs_fitted, epochs_needed = known.get(jobs.ids[row], (-1, goal.most_epochs))
+        seen.append(epochs_fitted)
+        needed.append(epochs_needed)
+    # A refit takes time, so a curve is fitted again only once it is longer by a fifth; all of them at once.
+    grown = []
+    for index, row in enumerate(rows if iterations else ()):
+        length = len(learning.history[row])
+        if length >= max(seen[index] * REFIT_AFTER, FEWEST_EPOCHS) and length != seen[index]:
+            grown.append(index)
+            seen[index] = length
+    histories = [learning.history[rows[index]] for index in grown]
+    targets = [goals[index].metric for index in grown]
+    most_epochs = [goals[index].most_epochs for index in grown]
+    for index, epoch in zip(grown, all_epochs_to_reach(histories, targets, most_epochs), strict=True):
+        needed[index] = epoch
+    # Time so far over progress so far gives the time of an epoch.
+    for row, epochs_needed in zip(rows, needed, strict=True):
         if epochs[row] >= SMALLEST_EPOCHS:
-            left_s[row] = max(needed - epochs[row], SMALLEST_EPOCHS) * done_s[row] / epochs[row]
-    ids = tuple(jobs.ids[row] for row in rows)
-    return left_s, Fits(ids, tuple(seen_of), tuple(needed_of))
+            left_s[row] = max(epochs_needed - epochs[row], SMALLEST_EPOCHS) * done_s[row] / epochs[row]
+    return left_s, Fits(tuple(jobs.ids[row] for row in rows), tuple(seen), tuple(needed))
 
 
 def _jobs(jobs: JobTable) -> Sequence:  # type: ignore[type-arg]
