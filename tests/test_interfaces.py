@@ -15,6 +15,7 @@ from stretto.model import (
     Cluster,
     Configurations,
     Durations,
+    EndedJobs,
     GpuType,
     InputError,
     JobId,
@@ -210,6 +211,7 @@ READS: dict[View, Callable[[Snapshot], object]] = {
     View.GOODPUT_MODEL: lambda snapshot: snapshot.jobs.evidence,
     View.LEARNING: lambda snapshot: snapshot.jobs.learning.metric,
     View.CPU_DEMAND: lambda snapshot: snapshot.jobs.cpu_demand,
+    View.ENDED_JOBS: lambda snapshot: snapshot.jobs.ended.failed,
 }
 
 
@@ -220,6 +222,7 @@ def fully_known() -> Snapshot:
         known_progress=some_progress(1),
         known_learning=Learning(NAN, NAN, NAN, NAN, NAN, [np.zeros(0)]),
         known_cpu_demand=np.array([3.0]),
+        known_ended=EndedJobs(),
         known_durations=Durations(np.ones(1), np.ones(1)),
         known_estimates=Durations(np.ones(1), np.ones(1)),
         known_work=np.ones(1),

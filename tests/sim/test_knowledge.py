@@ -1,17 +1,18 @@
 """What of the truth each view shows."""
 
+from dataclasses import replace
 from math import nan
 from typing import Any
 
 import pytest
 
-from stretto.model import ON_CHANGE, FloatArray, GpuType, NotDeclared, View, cluster_of
+from stretto.model import ON_CHANGE, EndedJobs, FloatArray, GpuType, Kind, NotDeclared, View, cluster_of
 from stretto.sim.physics import alone_s
 from stretto.sim.run import Setup, world_of
 from stretto.sim.settings import SimSettings
 from stretto.sim.truth.parametric import parametric_truth
 from stretto.testing.builders import a_cluster, a_job
-from stretto.traces.workload import Truth, Workload
+from stretto.traces.workload import Outcome, Truth, Workload
 
 from .made_worlds import Told, a_truth, a_workload, on, seen, seen_training, with_views
 
@@ -26,6 +27,7 @@ COLUMNS = {
     View.GOODPUT_MODEL: "evidence",
     View.LEARNING: "learning",
     View.CPU_DEMAND: "cpu_demand",
+    View.ENDED_JOBS: "ended",
 }
 
 
@@ -38,6 +40,22 @@ def test_a_world_shows_what_was_declared_and_nothing_else(view: View) -> None:
     for other in set(View) - {view} - also:
         with pytest.raises(NotDeclared):
             getattr(shown, COLUMNS[other])
+
+
+def test_jobs_that_have_ended_are_counted_by_kind_with_the_time_for_which_they_ran() -> None:
+    script = {"at_0": {"i": {0: 1}, "b": {0: 1}}, "at_5": {"b": {0: 1}}, "at_20": {"b": {0: 1}, "f": {0: 1}}}
+    policy = with_views(on(ON_CHANGE, **script, at_90={"last": {0: 1}}), View.ENDED_JOBS)
+    interactive = a_job("i", kind=Kind.INTERACTIVE)
+    jobs = [(interactive, 5.0), (a_job("b"), 60.0), (a_job("f"), 30.0), (a_job("last"), 10.0)]
+    workload = a_workload(*jobs)
+    fails = [replace(truth, outcome=Outcome.FAILED) if job.id == "f" else truth for job, truth in
+             zip(workload.jobs, workload.truths, strict=True)]  # fmt: skip
+    shown = seen(policy, replace(workload, truths=fails), a_cluster(2))
+    assert shown.at(0.0).jobs.ended == EndedJobs()
+    assert shown.at(5.0).jobs.ended == EndedJobs(interactive=1, interactive_s=5.0)
+    assert shown.at(90.0).jobs.ended == EndedJobs(
+        interactive=1, interactive_s=5.0, batch=2, batch_s=90.0, failed=1, failed_s=30.0
+    )
 
 
 def test_a_training_jobs_time_is_that_on_what_it_asked_for_on_its_fastest_type() -> None:

@@ -292,6 +292,7 @@ def _described(job: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("ends", "" if left_s is None else f"about {clock_of(now + left_s)}"),
         ("progress", progress),
         *_speeds(job.get("speeds")),
+        ("standing", job.get("standing", "")),
         (
             "attempts",
             f"{job['attempt']}, {job['failures']} failed" if job["failures"] else str(job["attempt"]),

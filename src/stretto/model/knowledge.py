@@ -4,7 +4,7 @@ A policy names its views; the world leaves the rest unknown. Truth is not among 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -76,6 +76,7 @@ class View(StrEnum):
     GOODPUT_MODEL = "goodput_model"
     LEARNING = "learning"
     CPU_DEMAND = "cpu_demand"
+    ENDED_JOBS = "ended_jobs"
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,6 +112,37 @@ class Durations:
 
     duration_s: FloatArray  # from start to end without interruption
     remaining_s: FloatArray  # what is left of that
+
+
+@dataclass(frozen=True, slots=True)
+class EndedJobs:
+    """Jobs that have run and ended in whatever way: how many, and their executed seconds."""
+
+    interactive: int = 0
+    interactive_s: float = 0.0  # with at least one GPU, summed over jobs
+    batch: int = 0
+    batch_s: float = 0.0
+    failed: int = 0  # of both kinds: by themselves, and not for a node
+    failed_s: float = 0.0  # to failure
+
+    @property
+    def jobs(self) -> int:
+        """Of both kinds."""
+        return self.interactive + self.batch
+
+    def with_ended(self, executed_s: float, interactive: bool, failed: bool) -> "EndedJobs":
+        """These and one more; a job that never ran is none of them."""
+        if executed_s <= 0:
+            return self
+        if interactive:
+            counted = replace(
+                self, interactive=self.interactive + 1, interactive_s=self.interactive_s + executed_s
+            )
+        else:
+            counted = replace(self, batch=self.batch + 1, batch_s=self.batch_s + executed_s)
+        if failed:
+            counted = replace(counted, failed=self.failed + 1, failed_s=self.failed_s + executed_s)
+        return counted
 
 
 @dataclass(frozen=True, slots=True, eq=False)

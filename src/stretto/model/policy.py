@@ -9,7 +9,9 @@ from stretto.model.arrays import FloatArray
 from stretto.model.cluster import Cluster
 from stretto.model.configurations import Configurations, Speeds
 from stretto.model.errors import InputError
+from stretto.model.job import JobId
 from stretto.model.knowledge import View
+from stretto.model.memory import Memory
 from stretto.model.plan import Shares
 from stretto.model.snapshot import Snapshot, Trigger
 
@@ -113,6 +115,14 @@ class BidsForGpus(Protocol):
 
     def pays(self, snapshot: Snapshot, speeds: Speeds) -> FloatArray:
         """(jobs, types) the most for one GPU of a type, in the units of `Shares.prices`; NaN: cannot run."""
+
+
+@runtime_checkable
+class TellsStanding(Protocol):
+    """Of a policy: can say of a job where it stands among the others, by what it remembers."""
+
+    def standing(self, memory: Memory, job: JobId) -> str:
+        """In a few words for people; "" where it remembers nothing of the job."""
 
 
 def traits_of(policy: Policy | type) -> PolicyTraits:

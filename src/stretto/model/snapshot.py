@@ -13,7 +13,15 @@ from stretto.model.cluster import Cluster
 from stretto.model.constraints import NO_CONSTRAINTS, Constraints
 from stretto.model.errors import NotDeclared
 from stretto.model.job import Array, Column, Job, JobColumns, JobId
-from stretto.model.knowledge import Durations, Evidence, Learning, MeasuredSpeeds, Progress, View
+from stretto.model.knowledge import (
+    Durations,
+    EndedJobs,
+    Evidence,
+    Learning,
+    MeasuredSpeeds,
+    Progress,
+    View,
+)
 from stretto.model.lending import LenderState
 from stretto.model.memory import Memory
 from stretto.model.placement import Batch, Placement
@@ -93,6 +101,7 @@ class JobTable(JobColumns):
     known_evidence: Sequence[Evidence | None] | None = None
     known_learning: Learning | None = None
     known_cpu_demand: FloatArray | None = None
+    known_ended: EndedJobs | None = None  # beside the rows
 
     def __len__(self) -> int:
         """The number of unfinished jobs."""
@@ -157,6 +166,11 @@ class JobTable(JobColumns):
         """View.CPU_DEMAND: (jobs,) cores a GPU at which a job is at its fastest; NaN unknown."""
         return _declared(self.known_cpu_demand, View.CPU_DEMAND)
 
+    @property
+    def ended(self) -> EndedJobs:
+        """View.ENDED_JOBS: those that are in no row any more, summed up."""
+        return _declared(self.known_ended, View.ENDED_JOBS)
+
     def holding(self, placement: Placement) -> "JobTable":
         """The same jobs when `placement` is what they hold."""
         allocations = [placement.get(job) for job in self.ids]
@@ -184,6 +198,7 @@ _COLUMNS_OF = {
     View.GOODPUT_MODEL: "known_evidence",
     View.LEARNING: "known_learning",
     View.CPU_DEMAND: "known_cpu_demand",
+    View.ENDED_JOBS: "known_ended",
 }
 
 

@@ -36,7 +36,7 @@ from stretto.sim.settings import Batches, Fidelity, Profiling, SimSettings
 from stretto.sim.setup import physics_of
 from stretto.sim.truth.profiles import ProfileLibrary
 from stretto.sim.world import CapacityEvent, SimulatedWorld
-from stretto.traces.workload import Workload
+from stretto.traces.workload import Outcome, Workload
 
 TELL_EVERY = 64  # decisions between two reports of progress
 
@@ -175,6 +175,7 @@ def world_of(workload: Workload, setup: Setup) -> SimulatedWorld:
         setup.lending.period_s if setup.lending is not None else SETTLE_S,
         _charging(physics.requests.jobs, setup),
         setup.constraints,
+        fails=np.array([truth.outcome is Outcome.FAILED for truth in workload.truths], dtype=np.bool_),
     )
 
 

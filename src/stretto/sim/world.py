@@ -19,8 +19,10 @@ from stretto.model import (
     CapacityNotice,
     Cluster,
     Constraints,
+    EndedJobs,
     IntArray,
     JobTable,
+    Kind,
     Loans,
     Memory,
     Placement,
@@ -91,12 +93,15 @@ class SimulatedWorld:
         settle_s: float = SETTLE_S,
         charging: Charging | None = None,
         constraints: Constraints = NO_CONSTRAINTS,
+        ended_jobs: EndedJobs | None = None,
+        fails: BoolArray | None = None,
     ) -> None:
         """Start at time 0 with no job there and nothing on loan.
 
         lenders: whose own use is followed; without them lent nodes stay out of reach. foresight: decisions
         are shown what lenders will use until they are asked again. settle_s: how often that is. charging: who
-        is charged for what is held, where fair share orders jobs.
+        is charged for what is held, where fair share orders jobs. ended_jobs: before time 0. fails: (all
+        jobs,) which of them fail at their end; None: none does.
         """
         self.cluster = cluster
         self.physics = physics
@@ -116,6 +121,8 @@ class SimulatedWorld:
         self.settle_s = settle_s
         self.charging = charging
         self.constraints = constraints
+        self.ended_jobs = ended_jobs or EndedJobs()
+        self._fails = fails
         self._lent = np.array([bool(node.lender) for node in cluster.nodes])
         self._up: BoolArray | None = None  # (nodes,) those that have not failed; None: all
         self.usable = ~self._lent
@@ -326,6 +333,11 @@ class SimulatedWorld:
         # The artifact's GPUs stay with a job until the round after its end, and count.
         until_s = self.now_s if self.settings.fidelity is Fidelity.ARTIFACT else completed_s
         self.books.finish(row, completed_s, until_s)
+        self.ended_jobs = self.ended_jobs.with_ended(
+            float(self.books.executed_s[row]),
+            interactive=self.requests.jobs[row].kind is Kind.INTERACTIVE,
+            failed=self._fails is not None and bool(self._fails[row]),
+        )
         self._charge(row, {})
         self._unwatch(row)
         self.placement = self.placement.changed({self.requests.jobs[row].id: None})
@@ -382,6 +394,7 @@ class SimulatedWorld:
             held_gpus=self.books.held_gpus[rows],
             held_nodes=self.books.held_nodes[rows],
             held_kind=self.books.held_kind[rows],
+            known_ended=self.ended_jobs if View.ENDED_JOBS in self.views else None,
             **self.physics.known(rows, self.now_s, self.views, self.books),
         )
         return Snapshot(

@@ -12,6 +12,7 @@ from stretto.model import (
     Allocation,
     Cluster,
     Durations,
+    EndedJobs,
     Evidence,
     FloatArray,
     GpuType,
@@ -106,6 +107,7 @@ KNOWN = {
     View.GOODPUT_MODEL: "known_evidence",
     View.LEARNING: "known_learning",
     View.CPU_DEMAND: "known_cpu_demand",
+    View.ENDED_JOBS: "known_ended",
 }
 
 
@@ -248,6 +250,15 @@ def known_columns(jobs: int, types: int, rng: np.random.Generator) -> dict[str, 
         "known_evidence": [_evidence(types, rng) for _ in range(jobs)],
         "known_learning": _learning(jobs, rng),
         "known_cpu_demand": np.where(rng.random(jobs) < 0.3, np.nan, rng.uniform(1.0, 8.0, jobs)),
+        # Drawn from what is drawn above: another draw would change all that follow.
+        "known_ended": EndedJobs(
+            interactive=20 * jobs,
+            interactive_s=20.0 * float(duration_s.sum()),
+            batch=30 * jobs,
+            batch_s=30.0 * float(estimate_s.sum()),
+            failed=10,
+            failed_s=5.0 * float(duration_s.sum()),
+        ),
     }
 
 

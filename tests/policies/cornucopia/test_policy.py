@@ -1,3 +1,4 @@
+import pickle
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ from tests.drawn import scaled
 from stretto.model import (
     Adaptivity,
     Allocation,
+    EndedJobs,
     InputError,
     Job,
     JobId,
@@ -19,13 +21,14 @@ from stretto.model import (
     Shares,
     Snapshot,
     cluster_of,
+    digest,
     no_speeds,
 )
 from stretto.model.cluster import GpuType
 from stretto.policies import load_policy
 from stretto.policies.common.admission import NO_CONFIGURATIONS
 from stretto.policies.cornucopia.mlfq import BATCH, INTERACTIVE, LONG, Means, Remembered, thresholds_of
-from stretto.policies.cornucopia.policy import Cornucopia, Profile
+from stretto.policies.cornucopia.policy import Cornucopia, MeansFrom, Profile
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, some_progress
 from stretto.testing.situations import Situation, situations
 
@@ -55,6 +58,7 @@ def at(now_s: float, *jobs: Job, held: dict[str, Allocation] | None = None, **re
         now_s=now_s,
         known_progress=progress,
         known_tables=linear(len(jobs), len(cluster.types)),
+        known_ended=rest.pop("ended", EndedJobs()),
         **rest,
     )
 
@@ -171,6 +175,78 @@ def test_it_wakes_when_the_next_job_crosses_a_threshold() -> None:
     assert starving(100.0, 500.0).wake_s == pytest.approx(10_100.0)
 
 
+def learned(*ended: EndedJobs, policy: Cornucopia = POLICY) -> tuple[float, float, float]:
+    """Thresholds after decisions at which so many jobs had ended."""
+    memory = None
+    for number, so_far in enumerate(ended):
+        memory = decided(at(float(number), job("b"), ended=so_far, memory=memory), policy).memory
+    assert isinstance(memory, Remembered)
+    thresholds = memory.thresholds
+    return thresholds.interactive_s, thresholds.batch_s, thresholds.starved_s
+
+
+SOME = EndedJobs(
+    interactive=20, interactive_s=20 * 40.0, batch=30, batch_s=30 * 700.0, failed=10, failed_s=10 * 90.0
+)
+
+
+def test_thresholds_are_learned_from_the_jobs_that_have_ended() -> None:
+    assert learned(EndedJobs()) == (600.0, 2_000.0, 10_000.0)
+    assert learned(SOME) == pytest.approx((80.0, 180.0, 1_400.0))
+    assert learned(SOME, policy=replace(POLICY, learn_every=0)) == (600.0, 2_000.0, 10_000.0)
+
+
+def test_the_demotion_of_batch_jobs_may_follow_the_time_to_failure_once_as_well_as_twice() -> None:
+    assert learned(SOME, policy=replace(POLICY, rttf_factor=1.0)) == pytest.approx((80.0, 90.0, 1_400.0))
+
+
+def test_a_mean_of_few_jobs_is_not_believed() -> None:
+    few = replace(SOME, interactive=9, batch=9, failed=9)
+    every = (20 * 40.0 + 30 * 700.0) / 18
+    assert learned(few) == pytest.approx((600.0, 2 * every, 10_000.0))
+    assert learned(replace(few, interactive=1, batch=8)) == (600.0, 2_000.0, 10_000.0)
+
+
+def test_where_nothing_fails_the_mean_of_all_jobs_stands_in_for_the_time_to_failure() -> None:
+    every = (20 * 40.0 + 30 * 700.0) / 50
+    assert learned(replace(SOME, failed=0, failed_s=0.0))[1] == pytest.approx(2 * every)
+
+
+def batches(count: int, mean_s: float) -> EndedJobs:
+    return EndedJobs(batch=count, batch_s=count * mean_s)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "renewed"),
+    [(20, 39, False), (20, 40, True), (999, 1_000, True), (1_000, 1_999, False), (1_000, 2_000, True)],
+)
+def test_thresholds_are_renewed_every_thousand_jobs_and_before_that_whenever_they_have_doubled(
+    before: int, now: int, renewed: bool
+) -> None:
+    starved_s = learned(batches(before, 100.0), batches(now, 900.0))[2]
+    assert starved_s == pytest.approx(1_800.0 if renewed else 200.0)
+
+
+def test_people_are_told_the_queue_of_a_job_and_what_takes_it_to_another() -> None:
+    memory = decided(at(0.0, job("b"), job("i"), ended=SOME)).memory
+    told = [POLICY.standing(memory, JobId(name)) for name in ("i", "b", "gone")]
+    assert told == [
+        "queue 1 of 3, for interactive jobs, down after 80 s of running there, as learned from 50 ended jobs",
+        "queue 2 of 3, for batch jobs, down after 180 s of running there, as learned from 50 ended jobs",
+        "",
+    ]
+    assert POLICY.standing(None, JobId("b")) == ""
+    assert POLICY.standing(starving(100.0, 500.0).memory, JobId("bz")) == (
+        "queue 3 of 3, for long jobs, up after 10000 s without GPUs, as set"
+    )
+
+
+def test_a_snapshot_alone_repeats_a_decision_that_learns() -> None:
+    snapshot = at(0.0, job("b"), job("i"), ended=SOME)
+    assert digest(decided(snapshot).memory) == digest(decided(pickle.loads(pickle.dumps(snapshot))).memory)
+    assert digest(decided(snapshot).memory) != digest(decided(at(0.0, job("b"), job("i"))).memory)
+
+
 def ended(policy: Cornucopia, count: int, executed_s: float) -> Remembered:
     """What is remembered once so many interactive jobs have ended together."""
     jobs = [job(f"i{number:04}") for number in range(count)]
@@ -189,14 +265,18 @@ def _first_row(snapshot: Snapshot) -> dict[str, Any]:
     return columns | {"known_progress": some_progress(1), "known_tables": linear(1)}
 
 
-def test_means_are_learned_only_after_so_many_completions() -> None:
-    policy = replace(POLICY, learn_every=10)
+FOLLOWS = replace(POLICY, means_from=MeansFrom.FOLLOWED)
+
+
+def test_former_logs_learned_from_the_jobs_that_the_policy_had_followed() -> None:
+    assert Cornucopia.traits.former == {"means_from": "followed"}
+    policy = replace(FOLLOWS, learn_every=10)
     few, enough = ended(policy, 9, 40.0), ended(policy, 10, 40.0)
     assert few.means == Means(interactive=9, interactive_s=360.0)
     assert few.thresholds.interactive_s == 600.0
     assert enough.thresholds.interactive_s == pytest.approx(80.0)
     assert enough.thresholds.starved_s == 10_000.0  # no batch job has ended yet
-    assert ended(replace(POLICY, learn_every=0), 10, 40.0).thresholds.interactive_s == 600.0
+    assert ended(replace(FOLLOWS, learn_every=0), 10, 40.0).thresholds.interactive_s == 600.0
 
 
 def test_when_the_last_job_has_ended_and_a_node_goes_there_is_nobody_to_decide_about() -> None:
@@ -205,7 +285,8 @@ def test_when_the_last_job_has_ended_and_a_node_goes_there_is_nobody_to_decide_a
         name: getattr(before.jobs, name)[:0] for name in ("rows", "held_gpus", "held_nodes", "held_kind")
     }
     nobody = replace(before.jobs, **columns, known_progress=some_progress(0), known_tables=[])
-    shares = decided(replace(before, now_s=40.0, jobs=nobody, memory=decided(before).memory))
+    memory = decided(before, FOLLOWS).memory
+    shares = decided(replace(before, now_s=40.0, jobs=nobody, memory=memory), FOLLOWS)
     assert len(shares.gpus) == 0
     assert isinstance(shares.memory, Remembered)
     assert shares.memory.means == Means(interactive=1, interactive_s=40.0)
@@ -293,13 +374,13 @@ def test_interactive_jobs_never_lose_what_they_asked_for_to_anybody(situation: S
 def test_what_is_remembered_follows_the_jobs_and_not_their_places() -> None:
     jobs = [job("ba"), job("bb"), job("bc", 2)]
     first = at(0.0, *jobs)
-    memory = decided(first).memory
+    memory = decided(first, FOLLOWS).memory
     assert isinstance(memory, Remembered)
     marked = replace(memory, queue=np.array([BATCH, LONG, BATCH], dtype=np.int8), joined_s=np.arange(3.0))
     held = {"bb": grant(0, n0=1), "bc": Allocation(0, (0,), (0b110,))}
     progress = {"executed_s": [10.0, 10.0, 0.0]}
     later = at(10.0, *jobs[1:], job("i", at_s=9.0), held=held, progress=progress, memory=marked)
-    after = decided(later).memory
+    after = decided(later, FOLLOWS).memory
     assert isinstance(after, Remembered)
     assert after.ids == ("bb", "bc", "i")
     assert after.queue.tolist() == [LONG, BATCH, INTERACTIVE]

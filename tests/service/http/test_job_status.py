@@ -23,7 +23,7 @@ def test_what_is_answered_of_a_job_is_what_the_document_says(tmp_path: Path) -> 
             job = (await ada.post("/api/v1/jobs", json=A_JOB)).json()["id"]
             answered = (await ada.get(f"/api/v1/jobs/{job}")).json()
         schema = document["components"]["schemas"]["Described"]
-        assert tuple(answered) == tuple(schema["properties"]) == (*STATUS_KEYS, "speeds")
+        assert tuple(answered) == tuple(schema["properties"]) == (*STATUS_KEYS, "speeds", "standing")
         assert {*schema["required"]} == {*answered}
 
     play(story)

@@ -14,7 +14,10 @@ SLACK_S = 1e-3  # chosen: a timer that rings a rounding error early has rung
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """Durations of jobs that have ended, by label: executed seconds, of which thresholds are multiples."""
+    """Durations of jobs that had ended when thresholds were renewed, by label: executed seconds.
+
+    Where the policy follows them itself, of all that have ended by now.
+    """
 
     interactive: int = 0  # jobs
     interactive_s: float = 0.0  # their sum
@@ -47,10 +50,34 @@ class Thresholds:
 
 
 def thresholds_of(
-    interactive_mean_s: float, rttf_s: float, batch_mean_s: float, factor: float = 2.0
+    interactive_mean_s: float,
+    rttf_s: float,
+    batch_mean_s: float,
+    factor: float = 2.0,
+    rttf_factor: float | None = None,
 ) -> Thresholds:
-    """Twice the mean interactive duration, the mean time to failure, and the mean batch duration."""
-    return Thresholds(factor * interactive_mean_s, factor * rttf_s, factor * batch_mean_s)
+    """Twice the mean interactive duration, the mean time to failure, and the mean batch duration.
+
+    rttf_factor: of the time to failure alone; None: the same.
+    """
+    of_failure = factor if rttf_factor is None else rttf_factor
+    return Thresholds(factor * interactive_mean_s, of_failure * rttf_s, factor * batch_mean_s)
+
+
+def is_renewal_due(renewed_at: int, ended: int, every: int) -> bool:
+    """Whether thresholds follow from new means: every 1,000 jobs (section 4.2), counted from the first.
+
+    Before the first 1,000 they do whenever the number of ended jobs has doubled: the paper begins with means
+    of a history that a new cluster does not have.
+    """
+    if ended < every:
+        return ended > 0 and ended >= 2 * renewed_at
+    return ended // every > renewed_at // every
+
+
+def mean_of(total_s: float, jobs: int, fewest: int, otherwise_s: float) -> float:
+    """The mean of as many jobs as can be relied upon; what is assumed where they are fewer."""
+    return total_s / jobs if jobs >= fewest else otherwise_s
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,10 @@ from stretto.model import (
     BoolArray,
     Cluster,
     Configurations,
+    EndedJobs,
     IntArray,
+    JobId,
+    Memory,
     PolicyTraits,
     Shares,
     Snapshot,
@@ -23,11 +26,17 @@ from stretto.model import (
 from stretto.policies.common.admission import NO_CONFIGURATIONS, most_gpus_of_one_job, reasons_after
 from stretto.policies.cornucopia.allocator import Candidates, allocate_greedily
 from stretto.policies.cornucopia.mlfq import (
+    BATCH,
+    INTERACTIVE,
+    LONG,
     SLACK_S,
+    Means,
     Remembered,
     Runners,
     Thresholds,
     aligned,
+    is_renewal_due,
+    mean_of,
     means_with_ended,
     next_threshold_s,
     promote_and_demote,
@@ -49,6 +58,13 @@ class Profile(StrEnum):
     RAMP = "ramp"  # by adding one GPU after the other, each only when the count before it is measured
 
 
+class MeansFrom(StrEnum):
+    """Whose durations thresholds are learned from."""
+
+    ENDED = "ended"  # of all jobs that have ended, as the world counts them, from the first one on
+    FOLLOWED = "followed"  # of jobs that it gave GPUs and saw no more, once `learn_every` have gone
+
+
 @dataclass(frozen=True)
 class Cornucopia(CheckedSettings, space="policy"):
     """Start interactive jobs at once on single GPUs taken from the batch jobs that miss them least.
@@ -61,23 +77,27 @@ class Cornucopia(CheckedSettings, space="policy"):
     comes before all that come later with as many GPUs and gain.
 
     One instance for each GPU type; a job that accepts several and holds none takes the one with most idle
-    GPUs on which it is served. Failed jobs are not told apart from others, so that the mean time to failure
-    stays as given. Deviations and readings: docs/decisions/0004-cornucopia.md.
+    GPUs on which it is served. Where too few jobs have failed, the mean of all stands in for the time to
+    failure. Deviations and readings: docs/decisions/0004-cornucopia.md.
     """
 
     interactive_mean_s: float = setting(600.0, above=0)  # of executed time, until learned; chosen
-    rttf_s: float = setting(3_600.0, above=0)  # mean run time of jobs that fail; chosen
+    rttf_s: float = setting(3_600.0, above=0)  # mean run time of jobs that fail, until learned; chosen
     batch_mean_s: float = setting(3_600.0, above=0)  # of executed time, until learned; chosen
     factor: float = setting(2.0, above=0)  # thresholds over these means; section 4.2
+    # Of the time to failure: 1 in the paper's list of parameters, 2 in its demotion policy; none: as factor
+    rttf_factor: float | None = setting(None, above=0)
     # crossings are noticed so late at most; chosen: thresholds are of hours
     notice_s: float = setting(60.0, at_least=0)
-    learn_every: int = setting(1_000, at_least=0)  # completions between new means (section 4.2); 0: never
+    learn_every: int = setting(1_000, at_least=0)  # ended jobs between new means (section 4.2); 0: never
+    learn_from: int = setting(10, at_least=1)  # fewest jobs whose mean is believed; chosen
+    means_from: MeansFrom = MeansFrom.ENDED
     profile: Profile = Profile.INSTANT
     # Paper: 314 s for a 64-GPU job, 5 batches and a resize at each count.
     profile_step_s: float = setting(4.9, above=0)  # at each count, in the mode ramp
 
     name: ClassVar[str] = "cornucopia"
-    views: ClassVar[frozenset[View]] = frozenset({View.PROGRESS, View.THROUGHPUT_TABLE})
+    views: ClassVar[frozenset[View]] = frozenset({View.PROGRESS, View.THROUGHPUT_TABLE, View.ENDED_JOBS})
     placer: ClassVar[str] = "relaxed"
     traits: ClassVar[PolicyTraits] = PolicyTraits(
         paper="Cornucopia (Huang et al.)",
@@ -87,6 +107,7 @@ class Cornucopia(CheckedSettings, space="policy"):
             "mean batch durations, then in queue 2 in turn"
         ),
         tables_only=True,
+        former={"means_from": "followed"},
     )
 
     @property
@@ -125,23 +146,59 @@ class Cornucopia(CheckedSettings, space="policy"):
             wake_s=self._wake_s(memory, snapshot, gpus),
         )
 
+    def standing(self, memory: Memory, job: JobId) -> str:
+        """In which queue a job is, and what takes it to another."""
+        if not isinstance(memory, Remembered) or job not in memory.ids:
+            return ""
+        until, ended = memory.thresholds, memory.means.jobs
+        basis = f"as learned from {ended} ended jobs" if ended else "as set"
+        within = {
+            INTERACTIVE: f"for interactive jobs, down after {until.interactive_s:.0f} s of running there",
+            BATCH: f"for batch jobs, down after {until.batch_s:.0f} s of running there",
+            LONG: f"for long jobs, up after {until.starved_s:.0f} s without GPUs",
+        }
+        queue = int(memory.queue[memory.ids.index(job)])
+        return f"queue {queue} of {LONG}, {within[queue]}, {basis}"
+
     def _promote_and_demote(self, snapshot: Snapshot) -> Remembered:
         """What is remembered, with every job in the queue where it belongs now."""
-        blank = Remembered(self._thresholds(self.interactive_mean_s, self.batch_mean_s))
+        blank = Remembered(self._thresholds(self.interactive_mean_s, self.rttf_s, self.batch_mean_s))
         memory = snapshot.memory if isinstance(snapshot.memory, Remembered) else blank
+        if self.means_from is MeansFrom.FOLLOWED:
+            memory = self._learn_from_followed(memory, snapshot)
+        else:
+            memory = self._learn_from_ended(aligned(memory, snapshot.jobs), snapshot.jobs.ended)
+        return promote_and_demote(memory, snapshot.jobs, snapshot.now_s)
+
+    def _learn_from_ended(self, memory: Remembered, ended: EndedJobs) -> Remembered:
+        """New thresholds, where it is time, from the means of all jobs that have ended."""
+        if not self.learn_every or not is_renewal_due(memory.means.jobs, ended.jobs, self.learn_every):
+            return memory
+        of_all_s = mean_of(
+            ended.interactive_s + ended.batch_s, ended.jobs, self.learn_from, otherwise_s=self.rttf_s
+        )
+        learned = self._thresholds(
+            mean_of(ended.interactive_s, ended.interactive, self.learn_from, self.interactive_mean_s),
+            mean_of(ended.failed_s, ended.failed, self.learn_from, otherwise_s=of_all_s),
+            mean_of(ended.batch_s, ended.batch, self.learn_from, self.batch_mean_s),
+        )
+        means = Means(ended.interactive, ended.interactive_s, ended.batch, ended.batch_s)
+        return replace(memory, thresholds=learned, means=means)
+
+    def _learn_from_followed(self, memory: Remembered, snapshot: Snapshot) -> Remembered:
+        """New thresholds whenever the count of jobs that have gone passes a multiple of `learn_every`."""
         means = means_with_ended(memory, snapshot)
-        memory = aligned(memory, snapshot.jobs)
-        # New thresholds whenever the count of ended jobs passes a multiple of `learn_every` (section 4.2).
         if self.learn_every and means.jobs // self.learn_every > memory.means.jobs // self.learn_every:
             learned = self._thresholds(
-                means.interactive_s / means.interactive if means.interactive else self.interactive_mean_s,
-                means.batch_s / means.batch if means.batch else self.batch_mean_s,
+                mean_of(means.interactive_s, means.interactive, 1, self.interactive_mean_s),
+                self.rttf_s,
+                mean_of(means.batch_s, means.batch, 1, self.batch_mean_s),
             )
             memory = replace(memory, thresholds=learned)
-        return promote_and_demote(replace(memory, means=means), snapshot.jobs, snapshot.now_s)
+        return replace(aligned(memory, snapshot.jobs), means=means)
 
-    def _thresholds(self, interactive_mean_s: float, batch_mean_s: float) -> Thresholds:
-        return thresholds_of(interactive_mean_s, self.rttf_s, batch_mean_s, self.factor)
+    def _thresholds(self, interactive_mean_s: float, rttf_s: float, batch_mean_s: float) -> Thresholds:
+        return thresholds_of(interactive_mean_s, rttf_s, batch_mean_s, self.factor, self.rttf_factor)
 
     def _profile_ramp_up(self, memory: Remembered, snapshot: Snapshot) -> Remembered:
         """Algorithm 1: the counts that jobs have held for long enough by now are profiled.

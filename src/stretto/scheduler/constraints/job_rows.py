@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from stretto.model import IntArray, Job, JobId, JobTable, Placement, Requests
+from stretto.model import EndedJobs, IntArray, Job, JobId, JobTable, Placement, Requests
 
 PER_JOB = ("max_gpus", "gpus", "min_gpus")  # columns of requests in which other requests differ
 
@@ -60,8 +60,8 @@ def with_requests(requests: Requests, changed: Mapping[int, Job]) -> Requests:
 
 def _taken(column: Any, rows: IntArray) -> Any:
     """Rows of a column, of a list, or of every column of a group."""
-    if column is None:
-        return None
+    if column is None or isinstance(column, EndedJobs):  # what is known beside the rows stays
+        return column
     if isinstance(column, np.ndarray):
         return column[rows]
     if is_dataclass(column) and not isinstance(column, type):

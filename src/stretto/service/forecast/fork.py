@@ -17,6 +17,7 @@ from stretto.model import (
     Allocation,
     Cluster,
     Constraints,
+    EndedJobs,
     FloatArray,
     GpuType,
     Job,
@@ -101,6 +102,7 @@ class Fork:
     assumed: tuple[str, ...]
     constraints: Constraints = NO_CONSTRAINTS
     usage: UsageLedger = field(default_factory=UsageLedger)  # of jobs that hold nothing yet
+    ended_jobs: EndedJobs = field(default_factory=EndedJobs)
 
     def under(self, configured: Configured) -> "Fork":
         """The same moment under another scheduler, which remembers nothing."""
@@ -154,6 +156,7 @@ def fork_of(
         assumptions,
         constraints,
         state.usage.released(now_s),
+        state.ended_jobs,
     )
 
 
@@ -339,6 +342,7 @@ def world_of(
         SIM,
         fork.configured.seed,
         charging=None if fair is None else Charging(jobs, cluster, fair, fork.usage.released(fork.now_s)),
+        ended_jobs=fork.ended_jobs,
     )
     had = [_had(member, fork.now_s) for member in members]
     world.resume(fork.now_s, view.usable(fork.usable), view.to_shown(view.placement), had, fork.memory)

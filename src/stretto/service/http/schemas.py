@@ -138,9 +138,10 @@ class ProblemShown(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class Described(JobStatus):
-    """A job, with what policies are shown of its speed."""
+    """A job, with what policies are shown of its speed, and where the policy has put it."""
 
     speeds: JobSpeeds | None  # None: it has ended, or no node has been seen
+    standing: str  # among the others, in words of the policy; "": it says nothing
 
 
 @dataclass(frozen=True, kw_only=True)

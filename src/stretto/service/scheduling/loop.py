@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stretto.model import Memory, Plan, Snapshot, Trigger
+from stretto.model import Memory, Plan, Snapshot, TellsStanding, Trigger
+from stretto.scheduler.constraints.priorities import LevelMemories
 from stretto.scheduler.round import Scheduler, decide
 from stretto.service.eventlog.clock import Clock
 from stretto.service.eventlog.writer import LogWriter
@@ -20,6 +21,7 @@ from stretto.service.scheduling.decision import decided, snapshot_for
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
 from stretto.service.state import events as happened
 from stretto.service.state.events import AttemptClosed, Decided, Event, Joined, WorkersWanted
+from stretto.service.state.records import JobRecord
 from stretto.service.state.state import State
 
 _TRIGGERS: Mapping[type[Event], Trigger] = {
@@ -102,6 +104,15 @@ class SchedulingLoop:
         self._on = on | {Trigger.ARRIVAL, Trigger.COMPLETION, Trigger.CAPACITY} if self.eager else on
         self._wake_s = self.log_writer.state.wake_s
         self.log_writer.listeners.append(self.heard)
+
+    def standing_of(self, record: JobRecord) -> str:
+        """Where the policy has put a job among the others, in its words; "" where it says nothing."""
+        policy, memory = self.scheduler.policy, self.memory
+        if record.has_ended or not isinstance(policy, TellsStanding):
+            return ""
+        if isinstance(memory, LevelMemories):
+            memory = memory.by_priority.get(record.job.priority)
+        return policy.standing(memory, record.job.id)
 
     def heard(self, recorded: Sequence[tuple[int, Event]]) -> None:
         """Note what happened."""

@@ -339,6 +339,7 @@ class SnapshotBuilder:
             held_gpus=figures.at["held_gpus"][rows],
             held_nodes=figures.at["held_nodes"][rows],
             held_kind=figures.at["held_kind"][rows],
+            known_ended=state.ended_jobs if View.ENDED_JOBS in self.views else None,
             **figures.known(rows, now_s),
         )
         return Snapshot(

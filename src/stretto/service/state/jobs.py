@@ -5,11 +5,13 @@ from dataclasses import replace
 
 from stretto.jobfile import JobSpec
 from stretto.jobfile.to_job import accepted_job
-from stretto.model import DEFAULT_QUEUE, Job, with_priority_class
+from stretto.model import DEFAULT_QUEUE, Job, Kind, with_priority_class
 from stretto.model.queue import may_use
 from stretto.service.state import job_events as happened
 from stretto.service.state.records import JobRecord
 from stretto.service.state.state import State
+
+FAILED = "FAILED"  # the last state of a job that ended with an error of its own
 
 
 def job_submitted(state: State, event: happened.Submitted, now_s: float) -> None:
@@ -141,6 +143,11 @@ def job_ended(state: State, event: happened.Ended, now_s: float) -> None:
     state.tried(record)
     state.ended[record.id] = None
     state.ends[record.state] = state.ends.get(record.state, 0) + 1
+    state.ended_jobs = state.ended_jobs.with_ended(
+        record.books.executed_s,
+        interactive=record.job.kind is Kind.INTERACTIVE,
+        failed=event.state == FAILED,
+    )
     del state.open[bisect_left(state.open, (record.number, record.id))]
     state.open_of[record.user] -= 1
     if not state.open_of[record.user]:

@@ -10,6 +10,7 @@ from stretto.jobfile import JobSpec
 from stretto.model import (
     Allocation,
     Cluster,
+    EndedJobs,
     GpuType,
     JobId,
     Node,
@@ -67,6 +68,8 @@ class State:
     lost_ids: tuple[tuple[int, int], ...] = ()  # (first, last) that the log may have given and does not know
     ended: dict[str, None] = field(default_factory=dict)  # jobs that have ended, by that, and are still here
     ends: dict[str, int] = field(default_factory=dict)  # how many jobs have ever ended, by last state
+    # How many have ever ended after they ran, and for how long they did
+    ended_jobs: EndedJobs = field(default_factory=EndedJobs)
     past: ArchivedTotals = field(default_factory=ArchivedTotals)
     relations: Relations = field(default_factory=Relations)
     open: list[tuple[int, str]] = field(default_factory=list)  # jobs that have not ended, by number

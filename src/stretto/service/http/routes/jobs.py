@@ -204,11 +204,12 @@ def _behind(service: Service, start: int | None, ended: bool, newest: bool) -> I
 
 @router.get("/{job}", response_model=schemas.Described)
 async def described(job: str, service: Asked, caller: Who) -> Response:
-    """One job, with what policies are shown of its speed."""
+    """One job, with what policies are shown of its speed, and where the policy has put it."""
     record = await job_of(service, caller, job)
     speeds = speeds_of(service.state, record)
     shown = service.status_of(record).to_json()
-    return Json({**shown, "speeds": None if speeds is None else speeds.to_json()})
+    standing = service.scheduling.standing_of(record)
+    return Json({**shown, "speeds": None if speeds is None else speeds.to_json(), "standing": standing})
 
 
 @router.get("/{job}/wait", response_model=JobStatus)
