@@ -13,7 +13,9 @@ from stretto.model import Adaptivity, Cluster, Goal, InputError, Job, JobId, Rew
 from stretto.model.suggestions import did_you_mean
 
 JOB_KEYS = tuple(one.name for one in fields(Job) if one.name in PLAIN_KEYS)  # that a policy may read
-DEADLINE_WORTH = 1.0  # as in traces: a deadline without rewards has one step of this value
+# A deadline without rewards has one step of this value: no soft reward of a user is meant to outweigh it
+# [UniSched, section III-C2: rewards are between 0 and 100].
+DEADLINE_WORTH = 100.0
 PASSED_S = 1.0  # after the submission, the deadline of a job that was written too late for it; chosen
 
 
@@ -67,6 +69,7 @@ def accepted_job(
     weight: float = 1.0,
     epoch_s: float = 0.0,
     uses_sdk: bool = True,
+    deadline_worth: float = DEADLINE_WORTH,
 ) -> Job:
     """The job of a submission that was accepted once, which is not judged again: time has passed since.
 
@@ -94,7 +97,7 @@ def accepted_job(
         goal=_goal(spec),
         preemptible=spec.preemptible,
         gpu_types=_names(spec, cluster, kinds),
-        rewards=rewards_of(spec, submitted_s, epoch_s),
+        rewards=rewards_of(spec, submitted_s, epoch_s, deadline_worth),
         priority=spec.priority,
         priority_class=spec.priority_class,
         weight=weight,
@@ -225,11 +228,13 @@ def _goal(spec: JobSpec) -> Goal | None:
     return Goal(stop.target, stop.max_epochs)
 
 
-def rewards_of(spec: JobSpec, submitted_s: float, epoch_s: float) -> tuple[Reward, ...]:
+def rewards_of(
+    spec: JobSpec, submitted_s: float, epoch_s: float, deadline_worth: float = DEADLINE_WORTH
+) -> tuple[Reward, ...]:
     """By increasing deadline, all after the submission: one that has passed is put right behind it."""
     rewards: list[Reward] = []
     earliest_s = submitted_s
-    for _, by, worth in _named_rewards(spec):
+    for _, by, worth in _named_rewards(spec, deadline_worth):
         due_s = by.seconds(submitted_s, epoch_s)
         if due_s <= earliest_s:
             due_s = earliest_s + PASSED_S
@@ -238,8 +243,8 @@ def rewards_of(spec: JobSpec, submitted_s: float, epoch_s: float) -> tuple[Rewar
     return tuple(rewards)
 
 
-def _named_rewards(spec: JobSpec) -> list[tuple[str, When, float]]:
+def _named_rewards(spec: JobSpec, deadline_worth: float = DEADLINE_WORTH) -> list[tuple[str, When, float]]:
     """What messages call it, until when, and what that is worth."""
     if spec.deadline is not None:
-        return [("deadline", spec.deadline, DEADLINE_WORTH)]
+        return [("deadline", spec.deadline, deadline_worth)]
     return [(f"rewards, entry {number}", one.by, one.worth) for number, one in enumerate(spec.rewards, 1)]

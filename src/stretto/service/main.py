@@ -20,6 +20,7 @@ from stretto.agent import open_files, unix_users
 from stretto.agent.unix_users import read_accounts
 from stretto.backends.local.options import AGENT
 from stretto.backends.protocol import Backend
+from stretto.jobfile.to_job import DEADLINE_WORTH
 from stretto.model import DEFAULT_QUEUE, InputError, Memory, StrettoError
 from stretto.scheduler.round import Scheduler
 from stretto.service.config import Config, is_loopback
@@ -154,6 +155,7 @@ def _configured(config: Config, settings: Mapping[str, str]) -> Configured:
         quotas="kept",
         speeds="measured",
         defaults="current",
+        deadline_worth=DEADLINE_WORTH,
         fair_share_half_life_s=config.fair_share_half_life_s,
         fair_share_limits=config.fair_share_half_life_s > 0,
     )

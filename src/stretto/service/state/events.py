@@ -137,6 +137,7 @@ class Configured(Event):
     speeds: str = (
         "assumed"  # that policies are shown: one curve for every job; "measured": what workers report
     )
+    deadline_worth: float = 1.0  # of a `deadline:` without rewards, in logs that do not say
 
 
 @dataclass(frozen=True)

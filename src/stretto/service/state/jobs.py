@@ -26,7 +26,14 @@ def job_submitted(state: State, event: happened.Submitted, now_s: float) -> None
     queue = queue_of(state, spec.queue, event.user)
     weight = state.queues[queue].weight if queue in state.queues else 1.0
     job = accepted_job(
-        spec, event.job, now_s, state.cluster, user=event.user, weight=weight, epoch_s=state.unix_s
+        spec,
+        event.job,
+        now_s,
+        state.cluster,
+        user=event.user,
+        weight=weight,
+        epoch_s=state.unix_s,
+        deadline_worth=state.configured.deadline_worth,
     )
     job = job if job.queue == queue else replace(job, queue=queue)
     job = in_priority_class(state, job)

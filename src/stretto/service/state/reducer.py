@@ -154,6 +154,10 @@ def _move_job(state: State, record: JobRecord) -> None:
     """Its deadlines; and its start, unless it has waited for something else since."""
     spec, offset_s = record.spec, state.calendar.bound_unix_s
     rewards = rewards_of(spec, record.job.submitted_s, offset_s)
+    # What they are worth stays: it is that of the service which took the job.
+    rewards = tuple(
+        replace(moved, value=reward.value) for moved, reward in zip(rewards, record.job.rewards, strict=True)
+    )
     start = spec.start_after
     not_before_s = record.not_before_s
     if start is not None and start.at_unix_s is not None and not record.attempt and not_before_s > 0:
