@@ -197,7 +197,8 @@ def with_lenders() -> Setup:
     nodes += [Node(NodeId(f"t4-{row}"), "t4", 8, lender="inference") for row in range(4)]
     need = 0.5 + 0.4 * np.sin(np.arange(400) / 7.0)
     lender = SimulatedLender("inference", np.arange(4, 8), 0.0, 300.0, need)
-    return _setup(Cluster("lending", types, tuple(nodes)), lending=CapacityLoaning(), lenders=(lender,))
+    cluster, lending = Cluster("lending", types, tuple(nodes)), CapacityLoaning(forecast="oracle")
+    return _setup(cluster, lending=lending, lenders=(lender,))
 
 
 def _setup(cluster: Cluster, **more: Any) -> Setup:

@@ -67,9 +67,16 @@ def test_lent_nodes_are_used_and_the_result_says_by_which_settings(cluster: str)
     assert run_spec(spec(cluster)).summary()["usage_overall"] is None
 
 
+def test_runs_of_old_logs_go_on_foreseeing_by_the_oracle(cluster: str) -> None:
+    now, then = spec(cluster, lend_rule="lyra"), replace(spec(cluster, lend_rule="lyra"), former=True)
+    lending = [set_up(run)[1].lending for run in (now, then)]
+    assert [one.foresight for one in lending if one is not None] == [False, True]
+
+
 def test_a_log_says_what_was_settled_with_lenders(cluster: str) -> None:
     told: list[dict[str, Any]] = []
-    run_spec(spec(cluster, lend_rule="lyra"), record=lambda seen, plan: told.append(decision(seen, plan)))
+    run = spec(cluster, lend_forecast="oracle")
+    run_spec(run, record=lambda seen, plan: told.append(decision(seen, plan)))
     settled = [one["loans"] for one in told if "loans" in one]
     assert [one["on_loan"] for one in settled] == [1, 1]  # of 4, headroom 1, and 2 needed within 300 s
     assert all(one["preempted"] == one["scaled_in"] == [] for one in settled)

@@ -5,9 +5,10 @@ import pytest
 
 from stretto.clusters import read_cluster_file
 from stretto.clusters.demand import made_demand
-from stretto.experiments import lyra, lyra_runs
-from stretto.experiments.lyra import BASELINE, METRICS, TABLE_5, TABLE_5_SCHEMES, table5
-from stretto.experiments.lyra_runs import Scheme, figures, run_schemes
+from stretto.experiments.lyra import lending, policies, runs, tables
+from stretto.experiments.lyra.policies import BASELINE, TABLE_5_SCHEMES
+from stretto.experiments.lyra.runs import Scheme, figures, run_schemes
+from stretto.experiments.lyra.tables import METRICS, TABLE_5, table5
 from stretto.experiments.published import EXPERIMENTS
 from stretto.experiments.reproduction import Made, Request
 from stretto.experiments.spec import set_up
@@ -21,7 +22,7 @@ FEW = {name: TABLE_5_SCHEMES[name] for name in (BASELINE, "9 loaning: lyra")}
 
 @pytest.fixture(autouse=True)
 def few_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lyra_runs, "JOBS", 1_500)  # on all of the 55 servers that are left of the cluster
+    monkeypatch.setattr(runs, "JOBS", 1_500)  # on all of the 55 servers that are left of the cluster
 
 
 def ours(made: Made) -> dict[tuple[str, str], float | None]:
@@ -30,7 +31,7 @@ def ours(made: Made) -> dict[tuple[str, str], float | None]:
 
 def test_the_tables_can_be_made_by_name() -> None:
     assert {name for name in EXPERIMENTS if name.startswith("lyra-")} == {
-        f"lyra-{name}" for name in ("table5", "table6", "table9", "fig10", "fig13", "fig14")
+        f"lyra-{name}" for name in ("table5", "table6", "table9", "fig10", "fig13", "fig14", "forecast")
     }
 
 
@@ -42,9 +43,9 @@ def test_reductions_are_the_papers_own() -> None:
 
 
 def test_table_5_has_all_figures_of_every_scheme_and_reductions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lyra, "TABLE_5_SCHEMES", FEW)
-    monkeypatch.setattr(lyra, "TABLE_5", {name: TABLE_5[name] for name in FEW})
-    monkeypatch.setattr(lyra, "POLLUX", Scheme("fifo"))
+    monkeypatch.setattr(tables, "TABLE_5_SCHEMES", FEW)
+    monkeypatch.setattr(tables, "TABLE_5", {name: TABLE_5[name] for name in FEW})
+    monkeypatch.setattr(tables, "POLLUX", Scheme("fifo"))
     made = table5(MADE)
     values = ours(made)
     for name in FEW:
@@ -60,14 +61,14 @@ def test_table_5_has_all_figures_of_every_scheme_and_reductions(monkeypatch: pyt
 
 def test_pollux_may_give_the_largest_job_what_it_asks_for() -> None:
     largest = max(size for sizes in (CALIBRATED.sizes, CALIBRATED.long_sizes) for size, _ in sizes)
-    assert int(lyra.POLLUX.settings["policy.most_gpus"]) == largest <= 8 * lyra_runs.LEAST_SERVERS
+    assert int(policies.POLLUX.settings["policy.most_gpus"]) == largest <= 8 * runs.LEAST_SERVERS
 
 
 def test_opportunistic_jobs_are_all_jobs_in_two_queues() -> None:
-    (results,) = run_schemes(MADE, {"opportunity": lyra.OPPORTUNITY}).values()
+    (results,) = run_schemes(MADE, {"opportunity": policies.OPPORTUNITY}).values()
     others, fungible = results
     jobs = len(others.requests.jobs) + len(fungible.requests.jobs)
-    assert jobs == round(lyra_runs.JOBS * lyra_runs.LEAST_SERVERS / 443)
+    assert jobs == round(runs.JOBS * runs.LEAST_SERVERS / 443)
     assert {job.gpu_types for job in fungible.requests.jobs} == {("t4",)}
     assert {job.gpu_types for job in others.requests.jobs} == {("v100",)}
     figure = figures(MADE, results)
@@ -80,15 +81,25 @@ def test_a_smaller_cluster_keeps_the_proportions() -> None:
     full = read_cluster_file("lyra").cluster.nodes
     share = sum(bool(node.lender) for node in nodes) / len(nodes)
     assert share == pytest.approx(sum(bool(node.lender) for node in full) / len(full), abs=0.01)
-    assert sum(not node.lender for node in nodes) == lyra_runs.LEAST_SERVERS
+    assert sum(not node.lender for node in nodes) == runs.LEAST_SERVERS
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.25, 0.125])
 def test_runs_of_usual_sizes_name_clusters_that_come_with_the_package(scale: float, tmp_path: Path) -> None:
     scheme = TABLE_5_SCHEMES["9 loaning: lyra"][0]
-    spec = lyra_runs.spec_of(Request(data=None, scale=scale), scheme, tmp_path, 0)
+    spec = runs.spec_of(Request(data=None, scale=scale), scheme, tmp_path, 0)
     _, setup = set_up(replace(spec, trace="synthetic-philly:jobs=2"))
     servers = sum(not node.lender for node in setup.cluster.nodes)
     assert servers == round(443 * scale)
-    assert len(setup.lenders[0].demand) == lyra_runs.REPEATS * len(made_demand())
+    assert len(setup.lenders[0].demand) == runs.REPEATS * len(made_demand())
     assert not list(tmp_path.iterdir())  # nothing that would be gone afterwards
+
+
+@pytest.mark.torch
+def test_all_forecasts_but_the_oracle_are_held_against_the_same_series() -> None:
+    _, rows, remarks = lending.forecasts(Request(data=None, scale=0.05))
+    errors = {row.row: (row.paper, row.ours) for row in rows}
+    assert list(errors) == ["learned", "last", "lstm"]
+    assert errors["lstm"][0] == 0.00048
+    assert all(0 < (ours or 0.0) < 0.01 for _, ours in errors.values())
+    assert remarks[0].startswith("the last 72 values")

@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stretto.lend.lending import Last, Learned, squared_error
+from stretto.lend import CapacityLoaning, forecast
+from stretto.lend.forecast import Last, Learned, Lstm, squared_error, trained
 from stretto.model import FloatArray, InputError
 
 DAY = 288  # values of five minutes
@@ -67,3 +68,42 @@ def test_the_error_on_a_public_series_is_below_that_of_the_papers_network(data_d
     learned = squared_error(Learned(), series, last_days)
     assert learned <= squared_error(Last(), series, last_days)
     assert learned < 0.000_48  # Lyra, section 6, on another series
+
+
+@pytest.mark.torch
+def test_the_network_expects_what_a_daily_wave_does_next() -> None:
+    wave = a_daily_wave(days=2, noise=0.0)
+    first = DAY + 200
+    assert squared_error(Lstm(), wave, first) < 0.5 * squared_error(Last(), wave, first)
+
+
+@pytest.mark.torch
+def test_the_network_depends_on_the_past_alone_and_draws_nothing_of_others() -> None:
+    import torch
+
+    wave = a_daily_wave(days=2, noise=0.01)
+    other = wave.copy()
+    other[400:] = 0.5
+    few = Lstm(steps=20)
+    torch.manual_seed(3)
+    drawn = torch.rand(1)
+    torch.manual_seed(3)
+    expected = few.next_share(wave[:400], np.nan)
+    assert torch.rand(1) == drawn
+    trained.cache_clear()
+    assert few.next_share(other[:400], np.nan) == expected != wave[399]
+
+
+def test_the_network_expects_no_change_before_its_first_training() -> None:
+    assert Lstm().next_share(np.linspace(0.2, 0.4, DAY - 1), np.nan) == 0.4
+
+
+@pytest.mark.torch
+def test_the_network_leaves_a_constant_series_where_it_is() -> None:
+    assert Lstm(steps=20).next_share(np.full(300, 0.5), np.nan) == pytest.approx(0.5, abs=1e-5)
+
+
+def test_without_pytorch_the_network_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forecast, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"^lend\.forecast=lstm needs PyTorch: install stretto\[torch\]$"):
+        CapacityLoaning(forecast="lstm")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.drawn import scaled
 
 from stretto.lend import RULES, CapacityLoaning, lendable
-from stretto.lend.lending import Last, Oracle
+from stretto.lend.forecast import Last, Oracle
 from stretto.model import (
     Adaptivity,
     Allocation,
@@ -149,7 +149,7 @@ def test_other_rules_stop_everybody_on_the_servers_that_go(rule: str) -> None:
     ("wrong", "message"),
     [
         ({"rule": "lira"}, "unknown lend.rule 'lira', expected one of lyra, random"),
-        ({"forecast": "guess"}, "unknown lend.forecast 'guess', expected one of oracle, last, learned"),
+        ({"forecast": "guess"}, "unknown lend.forecast 'guess', expected one of learned, last, lstm, oracle"),
         ({"period_s": 0.0}, "lend.period_s must be > 0, got 0"),
     ],
 )

@@ -174,5 +174,5 @@ def test_a_job_alone_on_its_share_borrows_nothing() -> None:
     workload = Workload("made", [job for job, _ in jobs], [truth for _, truth in jobs])
     lenders = (SimulatedLender("them", np.array([1, 2]), 0.0, 300.0, np.array([0.5])),)
     policy = load_policy("sia")
-    setup = Setup(cluster, policy, SimSettings(), lending=CapacityLoaning(), lenders=lenders)
+    setup = Setup(cluster, policy, SimSettings(), lending=CapacityLoaning(forecast="oracle"), lenders=lenders)
     assert rho(with_fairness(simulate(workload, setup), workload, setup)) == [1.0]

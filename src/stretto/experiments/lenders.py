@@ -20,14 +20,15 @@ MOST_TIMES = 1_000  # chosen: a slip should not fill the memory
 
 
 def lending_of(
-    settings: Mapping[str, str], file: ClusterFile, seed: int, beside: Path
+    settings: Mapping[str, str], file: ClusterFile, seed: int, beside: Path, former: bool = False
 ) -> tuple[CapacityLoaning | None, tuple[SimulatedLender, ...]]:
     """The rule and the lenders; none of both where no setting of `lend` is given.
 
     `lend.demand` is a file, the name of one among the public data sets of inference demand, or `synthetic`;
     it holds for every lender, before what the cluster file says. What that says is a path from `beside`, the
     folder of the cluster file, or a name likewise. `lend.repeat` is how many times the series comes, one
-    after the other: after the last, demand stays what it is. InputError for what is wrong.
+    after the other: after the last, demand stays what it is. former: what is not said means what it did
+    when the usual values were others. InputError for what is wrong.
     """
     if not settings:
         return None, ()
@@ -37,7 +38,7 @@ def lending_of(
     for name in settings:
         if name not in names:
             raise InputError(f"unknown setting lend.{name}, {did_you_mean(name, names)}")
-    chosen = dict(settings)
+    chosen = {**(CapacityLoaning.former if former else {}), **settings}
     demand = chosen.pop("demand", "")
     repeat = _times(chosen.pop("repeat", "1"))
     lending = CapacityLoaning(**settings_of(CapacityLoaning, chosen, space="lend"))

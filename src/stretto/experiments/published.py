@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from stretto.experiments import cornucopia, lyra, ones, sia, unisched
+from stretto.experiments import cornucopia, ones, sia, unisched
+from stretto.experiments.lyra import lending, scaling, tables
 from stretto.experiments.reproduction import Experiment
 from stretto.model import InputError
 from stretto.model.suggestions import did_you_mean
@@ -16,12 +17,15 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         Experiment("cornucopia-fig6", "Cornucopia, figure 6", "chronus", cornucopia.figure6, 24, "19 min"),
         Experiment("cornucopia-fig9", "Cornucopia, figure 9", "chronus", cornucopia.figure9, 12),
         Experiment("cornucopia-fig10", "Cornucopia, figure 10", "chronus", cornucopia.figure10, 12),
-        Experiment("lyra-table5", "Lyra (EuroSys 2023), table 5", "inference", lyra.table5, 16, "12 min"),
-        Experiment("lyra-table6", "Lyra (EuroSys 2023), table 6", "inference", lyra.table6, 6, "6 min"),
-        Experiment("lyra-table9", "Lyra (EuroSys 2023), table 9", "inference", lyra.table9, 5, "3 min"),
-        Experiment("lyra-fig10", "Lyra (EuroSys 2023), figure 10", "inference", lyra.figure10, 6, "4 min"),
-        Experiment("lyra-fig13", "Lyra (EuroSys 2023), figure 13", "inference", lyra.figure13, 5, "3 min"),
-        Experiment("lyra-fig14", "Lyra (EuroSys 2023), figures 14 and 15", "inference", lyra.figure14, 16),
+        Experiment("lyra-table5", "Lyra (EuroSys 2023), table 5", "inference", tables.table5, 16, "12 min"),
+        Experiment("lyra-table6", "Lyra (EuroSys 2023), table 6", "inference", tables.table6, 6, "6 min"),
+        Experiment("lyra-table9", "Lyra (EuroSys 2023), table 9", "inference", tables.table9, 5, "3 min"),
+        Experiment("lyra-fig10", "Lyra (EuroSys 2023), figure 10", "inference", lending.figure10, 6, "4 min"),
+        Experiment("lyra-fig13", "Lyra (EuroSys 2023), figure 13", "inference", lending.figure13, 5, "3 min"),
+        Experiment(
+            "lyra-forecast", "Lyra (EuroSys 2023), section 6", "inference", lending.forecasts, 0, "20 s"
+        ),
+        Experiment("lyra-fig14", "Lyra (EuroSys 2023), figures 14 and 15", "inference", scaling.figure14, 16),
         Experiment("ones-fig15", "ONES (SC 2021), figure 15 and table 4", "", ones.figure15, 12),
         Experiment("ones-fig17", "ONES (SC 2021), figure 17", "", ones.figure17, 48),
         Experiment("sia-table3", "Sia (SOSP 2023), table 3", "sia", sia.table3, 36),

@@ -109,7 +109,7 @@ def setup_of(spec: RunSpec) -> Setup:
     place = spec.of("place")
     file = read_cluster_file(spec.cluster)
     beside = Path(spec.cluster).parent  # where a cluster file's own words are looked for
-    lending, lenders = lending_of(spec.of("lend"), file, spec.seed, beside)
+    lending, lenders = lending_of(spec.of("lend"), file, spec.seed, beside, spec.former)
     setup = Setup(
         cluster=file.cluster,
         policy=policy,

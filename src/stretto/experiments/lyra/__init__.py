@@ -1,0 +1,1 @@
+"""Tables and figures of Lyra (EuroSys 2023), made again: loaning, scaling, both, and the small testbed."""
