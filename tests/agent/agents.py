@@ -107,8 +107,8 @@ class Agent:
         """The first line of a worker's log, once it is whole."""
         return until(lambda: "\n" in self.log(worker_id) and self.log(worker_id).splitlines()[0])
 
-    def keeper_of(self, worker_id: str) -> int:
-        """The process id of a worker's keeper."""
+    def supervisor_of(self, worker_id: str) -> int:
+        """The process id of a worker's supervisor."""
         notes = run_directory.read_json(self.state / "runs" / worker_id / "running.json")
         assert notes is not None
         return int(notes["keeper_pid"])
@@ -119,7 +119,7 @@ class Agent:
         marks = {f"{supervisor.RUN_MARK}={start['mark']}".encode() for start in starts if start}
         return [each.pid for each in supervisor.processes() if marks & environment_of(each.pid)]
 
-    def keepers(self) -> list[int]:
+    def supervisors(self) -> list[int]:
         """Processes that keep a run under this state directory."""
         runs_ = str(self.state / "runs").encode()
         return [each.pid for each in supervisor.processes() if has_argument(each.pid, runs_)]
@@ -134,7 +134,7 @@ class Agent:
             self.ended(name)
             self.ask("DELETE", f"/v1/workers/{name}")
         assert self.marked() == []
-        until(lambda: not self.keepers())
+        until(lambda: not self.supervisors())
         for name in ("runs", "forgotten", "setups"):
             for run in (self.state / name).glob("*"):
                 shutil.rmtree(run)

@@ -99,7 +99,7 @@ class Machine:
         return until(lambda: self.shown(name)["phase"] == phase and self.shown(name))
 
     def processes(self) -> list[int]:
-        """Keepers of runs here."""
+        """Supervisors of runs here."""
         lines = ((each.pid, Path(f"/proc/{each.pid}/cmdline")) for each in supervisor.processes())
         return [pid for pid, line in lines if str(self.state / "runs").encode() in _read(line)]
 
@@ -182,7 +182,7 @@ def test_what_is_set_aside_is_said_once_and_shown(
     assert capsys.readouterr().err.count("worker hurt.1.0 is set aside") == 1
 
 
-def test_a_keeper_that_is_killed_after_its_files_were_damaged_leaves_nothing(machine: Machine) -> None:
+def test_a_supervisor_that_is_killed_after_its_files_were_damaged_leaves_nothing(machine: Machine) -> None:
     machine.start("hurt.1.0", "setsid sh -c 'echo $$; exec sleep 600' & exec sleep 600", 0)
     machine.in_phase("hurt.1.0", "running")
     run = machine.state / "runs" / "hurt.1.0"

@@ -228,13 +228,15 @@ def test_two_agents_share_a_machine_and_each_says_what_the_other_has(two: tuple[
 
 
 @pytest.mark.processes
-def test_a_gpu_is_free_for_others_once_agent_keeper_and_worker_were_killed(two: tuple[Agent, Agent]) -> None:
+def test_a_gpu_is_free_for_others_once_agent_supervisor_and_worker_were_killed(
+    two: tuple[Agent, Agent],
+) -> None:
     one, other = two
     gpu_of(one, "j.1.0", 0)
-    keeper_pid = one.keeper_of("j.1.0")
+    supervisor_pid = one.supervisor_of("j.1.0")
     one.kill()
     until(lambda: others(other) == 1)
-    kill(keeper_pid)  # and the kernel ends the worker with it
+    kill(supervisor_pid)  # and the kernel ends the worker with it
     until(lambda: others(other) == 0)
     assert gpu_of(other, "j.1.0", 0) == "0"
     one.begin()

@@ -41,15 +41,15 @@ def test_the_end_of_a_command_is_shown_as_it_was(
     assert found["lasted_s"] >= 0
 
 
-def test_a_worker_whose_run_directory_is_removed_ends_with_its_keeper_and_counts_as_lost(
+def test_a_worker_whose_run_directory_is_removed_ends_with_its_supervisor_and_counts_as_lost(
     agent: Agent,
 ) -> None:
     agent.run("j.1.0", ["sleep", "600"])
-    keeper, worker = agent.keeper_of("j.1.0"), agent.worker("j.1.0")["pid"]
+    supervisor_pid, worker = agent.supervisor_of("j.1.0"), agent.worker("j.1.0")["pid"]
     shutil.rmtree(agent.state / "runs" / "j.1.0")
     kill(worker)
     assert agent.ended("j.1.0")["status"] == 137
-    until(lambda: is_gone(keeper))
+    until(lambda: is_gone(supervisor_pid))
     assert agent.ask("DELETE", "/v1/workers/j.1.0").status_code == 200
     assert agent.workers() == {}
     assert agent.start("j.1.0", "exit 0").status_code == 410

@@ -1,4 +1,4 @@
-"""Keepers that watch over the processes that keep their worker's GPUs, and are nobody's children."""
+"""Supervisors that watch over the processes that keep their worker's GPUs, and are nobody's children."""
 
 import os
 import secrets
@@ -24,7 +24,7 @@ STUBBORN = "trap '' TERM; echo ready; setsid sleep 600 & sleep 600 & wait; wait"
 
 @pytest.fixture
 def workers(tmp_path: Path) -> Iterator[WorkerTable]:
-    """Those of an agent whose children its keepers are not; nothing is left of them."""
+    """Those of an agent whose children its supervisors are not; nothing is left of them."""
     state = state_folder(tmp_path / "state")
     found = WorkerTable(
         state, Node("n1", "t", 2), secrets.token_hex(4), apart=True, environ={"PATH": os.defpath}
@@ -114,7 +114,7 @@ def test_with_its_guards_a_worker_ends_as_it_likes_in_the_environment_that_was_g
     assert not [line for line in lines if line.startswith("HOME=")]
 
 
-def test_a_keeper_that_is_apart_is_not_a_child(
+def test_a_supervisor_that_is_apart_is_not_a_child(
     workers: WorkerTable, guards: list[subprocess.Popen[bytes]]
 ) -> None:
     started(workers, named(guards))

@@ -69,11 +69,11 @@ def with_groups(agent: Agent) -> None:
 
 
 @pytest.mark.usefixtures("without_groups")
-def test_what_hides_from_a_killed_keeper_is_an_orphan_of_the_agent_and_killed(
+def test_what_hides_from_a_killed_supervisor_is_an_orphan_of_the_agent_and_killed(
     agent: Agent, hidden: Callable[..., int]
 ) -> None:
     pid = hidden()
-    kill(agent.keeper_of("j.1.0"))
+    kill(agent.supervisor_of("j.1.0"))
     assert agent.ended("j.1.0")["status"] == 137
     assert is_gone(pid)
     assert agent.start("k.1.0", "exit 0", gpus=[0]).status_code == 200
@@ -82,7 +82,7 @@ def test_what_hides_from_a_killed_keeper_is_an_orphan_of_the_agent_and_killed(
 @pytest.mark.usefixtures("without_groups")
 def test_other_workers_of_the_agent_are_spared_then(agent: Agent, hidden: Callable[..., int]) -> None:
     first, second = hidden("j.1.0"), hidden("k.1.0")
-    kill(agent.keeper_of("j.1.0"))
+    kill(agent.supervisor_of("j.1.0"))
     agent.ended("j.1.0")
     assert is_gone(first)
     assert not is_gone(second)
@@ -93,27 +93,27 @@ def test_other_workers_of_the_agent_are_spared_then(agent: Agent, hidden: Callab
 
 
 @pytest.mark.usefixtures("without_groups")
-def test_the_next_agent_finds_by_its_log_what_hides_from_keeper_and_agent(
+def test_the_next_agent_finds_by_its_log_what_hides_from_supervisor_and_agent(
     agent: Agent, hidden: Callable[..., int]
 ) -> None:
     pid = hidden(keeps="log")
-    keeper_pid = agent.keeper_of("j.1.0")
+    supervisor_pid = agent.supervisor_of("j.1.0")
     agent.kill()
-    kill(keeper_pid)
+    kill(supervisor_pid)
     assert agent.begin().ended("j.1.0")["status"] == 137
     assert is_gone(pid)
 
 
 @pytest.mark.usefixtures("with_groups")
-def test_nothing_hides_from_keeper_and_agent_in_a_control_group(
+def test_nothing_hides_from_supervisor_and_agent_in_a_control_group(
     agent: Agent, hidden: Callable[..., int]
 ) -> None:
     pid = hidden()
     group = (run_directory.read_json(agent.state / "runs" / "j.1.0" / "start.json") or {})["group"]
     assert pid in {each.pid for each in containment.members(group)}
-    keeper_pid = agent.keeper_of("j.1.0")
+    supervisor_pid = agent.supervisor_of("j.1.0")
     agent.kill()
-    kill(keeper_pid)
+    kill(supervisor_pid)
     assert agent.begin().ended("j.1.0")["status"] == 137
     assert is_gone(pid)
     until(lambda: not Path(group).exists())

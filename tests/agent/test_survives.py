@@ -50,13 +50,13 @@ def test_a_stop_goes_on_without_the_agent_that_was_asked_for_it(agent: Agent) ->
     assert (ending["status"], ending["stopped"]) == (137, True)
 
 
-def test_a_worker_does_not_outlive_its_keeper(agent: Agent) -> None:
+def test_a_worker_does_not_outlive_its_supervisor(agent: Agent) -> None:
     worker = agent.run("j.1.0", "setsid sh -c 'echo $$; exec sleep 600' & exec sleep 600", gpus=[0])
     daemon = int(agent.log_line("j.1.0"))
-    kill(agent.keeper_of("j.1.0"))
+    kill(agent.supervisor_of("j.1.0"))
     ending = agent.ended("j.1.0")
     assert (ending["status"], ending["signal"], ending["stopped"]) == (137, 9, False)
-    assert "keeper" in ending["why"]
+    assert "supervisor" in ending["why"]
     assert is_gone(worker["pid"])
     assert is_gone(daemon)
     until(lambda: not Path(f"/proc/{daemon}").exists())  # nor is it left as a zombie
@@ -65,26 +65,26 @@ def test_a_worker_does_not_outlive_its_keeper(agent: Agent) -> None:
 def test_what_forgot_its_environment_is_found_by_its_session(agent: Agent) -> None:
     agent.run("j.1.0", "env -i /bin/sh -c 'echo $$; while :; do /bin/sleep 0.05; done' & exec sleep 600")
     forgetful = int(agent.log_line("j.1.0"))
-    kill(agent.keeper_of("j.1.0"))
+    kill(agent.supervisor_of("j.1.0"))
     assert agent.ended("j.1.0")["status"] == 137
     assert is_gone(forgetful)
 
 
-def test_the_next_agent_ends_what_a_killed_keeper_left(agent: Agent) -> None:
+def test_the_next_agent_ends_what_a_killed_supervisor_left(agent: Agent) -> None:
     worker = agent.run("j.1.0", "setsid sh -c 'echo $$; exec sleep 600' & exec sleep 600")
     daemon = int(agent.log_line("j.1.0"))
     agent.kill()
-    kill(agent.keeper_of("j.1.0"))
+    kill(agent.supervisor_of("j.1.0"))
     until(lambda: is_gone(worker["pid"]))  # the kernel's doing: nobody else is there
     assert not is_gone(daemon)
     assert agent.begin().ended("j.1.0")["status"] == 137
     assert is_gone(daemon)
 
 
-def test_a_status_that_was_known_is_kept_when_the_keeper_is_killed_later(agent: Agent) -> None:
+def test_a_status_that_was_known_is_kept_when_the_supervisor_is_killed_later(agent: Agent) -> None:
     agent.run("j.1.0", "setsid sleep 600 & exit 5")
     until(lambda: agent.worker("j.1.0")["status"] == 5)
-    kill(agent.keeper_of("j.1.0"))
+    kill(agent.supervisor_of("j.1.0"))
     assert agent.ended("j.1.0")["status"] == 5
 
 
@@ -95,7 +95,7 @@ def test_a_start_that_was_cut_off_before_it_was_acknowledged_leaves_nothing(agen
     assert agent.start("j.1.0", "exit 0").status_code == 200
 
 
-def test_a_start_that_was_cut_off_before_its_keeper_ran_is_lost_and_not_repeated(agent: Agent) -> None:
+def test_a_start_that_was_cut_off_before_its_supervisor_ran_is_lost_and_not_repeated(agent: Agent) -> None:
     agent.start("j.1.0", "exit 0", gpus=[0])
     agent.ended("j.1.0")
     agent.kill()
@@ -111,7 +111,7 @@ def test_a_start_that_was_cut_off_before_its_keeper_ran_is_lost_and_not_repeated
     ("notes", "why"),
     [
         pytest.param({"boot_id": "another"}, "the machine was restarted", id="machine restarted"),
-        pytest.param({"keeper_ticks": 1}, "its keeper was killed.", id="keeper's number used again"),
+        pytest.param({"keeper_ticks": 1}, "its supervisor was killed.", id="supervisor's number used again"),
     ],
 )
 def test_a_process_that_got_the_number_of_ours_is_left_alone(
@@ -173,21 +173,21 @@ def test_thirty_workers_and_random_kills_leave_no_process_and_no_doubt(agent: Ag
     killed = set()
     for name, command in chosen.items():
         assert agent.start(name, command).status_code == 200
-        blow = chance.choice(["agent", "keeper", "worker", "stop", "none", "none", "none"])
+        blow = chance.choice(["agent", "supervisor", "worker", "stop", "none", "none", "none"])
         victim = chance.choice(list(agent.workers().values()))
         if blow == "agent":
             agent.kill()
             agent.begin()
         elif blow == "stop":
             agent.stop(victim["id"], chance.choice([0.0, 0.2]))
-        elif blow in ("keeper", "worker") and victim["phase"] == "running" and victim["status"] is None:
+        elif blow in ("supervisor", "worker") and victim["phase"] == "running" and victim["status"] is None:
             killed.add(victim["id"])
-            kill(agent.keeper_of(victim["id"]) if blow == "keeper" else victim["pid"])
+            kill(agent.supervisor_of(victim["id"]) if blow == "supervisor" else victim["pid"])
     for name in chosen:
         agent.stop(name, 0.2)
     endings = {name: agent.ended(name) for name in chosen}
     assert agent.marked() == []
-    until(lambda: not agent.keepers())
+    until(lambda: not agent.supervisors())
     for name, command in chosen.items():
         may_be = commands[command] | {137} if name in killed else commands[command]
         stopped_at_once = {137, 143}  # by a stop without grace

@@ -54,7 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     open_files.raise_limit()
     if settings.run_as:
         os.umask(0o077)
-    # Orphans of keepers that were killed come to us: none stays behind as a zombie, and none hides from us.
+    # Orphans of supervisors that were killed come to us: none stays behind as a zombie, and none hides from
+    # us.
     ctypes.CDLL(None).prctl(supervisor.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     instance = secrets.token_hex(6)
     workers = WorkerTable(

@@ -1,9 +1,10 @@
-"""What hides from a keeper that was killed: found by a control group, as an orphan, or by the files it holds.
+"""What hides from a killed supervisor: found by a control group, as an orphan, or by the files it holds.
 
-A keeper finds all that its worker started as long as it lives. If it is killed, a process that has a session,
-an environment and a parent of its own carries no sign any more of where it came from. Where this machine lets
-us make control groups (version 2), each run has one, which nothing leaves by itself. Where it does not, such
-processes become children of the agent, which knows its keepers: any other child is what a keeper has lost.
+A supervisor finds all that its worker started as long as it lives. If it is killed, a process that has a
+session, an environment and a parent of its own carries no sign any more of where it came from. Where this
+machine lets us make control groups (version 2), each run has one, which nothing leaves by itself. Where it
+does not, such processes become children of the agent, which knows its supervisors: any other child is what a
+supervisor has lost.
 """
 
 import os
@@ -79,12 +80,12 @@ def remove_group(group: str) -> None:
                 path.rmdir()
 
 
-def strangers(keepers: Mapping[int, int]) -> list[Process]:
-    """Children of ours that are no keepers (process id: ticks), but orphans of one that was killed."""
+def strangers(supervisors: Mapping[int, int]) -> list[Process]:
+    """Children of ours that are no supervisors (process id: ticks), but orphans of one that was killed."""
     own = os.getpid()
     if own == FIRST_PROCESS:
         return []
-    return [each for each in processes() if each.parent == own and keepers.get(each.pid) != each.ticks]
+    return [each for each in processes() if each.parent == own and supervisors.get(each.pid) != each.ticks]
 
 
 def writers_of(path: Path, table: list[Process]) -> list[Process]:

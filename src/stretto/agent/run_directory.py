@@ -216,7 +216,7 @@ def read_start(run: Path) -> tuple[dict[str, Any], str]:
 # ── run directories: how a worker comes into being on disk, and what its files say about it ─────────────────
 
 
-KEEPER = str(Path(supervisor.__file__))
+SUPERVISOR_SCRIPT = str(Path(supervisor.__file__))
 APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 SETUPS = "setups"  # beside the runs: a directory for each attempt, where its workers note that setup is done
 SETUP_DIR = "STRETTO_SETUP_DIR"
@@ -271,19 +271,19 @@ def asked_for(started: dict[str, Any]) -> dict[str, Any]:
     return {**asked, **as_whom, "env": started["asked_env"]}
 
 
-def spawn_keeper(run: Path, environ: Mapping[str, str] | None = None, apart: bool = False) -> int:
-    """Start the keeper of a prepared run, in a session of its own; its process id.
+def spawn_supervisor(run: Path, environ: Mapping[str, str] | None = None, apart: bool = False) -> int:
+    """Start the supervisor of a prepared run, in a session of its own; its process id.
 
     environ: what the worker begins with, else our own. apart: as a child of no process; the id is then of a
-    process that ends at once. The FIFO is open here until the keeper has it too: it has a reader from now
-    until the keeper's end.
+    process that ends at once. The FIFO is open here until the supervisor has it too: it has a reader from now
+    until the supervisor's end.
     """
     environ = os.environ if environ is None else environ
     control = os.open(run / "control", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         return os.posix_spawn(
             sys.executable,
-            [sys.executable, "-I", "-S", KEEPER, str(run), *([supervisor.APART] if apart else [])],
+            [sys.executable, "-I", "-S", SUPERVISOR_SCRIPT, str(run), *([supervisor.APART] if apart else [])],
             {name: value for name, value in environ.items() if not name.startswith("STRETTO_")},
             file_actions=[
                 (os.POSIX_SPAWN_DUP2, control, 0),
@@ -298,7 +298,7 @@ def spawn_keeper(run: Path, environ: Mapping[str, str] | None = None, apart: boo
 
 
 def give_order(run: Path, order: dict[str, Any] | None) -> bool:
-    """Hand an order, if any, to the keeper; False if there is no keeper any more."""
+    """Hand an order, if any, to the supervisor; False if there is no supervisor any more."""
     try:
         control = os.open(run / "control", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as failure:
@@ -318,8 +318,8 @@ def give_order(run: Path, order: dict[str, Any] | None) -> bool:
 
 
 def give_by_file(run: Path, order: dict[str, Any] | None) -> bool:
-    """The same where the FIFO has no reader, or is none: whether a keeper lives is known by its process."""
-    supervisor_process = find_keeper(run)
+    """The same where the FIFO has no reader, or is none: a supervisor that lives is known by its process."""
+    supervisor_process = find_supervisor(run)
     if supervisor_process is None:
         return False
     if order:
@@ -330,7 +330,7 @@ def give_by_file(run: Path, order: dict[str, Any] | None) -> bool:
     return True
 
 
-def find_keeper(run: Path) -> supervisor.Process | None:
+def find_supervisor(run: Path) -> supervisor.Process | None:
     """The process that keeps a run, by its command line, which no other process of this user has."""
     for each in supervisor.processes():
         with suppress(OSError):
@@ -340,13 +340,13 @@ def find_keeper(run: Path) -> supervisor.Process | None:
     return None
 
 
-def keeper_lives(run: Path) -> bool:
-    """Whether the FIFO has a reader, which is the keeper's doing alone and needs no process id."""
+def supervisor_lives(run: Path) -> bool:
+    """Whether the FIFO has a reader, which is the supervisor's doing alone and needs no process id."""
     return give_order(run, None)
 
 
 def last_words(run: Path) -> str:
-    """The last line that the keeper itself printed."""
+    """The last line that the supervisor itself printed."""
     with suppress(OSError, Damaged):
         lines = (read_file(run / "keeper.log") or b"").decode(errors="replace").split("\n")
         return next((line.strip() for line in reversed(lines) if line.strip()), "")[:300]
@@ -354,9 +354,9 @@ def last_words(run: Path) -> str:
 
 
 def leftovers(mark: str, notes: dict[str, Any] | None, run: Path | None = None) -> list[supervisor.Process]:
-    """Processes of a run whose keeper is gone, found without it.
+    """Processes of a run whose supervisor is gone, found without it.
 
-    By the mark in their environment, by the session that the keeper opened, by the log of `run` that they
+    By the mark in their environment, by the session that the supervisor opened, by the log of `run` that they
     write to, and by descent from any of these. For what gave up all that see `containing`.
     """
     table = list(supervisor.processes())
@@ -383,7 +383,7 @@ def has_mark(pid: int, mark: str) -> bool:
 
 
 def lost_ending(run: Path, notes: dict[str, Any] | None, damage: str = "") -> dict[str, Any]:
-    """How a worker ended whose keeper could not say it: as by SIGKILL unless its command had ended.
+    """How a worker ended whose supervisor could not say it: as by SIGKILL unless its command had ended.
 
     damage: what is wrong with the files that would say more.
     """
@@ -392,10 +392,10 @@ def lost_ending(run: Path, notes: dict[str, Any] | None, damage: str = "") -> di
         ended_s = {"started_s": (notes or {}).get("started_s"), "ended_s": time.time()}
         return {**supervisor.KILLED, "stopped": False, "why": why, **ended_s}
     if notes is None:
-        why = f"its keeper ended before the command began. {last_words(run)}"
+        why = f"its supervisor ended before the command began. {last_words(run)}"
         return {**supervisor.KILLED, "stopped": False, "why": why.strip(), "ended_s": time.time()}
     rebooted = notes["boot_id"] != supervisor.boot_id()
-    why = "the machine was restarted" if rebooted else f"its keeper was killed. {last_words(run)}"
+    why = "the machine was restarted" if rebooted else f"its supervisor was killed. {last_words(run)}"
     exit_ = notes["exit"] or {**supervisor.KILLED, "stopped": notes["stopping"], "why": why.strip()}
     return {**exit_, "started_s": notes["started_s"], "ended_s": time.time(), "lasted_s": None}
 

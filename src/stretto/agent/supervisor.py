@@ -1,19 +1,20 @@
 """The small process that starts one worker, waits for all that comes of it, and writes down how it ended.
 
-Run as `python -I -S keeper.py RUN_DIR` with the run's FIFO as standard input: it must start fast, be small
-and outlive its agent, so it imports the standard library only and stands alone in this file. The agent
+Run as `python -I -S supervisor.py RUN_DIR` with the run's FIFO as standard input: it must start fast, be
+small and outlive its agent, so it imports the standard library only and stands alone in this file. The agent
 imports from here what both need. It ends with the status of the command.
 
 Where no FIFO reaches, as from another machine, orders are appended to the file `orders` of the run, and
-SIGUSR1 has the keeper read on. SIGTERM does so too, and stops the worker in any case.
+SIGUSR1 has the supervisor read on. SIGTERM does so too, and stops the worker in any case.
 
-A process that loses its parent becomes a child of the nearest subreaper, which is the keeper. So everything
-that the worker started is gone exactly when the keeper has no child left, whatever sessions and groups it
-went to. If the keeper itself is killed, the kernel kills the worker with it; the agent looks for the rest.
+A process that loses its parent becomes a child of the nearest subreaper, which is the supervisor. So
+everything that the worker started is gone exactly when the supervisor has no child left, whatever sessions
+and groups it went to. If the supervisor itself is killed, the kernel kills the worker with it; the agent
+looks for the rest.
 
 A run may name guards in its start.json, processes as [pid, ticks]: once any of them is gone, nobody keeps the
-GPUs for this worker any more, and all of it is killed at once. With --apart the keeper makes itself nobody's
-child, for an agent whose end takes its children with it.
+GPUs for this worker any more, and all of it is killed at once. With --apart the supervisor makes itself
+nobody's child, for an agent whose end takes its children with it.
 """
 
 from __future__ import annotations  # nodes of a cluster may have an older Python than we
@@ -174,7 +175,7 @@ class Supervisor:
         self.asked = False  # a stop was asked for
         self.guards: list[int] = []  # pidfds, which become readable when their process ends
         self.failure = -1  # read end of the pipe on which the child says why it could not start
-        self.was_told = False  # SIGTERM came to the keeper itself
+        self.was_told = False  # SIGTERM came to the supervisor itself
         self.was_called = True  # SIGUSR1 did; at first whoever gave an order before there was anybody to call
         self.orders_read = 0  # bytes of the file of orders
 
@@ -219,11 +220,11 @@ class Supervisor:
         """Start the command, held back until it is known on disk which process it is."""
         go_ahead, go = os.pipe2(os.O_CLOEXEC)
         self.failure, failed = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        keeper = os.getpid()
+        own_pid = os.getpid()
         self.pid = os.fork()
         if self.pid == 0:
             os.close(go)
-            become_worker(self.run, self.start, libc, keeper, go_ahead, failed)
+            become_worker(self.run, self.start, libc, own_pid, go_ahead, failed)
         os.close(go_ahead)
         os.close(failed)
         with suppress(ProcessLookupError, PermissionError):
@@ -231,12 +232,12 @@ class Supervisor:
         if group := self.start.get("group"):
             with suppress(OSError):  # then it is in ours, and found by other means
                 (Path(group) / "cgroup.procs").write_text(str(self.pid), encoding="ascii")
-        worker, own = process_at(self.pid), process_at(keeper)
+        worker, own = process_at(self.pid), process_at(own_pid)
         self.began = time.monotonic()
         self.notes = {
             "pid": self.pid,
             "ticks": worker.ticks if worker else 0,
-            "keeper_pid": keeper,
+            "keeper_pid": own_pid,
             "keeper_ticks": own.ticks if own else 0,
             "boot_id": boot_id(),
             "started_s": time.time(),
@@ -321,7 +322,7 @@ class Supervisor:
         return milliseconds(self.pause_s)
 
     def rest(self) -> list[Process]:
-        """What is left of the run, without the keeper."""
+        """What is left of the run, without the supervisor."""
         return descendants({os.getpid()}, list(processes()))
 
     def tell(self, rest: list[Process]) -> None:
@@ -372,11 +373,11 @@ def milliseconds(wait_s: float) -> int:
 
 
 def become_worker(
-    run: Path, start: dict[str, Any], libc: ctypes.CDLL, keeper: int, go_ahead: int, failed: int
+    run: Path, start: dict[str, Any], libc: ctypes.CDLL, parent: int, go_ahead: int, failed: int
 ) -> NoReturn:
-    """In the child: turn into the command as soon as the keeper allows it."""
+    """In the child: turn into the command as soon as the supervisor allows it."""
     try:
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # first: only the keeper may read orders
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # first: only the supervisor may read orders
         signal.set_wakeup_fd(-1)
         os.setpgid(0, 0)
         log = os.open(run / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -385,8 +386,8 @@ def become_worker(
             become_user(account, libc)
         # Not before: the kernel forgets it as the user changes.
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != keeper or os.read(go_ahead, 1) != b"g":
-            os._exit(137)  # the keeper was killed before that could reach us
+        if os.getppid() != parent or os.read(go_ahead, 1) != b"g":
+            os._exit(137)  # the supervisor was killed before that could reach us
         for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])

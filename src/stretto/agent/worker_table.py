@@ -30,9 +30,9 @@ class Worker:
     run: Path
     started: dict[str, Any]  # start.json
     view: dict[str, Any]  # what is shown of it
-    handle: int | None = None  # pidfd of the keeper, which becomes readable when it ends
+    handle: int | None = None  # pidfd of the supervisor, which becomes readable when it ends
     locks: list[int] = field(default_factory=list)  # files that hold its GPUs, where this agent started it
-    killed: bool = False  # what was left after its keeper's death has been looked for, and killed, before
+    killed: bool = False  # what was left after its supervisor's death has been looked for, and killed, before
     start_damage: str = ""  # what is wrong with start.json; "" for nothing
     damage: str = ""  # what is wrong with any of its files
 
@@ -45,7 +45,7 @@ class Worker:
 class WorkerTable:
     """Every worker under one state directory. Safe to use from several threads.
 
-    apart, environ: as in `runs.spawn_keeper`. adopts: whether orphans of its keepers come to this
+    apart, environ: as in `spawn_supervisor`. adopts: whether orphans of its supervisors come to this
     process. groups: whether each run gets a control group, where one can be made (`containing`).
     """
 
@@ -64,7 +64,7 @@ class WorkerTable:
         self.node = node
         self.instance = instance  # names this life of the agent, in which `version` counts
         self.apart, self.environ, self.adopts, self.groups = apart, environ, adopts, groups
-        self.keepers: dict[int, int] = {}  # children of ours: process id, and when it started in ticks
+        self.supervisors: dict[int, int] = {}  # children of ours: process id, and when it started in ticks
         self.devices = devices or Devices(node.keys)
         self.bound = LogBound(node.max_log_bytes)
         self.older: dict[str, list[Path]] = {}  # by job with workers here, logs of those that are forgotten
@@ -92,7 +92,7 @@ class WorkerTable:
     ) -> dict[str, Any]:
         """Start a worker, or show it if that was done before; raises Refused.
 
-        env: what shows it its GPUs, where the node does not know. guards: see `keeper`.
+        env: what shows it its GPUs, where the node does not know. guards: see `supervisor`.
         """
         with self.lock:
             if worker := self.known.get(worker_id):
@@ -121,17 +121,19 @@ class WorkerTable:
                 close_all(locks)
                 raise Refused(507, f"worker {worker_id} cannot be written down: {failure}") from failure
             worker = self.known[worker_id] = worker_in(run)
-            worker.locks = locks  # inherited by the keeper, and kept here for what may outlive it
+            worker.locks = locks  # inherited by the supervisor, and kept here for what may outlive it
             try:
-                pid = run_directory.spawn_keeper(run, self.environ, self.apart)
+                pid = run_directory.spawn_supervisor(run, self.environ, self.apart)
                 if not self.apart and (process := supervisor.process_at(pid)):
-                    self.keepers[pid] = process.ticks
+                    self.supervisors[pid] = process.ticks
                 hold_to_ourselves(locks)
                 worker.handle = None if self.apart else os.pidfd_open(pid)
             except ProcessLookupError:
                 pass  # it has ended already, and was waited for
             except OSError as failure:
-                (run / "keeper.log").write_text(f"no keeper could be started: {failure}\n", encoding="utf-8")
+                (run / "keeper.log").write_text(
+                    f"no supervisor could be started: {failure}\n", encoding="utf-8"
+                )
             self.look_at(worker)
             self.hurry()
             return self.shown(worker)
@@ -162,7 +164,7 @@ class WorkerTable:
         return next((each.run.name for each in going if gpu in each.started["gpus"]), None)
 
     def order(self, worker_id: str, order: dict[str, Any]) -> dict[str, Any]:
-        """Hand an order to a worker's keeper, if there still is one; raises Refused."""
+        """Hand an order to a worker's supervisor, if there still is one; raises Refused."""
         with self.lock:
             worker = self.worker(worker_id)
             if not worker.ended:
@@ -264,10 +266,10 @@ class WorkerTable:
             self.look()
 
     def reap(self) -> None:
-        """Wait for children that have ended: keepers, and orphans of those that were killed."""
+        """Wait for children that have ended: supervisors, and orphans of those that were killed."""
         with suppress(ChildProcessError), self.lock:
             while pid := os.waitpid(-1, os.WNOHANG)[0]:
-                self.keepers.pop(pid, None)
+                self.supervisors.pop(pid, None)
 
     def look(self) -> None:
         """Read what the run directories of all workers say that have not ended."""
@@ -323,8 +325,8 @@ class WorkerTable:
         return [logs + self.older[job] for job, logs in logs_by_job.items()]
 
     def look_at(self, worker: Worker) -> None:
-        """Read what one run directory says, and look for what is left where its keeper is gone."""
-        lives = run_directory.keeper_lives(worker.run)  # first: what is read after its end is final
+        """Read what one run directory says, and look for what is left where its supervisor is gone."""
+        lives = run_directory.supervisor_lives(worker.run)  # first: what is read after its end is final
         ends = run_directory.read_ends(worker.run)
         ending, notes = ends.ended, ends.running
         if ending is None and not lives:
@@ -342,18 +344,18 @@ class WorkerTable:
         if (view, damage) != (worker.view, worker.damage):
             if damage and damage != worker.damage:
                 print(f"worker {worker.run.name} is set aside: {damage}", file=sys.stderr, flush=True)
-                with suppress(OSError):  # so that its keeper can write down how it ended
+                with suppress(OSError):  # so that its supervisor can write down how it ended
                     run_directory.make_way(worker.run / "ended.json", worker.run / "running.json")
             worker.view, worker.damage = view, damage
             self.changed()
 
     def end_lost(self, worker: Worker, ends: run_directory.Ends) -> dict[str, Any] | None:
-        """Kill what is left of a worker whose keeper is gone; how it ended, once nothing is."""
+        """Kill what is left of a worker whose supervisor is gone; how it ended, once nothing is."""
         group = worker.started.get("group") or ""
         left = run_directory.leftovers(
             worker.started["mark"], ends.running, worker.run
         ) + containment.members(group)
-        left += containment.strangers(self.keepers) if self.adopts else []
+        left += containment.strangers(self.supervisors) if self.adopts else []
         containment.kill(group, left)
         worker.killed = True
         if left:

@@ -147,7 +147,7 @@ class OwnService:
                 marks.add(f"{supervisor.RUN_MARK}={json.loads(path.read_bytes())['mark']}".encode())
         return [each.pid for each in supervisor.processes() if marks & environment_of(each.pid)]
 
-    def keepers(self) -> list[int]:
+    def supervisors(self) -> list[int]:
         """Processes that keep a worker here."""
         return started_with(self.agent_state / "runs")
 

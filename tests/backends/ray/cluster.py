@@ -134,7 +134,7 @@ class RayCluster:
         return any(Path(name.decode()).exists() for name in names)
 
     def of_node(self, address: str) -> list[supervisor.Process]:
-        """All processes of a node: Ray's, keepers, and what came of workers."""
+        """All processes of a node: Ray's, supervisors, and what came of workers."""
         table = list(supervisor.processes())
         session = self.sessions.get(address, -1)
         mark = f"{self.folder}/n/".encode()
@@ -148,7 +148,7 @@ class RayCluster:
         return False
 
     def workers_left(self) -> list[str]:
-        """Keepers and workers of any service on any node, in words."""
+        """Supervisors and workers of any service on any node, in words."""
         sessions = set(self.sessions.values())
         return [
             f"process {each.pid} of {node}"

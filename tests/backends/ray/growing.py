@@ -44,7 +44,7 @@ class GrowingCluster(RayCluster):
         return super().of_node(address)
 
     def workers_left(self) -> list[str]:
-        """Keepers and workers."""
+        """Supervisors and workers."""
         self.sessions |= self.started()
         return super().workers_left()
 

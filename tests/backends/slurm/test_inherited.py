@@ -35,11 +35,11 @@ def test_a_worker_has_the_usual_names_and_neither_secrets_nor_a_login(
     asyncio.run(story())
 
 
-def test_what_lets_the_service_speak_to_slurm_does_not_reach_the_keeper(tmp_path: Path) -> None:
-    keeper = tmp_path / "keeper.py"
-    keeper.write_text("import os; print(*os.environ)")
+def test_what_lets_the_service_speak_to_slurm_does_not_reach_the_supervisor(tmp_path: Path) -> None:
+    script = tmp_path / "supervisor.py"
+    script.write_text("import os; print(*os.environ)")
     done = subprocess.run(
-        ["sh", "-c", worker_jobs.script_of(tmp_path, keeper)],
+        ["sh", "-c", worker_jobs.script_of(tmp_path, script)],
         env={"PATH": os.environ["PATH"], "SLURM_JOB_ID": "7", "SLURM_JWT": "x", "KRB5CCNAME": "x"},
         capture_output=True,
         text=True,

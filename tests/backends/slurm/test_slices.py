@@ -131,7 +131,7 @@ def test_what_a_job_writes_takes_so_much_and_no_more(cluster: SlurmCluster, shar
     asyncio.run(story())
 
 
-def test_who_is_killed_with_its_keeper_leaves_nothing_and_counts_as_killed(
+def test_who_is_killed_with_its_supervisor_leaves_nothing_and_counts_as_killed(
     cluster: SlurmCluster, shared: Path
 ) -> None:
     async def story() -> None:
@@ -287,7 +287,9 @@ def test_a_submission_of_which_nobody_heard_is_found_and_runs_once(
                 "--nodelist=v1",
             ]
             with pytest.raises(BackendUnreachable):
-                await backend.asking.submit(command, worker_jobs.script_of(known.run, backend.keeper))
+                await backend.asking.submit(
+                    command, worker_jobs.script_of(known.run, backend.supervisor_script)
+                )
             until(lambda: len(cluster.jobs()) == 1, lambda: f"{cluster.jobs()}")
             assert (await backend.log("1.1.0")).data == b"begun\n"
             await backend.stop("1.1.0", 0.0)

@@ -87,7 +87,7 @@ class LocalWorld:
         return tuple(NODES)
 
     async def kill_node(self, name: str) -> None:
-        """SIGKILL to the agents, their keepers, and all that came of workers."""
+        """SIGKILL to the agents, their supervisors, and all that came of workers."""
         for whose in OWNERS:
             if pid := self.pids.pop((name, whose), 0):
                 os.kill(pid, signal.SIGKILL)
@@ -127,7 +127,7 @@ class LocalWorld:
                 wire.slow = False
 
     async def left(self) -> Sequence[str]:
-        """Keepers, workers, and what came of these."""
+        """Supervisors, workers, and what came of these."""
         return [f"process {one.pid} of {node}" for node in NODES for one in self._of(node)]
 
     def _of(self, node: str) -> list[supervisor.Process]:

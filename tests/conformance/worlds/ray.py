@@ -66,7 +66,7 @@ class RayWorld:
         return self.cluster.nodes
 
     async def kill_node(self, name: str) -> None:
-        """SIGKILL to Ray's processes there, to keepers and to workers."""
+        """SIGKILL to Ray's processes there, to supervisors and to workers."""
         await asyncio.to_thread(self.cluster.kill_node, name)
 
     async def return_node(self, name: str) -> None:
@@ -94,7 +94,7 @@ class RayWorld:
             self.is_slow = False
 
     async def left(self) -> Sequence[str]:
-        """Keepers, workers, actors that hold GPUs, placement groups."""
+        """Supervisors, workers, actors that hold GPUs, placement groups."""
         in_ray: list[str] = await asyncio.to_thread(self.cluster.ask, "left")
         return [*self.cluster.workers_left(), *in_ray]
 

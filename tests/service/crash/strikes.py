@@ -146,7 +146,7 @@ class Scene:
         """One blow at a random moment. What it was aimed at may have ended just before: then another."""
         blows: dict[str, Callable[[], Blow | None]] = {
             "worker": lambda: self._kill_of(self._one_running(), "worker", ""),
-            "keeper": lambda: self._kill_of(self._one_running(), "keeper", "keeper_"),
+            "supervisor": lambda: self._kill_of(self._one_running(), "supervisor", "keeper_"),
             "agent": self._kill_agent,
             "service": self._kill_service,
             "graceful": self._end_service,

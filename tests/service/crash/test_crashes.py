@@ -18,7 +18,7 @@ from .verdict import check
 
 pytestmark = [pytest.mark.processes, pytest.mark.alone]
 
-KINDS = ("worker", "keeper", "agent", "service", "graceful", "stubborn", "polite", "clock")
+KINDS = ("worker", "supervisor", "agent", "service", "graceful", "stubborn", "polite", "clock")
 SEEDS = (11, 12, 13)
 OF_EACH = 10  # in the long tests
 

@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.alone]
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 OPTIONS = ("--slots", "4", "--gpu-type", "cpu", "--policy", "sia", "--set", "policy.round_s=3")
-ANYTIME = ("worker", "service", "agent", "keeper", "requeue")
+ANYTIME = ("worker", "service", "agent", "supervisor", "requeue")
 GROWING = ("newcomer", "source", "service", "agent", "graceful")
 EPOCHS, LONG, SAMPLES = 60, 150, 1437
 
@@ -143,7 +143,7 @@ class Trainings:
         """Whether it fell."""
         if kind == "requeue":
             self.change(self.chance.choice(self.open()), "requeue")
-        elif kind in ("worker", "keeper"):
+        elif kind in ("worker", "supervisor"):
             if not workers:
                 return False
             notes = self.running.workers().get(self.chance.choice(workers), {"pid": 0, "keeper_pid": 0})
@@ -173,7 +173,9 @@ class Trainings:
             assert exact, f"job {job}: {said}"
             assert said == f"{epochs * SAMPLES} samples in {epochs} epochs: each once"
             words.append(said)
-        until(lambda: not self.running.processes() and not self.running.keepers(), what="no process is left")
+        until(
+            lambda: not self.running.processes() and not self.running.supervisors(), what="no process is left"
+        )
         self.running.stop_gently()
         decisions, differences = self.running.differences()
         assert differences == 0
@@ -222,7 +224,7 @@ def test_trainings_whose_checkpoints_find_no_room_lose_no_sample(tmp_path: Path,
     mount_small(small, "4m")
     try:
         with trainings(tmp_path, 7) as scene:
-            for kind in ("worker", "requeue", "keeper"):
+            for kind in ("worker", "requeue", "supervisor"):
                 scene.strike_without_room(kind, small / "filler")
             tell(scene.fell, scene.check())
     finally:

@@ -32,7 +32,7 @@ def check(scene: Scene) -> str:
     assert not violations.exists(), violations.read_text()
     starts = Counter((scene.notes / "starts").read_text().split())
     assert max(starts.values()) == 1, starts.most_common(3)
-    until(lambda: not running.processes() and not running.keepers(), what="no process is left")
+    until(lambda: not running.processes() and not running.supervisors(), what="no process is left")
     running.stop_gently()
     try:
         until(lambda: not processes_of(scene.folder))
@@ -109,7 +109,7 @@ def check_log(log: Sequence[Entry]) -> None:
 
 
 def check_runs(agent_state: Path, log: Sequence[Entry]) -> None:
-    """By the notes of keepers: every process was wanted, alone on its GPUs, of one attempt at a time."""
+    """By the notes of supervisors: every process was wanted, alone on its GPUs, of one attempt at a time."""
     wanted = {one["id"] for _, _, kind, body in log if kind == "WorkersWanted" for one in body["workers"]}
     on_gpu: dict[int, list[tuple[float, float, str]]] = {}
     of_job: dict[str, list[tuple[float, float, str]]] = {}
@@ -118,7 +118,7 @@ def check_runs(agent_state: Path, log: Sequence[Entry]) -> None:
         assert asked is not None
         assert end is not None, f"{path.parent} has no end"
         assert asked["id"] in wanted, f"nobody wanted {asked['id']}"
-        if end.get("started_s") is None:  # its keeper was killed before it had started anything
+        if end.get("started_s") is None:  # its supervisor was killed before it had started anything
             continue
         life = (float(end["started_s"]), float(end["ended_s"]), str(asked["id"]).rpartition(".")[0])
         of_job.setdefault(asked["job"], []).append(life)

@@ -16,13 +16,13 @@ ATTACKS = {
     "kill all processes of the other's worker": "kill -KILL -$VICTIM",
     "suspend the other's worker": "kill -STOP $VICTIM",
     # what keeps it
-    "kill the other's keeper": "kill -KILL $VICTIM_KEEPER",
-    "kill one's own keeper": "kill -KILL $OWN_KEEPER",
+    "kill the other's supervisor": "kill -KILL $VICTIM_SUPERVISOR",
+    "kill one's own supervisor": "kill -KILL $OWN_SUPERVISOR",
     "kill the agent": "kill -KILL $AGENT",
     "end the service": "kill -TERM $SERVICE",
     "read the environment of the agent": "cat /proc/$AGENT/environ | grep -q .",
     "read the environment of the service": "cat /proc/$SERVICE/environ | grep -q .",
-    "read the environment of the other's keeper": "cat /proc/$VICTIM_KEEPER/environ | grep -q .",
+    "read the environment of the other's supervisor": "cat /proc/$VICTIM_SUPERVISOR/environ | grep -q .",
     # what the other one's job has written
     "read the other's log": "cat $RUN/log | grep -q .",
     "write into the other's log": "test -w $RUN/log",
@@ -33,10 +33,10 @@ ATTACKS = {
     "list the other's working directory": "ls -a $RUN/work/ | grep -q .",
     "read the other's script": "cat $STATE/agent/setups/*/*.sh $SCRIPT | grep -q precious",
     "mark the other's setup as done": "touch $(dirname $SCRIPT)/setup-x.done",
-    # how it was started, and orders to its keeper
+    # how it was started, and orders to its supervisor
     "read how the other's worker was started": "cat $RUN/start.json | grep -q .",
     "read what is noted of the other's worker": "cat $RUN/running.json | grep -q .",
-    "give the other's keeper an order": "test -w $RUN/control",
+    "give the other's supervisor an order": "test -w $RUN/control",
     "replace the other's run": "touch $RUN/ended.json.part",
     # the service's own
     "list the state directory": "ls $STATE/ | grep -q .",
@@ -60,7 +60,7 @@ ATTACKS = {
 SCRIPTS = r"cat /proc/[0-9]*/cmdline | tr '\0' '\n' | grep -q 'preciou[s]'"
 NOT_OF_ROOT = {
     "see the other's script in the list of processes": SCRIPTS,
-    "open the keeper's orders by what is inherited": "ls -l /proc/self/fd/ | grep -q /control",
+    "open the supervisor's orders by what is inherited": "ls -l /proc/self/fd/ | grep -q /control",
 }
 
 

@@ -117,8 +117,8 @@ def scene(service: Guarded) -> Scene:
         "CHECKPOINTS": str(service.state / "checkpoints" / job),
         "SCRIPT": str(service.state / "agent" / "setups" / f"{job}.1" / f"{worker}.sh"),
         "VICTIM": str(victim["pid"]),
-        "VICTIM_KEEPER": str(victim["keeper_pid"]),
-        "OWN_KEEPER": str(own["keeper_pid"]),
+        "VICTIM_SUPERVISOR": str(victim["keeper_pid"]),
+        "OWN_SUPERVISOR": str(own["keeper_pid"]),
         "AGENT": str(service.agent()),
         "SERVICE": str(service.process.pid),
     }

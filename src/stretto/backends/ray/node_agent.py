@@ -1,9 +1,9 @@
 """The actor that has the workers of one Ray node: one small process a node, there while there is work for it.
 
-It starts, watches and shows workers through the same run directories and keepers as an agent does. Keepers
-are nobody's children and do not notice when it ends; the next steward finds them. They do notice when the
-raylet of the node ends, or the actor that holds their GPUs, and kill their worker at once: Ray may then give
-the GPUs to others.
+It starts, watches and shows workers through the same run directories and supervisors as an agent does.
+Supervisors are nobody's children and do not notice when it ends; the next steward finds them. They do notice
+when the raylet of the node ends, or the actor that holds their GPUs, and kill their worker at once: Ray may
+then give the GPUs to others.
 
 A steward keeps its node from looking idle to Ray's autoscaler, so one without workers leaves.
 """
@@ -25,7 +25,7 @@ from stretto.agent.server import Fence
 from stretto.agent.worker_table import WorkerTable
 
 LOCK_S = 15.0  # for the steward of a raylet that has just ended
-SWEEP_S = 5.0  # for keepers of an earlier raylet to end, before it is asked again
+SWEEP_S = 5.0  # for supervisors of an earlier raylet to end, before it is asked again
 LONELY_S = 60.0  # without workers and without a caller, after which it leaves; chosen
 FOLDER = "STRETTO_NODE_DIR"  # in the environment of `ray start`: where run directories go
 
@@ -117,7 +117,7 @@ class NodeAgent:
         return {}
 
     def order(self, worker_id: str, order: dict[str, Any], epoch: int = 0) -> dict[str, Any]:
-        """Hand an order to a worker's keeper."""
+        """Hand an order to a worker's supervisor."""
         return self.commanded(epoch, lambda: self.workers.order(worker_id, order))
 
     def forget(self, worker_id: str, epoch: int = 0) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class SlurmBackend:
         self.known: dict[str, WorkerJob] = {}
         self.looking = Poller(self.asking, options, service, self.known, self.runs)
         self.starting: dict[str, asyncio.Lock] = {}
-        self.keeper = Path()
+        self.supervisor_script = Path()
         self.epoch = 0  # of the service that leads
         self.looking.leads = lambda: Fence(self.folder / "epoch.json").epoch <= self.epoch or not self.epoch
         self.bound = LogBound(options.max_log_bytes)
@@ -78,7 +78,7 @@ class SlurmBackend:
         """Take in the workers of before, from their directories. Raises OSError."""
         for folder in (self.folder, self.runs, self.forgotten):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.keeper = worker_jobs.place_keeper(self.folder)
+        self.supervisor_script = worker_jobs.place_supervisor_script(self.folder)
         for run in run_directory.every(self.runs):
             try:
                 self.known[run.name] = slice_at(run)
@@ -146,7 +146,7 @@ class SlurmBackend:
         )
         job.submitting = True
         try:
-            job_id = await self.asking.submit(command, worker_jobs.script_of(job.run, self.keeper))
+            job_id = await self.asking.submit(command, worker_jobs.script_of(job.run, self.supervisor_script))
             await self._learn_number(job, job_id)
         except Refusal as refusal:
             if is_for_later(str(refusal)) or is_closed(str(refusal)):
@@ -234,7 +234,7 @@ class SlurmBackend:
     async def _check_leader(self) -> None:
         """Raise StaleLeader where a later leader has commanded, by a file that all of them see.
 
-        Keepers cannot compare: what reaches them are signals of Slurm.
+        Supervisors cannot compare: what reaches them are signals of Slurm.
         """
         try:
             await asyncio.to_thread(Fence(self.folder / "epoch.json").admit, self.epoch)
@@ -244,7 +244,7 @@ class SlurmBackend:
     # ── stop, signal ──────────────────────────────────────────────────────────────────────────────
 
     async def stop(self, worker_id: str, grace_s: float) -> None:
-        """Withdraw a slice that has not begun; have the keeper of one that has end it."""
+        """Withdraw a slice that has not begun; have the supervisor of one that has end it."""
         job = self._slice(worker_id)
         if job.ended:
             return
@@ -259,18 +259,18 @@ class SlurmBackend:
         self.looking.hurry()
 
     async def signal(self, worker_id: str, signal: int) -> None:
-        """Have the keeper send a signal to a worker's process group."""
+        """Have the supervisor send a signal to a worker's process group."""
         job = self._slice(worker_id)
         if not job.ended:
             await self._check_leader()
             await asyncio.to_thread(worker_jobs.give_order, job.run, {"signal": signal})
             job.notes = await asyncio.to_thread(read_notes, job.run)
-            if job.notes.running is not None:  # else the keeper finds the order as it begins
+            if job.notes.running is not None:  # else the supervisor finds the order as it begins
                 await self._send(job, signals.SIGUSR1)
             self.looking.hurry()
 
     async def _send(self, job: WorkerJob, number: signals.Signals) -> None:
-        """Have Slurm send a signal to the keeper. Raises BackendUnreachable."""
+        """Have Slurm send a signal to the supervisor. Raises BackendUnreachable."""
         self.looking.require_answers()
         job_id = job.notes.by or job.job_id
         if not job_id:

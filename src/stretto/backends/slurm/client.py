@@ -262,5 +262,5 @@ class SlurmClient:
         return True
 
     async def signal(self, job_id: int, name: str) -> bool:
-        """Send a signal to the batch script of a job, which is a keeper; False where it is over."""
+        """Send a signal to the batch script of a job, which is a supervisor; False where it is over."""
         return await self.cancel(job_id, f"--signal={name}", "--batch")

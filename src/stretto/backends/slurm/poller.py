@@ -35,7 +35,7 @@ TICK_S, SOON_TICK_S = 0.3, 0.1  # between two looks at files alone, which cost S
 LARGEST_PART = 0.2  # of the time, that looks may take where Slurm is slow to answer; chosen
 NODES_S = 2.0  # between two looks at nodes while something is about to change; chosen
 SILENT_PAUSE_S = 1.0  # before a controller that did not answer is asked again; chosen
-AGAIN_S = 3.0  # before a keeper that shows no sign of stopping is told again; chosen
+AGAIN_S = 3.0  # before a supervisor that shows no sign of stopping is told again; chosen
 PATIENT_S = 60.0  # with a node that does not answer Slurm, while Slurm goes on using it; chosen
 PRESS_S = 15.0  # after its grace, until Slurm itself is to end a slice; chosen
 
@@ -145,7 +145,7 @@ class Poller:
     # ── files ─────────────────────────────────────────────────────────────────────────────────────
 
     async def _read_files(self) -> bool:
-        """What keepers have written; whether one has written how its worker ended."""
+        """What supervisors have written; whether one has written how its worker ended."""
         going = [worker for worker in self.known.values() if not worker.ended]
         ended = began = False
         for worker, notes in await asyncio.to_thread(_read_all, going):
@@ -346,7 +346,7 @@ class Poller:
             await self.withdraw(one, f"Slurm kept it waiting for {self.options.pending_s:g} s{said}")
 
     async def _press(self, worker: WorkerJob, now_s: float) -> None:
-        """Tell a keeper again that shows no sign of stopping; past the grace, have Slurm end it."""
+        """Tell a supervisor again that shows no sign of stopping; past the grace, have Slurm end it."""
         running, grace_s = worker.notes.running or {}, worker.notes.stop_s or 0.0
         if not running.get("stopping") and not running.get("exit") and now_s - worker.told_s >= AGAIN_S:
             worker.told_s = now_s

@@ -49,7 +49,7 @@ OWN_NAMES = frozenset(
 )  # fmt: skip
 
 SCRIPT = """#!/bin/sh
-# One worker of a job of Stretto; it becomes the keeper, to which signals of Slurm then go.
+# One worker of a job of Stretto; it becomes the supervisor, to which signals of Slurm then go.
 run={run}
 cd "$run" || exit {not_seen}
 mkdir taken 2>/dev/null || {{ echo "this worker has begun or was withdrawn before"; exit {taken}; }}
@@ -57,16 +57,16 @@ echo "$SLURM_JOB_ID" >taken/by
 unset {credentials}
 python={python}
 [ -x "$python" ] || python=python3
-exec "$python" -I -S {keeper} "$run" </dev/null
+exec "$python" -I -S {supervisor} "$run" </dev/null
 """
 
 
-def script_of(run: Path, keeper_path: Path) -> str:
-    """The batch script of a slice: it becomes the keeper, so that Slurm's signals reach it."""
+def script_of(run: Path, supervisor_path: Path) -> str:
+    """The batch script of a slice: it becomes the supervisor, so that Slurm's signals reach it."""
     return SCRIPT.format(
         run=shlex.quote(str(run)),
         python=shlex.quote(sys.executable),
-        keeper=shlex.quote(str(keeper_path)),
+        supervisor=shlex.quote(str(supervisor_path)),
         credentials=" ".join(CREDENTIALS),
         not_seen=NOT_SEEN,
         taken=TAKEN,
@@ -124,9 +124,9 @@ def surroundings(environment: Mapping[str, str], also: Sequence[str] = ()) -> di
     }
 
 
-def place_keeper(folder: Path) -> Path:
-    """A copy of the keeper where all nodes see it, by what it contains; raises OSError."""
-    text = Path(run_directory.KEEPER).read_bytes()
+def place_supervisor_script(folder: Path) -> Path:
+    """A copy of the supervisor where all nodes see it, by what it contains; raises OSError."""
+    text = Path(run_directory.SUPERVISOR_SCRIPT).read_bytes()
     path = folder / f"keeper-{hashlib.sha256(text).hexdigest()[:12]}.py"
     if not path.exists():
         part = path.with_suffix(f".{os.getpid()}.part")
@@ -185,7 +185,7 @@ def withdraw(run: Path, why: str) -> None:
 
 
 def give_order(run: Path, order: dict[str, Any]) -> None:
-    """Write an order down for the keeper, which looks for it at the next signal; raises OSError."""
+    """Write an order down for the supervisor, which looks for it at the next signal; raises OSError."""
     file = os.open(run / supervisor.ORDERS, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         line = b"\n" + json.dumps(order).encode() + b"\n"  # the one before may have been cut
@@ -220,7 +220,7 @@ LOST = frozenset({"NODE_FAIL", "BOOT_FAIL", "LAUNCH_FAILED"})  # nobody is left 
 WORDS = {
     NOT_SEEN: "its node does not see the shared directory",
     TAKEN: "it was submitted twice, and the other one began",
-    126: "its node cannot run the keeper",
+    126: "its node cannot run the supervisor",
     127: "its node has no python3",
 }
 
@@ -236,7 +236,7 @@ def words_of(job: SlurmJob | None) -> str:
 
 
 def explained(ending: Mapping[str, Any], job: SlurmJob | None, asked: bool) -> dict[str, Any]:
-    """What the keeper wrote, with Slurm's words for an end that was not ours.
+    """What the supervisor wrote, with Slurm's words for an end that was not ours.
 
     asked: whether we had it stopped.
     """
@@ -245,9 +245,9 @@ def explained(ending: Mapping[str, Any], job: SlurmJob | None, asked: bool) -> d
 
 
 def untold(job: SlurmJob | None, began: bool, was_asked: bool) -> dict[str, Any]:
-    """How a slice ended of which no keeper wrote anything, once Slurm says that it is over.
+    """How a slice ended of which no supervisor wrote anything, once Slurm says that it is over.
 
-    Never 0: only a keeper knows that, and one that ended well has written it.
+    Never 0: only a supervisor knows that, and one that ended well has written it.
     began: whether it may have run.
     """
     wait_status = job.wait_status if job is not None else None
@@ -269,14 +269,14 @@ def untold(job: SlurmJob | None, began: bool, was_asked: bool) -> dict[str, Any]
         why = words or WORDS.get(exit_status["status"], "")
         if exit_status["status"] in (NOT_SEEN, TAKEN):
             exit_status = dict(supervisor.KILLED)
-        return {**ending, **exit_status, "why": why or "its keeper did not say how it ended"}
-    return {**ending, **supervisor.KILLED, "why": words or "its keeper did not say how it ended"}
+        return {**ending, **exit_status, "why": why or "its supervisor did not say how it ended"}
+    return {**ending, **supervisor.KILLED, "why": words or "its supervisor did not say how it ended"}
 
 
 # ── what is known of one slice, and how what its files and Slurm say becomes a worker ───────────────────────
 
 
-SETTLE_S = 2.0  # for a file system to show what a keeper wrote last; chosen
+SETTLE_S = 2.0  # for a file system to show what a supervisor wrote last; chosen
 SOON_OVER_S = 10.0  # of waiting in Slurm, after which it is looked for less often; chosen
 MISSED = 2  # listings in a row that lack a job, until Slurm has forgotten it; chosen
 
@@ -328,9 +328,9 @@ class WorkerJob:
     notes: WorkerNotes = field(default_factory=lambda: WorkerNotes(None, None, 0, False, 0, None))
     waits_since_s: float | None = None  # monotonic; since when Slurm has been seen to keep it waiting
     refused_since_s: float | None = None  # monotonic; since when Slurm has not taken it for the time being
-    over_since_s: float | None = None  # monotonic; since when it is over and no keeper said how
+    over_since_s: float | None = None  # monotonic; since when it is over and no supervisor said how
     missed: int = 0  # listings in a row without it
-    told_s: float = float("-inf")  # monotonic; when the keeper was last sent a signal to stop
+    told_s: float = float("-inf")  # monotonic; when the supervisor was last sent a signal to stop
     pressed_s: float = float("-inf")  # monotonic; when Slurm was last asked to end it by itself
 
     @property

@@ -1,4 +1,4 @@
-"""What a keeper does where it cannot write down how its worker ended."""
+"""What a supervisor does where it cannot write down how its worker ended."""
 
 import errno
 import json
@@ -15,7 +15,7 @@ from stretto.agent import supervisor
 
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> supervisor.Supervisor:
-    """A keeper whose worker has ended; it waits for nothing, and not for ever."""
+    """A supervisor whose worker has ended; it waits for nothing, and not for ever."""
     run = tmp_path / "run"
     run.mkdir()
     (run / "start.json").write_text("{}")
@@ -26,7 +26,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> supervisor.Supervis
     return made
 
 
-def test_a_keeper_whose_run_directory_is_gone_gives_up_and_says_so_once(
+def test_a_supervisor_whose_run_directory_is_gone_gives_up_and_says_so_once(
     kept: supervisor.Supervisor, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.rmtree(kept.run)
@@ -35,7 +35,7 @@ def test_a_keeper_whose_run_directory_is_gone_gives_up_and_says_so_once(
     assert str(kept.run) in line
 
 
-def test_a_keeper_whose_disk_is_full_goes_on_trying_and_says_so_once(
+def test_a_supervisor_whose_disk_is_full_goes_on_trying_and_says_so_once(
     kept: supervisor.Supervisor, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write, failures = supervisor.write_durably, iter(range(2 * supervisor.MOST_TRIES))
