@@ -102,8 +102,8 @@ class WorkerTable:
             if (self.forgotten / worker_id).exists():
                 raise Refused(410, f"worker {worker_id} has ended and was forgotten; ids are not used twice")
             for index in start["gpus"]:
-                if holder := self.holder_of(index):
-                    raise Refused(423, f"GPU {index} of {self.node.name} is in use by {holder}")
+                if user := self.user_of_gpu(index):
+                    raise Refused(423, f"GPU {index} of {self.node.name} is in use by {user}")
             if self.node.run_as != ("account" in start):
                 raise Refused(400, ACCOUNT_MISSING if self.node.run_as else ACCOUNT_UNUSED)
             devices, locks = self.take_devices(start["gpus"])
@@ -158,7 +158,7 @@ class WorkerTable:
         with self.lock:
             return all(each.ended for each in self.known.values())
 
-    def holder_of(self, gpu: int) -> str | None:
+    def user_of_gpu(self, gpu: int) -> str | None:
         """The worker that has a process on a GPU, if any."""
         going = (each for each in self.known.values() if not each.ended)
         return next((each.run.name for each in going if gpu in each.started["gpus"]), None)

@@ -204,14 +204,14 @@ def test_what_a_job_writes_takes_so_much_and_no_more(cluster: RayCluster, tmp_pa
     asyncio.run(story())
 
 
-def test_a_steward_that_is_killed_is_replaced_and_its_workers_go_on(
+def test_a_node_agent_that_is_killed_is_replaced_and_its_workers_go_on(
     cluster: RayCluster, tmp_path: Path
 ) -> None:
     async def story() -> None:
         async with opened(cluster, tmp_path) as backend:
             await backend.start(a_start("a.1.0", cluster.nodes[1]))
             before = await in_phase(backend, "a.1.0", "running")
-            for name in await asyncio.to_thread(cluster.ask, "stewards", namespace=NAMESPACE):
+            for name in await asyncio.to_thread(cluster.ask, "node_agents", namespace=NAMESPACE):
                 await asyncio.to_thread(cluster.ask, "kill", name=name, namespace=NAMESPACE)
             await asyncio.sleep(2.0)
             async with asyncio.timeout(PATIENCE_S):
@@ -354,20 +354,20 @@ def test_the_service_may_stand_outside_the_cluster(cluster: RayCluster, tmp_path
     asyncio.run(story())
 
 
-@pytest.mark.long  # an idle steward stays for a minute and a half
-def test_stewards_leave_when_nothing_runs_and_begin_again_when_something_is_to(
+@pytest.mark.long  # an idle node agent stays for a minute and a half
+def test_node_agents_leave_when_nothing_runs_and_begin_again_when_something_is_to(
     cluster: RayCluster, tmp_path: Path
 ) -> None:
-    async def stewards() -> list[str]:
-        return list(await asyncio.to_thread(cluster.ask, "stewards", namespace=NAMESPACE))
+    async def node_agents() -> list[str]:
+        return list(await asyncio.to_thread(cluster.ask, "node_agents", namespace=NAMESPACE))
 
     async def story() -> None:
         async with opened(cluster, tmp_path) as backend:
             await backend.start(a_start("a.1.0", cluster.nodes[0], command="echo hi"))
             await in_phase(backend, "a.1.0", "ended")
-            assert await stewards()
+            assert await node_agents()
             async with asyncio.timeout(180.0):
-                while await stewards():
+                while await node_agents():
                     await asyncio.sleep(1.0)
             shown = await backend.nodes()
             assert [node.name for node in shown if node.up] == list(cluster.nodes)

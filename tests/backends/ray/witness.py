@@ -26,8 +26,8 @@ def left() -> list[str]:
     return actors + [f"placement group {each['name']}" for each in groups]
 
 
-def stewards(namespace: str) -> list[str]:
-    """Names of the stewards of a service."""
+def node_agents(namespace: str) -> list[str]:
+    """Names of the node agents of a service."""
     return sorted(
         each["name"]
         for each in list_named_actors(all_namespaces=True)

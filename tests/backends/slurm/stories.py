@@ -20,7 +20,7 @@ PATIENCE_S = 180.0
 async def opened(
     cluster: SlurmCluster, shared: Path, service: str = "s", **options: Any
 ) -> AsyncIterator[SlurmBackend]:
-    """A connection; slices stay when it is closed, as when a service ends."""
+    """A connection; worker jobs stay when it is closed, as when a service ends."""
     options = {"quiet_s": 1.0, "environment": cluster.environment, **options}
     backend = await open_slurm(SlurmOptions(**options), service, shared)
     assert isinstance(backend, SlurmBackend)

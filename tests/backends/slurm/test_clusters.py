@@ -11,7 +11,7 @@ from tests.backends.slurm.stories import a_start, in_phase, node, node_once, ope
 from stretto.backends.protocol import BackendUnreachable, NotNow
 from stretto.backends.slurm.backend import SlurmBackend, open_slurm
 from stretto.backends.slurm.client import Commands, SlurmClient
-from stretto.backends.slurm.nodes import Holding, state_of
+from stretto.backends.slurm.nodes import NodeResources, state_of
 from stretto.backends.slurm.options import SlurmOptions
 from stretto.backends.slurm.parsers import SlurmNode
 from stretto.backends.slurm.poller import PATIENT_S, Poller
@@ -141,7 +141,7 @@ def test_a_cluster_that_cannot_be_used_is_refused_in_one_line(
     assert "\n" not in str(refused.value)
 
 
-def test_a_service_that_restarts_while_its_partition_is_closed_finds_its_slices(
+def test_a_service_that_restarts_while_its_partition_is_closed_finds_its_worker_jobs(
     cluster: SlurmCluster, shared: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def first() -> None:
@@ -214,7 +214,7 @@ def test_a_node_is_as_it_was_while_a_controller_that_was_restarted_waits_for_it(
 
     def is_up(now_s: float, *states: str) -> bool:
         looking.all_nodes = {one.name: one for one in looking.with_patience([seen(*states)], now_s)}
-        return state_of(looking.all_nodes["a1"], Holding()).up
+        return state_of(looking.all_nodes["a1"], NodeResources()).up
 
     assert not is_up(0.0, "UNKNOWN", "NO_RESPOND")  # which was never seen otherwise
     assert is_up(1.0, "IDLE")

@@ -1,4 +1,4 @@
-"""A slice begins with a few known names: nothing of the service, and nothing that a login would load."""
+"""A worker job begins with a few known names: nothing of the service, and nothing that a login would load."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What a service wants of slices of Slurm after another has followed it is refused."""
+"""What a service wants of worker jobs of Slurm after another has followed it is refused."""
 
 import asyncio
 from pathlib import Path

@@ -42,7 +42,7 @@ def service(cluster: SlurmCluster, tmp_path: Path) -> Iterator[Running]:
         running.end()
 
 
-def test_a_script_of_sbatch_is_submitted_unchanged_and_runs_as_a_slice(
+def test_a_script_of_sbatch_is_submitted_unchanged_and_runs_as_a_worker_job(
     cluster: SlurmCluster, service: Running, tmp_path: Path
 ) -> None:
     script = tmp_path / "train.sbatch"

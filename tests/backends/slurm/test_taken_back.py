@@ -1,4 +1,4 @@
-"""What becomes of slices that Slurm itself ends: for others who come first, or at the end of their time."""
+"""What becomes of worker jobs that Slurm itself ends: for others, or at the end of their time."""
 
 import asyncio
 from pathlib import Path

@@ -193,7 +193,7 @@ ORDER_S = 15.0  # beyond what an order may wait for; chosen
 START_S = 30.0  # of a start; Ray begins a process for it; chosen
 TURNED_AWAY = "Ray wants a token: RAY_AUTH_MODE must be token, and RAY_AUTH_TOKEN the cluster's"
 FIRST_S = 20.0  # for the nodes to be seen at the start, of the service or of a gateway; chosen
-BEGINNING = ("its steward begins", "not seen yet")  # why a node is down that has only not been looked at
+BEGINNING = ("its node agent begins", "not seen yet")  # why a node is down that has only not been looked at
 
 
 async def open_ray(
@@ -425,7 +425,7 @@ def _workers_in(said: dict[str, list[dict[str, Any]]], nodes: Sequence[NodeState
 
 
 def _worker_of(node: str, said: dict[str, Any]) -> WorkerState:
-    """A worker as its steward shows it."""
+    """A worker as its node agent shows it."""
     known = {name: value for name, value in said.items() if name in WorkerState.__dataclass_fields__}
     return WorkerState(**{**known, "node": node, "gpus": tuple(said["gpus"])})
 

@@ -1,4 +1,4 @@
-"""What the gateway knows of a Ray cluster: its nodes, the steward of each, and their workers.
+"""What the gateway knows of a Ray cluster: its nodes, the node agent of each, and their workers.
 
 Everything here may be called from several threads. What Ray is asked is asked without the lock.
 """
@@ -18,18 +18,20 @@ from stretto.backends.ray.autoscaling import NodeSlots
 from stretto.backends.ray.node_agent import LONELY_S, NodeAgent
 from stretto.backends.ray.nodes import RayNode, held_by_others, held_by_us, node_of, nodes_in
 
-ANSWER_S = 10.0  # the longest that a steward may think about what it can do at once; chosen
+ANSWER_S = 10.0  # the longest that a node agent may think about what it can do at once; chosen
 HIRE_S = 60.0  # for a process of Ray's to start on a busy node; chosen
 NOTICED_S = 0.15  # until Ray counts as free what was given back; measured: a tenth of a second
 FREED_S = 1.0  # the longest to wait for that
 HEAD_S = 5.0  # of silence of Ray's head, after which nothing new is asked of it; chosen
-AGAIN_S = 5.0  # before a node is looked at again where no steward could begin; chosen
-IDLE_S = 30.0  # without a running worker, after which we listen to a steward no more, and it leaves; chosen
+AGAIN_S = 5.0  # before a node is looked at again where no node agent could begin; chosen
+IDLE_S = (
+    30.0  # without a running worker, after which we listen to a node agent no more, and it leaves; chosen
+)
 HURRY_S = 10.0  # the same, and until it leaves, on a node that goes when nobody uses it; chosen
 ORPHAN_S = 20.0  # that a placement group may have no worker, as between the two steps of a start; chosen
 SETTLED_S = 4.0  # that GPUs must have been in use before they count as another's: Ray's figures lag; chosen
 FIRST_SETTLED_S = 1.5  # the same for a node that is new to us, on which we hardly held anything just now
-STEWARD_THREADS = 32
+AGENT_THREADS = 32
 GONE_S = 60.0  # that a node is dead, with nothing of it left, before it is listed no more; chosen
 
 
@@ -38,19 +40,19 @@ class Place:
     """One machine as a node of ours."""
 
     node: RayNode
-    steward: Any = None
+    agent: Any = None
     swept: str = ""  # the life of the raylet of which it is known that nothing of an earlier one runs
-    instance: str = ""  # the life of the steward in which versions count
+    instance: str = ""  # the life of the node agent in which versions count
     version: int = 0  # of the listing that `workers` came from
-    floor: int = 0  # older listings lack what was asked of the steward since
+    floor: int = 0  # older listings lack what was asked of the node agent since
     workers: dict[str, dict[str, Any]] = field(default_factory=dict)  # as shown, by id
     forgotten: dict[str, str] = field(default_factory=dict)  # jobs of workers that only have a log, by id
     heard_s: float = 0.0  # when there last was a sign of life
     lost_s: float | None = None  # since when it is dead
     gone: bool = False  # its machine says that nobody listens where its raylet did
     dead: bool = False  # and nothing of ours runs there any more
-    needed_s: float = 0.0  # when its steward was last of use
-    wrong: str = ""  # why no steward could begin
+    needed_s: float = 0.0  # when its node agent was last of use
+    wrong: str = ""  # why no node agent could begin
     wrong_s: float = 0.0
     freeing: set[str] = field(default_factory=set)  # workers whose group is about to go
     freed_s: float = 0.0  # when the last one went
@@ -66,7 +68,7 @@ class Place:
 
 
 class Cluster:
-    """The nodes by name, and the stewards on them."""
+    """The nodes by name, and the node agents on them."""
 
     def __init__(
         self, service_id: str, down_after_s: float, lost_after_s: float, coming: NodeSlots | None = None
@@ -138,7 +140,7 @@ class Cluster:
                 self._note_loss(place, node.why, now_s)
             return
         if place.node.id != node.id:
-            place.steward, place.instance = None, ""
+            place.agent, place.instance = None, ""
             place.others, place.unsettled = 0, (0, 0.0, 0.0)
         place.node, place.heard_s, place.lost_s, place.dead, place.gone = node, now_s, None, False, False
 
@@ -148,7 +150,7 @@ class Cluster:
         It has where its machine says so; else after the time within which it ends itself without a cluster.
         """
         if place.lost_s is None:
-            place.lost_s, place.steward = now_s, None
+            place.lost_s, place.agent = now_s, None
             place.wrong = why or "Ray says that it is dead"
         if not place.dead and now_s - place.lost_s >= (0.0 if place.gone else self.lost_after_s):
             place.dead = True
@@ -246,7 +248,7 @@ class Cluster:
         if silent_s > self.down_after_s:
             return f"Ray has said nothing of it for {silent_s:.0f} s" if place.heard_s else "not seen yet"
         if place.swept != place.node.id:
-            return place.wrong or "its steward begins"
+            return place.wrong or "its node agent begins"
         return ""
 
     def place(self, name: str) -> Place | None:
@@ -268,33 +270,33 @@ class Cluster:
         if silent_s > HEAD_S:
             raise BackendUnreachable(f"Ray's head has not answered for {silent_s:.0f} s")
 
-    # ── stewards ──────────────────────────────────────────────────────────────────────────────────
+    # ── node agents ──────────────────────────────────────────────────────────────────────────────────
 
     def to_hire(self) -> list[str]:
-        """Nodes on which a steward is needed and none is known."""
+        """Nodes on which a node agent is needed and none is known."""
         now_s = time.monotonic()
         with self.lock:
             return [
                 name
                 for name, place in self.places.items()
                 if place.lost_s is None
-                and place.steward is None
+                and place.agent is None
                 and (place.swept != place.node.id or place.going)
                 and now_s - place.wrong_s > AGAIN_S
             ]
 
-    def steward_of(self, name: str) -> Any:
-        """The steward of a node, which begins if need be; raises BackendUnreachable."""
+    def agent_of(self, name: str) -> Any:
+        """The node agent of a node, which begins if need be; raises BackendUnreachable."""
         place = self.places[name]
         with place.hiring:
-            if place.steward is None:
+            if place.agent is None:
                 try:
                     self._hire(name, place)
                 except BackendUnreachable as failure:
                     place.wrong, place.wrong_s = str(failure), time.monotonic()
                     raise
             place.needed_s = time.monotonic()
-            return place.steward
+            return place.agent
 
     def _hire(self, name: str, place: Place) -> None:
         import ray
@@ -302,27 +304,28 @@ class Cluster:
 
         node = place.node
         kind = ray.remote(NodeAgent).options(
+            # A name on the wire: services of older versions have begun actors of that name.
             name=f"steward-{node.id[:12]}",
             lifetime="detached",
             get_if_exists=True,
             num_cpus=0,
-            max_concurrency=STEWARD_THREADS,
+            max_concurrency=AGENT_THREADS,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False),
         )
         lonely_s = LONELY_S if name not in self.coming.type_of else HURRY_S
-        steward = kind.remote(self.service_id, name, node.address, node.gpus, lonely_s)
-        listing = asked(steward.ready.remote(), HIRE_S)
+        agent = kind.remote(self.service_id, name, node.address, node.gpus, lonely_s)
+        listing = asked(agent.ready.remote(), HIRE_S)
         if listing["stretto"] != __version__:
-            ray.kill(steward)
+            ray.kill(agent)
             raise BackendUnreachable(f"its Stretto is {listing['stretto']}, expected {__version__} as here")
-        asked(steward.keep_logs.remote(self.max_log_bytes))
+        asked(agent.keep_logs.remote(self.max_log_bytes))
         if listing["left"]:
             raise NotNow(f"workers of its earlier life still end: {', '.join(listing['left'][:3])}")
         with self.lock:
             if place.node.id != node.id:
                 raise BackendUnreachable("it has just been started anew")
             place.forgotten = listing["forgotten"]
-            place.steward, place.swept, place.wrong = steward, node.id, ""
+            place.agent, place.swept, place.wrong = agent, node.id, ""
             place.instance, place.floor = "", 0
             self.take(place, listing)
 
@@ -380,24 +383,24 @@ class Cluster:
             self.changed.set()
 
     def to_hear(self) -> Iterator[tuple[str, Any, str]]:
-        """(node, steward, what was heard last) of those to be listened to; one that idles may leave."""
+        """(node, node agent, what was heard last) of those to be listened to; one that idles may leave."""
         now_s = time.monotonic()
         with self.lock:
             for name, place in self.places.items():
-                if place.steward is None or place.lost_s is not None:
+                if place.agent is None or place.lost_s is not None:
                     continue
                 if place.going or any(each in self.groups for each in place.workers):
                     place.needed_s = now_s
                 if now_s - place.needed_s > (IDLE_S if name not in self.coming.type_of else HURRY_S):
-                    place.steward = None
+                    place.agent = None
                     continue
-                yield name, place.steward, f"{place.instance}:{place.version}"
+                yield name, place.agent, f"{place.instance}:{place.version}"
 
-    def lose_steward(self, place: Place, steward: Any) -> None:
-        """A steward has ended; another begins where one is needed."""
+    def lose_agent(self, place: Place, agent: Any) -> None:
+        """A node agent has ended; another begins where one is needed."""
         with self.lock:
-            if place.steward is steward:
-                place.steward = None
+            if place.agent is agent:
+                place.agent = None
 
     def place_of(self, worker_id: str) -> tuple[str, Place] | None:
         """The node that lists a worker."""
@@ -426,7 +429,7 @@ class Cluster:
 
 
 def asked(answer: Any, wait_s: float = ANSWER_S) -> dict[str, Any]:
-    """What a steward answers; raises BackendUnreachable, whatever Ray says instead of an answer."""
+    """What a node agent answers; raises BackendUnreachable, whatever Ray says instead of an answer."""
     import ray
 
     try:

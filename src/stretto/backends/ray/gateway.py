@@ -1,6 +1,6 @@
 """The process that is connected to Ray for a service, and the commands that it carries out.
 
-What the service may ask of the gateway: the orders of a backend's protocol, carried out by stewards.
+What the service may ask of the gateway: the orders of a backend's protocol, carried out by node agents.
 """
 
 import argparse
@@ -45,7 +45,7 @@ NOT_NOW = (423, 507)
 class WorkerCommands:
     """Orders over one cluster; each raises as the protocol says, and may be given again.
 
-    epoch: of the leader that gives it, which stewards compare.
+    epoch: of the leader that gives it, which node agents compare.
     """
 
     cluster: Cluster
@@ -65,8 +65,8 @@ class WorkerCommands:
             raise StartRefused(f"worker {name}: no node {node}, expected one of {self._names()}")
         place = self.cluster.checked(node)
         with self.cluster.begins(name):
-            steward = self.cluster.steward_of(node)
-            earlier = answered(asked(steward.start.remote(name, request, None, epoch)), StartRefused)
+            agent = self.cluster.agent_of(node)
+            earlier = answered(asked(agent.start.remote(name, request, None, epoch)), StartRefused)
             if earlier:
                 return self.cluster.take_one(place, earlier)
             self.cluster.check_head()
@@ -74,7 +74,7 @@ class WorkerCommands:
             bundle = reservation.bundle_of(len(request["gpus"]), cpus, memory_gb, place.node.address)
             reserved = reservation.hold(name, self.cluster.prefix, place.node.id, bundle)
             try:
-                reply = answered(asked(steward.start.remote(name, request, reserved, epoch)), StartRefused)
+                reply = answered(asked(agent.start.remote(name, request, reserved, epoch)), StartRefused)
             except (StartRefused, NotNow, StaleLeader):
                 reservation.let_go(name, self.cluster.prefix)
                 raise
@@ -97,7 +97,7 @@ class WorkerCommands:
         if place.dead:  # it has ended with its node
             return
         self.cluster.checked(node)
-        reply = asked(self.cluster.steward_of(node).order.remote(worker_id, order, epoch))
+        reply = asked(self.cluster.agent_of(node).order.remote(worker_id, order, epoch))
         self.cluster.take_one(place, answered(reply, InputError))
 
     def log(self, worker_id: str, offset: int, limit: int, wait_s: float) -> dict[str, Any]:
@@ -110,8 +110,8 @@ class WorkerCommands:
         if place.dead:
             raise NoSuchWorker(f"the log of {worker_id} was lost with node {node}")
         self.cluster.checked(node)
-        steward = self.cluster.steward_of(node)
-        piece = answered(asked(steward.log.remote(worker_id, offset, limit)), InputError)
+        agent = self.cluster.agent_of(node)
+        piece = answered(asked(agent.log.remote(worker_id, offset, limit)), InputError)
         return {**piece, "data": base64.b64encode(piece["data"]).decode()}
 
     def _having_the_log(self, worker_id: str) -> Any:
@@ -129,7 +129,7 @@ class WorkerCommands:
             self.cluster.drop(place, None, worker_id)
             return
         self.cluster.checked(node)
-        reply = asked(self.cluster.steward_of(node).forget.remote(worker_id, epoch))
+        reply = asked(self.cluster.agent_of(node).forget.remote(worker_id, epoch))
         if refused := reply.get("refused"):
             if refused[0] == 409:  # it still runs
                 return
@@ -152,7 +152,7 @@ class WorkerCommands:
             ]
         for node, place in having:
             self.cluster.checked(node)
-            answered(asked(self.cluster.steward_of(node).delete_logs.remote(job, epoch)), InputError)
+            answered(asked(self.cluster.agent_of(node).delete_logs.remote(job, epoch)), InputError)
             with self.cluster.lock:
                 place.forgotten = {name: of for name, of in place.forgotten.items() if of != job}
 
@@ -162,7 +162,7 @@ class WorkerCommands:
 
 
 def answered(reply: dict[str, Any], refused_as: type[Exception]) -> dict[str, Any]:
-    """The answer of a steward, unless it is a refusal.
+    """The answer of a node agent, unless it is a refusal.
 
     Raises NotNow, NoSuchWorker, IdUsed, StaleLeader or `refused_as`.
     """
@@ -187,8 +187,8 @@ def answered(reply: dict[str, Any], refused_as: type[Exception]) -> dict[str, An
 
 LOOK_S = 1.0  # between looks at the whole cluster; chosen
 LOOK_OUTSIDE_S = 2.0  # the same from outside, where each is a task; chosen
-LISTEN_S = 5.0  # that a steward waits for a change
-ROUND_S = 0.1  # the longest until a new steward is listened to
+LISTEN_S = 5.0  # that a node agent waits for a change
+ROUND_S = 0.1  # the longest until a new node agent is listened to
 BEAT_S = 1.0
 PROBE_S = 3.0
 ASK_AGAIN_S = 30.0  # for room that has not come: somebody else may have asked for something since; chosen
@@ -274,7 +274,7 @@ class Gateway:
     # ── looking ───────────────────────────────────────────────────────────────────────────────────
 
     def look_on(self) -> None:
-        """Look at the cluster now and then; have stewards begin, and let go of what is not needed."""
+        """Look at the cluster now and then; have node agents begin, and let go of what is not needed."""
         while True:
             began_s = time.monotonic()
             try:
@@ -314,8 +314,8 @@ class Gateway:
         (where or self.chores).submit(run)
 
     def hire(self, node: str) -> None:
-        """Have a steward begin."""
-        self.cluster.steward_of(node)
+        """Have a node agent begin."""
+        self.cluster.agent_of(node)
 
     def let_go(self, worker_id: str) -> None:
         """Give back what was held for a worker that has ended."""
@@ -345,15 +345,15 @@ class Gateway:
     # ── listening ─────────────────────────────────────────────────────────────────────────────────
 
     def listen_on(self) -> None:
-        """Hear from every steward as soon as something of its workers has changed."""
+        """Hear from every node agent as soon as something of its workers has changed."""
         import ray
 
-        waiting: dict[Any, tuple[str, Any]] = {}  # answer that is to come -> node, steward
+        waiting: dict[Any, tuple[str, Any]] = {}  # answer that is to come -> node, node agent
         while True:
             asked_of = {name for name, _ in waiting.values()}
-            for name, steward, after in list(self.cluster.to_hear()):
+            for name, agent, after in list(self.cluster.to_hear()):
                 if name not in asked_of:
-                    waiting[steward.listed.remote(after, LISTEN_S)] = (name, steward)
+                    waiting[agent.listed.remote(after, LISTEN_S)] = (name, agent)
             if not waiting:
                 time.sleep(ROUND_S)
                 continue
@@ -361,17 +361,17 @@ class Gateway:
             for answer in done:
                 self.hear(*waiting.pop(answer), answer)
 
-    def hear(self, name: str, steward: Any, answer: Any) -> None:
-        """Take in what one steward says."""
+    def hear(self, name: str, agent: Any, answer: Any) -> None:
+        """Take in what one node agent says."""
         place = self.cluster.place(name)
         if place is None:
             return
         try:
             ended = self.cluster.take(place, asked(answer))
         except BackendUnreachable as failure:
-            if place.steward is steward:
+            if place.agent is agent:
                 print(f"node {name}: {failure}", file=sys.stderr, flush=True)
-            self.cluster.lose_steward(place, steward)
+            self.cluster.lose_agent(place, agent)
             return
         for worker_id in ended:
             self.begin_chore(self.let_go, worker_id)

@@ -1,4 +1,4 @@
-"""Requests that wait for more of a log: hundreds of them, and one thread here and one in each steward."""
+"""Requests that wait for more of a log: hundreds of them, and one thread here and one in each node agent."""
 
 import threading
 import time
@@ -10,8 +10,12 @@ from typing import Any
 from stretto.backends.protocol import BackendUnreachable
 from stretto.backends.ray.cluster import Cluster, asked
 
-LISTEN_S = 1.0  # that a steward waits for one of its logs to grow; who joins meanwhile waits as long; chosen
-ROUND_S = 0.05  # the longest until a new follower's steward is asked, and between looks at who waits too long
+LISTEN_S = (
+    1.0  # that a node agent waits for one of its logs to grow; who joins meanwhile waits as long; chosen
+)
+ROUND_S = (
+    0.05  # the longest until a new follower's node agent is asked, and between looks at who waits too long
+)
 LOST_S = 0.5  # before who cannot be told anything is asked about again; chosen
 
 Order = dict[str, Any]
@@ -61,7 +65,7 @@ class LogTailers:
             self.again({**one.order, "with": {**one.order["with"], "offset": one.offset, "wait_s": left_s}})
 
     def run(self) -> None:
-        """Listen to the steward of every node on which a log is followed."""
+        """Listen to the node agent of every node on which a log is followed."""
         import ray
 
         listening: dict[Any, str] = {}  # answer that is to come -> node
@@ -92,9 +96,9 @@ class LogTailers:
             return {one.node for one in self.waiting}
 
     def listen(self, node: str) -> Any:
-        """Ask a steward which logs grow; None where it has none, and then those that wait are told why."""
+        """Ask a node agent which logs grow; None where it has none, and then those that wait are told why."""
         place = self.cluster.place(node)
-        if place is None or place.steward is None:
+        if place is None or place.agent is None:
             self.wake(partial(follows, node))
             return None
         offsets: dict[str, int] = {}
@@ -104,7 +108,7 @@ class LogTailers:
                     offsets[tailer.worker_id] = min(
                         tailer.offset, offsets.get(tailer.worker_id, tailer.offset)
                     )
-        return place.steward.grown.remote(offsets, LISTEN_S)
+        return place.agent.grown.remote(offsets, LISTEN_S)
 
 
 def follows(node: str, one: LogTailer, among: set[str] | None = None) -> bool:

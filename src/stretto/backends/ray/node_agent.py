@@ -1,11 +1,11 @@
 """The actor that has the workers of one Ray node: one small process a node, there while there is work for it.
 
 It starts, watches and shows workers through the same run directories and supervisors as an agent does.
-Supervisors are nobody's children and do not notice when it ends; the next steward finds them. They do notice
-when the raylet of the node ends, or the actor that holds their GPUs, and kill their worker at once: Ray may
-then give the GPUs to others.
+Supervisors are nobody's children and do not notice when it ends; the next node agent finds them. They do
+notice when the raylet of the node ends, or the actor that holds their GPUs, and kill their worker at once:
+Ray may then give the GPUs to others.
 
-A steward keeps its node from looking idle to Ray's autoscaler, so one without workers leaves.
+A node agent keeps its node from looking idle to Ray's autoscaler, so one without workers leaves.
 """
 
 import os
@@ -24,7 +24,7 @@ from stretto.agent.requests import Refused, start_of, worker_id_of
 from stretto.agent.server import Fence
 from stretto.agent.worker_table import WorkerTable
 
-LOCK_S = 15.0  # for the steward of a raylet that has just ended
+LOCK_S = 15.0  # for the node agent of a raylet that has just ended
 SWEEP_S = 5.0  # for supervisors of an earlier raylet to end, before it is asked again
 LONELY_S = 60.0  # without workers and without a caller, after which it leaves; chosen
 FOLDER = "STRETTO_NODE_DIR"  # in the environment of `ray start`: where run directories go
@@ -50,7 +50,7 @@ class NodeAgent:
         until_s = time.monotonic() + LOCK_S
         while (lock := presence.take(state)) is None:
             if time.monotonic() > until_s:
-                raise RuntimeError(f"another steward has {state}")
+                raise RuntimeError(f"another node agent has {state}")
         self.lock = lock
         self.gpus = gpus
         node = Node(name, "", gpus)
@@ -112,8 +112,8 @@ class NodeAgent:
         """Refuse a worker that would have to wait for a GPU, before Ray is asked to hold it; else {}."""
         with self.workers.lock:
             for index in gpus:
-                if holder := self.workers.holder_of(index):
-                    raise Refused(423, f"GPU {index} is in use by {holder}; {worker_id} must wait")
+                if user := self.workers.user_of_gpu(index):
+                    raise Refused(423, f"GPU {index} is in use by {user}; {worker_id} must wait")
         return {}
 
     def order(self, worker_id: str, order: dict[str, Any], epoch: int = 0) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def hold(name: str, prefix: str, node_id: str, bundle: dict[str, float]) -> dict
         ray.util.remove_placement_group(group)
         raise NotNow(f"Ray does not have {shown(bundle)} free on that node")
     resources = {each: much for each, much in bundle.items() if each.startswith("node:")}
-    actor = ray.remote(holder_class()).options(
+    actor = ray.remote(placeholder_class()).options(
         name=name,
         lifetime="detached",
         get_if_exists=True,
@@ -79,7 +79,7 @@ def group_named(name: str) -> Any:
     return None
 
 
-def holder_class() -> type:
+def placeholder_class() -> type:
     """The class of the actor. Made here, so that it travels as a value and its process imports Ray alone."""
 
     class Stretto:  # as people see it in Ray's listings

@@ -29,11 +29,11 @@ from stretto.backends.protocol import (
 from stretto.backends.slurm import worker_jobs
 from stretto.backends.slurm.checks import check_job, check_partitions, check_rights, partition_for
 from stretto.backends.slurm.client import Commands, Refusal, SlurmClient, is_closed, is_for_later, require
-from stretto.backends.slurm.nodes import Holding, gres_of, share_of, type_of
+from stretto.backends.slurm.nodes import NodeResources, gres_of, share_of, type_of
 from stretto.backends.slurm.options import SlurmOptions
 from stretto.backends.slurm.parsers import SlurmNode
 from stretto.backends.slurm.poller import Poller
-from stretto.backends.slurm.worker_jobs import WorkerJob, read_notes, slice_at
+from stretto.backends.slurm.worker_jobs import WorkerJob, read_notes, worker_job_at
 from stretto.jobfile.spec import JobSpec
 from stretto.model.errors import InputError
 
@@ -45,7 +45,7 @@ BOUND_LOGS_S = 2.0  # between looks at how much was written; chosen: a shared di
 
 
 class SlurmBackend:
-    """One service's slices on one cluster, kept in directories that all nodes see."""
+    """One service's worker jobs on one cluster, kept in directories that all nodes see."""
 
     def __init__(self, options: SlurmOptions, service: str, shared: Path) -> None:
         self.options, self.service = options, service
@@ -81,7 +81,7 @@ class SlurmBackend:
         self.supervisor_script = worker_jobs.place_supervisor_script(self.folder)
         for run in run_directory.every(self.runs):
             try:
-                self.known[run.name] = slice_at(run)
+                self.known[run.name] = worker_job_at(run)
             except (
                 run_directory.Damaged
             ) as damage:  # the others must not suffer; if it runs, Slurm is to end it
@@ -94,7 +94,7 @@ class SlurmBackend:
         return self.looking.nodes
 
     async def workers(self) -> Sequence[WorkerState]:
-        """Every slice of which Slurm knows or knew, by id, as last seen."""
+        """Every worker job of which Slurm knows or knew, by id, as last seen."""
         return sorted((one.state for one in self.known.values() if one.listed), key=lambda one: one.id)
 
     async def changes(self, after: int, wait_s: float = 20.0) -> int:
@@ -112,7 +112,7 @@ class SlurmBackend:
     # ── start ─────────────────────────────────────────────────────────────────────────────────────
 
     async def start(self, worker: WorkerStart) -> WorkerState:
-        """Submit a slice, unless that was done before."""
+        """Submit a worker job, unless that was done before."""
         await self._check_leader()
         async with self.starting.setdefault(worker.id, asyncio.Lock()):
             try:
@@ -134,15 +134,15 @@ class SlurmBackend:
         self.looking.require_answers()
         await self._make_way(worker)
         node, partition = self._place(worker)
-        others = self.looking.others.get(node.name, Holding())
-        holding = worker_jobs.holding_of(worker, share_of(node, len(worker.gpus), others))
+        others = self.looking.others.get(node.name, NodeResources())
+        resources = worker_jobs.resources_of(worker, share_of(node, len(worker.gpus), others))
         if job is None:
-            job = await self._write_down(worker, holding)
+            job = await self._write_down(worker, resources)
         elif await self._was_submitted(job):
             return job.state
         gres = gres_of(node, len(worker.gpus)) if worker.gpus else ""
         command = worker_jobs.submission(
-            worker, self.options, self.service, job.run, partition, gres, holding
+            worker, self.options, self.service, job.run, partition, gres, resources
         )
         job.submitting = True
         try:
@@ -159,7 +159,7 @@ class SlurmBackend:
         return job.state
 
     async def _make_way(self, worker: WorkerStart) -> None:
-        """Withdraw slices of which Slurm never said that it has them, where their GPUs are another's now.
+        """Withdraw worker jobs that Slurm never said it has, where their GPUs are another's now.
 
         Such are left where a node was given up while Slurm did not answer: nobody asks for them any more.
         """
@@ -192,12 +192,12 @@ class SlurmBackend:
             )
         return node, partition
 
-    async def _write_down(self, worker: WorkerStart, holding: Holding) -> WorkerJob:
+    async def _write_down(self, worker: WorkerStart, resources: NodeResources) -> WorkerJob:
         try:
             run = await asyncio.to_thread(
-                worker_jobs.prepare, self.runs, worker, holding, self.options.pass_env
+                worker_jobs.prepare, self.runs, worker, resources, self.options.pass_env
             )
-            job = self.known[worker.id] = await asyncio.to_thread(slice_at, run)
+            job = self.known[worker.id] = await asyncio.to_thread(worker_job_at, run)
         except OSError as failure:
             raise NotNow(f"worker {worker.id} cannot be written down: {failure}") from failure
         return job
@@ -208,7 +208,7 @@ class SlurmBackend:
         return known.listed
 
     async def _unwrite(self, known: WorkerJob) -> None:
-        """Of a slice that Slurm refused nothing stays, unless an earlier attempt had been taken."""
+        """Of a worker job that Slurm refused nothing stays, unless an earlier attempt had been taken."""
         if await asyncio.to_thread(worker_jobs.take, known.run):
             await asyncio.to_thread(shutil.rmtree, known.run, ignore_errors=True)
             self.known.pop(known.id, None)
@@ -244,8 +244,8 @@ class SlurmBackend:
     # ── stop, signal ──────────────────────────────────────────────────────────────────────────────
 
     async def stop(self, worker_id: str, grace_s: float) -> None:
-        """Withdraw a slice that has not begun; have the supervisor of one that has end it."""
-        job = self._slice(worker_id)
+        """Withdraw a worker job that has not begun; have the supervisor of one that has end it."""
+        job = self._worker_job(worker_id)
         if job.ended:
             return
         await self._check_leader()
@@ -260,7 +260,7 @@ class SlurmBackend:
 
     async def signal(self, worker_id: str, signal: int) -> None:
         """Have the supervisor send a signal to a worker's process group."""
-        job = self._slice(worker_id)
+        job = self._worker_job(worker_id)
         if not job.ended:
             await self._check_leader()
             await asyncio.to_thread(worker_jobs.give_order, job.run, {"signal": signal})
@@ -280,7 +280,7 @@ class SlurmBackend:
             raise BackendUnreachable(f"worker {job.id}: it is not known which job of Slurm it is")
         await self.asking.signal(job_id, number.name.removeprefix("SIG"))
 
-    def _slice(self, worker_id: str) -> WorkerJob:
+    def _worker_job(self, worker_id: str) -> WorkerJob:
         if known := self.known.get(worker_id):
             return known
         raise NoSuchWorker(f"no worker {worker_id}")
@@ -343,7 +343,7 @@ class SlurmBackend:
                 run_directory.delete(run)
 
     async def close(self) -> None:
-        """Look no more. Slices go on."""
+        """Look no more. Worker jobs go on."""
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
@@ -366,8 +366,8 @@ def _as_started(worker: WorkerStart) -> dict[str, object]:
 async def open_slurm(options: SlurmOptions, service: str, shared: Path) -> Backend:
     """The backend of a cluster. Raises InputError where it cannot be used.
 
-    service: the name under which slices of this service are found again. shared: a directory that all nodes
-    see under the same path.
+    service: the name under which worker jobs of this service are found again. shared: a directory that all
+    nodes see under the same path.
     """
     backend = SlurmBackend(options, service, shared.resolve())
     require(backend.asking.commands)

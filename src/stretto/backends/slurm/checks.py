@@ -20,7 +20,7 @@ NOT_FREE = ("configuration is not available", "nodes are busy", "required node",
 
 
 def partition_for(options: SlurmOptions, asked: Mapping[str, str], node: SlurmNode, default: str) -> str:
-    """Partitions under which a slice goes to a node, as sbatch takes them; "" where none has the node."""
+    """Partitions in which a worker job may go to a node, as sbatch takes them; "" where none has the node."""
     wanted = asked.get("partition", "").split(",") if asked.get("partition") else options.partitions
     return ",".join(name for name in wanted or (default,) if name in node.partitions)
 

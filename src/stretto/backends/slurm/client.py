@@ -23,10 +23,11 @@ from stretto.model.errors import InputError, StrettoError
 NEEDED = ("sbatch", "squeue", "scancel", "scontrol")
 AT_ONCE = 8  # commands under way; chosen: more make Slurm's controller no faster
 
-# All that Slurm's commands see, and so all that a slice begins with: sbatch exports what it has. If it were
-# told a list, Slurm would load what a login of the user loads. The rest goes to workers by a private file.
+# All that Slurm's commands see, and so all that a worker job begins with: sbatch exports what it has. If it
+# were told a list, Slurm would load what a login of the user loads. The rest goes to workers by a private
+# file.
 USUAL = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "SLURM_CONF")
-CREDENTIALS = ("SLURM_JWT", "KRB5CCNAME")  # by which commands say who we are; a slice drops them at once
+CREDENTIALS = ("SLURM_JWT", "KRB5CCNAME")  # by which commands say who we are; a worker job drops them at once
 KEPT = (*USUAL, *CREDENTIALS)
 
 # What Slurm's programs say when the controller did not answer, or not as itself; in lower case.

@@ -22,29 +22,29 @@ SHUT = {
 
 
 UNTOLD_MB = 1024  # below this, Slurm was not told how much memory a node has: its default is 1 MB
-LEAST_MEMORY = 0.5  # of its part of all, that a slice is to have even where others took more; chosen
+LEAST_MEMORY = 0.5  # of its part of all, that a worker job is to have even where others took more; chosen
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
-    """What a holder has of a node, or is to have."""
+class NodeResources:
+    """What a worker, or all others, have of a node or are to have."""
 
     gpus: int = 0
     cpus: int = 0
     memory_mb: int = 0  # 0 where Slurm was not told how much the node has
 
-    def __add__(self, other: "Holding") -> "Holding":
-        return Holding(self.gpus + other.gpus, self.cpus + other.cpus, self.memory_mb + other.memory_mb)
+    def __add__(self, other: "NodeResources") -> "NodeResources":
+        return NodeResources(self.gpus + other.gpus, self.cpus + other.cpus, self.memory_mb + other.memory_mb)
 
-    def or_less(self, other: "Holding") -> "Holding":
+    def or_less(self, other: "NodeResources") -> "NodeResources":
         """The smaller of each."""
-        return Holding(
+        return NodeResources(
             min(self.gpus, other.gpus), min(self.cpus, other.cpus), min(self.memory_mb, other.memory_mb)
         )
 
-    def or_more(self, other: "Holding") -> "Holding":
+    def or_more(self, other: "NodeResources") -> "NodeResources":
         """The larger of each."""
-        return Holding(
+        return NodeResources(
             max(self.gpus, other.gpus), max(self.cpus, other.cpus), max(self.memory_mb, other.memory_mb)
         )
 
@@ -75,7 +75,7 @@ def serves(node: SlurmNode, partitions: Iterable[str]) -> bool:
     return bool(node.gpus.get(type_of(node))) and bool(set(partitions) & set(node.partitions))
 
 
-def state_of(node: SlurmNode, others: Holding) -> NodeState:
+def state_of(node: SlurmNode, others: NodeResources) -> NodeState:
     """A node as the service sees it."""
     gpu_type = type_of(node)
     up, words = not node.states & (DEAD | SILENT), _words(node)
@@ -94,7 +94,7 @@ def state_of(node: SlurmNode, others: Holding) -> NodeState:
     )
 
 
-def share_of(node: SlurmNode, gpus: int, others: Holding) -> Holding:
+def share_of(node: SlurmNode, gpus: int, others: NodeResources) -> NodeResources:
     """What goes with some GPUs of a node: their part of all, or of what other people leave, if that is less.
 
     Not asking would mean one processor and, on many clusters, all memory of the node.
@@ -105,10 +105,10 @@ def share_of(node: SlurmNode, gpus: int, others: Holding) -> Holding:
     memory_mb = node.memory_mb if node.memory_mb >= UNTOLD_MB else 0
     whole_mb = memory_mb * gpus // total
     left_mb = max(memory_mb - others.memory_mb, 0) * gpus // left
-    return Holding(gpus, max(cpus, 1), max(min(whole_mb, left_mb), int(whole_mb * LEAST_MEMORY)))
+    return NodeResources(gpus, max(cpus, 1), max(min(whole_mb, left_mb), int(whole_mb * LEAST_MEMORY)))
 
 
-def held_by_others(node: SlurmNode, ours: Holding) -> Holding:
+def held_by_others(node: SlurmNode, ours: NodeResources) -> NodeResources:
     """What of a node is in use and not ours.
 
     ours: by a listing of jobs that is no older than that of nodes. A node whose processors or memory are all
@@ -118,7 +118,7 @@ def held_by_others(node: SlurmNode, ours: Holding) -> Holding:
     gpus = node.gpus.get(gpu_type, 0)
     used = min(node.used.get(gpu_type, 0) if len(node.gpus) > 1 else sum(node.used.values()), gpus)
     full = 0 < node.cpus <= node.used_cpus or UNTOLD_MB <= node.memory_mb <= node.used_memory_mb
-    return Holding(
+    return NodeResources(
         gpus=max((gpus if full else used) - ours.gpus, 0),
         cpus=max(node.used_cpus - ours.cpus, 0),
         memory_mb=max(node.used_memory_mb - ours.memory_mb, 0),

@@ -15,7 +15,7 @@ from stretto.backends.protocol import BackendUnreachable, LongPoll, NodeState
 from stretto.backends.slurm import nodes as slurm_nodes
 from stretto.backends.slurm import worker_jobs
 from stretto.backends.slurm.client import SlurmClient
-from stretto.backends.slurm.nodes import Holding, held_by_others
+from stretto.backends.slurm.nodes import NodeResources, held_by_others
 from stretto.backends.slurm.options import SlurmOptions
 from stretto.backends.slurm.parsers import SlurmJob, SlurmNode, by_comment
 from stretto.backends.slurm.worker_jobs import (
@@ -28,7 +28,7 @@ from stretto.backends.slurm.worker_jobs import (
     going_state,
     is_over,
     read_notes,
-    slice_at,
+    worker_job_at,
 )
 
 TICK_S, SOON_TICK_S = 0.3, 0.1  # between two looks at files alone, which cost Slurm nothing; chosen
@@ -37,13 +37,13 @@ NODES_S = 2.0  # between two looks at nodes while something is about to change; 
 SILENT_PAUSE_S = 1.0  # before a controller that did not answer is asked again; chosen
 AGAIN_S = 3.0  # before a supervisor that shows no sign of stopping is told again; chosen
 PATIENT_S = 60.0  # with a node that does not answer Slurm, while Slurm goes on using it; chosen
-PRESS_S = 15.0  # after its grace, until Slurm itself is to end a slice; chosen
+PRESS_S = 15.0  # after its grace, until Slurm itself is to end a worker job; chosen
 
 log = logging.getLogger(__name__)
 
 
 class Poller:
-    """What was last seen of nodes and slices. `served` and `nodes` are replaced, never changed."""
+    """What was last seen of nodes and worker jobs. `served` and `nodes` are replaced, never changed."""
 
     def __init__(
         self,
@@ -62,8 +62,8 @@ class Poller:
         self.served: Mapping[str, SlurmNode] = {}
         self.nodes: list[NodeState] = []
         self.silent_since_s: dict[str, float] = {}  # monotonic; by node that does not answer Slurm
-        self.others: Mapping[str, Holding] = {}  # what other people hold, by node
-        self.seen_others: Mapping[str, Holding] = {}  # the same as last seen, be it believed or not
+        self.others: Mapping[str, NodeResources] = {}  # what other people hold, by node
+        self.seen_others: Mapping[str, NodeResources] = {}  # the same as last seen, be it believed or not
         self.poll = LongPoll()
         self.looking = asyncio.Lock()
         self.wake = asyncio.Event()
@@ -159,10 +159,10 @@ class Poller:
             self.poll.notify()
         return ended
 
-    # ── slices ────────────────────────────────────────────────────────────────────────────────────
+    # ── worker jobs ────────────────────────────────────────────────────────────────────────────────────
 
     async def _take_in(self, jobs: list[SlurmJob], asked_s: float) -> bool:
-        """Update all slices from a listing that was asked for at a time; whether any differs."""
+        """Update all worker jobs from a listing that was asked for at a time; whether any differs."""
         ours: dict[str, list[SlurmJob]] = {}
         for worker_id, job in by_comment(jobs, worker_jobs.comment_of(self.service, "")):
             ours.setdefault(worker_id, []).append(job)
@@ -232,7 +232,7 @@ class Poller:
         one.state = ended_state(one, ending)
 
     async def take(self, worker: WorkerJob) -> bool:
-        """Keep a slice from beginning; False where it has begun. Raises OSError.
+        """Keep a worker job from beginning; False where it has begun. Raises OSError.
 
         One that is taken although Slurm has not begun it was taken by a service that died before it said so.
         """
@@ -242,7 +242,7 @@ class Poller:
         return waits and worker.notes.taken and not worker.notes.by
 
     async def withdraw(self, worker: WorkerJob, why: str) -> None:
-        """End a slice that we took before it began."""
+        """End a worker job that we took before it began."""
         await asyncio.to_thread(worker_jobs.withdraw, worker.run, why)
         worker.notes = await asyncio.to_thread(read_notes, worker.run)
         if worker.notes.ending is not None:
@@ -256,10 +256,10 @@ class Poller:
 
     # ── nodes ─────────────────────────────────────────────────────────────────────────────────────
 
-    def _held(self) -> dict[str, Holding]:
-        held: dict[str, Holding] = {}
+    def _held(self) -> dict[str, NodeResources]:
+        held: dict[str, NodeResources] = {}
         for one in self.known.values():
-            held[one.state.node] = held.get(one.state.node, Holding()) + one.holds
+            held[one.state.node] = held.get(one.state.node, NodeResources()) + one.holds
         return held
 
     def with_patience(self, nodes: list[SlurmNode], now_s: float) -> list[SlurmNode]:
@@ -279,20 +279,22 @@ class Poller:
             for node in nodes
         ]
 
-    def _take_in_nodes(self, before: Mapping[str, Holding]) -> bool:
+    def _take_in_nodes(self, before: Mapping[str, NodeResources]) -> bool:
         """Update all nodes; whether any differs.
 
         before: what ours held before this look: who ended meanwhile may still count in what nodes show.
         """
         used_by_us = self._held()
         used_by_others = {
-            name: held_by_others(node, used_by_us.get(name, Holding()).or_more(before.get(name, Holding())))
+            name: held_by_others(
+                node, used_by_us.get(name, NodeResources()).or_more(before.get(name, NodeResources()))
+            )
             for name, node in self.served.items()
         }
         # What nodes show in use lags behind the end of jobs: a rise counts once it was seen twice.
         self.others = {
-            name: holding.or_less(self.seen_others.get(name, holding))
-            for name, holding in used_by_others.items()
+            name: resources.or_less(self.seen_others.get(name, resources))
+            for name, resources in used_by_others.items()
         }
         self.seen_others = used_by_others
         states = [slurm_nodes.state_of(node, self.others[name]) for name, node in self.served.items()]
@@ -328,12 +330,12 @@ class Poller:
                 await self._press(worker, now_s)
 
     async def _found(self, worker_id: str) -> WorkerJob | None:
-        """A slice of our service that another connection has written down; None where none has."""
+        """A worker job of our service that another connection has written down; None where none has."""
         run = self.runs / worker_id
         if not await asyncio.to_thread((run / "start.json").exists):
             return None
         try:
-            self.known[worker_id] = await asyncio.to_thread(slice_at, run)
+            self.known[worker_id] = await asyncio.to_thread(worker_job_at, run)
         except run_directory.Damaged:  # nobody can say any more what it is
             return None
         self.hurry()

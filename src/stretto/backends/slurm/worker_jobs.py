@@ -30,16 +30,17 @@ from stretto.agent import run_directory, supervisor
 from stretto.agent.inherited_env import inherited
 from stretto.backends.protocol import WorkerStart, WorkerState
 from stretto.backends.slurm.client import CREDENTIALS, option
-from stretto.backends.slurm.nodes import Holding
+from stretto.backends.slurm.nodes import NodeResources
 from stretto.backends.slurm.options import SlurmOptions
 from stretto.backends.slurm.parsers import SlurmJob
 
 LONGEST_NOTICE_S = 65_535  # that Slurm can give before a time limit
-NOT_SEEN, TAKEN = 74, 75  # how a slice ends that does not see its directory, or came second
+NOT_SEEN, TAKEN = 74, 75  # how a worker job ends that does not see its directory, or came second
 WITHDRAWN = {"status": 143, "signal": 15, "stopped": True}
 ASKED = ("account", "qos", "constraint", "reservation")  # beside the partition
 
-# Of our own surroundings, what a slice must not inherit: Slurm's words for another job, and this machine's.
+# Of our own surroundings, what a worker job must not inherit: Slurm's words for another job, and this
+# machine's.
 OWN = ("STRETTO_", "SLURM", "SBATCH_", "SQUEUE_", "SCANCEL_", "SRUN_", "SALLOC_", "SINFO_", "SSH_", "XDG_")
 OWN_NAMES = frozenset(
     {
@@ -62,7 +63,7 @@ exec "$python" -I -S {supervisor} "$run" </dev/null
 
 
 def script_of(run: Path, supervisor_path: Path) -> str:
-    """The batch script of a slice: it becomes the supervisor, so that Slurm's signals reach it."""
+    """The batch script of a worker job: it becomes the supervisor, so that Slurm's signals reach it."""
     return SCRIPT.format(
         run=shlex.quote(str(run)),
         python=shlex.quote(sys.executable),
@@ -74,7 +75,7 @@ def script_of(run: Path, supervisor_path: Path) -> str:
 
 
 def comment_of(service: str, worker_id: str) -> str:
-    """By which a slice is found again."""
+    """By which a worker job is found again."""
     return f"stretto:{service}:{worker_id}"
 
 
@@ -90,9 +91,9 @@ def submission(
     run: Path,
     partition: str,
     gres: str,
-    holding: Holding,
+    resources: NodeResources,
 ) -> list[str]:
-    """The command that submits a slice; its script goes to standard input."""
+    """The command that submits a worker job; its script goes to standard input."""
     job_options = {"account": options.account, "qos": options.qos, **asked_of_slurm(worker)}
     return [
         "sbatch",
@@ -104,8 +105,8 @@ def submission(
         f"--nodelist={worker.node}",
         "--nodes=1",  # and no --ntasks: launchers in the script would take its variable for the job's size
         *option("gres", gres),
-        f"--cpus-per-task={holding.cpus}",
-        *option("mem", f"{holding.memory_mb}M" if holding.memory_mb else ""),
+        f"--cpus-per-task={resources.cpus}",
+        *option("mem", f"{resources.memory_mb}M" if resources.memory_mb else ""),
         *option("partition", partition),
         *(part for name in ASKED for part in option(name, job_options.get(name, ""))),
         f"--signal=B:TERM@{min(int(worker.grace_s) + 1, LONGEST_NOTICE_S)}",  # before a time limit
@@ -135,17 +136,19 @@ def place_supervisor_script(folder: Path) -> Path:
     return path
 
 
-def holding_of(worker: WorkerStart, share: Holding) -> Holding:
+def resources_of(worker: WorkerStart, share: NodeResources) -> NodeResources:
     """What a worker is to have: as it says, else its share."""
     cpus, memory_mb = ceil(worker.cpus) or share.cpus, ceil(worker.memory_gb * 1024) or share.memory_mb
-    return Holding(len(worker.gpus), cpus, memory_mb)
+    return NodeResources(len(worker.gpus), cpus, memory_mb)
 
 
-def prepare(folder: Path, worker: WorkerStart, holding: Holding, pass_env: Sequence[str] = ()) -> Path:
-    """Write a slice down before it is submitted; raises OSError."""
+def prepare(
+    folder: Path, worker: WorkerStart, resources: NodeResources, pass_env: Sequence[str] = ()
+) -> Path:
+    """Write a worker job down before it is submitted; raises OSError."""
     inherits = surroundings(os.environ, pass_env)
     around = {name: value for name, value in inherits.items() if name not in worker.env}
-    start = {**request_of(worker), "cpus": holding.cpus, "memory_mb": holding.memory_mb}
+    start = {**request_of(worker), "cpus": resources.cpus, "memory_mb": resources.memory_mb}
     return run_directory.prepare(folder, worker.id, start, around, fifo=False)
 
 
@@ -155,7 +158,7 @@ def request_of(worker: WorkerStart) -> dict[str, Any]:
 
 
 def take(run: Path) -> bool:
-    """Keep a slice from ever beginning; False where it has begun, or may have."""
+    """Keep a worker job from ever beginning; False where it has begun, or may have."""
     try:
         (run / "taken").mkdir()
     except FileExistsError:
@@ -178,7 +181,7 @@ def note_job(run: Path, job_id: int) -> None:
 
 
 def withdraw(run: Path, why: str) -> None:
-    """Write down that a slice which we took ourselves has ended; raises OSError."""
+    """Write down that a worker job which we took ourselves has ended; raises OSError."""
     now_s = time.time()
     ending = {**WITHDRAWN, "why": why, "started_s": None, "ended_s": now_s, "lasted_s": 0.0, "settled": True}
     supervisor.write_durably(run / "ended.json", ending)
@@ -245,7 +248,7 @@ def explained(ending: Mapping[str, Any], job: SlurmJob | None, asked: bool) -> d
 
 
 def untold(job: SlurmJob | None, began: bool, was_asked: bool) -> dict[str, Any]:
-    """How a slice ended of which no supervisor wrote anything, once Slurm says that it is over.
+    """How a worker job ended of which no supervisor wrote anything, once Slurm says that it is over.
 
     Never 0: only a supervisor knows that, and one that ended well has written it.
     began: whether it may have run.
@@ -273,7 +276,8 @@ def untold(job: SlurmJob | None, began: bool, was_asked: bool) -> dict[str, Any]
     return {**ending, **supervisor.KILLED, "why": words or "its supervisor did not say how it ended"}
 
 
-# ── what is known of one slice, and how what its files and Slurm say becomes a worker ───────────────────────
+# ── what is known of one worker job, and how what its files and Slurm say becomes a worker
+# ───────────────────────
 
 
 SETTLE_S = 2.0  # for a file system to show what a supervisor wrote last; chosen
@@ -291,7 +295,7 @@ SUBMITTED: run_directory.Shape = {"job": run_directory.is_count}
 
 @dataclass(frozen=True, slots=True)
 class WorkerNotes:
-    """What a slice's directory says."""
+    """What a worker job's directory says."""
 
     running: dict[str, Any] | None
     ending: dict[str, Any] | None
@@ -316,7 +320,7 @@ def read_notes(run: Path) -> WorkerNotes:
 
 @dataclass
 class WorkerJob:
-    """One slice."""
+    """One worker job."""
 
     run: Path
     started: dict[str, Any]  # start.json
@@ -349,11 +353,11 @@ class WorkerJob:
         return self.job_id != 0 or self.ended
 
     @property
-    def holds(self) -> Holding:
+    def holds(self) -> NodeResources:
         """What Slurm has given it, or may have."""
         if self.ended or self.job_id == 0 or (self.job is not None and self.job.is_waiting):
-            return Holding()
-        return Holding(len(self.state.gpus), self.started["cpus"], self.started["memory_mb"])
+            return NodeResources()
+        return NodeResources(len(self.state.gpus), self.started["cpus"], self.started["memory_mb"])
 
     def is_about_to_change(self, now_s: float) -> bool:
         """Whether something is under way that ends by itself within moments."""
@@ -365,8 +369,8 @@ class WorkerJob:
         return starting or self.notes.stop_s is not None or ending
 
 
-def slice_at(run: Path) -> WorkerJob:
-    """A slice as its directory shows it, before Slurm was asked. Raises OSError, Damaged."""
+def worker_job_at(run: Path) -> WorkerJob:
+    """A worker job as its directory shows it, before Slurm was asked. Raises OSError, Damaged."""
     started = run_directory.read_shaped(run / "start.json", STARTED)
     if started is None:
         raise run_directory.Damaged("start.json is missing")
@@ -382,7 +386,7 @@ def slice_at(run: Path) -> WorkerJob:
 
 
 def chosen_job(known: WorkerJob, jobs: list[SlurmJob]) -> SlurmJob | None:
-    """Which of the Slurm jobs with its name is the slice: that which began, was submitted, or is alive."""
+    """Which of the Slurm jobs of its name is the worker: that which began, was submitted, or is alive."""
     numbers = {job.id: job for job in jobs}
     if number := known.notes.by or known.job_id:
         return numbers.get(number)
@@ -390,7 +394,7 @@ def chosen_job(known: WorkerJob, jobs: list[SlurmJob]) -> SlurmJob | None:
 
 
 def going_state(worker: WorkerJob, node_up: bool) -> WorkerState:
-    """A slice that is not over, as a worker."""
+    """A worker job that is not over, as a worker."""
     running, job = worker.notes.running, worker.job
     if running is None:
         why = f"Slurm says {job.word}{f': {job.reason}' if job.reason else ''}" if job is not None else ""
@@ -409,7 +413,7 @@ def going_state(worker: WorkerJob, node_up: bool) -> WorkerState:
 
 
 def ended_state(worker: WorkerJob, ending: dict[str, Any]) -> WorkerState:
-    """A slice of which nothing runs any more, as a worker."""
+    """A worker job of which nothing runs any more, as a worker."""
     running = worker.notes.running or {}
     status = ending.get("status")
     return replace(
@@ -434,7 +438,7 @@ def is_over(known: WorkerJob) -> bool:
 
 
 def ending_of(worker: WorkerJob, now_s: float) -> dict[str, Any] | None:
-    """How a slice that is over ended; None while that may still be learned.
+    """How a worker job that is over ended; None while that may still be learned.
 
     Where no supervisor wrote it, `worker.job` must come from `scontrol show job`, with the script's status.
     """

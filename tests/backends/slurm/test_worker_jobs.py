@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.alone]
 ONE_JOB = re.compile(r"JobId=(\d+)")
 
 
-def test_a_slice_is_a_job_of_slurm_with_a_name_for_people_and_no_secret(
+def test_a_worker_job_is_a_job_of_slurm_with_a_name_for_people_and_no_secret(
     cluster: SlurmCluster, shared: Path
 ) -> None:
     async def story() -> None:
@@ -55,7 +55,7 @@ def test_a_slice_is_a_job_of_slurm_with_a_name_for_people_and_no_secret(
     asyncio.run(story())
 
 
-def test_a_node_gives_its_parts_to_slices_beside_each_other(cluster: SlurmCluster, shared: Path) -> None:
+def test_a_node_gives_its_parts_to_worker_jobs_beside_each_other(cluster: SlurmCluster, shared: Path) -> None:
     async def story() -> None:
         async with opened(cluster, shared) as backend:
             await backend.start(a_start("1.1.0", "sleep 600", gpus=(1,)))
@@ -146,7 +146,7 @@ def test_who_is_killed_with_its_supervisor_leaves_nothing_and_counts_as_killed(
     asyncio.run(story())
 
 
-def test_a_slice_that_slurm_keeps_waiting_says_why_and_is_withdrawn(
+def test_a_worker_job_that_slurm_keeps_waiting_says_why_and_is_withdrawn(
     cluster: SlurmCluster, shared: Path
 ) -> None:
     async def story() -> None:
@@ -171,7 +171,7 @@ def test_a_slice_that_slurm_keeps_waiting_says_why_and_is_withdrawn(
     asyncio.run(story())
 
 
-def test_a_slice_for_which_an_admin_has_closed_its_partition_waits_and_is_then_placed_anew(
+def test_a_worker_job_for_which_an_admin_has_closed_its_partition_waits_and_is_then_placed_anew(
     cluster: SlurmCluster, shared: Path
 ) -> None:
     async def story() -> None:
@@ -195,7 +195,7 @@ def test_a_slice_for_which_an_admin_has_closed_its_partition_waits_and_is_then_p
     asyncio.run(story())
 
 
-def test_a_service_that_died_while_it_withdrew_a_slice_is_followed_by_one_that_does(
+def test_a_service_that_died_while_it_withdrew_a_worker_job_is_followed_by_one_that_does(
     cluster: SlurmCluster, shared: Path
 ) -> None:
     async def first() -> None:
@@ -298,7 +298,7 @@ def test_a_submission_of_which_nobody_heard_is_found_and_runs_once(
     asyncio.run(story())
 
 
-def test_a_slice_that_was_never_submitted_keeps_no_gpu_from_others(
+def test_a_worker_job_that_was_never_submitted_keeps_no_gpu_from_others(
     cluster: SlurmCluster, shared: Path, tmp_path: Path
 ) -> None:
     """Its node was given up while Slurm did not answer, and so nobody ever asks for it again."""
@@ -358,7 +358,7 @@ def test_jobs_that_nobody_has_written_down_are_ended_and_those_of_others_never(
     asyncio.run(story())
 
 
-def test_a_slice_whose_comment_somebody_changes_is_not_lost(cluster: SlurmCluster, shared: Path) -> None:
+def test_a_worker_job_whose_comment_somebody_changes_is_not_lost(cluster: SlurmCluster, shared: Path) -> None:
     async def story() -> None:
         async with opened(cluster, shared) as backend:
             await backend.start(a_start("1.1.0", "sleep 600"))

@@ -1,4 +1,4 @@
-"""A damaged directory of one slice keeps no service from the others."""
+"""A damaged directory of one worker job keeps no service from the others."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 from stretto.backends.protocol import WorkerStart
 from stretto.backends.slurm import worker_jobs
 from stretto.backends.slurm.backend import SlurmBackend
-from stretto.backends.slurm.nodes import Holding
+from stretto.backends.slurm.nodes import NodeResources
 from stretto.backends.slurm.options import SlurmOptions
 
 pytestmark = [pytest.mark.processes, pytest.mark.alone]
@@ -15,14 +15,14 @@ pytestmark = [pytest.mark.processes, pytest.mark.alone]
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"job": "x", "gpus": -1}', "[" * 100_000])
 @pytest.mark.parametrize("name", ["start.json", "running.json", "slice.json"])
-def test_of_two_slices_the_damaged_one_is_set_aside(
+def test_of_two_worker_jobs_the_damaged_one_is_set_aside(
     tmp_path: Path, name: str, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     backend = SlurmBackend(SlurmOptions(()), "s", tmp_path)
     backend.adopt()
     for worker in ("1.1.0", "2.1.0"):
         start = WorkerStart(worker, worker[0], "n1", (0,), "exit 0", {})
-        run = worker_jobs.prepare(backend.runs, start, Holding(1, 1, 1))
+        run = worker_jobs.prepare(backend.runs, start, NodeResources(1, 1, 1))
         worker_jobs.note_job(run, 7)
     (backend.runs / "1.1.0" / name).write_text(text)
     backend.known.clear()
