@@ -73,13 +73,16 @@ def train(
     thaw_at: int = -1,
     patched: Mapping[str, Any] | None = None,
     tells_rates: bool = False,
+    tells_gradients: bool = False,
+    dropout: float = 0.1,
     **arguments: Any,
 ) -> None:
     """Train, and write into the folder `seen`; steps are slow until the file `until` is there.
 
     They become slower and slower, so that the training does not end before that, however busy the machine is.
     Rank 0 alone evaluates, for `evaluate_s`; one that `is_deaf` does not check whether it is to leave.
-    With `tells_rates` each step is followed by a line with the learning rate that the optimizer made it at.
+    With `tells_rates` each step is followed by a line with the learning rate that the optimizer made it at,
+    with `tells_gradients` by one with the norm and the sum of every parameter's gradient.
     `stop_after`: `epochs` after which rank 0 leaves the loop, or `steps` after which all do.
     """
     stop_after = stop_after or {}
@@ -89,7 +92,7 @@ def train(
     torch.set_num_threads(1)
     torch.manual_seed(1)
     data = Digits()
-    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Dropout(0.1), nn.Linear(64, 10))
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Dropout(dropout), nn.Linear(64, 10))
     model[0].requires_grad_(thaw_at < 0)
     if is_sometimes:
         model.append(Sometimes())
@@ -99,6 +102,13 @@ def train(
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     rates: list[float] = []
     optimizer.register_step_pre_hook(lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"]))
+    gradients: list[list[float]] = []
+
+    def look_at_gradients(*_: object) -> None:
+        now = [each.grad.double() for each in model.parameters() if each.grad is not None]
+        gradients.append([float(of) for each in now for of in (each.norm(), each.sum())])
+
+    optimizer.register_step_pre_hook(look_at_gradients)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=3, gamma=0.5)
     job = stretto.sdk.elastic(
         model,
@@ -134,8 +144,11 @@ def train(
                 if not job.is_padding:
                     write(epoch=epoch, step=job.steps, indices=index.tolist())
                 batch, gain = job.batch.total, job.gain  # of the step that follows
-                if job.step() and tells_rates:
+                has_stepped = job.step()
+                if has_stepped and tells_rates:
                     write(rate=rates[-1], batch=batch, gain=gain)
+                if has_stepped and tells_gradients:
+                    write(gradients=gradients[-1], after=job.steps)
                 if job.steps == error_at_step and job.rank == 0:
                     raise ValueError("a mistake of the script's own")
                 if job.steps == stop_after.get("steps"):

@@ -57,6 +57,23 @@ def test_an_overflow_is_no_measurement(broken: float) -> None:
     assert before.with_sample(Sample(1.0, broken, 32), 32, 1.0) == before
 
 
+def test_noise_follows_from_gradients_of_unequal_batches_likewise() -> None:
+    rng = np.random.default_rng(5)
+    true, spread = np.array([3.0, -1.0, 2.0]), 4.0  # |µ|² = 14; of one sample σ² = 3 · 16
+    parts = (12, 3, 9)
+    weights = np.array(parts) * len(parts) / sum(parts)
+    found = []
+    for _ in range(20_000):
+        gradients = np.array([true + spread / np.sqrt(part) * rng.standard_normal(3) for part in parts])
+        weighted = gradients * weights[:, None]
+        mean = weighted.mean(axis=0)
+        found.append(
+            between(float((weighted**2).sum()), float(mean @ mean), 3, 8.0, float((weights**2).sum()))
+        )
+    assert np.mean([each.sqr for each in found]) == pytest.approx(14.0, rel=0.03)
+    assert np.mean([each.var for each in found]) == pytest.approx(48.0 / 8.0, rel=0.03)
+
+
 def test_a_gain_is_between_nothing_and_all() -> None:
     assert Noise().gain(8.0) == 1.0
     only_noise = Noise().with_sample(Sample(0.0, 1.0, 32), 32, 1.0)

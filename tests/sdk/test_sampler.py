@@ -45,6 +45,50 @@ def test_any_sequence_of_resizes_sees_each_sample_once(
     assert sorted(seen) == list(range(samples))
 
 
+@given(
+    by_worker=st.lists(st.integers(1, 30), min_size=1, max_size=7),
+    accumulation=st.integers(1, 4),
+    samples=st.integers(1, 200),
+)
+def test_unequal_parts_of_a_step_take_each_sample_once_and_no_rank_more_than_its_part(
+    by_worker: list[int], accumulation: int, samples: int
+) -> None:
+    world, total, order = len(by_worker), sum(by_worker), order_of(0, samples, 0)
+    local = math.ceil(max(by_worker) / accumulation)
+    value = torch.arange(samples, dtype=torch.float64) ** 2
+    taken, seen = 0, list[int]()
+    while taken < samples:
+        of_ranks = [
+            step_at(taken, order, total, accumulation, rank, world, tuple(by_worker)) for rank in range(world)
+        ]
+        assert len({(step.samples, len(step.micro_batches), step.by_rank) for step in of_ranks}) == 1
+        for rank, step in enumerate(of_ranks):
+            own = [each for each in step.micro_batches if not each.is_padding]
+            assert sum(len(each.indices) for each in own) == step.by_rank[rank] <= by_worker[rank]
+            assert all(0 < len(each.indices) <= max(local, 2) for each in step.micro_batches)
+            seen += [index for each in own for index in each.indices.tolist()]
+        size = of_ranks[0].samples
+        if size == total:
+            assert of_ranks[0].by_rank == tuple(by_worker)
+        means = [
+            sum(float(value[each.indices].mean()) * each.weight for each in step.micro_batches)
+            for step in of_ranks
+        ]
+        assert np.isclose(np.mean(means), float(value[order[taken : taken + size]].mean()))
+        taken += size
+    assert sorted(seen) == list(range(samples))
+
+
+@given(by_worker=st.lists(st.integers(3, 20), min_size=1, max_size=7), samples=st.integers(2, 200))
+def test_what_is_left_of_an_epoch_leaves_no_rank_of_an_unequal_step_with_a_single_sample(
+    by_worker: list[int], samples: int
+) -> None:
+    order, world = order_of(0, samples, 0), len(by_worker)
+    for rank in range(world):
+        for step in steps_from(0, order, sum(by_worker), 1, rank, world, tuple(by_worker)):
+            assert step.samples == 1 or all(len(each.indices) > 1 for each in step.micro_batches)
+
+
 @given(sizes=SIZES, samples=st.integers(1, 60), rank=st.integers(0, 6))
 def test_what_the_loader_is_asked_for_is_what_the_steps_say(
     sizes: tuple[int, int, int], samples: int, rank: int

@@ -130,6 +130,58 @@ def test_a_batch_is_changed_without_touching_the_group(scene: Scene) -> None:
     assert 50 in {len(line.get("indices", [])) for line in scene.lines()}
 
 
+@pytest.mark.parametrize(
+    ("by_worker", "options"),
+    [
+        ([60, 30, 10], {}),
+        ([60, 30, 10], {"max_local_batch": 25}),  # three passes of each, of the smallest part in smaller ones
+        ([30, 8, 2], {}),  # less than the script's initial batch: what fits at first
+    ],
+    ids=["at once", "in passes", "below the initial batch"],
+)
+def test_gradients_of_unequal_local_batches_are_those_of_one_worker_with_the_whole_batch(
+    scene: Scene, by_worker: list[int], options: dict[str, Any]
+) -> None:
+    plain: dict[str, Any] = {"epochs": 2, "dropout": 0.0, "tells_gradients": True}
+    total = sum(by_worker)
+    scene.start_with("alone", {}, batch_size=total, **plain)
+    assert scene.status("alone") == 0, scene.printed("alone")
+    alone = {line["after"]: line["gradients"] for line in scene.lines("rank0") if "gradients" in line}
+    for file in scene.folder.glob("rank0.*"):
+        file.unlink()
+
+    scene.start("a", "b", "c", max_batch_size=256, **options, **plain)
+    scene.publish("a", "b", "c", batch={"total": total, "accumulation": 1, "by_worker": by_worker})
+    assert {name: scene.status(name) for name in "abc"} == dict.fromkeys("abc", 0)
+    for epoch in range(2):
+        assert scene.taken(epoch) == list(range(SAMPLES))
+    for name, samples in zip("abc", by_worker, strict=True):
+        first = [line["indices"] for line in scene.lines(name) if line.get("step") == 0 and "indices" in line]
+        assert sum(map(len, first)) == samples
+        together = {line["after"]: line["gradients"] for line in scene.lines(name) if "gradients" in line}
+        assert together.keys() == alone.keys()
+        for step, gradients in together.items():
+            assert gradients == pytest.approx(alone[step], rel=1e-3, abs=1e-4), f"step {step}"
+
+
+def test_unequal_local_batches_change_while_the_training_goes_on(scene: Scene) -> None:
+    go_on = scene.folder / "go-on"
+    scene.start("a", "b", epochs=3, max_batch_size=256, until=go_on, report_s=0.05)
+    scene.publish("a", batch={"total": 64, "accumulation": 1, "by_worker": [64]})
+    scene.wait_ready("b")
+    scene.publish("a", "b", source="a", batch={"total": 128, "accumulation": 1, "by_worker": [96, 32]})
+    scene.publish("a", "b", source="a", batch={"total": 128, "accumulation": 1, "by_worker": [24, 104]})
+    go_on.touch()
+    assert (scene.status("a"), scene.status("b")) == (0, 0)
+    for epoch in range(3):
+        assert scene.taken(epoch) == list(range(SAMPLES))
+    sizes = {name: {len(line.get("indices", [])) for line in scene.lines(name)} for name in "ab"}
+    assert 24 in sizes["a"]
+    assert 104 in sizes["b"]
+    assert scene.conductor.reports[-1]["batch"] == 128
+    assert scene.conductor.reports[-1]["grad_sqr"] >= 0
+
+
 def test_a_newcomer_that_dies_before_the_switch_costs_no_step(scene: Scene) -> None:
     go_on = scene.folder / "go-on"
     scene.start("a", "b", "c", epochs=8, until=go_on)

@@ -30,7 +30,15 @@ from stretto.model.knowledge import (
 )
 from stretto.model.lending import LenderState, Loans, nodes_of
 from stretto.model.memory import Memory, digest
-from stretto.model.placement import Allocation, Batch, Placement, lowest_gpus, no_placement, shift
+from stretto.model.placement import (
+    Allocation,
+    Batch,
+    Placement,
+    in_proportion,
+    lowest_gpus,
+    no_placement,
+    shift,
+)
 from stretto.model.plan import Action, Pinned, Plan, Preemption, Reasons, Shares, Verb, Why, actions_between
 from stretto.model.policy import (
     ON_CHANGE,
@@ -38,6 +46,7 @@ from stretto.model.policy import (
     Policy,
     PolicyTraits,
     ProfilesFirst,
+    SumsBatches,
     TellsStanding,
     Triggers,
     every,
@@ -121,6 +130,7 @@ __all__ = [
     "Snapshot",
     "Speeds",
     "StrettoError",
+    "SumsBatches",
     "TellsStanding",
     "TrainingLimits",
     "Trigger",
@@ -139,6 +149,7 @@ __all__ = [
     "every",
     "floats",
     "frozen",
+    "in_proportion",
     "ints",
     "lowest_gpus",
     "no_placement",

@@ -1,7 +1,8 @@
 """Which job holds which GPUs of which nodes, and how large its training steps are."""
 
-from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
+from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -192,9 +193,24 @@ class Batch:
     """How large a training step is."""
 
     total: int  # samples of a step, over all workers
-    local: int  # samples of one pass of one worker, rounded up
+    local: int  # samples of one pass of one worker at most
     accumulation: int  # passes of each worker in a step, at least 1
+    # Samples of each worker in a step: of a decision in the order of nodes and GPUs, of a generation in that
+    # of ranks. Empty: the total is split evenly.
+    by_worker: tuple[int, ...] = ()
 
-    def to_json(self) -> tuple[int, int, int]:
+    def to_json(self) -> tuple[int, ...]:
         """As a log keeps it."""
-        return (self.total, self.local, self.accumulation)
+        return (self.total, self.local, self.accumulation, *self.by_worker)
+
+    @classmethod
+    def from_json(cls, numbers: Sequence[int]) -> "Batch":
+        """What `to_json` gave."""
+        total, local, accumulation, *by_worker = numbers
+        return cls(total, local, accumulation, tuple(by_worker))
+
+
+def in_proportion(parts: Sequence[int], total: int) -> tuple[int, ...]:
+    """Whole numbers that sum to `total` and differ from being in proportion to `parts` by less than one."""
+    ends = [total * end // sum(parts) for end in accumulate(parts, initial=0)]
+    return tuple(end - begin for begin, end in pairwise(ends))

@@ -110,6 +110,15 @@ class ProfilesFirst(Protocol):
 
 
 @runtime_checkable
+class SumsBatches(Protocol):
+    """Of a policy that chooses local batches: may want only their sum to count, as in older logs."""
+
+    @property
+    def sums_batches(self) -> bool:
+        """Whether the sum is split evenly, and never less than the submitted batch, with its settings."""
+
+
+@runtime_checkable
 class BidsForGpus(Protocol):
     """Of a policy: can say what a job could pay for GPUs, beside the prices of its shares."""
 

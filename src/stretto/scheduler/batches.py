@@ -6,7 +6,17 @@ section 3.1), unless the policy has said how many samples each GPU takes (ONES, 
 
 from collections.abc import Mapping
 
-from stretto.model import Adaptivity, Allocation, Batch, JobId, Plan, Snapshot, TrainingLimits
+from stretto.model import (
+    Adaptivity,
+    Allocation,
+    Batch,
+    JobId,
+    Plan,
+    Snapshot,
+    SumsBatches,
+    TrainingLimits,
+    in_proportion,
+)
 from stretto.scheduler.components import ChoosesBatches, Scheduler
 
 NEAR = 0.1  # a batch that differs by less from the one in use does not change it; chosen
@@ -22,6 +32,8 @@ def choose_batches(snapshot: Snapshot, plan: Plan, scheduler: Scheduler) -> Mapp
         return {}
     # What the policy says GPU by GPU holds; the estimator is asked about the others.
     chosen: dict[JobId, Batch] = {}
+    policy = scheduler.policy
+    only_sum = isinstance(policy, SumsBatches) and policy.sums_batches
     undecided: list[tuple[int, int, int, int]] = []  # (row, GPU type, nodes, GPUs) for the estimator
     for row, name in enumerate(snapshot.jobs.ids):
         allocation, known = plan.placement.get(name), evidence[row]
@@ -31,7 +43,8 @@ def choose_batches(snapshot: Snapshot, plan: Plan, scheduler: Scheduler) -> Mapp
         if job.adaptivity is not Adaptivity.ADAPTIVE:
             continue
         if allocation.local_batch:
-            chosen[name] = _given_by_policy(allocation, job.gpus_per_worker, known.limits)
+            given = sum_of_local_batches if only_sum else local_batches
+            chosen[name] = given(allocation, job.gpus_per_worker, known.limits)
         elif any(known.observed):
             undecided.append((row, allocation.kind, len(allocation.nodes), allocation.gpus))
     # All at once: the estimator fits their models side by side.
@@ -51,13 +64,31 @@ def choose_batches(snapshot: Snapshot, plan: Plan, scheduler: Scheduler) -> Mapp
     return {name: batch for name, batch in chosen.items() if batch != before.get(name)}
 
 
-def _given_by_policy(allocation: Allocation, gpus_per_worker: int, limits: TrainingLimits) -> Batch:
-    """What a policy says GPU by GPU, in as few passes as fit into memory; at least what was tuned for.
+def local_batches(allocation: Allocation, gpus_per_worker: int, limits: TrainingLimits) -> Batch:
+    """What a policy says GPU by GPU, in as few passes as fit into memory; also less than was tuned for.
 
-    ONES does not accumulate, and would train with less where that does not fit on the GPUs at once.
+    A job of ONES starts with what fits on one GPU (section 3.3.2), however large a batch was submitted.
     """
+    local = allocation.local_batch
+    by_worker = tuple(
+        sum(local[first : first + gpus_per_worker]) for first in range(0, len(local), gpus_per_worker)
+    )
+    total = sum(by_worker)
+    if total > limits.max_batch:  # of a script that has told other bounds since
+        total, by_worker = limits.max_batch, in_proportion(by_worker, limits.max_batch)
+    passes = _passes(max(by_worker), limits, allocation.kind)
+    return Batch(total, -(-max(by_worker) // passes), passes, by_worker if min(by_worker) else ())
+
+
+def sum_of_local_batches(allocation: Allocation, gpus_per_worker: int, limits: TrainingLimits) -> Batch:
+    """The sum of it, split evenly, in as few passes as fit into memory; at least what was tuned for."""
     total = min(max(sum(allocation.local_batch), limits.init_batch), limits.max_batch)
-    max_local = int(limits.max_local[allocation.kind])
     share = -(-total // (allocation.gpus // gpus_per_worker))
-    passes = -(-share // max_local) if max_local > 0 else 1
+    passes = _passes(share, limits, allocation.kind)
     return Batch(total, -(-share // passes), passes)
+
+
+def _passes(share: int, limits: TrainingLimits, kind: int) -> int:
+    """In how many passes a worker gets through its samples of a step."""
+    max_local = int(limits.max_local[kind])
+    return -(-share // max_local) if max_local > 0 else 1

@@ -75,11 +75,17 @@ def read_generation(document: Mapping[str, Any]) -> Generation:
         members=tuple(read_member(each) for each in document.get("workers") or ()),
         store=document.get("store"),
         source=document.get("source"),
-        batch=RequestedBatch(int(batch["total"]), batch.get("accumulation")) if batch else None,
+        batch=read_batch(batch) if batch else None,
         until_s=document.get("until_s"),
         leave=bool(document.get("leave")),
         secret=str(document.get("secret") or ""),
     )
+
+
+def read_batch(document: Mapping[str, Any]) -> RequestedBatch:
+    """That of a generation; services before local batches send no `by_worker`."""
+    by_worker = tuple(int(samples) for samples in document.get("by_worker") or ())
+    return RequestedBatch(int(document["total"]), document.get("accumulation"), by_worker)
 
 
 def as_document(generation: Generation) -> dict[str, Any]:

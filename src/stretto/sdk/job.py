@@ -283,7 +283,8 @@ class ElasticJob:
         # The steps of this rank, and a loader for them, which is some steps ahead of the training. Both end
         # with the generation: another rank or world takes other samples.
         progress = self._training.progress
-        plan = (order, self.batch.total, self.batch.accumulation, self.rank, self.world_size)
+        batch = self.batch
+        plan = (order, batch.total, batch.accumulation, self.rank, self.world_size, batch.by_worker)
         steps, ahead = tee(steps_from(progress.taken, *plan))
         with self._error_handler:  # where its processes come from may have died of SIGTERM
             generator = loader_generator(progress.seed, progress.epoch, progress.taken, self.rank)

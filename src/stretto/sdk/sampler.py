@@ -9,7 +9,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import ceil
 from typing import Any
 
@@ -38,6 +38,7 @@ class Step:
 
     samples: int  # over all ranks
     micro_batches: tuple[MicroBatch, ...]  # at least one
+    by_rank: tuple[int, ...] = ()  # samples of each rank, where they differ by more than one
 
 
 def order_of(epoch: int, samples: int, seed: int, shuffle: bool = True) -> NDArray[np.int64]:
@@ -48,7 +49,13 @@ def order_of(epoch: int, samples: int, seed: int, shuffle: bool = True) -> NDArr
 
 
 def step_at(
-    start: int, order: NDArray[np.int64], total: int, accumulation: int, rank: int, world: int
+    start: int,
+    order: NDArray[np.int64],
+    total: int,
+    accumulation: int,
+    rank: int,
+    world: int,
+    by_worker: tuple[int, ...] = (),
 ) -> Step:
     """The step that begins after `start` samples: the next `total` of the order, or what is left of them.
 
@@ -56,8 +63,13 @@ def step_at(
     (SyncBatchNorm); only the last one is synchronised. Shares of ranks differ by at most one sample. A
     smaller last step is given to fewer ranks rather than one sample to each: normalisation over a batch of
     one sample is undefined, and PyTorch refuses it.
+
+    by_worker: samples of each rank in a whole step, which sum to `total`; empty: evenly. In a smaller last
+    step ranks take as many, one after the other, until none is left: no rank gets more than fits there.
     """
     size = min(total, len(order) - start)
+    if by_worker:
+        return _uneven_step(start, order, size, accumulation, rank, by_worker)
     local = ceil(total / world / accumulation)  # samples of one micro-batch at most
     # How many ranks get samples: all, unless in a smaller last step they would get fewer than two each.
     # Where micro-batches have two at most, three samples could not be divided; ones of one are taken then.
@@ -69,24 +81,59 @@ def step_at(
     # This rank's part of the step, cut into that many of nearly the same size. Ranks beyond the active ones
     # have an empty part, and go along with padding.
     first, last = (size * min(each, active) // active for each in (rank, rank + 1))
-    cuts = [start + first + (last - first) * place // count for place in range(count + 1)]
     padding = MicroBatch(order[start : start + least], 0.0, is_padding=True)
-    return Step(
-        size,
-        tuple(
-            # A mean over its own samples, times this, averaged over the ranks: the mean over the step.
-            MicroBatch(order[begin:end], (end - begin) * world / size) if begin < end else padding
-            for begin, end in pairwise(cuts)
-        ),
+    return Step(size, _micro_batches(order, start + first, start + last, count, world / size, padding))
+
+
+def _uneven_step(
+    start: int, order: NDArray[np.int64], size: int, accumulation: int, rank: int, by_worker: tuple[int, ...]
+) -> Step:
+    """The same where each rank has its own number of samples."""
+    ends = [min(end, size) for end in accumulate(by_worker, initial=0)]
+    local = ceil(max(by_worker) / accumulation)
+    # The last rank that gets any must not be left with a single sample, if the one before it can give one.
+    last = ends.index(size)
+    least = 2 if local > 2 and size > 1 else 1
+    is_single = last > 1 and ends[last] - ends[last - 1] < min(least, by_worker[last - 1])
+    if is_single and ends[last - 1] - ends[last - 2] > least:
+        ends[last - 1] -= 1
+    by_rank = tuple(end - begin for begin, end in pairwise(ends))
+    count = ceil(max(by_rank) / local)
+    if size == sum(by_worker):
+        count = min(accumulation, max(by_rank))
+    padding = MicroBatch(order[start : start + least], 0.0, is_padding=True)
+    begin, end = start + ends[rank], start + ends[rank + 1]
+    weight = len(by_worker) / size
+    return Step(size, _micro_batches(order, begin, end, count, weight, padding), by_rank)
+
+
+def _micro_batches(
+    order: NDArray[np.int64], first: int, last: int, count: int, weight: float, padding: MicroBatch
+) -> tuple[MicroBatch, ...]:
+    """A rank's part of a step, from `first` to before `last`, cut into `count` of nearly the same size.
+
+    weight: of a sample. A mean over the samples of a micro-batch, times that and their number, averaged over
+    the ranks, is the mean over the step.
+    """
+    cuts = [first + (last - first) * place // count for place in range(count + 1)]
+    return tuple(
+        MicroBatch(order[begin:end], (end - begin) * weight) if begin < end else padding
+        for begin, end in pairwise(cuts)
     )
 
 
 def steps_from(
-    start: int, order: NDArray[np.int64], total: int, accumulation: int, rank: int, world: int
+    start: int,
+    order: NDArray[np.int64],
+    total: int,
+    accumulation: int,
+    rank: int,
+    world: int,
+    by_worker: tuple[int, ...] = (),
 ) -> Iterator[Step]:
     """All steps of a rank until the end of the epoch, if nothing changes."""
     while start < len(order):
-        step = step_at(start, order, total, accumulation, rank, world)
+        step = step_at(start, order, total, accumulation, rank, world, by_worker)
         yield step
         start += step.samples
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from stretto.model.errors import InputError
+from stretto.model import InputError, in_proportion
 
 GRACE_S = 30.0  # where neither service nor script says; the service's own default
 CHECKPOINT_S = 600.0  # likewise; chosen
@@ -129,9 +129,10 @@ class Batch:
 
     total: int  # samples a step, over all workers
     accumulation: int  # micro-batches of each worker in a step
+    by_worker: tuple[int, ...] = ()  # samples of each worker, by rank; empty: evenly
 
     def local(self, world: int) -> int:
-        """Samples of one micro-batch of one worker, rounded up."""
+        """Samples of one micro-batch of one worker, on average and rounded up."""
         return ceil(self.total / world / self.accumulation)
 
 
@@ -141,21 +142,29 @@ class RequestedBatch:
 
     total: int  # samples a step, over all workers
     accumulation: int | None = None  # micro-batches of each worker in a step
+    by_worker: tuple[int, ...] = ()  # samples of each worker, by rank; empty: evenly
 
 
 def choose_batch(bounds: Bounds, world: int, requested: RequestedBatch | None) -> Batch:
     """The batch for `world` workers: as requested, within the bounds; else one worker's share for each.
 
-    The service and the script may know different bounds; the script's count.
+    The service and the script may know different bounds; the script's count. A batch that is told worker by
+    worker may be less than the initial one: a job starts with what fits on one GPU under some policies.
     Accumulation grows until a micro-batch fits into `largest_local`.
     """
+    by_worker = requested.by_worker if requested and len(requested.by_worker) == world else ()
     total = requested.total if requested else bounds.initial * world
-    total = max(bounds.initial, min(total, bounds.largest))
-    share = ceil(total / world)
+    is_fixed = bounds.largest == bounds.initial
+    least = world if by_worker and not is_fixed else bounds.initial
+    total = max(least, min(total, bounds.largest))
+    if by_worker:
+        by_worker = in_proportion(by_worker, total)
+        by_worker = by_worker if min(by_worker) else ()  # a worker without samples would be none
+    share = max(by_worker, default=ceil(total / world))
     accumulation = max(1, (requested.accumulation if requested else None) or 1)
     if bounds.largest_local is not None:
         accumulation = max(accumulation, ceil(share / bounds.largest_local))
-    return Batch(total, min(accumulation, share))
+    return Batch(total, min(accumulation, share), by_worker)
 
 
 def linear(scale: float, gain: float) -> float:

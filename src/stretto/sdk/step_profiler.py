@@ -43,12 +43,16 @@ class Sample:
         return isfinite(self.sqr) and isfinite(self.var)
 
 
-def between(sum_of_sqr: float, sqr_of_mean: float, count: int, size: float) -> Sample:
+def between(
+    sum_of_sqr: float, sqr_of_mean: float, count: int, size: float, sqr_of_weights: float | None = None
+) -> Sample:
     """From `count` >= 2 gradients of `size` samples each: Σ|g_i|² and |ḡ|² say all.
 
-    σ̂² = (Σ|g_i|² - n|ḡ|²)/(n-1) and |µ̂|² = |ḡ|² - σ̂²/n.
+    σ̂² = (Σ|g_i|² - n|ḡ|²)/(n-1) and |µ̂|² = |ḡ|² - σ̂²/n. Where the gradients are of w_i `size` samples each,
+    and weighted by w_i, which average 1: σ̂² = (Σ|w_i g_i|² - q|ḡ|²) n/(n² - q) with q = Σw_i².
     """
-    var = (sum_of_sqr - count * sqr_of_mean) / (count - 1)
+    weights = count if sqr_of_weights is None else sqr_of_weights
+    var = (sum_of_sqr - weights * sqr_of_mean) * count / (count**2 - weights)
     return Sample(sqr_of_mean - var / count, var, size)
 
 
@@ -240,7 +244,9 @@ class StepProfiler:
         if self._world > 1:
             sum_of_sqr, sqr_of_mean = average_gradients(self._replica.module)
             self._replica.forget_micro_batches()
-            return between(sum_of_sqr, sqr_of_mean, self._world, step.samples / self._world)
+            size = step.samples / self._world
+            weights = sum((samples / size) ** 2 for samples in step.by_rank) if step.by_rank else None
+            return between(sum_of_sqr, sqr_of_mean, self._world, size, weights)
         # A worker that is alone has one for each micro-batch; `_look_at_micro_batch` has kept their squares.
         now = gradients_of(self._replica.module)
         sqr = float(sum_of_squares(now))

@@ -3,9 +3,11 @@
 import json
 import pickle
 
+import numpy as np
 from tests.service.scene import Scene
 
-from stretto.model import Batch, Trigger
+from stretto.model import Allocation, Batch, TrainingLimits, Trigger, ints
+from stretto.scheduler.batches import local_batches
 from stretto.scheduler.round import decide
 from stretto.service.scheduling.decision import decided, snapshot_for
 from stretto.service.scheduling.scheduler import scheduler_of
@@ -106,6 +108,72 @@ def test_ones_says_the_batch_gpu_by_gpu() -> None:
     assert wanted.local_batch
     assert told["1"][0] == max(64, sum(wanted.local_batch)), "never less than the script was tuned for"
     assert told["1"][1] * told["1"][2] * wanted.gpus >= told["1"][0]
+
+
+def test_a_job_of_ones_starts_with_what_one_gpu_holds_however_much_was_submitted() -> None:
+    scene = Scene()
+    scene.submit("1", 1, elastic=(1, 4), batch=ADAPTIVE | {"per_gpu": 32})
+    told = decide_now(scene, "ones", starts_from="submitted", sums_batches="false")["1"]
+    assert tuple(told) == (32, 32, 1, 32), "in all, in a pass, passes, and on its only worker"
+    wanted = scene.state.wanted("1")
+    assert wanted is not None
+    assert wanted.local_batch == (32,)
+
+
+def test_local_batches_reach_the_workers_in_the_order_of_their_ranks() -> None:
+    scene = Scene()
+    scene.submit("1", 1, elastic=(1, 4), batch=ADAPTIVE, preemptible=True)
+    scene.give(_1={"n1": 0b10})
+    scene.reconcile()
+    scene.ready("1.1.0")
+    scene.reconcile()
+    scene.join("1")
+    # It grows; its first worker, which has the second GPU of the second node, goes on as rank 0.
+    scene.give(_1={"n0": 0b1, "n1": 0b11})
+    scene.tell(happened.Decided(scene.state.seq, scene.now_s, (), (), batches={"1": [90, 50, 1, 10, 50, 30]}))
+    scene.reconcile()
+    assert scene.state.jobs["1"].members.workers == ("1.1.0",), "newcomers are not ready yet"
+    scene.ready(*(name for name in scene.names("1") if name != "1.1.0"))
+    scene.reconcile()
+    record = scene.state.jobs["1"]
+    gpus = [(record.workers[name].node, record.workers[name].gpus) for name in record.members.workers]
+    assert record.members.batch is not None
+    samples = dict(zip(gpus, record.members.batch.by_worker, strict=True))
+    assert gpus[0] == (1, (1,))
+    assert samples == {(0, (0,)): 10, (1, (0,)): 50, (1, (1,)): 30}
+    before = record.members.number
+    scene.join("1")
+    scene.reconcile()
+    assert scene.state.jobs["1"].members.number == before, "the same parts are no other batch"
+
+
+def test_local_batches_for_other_gpus_than_it_has_are_split_evenly() -> None:
+    scene = Scene()
+    scene.submit("1", 1, elastic=(1, 4), batch=ADAPTIVE, preemptible=True)
+    scene.give(_1={"n0": 0b11})
+    scene.tell(happened.Decided(scene.state.seq, scene.now_s, (), (), batches={"1": [90, 50, 1, 10, 50, 30]}))
+    scene.reconcile()
+    scene.ready("1.1.0", "1.1.1")
+    scene.reconcile()
+    assert scene.state.jobs["1"].members.batch == Batch(90, 50, 1)
+
+
+def test_workers_of_several_gpus_take_the_samples_of_all_of_theirs() -> None:
+    limits = TrainingLimits(
+        init_batch=8,
+        max_batch=40,
+        min_local=ints([1]),
+        max_local=ints([6]),
+        single_per_s=np.array([1.0]),
+        replica_gpus=ints([1]),
+        restart_s=1.0,
+        reach_gpus=4,
+    )
+    held = Allocation(0, (0,), (0b1111,), local_batch=(9, 3, 4, 4))
+    assert local_batches(held, 2, limits) == Batch(20, 6, 2, (12, 8))
+    assert local_batches(held, 1, limits) == Batch(20, 5, 2, (9, 3, 4, 4))
+    too_many = Allocation(0, (0,), (0b11,), local_batch=(60, 20))
+    assert local_batches(too_many, 1, limits) == Batch(40, 6, 5, (30, 10)), "the job allows 40"
 
 
 def test_pollux_says_a_batch_too_and_keeps_to_it() -> None:

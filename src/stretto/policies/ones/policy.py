@@ -1,6 +1,7 @@
 """ONES: batch sizes and GPUs of all jobs at once, by evolving whole schedules."""
 
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import ClassVar
 
 import numpy as np
@@ -63,6 +64,13 @@ from stretto.policies.ones.progress import alpha_of
 from stretto.settings import CheckedSettings, setting
 
 
+class StartsFrom(StrEnum):
+    """Of which batch does a job start with as much as fits on one GPU?"""
+
+    SUBMITTED = "submitted"  # the one that it was submitted with
+    MODEL = "model"  # the smallest that its model may have, which a submitted one may exceed
+
+
 @dataclass(frozen=True)
 class Ones(CheckedSettings, space="policy"):
     """Evolve schedules that say which job runs on which GPU, with batches within limits that grow slowly.
@@ -97,6 +105,8 @@ class Ones(CheckedSettings, space="policy"):
     warmup_steps: int = setting(5, at_least=0)
     compounding: bool = False  # scale-down applies to its own result
     always_scale_down: bool = False  # also while no job waits
+    starts_from: StartsFrom = StartsFrom.SUBMITTED
+    sums_batches: bool = False  # only the sum of local batches counts, and never less than was submitted
 
     name: ClassVar[str] = "ones"
     placer: ClassVar[str] = "pinned"
@@ -104,6 +114,7 @@ class Ones(CheckedSettings, space="policy"):
         paper="ONES (SC 2021)",
         order="its search over all jobs; fair share where it finds no difference",
         starvation="unbounded: a preempted job waits until its score, or a halved limit, brings it back",
+        former={"starts_from": "model", "sums_batches": "true"},
     )
     views: ClassVar[frozenset[View]] = frozenset({View.PROGRESS, View.LEARNING, View.GOODPUT_MODEL})
     triggers: ClassVar[Triggers] = Triggers(
@@ -119,7 +130,7 @@ class Ones(CheckedSettings, space="policy"):
         # The problem instance: participants, batch limits R (section 3.3.2), and what each count is worth.
         before = snapshot.memory if isinstance(snapshot.memory, Remembered) else NO_MEMORY
         rng = np.random.default_rng([snapshot.seed, before.decisions])
-        participants = participants_of(snapshot)
+        participants = participants_of(snapshot, self.starts_from is StartsFrom.SUBMITTED)
         reports = reports_of(snapshot.jobs)
         memory = carry_forward(before, snapshot.jobs, participants.least_limit, reports)
         memory = update_training_set(before, memory, rng)

@@ -109,8 +109,11 @@ class Participants:
     most_limit: IntArray  # at least as large
 
 
-def participants_of(snapshot: Snapshot) -> Participants:
-    """All jobs but the unstoppable, on usable GPUs that no unstoppable job holds."""
+def participants_of(snapshot: Snapshot, from_submitted: bool = True) -> Participants:
+    """All jobs but the unstoppable, on usable GPUs that no unstoppable job holds.
+
+    from_submitted: the submitted batch is the one to start from, else the smallest that evidence allows.
+    """
     jobs, cluster = snapshot.jobs, snapshot.cluster
     stays = unstoppable(jobs)
     gpus = gpus_beside(snapshot, stays)
@@ -135,7 +138,8 @@ def participants_of(snapshot: Snapshot) -> Participants:
     step = np.lcm(jobs.gpus_per_worker * each, np.array(replicas, dtype=np.int64))
     least = -(-jobs.min_gpus * each // step) * step
     most = np.minimum(jobs.max_gpus * each, within[kind])
-    batches = batches_of(jobs.evidence, tables, jobs.gpus, kind, len(gpus.node))
+    submitted = jobs.batch_size if from_submitted else np.zeros_like(jobs.gpus)
+    batches = batches_of(jobs.evidence, tables, jobs.gpus, kind, submitted, len(gpus.node))
     least_limit = batches.least_limit(least)
     return Participants(
         gpus=gpus,
@@ -215,14 +219,20 @@ def batches_of(
     tables: Sequence[MeasuredSpeeds | None],
     asked_gpus: IntArray,
     home: IntArray,
+    submitted: IntArray,
     most_gpus: int,
 ) -> Batches:
-    """The columns of these jobs; a job without evidence has its table measured in what it was asked for."""
+    """The columns of these jobs; a job without evidence has its table measured in what it was asked for.
+
+    submitted: (jobs,) batches to start from; 0: the smallest that the evidence allows.
+    """
     columns = [
-        _from_evidence(job_evidence, kind, gpus)
+        _from_evidence(job_evidence, kind, gpus, batch)
         if job_evidence is not None
         else (gpus, gpus, 1, True, gpus, (), 1.0)
-        for job_evidence, kind, gpus in zip(evidence, home.tolist(), asked_gpus.tolist(), strict=True)
+        for job_evidence, kind, gpus, batch in zip(
+            evidence, home.tolist(), asked_gpus.tolist(), submitted.tolist(), strict=True
+        )
     ]
     init, largest, high, fixed, start, observed_of, single = (
         list(column) for column in (zip(*columns, strict=True) if columns else [()] * 7)
@@ -257,15 +267,15 @@ def runs_on(one: Evidence | None, table: MeasuredSpeeds | None) -> BoolArray:
     return np.asarray(np.isfinite(table.per_s).any(axis=1))
 
 
-def _from_evidence(evidence: Evidence, kind: int, gpus: int) -> Column:
+def _from_evidence(evidence: Evidence, kind: int, gpus: int, submitted: int) -> Column:
     limits, replica = evidence.limits, int(evidence.limits.replica_gpus[kind])
     high = max(int(limits.max_local[kind]), 1)
-    batch = evidence.fixed_batch or limits.init_batch
+    batch = evidence.fixed_batch or min(submitted or limits.init_batch, limits.max_batch)
     fixed = evidence.fixed_batch > 0 or replica > 1
     start = -(-batch // high) * replica
     return (
         batch,
-        max(limits.max_batch, limits.init_batch),
+        max(limits.max_batch, batch),
         high,
         fixed,
         min(start, gpus) if fixed else start,

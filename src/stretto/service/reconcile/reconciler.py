@@ -11,7 +11,7 @@ no GPU is ever given twice.
 """
 
 from collections.abc import Container
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from stretto.model import Allocation
 from stretto.service.state.events import (
@@ -253,7 +253,7 @@ def _first_generation(
     """Workers without the SDK never say ready: what is wanted of them now is what they were started for."""
     if all(worker.life is WorkerPhase.READY for worker in alive):
         names = tuple(worker.id for worker in alive)
-        steps.events.append(Generation(record.id, record.attempt, 1, names, "", _batch(record)))
+        steps.events.append(Generation(record.id, record.attempt, 1, names, "", _batch(record, names)))
         return
     if not differs:
         return
@@ -296,7 +296,8 @@ def _next_generation(steps: Steps, record: JobRecord, wanted: list[Worker], has_
     members = record.members
     current = [record.workers[name] for name in members.workers]
     if not has_extra and set(members.workers) == {worker.id for worker in wanted}:
-        if record.batch != members.batch:  # the same workers go on with another batch
+        # The same workers go on with another batch.
+        if _batch(record, members.workers) != (members.batch.to_json() if members.batch else ()):
             _publish(steps, record, members.workers, "")
         return
     newcomers = [worker for worker in wanted if not worker.has_trained]
@@ -312,11 +313,20 @@ def _next_generation(steps: Steps, record: JobRecord, wanted: list[Worker], has_
 
 def _publish(steps: Steps, record: JobRecord, names: tuple[str, ...], source: str) -> None:
     number = record.members.number + 1
-    steps.events.append(Generation(record.id, record.attempt, number, names, source, _batch(record)))
+    steps.events.append(Generation(record.id, record.attempt, number, names, source, _batch(record, names)))
 
 
-def _batch(record: JobRecord) -> tuple[int, ...]:
-    return record.batch.to_json() if record.batch is not None else ()
+def _batch(record: JobRecord, names: tuple[str, ...]) -> tuple[int, ...]:
+    """The batch for these workers, by rank; split evenly where they are others than it was chosen for."""
+    batch = record.batch
+    if batch is None:
+        return ()
+    if len(names) != len(batch.by_worker):
+        return replace(batch, by_worker=()).to_json()
+    workers = [record.workers[name] for name in names]
+    by_gpu = sorted(workers, key=lambda worker: (worker.node, worker.mask & -worker.mask))
+    samples = {worker.id: share for worker, share in zip(by_gpu, batch.by_worker, strict=True)}
+    return replace(batch, by_worker=tuple(samples[name] for name in names)).to_json()
 
 
 def _any_taken(slots: list[Slot], taken: Container[tuple[int, int]]) -> bool:

@@ -328,7 +328,7 @@ class Decided(Event):
     prices: tuple[float, ...] | None = None
     gap: float | None = None
     took_ms: float = 0.0
-    batches: Mapping[str, Any] = field(default_factory=dict)  # job → (total, local, accumulation) from now on
+    batches: Mapping[str, Any] = field(default_factory=dict)  # job → `Batch.to_json` from now on
     preempted: Mapping[str, Any] = field(default_factory=dict)  # job → (by, its priority, GPUs that are left)
 
 

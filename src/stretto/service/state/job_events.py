@@ -244,7 +244,7 @@ class Generation(Event):
     number: int
     workers: tuple[str, ...]  # by rank
     source: str = ""
-    batch: tuple[int, ...] = ()  # samples of a step, of a pass of one worker, passes; (): the script's rule
+    batch: tuple[int, ...] = ()  # see `Batch.to_json`; (): the script's rule
 
 
 @dataclass(frozen=True)

@@ -245,7 +245,7 @@ def _decided(state: State, event: happened.Decided, now_s: float) -> None:
         state.dropped += 1
         dropped.add(action.job)
 
-    batches = {job: Batch(*batch) for job, batch in event.batches.items()}
+    batches = {job: Batch.from_json(batch) for job, batch in event.batches.items()}
     actions = still_apply(state.placement, actions_of(event.actions, state.cluster), why_stale, drop)
     if actions:
         state.placement = state.placement.changed({action.job: action.after for action in actions})

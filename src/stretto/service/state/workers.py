@@ -102,7 +102,7 @@ def fold_worker_event(record: JobRecord, event: Event, now_s: float, cluster: Cl
             _closed(record, event, now_s)
         case happened.Generation():
             if event.attempt == record.attempt and event.number > record.members.number:
-                batch = Batch(*event.batch) if event.batch else None
+                batch = Batch.from_json(event.batch) if event.batch else None
                 record.members = Membership(event.number, event.workers, event.source, "", now_s, batch)
         case happened.StoreOpened():
             if event.number == record.members.number:

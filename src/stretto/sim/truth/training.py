@@ -189,7 +189,14 @@ class TrainingRun:
     @property
     def _batch(self) -> int:
         """Samples of one iteration."""
+        if self._is_uneven:
+            return sum(self.dictated)
         return self.replicas * self.local_batch * (self.accumulation + 1)
+
+    @property
+    def _is_uneven(self) -> bool:
+        """Whether the policy gave replicas batches that differ by more than one sample."""
+        return bool(self.dictated) and max(self.dictated) - min(self.dictated) > 1
 
     def _iteration_s(self, step_s: float, sync_s: float) -> float:
         return (step_s + self.accumulation * (step_s - sync_s)) * self.truth.slowdown
@@ -229,7 +236,11 @@ class TrainingRun:
         limits = self.truth.limits
         most_local = int(limits.max_local[self.kind])
         if self.dictated:
-            self.local_batch, self.accumulation = _split(sum(self.dictated), replicas, most_local)
+            # All wait for the replica with the largest part.
+            each = max(1, len(self.dictated) // replicas)
+            parts = [sum(self.dictated[i : i + each]) for i in range(0, len(self.dictated), each)]
+            total = max(parts) * replicas if self._is_uneven else sum(self.dictated)
+            self.local_batch, self.accumulation = _split(total, replicas, most_local)
             return
         if self.fixed_batch:
             self.local_batch, self.accumulation = _split(self.fixed_batch, replicas, most_local)
