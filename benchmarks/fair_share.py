@@ -75,7 +75,7 @@ def a_decision(policy: str, jobs: int, users: int) -> tuple[Snapshot, Scheduler]
     last = seen[-1]
     ended = dict.fromkeys([*last.placement][:ENDED])
     placement = last.placement.changed(ended)
-    return replace(last, placement=placement, jobs=last.jobs.holding(placement)), scheduler
+    return replace(last, placement=placement, jobs=last.jobs.with_placement(placement)), scheduler
 
 
 def variants(snapshot: Snapshot) -> dict[str, Snapshot]:

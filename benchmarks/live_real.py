@@ -372,7 +372,7 @@ def spread(state: State, names: Sequence[str], measured: Measured) -> list[float
             }
             truths.append(replace(one, said=said))
         world = simulated(state, names, replace(measured, truths=truths))
-        means.append(statistics.mean(jcts(state, names, world.books.completed_s.tolist())))
+        means.append(statistics.mean(jcts(state, names, world.accounting.completed_s.tolist())))
     return sorted(means)
 
 
@@ -405,7 +405,7 @@ def main() -> None:
     measured = measured_in(state, seen, names, jobs_of(given))
     world = simulated(state, names, measured)
     live = jcts(state, names, [seen[name].ended_s for name in names])
-    sim = jcts(state, names, world.books.completed_s.tolist())
+    sim = jcts(state, names, world.accounting.completed_s.tolist())
     draws = spread(state, names, measured)
     figures = {
         "given": vars(given),
@@ -423,10 +423,10 @@ def main() -> None:
         },
         "live": {
             "restarts of a job": statistics.mean(state.jobs[name].attempt - 1 for name in names),
-            "switches": sum(state.jobs[name].books.switches for name in names),
-            "lost_s": round(sum(state.jobs[name].books.lost_s for name in names), 2),
+            "switches": sum(state.jobs[name].accounting.switches for name in names),
+            "lost_s": round(sum(state.jobs[name].accounting.lost_s for name in names), 2),
         },
-        "sim": {"restarts of a job": float(np.mean(world.books.starts)) - 1},
+        "sim": {"restarts of a job": float(np.mean(world.accounting.starts)) - 1},
         "measured": {
             "start_s": [round(truth.restart_s, 2) for truth in measured.truths],
             "step_ms": [

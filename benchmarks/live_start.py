@@ -72,10 +72,10 @@ def life(policy: str) -> Iterator[tuple[float, Event]]:
             yield told(decided(snapshot, plan, state.seq, 1.0))
             memory = plan.memory
         for job in state.open_jobs():
-            if job.books.held_gpus:
+            if job.accounting.held_gpus:
                 step = int(job.learned.latest.get("step", 0)) + 1
                 grad_s = 0.1 + 0.001 * (job.number % 7)
-                gpus = job.books.held_gpus
+                gpus = job.accounting.held_gpus
                 points = [[1, gpus, 32, 1, grad_s, grad_s + 0.01 * gpus]]
                 report = {"step": step, "init_batch": 32, "points": points, "loss": 1.0 / step}
                 yield told(happened.Reported(job.id, report))

@@ -281,7 +281,7 @@ def of_simulation(policy: Policy, make: Callable[[], tuple[Workload, Setup]]) ->
                 snapshot,
                 usable=loans.usable,
                 placement=loans.placement,
-                jobs=snapshot.jobs.holding(loans.placement),
+                jobs=snapshot.jobs.with_placement(loans.placement),
             )
         listened: Any = _Listened(scheduler.policy, hasher)
         return replace(propose(snapshot, replace(scheduler, policy=listened)), loans=loans)

@@ -415,17 +415,17 @@ def test_whoever_waits_for_changes_is_told_that_nobody_follows_an_agent(
 def test_who_can_open_no_more_files_takes_no_node_for_silent(own: OwnAgent) -> None:
     async def story() -> None:
         async with opened(own, down_after_s=1.0) as backend:
-            (link_,) = backend.links.values()
+            (agent,) = backend.agents.values()
             for pooled in backend.client._transport._pool.connections:  # type: ignore[attr-defined]
                 await pooled.aclose()
             with files_left(0):
-                heard_s = link_.heard_s
+                heard_s = agent.heard_s
                 async with asyncio.timeout(PATIENCE_S):
-                    while link_.heard_s < heard_s + 3.0:  # thrice as long as a node may be silent
-                        assert link_.node.up
+                    while agent.heard_s < heard_s + 3.0:  # thrice as long as a node may be silent
+                        assert agent.node.up
                         await asyncio.sleep(0.02)
                 with pytest.raises(BackendUnreachable, match="Too many open files"):
-                    await link_.ask("GET", "/v1/node")
-            assert (await link_.ask("GET", "/v1/node")).status_code == 200
+                    await agent.ask("GET", "/v1/node")
+            assert (await agent.ask("GET", "/v1/node")).status_code == 200
 
     asyncio.run(story())

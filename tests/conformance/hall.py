@@ -26,7 +26,7 @@ LIMITED = str(Path(__file__).with_name("limited.py"))
 DEAD_AFTER_S = 5.0  # more than a busy machine keeps anybody from answering
 LOOK_S = 0.05
 BEAT_S = 0.05  # as actors have it
-FOR_EVER = 1_000_000
+ENDLESS = 1_000_000
 EMULATED_TRAINING = {
     "model": "resnet18-cifar10",
     "batch": {"policy": "adaptive", "init": 256},
@@ -96,9 +96,9 @@ class Hall:
         """The text of a job file; what an emulated cluster is to make of it is in its labels."""
         command = [sys.executable, "-I", "-S", ACTOR, str(self.notes_folder), manner]
         asked = f"{gpu_type}:{gpus}" if gpu_type else gpus
-        number = arguments[0] if arguments else FOR_EVER
+        number = arguments[0] if arguments else ENDLESS
         beats_s = dict.fromkeys(("beat", "saves", "train"), number * BEAT_S)
-        lasts_s = {"sleep": number, **beats_s}.get(manner, FOR_EVER)
+        lasts_s = {"sleep": number, **beats_s}.get(manner, ENDLESS)
         labels = {DURATION: f"{lasts_s:g}"} | ({SAVING: f"{number:g}"} if manner == "polite" else {})
         said = {
             "name": manner,

@@ -31,7 +31,7 @@ for number in range(500):
 
 @pytest.mark.slow
 @pytest.mark.processes
-def test_nobody_waits_for_ever_when_a_group_is_left_after_its_last_call() -> None:
+def test_no_worker_waits_without_end_when_a_group_is_left_after_its_last_call() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], timeout=180, check=False, capture_output=True)
     assert (done.returncode, done.stderr) == (0, b"")
 

@@ -49,10 +49,10 @@ class Deciding:
 
     def held(self, queue: str) -> int:
         jobs = self.scene.state.open_jobs()
-        return sum(job.books.held_gpus for job in jobs if job.spec.queue == queue)
+        return sum(job.accounting.held_gpus for job in jobs if job.spec.queue == queue)
 
     def gpus(self, name: str) -> int:
-        return self.scene.state.jobs[name].books.held_gpus
+        return self.scene.state.jobs[name].accounting.held_gpus
 
     def end(self, name: str) -> None:
         self.scene.tell(happened.Ended(name, "COMPLETED", 0))

@@ -55,7 +55,7 @@ async def growing(path: Path) -> AsyncIterator[tuple[Rig, GrowingBackend]]:
     """A service over it that wishes."""
     backend = GrowingBackend(nodes_count=1, gpus=2)
     async with a_rig(path, backend=backend) as rig:
-        rig.loops.append(asyncio.create_task(rig.service.autoscaler.request_nodes_for_ever()))
+        rig.loops.append(asyncio.create_task(rig.service.autoscaler.run()))
         yield rig, backend
 
 

@@ -109,7 +109,7 @@ def test_whoever_has_lost_the_lead_ends(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_rig(tmp_path, decides=False) as rig:
             leading = Leading(rig)
-            watching = asyncio.create_task(leading.leadership.watch_for_ever())
+            watching = asyncio.create_task(leading.leadership.run())
             await rig.until(lambda: leading.lead.looks > 2)
             leading.lead.now = Standing.UNKNOWN
             looks = leading.lead.looks

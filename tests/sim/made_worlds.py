@@ -104,7 +104,7 @@ class Seen:
 
     def completed_s(self, job: str) -> float:
         """When it ended."""
-        return float(self.world.books.completed_s[self.row(job)])
+        return float(self.world.accounting.completed_s[self.row(job)])
 
     def at(self, now_s: float) -> Snapshot:
         """What was shown first at this time."""

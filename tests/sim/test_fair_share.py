@@ -44,13 +44,13 @@ def bob_waits_s(name: str, many: int, late_s: float, shares: FairShare | None = 
     world = world_of(workload(many, late_s), setup)
 
     def until_both_are_done(snapshot: Snapshot, _: Plan) -> None:
-        if np.isfinite(world.books.completed_s[bob]).all():
+        if np.isfinite(world.accounting.completed_s[bob]).all():
             raise BothAreDone
 
     bob = [row for row, job in enumerate(world.requests.jobs) if job.user == "bob"]
     with suppress(BothAreDone):
         run(world, scheduler_of(setup), until_both_are_done)
-    return float(world.books.completed_s[bob].max()) - late_s
+    return float(world.accounting.completed_s[bob].max()) - late_s
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What holds in every run, whatever the policy: nothing is given twice, and the books balance."""
+"""What holds in every run, whatever the policy: nothing is given twice, and the accounting balances."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -87,7 +87,7 @@ def check_placements(decisions: Sequence[tuple[Snapshot, Plan]]) -> None:
             assert snapshot.usable[node]
 
 
-def check_books(result: Result, decisions: Sequence[tuple[Snapshot, Plan]]) -> None:
+def check_accounting(result: Result, decisions: Sequence[tuple[Snapshot, Plan]]) -> None:
     """GPU-seconds, time with GPUs and time without, once more from the plans alone."""
     jobs = result.requests.jobs
     row_of = {job.id: row for row, job in enumerate(jobs)}
@@ -109,7 +109,7 @@ def check_books(result: Result, decisions: Sequence[tuple[Snapshot, Plan]]) -> N
 @pytest.mark.parametrize("policy", POLICIES)
 @settings(max_examples=scaled(40), deadline=None)
 @given(workload=workloads(), cluster=st.sampled_from(CLUSTERS), restart_s=st.sampled_from([0.0, 20.0]))
-def test_nothing_is_given_twice_and_the_books_balance(
+def test_nothing_is_given_twice_and_the_accounting_balances(
     policy: str, workload: Workload, cluster: Cluster, restart_s: float
 ) -> None:
     result, decisions = ran(
@@ -117,7 +117,7 @@ def test_nothing_is_given_twice_and_the_books_balance(
     )
     assert result.done.all()
     check_placements(decisions)
-    check_books(result, decisions)
+    check_accounting(result, decisions)
     assert result.history.dropped == []
 
 

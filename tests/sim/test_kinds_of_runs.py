@@ -74,7 +74,7 @@ def test_a_job_that_goes_on_where_it_was_profiled_does_not_start_again() -> None
     costly = SimSettings(restart_s=50.0)
     policy, workload = Detailed(script, details=details), a_workload((a_job("a", gpus=2), 100.0))
     run = seen(policy, workload, a_cluster(4), costly)
-    assert (run.completed_s("a"), run.world.books.starts[0]) == (100.0, 1)
+    assert (run.completed_s("a"), run.world.accounting.starts[0]) == (100.0, 1)
 
 
 def test_a_profiling_run_of_less_than_one_copy_of_a_model_trains_nothing() -> None:

@@ -61,7 +61,7 @@ def test_the_first_start_is_free_and_every_later_one_costs_an_overhead_on_held_g
     run = seen(Told(script), jobs, a_cluster(2), SimSettings(restart_s=12.0))
     done_s = 20.0 + (60.0 - 30.0 - 12.0)
     assert run.completed_s("a") == 60.0 + 12.0 + (100.0 - done_s) / 2
-    assert run.world.books.attained_gpu_s[0] == 20.0 + 30.0 + 2 * (run.completed_s("a") - 60.0)
+    assert run.world.accounting.attained_gpu_s[0] == 20.0 + 30.0 + 2 * (run.completed_s("a") - 60.0)
 
 
 def test_progress_is_lost_with_the_job_where_there_are_no_checkpoints() -> None:
@@ -147,7 +147,11 @@ def test_a_world_that_resumes_goes_on_with_what_jobs_had_and_hold() -> None:
     world.resume(100.0, np.array([True, False]), held, had)
     assert world.usable_gpus.tolist() == [2]
     run(world, scheduler_of(setup), lambda snapshot, plan: None)
-    assert world.books.completed_s[0] == 150.0  # all its work was before it
-    assert world.books.executed_s[0] == 40.0 + (150.0 - 90.0)
-    assert world.books.attained_gpu_s[0] == 60.0 + (150.0 - 90.0)
-    assert (world.books.first_start_s[0], world.books.starts[0], world.books.largest_held[0]) == (30.0, 2, 4)
+    assert world.accounting.completed_s[0] == 150.0  # all its work was before it
+    assert world.accounting.executed_s[0] == 40.0 + (150.0 - 90.0)
+    assert world.accounting.attained_gpu_s[0] == 60.0 + (150.0 - 90.0)
+    assert (
+        world.accounting.first_start_s[0],
+        world.accounting.starts[0],
+        world.accounting.largest_held[0],
+    ) == (30.0, 2, 4)

@@ -32,7 +32,7 @@ def test_completion_times_on_4_gpus_follow_the_order_of_service(
     """A needs all 4 GPUs for 10 s; B and C need 2 for 3 s and 5 s."""
     run = seen(load_policy(policy), THREE_JOBS, a_cluster(4))
     assert tuple(completions(run).values()) == jct_s
-    assert float(np.mean(run.world.books.completed_s)) == pytest.approx(mean_s, abs=1e-4)
+    assert float(np.mean(run.world.accounting.completed_s)) == pytest.approx(mean_s, abs=1e-4)
 
 
 def test_srtf_stops_a_long_job_for_a_short_one() -> None:
@@ -54,6 +54,6 @@ def test_tiresias_demotes_a_at_its_bound_and_lets_b_pass() -> None:
     jobs = a_workload((a_job("A", gpus=4), 40.0), (a_job("B", gpus=4, at_s=20.0), 10.0))
     run = seen(load_policy("tiresias", queue_bounds_gpu_s=(100.0,)), jobs, a_cluster(4))
     assert completions(run) == {"A": 50.0, "B": 35.0}
-    assert run.world.books.first_start_s.tolist() == [0.0, 25.0]
+    assert run.world.accounting.first_start_s.tolist() == [0.0, 25.0]
     assert run.decided_s == [0.0, 20.0, 25.0, 35.0]
-    assert run.world.books.starts.tolist() == [2, 1]
+    assert run.world.accounting.starts.tolist() == [2, 1]

@@ -28,7 +28,7 @@ def test_jobs_on_a_node_that_goes_are_stopped_and_queued() -> None:
     assert run.completed_s("a") == 140.0  # 30 s before, 70 s after
     assert run.completed_s("b") == 100.0
     assert run.world.history.preemptions == 0  # a node that goes is not the scheduler's doing
-    assert run.world.books.last_stop_s[run.row("a")] == 30.0
+    assert run.world.accounting.last_stop_s[run.row("a")] == 30.0
 
 
 def test_a_job_on_several_nodes_loses_all_of_them() -> None:
@@ -37,7 +37,7 @@ def test_a_job_on_several_nodes_loses_all_of_them() -> None:
     policy = on(ON_CHANGE, at_0={"a": {0: 1, 1: 1}}, at_30={}, at_50={"a": {0: 1}})
     run = seen(policy, jobs, a_cluster(1, 1), capacity_events=[goes])
     assert run.world.placement.free.tolist() == [1, 1]
-    assert run.world.books.attained_gpu_s[0] == pytest.approx(2 * 30.0 + 140.0)
+    assert run.world.accounting.attained_gpu_s[0] == pytest.approx(2 * 30.0 + 140.0)
     assert run.completed_s("a") == 190.0  # stopped at 30, at half speed from 50
 
 
@@ -73,7 +73,7 @@ def test_a_training_that_ended_since_the_last_round_is_not_stopped_by_its_nodes_
     truth = a_truth(epoch_s=90.0, epochs=1, restart_s=0.0)
     run = seen_training(policy, jobs, a_cluster(1, 1), truth, capacity_events=[goes])
     assert run.completed_s("a") == pytest.approx(90.0)
-    assert run.world.books.executed_s[0] == pytest.approx(90.0)
+    assert run.world.accounting.executed_s[0] == pytest.approx(90.0)
     assert run.world.history.preemptions == 0
 
 

@@ -1,4 +1,4 @@
-"""What the world does with a plan, and how it keeps its books."""
+"""What the world does with a plan, and how it accounts for it."""
 
 from dataclasses import replace
 
@@ -41,7 +41,7 @@ def test_an_action_for_a_job_that_has_ended_since_is_dropped() -> None:
     assert world.wait()  # a ends at 100
     world.act(late)
     assert dropped(world) == [("a", "the job has ended")]
-    assert world.books.completed_s[0] == 100.0
+    assert world.accounting.completed_s[0] == 100.0
     assert world.history.preemptions == 0
 
 
@@ -101,9 +101,9 @@ def test_gpu_seconds_are_the_integral_of_what_was_held() -> None:
     run = seen(policy, a_workload((a_job("a", max_gpus=4), 60.0)), a_cluster(4))
     end_s = 40.0 + (60.0 - 10.0 - 4 * 5.0) / 2
     assert run.completed_s("a") == end_s
-    assert run.world.books.attained_gpu_s[0] == 10.0 + 4 * 5.0 + 2 * (end_s - 40.0)
-    assert run.world.books.executed_s[0] == 15.0 + end_s - 40.0
-    assert run.world.books.largest_held[0] == 4
+    assert run.world.accounting.attained_gpu_s[0] == 10.0 + 4 * 5.0 + 2 * (end_s - 40.0)
+    assert run.world.accounting.executed_s[0] == 15.0 + end_s - 40.0
+    assert run.world.accounting.largest_held[0] == 4
     row, start_s, stop_s, kind, gpus = run.world.history.columns()
     assert list(zip(start_s, stop_s, gpus, strict=True)) == [(0, 10, 1), (10, 15, 4), (40, end_s, 2)]
     assert set(row) == set(kind) == {0}
@@ -114,19 +114,19 @@ def test_time_without_gpus_and_time_with_some_make_up_the_completion_time() -> N
     run = seen(policy, a_workload((a_job("a"), 30.0)), a_cluster(1), SimSettings(restart_s=4.0))
     waited_s, restarting_s = 7.0 + 5.0, 4.0
     assert run.completed_s("a") == 30.0 + waited_s + restarting_s
-    assert run.world.books.executed_s[0] == 30.0 + restarting_s  # it holds its GPUs while it restarts
-    assert run.world.books.first_start_s[0] == 7.0
-    assert run.world.books.last_stop_s[0] == 20.0
+    assert run.world.accounting.executed_s[0] == 30.0 + restarting_s  # it holds its GPUs while it restarts
+    assert run.world.accounting.first_start_s[0] == 7.0
+    assert run.world.accounting.last_stop_s[0] == 20.0
 
 
 def test_restarts_count_every_start_of_workers_after_the_first() -> None:
     script = {0.0: {"a": {0: 1}}, 10.0: {"a": {0: 2}}, 20.0: {"a": {1: 2}}, 30.0: {}, 40.0: {"a": {1: 2}}}
     run = seen(Told(script), a_workload((a_job("a", max_gpus=2), 100.0)), a_cluster(2, 2))
-    assert run.world.books.starts[0] - 1 == 3  # grown, moved, resumed
+    assert run.world.accounting.starts[0] - 1 == 3  # grown, moved, resumed
     assert run.world.history.preemptions == 1
 
 
-def test_progress_shows_what_the_books_say() -> None:
+def test_progress_shows_what_the_accounting_says() -> None:
     from stretto.model import View
 
     policy = replace(
@@ -150,10 +150,10 @@ def test_gpus_of_a_job_that_ends_stay_with_it_until_the_next_round_in_the_publis
     theirs = seen_training(
         policy, [a_job("a"), a_job("b")], a_cluster(1), truth, SimSettings(fidelity=Fidelity.ARTIFACT)
     )
-    assert ours.world.books.attained_gpu_s[0] == pytest.approx(70.0)
+    assert ours.world.accounting.attained_gpu_s[0] == pytest.approx(70.0)
     assert theirs.completed_s("a") == 60.0 + 70.0
-    assert theirs.world.books.attained_gpu_s[0] == 120.0
-    assert theirs.world.books.executed_s[0] == 70.0
+    assert theirs.world.accounting.attained_gpu_s[0] == 120.0
+    assert theirs.world.accounting.executed_s[0] == 70.0
 
 
 def test_samples_are_taken_at_every_decision() -> None:

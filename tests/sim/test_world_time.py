@@ -51,7 +51,7 @@ def test_a_policy_of_rounds_is_asked_at_multiples_of_its_period_while_somebody_i
 def test_who_comes_inside_an_interval_waits_for_the_next_round() -> None:
     jobs = a_workload((a_job("a"), 1000.0), (a_job("b", at_s=61.0), 10.0))
     run = seen(on(every(60.0), at_0={"a": {0: 1}, "b": {1: 1}}), jobs, a_cluster(1, 1))
-    assert run.world.books.first_start_s[run.row("b")] == 120.0
+    assert run.world.accounting.first_start_s[run.row("b")] == 120.0
 
 
 def test_who_comes_with_a_round_is_in_it() -> None:
@@ -106,9 +106,9 @@ def test_a_job_that_is_profiled_first_comes_to_the_scheduler_when_that_is_done(t
     assert run.decided_s == [30.0]
     assert run.at(30.0).due == {trigger}
     assert run.completed_s("a") == pytest.approx(330.0)
-    assert run.world.books.attained_gpu_s[0] == pytest.approx(300.0)
+    assert run.world.accounting.attained_gpu_s[0] == pytest.approx(300.0)
     assert (
-        run.world.books.profiled_gpu_s[0] == 25.0 * 3
+        run.world.accounting.profiled_gpu_s[0] == 25.0 * 3
     )  # on GPUs of its own: GPU-hours, but no use of the cluster
 
 

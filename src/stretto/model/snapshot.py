@@ -171,7 +171,7 @@ class JobTable(JobColumns):
         """View.ENDED_JOBS: those that are in no row any more, summed up."""
         return _declared(self.known_ended, View.ENDED_JOBS)
 
-    def holding(self, placement: Placement) -> "JobTable":
+    def with_placement(self, placement: Placement) -> "JobTable":
         """The same jobs when `placement` is what they hold."""
         allocations = [placement.get(job) for job in self.ids]
         return replace(

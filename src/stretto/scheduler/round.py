@@ -105,5 +105,5 @@ def settle_loans(snapshot: Snapshot, scheduler: Scheduler) -> tuple[Snapshot, Lo
         loans = scheduler.lending.settle(snapshot)
     if loans.placement is snapshot.placement:
         return replace(snapshot, usable=loans.usable), loans
-    jobs = snapshot.jobs.holding(loans.placement)
+    jobs = snapshot.jobs.with_placement(loans.placement)
     return replace(snapshot, usable=loans.usable, placement=loans.placement, jobs=jobs), loans

@@ -183,7 +183,7 @@ class Autoscaler:
     _since_s: dict[str, float] = field(default_factory=dict)  # by job, of wall time
     _asked: tuple[NodeRequest, ...] = ()
 
-    async def request_nodes_for_ever(self) -> None:
+    async def run(self) -> None:
         """Look now and then, until cancelled."""
         while isinstance(self.backend, Autoscales):
             await self.look()

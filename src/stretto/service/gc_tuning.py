@@ -34,7 +34,7 @@ def look_at_the_young() -> None:
     gc.set_threshold(YOUNG, MIDDLE, OLD)
 
 
-async def look_at_all_for_ever() -> None:
+async def collect_all_periodically() -> None:
     """Once an hour, until cancelled."""
     while True:
         await asyncio.sleep(EVERY_S)

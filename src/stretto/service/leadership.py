@@ -122,7 +122,7 @@ class Leadership:
             raise BackendUnreachable(f"it is not known whether another service has led: {wrong}") from wrong
         return any(recorded.body["epoch"] not in self._proposed for recorded in newer)
 
-    async def watch_for_ever(self) -> None:
+    async def run(self) -> None:
         """Look now and then, until cancelled. Raises LeadLost as soon as the lead is."""
         while True:
             try:

@@ -29,7 +29,7 @@ from stretto.service.eventlog import Mark, Store, open_store, reached_in
 from stretto.service.eventlog.clock import Clock, read_clocks, resumed
 from stretto.service.eventlog.clock_watch import ClockWatch
 from stretto.service.eventlog.writer import LogWriter
-from stretto.service.gc_tuning import look_at_all_for_ever, look_at_the_young, put_off
+from stretto.service.gc_tuning import collect_all_periodically, look_at_the_young, put_off
 from stretto.service.http.app import app_of
 from stretto.service.http.connections import Listener
 from stretto.service.http.rate_limits import Limits
@@ -207,7 +207,7 @@ async def _run(
     running = asyncio.create_task(service.run())
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     stopping = asyncio.create_task(stop.wait())
-    collecting = asyncio.create_task(look_at_all_for_ever())
+    collecting = asyncio.create_task(collect_all_periodically())
     if announce is not None:
         announce.set_result(url)
     try:

@@ -23,7 +23,7 @@ from stretto.service.pool import Pool, Turns
 from stretto.service.reconcile.controller import Reconciler
 from stretto.service.reconcile.worker_env import WorkerContext
 from stretto.service.retention.checkpoint_gc import CheckpointGC, has_been_deleted
-from stretto.service.retention.job_retention import RetentionPolicy, retire_for_ever
+from stretto.service.retention.job_retention import RetentionPolicy, retire_periodically
 from stretto.service.retention.log_retention import LogRetention
 from stretto.service.scheduling.loop import SchedulingLoop
 from stretto.service.state.admission import admitted
@@ -151,26 +151,26 @@ class Service:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.backend.close)
             async with asyncio.TaskGroup() as group:
-                group.create_task(self.log_writer.write_for_ever())
+                group.create_task(self.log_writer.run())
                 if self.leadership is not None:
-                    group.create_task(self.leadership.watch_for_ever())
+                    group.create_task(self.leadership.run())
                 if self.watch is not None:
-                    group.create_task(self.watch.watch_for_ever())
+                    group.create_task(self.watch.run())
                 await control_loop.start(group, self.scheduling, self.reconciler)
                 group.create_task(self.watch_times())
                 group.create_task(
-                    retire_for_ever(self.log_writer, self.clock, self.keep, self.reconciler.dirty)
+                    retire_periodically(self.log_writer, self.clock, self.keep, self.reconciler.dirty)
                 )
                 ended, keep, leadership = self.log_writer.store.ended, self.keep, self.leadership
                 deleting = LogRetention(
                     ended, self.backend, self.clock, keep, leadership, self.state.calendar
                 )
-                group.create_task(deleting.for_ever())
+                group.create_task(deleting.run())
                 clearing = CheckpointGC(self.state, ended, self.context, self.clock, keep, leadership)
-                group.create_task(clearing.for_ever())
-                group.create_task(self.autoscaler.request_nodes_for_ever())
-                group.create_task(self.webhooks.deliver_for_ever())
-                group.create_task(self.reports.write_for_ever())
+                group.create_task(clearing.run())
+                group.create_task(self.autoscaler.run())
+                group.create_task(self.webhooks.run())
+                group.create_task(self.reports.run())
 
     async def record(self, *events: Event) -> None:
         """Durable and folded when awaited."""
@@ -295,9 +295,9 @@ class Service:
         while True:
             now_s = self.clock.now_s()
             for record in [self.state.jobs[name] for name in self.state.timed]:
-                most_s, books = record.spec.max_time_s, record.books
-                if most_s is None or record.ending or not books.held_gpus:
+                most_s, accounting = record.spec.max_time_s, record.accounting
+                if most_s is None or record.ending or not accounting.held_gpus:
                     continue
-                if books.executed_s + now_s - books.held_since_s >= most_s:
+                if accounting.executed_s + now_s - accounting.held_since_s >= most_s:
                     await self.record(Cancelled(record.id, f"ran for {most_s:g} s", "TIMEOUT"))
             await asyncio.sleep(self.clock.wall_s(CHECK_TIMES_S))

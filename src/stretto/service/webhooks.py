@@ -234,7 +234,7 @@ class Webhooks:
         self.pending[one.owner] += 1
         self._new.put_nowait(one)
 
-    async def deliver_for_ever(self) -> None:
+    async def run(self) -> None:
         """Deliver until cancelled. No request is led elsewhere, and answers are not read."""
         async with (
             httpx.AsyncClient(timeout=ANSWER_S, trust_env=False) as client,

@@ -131,12 +131,12 @@ class Physics:
         return self.settings.checkpoints if checkpoints is None else checkpoints
 
     def known(
-        self, rows: IntArray, now_s: float, views: frozenset[View], books: Accounting
+        self, rows: IntArray, now_s: float, views: frozenset[View], accounting: Accounting
     ) -> dict[str, Any]:
         """The columns that these views show."""
         columns: dict[str, Any] = {}
         if View.PROGRESS in views:
-            columns["known_progress"] = self._progress(rows, now_s, books)
+            columns["known_progress"] = self._progress(rows, now_s, accounting)
         if View.ORACLE_DURATION in views:
             columns["known_durations"] = self._durations(rows, now_s)
         if View.ESTIMATED_DURATION in views:
@@ -193,10 +193,10 @@ class Physics:
                 )
         return Learning(samples, dataset, initial_loss, loss, metric, history)
 
-    def _progress(self, rows: IntArray, now_s: float, books: Accounting) -> Progress:
-        held_gpus = books.held_gpus[rows]
-        since_s = np.where(held_gpus > 0, now_s - books.held_since_s[rows], 0.0)
-        starts = books.starts[rows]
+    def _progress(self, rows: IntArray, now_s: float, accounting: Accounting) -> Progress:
+        held_gpus = accounting.held_gpus[rows]
+        since_s = np.where(held_gpus > 0, now_s - accounting.held_since_s[rows], 0.0)
+        starts = accounting.starts[rows]
         recovering = (held_gpus > 0) & (self.recorded.since_s[rows] > now_s)
         epochs = np.zeros(len(rows), dtype=np.int64)
         for position, row in enumerate(rows.tolist() if self.training else ()):
@@ -205,15 +205,15 @@ class Physics:
                 epochs[position] = run.epoch
                 recovering[position] = bool(run.shape) and run.countdown_s > 0
         return Progress(
-            executed_s=books.executed_s[rows] + since_s,
-            attained_gpu_s=books.attained_gpu_s[rows] + held_gpus * since_s,
-            first_start_s=books.first_start_s[rows],
-            last_stop_s=books.last_stop_s[rows],
+            executed_s=accounting.executed_s[rows] + since_s,
+            attained_gpu_s=accounting.attained_gpu_s[rows] + held_gpus * since_s,
+            first_start_s=accounting.first_start_s[rows],
+            last_stop_s=accounting.last_stop_s[rows],
             restarts=np.maximum(starts - 1, 0),
-            largest_held_gpus=books.largest_held[rows],
+            largest_held_gpus=accounting.largest_held[rows],
             epochs=epochs,
             recovering=recovering,
-            profiled_s=books.profiled_s[rows] + np.where(books.profiling[rows], since_s, 0.0),
+            profiled_s=accounting.profiled_s[rows] + np.where(accounting.profiling[rows], since_s, 0.0),
         )
 
     def _durations(self, rows: IntArray, now_s: float) -> Durations:

@@ -129,7 +129,7 @@ def simulate(
             plan = decide(snapshot, scheduler)
             decision_ms.append((time.perf_counter() - start) * 1e3)
         if progress is not None and len(decision_ms) % TELL_EVERY == 0:
-            progress(int(np.isfinite(world.books.completed_s).sum()), jobs)
+            progress(int(np.isfinite(world.accounting.completed_s).sum()), jobs)
         return plan
 
     world = world_of(workload, setup)
@@ -142,12 +142,12 @@ def simulate(
         synthetic=workload.synthetic,
         settings=setup.resolved(),
         requests=world.requests,
-        completed_s=world.books.completed_s,
-        first_start_s=world.books.first_start_s,
-        executed_s=world.books.executed_s,
-        attained_gpu_s=world.books.attained_gpu_s,
-        profiled_gpu_s=world.books.profiled_gpu_s,
-        restarts=np.maximum(world.books.starts - 1, 0),
+        completed_s=world.accounting.completed_s,
+        first_start_s=world.accounting.first_start_s,
+        executed_s=world.accounting.executed_s,
+        attained_gpu_s=world.accounting.attained_gpu_s,
+        profiled_gpu_s=world.accounting.profiled_gpu_s,
+        restarts=np.maximum(world.accounting.starts - 1, 0),
         history=world.history,
         decision_ms=np.array(decision_ms),
         wall_s=time.perf_counter() - began,

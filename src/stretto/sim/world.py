@@ -112,7 +112,7 @@ class SimulatedWorld:
         self.requests: Requests = physics.requests
         jobs = len(self.requests.jobs)
         self.history = History(jobs)
-        self.books = Accounting(self.history)
+        self.accounting = Accounting(self.history)
         self.now_s = 0.0
         self.version = 0
         self.memory: Memory = None
@@ -170,7 +170,7 @@ class SimulatedWorld:
         self.usable_gpus = self._count_usable()
         self.placement, self.memory = placement, memory
         for row, (name, before) in enumerate(zip(self.requests.ids.tolist(), had, strict=True)):
-            self.books.resume(row, before, placement.get(name))
+            self.accounting.resume(row, before, placement.get(name))
         for job, allocation in placement.items():
             row = self._row_of[job]
             self.physics.give(row, allocation, Verb.START, False, now_s)
@@ -217,7 +217,7 @@ class SimulatedWorld:
         """Process everything of the next instant."""
         at_s = max(self._next_s(), self.now_s)  # a multiple of the period may lie a rounding error behind
         if not isfinite(at_s):
-            self._refuse_to_wait_for_ever()
+            self._refuse_endless_wait()
         self.now_s = at_s
         while self._events and self._events[0][0] <= at_s:
             _, turn, index, stamp = heapq.heappop(self._events)
@@ -252,7 +252,7 @@ class SimulatedWorld:
         if self.settings.profile_s > 0 and View.GOODPUT_MODEL in self.views:
             ready_s = self.now_s + self.settings.profile_s
             heapq.heappush(self._events, (ready_s, Turn.PROFILED, row, 0))
-            self.books.profiled_gpu_s[row] = self.settings.profile_s * self.settings.profile_gpus
+            self.accounting.profiled_gpu_s[row] = self.settings.profile_s * self.settings.profile_gpus
             return
         self._admit(row)
         self._note(Trigger.ARRIVAL)
@@ -321,7 +321,7 @@ class SimulatedWorld:
             return
         self._advanced_s = self.now_s
         for row in [
-            row for row in self.active if self.books.held_gpus[row] and self.physics.is_training(row)
+            row for row in self.active if self.accounting.held_gpus[row] and self.physics.is_training(row)
         ]:
             epochs = self.physics.epochs(row)
             if not self._advance(row):
@@ -332,9 +332,9 @@ class SimulatedWorld:
     def _finish(self, row: int, completed_s: float) -> None:
         # The artifact's GPUs stay with a job until the round after its end, and count.
         until_s = self.now_s if self.settings.fidelity is Fidelity.ARTIFACT else completed_s
-        self.books.finish(row, completed_s, until_s)
+        self.accounting.finish(row, completed_s, until_s)
         self.ended_jobs = self.ended_jobs.with_ended(
-            float(self.books.executed_s[row]),
+            float(self.accounting.executed_s[row]),
             interactive=self.requests.jobs[row].kind is Kind.INTERACTIVE,
             failed=self._fails is not None and bool(self._fails[row]),
         )
@@ -391,11 +391,11 @@ class SimulatedWorld:
         table = JobTable(
             requests=self.requests,
             rows=rows,
-            held_gpus=self.books.held_gpus[rows],
-            held_nodes=self.books.held_nodes[rows],
-            held_kind=self.books.held_kind[rows],
+            held_gpus=self.accounting.held_gpus[rows],
+            held_nodes=self.accounting.held_nodes[rows],
+            held_kind=self.accounting.held_kind[rows],
             known_ended=self.ended_jobs if View.ENDED_JOBS in self.views else None,
-            **self.physics.known(rows, self.now_s, self.views, self.books),
+            **self.physics.known(rows, self.now_s, self.views, self.accounting),
         )
         return Snapshot(
             version=self.version,
@@ -463,7 +463,7 @@ class SimulatedWorld:
         self._membership_changed()
 
     def _why_stale(self, action: Action) -> str:
-        if not isnan(self.books.completed_s[self._row_of[action.job]]):
+        if not isnan(self.accounting.completed_s[self._row_of[action.job]]):
             return "the job has ended"
         if self.placement.get(action.job) != action.before:
             return "its GPUs have changed since"
@@ -481,11 +481,11 @@ class SimulatedWorld:
             self._stop(row)
             self.history.preemptions += 1
             return
-        resumes = self.books.starts[row] > 0
+        resumes = self.accounting.starts[row] > 0
         restarts = self.physics.give(row, after, action.verb, resumes, self.now_s)
         self.history.resizes += action.verb in (Verb.GROW, Verb.SHRINK)
         parts = self._parts(after)
-        self.books.give(row, after, self.now_s, restarts, parts)
+        self.accounting.give(row, after, self.now_s, restarts, parts)
         self._charge(row, parts or {after.kind: after.gpus})
         self._watch(row)
 
@@ -501,7 +501,7 @@ class SimulatedWorld:
 
     def _stop(self, row: int) -> None:
         self.physics.take(row, self.now_s)
-        self.books.stop(row, self.now_s)
+        self.accounting.stop(row, self.now_s)
         self._charge(row, {})
         self._unwatch(row)
 
@@ -522,14 +522,14 @@ class SimulatedWorld:
             history.prices.append((self.now_s, plan.prices))
         self._idle = 0 if len(self.placement) or self._waits_for_nodes() else self._idle + 1
         if self._idle > self.settings.max_idle_rounds:
-            self._refuse_to_wait_for_ever()
+            self._refuse_endless_wait()
 
     def _waits_for_nodes(self) -> bool:
         """Whether there are none, and some will come."""
         may_come = (Turn.CAPACITY, Turn.LENDERS)
         return not self.usable_gpus.any() and any(turn in may_come for _, turn, _, _ in self._events)
 
-    def _refuse_to_wait_for_ever(self) -> NoReturn:
+    def _refuse_endless_wait(self) -> NoReturn:
         names = ", ".join(self.requests.jobs[row].id for row in self.active[:3])
         raise Starved(
             f"at {self.now_s:g} s {len(self.active)} jobs wait and nothing will start them, first {names}"

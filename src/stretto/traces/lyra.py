@@ -224,6 +224,6 @@ def _arrivals(making: Making, mix: Mix, jobs: int, rng: np.random.Generator) -> 
     day = floats(mix.days)[(middle_h // 24).astype(np.int64) % len(mix.days)]
     rate = day * (1 + mix.swing * np.cos(2 * pi * (middle_h - mix.peak_h) / 24))
     reached = np.concatenate([[0.0], np.cumsum(rate * np.diff(edges_h))])
-    slices = (np.arange(jobs) + rng.random(jobs)) / jobs  # one job in each
-    times_h = np.interp(slices * reached[-1], reached, edges_h)
+    strata = (np.arange(jobs) + rng.random(jobs)) / jobs  # one job in each
+    times_h = np.interp(strata * reached[-1], reached, edges_h)
     return floats(np.floor(times_h * HOUR_S))

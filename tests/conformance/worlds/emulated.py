@@ -29,7 +29,7 @@ from stretto.sim.settings import SimSettings
 # Types for which the catalogue has measured speeds, which a policy asks for before it resizes a training.
 CLUSTER = cluster_of("conformance", (GpuType("rtx2080ti", 11.0), 2, 2), (GpuType("t4", 16.0), 1, 2))
 RESTART_S, RESIZE_S = 0.3, 0.1
-FOR_EVER_S = 1e6
+UNLIMITED_S = 1e6
 
 NO_PROCESS = "an emulated worker is no process: it ends as its model says, and runs no command"
 NO_NODE = "emulated nodes are values of the service itself, and never down"
@@ -96,8 +96,8 @@ class OnALog:
 def job_of(worker: WorkerStart) -> str:
     """A job file for what an actor was to play, in seconds of the emulated clock."""
     manner, arguments = worker.command[5], [float(one) for one in worker.command[6:]]
-    lasts_s = arguments[0] if manner == "sleep" else FOR_EVER_S
-    saving_s = arguments[0] if manner == "polite" else FOR_EVER_S if manner == "stubborn" else 0.0
+    lasts_s = arguments[0] if manner == "sleep" else UNLIMITED_S
+    saving_s = arguments[0] if manner == "polite" else UNLIMITED_S if manner == "stubborn" else 0.0
     labels = f"{DURATION}: '{max(lasts_s, 0.01):g}'" + (f", {SAVING}: '{saving_s:g}'" if saving_s else "")
     gpus = len(worker.gpus)
     return (

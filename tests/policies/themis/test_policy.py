@@ -86,7 +86,7 @@ def test_on_one_type_the_bisection_agrees_with_the_linear_programmes(seed: int) 
     assert ((age_s + remaining / per_s / fraction) / isolated_s <= ratio * (1 + 1e-9)).all()
 
 
-def test_a_job_that_is_new_and_has_nothing_left_to_do_does_not_keep_the_search_for_ever() -> None:
+def test_a_job_that_is_new_and_has_nothing_left_to_do_does_not_keep_the_search_without_end() -> None:
     nothing = np.zeros(1)
     fraction, ratio = fair_on_one_type(nothing, np.array([7]), 2, nothing, np.array([634.0]))
     assert fraction.tolist() == [2 / 7]

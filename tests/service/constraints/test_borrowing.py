@@ -190,7 +190,7 @@ def test_what_cannot_be_taken_back_is_within_every_quota_around_it(
         for record in live.scene.state.open_jobs():
             if not record.job.preemptible:
                 for name in {record.queue, "lab" if record.queue in ("vision", "speech") else record.queue}:
-                    fixed[name] += record.books.held_gpus
+                    fixed[name] += record.accounting.held_gpus
         assert fixed["lab"] <= 4
         assert fixed["vision"] <= 1
         assert fixed["speech"] <= 3

@@ -43,7 +43,7 @@ def held(live: Deciding) -> dict[str, int]:
     found = dict.fromkeys(live.scene.state.queues, 0)
     for record in live.scene.state.open_jobs():
         for queue in line_of(record.queue, parents):
-            found[queue] += record.books.held_gpus
+            found[queue] += record.accounting.held_gpus
     return found
 
 
@@ -260,7 +260,7 @@ def test_no_guarantee_is_broken_on_any_level(
         for _ in range(3):
             live.decide()
         settled = held(live)
-        waiting = [one for one in live.scene.state.open_jobs() if not one.books.held_gpus]
+        waiting = [one for one in live.scene.state.open_jobs() if not one.accounting.held_gpus]
         for record in waiting:
             line = line_of(record.queue, inside)
             assert any(settled[name] >= sizes[name] for name in line), (record.queue, settled, sizes)

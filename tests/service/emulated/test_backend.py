@@ -154,7 +154,7 @@ def test_a_job_is_resized_in_place_where_the_settings_say_what_that_costs() -> N
         stage.log_writer.record(happened.Generation("1", 1, 2, (first, second), first))
         stage.go_to(202.2)
         assert state.jobs["1"].workers[second].joined == 2
-        assert (state.jobs["1"].books.switches, state.jobs["1"].books.lost_s) == (1, 2.0)
+        assert (state.jobs["1"].accounting.switches, state.jobs["1"].accounting.lost_s) == (1, 2.0)
         # 200 s alone, a pause of 2 s, then twice as fast
         stage.go_to(202.1 + 1699.0)
         assert (await stage.shown(first)).phase == "running"

@@ -72,7 +72,7 @@ def test_a_service_lets_them_leave_by_itself(tmp_path: Path, monkeypatch: pytest
     async def story() -> None:
         async with a_rig(tmp_path) as rig, rig.client("ada") as ada:
             leaving = asyncio.create_task(
-                job_retention.retire_for_ever(
+                job_retention.retire_periodically(
                     rig.service.log_writer, rig.service.clock, RetentionPolicy(most_ended=1)
                 )
             )

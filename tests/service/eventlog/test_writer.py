@@ -74,7 +74,7 @@ def test_an_event_that_cannot_be_stored_is_refused_and_keeps_nobody_else_from_wr
     async def story() -> None:
         with open_store(tmp_path / "log.db") as store:
             log_writer = LogWriter(store, State(), Clock())
-            writing = asyncio.create_task(log_writer.write_for_ever())
+            writing = asyncio.create_task(log_writer.run())
             given = [
                 log_writer.record(Began(1.7e9)),
                 log_writer.record(QueueSet("a", 1), Reported("1", {"loss": float("nan")})),
@@ -134,7 +134,7 @@ def test_whoever_is_stopped_while_writing_stops_once_it_is_written(tmp_path: Pat
             slow = Slow(store.engine)
             log_writer = LogWriter(slow, State(), Clock())
             log_writer.record(Began(1.7e9))
-            writing = asyncio.create_task(log_writer.write_for_ever())
+            writing = asyncio.create_task(log_writer.run())
             await asyncio.to_thread(slow.asked.wait, 60)
             writing.cancel()
             await asyncio.wait({writing}, timeout=0.1)

@@ -114,7 +114,7 @@ async def a_rig(
         # A busy machine takes long to begin a process; tests of these bounds set their own.
         service.short_work.most_s = service.long_work.most_s = PATIENCE_S
         app = app_of(service, limits)
-        loops = [asyncio.create_task(log_writer.write_for_ever())]
+        loops = [asyncio.create_task(log_writer.run())]
         try:
             tokens = [TokenMade(who, who, role, digest_of(token_of(who))) for who, role in PEOPLE.items()]
             await log_writer.record(Began(1.7e9), configured, *tokens)

@@ -101,7 +101,7 @@ def asking(url: str, body: object) -> Iterator[None]:
         ),
     ],
 )
-def test_what_would_take_for_ever_is_refused_in_one_line(
+def test_what_would_take_without_end_is_refused_in_one_line(
     tmp_path: Path, settings: dict[str, object], line: str
 ) -> None:
     async def story() -> None:

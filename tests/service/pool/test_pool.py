@@ -17,7 +17,7 @@ from stretto.service.pool.pool import Work
 
 pytestmark = pytest.mark.processes
 
-FOR_EVER = math.factorial, 50_000_000  # in C, where nothing of Python can interrupt it
+ENDLESS = math.factorial, 50_000_000  # in C, where nothing of Python can interrupt it
 
 
 def preparing(function: Callable[..., Any], *arguments: Any) -> Callable[[], Awaitable[Work]]:
@@ -65,7 +65,7 @@ def test_what_is_wrong_with_the_input_is_told_as_if_it_had_been_read_here() -> N
 def test_a_call_without_end_is_ended_and_the_next_one_answered() -> None:
     async def story(pool: Pool) -> None:
         with pytest.raises(OutOfTime):
-            await pool.call("ada", preparing(*FOR_EVER))
+            await pool.call("ada", preparing(*ENDLESS))
         pool.most_s = 60.0
         assert await pool.call("ada", preparing(math.isqrt, 16)) == 4
 
@@ -93,7 +93,7 @@ def test_a_process_that_dies_fails_its_call_only() -> None:
 def test_work_whose_caller_has_gone_is_stopped() -> None:
     async def story(pool: Pool) -> None:
         process = await pool.call("ada", preparing(os.getpid))
-        asking = asyncio.create_task(pool.call("ada", preparing(*FOR_EVER)))
+        asking = asyncio.create_task(pool.call("ada", preparing(*ENDLESS)))
         while pool.idle:
             await asyncio.sleep(0.01)
         asking.cancel()
@@ -106,9 +106,7 @@ def test_work_whose_caller_has_gone_is_stopped() -> None:
 def test_closing_waits_for_no_work() -> None:
     async def story(pool: Pool) -> None:
         process = await pool.call("ada", preparing(os.getpid))
-        asking = [
-            asyncio.create_task(pool.call(user, preparing(*FOR_EVER))) for user in ("ada", "ada", "bob")
-        ]
+        asking = [asyncio.create_task(pool.call(user, preparing(*ENDLESS))) for user in ("ada", "ada", "bob")]
         while pool.idle:
             await asyncio.sleep(0.01)
         began = time.monotonic()

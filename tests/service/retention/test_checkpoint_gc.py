@@ -130,11 +130,11 @@ def test_what_people_have_named_stays_whoever_named_it_and_wherever_it_lies(tmp_
     play(story)
 
 
-def test_unless_somebody_says_so_all_are_kept_for_ever(tmp_path: Path) -> None:
+def test_unless_somebody_says_so_all_are_kept_without_end(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_rig(tmp_path) as rig:
             job = await ended(rig)
-            await asyncio.wait_for(after(rig, 1e6, RetentionPolicy()).for_ever(), 60)
+            await asyncio.wait_for(after(rig, 1e6, RetentionPolicy()).run(), 60)
             assert kept(rig) == {job}
 
     play(story)
@@ -155,7 +155,7 @@ def test_a_directory_that_cannot_be_deleted_is_tried_again_and_keeps_no_other(
 
             monkeypatch.setattr(clearings, "delete", fails)
             monkeypatch.setattr(clearings, "CHECK_S", 0.01)
-            running = asyncio.create_task(after(rig, 31).for_ever())
+            running = asyncio.create_task(after(rig, 31).run())
             await rig.until(lambda: kept(rig) == {first})
             monkeypatch.setattr(clearings, "delete", delete)
             await rig.until(lambda: kept(rig) == set())

@@ -140,13 +140,13 @@ def test_after_a_restart_and_after_any_error_it_goes_on(
             names = await ended(rig, 2)
             first = after(rig, 15)
             monkeypatch.setattr(rig.backend, "delete_logs", None)  # an error that nobody thought of
-            running = asyncio.create_task(first.for_ever())
+            running = asyncio.create_task(first.run())
             await asyncio.sleep(0.1)
             assert not running.done()
             running.cancel()
             monkeypatch.undo()
             monkeypatch.setattr(deletings, "CHECK_S", 0.01)
-            running = asyncio.create_task(after(rig, 15).for_ever())
+            running = asyncio.create_task(after(rig, 15).run())
             await rig.until(lambda: not rig.store.ended.with_logs(1e12, deletings.BEGINNING, 9))
             assert set(rig.backend.asked) == set(names)
             running.cancel()
@@ -154,11 +154,11 @@ def test_after_a_restart_and_after_any_error_it_goes_on(
     play(story)
 
 
-def test_logs_that_are_kept_for_ever_are_never_deleted(tmp_path: Path) -> None:
+def test_logs_that_are_kept_without_end_are_never_deleted(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_scene(tmp_path) as rig:
             await ended(rig, 1)
-            await asyncio.wait_for(after(rig, 1e6, RetentionPolicy(logs_s=float("inf"))).for_ever(), 60)
+            await asyncio.wait_for(after(rig, 1e6, RetentionPolicy(logs_s=float("inf"))).run(), 60)
             assert rig.backend.asked == []
 
     play(story)

@@ -136,7 +136,7 @@ def test_a_job_that_was_growing_onto_a_cordoned_node_goes_on_without_it(
     wanted = scene.state.wanted("1")
     assert wanted is not None
     assert dict(zip(wanted.nodes, wanted.masks, strict=True)) == left
-    assert scene.state.jobs["1"].books.kind == wanted.kind
+    assert scene.state.jobs["1"].accounting.kind == wanted.kind
     assert "1.1.0" not in scene.asked_to_stop
     assert {name for name, one in scene.running.items() if one.node == 0} <= scene.asked_to_stop
 

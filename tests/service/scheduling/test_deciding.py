@@ -39,7 +39,7 @@ async def deciding(
         scheduling = SchedulingLoop(log_writer, scheduler_of(configured), log_writer.clock, eager)
         scheduling.at_least_every_s = at_least_every_s
         loops = [
-            asyncio.create_task(log_writer.write_for_ever()),
+            asyncio.create_task(log_writer.run()),
             asyncio.create_task(control_loop.schedule(scheduling)),
         ]
         try:

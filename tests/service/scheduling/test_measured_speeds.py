@@ -206,7 +206,7 @@ def test_under_gavel_the_fast_type_goes_to_the_job_that_gains_by_it() -> None:
         for _ in range(12):
             live.scene.now_s += 330.0
             live.decide()
-            held[speeds].append("flat" if fast["flat"].books.kind == 1 else "linear")
+            held[speeds].append("flat" if fast["flat"].accounting.kind == 1 else "linear")
     assert set(held["measured"]) == {"linear"}
     assert set(held["assumed"]) == {"linear", "flat"}
 

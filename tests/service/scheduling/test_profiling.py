@@ -161,7 +161,7 @@ def test_while_a_job_starts_a_profiling_run_does_not_count(speeds: str, starting
     scene.tell(happened.Configured("unisched", speeds=speeds))
     submit(live, "1")
     live.decide()
-    assert scene.state.jobs["1"].books.profiling
+    assert scene.state.jobs["1"].accounting.profiling
     scene.reconcile()
     scene.now_s += 50.0
     assert profiled_s(live) == starting_s

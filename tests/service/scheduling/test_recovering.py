@@ -161,7 +161,7 @@ def test_while_a_group_is_built_it_is_left_alone_whoever_waits() -> None:
     assert not is_recovering(scene)
 
 
-def test_an_interactive_job_that_nothing_helps_does_not_disturb_others_for_ever() -> None:
+def test_an_interactive_job_that_nothing_helps_does_not_disturb_others_without_end() -> None:
     scene = growing()
     scene.submit("2", kind="interactive")
     scene.now_s += WAITED_S - 0.1

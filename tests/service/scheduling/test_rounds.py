@@ -38,7 +38,7 @@ def test_who_comes_after_an_idle_time_is_seen_at_the_next_round_and_at_those_tha
             scheduling = SchedulingLoop(log_writer, scheduler_of(CONFIGURED), log_writer.clock, eager=False)
             told: list[Event] = []
             log_writer.listeners.append(lambda events: told.extend(event for _, event in events))
-            tasks = [asyncio.create_task(log_writer.write_for_ever())]
+            tasks = [asyncio.create_task(log_writer.run())]
             await log_writer.record(Began(1e9), CONFIGURED, NodeSeen("n0", "a100", 4))
             tasks.append(asyncio.create_task(control_loop.schedule(scheduling)))
 

@@ -114,7 +114,7 @@ def test_a_job_ends_once_it_has_run_for_as_long_as_it_may_restarts_included(tmp_
             service.clock.origin_s += 500.0
             await rig.until(lambda: job.has_ended)
             assert (job.state, job.why, job.attempt) == ("TIMEOUT", "ran for 1000 s", 2)
-            assert 1100.0 <= job.books.executed_s < 1200.0
+            assert 1100.0 <= job.accounting.executed_s < 1200.0
             watching.cancel()
 
     play(story)

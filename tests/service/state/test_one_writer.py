@@ -9,7 +9,7 @@ import pytest
 from tests.service.http.rig import Rig, a_rig, play
 from tests.service.one_writer import watched
 
-from stretto.service.retention.job_retention import RetentionPolicy, retire_for_ever
+from stretto.service.retention.job_retention import RetentionPolicy, retire_periodically
 from stretto.service.state.events import Joined, NodeCordoned, Reported, WorkerReady
 
 pytestmark = pytest.mark.processes
@@ -24,11 +24,11 @@ async def a_life(rig: Rig) -> None:
     service, backend = rig.service, rig.backend
     loops: list[Any] = [
         service.watch_times(),
-        service.webhooks.deliver_for_ever(),
-        service.autoscaler.request_nodes_for_ever(),
+        service.webhooks.run(),
+        service.autoscaler.run(),
     ]
     keep = RetentionPolicy(most_ended=1)
-    loops.append(retire_for_ever(service.log_writer, service.clock, keep, service.reconciler.dirty))
+    loops.append(retire_periodically(service.log_writer, service.clock, keep, service.reconciler.dirty))
     rig.loops += [asyncio.create_task(one) for one in loops]
     grows = await rig.submit(text=ELASTIC)
     record = service.state.jobs[grows]

@@ -66,8 +66,8 @@ def test_usage_after_a_replay_is_usage_live_bit_for_bit(seed: int) -> None:
     held = {account: balance.rate for account, balance in again.usage.balances.items() if balance.rate}
     expected: dict[tuple[str, str], int] = {}
     for record in again.open_jobs():
-        if record.books.held_gpus:
-            expected[record.account] = expected.get(record.account, 0) + 1_700 * record.books.held_gpus
+        if record.accounting.held_gpus:
+            expected[record.account] = expected.get(record.account, 0) + 1_700 * record.accounting.held_gpus
     assert held == expected
 
 

@@ -85,7 +85,7 @@ async def telling(path: Path, *pauses_s: float) -> AsyncIterator[Rig]:
         webhooks = rig.service.webhooks
         webhooks.pauses_s = pauses_s
         rig.service.targets = webhooks.targets = Targets.of(["127.0.0.0/8"])
-        telling = asyncio.create_task(webhooks.deliver_for_ever())
+        telling = asyncio.create_task(webhooks.run())
         try:
             yield rig
         finally:

@@ -44,7 +44,7 @@ class LocalBackend:
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=4 * len(names))
         self.client = httpx.AsyncClient(limits=limits, trust_env=False)
         ordered = sorted(agents, key=lambda agent: agent.node)
-        self.links = {agent.node: AgentClient(agent, self.client, down_after_s) for agent in ordered}
+        self.agents = {agent.node: AgentClient(agent, self.client, down_after_s) for agent in ordered}
         self.down_after_s = down_after_s
         self._epoch = 0
         self.opened = False  # from then on, an agent that is replaced by a wrong one is only silent
@@ -59,17 +59,17 @@ class LocalBackend:
     @epoch.setter
     def epoch(self, epoch: int) -> None:
         self._epoch = epoch
-        for link in self.links.values():
-            link.epoch = epoch
+        for agent in self.agents.values():
+            agent.epoch = epoch
 
     async def open(self) -> Self:
         """Start or adopt the agents; returns once each has answered, or was silent for too long.
 
         Raises InputError where an agent is not the one that was asked for.
         """
-        self.tasks = [asyncio.create_task(self.follow(link)) for link in self.links.values()]
+        self.tasks = [asyncio.create_task(self.follow(agent)) for agent in self.agents.values()]
         until = time.monotonic() + self.down_after_s
-        while not all(link.node.up for link in self.links.values()) and time.monotonic() < until:
+        while not all(agent.node.up for agent in self.agents.values()) and time.monotonic() < until:
             for task in self.tasks:
                 if task.done():
                     await self.close()
@@ -78,11 +78,11 @@ class LocalBackend:
         self.opened = True
         return self
 
-    async def follow(self, link: AgentClient) -> None:
+    async def follow(self, agent: AgentClient) -> None:
         """Keep what is known of one agent up to date, until cancelled."""
         while True:
             try:
-                if await link.listen():
+                if await agent.listen():
                     self.poll.notify()
                 continue
             except InputError as failure:
@@ -90,34 +90,34 @@ class LocalBackend:
                     raise
                 why = str(failure)
             except NotNow as failure:  # an answer, although none to what was asked
-                link.note_unasked()
+                agent.note_unasked()
                 why = str(failure)
             except BackendUnreachable as failure:
                 if open_files.are_short(failure):
-                    link.note_unasked()
+                    agent.note_unasked()
                 why = str(failure)
             except (LookupError, TypeError, ValueError) as failure:
                 why = f"what answers is no agent of ours: {failure!r}"
             try:
-                link.launch()
+                agent.launch()
             except InputError as failure:
                 if not self.opened:
                     raise
                 why = str(failure)
             except OSError as failure:
                 why = f"its agent cannot be started: {failure}"
-            if link.note_silence(why):
+            if agent.note_silence(why):
                 self.poll.notify()
             await asyncio.sleep(PAUSE_S)
 
     async def nodes(self) -> Sequence[NodeState]:
         """Every node, by name."""
-        return [link.node for link in self.links.values()]
+        return [agent.node for agent in self.agents.values()]
 
     async def workers(self) -> Sequence[WorkerState]:
         """Every worker, by id."""
         return sorted(
-            (each for link in self.links.values() for each in link.shown()), key=lambda each: each.id
+            (each for agent in self.agents.values() for each in agent.shown()), key=lambda each: each.id
         )
 
     async def changes(self, after: int, wait_s: float = 20.0) -> int:
@@ -130,20 +130,20 @@ class LocalBackend:
 
     async def start(self, worker: WorkerStart) -> WorkerState:
         """Start a worker on its node."""
-        link = self.links.get(worker.node)
-        if link is None:
+        agent = self.agents.get(worker.node)
+        if agent is None:
             raise StartRefused(
-                f"worker {worker.id}: no node {worker.node}, expected one of {list(self.links)}"
+                f"worker {worker.id}: no node {worker.node}, expected one of {list(self.agents)}"
             )
-        answer = await link.ask("PUT", path_of(worker.id), worker.request())
+        answer = await agent.ask("PUT", path_of(worker.id), worker.request())
         if answer.status_code == HTTPStatus.GONE:
             raise IdUsed(why_of(answer))
         if answer.status_code != 200:
             raise StartRefused(why_of(answer))
-        reply = link.said(answer)
-        if link.learn(reply):
+        reply = agent.said(answer)
+        if agent.learn(reply):
             self.poll.notify()
-        return link.workers.get(worker.id) or state_of(worker.node, reply["worker"])
+        return agent.workers.get(worker.id) or state_of(worker.node, reply["worker"])
 
     async def stop(self, worker_id: str, grace_s: float) -> None:
         """SIGTERM, and SIGKILL after the grace period."""
@@ -155,38 +155,38 @@ class LocalBackend:
 
     async def order(self, worker_id: str, action: str, body: dict[str, float]) -> None:
         """Have the agent of a worker do something to it."""
-        link = self.link_of(worker_id)
-        answer = await link.ask("POST", path_of(worker_id, action), body)
+        agent = self.agent_of(worker_id)
+        answer = await agent.ask("POST", path_of(worker_id, action), body)
         if answer.status_code == 404:
             raise NoSuchWorker(why_of(answer))
         if answer.status_code != 200:
             raise InputError(why_of(answer))
-        if link.learn(link.said(answer)):
+        if agent.learn(agent.said(answer)):
             self.poll.notify()
 
-    def link_of(self, worker_id: str) -> AgentClient:
+    def agent_of(self, worker_id: str) -> AgentClient:
         """The agent that has a worker; raises NoSuchWorker, or BackendUnreachable while that is not known."""
-        for link in self.links.values():
-            if worker_id in link.workers:
-                return link
+        for agent in self.agents.values():
+            if worker_id in agent.workers:
+                return agent
         self.check_all_up(worker_id)
         raise NoSuchWorker(f"no worker {worker_id} on any node")
 
     def check_all_up(self, worker_id: str) -> None:
         """Raise BackendUnreachable if a worker may be on a node that does not answer."""
-        for link in self.links.values():
-            if not link.node.up:
+        for agent in self.agents.values():
+            if not agent.node.up:
                 raise BackendUnreachable(
-                    f"worker {worker_id} may be on node {link.node.name}: {link.node.why}"
+                    f"worker {worker_id} may be on node {agent.node.name}: {agent.node.why}"
                 )
 
     async def log(
         self, worker_id: str, offset: int = 0, limit: int = 1 << 20, wait_s: float = 0.0
     ) -> LogPiece:
         """A piece of a log, from the node that has it."""
-        having = [link for link in self.links.values() if worker_id in link.workers]
-        for link in having or [link for link in self.links.values() if link.node.up]:
-            answer = await link.ask(
+        having = [agent for agent in self.agents.values() if worker_id in agent.workers]
+        for agent in having or [agent for agent in self.agents.values() if agent.node.up]:
+            answer = await agent.ask(
                 "GET",
                 path_of(worker_id, "/log"),
                 answer_s=wait_s + ANSWER_S,
@@ -205,16 +205,16 @@ class LocalBackend:
 
     async def forget(self, worker_id: str) -> None:
         """List an ended worker no more."""
-        for link in self.links.values():
-            if worker_id in link.workers:
-                answer = await link.ask("DELETE", path_of(worker_id))
-                if answer.status_code == 200 and link.unlearn(worker_id, link.said(answer)):
+        for agent in self.agents.values():
+            if worker_id in agent.workers:
+                answer = await agent.ask("DELETE", path_of(worker_id))
+                if answer.status_code == 200 and agent.unlearn(worker_id, agent.said(answer)):
                     self.poll.notify()
 
     async def delete_logs(self, job: str) -> None:
         """Remove what is left of a job's forgotten workers on all nodes."""
-        for link in self.links.values():
-            await link.ask("DELETE", f"/v1/jobs/{quote(job, safe='')}/logs")
+        for agent in self.agents.values():
+            await agent.ask("DELETE", f"/v1/jobs/{quote(job, safe='')}/logs")
 
     async def close(self) -> None:
         """Let go of connections."""

@@ -23,7 +23,7 @@ from stretto.service.state.state import State
 
 USUAL = JobSpec("usual").to_json()  # what of a specification need not be written
 JOB = ("submitted_s", "gpus", "min_gpus", "max_gpus", "priority", "weight")
-BOOKS = (
+ACCOUNTED = (
     *("executed_s", "attained_gpu_s", "first_start_s", "last_stop_s", "largest_held", "starts"),
     *("resizes", "switches", "lost_s", "profiled_s"),
 )
@@ -41,7 +41,7 @@ def row_of(record: JobRecord, with_spec: bool = True) -> EndedJob:
     body: dict[str, Any] = {
         **({"spec": spec} if with_spec else {}),
         "job": {name: getattr(record.job, name) for name in JOB},
-        "books": _changed(record.books, BOOKS),
+        "books": _changed(record.accounting, ACCOUNTED),
         **{STORED_AS.get(name, name): value for name, value in _changed(record, RECORD).items()},
     }
     if record.members.number:
@@ -88,7 +88,7 @@ def record_of(row: EndedJob, shared: JobSpec | None = None) -> JobRecord:
     for name in RECORD:
         if (stored := STORED_AS.get(name, name)) in body:
             setattr(record, name, body[stored])
-    record.books = Accounting(**body["books"])
+    record.accounting = Accounting(**body["books"])
     record.members = replace(NOBODY, number=body.get("members", 0))
     if "latest" in body:
         reported_s = body.get("reported_s")

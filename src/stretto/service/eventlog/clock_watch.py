@@ -70,7 +70,7 @@ class ClockWatch:
     clock: Clock
     read: Callable[[], Reading] = read_clocks
 
-    async def watch_for_ever(self) -> None:
+    async def run(self) -> None:
         """Look until cancelled. A clock that goes faster than others has no time of day."""
         while self.clock.pace == 1.0:
             await asyncio.sleep(CHECK_S)

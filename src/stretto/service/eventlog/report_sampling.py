@@ -83,7 +83,7 @@ class ReportSampler:
                 self._held.pop(event.job, None)
                 self._news.pop(event.job, None)
 
-    async def write_for_ever(self) -> None:
+    async def run(self) -> None:
         """Write what is held once it is due, until cancelled."""
         while True:
             now_s = self.clock.now_s()
@@ -109,7 +109,7 @@ class ReportSampler:
 
 def is_due(record: JobRecord, now_s: float) -> bool:
     """Whether the last report in the log is long ago, or of another time or size of the job."""
-    since_s, told_s = record.books.held_since_s, record.learned.reported_s
+    since_s, told_s = record.accounting.held_since_s, record.learned.reported_s
     if isnan(told_s) or isnan(since_s) or told_s < since_s:
         return True
     return now_s - told_s >= min(LONGEST_S, SHARE * (now_s - since_s))
@@ -123,7 +123,7 @@ def is_urgent(record: JobRecord, report: Mapping[str, Any]) -> bool:
     if report.get("in_place") is False and record.uses_sdk is not False:
         return True
     return not record.made_progress and any(
-        isinstance(report.get(key), int | float) and report[key] > record.furthest.get(key, 0)
+        isinstance(report.get(key), int | float) and report[key] > record.highest_reported.get(key, 0)
         for key in ("step", "epoch")
     )
 

@@ -78,7 +78,7 @@ class LogWriter:
         self._there.set()
         return future
 
-    async def write_for_ever(self) -> None:
+    async def run(self) -> None:
         """Write what is given until cancelled. Raises LogMoved where another process writes to the log.
 
         A caller that waits for a write when this ends is cancelled: whether it became durable stays open.

@@ -79,7 +79,7 @@ class ForkedJob:
 
     job: Job
     name: str
-    books: Accounting  # a copy
+    accounting: Accounting  # a copy
     remaining: Remaining
     whole_s: float  # on what it asks for
     speeds: MeasuredSpeeds  # by GPU type and count, in what is left per second
@@ -208,10 +208,10 @@ def _member(record: JobRecord, speeds: MeasuredSpeeds, state: State, now_s: floa
     return ForkedJob(
         job=job,
         name=record.spec.name,
-        books=replace(  # as policies are told
-            record.books,
-            on_type_s=dict(record.books.on_type_s),
-            starts=max(record.books.starts, record.attempt),
+        accounting=replace(  # as policies are told
+            record.accounting,
+            on_type_s=dict(record.accounting.on_type_s),
+            starts=max(record.accounting.starts, record.attempt),
             largest_held=largest_known_gpus(record),
         ),
         remaining=remaining,
@@ -363,13 +363,13 @@ def _triggers(scheduler: Scheduler) -> Triggers:
 
 def _had(member: ForkedJob, now_s: float) -> Had:
     """What a job has had so far, and since when it holds what it holds."""
-    books = member.books
+    accounting = member.accounting
     return Had(
-        executed_s=books.executed_s,
-        attained_gpu_s=books.attained_gpu_s,
-        first_start_s=books.first_start_s,
-        last_stop_s=books.last_stop_s,
-        starts=books.starts,
-        largest_held=books.largest_held,
-        held_since_s=min(books.held_since_s, now_s) if books.held_gpus else now_s,
+        executed_s=accounting.executed_s,
+        attained_gpu_s=accounting.attained_gpu_s,
+        first_start_s=accounting.first_start_s,
+        last_stop_s=accounting.last_stop_s,
+        starts=accounting.starts,
+        largest_held=accounting.largest_held,
+        held_since_s=min(accounting.held_since_s, now_s) if accounting.held_gpus else now_s,
     )

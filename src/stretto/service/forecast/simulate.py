@@ -88,7 +88,7 @@ def _play(fork: Fork, seed: int, froms: Mapping[str, float], stop: Stop | None, 
         starved = True
     except StrettoError as wrong:  # of the policy: what was reached until then is what can be said
         log.warning("a forecast under %s ended early: %s", fork.configured.policy, wrong)
-    ends = world.books.completed_s
+    ends = world.accounting.completed_s
     fates = {
         str(name): PredictedOutcome(
             starts.get(name, inf), float(ends[row]) if isfinite(ends[row]) else inf, first.get(name)

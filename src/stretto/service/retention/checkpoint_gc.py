@@ -41,7 +41,7 @@ class CheckpointGC:
     keep: RetentionPolicy
     leadership: Leadership | None = None
 
-    async def for_ever(self) -> None:
+    async def run(self) -> None:
         """Delete what is old enough until cancelled; whatever goes wrong is tried again later."""
         if isinf(self.keep.checkpoints_s):
             return

@@ -64,7 +64,7 @@ def due(state: State, keep: RetentionPolicy, now_s: float, dirty: Container[str]
     return names
 
 
-async def retire_for_ever(
+async def retire_periodically(
     log_writer: LogWriter, clock: Clock, keep: RetentionPolicy, dirty: Container[str] = ()
 ) -> None:
     """Let jobs leave whose time has come, until cancelled. dirty: see `due`."""

@@ -36,7 +36,7 @@ class LogRetention:
     calendar: Calendar = field(default_factory=Calendar)
     _behind: tuple[float, int] = BEGINNING  # end and number of the job that was looked at last
 
-    async def for_ever(self) -> None:
+    async def run(self) -> None:
         """Delete what is old enough until cancelled; whatever goes wrong is tried again later."""
         if isinf(self.keep.logs_s):
             return

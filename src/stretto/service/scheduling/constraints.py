@@ -36,7 +36,7 @@ def constraints_of(state: State, now_s: float) -> Constraints:
     lasting_s: dict[str, float] = {}
     grace_s = 0.0
     for record in state.open_jobs():
-        if record.books.held_gpus:
+        if record.accounting.held_gpus:
             grace_s = max(grace_s, record.spec.grace_period_s)
         if not record.job.preemptible:
             whole_s = record.spec.expected_time_s or record.spec.max_time_s

@@ -72,14 +72,14 @@ def _next_type(
     prior = state.models.get(record.spec.model)
     each = record.job.gpus_per_worker
     done_types = {int(point[0]) for point in (prior.points if prior is not None else ()) if point[2] <= each}
-    books = record.books
+    accounting = record.accounting
     for kind in np.flatnonzero(allowed).tolist():
-        here_s = now_s - books.held_since_s if books.held_gpus and books.kind == kind else 0.0
-        if books.on_type_s.get(kind, 0.0) + here_s >= LONGEST_S:
+        here_s = now_s - accounting.held_since_s if accounting.held_gpus and accounting.kind == kind else 0.0
+        if accounting.on_type_s.get(kind, 0.0) + here_s >= LONGEST_S:
             done_types.add(kind)
     unknown = [kind for kind in np.flatnonzero(allowed).tolist() if kind not in done_types]
-    if books.held_gpus and books.kind in unknown:
-        return books.kind
+    if accounting.held_gpus and accounting.kind in unknown:
+        return accounting.kind
     return next((kind for kind in unknown if is_free[kind]), None)
 
 

@@ -45,7 +45,7 @@ def recovering_until_s(record: JobRecord, wanted: Allocation | None) -> float:
     import, a group is being built. A worker that may use the SDK but has not said so, and a job that trains
     but has told nothing of its speed, count for a while only: scripts need not say anything.
     """
-    if wanted is None or not record.books.held_gpus:
+    if wanted is None or not record.accounting.held_gpus:
         return NOT
     members = record.members
     workers = [record.workers[name] for name in members.workers] if members.number else record.alive
@@ -200,7 +200,7 @@ def limits_of(record: JobRecord, cluster: Cluster) -> TrainingLimits | None:
     most = max(most, init)
     local = min((int(bound) for bound in (batch.per_gpu, latest.get("max_local")) if bound), default=most)
     smallest = max(1, min(local, int(latest.get("min_local") or 1)))
-    switches = record.books.switches > 0 or bool(record.uses_sdk)
+    switches = record.accounting.switches > 0 or bool(record.uses_sdk)
     return _limits(
         len(cluster.types),
         init,
@@ -277,7 +277,7 @@ def known_points(record: JobRecord) -> Points:
 def largest_known_gpus(record: JobRecord) -> int:
     """The most GPUs on which it ran, or on which jobs of its model were measured before it."""
     prior = 0 if record.learned.profile else record.prior.largest_gpus
-    return max(record.books.largest_held, prior)
+    return max(record.accounting.largest_held, prior)
 
 
 @lru_cache(maxsize=16_384)

@@ -244,7 +244,7 @@ class JobColumns:
 
     def _refresh(self, row: int, record: JobRecord, state: State) -> None:
         """Write one row."""
-        column, views, books = self.at, self.views, record.books
+        column, views, accounting = self.at, self.views, record.accounting
         if record.has_ended:
             if column["is_open"][row]:
                 column["is_open"][row], column["held_gpus"][row], self.ended = False, 0, self.ended + 1
@@ -265,13 +265,19 @@ class JobColumns:
         column["held_gpus"][row] = allocation.gpus if allocation is not None else 0
         column["held_nodes"][row] = len(allocation.nodes) if allocation is not None else 0
         column["held_kind"][row] = allocation.kind if allocation is not None else -1
-        column["attained_gpu_s"][row], column["held_since_s"][row] = books.attained_gpu_s, books.held_since_s
+        column["attained_gpu_s"][row], column["held_since_s"][row] = (
+            accounting.attained_gpu_s,
+            accounting.held_since_s,
+        )
         latest = record.learned.latest
         if View.PROGRESS in views:
-            column["executed_s"][row] = books.executed_s
-            column["profiled_s"][row], column["profiling"][row] = books.profiled_s, books.profiling
-            column["first_start_s"][row], column["last_stop_s"][row] = books.first_start_s, books.last_stop_s
-            column["restarts"][row] = max(books.starts, record.attempt, 1) - 1
+            column["executed_s"][row] = accounting.executed_s
+            column["profiled_s"][row], column["profiling"][row] = accounting.profiled_s, accounting.profiling
+            column["first_start_s"][row], column["last_stop_s"][row] = (
+                accounting.first_start_s,
+                accounting.last_stop_s,
+            )
+            column["restarts"][row] = max(accounting.starts, record.attempt, 1) - 1
             column["largest_held"][row] = largest_known_gpus(record)
             column["epochs"][row] = int(latest.get("epoch", 0))
             column["recovering_until_s"][row] = recovering_until_s(record, allocation)

@@ -151,7 +151,7 @@ def job_ended(state: State, event: happened.Ended, now_s: float) -> None:
     state.ended[record.id] = None
     state.ends[record.state] = state.ends.get(record.state, 0) + 1
     state.ended_jobs = state.ended_jobs.with_ended(
-        record.books.executed_s,
+        record.accounting.executed_s,
         interactive=record.job.kind is Kind.INTERACTIVE,
         failed=event.state == FAILED,
     )

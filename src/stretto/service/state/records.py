@@ -208,7 +208,9 @@ class JobRecord:
     failures: int = 0  # attempts that failed by themselves
     losses: int = 0  # attempts that were lost with a node, or killed by others
     crash_loops: int = 0  # times in a row that it was killed by others and had got no further since
-    furthest: dict[str, float] = field(default_factory=dict)  # steps and epochs that it has ever reported
+    highest_reported: dict[str, float] = field(
+        default_factory=dict
+    )  # steps and epochs that it has ever reported
     made_progress: bool = False  # since it was last killed: by a report, or by a checkpoint
     uses_sdk: bool | None = None  # over the channel: it uses the SDK; None: not known yet
     failed_joiners: int = 0  # newcomers of this attempt that ended before they took part
@@ -216,7 +218,7 @@ class JobRecord:
     prior: Prior = NO_PRIOR  # of earlier jobs of its model, until it starts
     checkpoint: str = ""
     checkpoint_step: int = 0
-    books: Accounting = field(default_factory=Accounting)
+    accounting: Accounting = field(default_factory=Accounting)
     learned: Learned = field(default_factory=Learned)  # replaced, never changed, by a report
     preempted: Preempted | None = None  # the last time that a job of higher priority took its GPUs
     took_from: tuple[str, ...] = ()  # jobs of lower priority from which it took GPUs, the last ones
@@ -261,8 +263,8 @@ class JobRecord:
         learned = self.learned
         latest = {key: value for key, value in learned.latest.items() if key in SHOWN}
         self.learned = Learned(latest, reported_s=learned.reported_s) if latest else NOTHING_LEARNED
-        self.workers, self.furthest, self.prior = {}, {}, NO_PRIOR
-        self.books.on_type_s = {}
+        self.workers, self.highest_reported, self.prior = {}, {}, NO_PRIOR
+        self.accounting.on_type_s = {}
 
     def resize(self, min_gpus: int, max_gpus: int) -> None:
         """The owner wants other sizes from now on; what was asked for first is brought into the range."""
@@ -388,7 +390,7 @@ class ArchivedTotals:
         self.jobs += 1
         used = self.used.setdefault((record.user, record.queue), Used())
         used.jobs += 1
-        used.gpu_ticks += gpu_ticks(record.books.attained_gpu_s)
+        used.gpu_ticks += gpu_ticks(record.accounting.attained_gpu_s)
 
 
 def gpu_ticks(gpu_s: float) -> int:

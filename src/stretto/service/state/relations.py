@@ -140,9 +140,11 @@ class Relations:
         seq, now_s = now
         if array.seen != seq or not array.from_s <= now_s < array.until_s:
             tasks = [jobs[name] for name in array.open]
-            runs = [task for task in tasks if task.books.held_gpus or task.alive]
+            runs = [task for task in tasks if task.accounting.held_gpus or task.alive]
             room = array.max_parallel - len(runs)
-            waits = [task for task in tasks if not task.books.held_gpus and not task.alive and ready(task)]
+            waits = [
+                task for task in tasks if not task.accounting.held_gpus and not task.alive and ready(task)
+            ]
             array.admitted = frozenset(task.id for task in [*runs, *waits[: max(room, 0)]])
             later = (task.not_before_s for task in tasks if task.not_before_s > now_s)
             array.seen, array.from_s, array.until_s = seq, now_s, min(later, default=inf)

@@ -41,9 +41,9 @@ class Remaining:
 def remaining_of(record: JobRecord, now_s: float) -> Remaining:
     """What is left of a job that has not ended."""
     told_left_s, told_s = record.learned.latest.get("left_s"), record.learned.reported_s
-    held_gpus = record.books.held_gpus
+    held_gpus = record.accounting.held_gpus
     if isinstance(told_left_s, int | float) and isfinite(told_left_s) and held_gpus:
-        passed_s = now_s - max(told_s, record.books.held_since_s)
+        passed_s = now_s - max(told_s, record.accounting.held_since_s)
         return Remaining(max(float(told_left_s) - max(passed_s, 0.0), 1.0), Basis.TRAINING)
     whole_s, basis = stated_duration(record)
     left_s = whole_s - attained_gpu_s(record, now_s) / record.job.gpus
@@ -65,9 +65,9 @@ def stated_duration(record: JobRecord) -> tuple[float, Basis]:
 
 def attained_gpu_s(record: JobRecord, now_s: float) -> float:
     """GPU-seconds held up to now."""
-    books = record.books
-    running_s = now_s - books.held_since_s if books.held_gpus else 0.0
-    return books.attained_gpu_s + books.held_gpus * running_s
+    accounting = record.accounting
+    running_s = now_s - accounting.held_since_s if accounting.held_gpus else 0.0
+    return accounting.attained_gpu_s + accounting.held_gpus * running_s
 
 
 def share_done(record: JobRecord, now_s: float) -> float | None:
@@ -85,9 +85,9 @@ def share_done(record: JobRecord, now_s: float) -> float | None:
         return _share(float(samples) / float(dataset), epochs)
     if epochs and "epoch" in latest:
         return _share(float(latest["epoch"]), epochs)
-    books = record.books
-    if isinstance(latest.get("left_s"), int | float) and not record.has_ended and books.held_gpus:
-        ran_s = books.executed_s + now_s - books.held_since_s
+    accounting = record.accounting
+    if isinstance(latest.get("left_s"), int | float) and not record.has_ended and accounting.held_gpus:
+        ran_s = accounting.executed_s + now_s - accounting.held_since_s
         return _share(ran_s, ran_s + remaining_of(record, now_s).left_s)
     if record.spec.expected_time_s and not record.has_ended:
         whole_s = record.spec.expected_time_s * record.job.gpus

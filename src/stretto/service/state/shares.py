@@ -33,9 +33,9 @@ def usage_of(state: State, shows: Callable[[str], bool], now_s: float, by: str) 
     for (user, queue), used in state.past.used.items():
         add(user, queue, used.jobs, 0, used.gpu_ticks)
     for record in state.jobs.values():
-        books = record.books
-        ticks = gpu_ticks(attained_gpu_s(record, max(now_s, books.held_since_s)))
-        add(record.user, record.queue, 1, books.held_gpus, ticks)
+        accounting = record.accounting
+        ticks = gpu_ticks(attained_gpu_s(record, max(now_s, accounting.held_since_s)))
+        add(record.user, record.queue, 1, accounting.held_gpus, ticks)
     return [
         {by: name, "jobs": jobs, "gpus": gpus, "gpu_hours": ticks / TICKS_PER_HOUR}
         for name, (jobs, gpus, ticks) in sorted(sums.items())
@@ -68,7 +68,7 @@ def shares_of(state: State, sees: Callable[[str], bool], now_s: float) -> list[d
     """
     held_gpus: Counter[Account] = Counter()
     for record in state.open_jobs():
-        held_gpus[record.account] += record.books.held_gpus
+        held_gpus[record.account] += record.accounting.held_gpus
     fair = replace(fair_share_of(state, now_s), held_gpus=held_gpus)
     accounts = {account for account, usage in fair.usage_gpu_s.items() if usage >= LEAST_GPU_S}
     root = tree_of(fair, accounts | set(held_gpus), {DEFAULT_QUEUE, *state.queues})

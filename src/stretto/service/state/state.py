@@ -225,18 +225,18 @@ class State:
 
     def hold(self, record: JobRecord, allocation: Allocation | None, now_s: float) -> None:
         """A job holds this from now on, and its account is charged for it."""
-        before = record.books.rate
+        before = record.accounting.rate
         if allocation is None:
-            record.books.hold(0, now_s)
+            record.accounting.hold(0, now_s)
         else:
             assert self.cluster is not None
-            record.books.hold(allocation.gpus, now_s, allocation.profiling, allocation.kind)
-            record.books.rate = rate_of(allocation.gpus, self.cluster.types[allocation.kind].speed)
-        self.usage.change(record.account, record.books.rate - before, now_s)
+            record.accounting.hold(allocation.gpus, now_s, allocation.profiling, allocation.kind)
+            record.accounting.rate = rate_of(allocation.gpus, self.cluster.types[allocation.kind].speed)
+        self.usage.change(record.account, record.accounting.rate - before, now_s)
 
     def move_to_queue(self, record: JobRecord, queue: str, weight: float, now_s: float) -> None:
         """A job is in another queue from now on; what it has had stays with the one before."""
-        rate, before = record.books.rate, record.account
+        rate, before = record.accounting.rate, record.account
         record.job = replace(record.job, queue=queue, weight=weight)
         if record.account != before:
             self.usage.change(before, -rate, now_s)

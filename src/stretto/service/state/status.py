@@ -33,7 +33,7 @@ def why_not_yet(state: State, record: JobRecord, now_s: float) -> Reason:
         return Reason.ENDING
     if record.held:
         return Reason.HELD
-    if record.books.held_gpus:
+    if record.accounting.held_gpus:
         return Reason.NONE
     if record.not_before_s > now_s:
         return Reason.NOT_BEFORE
@@ -174,13 +174,13 @@ def state_of(state: State, record: JobRecord) -> JobState:
         return JobState.PREEMPTING
     if any(worker.life is WorkerPhase.WANTED for worker in alive) and not record.members.number:
         return JobState.STARTING
-    holding = {(worker.node, worker.mask) for worker in alive if not worker.stopped}
+    occupied = {(worker.node, worker.mask) for worker in alive if not worker.stopped}
     members = record.members
     has_switched = all(record.workers[name].joined >= members.number for name in members.workers)
     if members.number == 0:
         return JobState.STARTING if record.uses_sdk and not has_switched else JobState.RUNNING
-    in_place = has_switched and sum(gpus.bit_count() for _, gpus in holding) == wanted.gpus
-    return JobState.RUNNING if in_place and len(holding) == len(members.workers) else JobState.RESIZING
+    in_place = has_switched and sum(gpus.bit_count() for _, gpus in occupied) == wanted.gpus
+    return JobState.RUNNING if in_place and len(occupied) == len(members.workers) else JobState.RESIZING
 
 
 def going_on(state: State) -> str:
@@ -281,8 +281,8 @@ def status_of(
     """How a job stands now; plan and snapshot are those of the last decision."""
     reason, evidence = reason_of(state, record, now_s, plan, snapshot, rows)
     wanted = state.wanted(record.id)
-    books, latest = record.books, record.learned.latest
-    since_s = now_s - books.held_since_s if books.held_gpus else 0.0
+    accounting, latest = record.accounting, record.learned.latest
+    since_s = now_s - accounting.held_since_s if accounting.held_gpus else 0.0
     return JobStatus(
         id=record.id,
         name=record.spec.name,
@@ -316,15 +316,15 @@ def status_of(
         waited_s=_waited_s(record, now_s),
         left_s=_left_s(record, now_s),
         share_done=share_done(record, now_s),
-        started_s=_number(books.first_start_s),
+        started_s=_number(accounting.first_start_s),
         ended_s=_number(record.ended_s),
-        running_s=books.executed_s + since_s,
-        gpu_s=books.attained_gpu_s + books.held_gpus * since_s,
-        restarts=max(books.starts - 1, 0),
+        running_s=accounting.executed_s + since_s,
+        gpu_s=accounting.attained_gpu_s + accounting.held_gpus * since_s,
+        restarts=max(accounting.starts - 1, 0),
         failures=record.failures,
-        resizes=books.resizes,
-        switches=books.switches,
-        lost_s=round(books.lost_s, 3),
+        resizes=accounting.resizes,
+        switches=accounting.switches,
+        lost_s=round(accounting.lost_s, 3),
         status=record.status,
         checkpoint=record.checkpoint,
         preempted=record.preempted.words if record.preempted is not None else "",
@@ -345,14 +345,14 @@ def _age_s(state: State, record: JobRecord, now_s: float) -> float:
 
 def _waited_s(record: JobRecord, now_s: float) -> float:
     """Without GPUs since its submission."""
-    books, until_s = record.books, record.ended_s if record.has_ended else now_s
-    held_s = until_s - books.held_since_s if books.held_gpus else 0.0
-    return max(until_s - record.job.submitted_s - books.executed_s - held_s, 0.0)
+    accounting, until_s = record.accounting, record.ended_s if record.has_ended else now_s
+    held_s = until_s - accounting.held_since_s if accounting.held_gpus else 0.0
+    return max(until_s - record.job.submitted_s - accounting.executed_s - held_s, 0.0)
 
 
 def _left_s(record: JobRecord, now_s: float) -> float | None:
     """What is left at the pace that it has now; None where unknown, or it does not run."""
-    held_gpus = record.books.held_gpus
+    held_gpus = record.accounting.held_gpus
     if record.has_ended or not held_gpus:
         return None
     remaining = remaining_of(record, now_s)

@@ -170,8 +170,8 @@ def _closed(record: JobRecord, event: happened.AttemptClosed, now_s: float) -> N
 def _note_progress(record: JobRecord, report: Mapping[str, Any]) -> None:
     for key in ("step", "epoch"):
         reached = report.get(key)
-        if isinstance(reached, int | float) and reached > record.furthest.get(key, 0):
-            record.furthest[key], record.made_progress = reached, True
+        if isinstance(reached, int | float) and reached > record.highest_reported.get(key, 0):
+            record.highest_reported[key], record.made_progress = reached, True
 
 
 def _ready(record: JobRecord, name: str) -> None:
@@ -204,8 +204,8 @@ def _joined(record: JobRecord, name: str, number: int, lost_s: float) -> None:
     first = not worker.has_trained
     worker.joined = number
     if number > 1 and not first and name == record.members.source:
-        record.books.switches += 1
-        record.books.lost_s += 0.0 if isnan(lost_s) else lost_s
+        record.accounting.switches += 1
+        record.accounting.lost_s += 0.0 if isnan(lost_s) else lost_s
 
 
 def kind_of(record: JobRecord) -> int:

@@ -58,8 +58,8 @@ def queues_json(service: Service) -> list[dict[str, Any]]:
     for record in state.open_jobs():
         of_queue = row(record.queue or (DEFAULT_QUEUE if state.queues else ""))
         of_queue["jobs"] += 1
-        of_queue["waiting"] += not record.books.held_gpus
-        of_queue["held_gpus"] += record.books.held_gpus
+        of_queue["waiting"] += not record.accounting.held_gpus
+        of_queue["held_gpus"] += record.accounting.held_gpus
     return [rows[name] for name in sorted(rows)]
 
 
