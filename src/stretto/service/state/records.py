@@ -208,9 +208,7 @@ class JobRecord:
     failures: int = 0  # attempts that failed by themselves
     losses: int = 0  # attempts that were lost with a node, or killed by others
     crash_loops: int = 0  # times in a row that it was killed by others and had got no further since
-    highest_reported: dict[str, float] = field(
-        default_factory=dict
-    )  # steps and epochs that it has ever reported
+    highest_reported: dict[str, float] = field(default_factory=dict)  # steps and epochs, of all attempts
     made_progress: bool = False  # since it was last killed: by a report, or by a checkpoint
     uses_sdk: bool | None = None  # over the channel: it uses the SDK; None: not known yet
     failed_joiners: int = 0  # newcomers of this attempt that ended before they took part
