@@ -1,8 +1,9 @@
 """Specifications of every shape, for properties."""
 
 from collections.abc import Callable
-from dataclasses import Field
+from dataclasses import Field, replace
 from enum import StrEnum
+from math import gcd
 from typing import Any
 
 from hypothesis import strategies as st
@@ -70,6 +71,10 @@ def sizes(draw: st.DrawFn) -> dict[str, Any]:
         draw(maybe(COUNTS)),
         draw(st.sampled_from(["", *RULES])),
     )
+    by_type = draw(st.dictionaries(NAMES, st.sampled_from([1, 2, 4]), min_size=1, max_size=2))
+    if elastic == "open" and len({name.lower() for name in by_type}) == len(by_type) and draw(st.booleans()):
+        shared = {"gpus_per_worker": gcd(*by_type.values()), "replica_gpus": by_type}
+        made["resources"] = replace(made["resources"], accelerators=(), **shared)
     return made
 
 

@@ -205,6 +205,26 @@ def test_a_line_means(line: str, field: str, value: Any) -> None:
         ("batch: {policy: wild}", "line 2: batch.policy must be one of fixed, adaptive, got 'wild'"),
         ("batch: {policy: adaptive}", "batch.policy adaptive needs a range of sizes"),
         ("batch: {init: 8, max: 4}", "batch.max must be at least batch.init=8, got 4"),
+        ("resources: {gpus_per_worker: {a100: two}}", "gpus_per_worker.a100 must be a whole number"),
+        ("resources: {gpus_per_worker: {a100: 0}}", "gpus_per_worker.a100 must be a whole number"),
+        ("resources: {gpus_per_worker: {}}", "resources.gpus_per_worker must be a whole number, or a map"),
+        (
+            "resources: {accelerators: t4, gpus_per_worker: {a100: 2}}",
+            "resources.gpus_per_worker must say how many for t4",
+        ),
+        (
+            "resources: {accelerators: 'rtx:12', gpus_per_worker: {rtx: 8}}\nelastic: {}",
+            "resources.accelerators must be a multiple of resources.gpus_per_worker.rtx=8, got 'rtx:12'",
+        ),
+        (
+            "resources: {accelerators: 4, gpus_per_worker: {a100: 2, rtx: 8}}",
+            "a multiple of 8, whole workers on each GPU type (2 on a100, 8 on rtx), got 4",
+        ),
+        (
+            "resources: {gpus_per_worker: {a100: 2, rtx: 8}}\nelastic: {max: 6}",
+            "elastic.max must be at least one worker of 8 GPUs on rtx, got 6",
+        ),
+        ("resources: {gpus_per_worker: {a100: 2}}\nelastic: {sizes: [2]}", "by type exclude each other"),
         ("batch: {lr_scaling: legw}", "batch.lr_scaling must be one of linear, sqrt, "),
         ("batch: {lr_scaling: linaer}", "batch.lr_scaling: unknown rule 'linaer', did you mean 'linear'?"),
         ("deadline: 4", 'line 2: deadline must be a duration like "4h", or a date with its zone'),

@@ -86,6 +86,23 @@ def job_of(text: str, **more: Any) -> Job:
             {"min_gpus": 4, "gpus": 4, "gpus_per_worker": 2},
             id="whole workers",
         ),
+        pytest.param(
+            "elastic: {min: 1, max: 16}\nresources: {gpus_per_worker: {A100-80GB: 2, t4: 4}}",
+            {
+                "replica_gpus": {"a100": 2, "t4": 4},
+                "gpus_per_worker": 2,
+                "min_gpus": 2,
+                "gpus": 2,
+                "max_gpus": 16,
+                "gpu_types": ("t4", "a100"),
+            },
+            id="workers of other sizes on other types, and on no type that is not named",
+        ),
+        pytest.param(
+            "resources: {gpus_per_worker: {a100: 2, t4: 8}}",
+            {"gpus": 8, "min_gpus": 8, "gpu_types": ("a100",)},
+            id="a fixed size of whole workers on both types, of which one has no such node",
+        ),
         pytest.param("kind: interactive", {"kind": Kind.INTERACTIVE}, id="interactive"),
         pytest.param("deadline: 1h", {"rewards": (Reward(3_700.0, 100.0),)}, id="a deadline"),
         pytest.param(

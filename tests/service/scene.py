@@ -55,7 +55,7 @@ class Scene:
         self.tell(happened.Submitted(name, JobSpec.from_json(spec).to_json(), user))
         return self.state.jobs[name]
 
-    def give(self, **wanted: dict[str, int] | None) -> None:
+    def give(self, kind: int = 0, /, **wanted: dict[str, int] | None) -> None:
         """Decide: each job (its name after an underscore) is to hold these masks of nodes, or nothing."""
         placement = self.state.placement
         assert placement is not None
@@ -63,7 +63,7 @@ class Scene:
         for name, masks in wanted.items():
             held = sorted((self.state.node_index[node], mask) for node, mask in (masks or {}).items())
             changes[JobId(name.removeprefix("_"))] = (
-                Allocation(0, tuple(node for node, _ in held), tuple(mask for _, mask in held))
+                Allocation(kind, tuple(node for node, _ in held), tuple(mask for _, mask in held))
                 if held
                 else None
             )

@@ -84,6 +84,11 @@ class SpeedEvidence:
     asked_gpus: int
     reach_gpus: int  # beyond these more GPUs bring nothing
     stated_per_s: float = 0.0  # steps per second on what it asks for, as its owner expects; 0: not stated
+    replica_gpus: tuple[int, ...] = ()  # of a worker by type, where types differ; (): gpus_per_worker
+
+    def worker_gpus(self, kind: int) -> int:
+        """GPUs of one worker on a type."""
+        return self.replica_gpus[kind] if self.replica_gpus else self.gpus_per_worker
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,6 +121,8 @@ def speed_tables(evidence: Sequence[SpeedEvidence], cluster: Cluster) -> list[Sp
 @lru_cache(maxsize=REMEMBERED_TABLES)
 def speed_table(evidence: SpeedEvidence, cluster: Cluster) -> SpeedTable:
     """Speeds on every count of GPUs of every type, as the docstring of this file says."""
+    if evidence.replica_gpus:
+        return _by_worker_size(evidence, cluster)
     axis = _Axis.of(evidence, cluster)
     types = len(cluster.types)
     observed = _observations(evidence.measurements, types)
@@ -155,6 +162,20 @@ def speed_table(evidence: SpeedEvidence, cluster: Cluster) -> SpeedTable:
     speeds = MeasuredSpeeds(frozen(per_s[0]), frozen(per_s[1]), measured)
     is_relative = reference is None and not evidence.stated_per_s
     return SpeedTable(speeds, frozen(source), is_relative)
+
+
+def _by_worker_size(evidence: SpeedEvidence, cluster: Cluster) -> SpeedTable:
+    """The table of a job whose workers differ by type: each type's rows as if all were of its size."""
+    tables = {
+        each: speed_table(replace(evidence, gpus_per_worker=each, replica_gpus=()), cluster)
+        for each in set(evidence.replica_gpus)
+    }
+    of_type = [tables[each] for each in evidence.replica_gpus]
+    both = np.stack([table.both[:, kind] for kind, table in enumerate(of_type)], axis=1)
+    source = np.stack([table.source[:, kind] for kind, table in enumerate(of_type)], axis=1)
+    measured = frozen((source == Source.MEASURED).any(axis=0))
+    speeds = MeasuredSpeeds(frozen(both[0]), frozen(both[1]), measured)
+    return SpeedTable(speeds, frozen(source), of_type[0].is_relative)
 
 
 def standard_errors(evidence: SpeedEvidence, cluster: Cluster) -> FloatArray:

@@ -4,9 +4,10 @@ Each part checks itself when it is built. A check raises InputError naming key, 
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
-from math import isfinite
+from math import gcd, isfinite, lcm
 
 from stretto.model import InputError
 from stretto.model.suggestions import did_you_mean
@@ -180,10 +181,13 @@ class Resources:
     gpus_per_worker: int = 1  # GPUs of one process; the job grows and shrinks by so many
     cpus: float | None = None  # cores
     memory_gb: float | None = None
+    # GPUs of one process by type, where types differ: it runs on these; `gpus_per_worker` divides them all
+    replica_gpus: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check the values."""
         check_count("resources.gpus_per_worker", self.gpus_per_worker, at_most=64)
+        self._check_replicas()
         check_number("resources.cpus", self.cpus, above=0.0, at_most=1e7)
         check_number("resources.memory", self.memory_gb, above=0.0, at_most=1e9)
         if len(self.accelerators) > MOST_ALTERNATIVES:
@@ -193,6 +197,40 @@ class Resources:
         names = [alternative.gpu_type.lower() for alternative in self.accelerators]
         if len(set(names)) != len(names):
             raise wrong("resources.accelerators", "alternatives of different types", _list(self.accelerators))
+
+    @property
+    def gpus_of_whole_workers(self) -> int:
+        """The least number of GPUs that makes whole workers on every type."""
+        return lcm(*self.replica_gpus.values()) if self.replica_gpus else self.gpus_per_worker
+
+    def worker_gpus(self, names: Iterable[str]) -> int:
+        """GPUs of one worker on a type with these names, the first that is said; 0: it does not run there."""
+        if not self.replica_gpus:
+            return self.gpus_per_worker
+        by_name = {name.lower(): gpus for name, gpus in self.replica_gpus.items()}
+        return next((by_name[name.lower()] for name in names if name.lower() in by_name), 0)
+
+    def _check_replicas(self) -> None:
+        key, sizes = "resources.gpus_per_worker", self.replica_gpus
+        if not sizes:
+            return
+        for gpu_type, gpus in sizes.items():
+            check_name(f"{key}: a GPU type", gpu_type)
+            check_count(f"{key}.{gpu_type}", gpus, at_most=64)
+        if len({name.lower() for name in sizes}) != len(sizes):
+            raise wrong(key, "each GPU type once", ", ".join(sizes))
+        if self.gpus_per_worker != gcd(*sizes.values()):
+            raise wrong(key, f"{gcd(*sizes.values())}, the common divisor of all types", self.gpus_per_worker)
+        for alternative in self.accelerators:
+            each = self.worker_gpus([alternative.gpu_type]) if alternative.gpu_type else 1
+            if each and alternative.gpus % each:
+                expected = f"a multiple of {key}.{alternative.gpu_type}={each}"
+                raise wrong("resources.accelerators", expected, str(alternative))
+            if not each:
+                raise InputError(
+                    f"{key} must say how many for {alternative.gpu_type}, as resources.accelerators names it,"
+                    f" got {', '.join(sizes)}"
+                )
 
 
 @dataclass(frozen=True, slots=True)

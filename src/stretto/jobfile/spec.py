@@ -234,7 +234,8 @@ class JobSpec:
         """GPUs that the job asks for first."""
         asked = self.resources.accelerators[0].gpus if self.resources.accelerators else 0
         fewest = self.elastic.min_gpus if self.elastic else 1
-        return asked or -(-fewest // self.resources.gpus_per_worker) * self.resources.gpus_per_worker
+        each = self.resources.gpus_per_worker if self.elastic else self.resources.gpus_of_whole_workers
+        return asked or max(-(-fewest // each) * each, min(self.resources.replica_gpus.values(), default=1))
 
     def to_json(self) -> dict[str, Any]:
         """JSON values that `from_json` turns into an equal specification. Every field is there."""
@@ -283,7 +284,13 @@ class JobSpec:
 
     def _check_sizes(self) -> None:
         asks = {alternative.gpus for alternative in self.resources.accelerators}
-        each = self.resources.gpus_per_worker
+        resources = self.resources
+        each = resources.gpus_per_worker if self.elastic else resources.gpus_of_whole_workers
+        if self.elastic is not None and self.elastic.sizes and resources.replica_gpus:
+            raise InputError(
+                "elastic.sizes and resources.gpus_per_worker by type exclude each other: say elastic.min and"
+                " elastic.max"
+            )
         if self.elastic is None:
             if len(asks) > 1:
                 alternatives = " or ".join(map(str, self.resources.accelerators))
@@ -313,8 +320,15 @@ class JobSpec:
             sizes += [("elastic.sizes", size) for size in self.elastic.sizes]
             sizes += [("elastic.max", most)] if most is not None else []
         for key, gpus in sizes:
+            if gpus % each and resources.replica_gpus:
+                words = ", ".join(f"{count} on {name}" for name, count in resources.replica_gpus.items())
+                raise wrong(key, f"a multiple of {each}, whole workers on each GPU type ({words})", gpus)
             if gpus % each:
                 raise wrong(key, f"a multiple of resources.gpus_per_worker={each}", gpus)
+        for name, worker in resources.replica_gpus.items():
+            if self.elastic and worker > (self.elastic.max_gpus or worker):
+                expected = f"at least one worker of {worker} GPUs on {name}"
+                raise wrong("elastic.max", expected, self.elastic.max_gpus)
         if self.elastic and self.elastic.max_gpus is not None and self.gpus > self.elastic.max_gpus:
             raise wrong("elastic.max", f"at least one worker of {each} GPUs", self.elastic.max_gpus)
 

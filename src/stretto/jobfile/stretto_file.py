@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from enum import StrEnum
+from math import gcd
 from typing import Any, TypeVar
 
 from stretto.jobfile.parts import (
@@ -149,11 +150,21 @@ def resources_of(entry: Entry) -> Resources:
     inner = entry.entry("resources", RESOURCES)
     if inner is None:
         return Resources()
+    # One number, or a map from type to number.
+    by_type: dict[str, int] = {}
+    if (sizes := inner.tree("gpus_per_worker")) is not None and isinstance(sizes, Section):
+        of_types = Entry(inner.where, sizes, inner.name("gpus_per_worker"))
+        by_type = {name: of_types.read(name, whole, WHOLE, 0) for name in sizes.values}
+        if not by_type:
+            raise inner.wrong("gpus_per_worker", f"{WHOLE}, or a map from GPU type to one", sizes)
     return _built(
         inner,
         lambda: Resources(
             accelerators=alternatives(inner),
-            gpus_per_worker=inner.read("gpus_per_worker", whole, WHOLE, 1),
+            gpus_per_worker=(
+                gcd(*by_type.values()) or 1 if by_type else inner.read("gpus_per_worker", whole, WHOLE, 1)
+            ),
+            replica_gpus=by_type,
             cpus=inner.read("cpus", number, NUMBER, None),
             memory_gb=inner.read("memory", memory_gb, 'a size like "64GB" or "512MiB"', None),
         ),

@@ -93,6 +93,7 @@ def accepted_job(
         max_gpus=most,
         adaptivity=adaptivity,
         gpus_per_worker=spec.resources.gpus_per_worker,
+        replica_gpus=_replica_gpus(spec, cluster),
         checkpoints=True if spec.checkpoint is not None else None,
         goal=_goal(spec),
         preemptible=spec.preemptible,
@@ -183,6 +184,14 @@ def _alternatives(spec: JobSpec, cluster: Cluster) -> Sequence[int]:
     return kinds
 
 
+def _replica_gpus(spec: JobSpec, cluster: Cluster) -> dict[str, int]:
+    """GPUs of one worker by type as the cluster calls it; empty where all types are alike."""
+    if not spec.resources.replica_gpus:
+        return {}
+    sizes = {one.name: spec.resources.worker_gpus((one.name, *one.aliases)) for one in cluster.types}
+    return {name: gpus for name, gpus in sizes.items() if gpus}
+
+
 def _names(spec: JobSpec, cluster: Cluster, kinds: tuple[int, ...]) -> tuple[str, ...]:
     """Types as the cluster calls them; empty where the job takes any and none is ruled out."""
     if not any(one.gpu_type for one in spec.resources.accelerators) and len(kinds) == len(cluster.types):
@@ -192,7 +201,12 @@ def _names(spec: JobSpec, cluster: Cluster, kinds: tuple[int, ...]) -> tuple[str
 
 def _never(spec: JobSpec, fewest: int, cluster: Cluster, kind: int) -> str:
     """Why the job can never run on a type, with the cluster empty; "" where it can."""
-    each, resources = spec.resources.gpus_per_worker, spec.resources
+    resources, gpu_type = spec.resources, cluster.types[kind]
+    each = resources.worker_gpus((gpu_type.name, *gpu_type.aliases))
+    if not each:
+        return f"resources.gpus_per_worker says nothing of {gpu_type.name}"
+    if resources.replica_gpus:
+        fewest = -(-fewest // each) * each
     cores = (resources.cpus or 0.0) / spec.gpus * each
     memory = (resources.memory_gb or 0.0) / spec.gpus * each
     return _never_fits(cluster, kind, fewest, each, cores, memory)

@@ -112,6 +112,7 @@ class Constraints:
     priorities_act: bool = True  # higher jobs go first and take from lower ones, whatever the policy is
     quotas_kept: bool = True  # nothing is lent that could not be taken back; parts have reservations, too
     parents: Mapping[str, str] = field(default_factory=dict)  # of queues that are a part of another
+    whole_workers: bool = False  # nothing is given that makes no whole worker on one node
     fair_share: FairShare | None = None  # orders jobs of one priority; None: they come by submission
 
     @property

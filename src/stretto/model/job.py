@@ -77,6 +77,12 @@ def asked(
     )
 
 
+def asked_mapping() -> Mapping[str, int]:
+    """A field of `Job` that is a mapping, in no trace, and younger than some logs; empty unless said."""
+    bounds = {"at_least": -inf, "above": -inf}
+    return field(default_factory=dict, metadata={**bounds, "in_traces": False, "is_younger": True})
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """One request for GPUs.
@@ -98,6 +104,8 @@ class Job:
     adaptivity: Adaptivity = Adaptivity.ADAPTIVE
     kind: Kind = Kind.BATCH
     gpus_per_worker: int = asked(1, at_least=1)  # it grows and shrinks by so many
+    # GPUs of one worker by type, where types differ (Sia, section 5.3): multiples of the above, on one node
+    replica_gpus: Mapping[str, int] = asked_mapping()
     heterogeneous: bool = False  # may hold GPUs of several types at once (Lyra, section 2.1)
     checkpoints: bool | None = None  # keeps its progress when it is stopped; None: as the world says
     goal: Goal | None = None  # stops by performance; None: after a fixed amount of work
@@ -135,7 +143,7 @@ class Job:
                 f"job {self.id}: expected 1 <= min_gpus <= gpus <= max_gpus, "
                 f"got {self.min_gpus}, {self.gpus} and {self.max_gpus}"
             )
-        if self.gpus_per_worker != 1:
+        if self.gpus_per_worker != 1 or self.replica_gpus:
             self._check_workers()
         if self.rewards:
             self._check_rewards()
@@ -150,6 +158,21 @@ class Job:
                 f"job {self.id}: expected a range in multiples of gpus_per_worker={each}, "
                 f"got {self.min_gpus}, {self.gpus} and {self.max_gpus}"
             )
+        for gpu_type, gpus in self.replica_gpus.items():
+            if gpus < 1 or gpus % each:
+                raise InputError(
+                    f"job {self.id}: replica_gpus of {gpu_type} must be a multiple of"
+                    f" gpus_per_worker={each}, got {gpus}"
+                )
+
+    def worker_gpus(self, gpu_type: str) -> int:
+        """GPUs of one worker on a type."""
+        return self.replica_gpus.get(gpu_type, self.gpus_per_worker)
+
+    def fewest_gpus(self, gpu_type: str) -> int:
+        """Fewest GPUs of a type to run on: whole workers, at least `min_gpus`."""
+        each = self.replica_gpus.get(gpu_type, 1)
+        return -(-self.min_gpus // each) * each
 
     def _check_rewards(self) -> None:
         if self.rewards[0].deadline_s < self.submitted_s:
@@ -258,6 +281,7 @@ class JobColumns:
     preemptible = bool_column()  # may be stopped or moved once it runs
     gpus_per_worker = int_column()  # by which it grows and shrinks
     heterogeneous = bool_column()  # may hold GPUs of several types at once
+    varies_by_type = bool_column(lambda job: bool(job.replica_gpus))  # a worker has more GPUs on some types
 
     def computed(self, column: Column[Array]) -> Array:
         """The values of a column, a row for each job of this table."""

@@ -36,6 +36,9 @@ def _parts(value: Memory) -> list[bytes]:
     if isinstance(value, frozenset | set):
         return [b"<", *sorted(b"".join(_parts(item)) for item in value), b">"]
     if is_dataclass(value) and not isinstance(value, type):
-        inside = [part for entry in fields(value) for part in _parts(getattr(value, entry.name))]
+        # Logs keep digests: a field that is younger than some of them counts only where it says something.
+        entries = [(entry, getattr(value, entry.name)) for entry in fields(value)]
+        told = [inner for entry, inner in entries if not entry.metadata.get("is_younger") or inner]
+        inside = [part for inner in told for part in _parts(inner)]
         return [type(value).__name__.encode(), b"[", *inside, b"]"]
     raise TypeError(f"a memory holds values only, got {type(value).__name__}")

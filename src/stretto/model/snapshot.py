@@ -1,6 +1,6 @@
 """Everything a decision may look at, as it stood at one moment."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -80,6 +80,24 @@ class Requests(JobColumns):
                 allowed[row, [self.cluster.type_index(name) for name in job.gpu_types]] = True
         return frozen(allowed)
 
+    @cached_property
+    def worker_gpus(self) -> IntArray:
+        """(all jobs, types) GPUs of one worker."""
+        return self._by_type(self.gpus_per_worker, lambda job, name: job.worker_gpus(name))
+
+    @cached_property
+    def fewest_gpus(self) -> IntArray:
+        """(all jobs, types) fewest GPUs of a type to run on, in whole workers."""
+        return self._by_type(self.min_gpus, lambda job, name: job.fewest_gpus(name))
+
+    def _by_type(self, column: IntArray, of: Callable[[Job, str], int]) -> IntArray:
+        """(all jobs, types) a column, but for jobs whose workers differ by type."""
+        names = self.cluster.type_names
+        values = np.repeat(column[:, None], len(names), axis=1)
+        for row in np.flatnonzero(self.varies_by_type).tolist():
+            values[row] = [of(self.jobs[row], name) for name in names]
+        return frozen(values)
+
 
 @dataclass(frozen=True, eq=False)
 class JobTable(JobColumns):
@@ -125,6 +143,16 @@ class JobTable(JobColumns):
     def allowed_kinds(self) -> BoolArray:
         """(jobs, types) the GPU types that a job accepts."""
         return self.requests.allowed_kinds[self.rows]
+
+    @cached_property
+    def worker_gpus(self) -> IntArray:
+        """(jobs, types) GPUs of one worker."""
+        return self.requests.worker_gpus[self.rows]
+
+    @cached_property
+    def fewest_gpus(self) -> IntArray:
+        """(jobs, types) fewest GPUs of a type to run on, in whole workers."""
+        return self.requests.fewest_gpus[self.rows]
 
     @property
     def progress(self) -> Progress:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from stretto.sdk.entry_point import elastic
     from stretto.sdk.job import ElasticJob
-    from stretto.sdk.settings import device
+    from stretto.sdk.settings import device, devices
 
-__all__ = ["ElasticJob", "device", "elastic"]
+__all__ = ["ElasticJob", "device", "devices", "elastic"]
 
 # No module has the name of one of these: importing it would put the module in the place of the function.
-HOMES = {"ElasticJob": "job", "device": "settings", "elastic": "entry_point"}
+HOMES = {"ElasticJob": "job", "device": "settings", "devices": "settings", "elastic": "entry_point"}
 
 
 def __getattr__(name: str) -> Any:

@@ -47,6 +47,7 @@ class ElasticJob:
         self, training: Training, data: Dataset[Any], settings: Settings, environment: Environment
     ) -> None:
         self._training, self._data, self._settings = training, data, settings
+        self._gpus = environment.gpus
         self._times = StepTimes()
         self._state = LoopState()
         self._current: Current  # in the phases of IS_OUT
@@ -235,6 +236,11 @@ class ElasticJob:
     def world_size(self) -> int:
         """How many train, now."""
         return self._group.membership.world
+
+    @property
+    def gpus_per_replica(self) -> int:
+        """GPUs of this worker, which trains one replica of the model on them; by `stretto.sdk.devices()`."""
+        return self._gpus
 
     @property
     def generation(self) -> int:

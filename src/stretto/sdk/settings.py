@@ -28,6 +28,7 @@ class Environment:
     rank: int = 0  # of a standalone run, as torchrun says
     world: int = 1  # likewise
     local_world: int = 1  # likewise
+    gpus: int = 1  # of this worker
     grace_s: float = GRACE_S  # between SIGTERM and SIGKILL
     checkpoint_s: float = CHECKPOINT_S  # between two checkpoints, where the script does not say
     lr_scaling: str = ""  # by the job file, how the learning rate follows, where the script does not say
@@ -54,6 +55,7 @@ def read_environment(env: Mapping[str, str] = os.environ) -> Environment:
         rank=0 if url else number(env, "RANK", 0),
         world=1 if url else number(env, "WORLD_SIZE", 1),
         local_world=1 if url else number(env, "LOCAL_WORLD_SIZE", 1),
+        gpus=max(number(env, "STRETTO_GPUS_PER_WORKER", 1), 1),
         grace_s=seconds(env, "STRETTO_GRACE_S", GRACE_S),
         checkpoint_s=seconds(env, "STRETTO_CHECKPOINT_S", CHECKPOINT_S),
         lr_scaling=rule_name(env, "STRETTO_LR_SCALING"),
@@ -98,6 +100,23 @@ def device(env: Mapping[str, str] = os.environ) -> torch.device:
     chosen = torch.device("cuda", number(env, "LOCAL_RANK", 0) % torch.cuda.device_count())
     torch.cuda.set_device(chosen)
     return chosen
+
+
+def devices(env: Mapping[str, str] = os.environ) -> tuple[torch.device, ...]:
+    """The GPUs of this worker, the first made the current one; as often the processor where there is none.
+
+    As many as its job file says in `gpus_per_worker` for the GPU type: one stage of a pipeline for each, say.
+    Raises `InputError` where fewer can be seen.
+    """
+    count = max(number(env, "STRETTO_GPUS_PER_WORKER", 1), 1)
+    if not torch.cuda.is_available():
+        return (torch.device("cpu"),) * count
+    visible = torch.cuda.device_count()
+    if visible < count:
+        raise InputError(f"STRETTO_GPUS_PER_WORKER must be at most the {visible} GPUs seen, got {count}")
+    first = number(env, "LOCAL_RANK", 0) * count % (visible // count * count)
+    torch.cuda.set_device(first)
+    return tuple(torch.device("cuda", first + place) for place in range(count))
 
 
 # ── what the script chooses ─────────────────────────────────────────────────────────────────────────────────

@@ -77,13 +77,15 @@ def requested_nodes(
         kinds = _kinds_of(record, nodes)
         if not kinds:
             continue
-        each = record.job.gpus_per_worker
-        least = -(-max(record.job.min_gpus, 1) // each) * each
+        least_on = {kind: _least_gpus(record, kind) for kind in kinds}
+        least = min(least_on.values())
         bounds = (left,) if record.job.preemptible else (left, fixed)
         if any(bound[queue] < least for bound in bounds for queue in tree.guarded(record.queue)):
             continue
-        kind = next((kind_name for kind_name in kinds if room[kind_name] >= least), "")
-        requests[record.id] = _node_request(record, kind, least // each) if kind else None
+        kind = next((kind_name for kind_name in kinds if room[kind_name] >= least_on[kind_name]), "")
+        least = least_on.get(kind, least)
+        workers = least // record.job.worker_gpus(kind)
+        requests[record.id] = _node_request(record, kind, workers) if kind else None
         if kind:
             room[kind] -= least
             for bound in bounds:
@@ -99,9 +101,8 @@ def _held(state: State, kinds: frozenset[str]) -> tuple[tuple[NodeRequest, ...],
         kind = state.nodes[allocation.nodes[0]].gpu_type
         if kind in kinds:
             record = state.jobs[job]
-            requests.append(
-                _node_request(record, kind, max(allocation.gpus // record.job.gpus_per_worker, 1))
-            )
+            workers = max(allocation.gpus // record.job.worker_gpus(kind), 1)
+            requests.append(_node_request(record, kind, workers))
             alive = record.alive
             begins = begins or not alive or not all(worker.has_begun for worker in alive)
     return tuple(requests), begins
@@ -148,24 +149,27 @@ def _once_all_are_there(constraints: Constraints, state: State, nodes: Sequence[
 
 def _kinds_of(record: JobRecord, nodes: Sequence[NodeState]) -> list[str]:
     """Types of nodes that may come and that a worker of a job fits on, by its preference."""
-    each, share = record.job.gpus_per_worker, record.job.gpus_per_worker / record.spec.gpus
-    cpus, memory_gb = (
-        (record.spec.resources.cpus or 0) * share,
-        (record.spec.resources.memory_gb or 0) * share,
-    )
-    fit = dict.fromkeys(
-        node.gpu_type
-        for node in nodes
-        if node.comes
-        and node.gpus >= each
-        and (not node.cpus or node.cpus >= cpus)
-        and (not node.memory_gb or node.memory_gb >= memory_gb)
-    )
+    fit = dict.fromkeys(node.gpu_type for node in nodes if node.comes and _fits_on(record, node))
     return [kind for kind in record.job.gpu_types or fit if kind in fit]
 
 
+def _fits_on(record: JobRecord, node: NodeState) -> bool:
+    """Whether a node has the GPUs, cores and memory of one worker."""
+    each, resources = record.job.worker_gpus(node.gpu_type), record.spec.resources
+    share = each / record.spec.gpus
+    has_cores = not node.cpus or node.cpus >= (resources.cpus or 0) * share
+    has_memory = not node.memory_gb or node.memory_gb >= (resources.memory_gb or 0) * share
+    return node.gpus >= each and has_cores and has_memory
+
+
+def _least_gpus(record: JobRecord, kind: str) -> int:
+    """Fewest GPUs of a type that a job runs on, in whole workers."""
+    each = record.job.worker_gpus(kind)
+    return -(-max(record.job.fewest_gpus(kind), 1) // each) * each
+
+
 def _node_request(record: JobRecord, kind: str, workers: int) -> NodeRequest:
-    resources, each = record.spec.resources, record.job.gpus_per_worker
+    resources, each = record.spec.resources, record.job.worker_gpus(kind)
     share = each / record.spec.gpus
     return NodeRequest(kind, workers, each, (resources.cpus or 0) * share, (resources.memory_gb or 0) * share)
 

@@ -154,6 +154,7 @@ def _configured(config: Config, settings: Mapping[str, str]) -> Configured:
         priorities="preempt",
         quotas="kept",
         speeds="measured",
+        workers="whole",
         defaults="current",
         deadline_worth=DEADLINE_WORTH,
         fair_share_half_life_s=config.fair_share_half_life_s,

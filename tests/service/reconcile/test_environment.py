@@ -9,6 +9,7 @@ from tests.service.scene import Scene
 
 from stretto.sdk.settings import CHECKPOINT_S, RULES, read_environment
 from stretto.service.reconcile.worker_env import WorkerContext, start_of
+from stretto.service.state.events import NodeSeen
 
 SECRETS = WorkerContext("http://127.0.0.1:1", b"key", Path("/kept"), Path("/workdirs"))
 pytestmark = pytest.mark.torch
@@ -49,6 +50,21 @@ def test_a_worker_is_told_the_rule_of_learning_rates_of_its_job_file(rule: str, 
     scene.reconcile()
     start = start_of(scene.state, record, record.workers["1.1.0"], SECRETS)
     assert read_environment(start.env).lr_scaling == expected
+
+
+def test_a_replica_of_each_type_is_one_worker_that_knows_its_gpus() -> None:
+    scene = Scene(nodes=1, gpus=8)
+    scene.tell(NodeSeen("other", "rtx", 8))
+    sizes = {"accelerators": [], "gpus_per_worker": 2, "replica_gpus": {"a100": 2, "rtx": 8}}
+    for name, node in (("1", "n0"), ("2", "other")):
+        record = scene.submit(name, elastic=(2, 8), resources=sizes)
+        kind = scene.state.cluster.type_index("a100" if node == "n0" else "rtx")  # type: ignore[union-attr]
+        scene.give(kind, **{f"_{name}": {node: 0b11111111}})
+        scene.reconcile()
+        starts = [start_of(scene.state, record, worker, SECRETS) for worker in record.workers.values()]
+        expected = [(0, 1), (2, 3), (4, 5), (6, 7)] if node == "n0" else [tuple(range(8))]
+        assert [start.gpus for start in starts] == expected
+        assert {read_environment(start.env).gpus for start in starts} == {len(expected[0])}
 
 
 @pytest.mark.processes

@@ -16,6 +16,7 @@ from stretto.service.scheduling.scheduler import scheduler_of
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
 from stretto.service.state.events import Configured, Reported
 from stretto.service.state.reported_metrics import LARGEST_REPORT, checked_report
+from stretto.testing.builders import a_cluster
 
 GOOD: dict[str, Any] = {
     "step": 40,
@@ -97,8 +98,25 @@ def test_what_a_step_took_becomes_what_its_last_pass_took(
     scene = Scene(1)
     record = scene.submit("1", elastic=(1, 4))
     scene.tell(Reported("1", checked_report({**GOOD, "points": [[1, 1, 64, passes, grad_s, step_s]]})))
-    (observed,) = observations_of(record, types=1)
+    (observed,) = observations_of(record, a_cluster(4))
     assert [(point.grad_s, point.step_s) for point in observed.points] == [pytest.approx(expected)]
+
+
+@pytest.mark.parametrize(("rule", "workers"), [("whole", [1, 2]), ("split", [2, 4])])
+def test_points_of_workers_of_several_gpus_count_workers_but_in_decisions_of_older_logs(
+    rule: str, workers: list[int]
+) -> None:
+    scene = Scene(1)
+    scene.tell(Configured("sia", speeds="measured", workers=rule))
+    scene.submit("1", gpus=2, elastic=(2, 4), resources={"gpus_per_worker": 2})
+    points = [[1, 2, 64, 1, 0.020, 0.021], [1, 4, 32, 1, 0.012, 0.015]]
+    scene.tell(Reported("1", checked_report({**GOOD, "points": points})))
+    builder = SnapshotBuilder(frozenset({View.GOODPUT_MODEL, View.PROGRESS}))
+    (evidence,) = builder.observe(scene.state, 1.0, frozenset({Trigger.ROUND})).jobs.evidence
+    assert evidence is not None
+    assert [point.gpus for point in evidence.observed[0].points] == workers
+    assert evidence.limits.replica_gpus.tolist() == [2]
+    assert evidence.limits.single_per_s.tolist() == pytest.approx([64 / 0.020])
 
 
 @pytest.mark.parametrize("pass_s", [5e-324, 1e-300, 1e-12, 1e12])
@@ -114,6 +132,6 @@ def test_a_time_that_nobody_can_have_measured_is_not_believed(pass_s: float) -> 
     scene = Scene(1)
     record = scene.submit("1", elastic=(1, 4))
     scene.tell(Reported("1", checked_report(said)))
-    (seen,) = observations_of(record, types=1)
+    (seen,) = observations_of(record, a_cluster(4))
     assert seen.points == (Point(1, 1, 32, 0.01, 0.01),)
     observed(said)

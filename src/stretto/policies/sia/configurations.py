@@ -94,6 +94,9 @@ class ConfigurationSet:
         alone = np.ones(types, dtype=np.int64)
         replicas = [alone if evidence is None else evidence.limits.replica_gpus for evidence in jobs.evidence]
         replica = np.array(replicas, dtype=np.int64).reshape(len(jobs), types)
+        # A job that says how many on each type holds no less, whatever it has shown.
+        varies = jobs.varies_by_type
+        replica[varies] = np.lcm(replica[varies], jobs.worker_gpus[varies])
         return cls(
             configurations=offered,
             pools=pools,
@@ -171,7 +174,8 @@ class ConfigurationSet:
         chosen = np.maximum(column, 0)
         rows = np.arange(len(column))
         by_configuration = served & (self.configuration[chosen] >= 0)
-        enough = self.gpus >= np.where(self.fixed, self.request, snapshot.jobs.min_gpus)[:, None]
+        fewest = snapshot.jobs.fewest_gpus[:, self.kind]
+        enough = self.gpus >= np.where(self.fixed[:, None], self.request[:, None], fewest)
         fits = enough & (self.gpus <= snapshot.cluster.capacity[self.kind])
         possible = (fits & self.acceptable & snapshot.jobs.allowed_kinds[:, self.kind]).any(axis=1)
         # Why the others wait: too large for the cluster, no room beside forced jobs, or worth less.
@@ -211,7 +215,7 @@ def _columns(offered: Configurations, pools: Pools, with_requests: bool) -> tupl
 
 def _have_a_choice(jobs: JobTable, offered: Configurations) -> BoolArray:
     """(jobs,) those of whose sizes some is a configuration: exactly three GPUs are none of section 3.3."""
-    sizes = (offered.gpus >= jobs.min_gpus[:, None]) & (offered.gpus <= jobs.max_gpus[:, None])
+    sizes = (offered.gpus >= jobs.fewest_gpus[:, offered.kind]) & (offered.gpus <= jobs.max_gpus[:, None])
     return np.asarray((sizes & jobs.allowed_kinds[:, offered.kind]).any(axis=1))
 
 

@@ -62,6 +62,7 @@ class Sia(CheckedSettings, space="policy"):
     name: ClassVar[str] = "sia"
     views: ClassVar[frozenset[View]] = frozenset({View.GOODPUT_MODEL, View.PROGRESS})
     placer: ClassVar[str] = "whole-nodes"
+    sizes_by_type: ClassVar[bool] = True  # hybrid-parallel jobs, section 3.4
     traits: ClassVar[PolicyTraits] = PolicyTraits(
         paper="Sia (SOSP 2023)",
         order="its program over all jobs at once; exact ties by fair share",
@@ -146,7 +147,8 @@ class Sia(CheckedSettings, space="policy"):
         largest = self.growth * (seen[:, configs.kind] // configs.replica).max(axis=1, initial=0)
         largest = np.minimum(largest, speeds.reach_gpus // configs.replica.max(axis=1, initial=1))
         # Its own range, in which the smallest configuration is always allowed: it has to start somewhere.
-        elastic = (configs.gpus >= jobs.min_gpus[:, None]) & (configs.gpus <= jobs.max_gpus[:, None])
+        fewest = jobs.fewest_gpus[:, configs.kind]
+        elastic = (configs.gpus >= fewest) & (configs.gpus <= jobs.max_gpus[:, None])
         least = _fewest(replicas, elastic & (part == 0), configs.kind)
         elastic &= replicas <= np.maximum(largest[:, None], least)
         valid &= elastic | configs.fixed[:, None]
@@ -169,7 +171,7 @@ class Sia(CheckedSettings, space="policy"):
         lowest = np.where(valid, goodput, np.inf)
         worst = lowest.argmin(axis=1)
         rows = np.arange(len(worst))
-        least_gpus = np.maximum(configs.replica[rows, worst], jobs.min_gpus)
+        least_gpus = np.maximum(configs.replica[rows, worst], jobs.fewest_gpus[rows, configs.kind[worst]])
         units = np.where(configs.fixed, configs.request, least_gpus)
         with np.errstate(invalid="ignore"):
             normal = goodput / lowest[rows, worst][:, None] * units[:, None]

@@ -196,7 +196,8 @@ class UniSched(CheckedSettings, space="policy"):
         deadline_s, _ = rewards_of(jobs)
         with np.errstate(invalid="ignore"):
             ahead = (deadline_s > snapshot.now_s).any(axis=1)
-        asks = np.where(profiled, gpus, np.minimum(gpus, PROFILE_GPUS))
+        profile_gpus = np.maximum(PROFILE_GPUS, jobs.gpus_per_worker)  # one worker at least
+        asks = np.where(profiled, gpus, np.minimum(gpus, profile_gpus))
         return Wanted(
             kind, asks, gpus, ~profiled & ~stays, profiled & ahead & ~stays, stays, left_s, overhead_s
         ), fits

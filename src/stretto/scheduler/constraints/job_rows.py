@@ -8,7 +8,8 @@ import numpy as np
 
 from stretto.model import EndedJobs, IntArray, Job, JobId, JobTable, Placement, Requests
 
-PER_JOB = ("max_gpus", "gpus", "min_gpus")  # columns of requests in which other requests differ
+# Columns of requests in which other requests differ.
+PER_JOB = ("max_gpus", "gpus", "min_gpus", "allowed_kinds", "fewest_gpus")
 
 
 def select_jobs(jobs: JobTable, rows: IntArray, changed: Mapping[int, Job], placement: Placement) -> JobTable:
@@ -50,7 +51,7 @@ def with_requests(requests: Requests, changed: Mapping[int, Job]) -> Requests:
     for name, column in list(vars(requests).items()):
         if not isinstance(column, np.ndarray):
             continue
-        if name in PER_JOB or name == "allowed_kinds":
+        if name in PER_JOB:
             column = column.copy()
             column[places] = getattr(tail, name)
             column.setflags(write=False)

@@ -25,6 +25,7 @@ from stretto.scheduler.constraints.quotas import (
 from stretto.scheduler.constraints.reasons import in_original_order, reasons_of, seen_from_the_whole
 from stretto.scheduler.constraints.reservations import reserve
 from stretto.scheduler.constraints.shared_nodes import SharedNodeView, less_foreign_use
+from stretto.scheduler.constraints.whole_workers import keep_whole_workers, show_one_size
 from stretto.scheduler.fair_share import Accounts, in_fair_order
 
 
@@ -65,6 +66,9 @@ def visible_part(snapshot: Snapshot, scheduler: Scheduler) -> VisiblePart:
             if (by_share != np.arange(len(by_share))).any():
                 order = by_share
                 snapshot = replace(snapshot, jobs=reorder_jobs(snapshot.jobs, order))
+    # Policies that count in one size see jobs so.
+    if not getattr(scheduler.policy, "sizes_by_type", False):
+        snapshot = show_one_size(snapshot)
     # Shared nodes are smaller by what others use.
     ordered = snapshot
     if constraints.others:
@@ -110,7 +114,12 @@ def bound_profiles(context: DecisionContext) -> None:
     profiles = context.constraints.profiles
     for row, job in enumerate(context.jobs) if profiles else ():
         if job.id in profiles:
-            gpu_type, gpus = profiles[job.id], context.constraints.permitted(job.id, job.gpus_per_worker)
+            gpu_type, gpus = (
+                profiles[job.id],
+                context.constraints.permitted(
+                    job.id, job.worker_gpus(context.snapshot.cluster.type_names[profiles[job.id]])
+                ),
+            )
             context.most[row] = gpus
             context.gpu_types[row] &= np.arange(len(context.gpu_types[row])) == gpu_type
             allocation = context.placement.get(job.id)
@@ -124,10 +133,15 @@ def plan_of(context: DecisionContext, plans: Sequence[Plan]) -> Plan:
     plans: for parts of the cluster, each from the one before on.
     """
     plan = plans[-1]
-    if context.constraints.are_void:
+    snapshot, rules = context.snapshot, context.constraints
+    asks_for_whole = rules.whole_workers or bool(snapshot.jobs.varies_by_type.any())
+    if rules.are_void and not asks_for_whole:
         return plan
-    snapshot = context.snapshot
-    placement = enforce_limits(context, plan.placement)
+    placement = plan.placement if rules.are_void else enforce_limits(context, plan.placement)
+    if asks_for_whole:
+        placement = keep_whole_workers(context, placement)
+        if rules.are_void and placement is plan.placement:
+            return plan
     wake_s = min(plan.wake_s or np.inf, context.constraints.next_change_s(snapshot.now_s))
     return replace(
         plan,

@@ -37,7 +37,7 @@ from stretto.service.reconcile.diff import (
     about_vanished,
     about_workers,
 )
-from stretto.service.reconcile.reconciler import Command, Start, Stop, next_steps, slots_of
+from stretto.service.reconcile.reconciler import Command, Start, Stop, next_steps, wanted_slots
 from stretto.service.reconcile.worker_env import WorkerContext, start_of
 from stretto.service.state.events import Event, NodeDead, WorkerEnded, WorkersWanted
 from stretto.service.state.records import JobRecord, WorkerPhase
@@ -335,7 +335,7 @@ class Reconciler:
         self._occupied.put(record.id, _slots(record))
         if not any(worker.life is WorkerPhase.WANTED for worker in record.alive):
             self.dispatcher.start_errors.pop(record.id, None)
-        wanted = slots_of(self.log_writer.state.wanted(record.id), record.job.gpus_per_worker)
+        wanted = wanted_slots(self.log_writer.state, record)
         if not record.has_ended and not {(worker.node, worker.mask) for worker in record.alive}.issuperset(
             wanted
         ):

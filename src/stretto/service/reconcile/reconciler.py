@@ -100,6 +100,14 @@ def slots_of(allocation: Allocation | None, gpus_per_worker: int = 1) -> list[Sl
     return slots
 
 
+def wanted_slots(state: State, record: JobRecord) -> list[Slot]:
+    """Where the workers of a job are to be."""
+    wanted = state.wanted(record.id)
+    if wanted is None:
+        return []
+    return slots_of(wanted, record.job.worker_gpus(state.nodes[wanted.nodes[0]].gpu_type))
+
+
 def next_steps(state: State, record: JobRecord, taken: Container[tuple[int, int]], now_s: float) -> Steps:
     """The next steps of one job.
 
@@ -143,7 +151,7 @@ def _leave(steps: Steps, record: JobRecord, alive: list[Worker]) -> None:
 
 def _begin(steps: Steps, state: State, record: JobRecord, taken: Container[tuple[int, int]]) -> None:
     """Start a new attempt once all its GPUs are free of other processes."""
-    slots = slots_of(state.wanted(record.id), record.job.gpus_per_worker)
+    slots = wanted_slots(state, record)
     closed = _closed(state, slots)
     if closed:
         steps.events.append(Requeued(record.id, 0.0, f"node {closed} takes nobody new"))
@@ -199,7 +207,7 @@ def _adjust(
     now_s: float,
 ) -> None:
     """Bring the workers of a running attempt to what is wanted."""
-    asked = slots_of(state.wanted(record.id), record.job.gpus_per_worker)
+    asked = wanted_slots(state, record)
     trains = record.members.have_begun  # in generations; else its workers start, or do not use the SDK
     leaving = trains and record.members.leaves  # a worker that was told to go is not called back
     stopped = not trains and any(worker.stopped for worker in alive if not worker.has_trained)

@@ -218,6 +218,7 @@ def start_of(state: State, record: JobRecord, worker: Worker, context: WorkerCon
         "STRETTO_URL": context.url,
         "STRETTO_TOKEN": context.token(record.id),
         "STRETTO_CHECKPOINT_DIR": str(checkpoints),
+        "STRETTO_GPUS_PER_WORKER": str(len(worker.gpus)),
         "STRETTO_GPU_TYPE": state.nodes[worker.node].gpu_type,
         "STRETTO_NODE": state.nodes[worker.node].name,
         "STRETTO_NODE_ADDRESS": state.nodes[worker.node].address or "127.0.0.1",

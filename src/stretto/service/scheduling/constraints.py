@@ -20,6 +20,7 @@ def constraints_of(state: State, now_s: float) -> Constraints:
     sizes = dict(state.sized)  # a copy: jobs come and end while a decision is being made
     staying = {name: state.jobs[name].job for name in state.staying()}
     others = {index: node.others for index, node in enumerate(state.nodes) if node.others and node.up}
+    whole = state.configured.workers == "whole"
     act = state.configured.priorities == "preempt"
     fair = fair_share_of(state, now_s) if state.configured.fair_share_half_life_s else None
     if not reservations:
@@ -31,6 +32,7 @@ def constraints_of(state: State, now_s: float) -> Constraints:
             priorities_act=act,
             quotas_kept=quotas_kept,
             parents=parents,
+            whole_workers=whole,
             fair_share=fair,
         )
     lasting_s: dict[str, float] = {}
@@ -52,6 +54,7 @@ def constraints_of(state: State, now_s: float) -> Constraints:
         priorities_act=act,
         quotas_kept=quotas_kept,
         parents=parents,
+        whole_workers=whole,
         fair_share=fair,
     )
 

@@ -33,12 +33,13 @@ from stretto.model import (
 from stretto.service.reconcile.reconciler import STARTING_S, slots_of
 from stretto.service.state.records import JobRecord
 from stretto.service.state.reported_metrics import MOST_COUNTED, NOISE, Points, with_points
+from stretto.service.state.state import State
 
 NOT = -inf  # it is not
 WAITED_S = 60.0  # that a user has waited in front of a screen, and is not served soon; chosen
 
 
-def recovering_until_s(record: JobRecord, wanted: Allocation | None) -> float:
+def recovering_until_s(record: JobRecord, wanted: Allocation | None, state: State) -> float:
     """Until when it is recovering, infinite: until something happens to it; `NOT` where it trains as wanted.
 
     It is while the workers that train are not those that are wanted: others must end first, newcomers
@@ -49,8 +50,8 @@ def recovering_until_s(record: JobRecord, wanted: Allocation | None) -> float:
         return NOT
     members = record.members
     workers = [record.workers[name] for name in members.workers] if members.number else record.alive
-    wanted_slots = set(slots_of(wanted, record.job.gpus_per_worker))
-    if not record.is_open or {(worker.node, worker.mask) for worker in workers} != wanted_slots:
+    slots = set(slots_of(wanted, record.job.worker_gpus(state.nodes[wanted.nodes[0]].gpu_type)))
+    if not record.is_open or {(worker.node, worker.mask) for worker in workers} != slots:
         return inf
     if members.number:
         if any(worker.joined < members.number for worker in workers):
@@ -118,10 +119,10 @@ REACH_GPUS = 64  # of a job whose largest batch is not known; chosen
 
 def speed_evidence_of(record: JobRecord, cluster: Cluster) -> SpeedEvidence:
     """What a job's table of speeds is made of: reports of its own, and of its model before it started."""
-    each, learned = record.job.gpus_per_worker, record.learned
+    learned, sizes = record.learned, worker_gpus_of(record, cluster)
     points = with_points(record.prior.points, learned.points)
     # Where a profile came before, counts are of workers; the SDK counts GPUs.
-    measurements = _measurements(points, 1 if learned.profile else each)
+    measurements = _measurements(points, (1,) * len(sizes) if learned.profile else sizes)
     limits = limits_of(record, cluster)
     batch = int(record.spec.batch.init or 0)
     if limits is not None:
@@ -136,11 +137,20 @@ def speed_evidence_of(record: JobRecord, cluster: Cluster) -> SpeedEvidence:
         largest_batch=limits.max_batch if limits is not None and grows else batch,
         max_local=() if limits is None else tuple(limits.max_local.tolist()),
         single_per_s=tuple(per_s if per_s > 0 else 0.0 for per_s in profiled),
-        gpus_per_worker=each,
+        gpus_per_worker=record.job.gpus_per_worker,
+        replica_gpus=sizes if record.job.replica_gpus else (),
         asked_gpus=record.job.gpus,
         reach_gpus=_reach_gpus(record, cluster),
         stated_per_s=_stated_per_s(record),
     )
+
+
+def worker_gpus_of(record: JobRecord, cluster: Cluster) -> tuple[int, ...]:
+    """GPUs of one worker, by type."""
+    job = record.job
+    if not job.replica_gpus:
+        return (job.gpus_per_worker,) * len(cluster.types)
+    return tuple(job.worker_gpus(name) for name in cluster.type_names)
 
 
 def _stated_per_s(record: JobRecord) -> float:
@@ -150,11 +160,14 @@ def _stated_per_s(record: JobRecord) -> float:
 
 
 @lru_cache(maxsize=16_384)
-def _measurements(points: Points, gpus_of_count: int) -> tuple[Measurement, ...]:
+def _measurements(points: Points, gpus_of_count: tuple[int, ...]) -> tuple[Measurement, ...]:
+    """gpus_of_count: by type, the GPUs that a count of one in `points` means."""
+
+    def workers(kind: float, gpus: float) -> int:
+        return max(int(gpus) // (gpus_of_count[int(kind)] if 0 <= kind < len(gpus_of_count) else 1), 1)
+
     return tuple(
-        Measurement(
-            int(kind), int(nodes), max(int(gpus) // gpus_of_count, 1), int(local), int(passes), *times
-        )
+        Measurement(int(kind), int(nodes), workers(kind, gpus), int(local), int(passes), *times)
         for kind, nodes, gpus, local, passes, *times in points
     )
 
@@ -208,22 +221,22 @@ def limits_of(record: JobRecord, cluster: Cluster) -> TrainingLimits | None:
         smallest,
         local,
         SWITCH_S if switches else RESTART_S,
-        record.job.gpus_per_worker,
+        worker_gpus_of(record, cluster),
         bool(latest.get("accumulates", True)),
-        singles(known_points(record), len(cluster.types), record.job.gpus_per_worker),
+        singles(known_points(record), worker_gpus_of(record, cluster)),
     )
 
 
 @lru_cache(maxsize=4096)
-def singles(points: Points, types: int, replica: int) -> tuple[float, ...]:
+def singles(points: Points, replica_gpus: tuple[int, ...]) -> tuple[float, ...]:
     """Samples/s of one replica by type, as measured; NaN where it never ran alone.
 
-    At the largest local batch that was measured alone on every type where one was, so that types can be
-    compared (Sia, equation 1), else at the largest of each.
+    replica_gpus: of one replica, by type. At the largest local batch that was measured alone on every type
+    where one was, so that types can be compared (Sia, equation 1), else at the largest of each.
     """
-    rates: list[dict[int, float]] = [{} for _ in range(types)]
+    rates: list[dict[int, float]] = [{} for _ in replica_gpus]
     for kind, _, gpus, local, _, grad_s, _ in points:
-        if 0 <= kind < types and gpus == replica and is_measurable(grad_s):
+        if 0 <= kind < len(rates) and gpus == replica_gpus[int(kind)] and is_measurable(grad_s):
             rates[int(kind)][int(local)] = local / grad_s
     measured = [set(per_s_of_batch) for per_s_of_batch in rates if per_s_of_batch]
     common = max(set.intersection(*measured), default=0) if measured else 0
@@ -241,7 +254,7 @@ def _limits(
     smallest: int,
     local: int,
     restart_s: float,
-    replica: int,
+    replica_gpus: tuple[int, ...],
     accumulates: bool,
     single_per_s: tuple[float, ...],
 ) -> TrainingLimits:
@@ -252,19 +265,24 @@ def _limits(
         min_local=ints([smallest] * types),
         max_local=ints([local] * types),
         single_per_s=frozen(np.array(single_per_s, dtype=np.float64)),
-        replica_gpus=ints([replica] * types),
+        replica_gpus=ints(replica_gpus),
         restart_s=restart_s,
         reach_gpus=max(most // smallest, 1),
         accumulates=accumulates,
     )
 
 
-def observations_of(record: JobRecord, types: int) -> tuple[Observations, ...]:
+def observations_of(
+    record: JobRecord, cluster: Cluster, counts_workers: bool = True
+) -> tuple[Observations, ...]:
     """By GPU type, what was measured: of earlier jobs of its model, and of itself, which counts more.
 
-    Of a job of which short runs told beforehand, only its own.
+    Of a job of which short runs told beforehand, only its own. counts_workers: points are of replicas, as
+    the model of steps has it; decisions of older logs took the GPUs that workers report for them.
     """
-    return _observations(known_points(record), types)
+    is_of_gpus = counts_workers and not record.learned.profile
+    sizes = worker_gpus_of(record, cluster) if is_of_gpus else (1,) * len(cluster.types)
+    return _observations(known_points(record), sizes)
 
 
 def known_points(record: JobRecord) -> Points:
@@ -281,14 +299,14 @@ def largest_known_gpus(record: JobRecord) -> int:
 
 
 @lru_cache(maxsize=16_384)
-def _observations(points: tuple[tuple[float, ...], ...], types: int) -> tuple[Observations, ...]:
-    observed = [NOTHING_OBSERVED] * types
-    for kind, nodes, gpus, local, passes, *times in points:
-        if not 0 <= kind < types:
+def _observations(points: Points, gpus_of_count: tuple[int, ...]) -> tuple[Observations, ...]:
+    observed = [NOTHING_OBSERVED] * len(gpus_of_count)
+    for measurement in _measurements(points, gpus_of_count):
+        if not 0 <= measurement.kind < len(observed):
             continue
-        point = single_pass(Measurement(int(kind), int(nodes), int(gpus), int(local), int(passes), *times))
+        point = single_pass(measurement)
         if point is not None:
-            observed[int(kind)] = observed[int(kind)].with_point(point)
+            observed[measurement.kind] = observed[measurement.kind].with_point(point)
     return tuple(observed)
 
 
@@ -312,8 +330,11 @@ def work_left(record: JobRecord) -> float:
     return nan
 
 
-def evidence_of(record: JobRecord, cluster: Cluster) -> Evidence | None:
-    """What a job has shown; None where it can only be as fast as a table says."""
+def evidence_of(record: JobRecord, cluster: Cluster, counts_workers: bool = True) -> Evidence | None:
+    """What a job has shown; None where it can only be as fast as a table says.
+
+    counts_workers: see `observations_of`.
+    """
     learned = record.learned
     if record.job.adaptivity is Adaptivity.RIGID and not learned.points and not learned.profile:
         return None
@@ -326,7 +347,7 @@ def evidence_of(record: JobRecord, cluster: Cluster) -> Evidence | None:
     fixed = record.job.adaptivity is not Adaptivity.ADAPTIVE
     return Evidence(
         limits=limits,
-        observed=observations_of(record, len(cluster.types)),
+        observed=observations_of(record, cluster, counts_workers),
         grad_sqr=float(latest.get("grad_sqr", nan)),
         grad_var=float(latest.get("grad_var", nan)),
         fixed_batch=int(latest.get("batch") or limits.init_batch) if fixed else 0,

@@ -67,7 +67,7 @@ def _entries(record: JobRecord, evidence: SpeedEvidence, cluster: Cluster) -> li
         if record.job.gpu_types and gpu_type not in record.job.gpu_types:
             continue
         for gpus in _counts(record, evidence, kind, int(cluster.capacity[kind])):
-            for spread in range(1 + (evidence.gpus_per_worker < gpus <= int(cluster.gpus_per_node[kind]))):
+            for spread in range(1 + (evidence.worker_gpus(kind) < gpus <= int(cluster.gpus_per_node[kind]))):
                 if not isfinite(per_s[spread, kind, gpus]):
                     continue
                 error = float(errors[spread, kind, gpus])
@@ -86,7 +86,7 @@ def _entries(record: JobRecord, evidence: SpeedEvidence, cluster: Cluster) -> li
 
 def _counts(record: JobRecord, evidence: SpeedEvidence, kind: int, most: int) -> list[int]:
     """Powers of two within what the job may hold of a type, what it asks for, and what was measured."""
-    each, job = evidence.gpus_per_worker, record.job
+    each, job = evidence.worker_gpus(kind), record.job
     most = min(most, evidence.reach_gpus)
     counts = {each * 2**power for power in range(most.bit_length())}
     counts = {gpus for gpus in counts | {job.gpus} if job.min_gpus <= gpus}

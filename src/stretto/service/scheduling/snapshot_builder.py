@@ -84,13 +84,15 @@ class JobColumns:
     row_of: dict[str, int] = field(default_factory=dict)
     at: dict[str, Any] = field(default_factory=dict)  # (rows and room for more,) by name
     measures: bool = False  # whether tables are of measured speeds, as the configuration says
+    counts_workers: bool = False  # whether what was measured counts workers, likewise
 
     def follow(self, state: State) -> None:
         """Look again at every job that has changed."""
         measures = state.configured.speeds == "measured"
         fresh = self.cluster is not state.cluster or self.seen > state.seq or 2 * self.ended > self.count
-        fresh = fresh or self.measures is not measures
-        self.measures = measures
+        counts_workers = state.configured.workers == "whole"
+        fresh = fresh or (self.measures, self.counts_workers) != (measures, counts_workers)
+        self.measures, self.counts_workers = measures, counts_workers
         fresh = fresh or self.seen < state.unchanged  # a job may have ended and left since
         if fresh or not self.at:
             self._begin(state)
@@ -280,7 +282,7 @@ class JobColumns:
             column["restarts"][row] = max(accounting.starts, record.attempt, 1) - 1
             column["largest_held"][row] = largest_known_gpus(record)
             column["epochs"][row] = int(latest.get("epoch", 0))
-            column["recovering_until_s"][row] = recovering_until_s(record, allocation)
+            column["recovering_until_s"][row] = recovering_until_s(record, allocation, state)
             column["breakable"][row] = is_breakable(record)
         if views & DURATIONS:
             left_s = latest.get("left_s")
@@ -292,7 +294,7 @@ class JobColumns:
             table = speed_evidence_of if self.measures else prior_table
             column["table"][row] = table(record, self.cluster)
         if View.GOODPUT_MODEL in views:
-            column["evidence"][row] = evidence_of(record, self.cluster)
+            column["evidence"][row] = evidence_of(record, self.cluster, self.counts_workers)
         if View.LEARNING in views:
             for name in ("samples", "dataset_samples", "loss", "metric"):
                 column[name][row] = float(latest.get(name, nan))

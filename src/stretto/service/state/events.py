@@ -138,6 +138,8 @@ class Configured(Event):
         "assumed"  # that policies are shown: one curve for every job; "measured": what workers report
     )
     deadline_worth: float = 1.0  # of a `deadline:` without rewards, in logs that do not say
+    # "whole": no plan splits a worker of several GPUs over nodes, and what was measured counts workers
+    workers: str = "split"
 
 
 @dataclass(frozen=True)

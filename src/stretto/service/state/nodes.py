@@ -31,17 +31,17 @@ def kept_of(record: JobRecord, placement: Placement, node: int) -> Allocation | 
         kept_masks = {index: mask for index, mask in sorted(masks.items()) if mask}
         gpus = sum(mask.bit_count() for mask in kept_masks.values())
         free = not any(int(others[index]) & mask for index, mask in kept_masks.items())
-        if gpus and free and _may_have(record, gpus):
-            kind = next(worker.kind for worker in record.workers.values())
+        kind = next(worker.kind for worker in record.workers.values())
+        if gpus and free and _may_have(record, gpus, placement.cluster.type_names[kind]):
             return Allocation(kind, tuple(kept_masks), tuple(kept_masks.values()))
     return None
 
 
-def _may_have(record: JobRecord, gpus: int) -> bool:
+def _may_have(record: JobRecord, gpus: int, gpu_type: str) -> bool:
     if record.spec.elastic is None:
         return gpus == record.job.gpus
     sizes, job = record.spec.elastic.sizes, record.job
-    in_range = job.min_gpus <= gpus <= job.max_gpus and gpus % job.gpus_per_worker == 0
+    in_range = job.fewest_gpus(gpu_type) <= gpus <= job.max_gpus and gpus % job.worker_gpus(gpu_type) == 0
     return in_range and (not sizes or gpus in sizes)
 
 

@@ -1,0 +1,85 @@
+"""Whatever the policy is, a job of workers of several GPUs has whole ones, each on one node."""
+
+from dataclasses import replace
+
+import pytest
+from tests.service.play import Deciding
+
+from stretto.model import Allocation, Placement
+from stretto.policies.registry import POLICIES
+from stretto.scheduler.constraints.whole_workers import in_one_size, whole_workers_of
+from stretto.service.scheduling.scheduler import scheduler_of
+from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
+from stretto.service.state import events as happened
+from stretto.service.state.events import Configured
+from stretto.testing.builders import a_job
+
+SIZES = {"a100": 2, "rtx": 8}
+RESOURCES = {"accelerators": [], "gpus_per_worker": 2, "replica_gpus": SIZES}
+
+
+class Hybrid(Deciding):
+    """Nodes of eight GPUs, one of each type."""
+
+    def __init__(self, policy: str, *types: str) -> None:
+        super().__init__(policy, 0, 8)
+        configured = Configured(policy, speeds="measured", workers="whole")
+        self.scheduler = scheduler_of(configured)
+        self.observer = SnapshotBuilder(self.scheduler.policy.views)
+        self.scene.tell(configured)
+        for index, gpu_type in enumerate(types):
+            self.scene.tell(happened.NodeSeen(f"n{index}", gpu_type, 8))
+
+    def hybrid(self, name: str) -> None:
+        self.scene.submit(name, elastic=(2, 16), resources=RESOURCES)
+
+
+def whole(placement: Placement, job: str, type_names: tuple[str, ...]) -> bool:
+    allocation = placement[job]  # type: ignore[index]
+    each = SIZES[type_names[allocation.kind]]
+    return all(gpus % each == 0 for gpus in allocation.shape)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_policy_gives_whole_workers_of_the_size_of_each_type(policy: str) -> None:
+    scene = Hybrid(policy, "a100", "rtx", "other")
+    for name in ("1", "2"):
+        scene.hybrid(name)
+    scene.scene.submit("3", gpus=3)
+    plan = scene.decide()
+    names = scene.scene.state.cluster.type_names  # type: ignore[union-attr]
+    served = [job for job in ("1", "2") if job in plan.placement]
+    assert served
+    assert all(whole(plan.placement, job, names) for job in served)
+    assert "other" not in {names[plan.placement[job].kind] for job in served}  # type: ignore[index]
+
+
+def test_sia_gives_one_replica_of_the_size_of_the_type_that_is_there() -> None:
+    for gpu_type, gpus in SIZES.items():
+        scene = Hybrid("sia", gpu_type)
+        scene.hybrid("1")
+        assert scene.decide().placement["1"].gpus == gpus  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("most", "expected"),
+    [
+        pytest.param(16, (8, 16, 8, ("a100", "rtx")), id="by what suits all types"),
+        pytest.param(12, (8, 8, 8, ("a100", "rtx")), id="no more than it may have"),
+        pytest.param(6, (2, 6, 2, ("a100",)), id="without the type whose workers are too large"),
+    ],
+)
+def test_policies_of_one_size_see_a_job_that_fits_every_type(
+    most: int, expected: tuple[int, int, int, tuple[str, ...]]
+) -> None:
+    job = a_job("a", 2, min_gpus=2, max_gpus=most, gpus_per_worker=2, replica_gpus=SIZES)
+    one_size = in_one_size(job, ("a100", "rtx"), [8, 8])
+    shown = (one_size.min_gpus, one_size.max_gpus, one_size.gpus_per_worker, one_size.gpu_types)
+    assert shown == expected
+
+
+def test_gpus_that_make_no_whole_worker_are_left() -> None:
+    split = Allocation(0, (0, 1, 2), (0b111, 0b1, 0b1100))
+    assert whole_workers_of(split, 2) == replace(split, nodes=(0, 2), masks=(0b11, 0b1100))
+    assert whole_workers_of(split, 1) is split
+    assert whole_workers_of(split, 4) is None
