@@ -95,6 +95,34 @@ def test_idle_servers_with_the_lowest_numbers_are_lent_first() -> None:
     assert (loans.preempted, loans.demanded_gpus) == ((), 0)
 
 
+@pytest.mark.parametrize(
+    ("accepts", "on_loan"),
+    [
+        pytest.param(("t4",), [1, 3], id="3 V100 are 9 T4, two servers"),
+        pytest.param(("v100",), [], id="nothing for those who would not run there"),
+    ],
+)
+def test_on_demand_no_more_is_lent_than_waiting_jobs_could_use(
+    accepts: tuple[str, ...], on_loan: list[int]
+) -> None:
+    snapshot = a_snapshot(a_job("j", 3, min_gpus=3, gpu_types=accepts), cluster=a_lending_cluster(1, 6))
+    loans = CapacityLoaning(forecast="last", on_demand=True).settle(with_lender(snapshot, [3, 5], demand=0.5))
+    assert np.flatnonzero(loans.usable[1:]).tolist() == [node - 1 for node in on_loan]
+    assert (loans.preempted, loans.demanded_gpus) == ((), 0)  # what is idle was not asked back
+
+
+def test_on_demand_servers_in_use_stay_and_elastic_jobs_there_may_grow() -> None:
+    cluster = a_lending_cluster(own=1, lent=6)
+    held = {"e": Allocation(1, (2,), (0b111,)), "r": Allocation(1, (4,), (0b111,))}
+    elastic = a_job("e", gpus=1, max_gpus=4, adaptivity=Adaptivity.STRONG_SCALING)
+    rigid = a_job("r", gpus=1, max_gpus=1)
+    snapshot = with_lender(a_snapshot(elastic, rigid, cluster=cluster, allocations=held), [2, 3, 4, 5], 0.0)
+    loans = CapacityLoaning(forecast="last", on_demand=True).settle(snapshot)
+    # Three more workers of three T4 each need two servers at most; all others go back but those in use.
+    assert np.flatnonzero(loans.usable[1:]).tolist() == [0, 1, 2, 3]
+    assert dict(loans.placement) == dict(snapshot.placement)
+
+
 def test_two_servers_of_figure_5_go_back_with_one_preemption_and_no_damage() -> None:
     loans = CapacityLoaning(forecast="last").settle(a_figure_5(demand=2 / 6))
     assert np.flatnonzero(loans.usable).tolist() == [0, 3, 4, 5, 6]

@@ -37,6 +37,7 @@ class CapacityLoaning(CheckedSettings, space="lend"):
     rule: Literal["lyra", "random", "smallest-count", "optimal", "least-busy"] = "lyra"
     forecast: Literal["learned", "last", "lstm", "oracle"] = "learned"  # chosen; Lyra trains a network
     period_s: float = setting(300.0, above=0)  # Lyra, section 7.1: every five minutes
+    on_demand: bool = False  # True: only what training can use; Lyra lends all that inference leaves
 
     former: ClassVar[Mapping[str, str]] = {"forecast": "oracle"}  # in logs older than these usual values
 
@@ -63,14 +64,17 @@ class CapacityLoaning(CheckedSettings, space="lend"):
             nodes = np.sort(lender.nodes)
             on_loan = nodes[usable[nodes]]
             may_lend = lendable(lender, self._looks_ahead)
-            if may_lend >= len(on_loan):
+            if may_lend < len(on_loan):
+                present = replace(snapshot, placement=loans.placement)
+                rng = np.random.default_rng([snapshot.seed, round(snapshot.now_s), number])
+                loans = _returned(present, loans, on_loan, len(on_loan) - may_lend, self.rule, rng)
+                usable = loans.usable
+            else:
                 at_home = nodes[~usable[nodes]]
                 usable[at_home[: may_lend - len(on_loan)]] = True
-                continue
-            present = replace(snapshot, placement=loans.placement)
-            rng = np.random.default_rng([snapshot.seed, round(snapshot.now_s), number])
-            loans = _returned(present, loans, on_loan, len(on_loan) - may_lend, self.rule, rng)
-            usable = loans.usable
+            if self.on_demand:
+                idle = nodes[usable[nodes] & (loans.placement.busy[nodes] == 0)]
+                usable[idle[_servers_of_use(snapshot, nodes) :]] = False
         return replace(loans, usable=usable)
 
 
@@ -83,6 +87,24 @@ def lendable(lender: LenderState, forecast: Forecast) -> int:
     share = max(forecast.next_share(lender.demand, lender.next_demand), float(lender.demand[-1]))
     needed = ceil(share * servers - WHOLE)
     return max(floor((1.0 - lender.headroom) * servers - needed + WHOLE), 0)
+
+
+def _servers_of_use(snapshot: Snapshot, nodes: IntArray) -> int:
+    """Servers of a lender, beside those where jobs run, that training could use at most.
+
+    Jobs that wait count with the fewest GPUs that they run on, elastic ones that run there with what they
+    lack of their most; both in GPUs of a type that they accept. Own servers may have room for some of them.
+    """
+    jobs, cluster = snapshot.jobs, snapshot.cluster
+    lacking = np.zeros(len(jobs), dtype=np.int64)
+    for kind in np.unique(cluster.kind[nodes]).tolist():
+        stand_ins = int(cluster.stand_ins[kind])
+        waits = jobs.allowed_kinds[:, kind] & (jobs.held_gpus == 0)
+        grows = jobs.allowed_kinds[:, kind] & ((jobs.held_kind == kind) | jobs.heterogeneous)
+        grows &= (jobs.held_gpus > 0) & (jobs.max_gpus > jobs.min_gpus)
+        more = np.where(grows, np.maximum(jobs.max_gpus * stand_ins - jobs.held_gpus, 0), 0)
+        lacking = np.maximum(lacking, np.where(waits, jobs.min_gpus * stand_ins, more))
+    return ceil(int(lacking.sum()) / max(float(cluster.node_gpus[nodes].mean()), 1.0)) if len(nodes) else 0
 
 
 def _returned(

@@ -25,13 +25,14 @@ from stretto.model import (
     no_speeds,
 )
 from stretto.place.as_pinned import AsPinned
-from stretto.policies.lyra.policy import Lyra
+from stretto.policies.lyra.policy import Fungible, Lyra
 from stretto.testing.builders import a_snapshot
 
 ROUNDS = 4
 POLICIES = {
     "as published": Lyra(),
     "nothing apart": Lyra(special_placement=False),
+    "lent servers first": Lyra(fungible_first=Fungible.LENT),
     "fixed": Lyra(scaling=False),
 }
 

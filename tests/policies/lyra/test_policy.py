@@ -25,7 +25,7 @@ from stretto.model import (
 )
 from stretto.place.as_pinned import AsPinned
 from stretto.policies import load_policy
-from stretto.policies.lyra.policy import Lyra, LyraTuned, SjfKey
+from stretto.policies.lyra.policy import Fungible, Lyra, LyraTuned, SjfKey
 from stretto.scheduler.check import check_shares
 from stretto.sim.run import Setup, simulate
 from stretto.sim.settings import SimSettings
@@ -291,6 +291,16 @@ def test_workers_go_to_the_fullest_node_that_fits_one() -> None:
     ("job", "policy", "kind", "count"),
     [
         pytest.param(rigid("j", 2), Lyra(), V100, 2, id="inelastic jobs prefer own servers"),
+        pytest.param(
+            rigid("j", 2), Lyra(fungible_first=Fungible.LENT), T4, 6, id="or lent ones, where told to"
+        ),
+        pytest.param(
+            rigid("j", 2, gpu_types=("v100",)),
+            Lyra(fungible_first=Fungible.LENT),
+            V100,
+            2,
+            id="and if they may",
+        ),
         pytest.param(rigid("j", 2, gpu_types=("t4",)), Lyra(), T4, 6, id="three lent GPUs stand in for one"),
         pytest.param(a_job("j", 2, min_gpus=2, max_gpus=4), Lyra(), T4, 6, id="elastic ones lent servers"),
         pytest.param(
@@ -305,6 +315,14 @@ def test_pools_are_preferred(job: Job, policy: Lyra, kind: int, count: int) -> N
     snapshot = at_work(job, cluster=own_and_lent(1, 1), duration_s={"j": 10.0}, on_loan=[1])
     allocation = decided(snapshot, policy)[JobId("j")]
     assert (allocation.kind, allocation.gpus) == (kind, count)
+
+
+def test_base_workers_of_jobs_that_mix_types_stay_on_own_servers_where_others_prefer_lent_ones() -> None:
+    mixes = a_job("j", 2, min_gpus=2, max_gpus=4, heterogeneous=True)
+    snapshot = at_work(mixes, cluster=own_and_lent(1, 1), duration_s={"j": 10.0}, on_loan=[1])
+    allocation = decided(snapshot, Lyra(fungible_first=Fungible.LENT))[JobId("j")]
+    assert allocation.nodes == (0, 1)
+    assert allocation.shape == (2, 6)
 
 
 def test_a_full_pool_sends_jobs_to_the_other_that_they_accept() -> None:

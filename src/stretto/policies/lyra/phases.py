@@ -39,17 +39,22 @@ class Pooling:
     """Which types a job tries first."""
 
     lent: BoolArray  # (types,) on loan from others
-    elastic_first: Pools  # elastic jobs: lent types first
-    inelastic_first: Pools  # all others, and base workers of jobs that mix: own types first
+    elastic_first: Pools  # for elastic jobs
+    inelastic_first: Pools  # for all others, as far as they may run on either
+    own_first: Pools  # for base workers of jobs that mix types
 
     def of(self, demand: Demand, row: int) -> Pools:
         """The types in the order in which one job tries them."""
-        prefers_lent = demand.elastic[row] and not demand.mixes[row]
-        return self.elastic_first if prefers_lent else self.inelastic_first
+        if demand.mixes[row]:
+            return self.own_first
+        return self.elastic_first if demand.elastic[row] else self.inelastic_first
 
 
-def pooling(snapshot: Snapshot, special: bool) -> Pooling:
-    """Types by preference, larger first; without `special` placement elastic jobs are like all others."""
+def pooling(snapshot: Snapshot, special: bool, fungible_on_lent: bool = False) -> Pooling:
+    """Types by preference, larger first; without `special` placement elastic jobs are like all others.
+
+    fungible_on_lent: jobs of one size that may run on either sort try lent types first, too.
+    """
     cluster = snapshot.cluster
     lent = np.zeros(len(cluster.types), dtype=np.bool_)
     for lender in snapshot.lenders:
@@ -57,7 +62,8 @@ def pooling(snapshot: Snapshot, special: bool) -> Pooling:
     kinds = np.arange(len(lent))
     own_first = tuple(np.lexsort((kinds, -snapshot.capacity, lent)).tolist())
     lent_first = tuple(np.lexsort((kinds, -snapshot.capacity, ~lent)).tolist())
-    return Pooling(lent, lent_first if special else own_first, own_first)
+    inelastic_first = lent_first if fungible_on_lent else own_first
+    return Pooling(lent, lent_first if special else inelastic_first, inelastic_first, own_first)
 
 
 def launch(draft: Draft, demand: Demand, pools: Pooling, waiting: IntArray) -> None:
@@ -122,7 +128,7 @@ def _split(draft: Draft, demand: Demand, pools: Pooling, row: int, remaining: li
     """Workers by type for a job that mixes types: own types as far as they go; none where all do not do."""
     each, missing = int(demand.each[row]), int(demand.base_gpus[row] // demand.each[row])
     split = {}
-    for kind in pools.inelastic_first:
+    for kind in pools.own_first:
         if demand.allowed[row, kind] and missing:
             stand_ins = int(draft.cluster.stand_ins[kind])
             there = min(remaining[kind] // each, draft.slots(kind, each)) // stand_ins
@@ -146,7 +152,7 @@ def scale(draft: Draft, demand: Demand, pools: Pooling, running: IntArray, tried
     for kind in range(len(cluster.types)):
         _scale_on(draft, demand, single[base_kind == kind], (kind,), holds, tried)
     mixing = running[demand.mixes[running]]
-    lent_first = tuple(sorted(pools.inelastic_first, key=lambda kind: not pools.lent[kind]))
+    lent_first = tuple(sorted(pools.own_first, key=lambda kind: not pools.lent[kind]))
     if mixing.size:
         _scale_on(draft, demand, mixing, lent_first, holds, tried)
 

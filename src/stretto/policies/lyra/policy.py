@@ -38,6 +38,13 @@ class SjfKey(StrEnum):
     BASE = "base"  # with its base demand
 
 
+class Fungible(StrEnum):
+    """Where jobs of one size that may run on own and on lent servers are put first."""
+
+    OWN = "own"  # by the words of sections 5.3 and 7.2
+    LENT = "lent"  # as the usage of figure 9 takes it: docs/decisions/0006-lyra.md
+
+
 @dataclass(frozen=True)
 class Lyra(CheckedSettings, space="policy"):
     """Launch as many jobs as possible on their base demands, shortest first, then grow the elastic ones.
@@ -47,7 +54,8 @@ class Lyra(CheckedSettings, space="policy"):
     is left goes to elastic jobs, running or new, by a multiple-choice knapsack over the seconds that more
     workers save. Speed is taken to be linear within the range. No job is preempted: base workers and
     inelastic jobs stay; flexible ones may be taken back. Workers are placed best-fit decreasing; elastic jobs
-    prefer servers on loan, base and flexible workers apart on these; all others prefer own servers.
+    prefer servers on loan, base and flexible workers apart on these; all others prefer own servers, or, with
+    `fungible_first=lent`, those on loan where they may run there.
 
     Starvation: no bound. As with any shortest job first, a long or large job waits as long as shorter
     ones keep coming; a job that runs is not stopped, except where lent servers go back.
@@ -61,6 +69,7 @@ class Lyra(CheckedSettings, space="policy"):
     scaling: bool = True  # False: every job gets what it asked for, as without elastic scaling
     special_placement: bool = True  # False: elastic jobs are placed like all others (table 6)
     sjf_key: SjfKey = SjfKey.FASTEST
+    fungible_first: Fungible = Fungible.OWN
 
     name: ClassVar[str] = "lyra"
     placer: ClassVar[str] = "pinned"
@@ -95,7 +104,7 @@ class Lyra(CheckedSettings, space="policy"):
         running[gone] = False
         # Base and flexible demand of every job, and the types that each tries first: own or on loan.
         demand = self._demand(snapshot, running)
-        pools = pooling(snapshot, self.special_placement)
+        pools = pooling(snapshot, self.special_placement, self.fungible_first is Fungible.LENT)
         apart = self.special_placement & pools.lent[cluster.kind]
         resizable = np.flatnonzero(running & demand.elastic)
         base = np.where(demand.mixes, -1, demand.base_gpus * cluster.stand_ins[jobs.held_kind])
