@@ -1,11 +1,16 @@
 import numpy as np
 import pytest
 
-from stretto.experiments import cornucopia
-from stretto.experiments.cornucopia import CLUSTERS, SHARES, figure4, figure6, figure9, figure10
+from stretto.clusters import read_cluster
+from stretto.experiments.cornucopia import comparison as cornucopia
+from stretto.experiments.cornucopia import parts
+from stretto.experiments.cornucopia.comparison import CLUSTERS, SHARES, figure4, figure6, figure9, figure10
 from stretto.experiments.published import EXPERIMENTS
 from stretto.experiments.reproduction import Made, Request
-from stretto.experiments.spec import RunSpec
+from stretto.experiments.spec import RunSpec, run_spec
+from stretto.sim.settings import Scaling, SimSettings
+from stretto.sim.truth.scaling import Curves
+from stretto.testing.builders import a_job
 
 pytestmark = pytest.mark.slow
 
@@ -19,6 +24,7 @@ def two_policies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cornucopia, "PUBLISHED", ("tiresias", "unheard-of"))
     monkeypatch.setattr(cornucopia, "MADE_HOURS", 12)
     monkeypatch.setattr(cornucopia, "LEAST_JOBS", 3_000)  # a tenth of these hours
+    monkeypatch.setattr(parts, "OTHERS", ("tiresias", "srtf"))
 
 
 def ours(made: Made) -> dict[tuple[str, str], float | None]:
@@ -27,10 +33,8 @@ def ours(made: Made) -> dict[tuple[str, str], float | None]:
 
 def test_the_figures_can_be_made_by_name() -> None:
     assert {name for name in EXPERIMENTS if name.startswith("cornucopia-")} == {
-        "cornucopia-fig4",
-        "cornucopia-fig6",
-        "cornucopia-fig9",
-        "cornucopia-fig10",
+        *(f"cornucopia-fig{number}" for number in (1, 4, 6, 7, 8, 9, 10)),
+        *(f"cornucopia-{name}" for name in ("table1", "table3", "venus", "saturn", "profile")),
     }
 
 
@@ -38,7 +42,9 @@ def test_every_policy_that_there_is_has_a_queuing_time_on_every_cluster_and_abse
     made = figure4(MADE)
     queued = [name for name, metric in ours(made) if metric == "interactive_avg_queue_s"]
     assert queued == [
-        f"{gpus} GPUs: {one}" for gpus in CLUSTERS for one in ("cornucopia", "tiresias", "srtf")
+        f"{gpus} GPUs: {one}"
+        for gpus in CLUSTERS
+        for one in ("cornucopia", "tiresias", "srtf", "tiresias, one bound")
     ]
     assert any("left out: unheard-of" in note for note in made[2])
     assert not any(one.real for one in made[0])
@@ -80,7 +86,7 @@ def test_inflation_is_completion_time_over_the_duration_on_what_was_asked_for() 
     values = ours(figure6(MADE))
     for gpus in CLUSTERS:
         assert (values[f"{gpus} GPUs: srtf", "avg_jct_inflation"] or 0.0) >= 1.0 - 1e-9
-        assert f"{gpus} GPUs: cornucopia, RTTF x 2" in {name for name, _ in values}
+        assert f"{gpus} GPUs: cornucopia, once the time to failure" in {name for name, _ in values}
     for metric, of in (("avg_jct_reduction", "avg_jct_h"), ("inflation_reduction", "avg_jct_inflation")):
         less = [
             1.0
@@ -106,13 +112,81 @@ def test_labels_and_elasticity_vary_over_the_papers_shares() -> None:
         }
 
 
-def test_cornucopia_starts_from_the_mean_durations_of_the_first_submissions() -> None:
-    spec = cornucopia.spec_of(MADE, 320, cornucopia.trace_of(MADE), "cornucopia")
+def test_cornucopia_learns_its_thresholds_and_only_a_variant_knows_them_beforehand() -> None:
+    trace = cornucopia.trace_of(MADE)
+    assert not [key for key in cornucopia.spec_of(MADE, 320, trace, "cornucopia").settings if "policy" in key]
+    spec = cornucopia.spec_of(MADE, 320, trace, "cornucopia, thresholds known beforehand")
     first = cornucopia.whole_workload(spec.trace)
     duration_s = [truth.duration_s for truth in first.truths[: cornucopia.FIRST_SUBMISSIONS]]
     assert float(spec.settings["policy.rttf_s"]) == pytest.approx(np.mean(duration_s), abs=0.5)
     assert float(spec.settings["policy.interactive_mean_s"]) <= 1_800
     assert float(spec.settings["policy.batch_mean_s"]) > 1_800
+
+
+def test_tiresias_stands_there_with_its_best_bounds_and_with_those_of_the_published_simulator() -> None:
+    trace = cornucopia.trace_of(MADE)
+    best, usual = (cornucopia.spec_of(MADE, 320, trace, name) for name in ("tiresias", "tiresias, one bound"))
+    assert best.settings["policy.queue_bounds_gpu_s"] == cornucopia.TIRESIAS_BOUNDS
+    assert usual.settings["policy.queue_bounds_gpu_s"] == "18000"
+    notes = " ".join(figure4(MADE)[2])
+    assert cornucopia.TIRESIAS_BOUNDS in notes
+    assert "18000" in notes
+    assert "tiresias progress" in notes, "what each is shown stands beside the table"
+
+
+def test_on_helios_the_jobs_are_made_and_their_source_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cornucopia, "LEAST_JOBS", 60)
+    monkeypatch.setattr(cornucopia, "SATURN_SHARE", 0.1)
+    for made, clusters in (
+        (cornucopia.venus(MADE), cornucopia.VENUS_CLUSTERS),
+        (cornucopia.saturn(MADE), CLUSTERS),
+    ):
+        inputs, rows, _ = made
+        assert not any(one.real for one in inputs)
+        assert "calibrated" in inputs[0].note
+        shown = {row.row for row in rows if row.metric == "avg_jct_h"}
+        assert shown == {
+            f"{gpus} GPUs: {one}" for gpus in clusters for one in ("cornucopia", "tiresias", "srtf")
+        }
+
+
+def test_priority_for_interactive_jobs_is_compared_with_the_same_order_without_it() -> None:
+    values = ours(parts.figure1(MADE))
+    for gpus in CLUSTERS:
+        first, plain = (
+            values[f"{gpus} GPUs: {name}", "avg_jct_h"] for name in ("srtf, interactive first", "srtf")
+        )
+        ratio = values[f"{gpus} GPUs: interactive first", "avg_jct_over_srtf"]
+        assert ratio == pytest.approx((first or 0.0) / (plain or 1.0))
+
+
+def test_gpus_beyond_those_that_bring_as_much_as_the_second_are_counted() -> None:
+    curves = Curves(read_cluster("gpu8-960"), SimSettings(scaling=Scaling.CATALOGUE))
+    jobs = [a_job("one", 1, model="vgg16"), a_job("few", 2, model="ncf"), a_job("many", 64, model="vgg16")]
+    beyond = parts.gpus_beyond_linear(jobs, curves).tolist()
+    assert beyond[:2] == [0, 0]
+    assert 0 < beyond[2] < 64
+
+
+def test_made_jobs_are_counted_by_label_too() -> None:
+    values = ours(parts.table3(MADE))
+    jobs = len(cornucopia.whole_workload(cornucopia.trace_of(MADE)).jobs)
+    for share in ("0%", "5%", "10%"):
+        counts = [values[f"{share} relabelled", name] for name in ("interactive_jobs", "batch_jobs")]
+        assert sum(count or 0.0 for count in counts) == jobs
+
+
+def test_gpu_time_while_jobs_arrive_is_a_share_of_the_cluster() -> None:
+    result = run_spec(cornucopia.spec_of(MADE, 320, cornucopia.trace_of(MADE), "srtf"))
+    assert 0 < parts.used_share(result) <= 1
+    short = ours(parts.figure7(MADE))
+    assert {name.partition(":")[0] for name, _ in short} == {"srtf", "synergy", "cornucopia"}
+
+
+def test_the_profile_of_64_counts_needs_less_than_the_papers_time_without_changes_of_size() -> None:
+    profile = ours(parts.profile(MADE))
+    alone = next(value for (name, _), value in profile.items() if name.endswith("batches alone"))
+    assert 0 < (alone or 0.0) < parts.PROFILE_S
 
 
 def test_changes_are_free_of_charge_and_speeds_follow_the_catalogue() -> None:

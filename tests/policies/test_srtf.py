@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from stretto.model import Durations, NotDeclared, View, no_speeds
+from stretto.model import Durations, Kind, NotDeclared, View, no_speeds
 from stretto.policies import load_policy
 from stretto.policies.common.admission import NO_CONFIGURATIONS
 from stretto.policies.srtf import (
@@ -88,3 +88,11 @@ def test_qssf_starts_the_smallest_predicted_service_first() -> None:
     assert snapshot.jobs.ids == ("long", "wide")
     shares = QuasiShortestServiceFirst().allocate(snapshot, no_speeds(2, 1, NO_CONFIGURATIONS))
     assert shares.gpus.tolist() == [0, 4]
+
+
+def test_interactive_jobs_may_come_before_all_others_and_stop_them() -> None:
+    jobs = [a_job("long", 4), a_job("user", 4, at_s=4, kind=Kind.INTERACTIVE), a_job("short", 4, at_s=4)]
+    lengths = {"long": 10.0, "user": 50.0, "short": 2.0}
+    played = play(load_policy("srtf", interactive_first=True), lengths, jobs, a_cluster(4))
+    assert played.ended_s == {"user": 54.0, "short": 56.0, "long": 62.0}
+    assert play(load_policy("srtf"), lengths, jobs, a_cluster(4)).ended_s["user"] == 62.0

@@ -5,7 +5,7 @@ import pytest
 
 from stretto.model import Adaptivity, InputError, Job, JobId, Reward
 from stretto.traces import Workload, make_workload
-from stretto.traces.helios_made import HOURS, JOBS
+from stretto.traces.helios_made import HOURS, VENUS
 from stretto.traces.recipes import prepared
 from stretto.traces.recipes.unisched import curve_of
 from stretto.traces.workload import Truth
@@ -111,7 +111,7 @@ def test_the_made_helios_asks_for_what_venus_did(seed: int) -> None:
     found = make_workload("helios-mix2", seed=seed)
     gpus = np.array([job.gpus for job in found.jobs])
     duration_s = np.array([truth.duration_s for truth in found.truths])
-    assert len(found.jobs) == JOBS
+    assert len(found.jobs) == VENUS.jobs
     assert found.synthetic
     assert gpus.mean() == pytest.approx(5.77, rel=0.06)
     assert duration_s.min() >= 1_200.0

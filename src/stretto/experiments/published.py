@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from stretto.experiments import cornucopia, ones, sia, unisched
+from stretto.experiments import ones, sia, unisched
+from stretto.experiments.cornucopia import comparison, parts
 from stretto.experiments.lyra import lending, scaling, tables
 from stretto.experiments.reproduction import Experiment
 from stretto.model import InputError
@@ -11,12 +12,18 @@ from stretto.model.suggestions import did_you_mean
 EXPERIMENTS: Mapping[str, Experiment] = {
     one.name: one
     for one in (
-        Experiment(
-            "cornucopia-fig4", "Cornucopia, figures 4 and 5", "chronus", cornucopia.figure4, 18, "12 min"
-        ),
-        Experiment("cornucopia-fig6", "Cornucopia, figure 6", "chronus", cornucopia.figure6, 24, "19 min"),
-        Experiment("cornucopia-fig9", "Cornucopia, figure 9", "chronus", cornucopia.figure9, 12),
-        Experiment("cornucopia-fig10", "Cornucopia, figure 10", "chronus", cornucopia.figure10, 12),
+        Experiment("cornucopia-fig1", "Cornucopia, figure 1", "chronus", parts.figure1, 6),
+        Experiment("cornucopia-table1", "Cornucopia, table 1", "chronus", parts.table1),
+        Experiment("cornucopia-table3", "Cornucopia, table 3", "chronus", parts.table3),
+        Experiment("cornucopia-fig4", "Cornucopia, figures 4 and 5", "chronus", comparison.figure4, 21),
+        Experiment("cornucopia-fig6", "Cornucopia, figure 6", "chronus", comparison.figure6, 36),
+        Experiment("cornucopia-venus", "Cornucopia, figures 4 to 6 on Venus", "", comparison.venus, 15),
+        Experiment("cornucopia-saturn", "Cornucopia, figures 4 to 6 on Saturn", "", comparison.saturn, 15),
+        Experiment("cornucopia-fig7", "Cornucopia, figure 7", "chronus", parts.figure7, 3),
+        Experiment("cornucopia-fig8", "Cornucopia, figure 8", "", parts.figure8, 5),
+        Experiment("cornucopia-fig9", "Cornucopia, figure 9", "chronus", comparison.figure9, 12),
+        Experiment("cornucopia-fig10", "Cornucopia, figure 10", "chronus", comparison.figure10, 12),
+        Experiment("cornucopia-profile", "Cornucopia, section 4.3", "", parts.profile),
         Experiment("lyra-table5", "Lyra (EuroSys 2023), table 5", "inference", tables.table5, 16, "12 min"),
         Experiment("lyra-table6", "Lyra (EuroSys 2023), table 6", "inference", tables.table6, 6, "6 min"),
         Experiment("lyra-table9", "Lyra (EuroSys 2023), table 9", "inference", tables.table9, 5, "3 min"),

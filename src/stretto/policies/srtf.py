@@ -33,6 +33,8 @@ class ShortestRemainingTimeFirst:
     by_service: bool = False  # order by remaining time x GPUs instead of by remaining time
     preemptive: bool = True  # False: a running job is left alone
     estimated: bool = False  # what an estimator believes instead of the truth
+    # Interactive jobs come before all others and stop them, as in figure 1 of Cornucopia
+    interactive_first: bool = False
 
     name: ClassVar[str] = "srtf"
     placer: ClassVar[str] = "consolidated"
@@ -60,6 +62,8 @@ class ShortestRemainingTimeFirst:
         """Whole requests by what is left of the jobs."""
         running = snapshot.jobs.held_gpus > 0
         left = self._left(snapshot.jobs)
+        if self.interactive_first:  # every interactive job has less left than any other
+            left = np.where(snapshot.jobs.interactive, -1.0 / (1.0 + left), left)
         waiting = np.flatnonzero(~running)
         if not self.preemptive:
             return admit_waiting(snapshot, waiting[left[waiting].argsort(kind="stable")], skip=True)

@@ -10,11 +10,17 @@ Philly files published with Chronus, made by the same authors with the same meth
 demand above (tested). The shares of GPU counts are chosen to have the published mean; models, which Helios
 does not name, are those of the Philly files. Classes of deadlines are as frequent as in those files.
 
+Saturn has 69,687 jobs in the same weeks (Cornucopia, table 1); over six months a run time of 5,253 s on
+average and 124 s at the median, 4.01 GPUs a job, and 2,280 GPUs asked for on average by as many jobs. Its run
+times are drawn again outside 20 minutes to 120,000 s, a bound chosen to leave that demand. Arrivals are those
+of Venus.
+
 The sample of UniSched's table III has run times of 5 to 180 minutes, requests below 16 GPUs, and arrivals
 before eight o'clock. It is drawn from the same distributions within those bounds.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from math import log, sqrt
 
 import numpy as np
@@ -25,17 +31,42 @@ from stretto.traces.making import Making
 from stretto.traces.recipes.unisched import SLACK, SOFT_STEPS, STRICT_STEPS, rewards_for
 from stretto.traces.workload import Truth
 
-JOBS, HOURS = 10_993, 336.0  # of the two weeks
-MEAN_S, MEDIAN_S = 13_041.0, 204.0  # run time on Venus, six months
-RANGE_S = (1_200.0, 259_200.0)  # of the Philly files: 20 to 4,317 minutes
+HOURS = 336.0  # two weeks
 GPUS = (1, 2, 4, 8, 16, 32, 64)
-GPUS_SHARE = (0.517, 0.08, 0.10, 0.20, 0.05, 0.035, 0.018)  # chosen: mean 5.75; 63,454 / 10,993 = 5.77
+
+
+@dataclass(frozen=True, slots=True)
+class HeliosCluster:
+    """What is published of the jobs of a cluster, and what is chosen to fit it."""
+
+    jobs: int  # in the two weeks
+    mean_s: float  # run time, six months
+    median_s: float
+    range_s: tuple[float, float]  # of run times that are kept
+    gpus_share: tuple[float, ...]  # of jobs, by GPUS
+    at_most_gpus: int = max(GPUS)
+
+
+VENUS = HeliosCluster(
+    10_993,
+    13_041.0,
+    204.0,
+    (1_200.0, 259_200.0),  # of the Philly files: 20 to 4,317 minutes
+    (0.517, 0.08, 0.10, 0.20, 0.05, 0.035, 0.018),  # chosen: mean 5.75; 63,454 / 10,993 = 5.77
+)
+SATURN = HeliosCluster(
+    69_687,
+    5_253.0,
+    124.0,
+    (1_200.0, 120_000.0),  # the upper end is chosen, see above
+    (0.556, 0.13, 0.12, 0.13, 0.036, 0.018, 0.01),  # chosen: mean 4.13; published 4.01 over six months
+)
 # Of the sample of table III of UniSched, section IV-C.
-SAMPLE_RANGE_S = (300.0, 10_800.0)
-SAMPLE_MOST_GPUS = 15  # "below 16"
+SAMPLE = replace(VENUS, range_s=(300.0, 10_800.0), at_most_gpus=15)  # "below 16"
 MODELS = ("alexnet", "vgg16", "resnet101", "mobilenet_v2", "inception_v3")
 STEPS = {"none": 0, "strict": len(STRICT_STEPS), "soft": len(SOFT_STEPS)}
 CLASSES = {  # shares of jobs without, with a strict and with a soft deadline: counts of the Philly files
+    "none": {"none": 1.0},
     "slo": {"strict": 1.0},
     "mix1": {"strict": 21_724 / 30_940, "none": 9_216 / 30_940},
     "mix2": {"soft": 18_525 / 30_940, "strict": 9_276 / 30_940, "none": 3_139 / 30_940},
@@ -43,17 +74,15 @@ CLASSES = {  # shares of jobs without, with a strict and with a soft deadline: c
 ARRIVAL, DURATION, SIZE, MODEL, CLASS, SLACK_OF = range(6)  # purposes of random streams
 
 
-def helios(
-    mix: str, range_s: tuple[float, float] = RANGE_S, at_most_gpus: int = max(GPUS)
-) -> Callable[[Making], Sequence[tuple[Job, Truth]]]:
-    """The maker of one of CLASSES; range_s: of run times, at_most_gpus: that a job asks for."""
+def helios(mix: str, cluster: HeliosCluster = VENUS) -> Callable[[Making], Sequence[tuple[Job, Truth]]]:
+    """The maker of one of CLASSES, as on one of the clusters."""
 
     def make(making: Making) -> Sequence[tuple[Job, Truth]]:
         """Rigid jobs with durations and deadlines."""
         count = making.count
         times_s = arrival_times_s(PATTERNS[making.arrivals], count, making.hours, making.stream(ARRIVAL))
-        duration_s = durations_s(count, making.stream(DURATION), range_s)
-        gpus = np.minimum(gpus_asked(count, making.stream(SIZE), at_most_gpus), making.most_gpus)
+        duration_s = durations_s(count, making.stream(DURATION), cluster)
+        gpus = np.minimum(gpus_asked(count, making.stream(SIZE), cluster), making.most_gpus)
         model = making.stream(MODEL).choice(MODELS, count).tolist()
         shares = CLASSES[mix]
         kinds = making.stream(CLASS).choice(list(shares), count, p=list(shares.values())).tolist()
@@ -80,19 +109,19 @@ def helios(
     return make
 
 
-def durations_s(count: int, rng: np.random.Generator, range_s: tuple[float, float] = RANGE_S) -> FloatArray:
+def durations_s(count: int, rng: np.random.Generator, cluster: HeliosCluster = VENUS) -> FloatArray:
     """(jobs,) log-normal with the published mean and median, drawn again until within the range."""
     drawn = np.zeros(count)
     missing = np.ones(count, dtype=np.bool_)
-    sigma = sqrt(2.0 * log(MEAN_S / MEDIAN_S))
+    sigma = sqrt(2.0 * log(cluster.mean_s / cluster.median_s))
     while missing.any():
-        drawn[missing] = rng.lognormal(log(MEDIAN_S), sigma, int(missing.sum()))
-        missing = (drawn < range_s[0]) | (drawn > range_s[1])
+        drawn[missing] = rng.lognormal(log(cluster.median_s), sigma, int(missing.sum()))
+        missing = (drawn < cluster.range_s[0]) | (drawn > cluster.range_s[1])
     return np.floor(drawn)
 
 
-def gpus_asked(count: int, rng: np.random.Generator, at_most: int = max(GPUS)) -> IntArray:
+def gpus_asked(count: int, rng: np.random.Generator, cluster: HeliosCluster = VENUS) -> IntArray:
     """(jobs,) independent of the run times: GPU time is the product of their means within 12 % on Venus."""
-    offered = np.array(GPUS) <= at_most
-    share = np.array(GPUS_SHARE)[offered]
+    offered = np.array(GPUS) <= cluster.at_most_gpus
+    share = np.array(cluster.gpus_share)[offered]
     return rng.choice(np.array(GPUS)[offered], count, p=share / share.sum()).astype(np.int64)

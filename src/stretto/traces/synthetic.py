@@ -7,7 +7,7 @@ from typing import Any
 from stretto.model import Cluster, InputError
 from stretto.model.suggestions import did_you_mean
 from stretto.traces.arrivals import PATTERNS
-from stretto.traces.helios_made import HOURS, JOBS, SAMPLE_MOST_GPUS, SAMPLE_RANGE_S, helios
+from stretto.traces.helios_made import HOURS, SAMPLE, SATURN, VENUS, helios
 from stretto.traces.lyra import lyra
 from stretto.traces.makers import Pair, demonstration, recorded, trainings
 from stretto.traces.making import Making
@@ -53,7 +53,7 @@ MADE: Mapping[str, MadeKind] = {
     **{
         f"helios-{mix}": MadeKind(
             helios(mix),
-            Making(jobs=JOBS, hours=HOURS, arrivals="venus"),
+            Making(jobs=VENUS.jobs, hours=HOURS, arrivals="venus"),
             f"rigid jobs with durations and {about}, calibrated to Venus of Helios (SC 2021)",
         )
         for mix, about in (
@@ -62,8 +62,13 @@ MADE: Mapping[str, MadeKind] = {
             ("mix2", "soft, strict or no deadlines"),
         )
     },
+    "helios-saturn": MadeKind(
+        helios("none", SATURN),
+        Making(jobs=SATURN.jobs, hours=HOURS, arrivals="venus"),
+        "rigid jobs with durations and no deadlines, calibrated to Saturn of Helios (SC 2021)",
+    ),
     "helios-testbed": MadeKind(
-        helios("mix2", SAMPLE_RANGE_S, SAMPLE_MOST_GPUS),
+        helios("mix2", SAMPLE),
         Making(jobs=360, hours=8.0, arrivals="venus"),
         "rigid jobs of up to three hours and 15 GPUs, as UniSched (TPDS 2024) samples Venus for its testbed",
     ),

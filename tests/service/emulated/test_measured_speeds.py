@@ -2,6 +2,7 @@
 
 import json
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 # Two GPUs train `ncf` slower than one; `vgg16` gains by each (its figures in the catalogue).
 FLAT, LINEAR = "ncf", "vgg16"
+SUBLINEAR = "deepspeech2"  # a third GPU brings it half of what the second did
 ONE_NODE = "name: node\ngpu_types: {v100: {memory_gb: 32}}\nnodes: [{type: v100, gpus: 4, count: 1}]\n"
 
 
@@ -32,9 +34,9 @@ def sources(client: Client, name: str) -> list[str]:
     return [entry["source"] for entry in entries if not entry["spread"]]
 
 
-def measure(client: Client, model: str) -> None:
+def measure(client: Client, model: str, most: int = 2) -> None:
     """Have a job of a model run until all counts on which it may run have been measured."""
-    first = client.submit(job(model, 1, 2))["id"]
+    first = client.submit(job(model, most - 1, most))["id"]
     until(lambda: set(sources(client, first)) == {"measured"}, what=f"{model} is measured")
     client.change(first, "cancel")
     until(lambda: bool(client.describe(first)["ended_s"]), what="it ends")
@@ -66,6 +68,53 @@ def test_under_cornucopia_a_job_that_does_not_scale_keeps_one_gpu_beside_one_tha
             assert held() == (1, 3)
             assert status_of(["describe", flat, "--url", service.url]) == 0
             assert "measured" in capsys.readouterr().out
+        assert service.kill(signal.SIGTERM) == 0
+        assert service.differences()[1] == 0, "decided again, the same comes out"
+    finally:
+        service.end()
+
+
+def test_an_interactive_job_starts_on_a_gpu_of_the_job_that_misses_it_least(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "cluster.yaml").write_text(ONE_NODE.replace("gpus: 4", "gpus: 6"))
+    options = ("--backend", "emulated", "--cluster", str(tmp_path / "cluster.yaml"), "--pace", "300")
+    service = Running(
+        tmp_path,
+        *options,
+        "--policy",
+        "cornucopia",
+        "--set",
+        "policy.profile=ramp",
+        "--set",
+        "sim.resize_s=5",
+    )
+    try:
+        service.begin()
+        with service.client() as client:
+            for model in (SUBLINEAR, LINEAR):
+                measure(client, model, 3)
+            # Of equals the later one would give: here that is the linear one.
+            sublinear, linear = (client.submit(job(model, 3, 3))["id"] for model in (SUBLINEAR, LINEAR))
+
+            def training() -> tuple[int, int]:
+                shown = [client.describe(name) for name in (sublinear, linear)]
+                return shown[0]["training_gpus"], shown[1]["training_gpus"]
+
+            until(lambda: training() == (3, 3), what="both train on three GPUs")
+            asked_at_s = time.monotonic()
+            asked = {"name": "look", "kind": "interactive", "run": "x", "expected_time": "99h"}
+            waits = client.submit(json.dumps({**asked, "resources": {"accelerators": "1"}}))["id"]
+            until(lambda: client.describe(waits)["state"] == "RUNNING", what="the user is served")
+            took_s, waited_s = time.monotonic() - asked_at_s, client.describe(waits)["waited_s"]
+            # Shown by pytest -rP
+            print(f"GPUs after {waited_s:.2f} s of the cluster, running after {took_s:.2f} s of ours")
+            until(lambda: training() == (2, 3), what="the sublinear one trains on two GPUs")
+            victim, other = client.describe(sublinear), client.describe(linear)
+            assert (victim["restarts"], other["restarts"]) == (0, 0), "it gave a GPU in place"
+            assert client.describe(waits)["standing"].startswith("queue 1 of 3")
+            client.change(waits, "cancel")
+            until(lambda: training() == (3, 3), what="what was taken comes back")
         assert service.kill(signal.SIGTERM) == 0
         assert service.differences()[1] == 0, "decided again, the same comes out"
     finally:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,54 @@ def test_under_cornucopia_a_real_job_that_does_not_scale_keeps_one_worker(tmp_pa
             for name in (flat, linear):
                 client.change(name, "cancel")
             until(lambda: all(client.describe(name)["ended_s"] for name in (flat, linear)), what="they end")
+        decisions, differences = running.differences()
+        assert decisions
+        assert not differences, "decided again, the same comes out"
+    finally:
+        running.end()
+
+
+def test_an_interactive_job_starts_on_a_worker_of_the_real_job_that_misses_it_least(
+    tmp_path: Path,
+) -> None:
+    running = Running(tmp_path, "--slots", "6", *OPTIONS[2:], *RAMP)
+    running.begin()
+    try:
+        with running.client() as client:
+            for model in ("sublinear", "linear"):  # the first job of a model measures one to three workers
+                first = submit(client, model, 3, 3)
+                until(lambda name=first: measured(client, name) == [1, 2, 3], 240.0, f"{model} is measured")  # type: ignore[misc]
+                client.change(first, "cancel")
+                until(lambda name=first: bool(client.describe(name)["ended_s"]), what="it ends")  # type: ignore[misc]
+            # Of equals the later one would give: here that is the linear one.
+            sublinear, linear = (submit(client, model, 3, 3) for model in ("sublinear", "linear"))
+
+            def training() -> tuple[int, int]:
+                shown = [client.describe(name) for name in (sublinear, linear)]
+                return shown[0]["training_gpus"], shown[1]["training_gpus"]
+
+            until(lambda: training() == (3, 3), 240.0, "both train on three workers")
+            switches = client.describe(linear)["switches"]
+            asked_at_s = time.monotonic()
+            asked = {"name": "look", "kind": "interactive", "run": "sleep 999", "grace_period": "1s"}
+            waits = client.submit(json.dumps({**asked, "resources": {"accelerators": 1}}))["id"]
+            until(lambda: client.describe(waits)["state"] == "RUNNING", 240.0, "the user is served")
+            took_s, waited_s = time.monotonic() - asked_at_s, client.describe(waits)["waited_s"]
+            # Shown by pytest -rP
+            print(f"GPUs after {waited_s:.2f} s of the cluster, running after {took_s:.2f} s of ours")
+            until(lambda: training() == (2, 3), 240.0, "the sublinear one trains on two workers")
+            shown = {name: client.describe(name) for name in (sublinear, linear, waits)}
+            assert shown[sublinear]["restarts"] == 0, "it gave a worker in place"
+            assert shown[sublinear]["switches"] > 0
+            assert (shown[linear]["restarts"], shown[linear]["switches"]) == (0, switches)
+            assert shown[waits]["standing"].startswith("queue 1 of 3")
+            client.change(waits, "cancel")
+            until(lambda: training() == (3, 3), 240.0, "what was taken comes back")
+            for name in (sublinear, linear):
+                client.change(name, "cancel")
+            until(
+                lambda: all(client.describe(name)["ended_s"] for name in (sublinear, linear)), what="they end"
+            )
         decisions, differences = running.differences()
         assert decisions
         assert not differences, "decided again, the same comes out"
