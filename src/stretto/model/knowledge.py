@@ -92,6 +92,7 @@ class Progress:
     epochs: IntArray  # finished
     recovering: BoolArray  # holds GPUs but is still starting: loading, restoring
     profiled_s: FloatArray  # spent in profiling runs
+    suspension_s: FloatArray  # that a stop and a later start cost, as measured; NaN: nothing was
 
 
 @dataclass(frozen=True, eq=False)

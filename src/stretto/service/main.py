@@ -155,6 +155,7 @@ def _configured(config: Config, settings: Mapping[str, str]) -> Configured:
         quotas="kept",
         speeds="measured",
         workers="whole",
+        suspensions="measured",
         defaults="current",
         deadline_worth=DEADLINE_WORTH,
         fair_share_half_life_s=config.fair_share_half_life_s,

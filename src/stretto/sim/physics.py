@@ -108,7 +108,9 @@ class Physics:
         if resized:
             overhead_s = settings.resize_s or 0.0
         elif starts:
-            overhead_s = settings.restart_s if resumes else 0.0
+            overhead_s = (
+                settings.restart_s + settings.restart_per_gpu_s * (after.gpus - 1) if resumes else 0.0
+            )
             if runs and verb is Verb.MOVE and not self._keeps_progress(row):
                 recorded.lose_progress(row, now_s)
         else:
@@ -214,7 +216,20 @@ class Physics:
             epochs=epochs,
             recovering=recovering,
             profiled_s=accounting.profiled_s[rows] + np.where(accounting.profiling[rows], since_s, 0.0),
+            suspension_s=self._suspensions_s(rows),
         )
+
+    def _suspensions_s(self, rows: IntArray) -> FloatArray:
+        """(jobs,) what this world charges each, on what it asks for: a first run would have measured it."""
+        settings = self.settings
+        more_gpus = (self.requests.gpus[rows] - 1).astype(np.float64)
+        took_s = settings.restart_s + settings.restart_per_gpu_s * more_gpus
+        for position, row in enumerate(rows.tolist() if self.training else ()):
+            run = self.training.get(row)
+            if run is not None:
+                set_s = settings.start_s
+                took_s[position] = run.truth.restart_s if set_s is None else set_s
+        return took_s
 
     def _durations(self, rows: IntArray, now_s: float) -> Durations:
         duration_s = self.recorded.work_s[rows]

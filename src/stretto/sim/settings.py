@@ -42,6 +42,8 @@ class SimSettings(CheckedSettings, space="sim"):
     batches: Batches = Batches.ADAPTIVE
     # of a recorded job that resumes or moves; mean that Lucid quotes for Tiresias
     restart_s: float = setting(62.0, at_least=0)
+    # more for every further GPU that such a job resumes on
+    restart_per_gpu_s: float = setting(0.0, at_least=0)
     # of a change of size without stopping (ONES: about 1); None: by a restart
     resize_s: float | None = setting(None, at_least=0)
     profiling: Profiling = Profiling.ONE_GPU  # estimate.mode=oracle makes it the oracle's

@@ -81,6 +81,7 @@ def some_progress(jobs: int, **columns: Any) -> Progress:
         "epochs": np.zeros(jobs, dtype=np.int64),
         "recovering": np.zeros(jobs, dtype=np.bool_),
         "profiled_s": np.zeros(jobs),
+        "suspension_s": np.full(jobs, np.nan),
     }
     return Progress(**(blank | {name: np.asarray(column) for name, column in columns.items()}))
 

@@ -300,6 +300,19 @@ def with_a_goal(epochs_done: int, most: int = 100) -> Snapshot:
     return replace(snapshot, jobs=replace(snapshot.jobs, known_learning=learning))
 
 
+@pytest.mark.parametrize(("measured_s", "accepted"), [(np.nan, True), (40.0, True), (60.0, False)])
+def test_what_a_resumption_was_measured_to_cost_counts(measured_s: float, accepted: bool) -> None:
+    """50 seconds are to spare; until something is measured, 20 are assumed."""
+    snapshot = seen(
+        due("suspended", 1, by_s=2 * LEASE_S),
+        cluster=a_cluster(8),
+        left_s={"suspended": 2 * LEASE_S - 50.0},
+        executed_s=np.array([HOUR_S]),
+        suspension_s=np.array([measured_s]),
+    )
+    assert decide(KNOWN_JOBS, snapshot).memory.accepted.any() == accepted
+
+
 def test_a_job_with_a_goal_is_estimated_from_its_curve() -> None:
     left_s, fits = remaining_s(with_a_goal(20).jobs, True, Fits())
     assert left_s[0] == pytest.approx(20 * 60.0, rel=0.15)

@@ -68,9 +68,9 @@ class Stage:
         self.log_writer.record(happened.Submitted(job, spec.to_json(), "ada"))
 
     async def start(
-        self, job: str, attempt: int, masks: Sequence[tuple[int, int]], first: int = 0
+        self, job: str, attempt: int, masks: Sequence[tuple[int, int]], first: int = 0, seen: bool = True
     ) -> list[str]:
-        """Start one worker for each (node, mask of one GPU)."""
+        """Start one worker for each (node, mask of one GPU); seen: the log says at once that they run."""
         state = self.log_writer.state
         names = [f"{job}.{attempt}.{first + index}" for index in range(len(masks))]
         said = tuple(
@@ -84,7 +84,8 @@ class Stage:
             start = WorkerStart(name, job, state.nodes[node].name, gpus, "true", env)
             shown = await self.backend.start(start)
             assert await self.backend.start(start) == shown  # a repeated start is the same start
-        self.log_writer.record(happened.WorkersRan(job, tuple(names)))
+        if seen:
+            self.log_writer.record(happened.WorkersRan(job, tuple(names)))
         return names
 
     def go_to(self, now_s: float) -> None:

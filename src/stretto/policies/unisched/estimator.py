@@ -82,6 +82,11 @@ class LeaseTerms:
     top_level: int  # of the cells there are
     consolidates: bool  # only the most consolidated policy
     suspends: bool  # count on suspensions
+    whole: bool = True  # a lease that is needed in part is planned whole; False: to the nearest
+
+    def leases(self, time: FloatArray) -> FloatArray:
+        """Of a time in leases, how many are planned."""
+        return np.ceil(time) if self.whole else np.maximum(np.floor(time + 0.5), 1.0)
 
 
 def options_for(
@@ -105,11 +110,11 @@ def options_for(
         window = np.floor(np.nan_to_num((deadline_s - terms.now_s) / terms.lease_s, nan=-1.0))
     # Leases: what is left, with the suspensions that are to be expected, on consolidated and on spread cells.
     cells, speed = _policies(jobs, rows, gpus[rows], terms, kind)
-    runs = np.ceil(left_s[rows] / terms.lease_s)[:, None]
+    runs = terms.leases(left_s[rows] / terms.lease_s)[:, None]
     overhead = np.zeros(window.shape)
     if terms.suspends:
         overhead = overhead_s[rows][:, None] * suspensions(np.maximum(runs, 1), window)
-    leases = np.maximum(np.ceil((left_s[rows][:, None] + overhead) / terms.lease_s - 1e-9), 1)
+    leases = np.maximum(terms.leases((left_s[rows][:, None] + overhead) / terms.lease_s - 1e-9), 1)
     needed = np.ceil(leases[:, :, None] / speed[:, None, :] - 1e-9)  # (rows, steps, policies)
     possible = (needed <= window[:, :, None]) & (cells > 0)[:, None, :] & (value > 0)[:, :, None]
     # An option for each deadline and way to place that fits into its window.

@@ -104,7 +104,7 @@ class UniSched(CheckedSettings, space="policy"):
     profile_nodes: int = setting(2, at_least=0)  # set aside where profiling is static [paper]
     iterations: bool = True  # predict when a goal is reached; False: after as long as its owner allows
     suspensions: bool = True  # count on being suspended (equation 3)
-    # of a suspension and resumption on one GPU [paper, figure 3: about that]
+    # of a suspension and resumption on one GPU, until one was measured [paper, figure 3: about that]
     suspend_s: float = setting(20.0, at_least=0)
     # more for every further GPU [read off the same figure]
     suspend_per_gpu_s: float = setting(1.0, at_least=0)
@@ -113,6 +113,8 @@ class UniSched(CheckedSettings, space="policy"):
     puts_off: bool = True  # jobs with deadlines wait for best effort where they can; False: they go first
     # a deadline that no whole leases can meet, but the clock can, goes before best effort; False: behind it
     by_clock: bool = True
+    # a lease that a job needs in part is planned whole [paper: L = ceil(T / lease)]; False: to the nearest
+    whole_leases: bool = True
     max_nodes: int = setting(20, at_least=0)  # of branch and bound; chosen: the root is nearly always enough
 
     name: ClassVar[str] = "unisched"
@@ -188,7 +190,8 @@ class UniSched(CheckedSettings, space="policy"):
             profiled[:] = True
         # T_dur of equation 1: what is left to run, and the resumption of those that are suspended now.
         left_s, fits = remaining_s(jobs, self.iterations, book.fits if book else Fits())
-        overhead_s = self.suspend_s + self.suspend_per_gpu_s * (gpus - 1).astype(np.float64)
+        assumed_s = self.suspend_s + self.suspend_per_gpu_s * (gpus - 1).astype(np.float64)
+        overhead_s = np.where(np.isfinite(progress.suspension_s), progress.suspension_s, assumed_s)
         if self.suspensions:  # a job suspended now will pay for its resumption, whatever comes
             suspended = ~runs & (progress.executed_s > progress.profiled_s + WITHIN_S)
             left_s = left_s + np.where(suspended, overhead_s, 0.0)
@@ -231,6 +234,7 @@ class UniSched(CheckedSettings, space="policy"):
             _top_level(snapshot, kind),
             not self.joint,
             self.suspensions,
+            self.whole_leases,
         )
         options = options_for(snapshot.jobs, rows, wanted.gpus, wanted.left_s, wanted.overhead_s, terms, kind)
         if not self.objective:

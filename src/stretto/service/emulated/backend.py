@@ -255,7 +255,8 @@ class EmulatedBackend:
         alive = job.alive()
         if job.in_place:
             waiting = [peer.ready_s for peer in alive if peer.phase == "starting" and not isnan(peer.ready_s)]
-            ready_s = now_s + job.run.start_s(job.has_run)
+            gpus = sum(len(peer.gpus) for peer in alive)
+            ready_s = now_s + job.run.start_s(job.has_run, gpus)
             near = [other_s for other_s in waiting if abs(other_s - ready_s) <= TOGETHER_S]
             worker.ready_s = near[0] if near else ready_s
             if not near:
@@ -263,7 +264,7 @@ class EmulatedBackend:
             return
         peers = [peer for peer in alive if peer.attempt == worker.attempt]
         if len(peers) >= worker.peers:
-            ready_s = now_s + job.run.start_s(job.has_run)
+            ready_s = now_s + job.run.start_s(job.has_run, sum(len(peer.gpus) for peer in peers))
             for peer in peers:
                 peer.ready_s = ready_s
             if ready_s > now_s:

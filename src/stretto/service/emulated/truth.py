@@ -47,7 +47,7 @@ class Run(Protocol):
     def reports(self) -> bool:
         """Whether there is anything to tell while it runs."""
 
-    def start_s(self, resumes: bool) -> float:
+    def start_s(self, resumes: bool, gpus: int) -> float:
         """From the start of its processes to the first step."""
 
     def give(self, kind: int, shape: tuple[int, ...], now_s: float, pause_s: float) -> None:
@@ -130,7 +130,7 @@ class Training:
         """What it measures, and how far it is."""
         return True
 
-    def start_s(self, resumes: bool) -> float:
+    def start_s(self, resumes: bool, gpus: int) -> float:
         """As the settings say, or as its model takes."""
         set_s = self.run.settings.start_s
         return self.run.truth.restart_s if set_s is None else set_s
@@ -228,9 +228,10 @@ class Recorded:
         """Its end follows from what it said when it began or stopped."""
         return False
 
-    def start_s(self, resumes: bool) -> float:
+    def start_s(self, resumes: bool, gpus: int) -> float:
         """Recorded durations hold the first start already."""
-        return self.settings.restart_s if resumes else 0.0
+        more_s = self.settings.restart_per_gpu_s * (gpus - 1)
+        return self.settings.restart_s + more_s if resumes else 0.0
 
     def give(self, kind: int, shape: tuple[int, ...], now_s: float, pause_s: float) -> None:
         """Work on other GPUs, or on none."""

@@ -18,6 +18,7 @@ from stretto.model import (
     BoolArray,
     Cluster,
     Durations,
+    FloatArray,
     IntArray,
     Job,
     JobTable,
@@ -59,7 +60,7 @@ FLOATS = (
         "last_stop_s",
         "recovering_until_s",
     ),
-    *("stated_s", "told_left_s", "work_left", "cpus"),
+    *("suspension_s", "stated_s", "told_left_s", "work_left", "cpus"),
     *("samples", "dataset_samples", "initial_loss", "loss", "metric"),
 )
 INTS = ("held_gpus", "held_nodes", "held_kind", "restarts", "largest_held", "epochs")
@@ -83,11 +84,13 @@ class JobColumns:
     seen: int = 0  # up to which event the columns are up to date
     row_of: dict[str, int] = field(default_factory=dict)
     at: dict[str, Any] = field(default_factory=dict)  # (rows and room for more,) by name
+    state: State | None = None  # that it follows
     measures: bool = False  # whether tables are of measured speeds, as the configuration says
     counts_workers: bool = False  # whether what was measured counts workers, likewise
 
     def follow(self, state: State) -> None:
         """Look again at every job that has changed."""
+        self.state = state
         measures = state.configured.speeds == "measured"
         fresh = self.cluster is not state.cluster or self.seen > state.seq or 2 * self.ended > self.count
         counts_workers = state.configured.workers == "whole"
@@ -167,7 +170,19 @@ class JobColumns:
             epochs=column["epochs"][rows],
             recovering=self._recovering(rows, now_s),
             profiled_s=column["profiled_s"][rows] + np.where(profiles, since_s, 0.0),
+            suspension_s=self._suspensions_s(rows),
         )
+
+    def _suspensions_s(self, rows: IntArray) -> FloatArray:
+        """(jobs,) of each job itself, else of its model, else of all."""
+        own_s: FloatArray = self.at["suspension_s"][rows]
+        if self.state is None or self.state.configured.suspensions != "measured":
+            return np.full(len(rows), nan)
+        if self.state.suspensions:
+            unknown = np.flatnonzero(np.isnan(own_s))
+            records = self.at["record"][rows[unknown]].tolist()
+            own_s[unknown] = [self.state.suspension_s(record.spec.model) for record in records]
+        return own_s
 
     def _recovering(self, rows: IntArray, now_s: float) -> BoolArray:
         """(jobs,) to be left alone: on their way to what they hold, unless a user waits for an answer."""
@@ -284,6 +299,7 @@ class JobColumns:
             column["epochs"][row] = int(latest.get("epoch", 0))
             column["recovering_until_s"][row] = recovering_until_s(record, allocation, state)
             column["breakable"][row] = is_breakable(record)
+            column["suspension_s"][row] = record.suspensions.mean_s
         if views & DURATIONS:
             left_s = latest.get("left_s")
             column["stated_s"][row] = stated_duration(record)[0]

@@ -137,6 +137,7 @@ class Configured(Event):
     speeds: str = (
         "assumed"  # that policies are shown: one curve for every job; "measured": what workers report
     )
+    suspensions: str = "assumed"  # what policies are shown that these cost; "measured": as far as was seen
     deadline_worth: float = 1.0  # of a `deadline:` without rewards, in logs that do not say
     # "whole": no plan splits a worker of several GPUs over nodes, and what was measured counts workers
     workers: str = "split"

@@ -160,6 +160,24 @@ class Prior:
 
 
 @dataclass(frozen=True, slots=True)
+class Suspensions:
+    """How often jobs were stopped and went on later, and what that took in all."""
+
+    count: int = 0
+    # From being asked to stop until no process was left, and from a start until all workers trained
+    seconds: float = 0.0
+
+    @property
+    def mean_s(self) -> float:
+        """Of one stop and start; NaN: there was none."""
+        return self.seconds / self.count if self.count else nan
+
+    def with_one(self, took_s: float) -> "Suspensions":
+        """And one more."""
+        return Suspensions(self.count + 1, self.seconds + took_s)
+
+
+@dataclass(frozen=True, slots=True)
 class Preempted:
     """GPUs of a job went to one of higher priority."""
 
@@ -176,6 +194,7 @@ class Preempted:
 
 
 NO_PRIOR, NOTHING_LEARNED = Prior(), Learned()  # the same for all that need it; never changed
+NO_SUSPENSIONS = Suspensions()
 
 
 @dataclass(slots=True)
@@ -218,6 +237,9 @@ class JobRecord:
     checkpoint_step: int = 0
     accounting: Accounting = field(default_factory=Accounting)
     learned: Learned = field(default_factory=Learned)  # replaced, never changed, by a report
+    suspensions: Suspensions = NO_SUSPENSIONS
+    starts_s: float = nan  # since when workers of the current attempt are wanted
+    stop_s: float = nan  # that the last stop took, until the job trains again; NaN: it was not stopped
     preempted: Preempted | None = None  # the last time that a job of higher priority took its GPUs
     took_from: tuple[str, ...] = ()  # jobs of lower priority from which it took GPUs, the last ones
     reason: str = ""  # why it ended, for programs, where it never ran

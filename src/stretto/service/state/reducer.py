@@ -207,8 +207,11 @@ def apply(state: State, event: Event, seq: int, at_s: float) -> None:
         change(state, event, state.at_s)
         return
     record = state.jobs.get(str(getattr(event, "job", "")))
+    before = record.suspensions if record is not None else None
     if record is not None and fold_worker_event(record, event, state.at_s, state.cluster):
         state.touch(record.id)
+        if before is not None and record.suspensions.count > before.count:
+            state.note_suspension(record, record.suspensions.seconds - before.seconds)
         if isinstance(event, happened.Reported) and record.spec.model and record.learned.points:
             state.learn(record)
 

@@ -25,7 +25,16 @@ from stretto.model import (
 )
 from stretto.service.state import events as happened
 from stretto.service.state.calendar import Calendar
-from stretto.service.state.records import ArchivedTotals, JobRecord, NodeRecord, Prior, Token, WorkerPhase
+from stretto.service.state.records import (
+    NO_SUSPENSIONS,
+    ArchivedTotals,
+    JobRecord,
+    NodeRecord,
+    Prior,
+    Suspensions,
+    Token,
+    WorkerPhase,
+)
 from stretto.service.state.relations import Relations
 from stretto.service.state.reported_metrics import with_experience
 
@@ -76,6 +85,8 @@ class State:
     open_of: dict[str, int] = field(default_factory=dict)  # how many of them each user has
     by_key: dict[str, str] = field(default_factory=dict)  # job by idempotency key, which starts with the user
     models: dict[str, Prior] = field(default_factory=dict)  # what jobs have shown, by model
+    # What stops and starts of jobs took, by model; of all jobs under "".
+    suspensions: dict[str, Suspensions] = field(default_factory=dict)
     untried: dict[str, dict[str, None]] = field(default_factory=dict)  # jobs that never started, by model
     queues: dict[str, Queue] = field(default_factory=dict)
     priority_classes: dict[str, PriorityClass] = field(default_factory=dict)  # by name
@@ -194,6 +205,18 @@ class State:
             else:
                 self.jobs[job].prior = after
                 self.touch(job)
+
+    def note_suspension(self, record: JobRecord, took_s: float) -> None:
+        """A job was stopped and trains again: what that took is known of its model, and of the cluster."""
+        for name in dict.fromkeys((record.spec.model, "")):
+            self.suspensions[name] = self.suspensions.pop(name, NO_SUSPENSIONS).with_one(took_s)
+        if len(self.suspensions) > MOST_MODELS:
+            del self.suspensions[next(iter(self.suspensions))]  # of which nothing has been heard for longest
+
+    def suspension_s(self, model: str) -> float:
+        """Of a job that was never stopped: that of its model, else of all jobs; NaN: nothing is known."""
+        known = self.suspensions.get(model) or self.suspensions.get("", NO_SUSPENSIONS)
+        return known.mean_s
 
     def tried(self, record: JobRecord) -> None:
         """A job has started, or never will."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import isnan
+from math import inf, isfinite, isnan, nan
 from typing import Any
 
 from stretto.model import Batch, Cluster
@@ -76,18 +76,21 @@ def fold_worker_event(record: JobRecord, event: Event, now_s: float, cluster: Cl
         return False
     match event:
         case happened.WorkersWanted():
-            _wanted(record, event, cluster)
+            _wanted(record, event, cluster, now_s)
         case happened.WorkersRan():
             for name in event.workers:
                 worker = record.workers.get(name)
                 if worker is not None and not worker.has_begun:
                     worker.began_s = now_s
                     worker.life = NEXT_PHASE[worker.life].get("ran", worker.life)
+            _note_start(record, now_s)
         case happened.WorkerReady():
             _ready(record, event.worker)
+            _note_start(record, now_s)
         case happened.WorkersReady():
             for name in event.workers:
                 _ready(record, name)
+            _note_start(record, now_s)
         case happened.WorkerStopped():
             _stopped(record, event.worker, now_s)
         case happened.WorkersStopped():
@@ -109,9 +112,11 @@ def fold_worker_event(record: JobRecord, event: Event, now_s: float, cluster: Cl
                 record.members = replace(record.members, store=event.address)
         case happened.Joined():
             _joined(record, event.worker, event.number, event.lost_s)
+            _note_start(record, now_s)
         case happened.WorkersJoined():
             for name in event.workers:
                 _joined(record, name, event.number, event.lost_s)
+            _note_start(record, now_s)
         case happened.Reported():
             record.learned = with_report(
                 record.learned, event.report, kind_of(record), now_s, event.metrics_kept
@@ -134,7 +139,7 @@ def leave_unseen(record: JobRecord, now_s: float) -> None:
         worker.stopped, worker.asked_s = True, now_s
 
 
-def _wanted(record: JobRecord, event: happened.WorkersWanted, cluster: Cluster | None) -> None:
+def _wanted(record: JobRecord, event: happened.WorkersWanted, cluster: Cluster | None, now_s: float) -> None:
     assert cluster is not None
     workers = [  # all of them before anything changes: one that cannot be leaves the record as it is
         Worker(wanted["id"], record.id, event.attempt, node, int(wanted["mask"]), int(cluster.kind[node]))
@@ -145,6 +150,7 @@ def _wanted(record: JobRecord, event: happened.WorkersWanted, cluster: Cluster |
         record.attempt, record.workers, record.next_worker = event.attempt, {}, 0
         record.members, record.port, record.status = NOBODY, event.port, None
         record.why, record.failed_joiners = "", 0
+        record.starts_s = now_s
         incarnation = incarnation_in(workers[0].id) if workers else ""
         if incarnation != (record.incarnations[-1][1] if record.incarnations else ""):
             record.incarnations = (*record.incarnations, (event.attempt, incarnation))
@@ -159,12 +165,43 @@ def _closed(record: JobRecord, event: happened.AttemptClosed, now_s: float) -> N
         now_s >= worker.began_s + LISTENED_S for worker in record.workers.values()
     ):
         record.uses_sdk = False
+    record.stop_s = now_s - _asked_s(record)
     record.closed, record.status, record.members = event.attempt, event.status, NOBODY
     record.failures += event.outcome == "failed"
     record.losses += event.outcome == "lost"
     if event.status == KILLED and event.outcome != "done" and not orphaned_by(record):
         record.crash_loops = 0 if record.made_progress else record.crash_loops + 1
         record.made_progress = False
+
+
+def _asked_s(record: JobRecord) -> float:
+    """When an attempt was asked to end; NaN: it ended by itself."""
+    asked_s = min((worker.asked_s for worker in record.workers.values()), default=inf)
+    if record.members.leaves and record.members.number:
+        asked_s = min(asked_s, record.members.at_s)
+    return asked_s if isfinite(asked_s) else nan
+
+
+def _note_start(record: JobRecord, now_s: float) -> None:
+    """A job that was stopped trains again, once all its workers do: what both took is known now.
+
+    Of a script that does not use the SDK it is only known when its processes are there.
+    """
+    if isnan(record.stop_s):
+        return
+    members = record.members
+    if members.number:
+        trains = all(record.workers[name].joined >= members.number for name in members.workers)
+    elif record.uses_sdk:  # of a fixed size: its workers are not called into generations
+        is_elastic = record.spec.elastic is not None
+        trains = not is_elastic and all(
+            worker.life is WorkerPhase.READY for worker in record.workers.values()
+        )
+    else:
+        trains = all(worker.has_begun for worker in record.workers.values())
+    if trains:
+        took_s = record.stop_s + now_s - record.starts_s
+        record.suspensions, record.stop_s = record.suspensions.with_one(took_s), nan
 
 
 def _note_progress(record: JobRecord, report: Mapping[str, Any]) -> None:
