@@ -15,6 +15,7 @@ from stretto.model import (
     Reward,
     Shares,
     Snapshot,
+    View,
     Why,
     cluster_of,
 )
@@ -129,6 +130,16 @@ def test_without_deadlines_everybody_has_one_gpu_before_anybody_has_two() -> Non
 def test_the_surplus_goes_where_gpu_time_grows_least() -> None:
     snapshot = situation([(due("long"), 100.0), (due("short", at_s=1.0), 10.0)], a_cluster(3))
     assert asked(ElasticFlow(), snapshot).gpus.tolist() == [1, 2]
+
+
+def test_without_knowledge_of_what_is_left_all_jobs_are_alike_and_no_deadline_is_promised() -> None:
+    blind = ElasticFlow(knows_work=False)
+    assert blind.views == {View.THROUGHPUT_TABLE}
+    snapshot = situation([(due("long"), 100.0), (due("short", 50.0, at_s=1.0), 10.0)], a_cluster(3))
+    shares = asked(blind, snapshot)
+    assert shares.gpus.tolist() == [2, 1]
+    assert shares.memory == promises((), ())
+    assert asked(ElasticFlow(), snapshot).memory == promises(("short",), ())
 
 
 def test_counts_that_make_nothing_faster_are_not_given() -> None:

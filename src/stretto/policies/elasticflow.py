@@ -3,7 +3,7 @@
 import heapq
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from math import inf, isfinite
+from math import inf, isnan, nan
 from typing import ClassVar
 
 import numpy as np
@@ -123,9 +123,11 @@ class ElasticFlow(CheckedSettings, space="policy"):
     alike_slots: int = setting(60, at_least=1)  # slots of that length, before they grow; chosen: an hour
     # by which each later slot is longer than the one before; 0: all alike; chosen
     slot_growth: float = setting(0.1, at_least=0)
+    # Owners say how many steps a job takes [ElasticFlow]; without that all jobs are best effort, and the
+    # surplus goes as if each had as much GPU time left as any other
+    knows_work: bool = True
 
     name: ClassVar[str] = "elasticflow"
-    views: ClassVar[frozenset[View]] = frozenset({View.THROUGHPUT_TABLE, View.REMAINING_WORK})
     placer: ClassVar[str] = "buddy"
     traits: ClassVar[PolicyTraits] = PolicyTraits(
         paper="ElasticFlow (ASPLOS 2023)",
@@ -133,6 +135,11 @@ class ElasticFlow(CheckedSettings, space="policy"):
         starvation="unbounded for jobs without a guarantee while admitted ones fill the cluster",
         tables_only=True,
     )
+
+    @property
+    def views(self) -> frozenset[View]:
+        """Measured speeds, and steps that are left where they are known."""
+        return frozenset({View.THROUGHPUT_TABLE} | ({View.REMAINING_WORK} if self.knows_work else set()))
 
     @property
     def triggers(self) -> Triggers:
@@ -149,8 +156,10 @@ class ElasticFlow(CheckedSettings, space="policy"):
         promises = snapshot.memory if isinstance(snapshot.memory, Promises) else Promises()
         unstopped = unstoppable(jobs)
         levels_of = LevelsOf.of(snapshot)
-        work = np.nan_to_num(jobs.remaining_work, nan=inf)
-        due = np.flatnonzero(np.isfinite(jobs.deadline_s) & (jobs.deadline_s > snapshot.now_s) & ~unstopped)
+        unknown = np.full(len(jobs), nan)
+        work = np.nan_to_num(jobs.remaining_work, nan=inf) if self.knows_work else unknown
+        is_due = np.isfinite(jobs.deadline_s) & (jobs.deadline_s > snapshot.now_s) & ~unstopped
+        due = np.flatnonzero(is_due & ~np.isnan(work))
         slots = self._slots(snapshot, due)
         free = np.repeat(room_beside(snapshot, unstopped)[:, None], len(slots.length_s), axis=1)
 
@@ -204,7 +213,7 @@ class _Desk:
 
     snapshot: Snapshot
     levels_of: LevelsOf
-    work: FloatArray  # (jobs,) steps left
+    work: FloatArray  # (jobs,) steps left; NaN: nothing is known of any
     slots: Slots
     free: IntArray  # (types, slots) GPUs not reserved; the first slot is now
 
@@ -357,11 +366,12 @@ class _Desk:
             growth = (raised.gpu_s - of[row].filling.gpu_s) / (int(raised.gpus[0]) - now)
         else:
             then = self._next_level(row, type_index, now)
-            if not then or levels is None or not isfinite(self.work[row]):
+            if not then or levels is None or np.isinf(self.work[row]):
                 return None
-            growth = (
-                float(self.work[row]) * (levels.gpu_s_a_step(then) - levels.gpu_s_a_step(now)) / (then - now)
-            )
+            work = float(self.work[row])
+            if isnan(work):  # unknown: as many steps as make one GPU-second on the fewest GPUs
+                work = 1.0 / levels.gpu_s_a_step(int(levels.gpus[0]))
+            growth = work * (levels.gpu_s_a_step(then) - levels.gpu_s_a_step(now)) / (then - now)
         return round(growth, EQUAL_GPU_S), now, row
 
     def _raised(self, reservation: Reserved, now: int) -> Filling | None:

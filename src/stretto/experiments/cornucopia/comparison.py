@@ -47,6 +47,8 @@ Key = tuple[int, str]  # (GPUs, policy, or a variant of one)
 # What a variant of a policy changes: its policy and settings.
 VARIANTS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "tiresias, one bound": ("tiresias", {"policy.queue_bounds_gpu_s": LUCID_BOUND}),
+    # Table 2 says that it knows nothing beforehand; its own paper has owners say how many steps a job takes.
+    "elasticflow, remaining work unknown": ("elasticflow", {"policy.knows_work": "false"}),
     "chronus, free profiles": ("chronus", {"policy.profiling_gpus": "0"}),
     "cornucopia, once the time to failure": ("cornucopia", {"policy.rttf_factor": "1"}),
     "cornucopia, four times the time to failure": ("cornucopia", {"policy.rttf_factor": "4"}),
@@ -173,7 +175,7 @@ def spec_of(request: Request, gpus: int, trace: str, name: str) -> RunSpec:
     settings = {"sim.restart_s": "0", "sim.scaling": "catalogue"}
     if policy == "chronus":
         settings["policy.profiling_gpus"] = CHRONUS_PROFILES_ON
-    if policy == "tiresias":
+    if policy in ("tiresias", "synergy"):  # the queues of synergy are those of tiresias
         settings["policy.queue_bounds_gpu_s"] = TIRESIAS_BOUNDS
     settings |= changed
     if name == "cornucopia, thresholds known beforehand":
