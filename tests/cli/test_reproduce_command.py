@@ -14,7 +14,7 @@ from stretto.experiments.spec import RunSpec, run_spec
 
 from .ran import Stretto
 
-SHAPE = ["name", "paper", "inputs", "rows", "notes", "wall_s", "simulations", "kept"]
+SHAPE = ["name", "paper", "inputs", "rows", "verdict", "shown", "notes", "wall_s", "simulations", "kept"]
 NAMES = ("sia-table3", "sia-table4", "sia-fairness", "sia-scaling")
 
 
@@ -64,7 +64,7 @@ def test_a_table_from_made_data_says_so_of_every_input(name: str, reproduced: Re
 @pytest.mark.parametrize("name", NAMES)
 def test_every_row_has_our_figure_and_its_ratio_to_the_paper_s(name: str, reproduced: Reproduced) -> None:
     for row in reproduced(name, "--synthetic")["rows"]:
-        assert list(row) == ["row", "metric", "paper", "ours", "ratio"]
+        assert list(row) == ["row", "metric", "paper", "ours", "ratio", "verdict"]
         assert row["ours"] >= 0
         if row["paper"] is None:
             assert row["ratio"] is None
@@ -88,13 +88,15 @@ def test_table_3_has_all_that_the_paper_printed(reproduced: Reproduced) -> None:
 
 def test_on_a_pipe_a_table_is_plain_and_its_inputs_are_said_beside_it(stretto: Stretto) -> None:
     ran = stretto("reproduce", "sia-scaling", "--synthetic", "--scale", 0.02)
-    assert ran.table[0] == ["row", "metric", "paper", "ours", "ratio"]
-    assert ran.table[1][:3] == ["64 GPUs", "policy_ms_p50", "96"]
-    assert {len(row) for row in ran.table} == {5}
+    assert ran.table[0] == ["row", "metric", "paper", "ours", "ratio", "verdict"]
+    assert ran.table[1][:3] == ["64 GPUs", "policy_ms_p50", "<= 96"]
+    assert {len(row) for row in ran.table} == {6}
     lines = ran.err.splitlines()
     assert lines[0] == "1 simulation"
     assert lines[1].startswith("sia on synthetic-sia:jobs=160,hours=8,seed=0, seed 0: ")
-    assert lines[2].startswith("SYNTHETIC: synthetic-sia:jobs=160,hours=8,seed=0 (")
+    assert lines[2].startswith("verdict: ")
+    assert lines[3].startswith("SYNTHETIC: synthetic-sia:jobs=160,hours=8,seed=0 (")
+    assert lines[-2].startswith("shown to sia: goodput model")
     assert lines[-1].endswith(" s")
 
 
@@ -174,7 +176,7 @@ def test_the_tables_are_listed(stretto: Stretto, words: tuple[str, ...]) -> None
     assert [row[0] for row in ran.table[1:]] == list(EXPERIMENTS)
     listed = stretto("reproduce", *words, "--json").json["tables"]
     assert [one["name"] for one in listed] == list(EXPERIMENTS)
-    assert set(listed[0]) == {"name", "paper", "data", "published_at", "simulations", "takes"}
+    assert set(listed[0]) == {"name", "paper", "data", "published_at", "simulations", "takes", "not_whole"}
 
 
 def test_a_table_and_the_list_are_too_much_at_once(stretto: Stretto) -> None:
@@ -184,7 +186,11 @@ def test_a_table_and_the_list_are_too_much_at_once(stretto: Stretto) -> None:
 
 def test_on_a_terminal_a_name_stands_on_the_first_of_its_rows() -> None:
     rows = (Row("a", "x", 1.0, 2.0), Row("b", "x", None, 120.4), Row("a", "y", 3.0, None))
-    apart = [["a", "x", "1", "2", "2"], ["", "y", "3", "-", "-"], ["b", "x", "-", "120", "-"]]
+    apart = [
+        ["a", "x", "1", "2", "2", "contradicted"],
+        ["", "y", "3", "-", "-", "-"],
+        ["b", "x", "-", "120", "-", "-"],
+    ]
     assert table_rows(rows, apart=True) == apart
     assert [line[0] for line in table_rows(rows, apart=False)] == ["a", "a", "b"]
 

@@ -3,6 +3,7 @@
 import shlex
 import sys
 import time
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +15,7 @@ from stretto.cli.printing import say, show_json, show_table
 
 if TYPE_CHECKING:
     from stretto.experiments.finished import Finished
-    from stretto.experiments.reproduction import Reproduction, Row
+    from stretto.experiments.reproduction import Reproduction, Request, Row
 
 
 def _names() -> list[str]:
@@ -31,6 +32,9 @@ def reproduce(
     list_all: Annotated[
         bool, typer.Option("--list", help="List the tables, their data and how long they take.")
     ] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Make all of them, one after the other, and a page that shows them.")
+    ] = False,
     data: Annotated[str, typer.Option(help="The folder with the public data sets; else $STRETTO_DATA.")] = "",
     synthetic: Annotated[bool, typer.Option("--synthetic", help="Run made data instead.")] = False,
     scale: Annotated[float, typer.Option(help="Share of the workloads to run, above 0, at most 1.")] = 1.0,
@@ -42,7 +46,10 @@ def reproduce(
         bool, typer.Option("--fresh", help="Take no simulation from an earlier command.")
     ] = False,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE.html", help="Also write the table as a page of its own.")
+        Path | None,
+        typer.Option(
+            metavar="FILE.html|DIR", help="Also write the table as a page of its own; with --all, a folder."
+        ),
     ] = None,
     as_json: options.Json = False,
 ) -> None:
@@ -54,16 +61,25 @@ def reproduce(
     from stretto.experiments.reproduction import Request, data_root
     from stretto.model import InputError
 
-    if list_all or not name:
-        if name:
-            raise InputError(f"expected a table or --list, got both: {name}")
+    if name and (list_all or every):
+        raise InputError(f"expected a table or {'--list' if list_all else '--all'}, got both: {name}")
+    if list_all or not (name or every):
         _list(as_json)
         return
-    experiment = experiment_of(name)
     if not 0 < scale <= 1:
         raise InputError(f"--scale must be above 0 and at most 1, got {scale:g}")
     if data and synthetic:
         raise InputError(f"expected --data or --synthetic, got both: --data {data}")
+    if every:
+        finished = _finished(keep, fresh)
+        _make_all(
+            lambda root: Request(root, scale, workers, sys.stderr.isatty(), finished, say),
+            None if synthetic else data,
+            scale,
+            out,
+        )
+        return
+    experiment = experiment_of(name)
     root = None if synthetic else data_root(data, experiment.data)
     if out is not None:
         _check_page(out)
@@ -107,6 +123,40 @@ def _write_page(made: "Reproduction", out: Path) -> None:
         raise InputError(f"--out {out}: cannot be written: {wrong.strerror}") from None
 
 
+def _make_all(
+    request_for: "Callable[[Path | None], Request]", data: str | None, scale: float, out: Path | None
+) -> None:
+    """Every table; the page so far is written after each, so that nothing is lost when this is cut off."""
+    from stretto.experiments.all_tables import PAGE, Outcome, make_all, page_of, write_all
+    from stretto.experiments.log import check_writable
+    from stretto.experiments.published import EXPERIMENTS
+    from stretto.model import InputError
+
+    folder = Path("results") if out is None else out
+    if folder.suffix or folder.is_file():
+        raise InputError(f"--out {folder}: expected the name of a folder, with --all")
+    check_writable(folder.parent)
+    command, began_s = shlex.join(["stretto", *sys.argv[1:]]), time.perf_counter()
+
+    def write(outcomes: Sequence[Outcome]) -> None:
+        made_at = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+        page = page_of(outcomes, command, made_at, scale, time.perf_counter() - began_s)
+        try:
+            write_all(outcomes, page, folder)
+        except OSError as wrong:
+            raise InputError(f"--out {folder}: cannot be written: {wrong.strerror}") from None
+
+    outcomes = make_all(EXPERIMENTS.values(), request_for, data, say, write)
+    failed = [outcome.experiment.name for outcome in outcomes if outcome.failed]
+    absent = [outcome.experiment.name for outcome in outcomes if outcome.made is None and not outcome.failed]
+    say(f"{len(outcomes)} tables in {time.perf_counter() - began_s:.0f} s; page: {folder / PAGE}")
+    for names, words in ((absent, "not made"), (failed, "failed")):
+        if names:
+            say(f"{words}: {', '.join(names)}")
+    if failed:
+        raise typer.Exit(1)
+
+
 def _list(as_json: bool) -> None:
     """What can be made again."""
     from stretto.experiments.published import EXPERIMENTS
@@ -146,12 +196,17 @@ def _finished(keep: str, fresh: bool) -> "Finished | None":
 
 
 def _print(made: "Reproduction") -> None:
-    header = ["row", "metric", "paper", "ours", "ratio"]
+    from stretto.experiments.reproduction import shown_words, table_verdict, verdicts_of
+
+    header = ["row", "metric", "paper", "ours", "ratio", "verdict"]
     show_table(f"{made.name}: {made.paper}", header, table_rows(made.rows, apart=sys.stdout.isatty()))
+    say(f"verdict: {table_verdict(verdicts_of(made.rows))}")
     for source in made.inputs:
         say(f"{'real' if source.real else 'SYNTHETIC'}: {source.what} ({source.note})")
     for note in made.notes:
         say(note)
+    for policy, words in sorted(shown_words(made.tally.shown).items()):
+        say(f"shown to {policy}: {words}")
     reused = (
         f", {made.tally.kept} of {made.tally.simulations} simulations from before" if made.tally.kept else ""
     )
@@ -163,18 +218,21 @@ _SIGNS = {"": "", "at most": "<= ", "at least": ">= "}  # before a figure that i
 
 def table_rows(rows: "tuple[Row, ...]", apart: bool) -> list[list[str]]:
     """The cells row by row, rows of one name together; apart: the name stands on the first of them only."""
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(row.row, []).append(row)
+    from stretto.experiments.reproduction import Verdict, verdicts_of
+
+    groups: dict[str, list[tuple[Row, Verdict]]] = {}
+    for row, verdict in zip(rows, verdicts_of(rows), strict=True):
+        groups.setdefault(row.row, []).append((row, verdict))
     return [
         [
             "" if apart and index else row.row,
             row.metric,
             _SIGNS[row.bound] + _number(row.paper),
             *map(_number, (row.ours, row.ratio)),
+            "-" if verdict is Verdict.NOT_COMPARED else str(verdict),
         ]
         for group in groups.values()
-        for index, row in enumerate(group)
+        for index, (row, verdict) in enumerate(group)
     ]
 
 

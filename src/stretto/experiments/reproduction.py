@@ -1,9 +1,25 @@
-"""A published table beside ours: rows, inputs, and how to get at the data."""
+"""A published table beside ours: rows, verdicts, inputs, and how to get at the data.
+
+The rule of the verdicts, stated before anything is run:
+
+A published figure and ours are *reproduced* where they differ by at most a quarter, or where the published
+one lies within the interval of ours over seeds. Limits that a text states are reproduced where ours keeps
+them. Else the row is of the *same order* where the figures of its comparison stand in the published order:
+those of one metric and one workload, scheme beside scheme. Schemes that the paper has within a tenth of
+each other may stand either way. Everything else is *contradicted*. Where the paper prints no number, or a
+row does not apply here, nothing is compared.
+
+A table is reproduced where at least three quarters of its compared rows are and none is contradicted. It is
+contradicted where more than a quarter of them are. Else it is of the same order.
+"""
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from math import inf
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +28,7 @@ from scipy.special import stdtrit
 
 from stretto.experiments.finished import Finished
 from stretto.experiments.progress import Say
-from stretto.experiments.spec import RunSpec
+from stretto.experiments.spec import RunSpec, setup_of
 from stretto.experiments.sweep import run_each
 from stretto.model import InputError
 from stretto.sim.result import Result
@@ -38,6 +54,7 @@ class Input:
 
 
 Bound = Literal["", "at most", "at least"]
+PLUS_MINUS = "_plus_minus"  # ends the metric of half an interval over seeds
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +80,7 @@ def rows_over_seeds(row: str, metric: str, paper: float | None, values: Sequence
     rows = [Row(row, metric, paper, float(np.mean(values)))]
     if len(values) > 1:
         half = stdtrit(len(values) - 1, 0.975) * np.std(values, ddof=1) / np.sqrt(len(values))
-        rows.append(Row(row, f"{metric}_plus_minus", None, float(half)))
+        rows.append(Row(row, f"{metric}{PLUS_MINUS}", None, float(half)))
     return rows
 
 
@@ -74,6 +91,15 @@ class Tally:
     simulations: int = 0
     kept: int = 0  # of these, those that ran for an earlier command
     simulated_s: float = 0.0  # that all of them took, one after the other
+    # By policy: what it was shown of jobs and which settings were set for it, one pair for each way.
+    shown: dict[str, set[tuple[str, str]]] = field(default_factory=lambda: defaultdict(set))
+
+    def count(self, specs: Sequence[RunSpec]) -> None:
+        """Note what the policies of these runs are shown."""
+        for spec in specs:
+            views = sorted(view.value.replace("_", " ") for view in setup_of(spec).policy.views)
+            settings = " ".join(f"{key}={value}" for key, value in sorted(spec.settings.items()))
+            self.shown[spec.policy].add((", ".join(views) or "what jobs ask for and hold", settings))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +120,11 @@ class Reproduction:
             "name": self.name,
             "paper": self.paper,
             "inputs": [asdict(source) for source in self.inputs],
-            "rows": [_row(row) for row in self.rows],
+            "rows": [
+                _row(row, verdict) for row, verdict in zip(self.rows, verdicts_of(self.rows), strict=True)
+            ],
+            "verdict": table_verdict(verdicts_of(self.rows)),
+            "shown": shown_words(self.tally.shown),
             "notes": list(self.notes),
             "wall_s": self.wall_s,
             "simulations": self.tally.simulations,
@@ -120,6 +150,7 @@ class Request:
         workers: another number of simulations at once, such as 1 where decisions are timed.
         """
         at_once = self.workers if workers is None else workers
+        self.tally.count(specs)
         all_done = run_each(specs, at_once, self.show, self.finished, self.say)
         self.tally.simulations += len(all_done)
         self.tally.kept += sum(done.was_kept for done in all_done)
@@ -140,6 +171,7 @@ class Experiment:
     make: Callable[[Request], Made]
     simulations: int = 0  # in the whole table; 0 = not said
     takes: str = ""  # about how long the whole table takes, as measured
+    not_whole: str = ""  # why it cannot be made whole within half an hour on two cores
 
     def run(self, request: Request) -> Reproduction:
         """Make the table again."""
@@ -159,14 +191,15 @@ class Experiment:
             "published_at": OWNERS.get(self.data),
             "simulations": self.simulations or None,
             "takes": self.takes or None,
+            "not_whole": self.not_whole or None,
         }
 
 
-def _row(one: Row) -> dict[str, Any]:
+def _row(row: Row, verdict: "Verdict") -> dict[str, Any]:
     """A row as the JSON has it: with a bound only where the paper's figure is one."""
-    said = asdict(one)
-    bound = said.pop("bound")
-    return said | {"ratio": one.ratio} | ({"bound": bound} if bound else {})
+    values = asdict(row)
+    bound = values.pop("bound")
+    return values | {"ratio": row.ratio, "verdict": verdict} | ({"bound": bound} if bound else {})
 
 
 def data_root(folder: str, name: str) -> Path | None:
@@ -202,3 +235,94 @@ def data_set(root: Path, name: str, *inside: str) -> Path:
 
 def _published(name: str) -> str:
     return f"its owners publish it at {OWNERS[name]}" if name in OWNERS else "its publisher is not known"
+
+
+# ── verdicts ────────────────────────────────────────────────────────────────────────────────────────────────
+
+NEAR = 1.25  # a ratio up to here, either way, is as near as a simulation of another's cluster can be; chosen
+ALIKE = 1.1  # published figures of two schemes up to this ratio have no order; chosen
+MOST_CONTRADICTED, LEAST_REPRODUCED = 0.25, 0.75  # shares of compared rows, of a table; chosen
+
+
+class Verdict(StrEnum):
+    """What a comparison comes to."""
+
+    REPRODUCED = "reproduced"
+    SAME_ORDER = "same order"
+    CONTRADICTED = "contradicted"
+    NOT_COMPARED = "not compared"  # not published, or it does not apply here
+
+
+def verdicts_of(rows: Sequence[Row]) -> list[Verdict]:
+    """One verdict for each row, in their order."""
+    halves = {
+        (row.row, row.metric.removesuffix(PLUS_MINUS)): row.ours or 0.0
+        for row in rows
+        if row.metric.endswith(PLUS_MINUS)
+    }
+    groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[group_of(row)].append(row)
+    return [_verdict(row, groups[group_of(row)], halves.get((row.row, row.metric), 0.0)) for row in rows]
+
+
+def table_verdict(verdicts: Sequence[Verdict]) -> Verdict:
+    """What the verdicts of its rows make of a table."""
+    counts = Counter(verdicts)
+    compared = len(verdicts) - counts[Verdict.NOT_COMPARED]
+    if not compared:
+        return Verdict.NOT_COMPARED
+    if counts[Verdict.CONTRADICTED] > MOST_CONTRADICTED * compared:
+        return Verdict.CONTRADICTED
+    if counts[Verdict.CONTRADICTED] == 0 and counts[Verdict.REPRODUCED] >= LEAST_REPRODUCED * compared:
+        return Verdict.REPRODUCED
+    return Verdict.SAME_ORDER
+
+
+def group_of(row: Row) -> tuple[str, str]:
+    """With which rows it is compared: those of its metric and workload, which stands before the last /."""
+    return row.metric, row.row.rpartition("/")[0]
+
+
+def _verdict(row: Row, group: Sequence[Row], half: float) -> Verdict:
+    paper, ours = row.paper, row.ours
+    if paper is None or ours is None:
+        return Verdict.NOT_COMPARED
+    if row.bound:
+        is_kept = ours <= paper if row.bound == "at most" else ours >= paper
+        return Verdict.REPRODUCED if is_kept else Verdict.CONTRADICTED
+    if _ratio(ours, paper) <= NEAR or abs(ours - paper) <= half:
+        return Verdict.REPRODUCED
+    orders = list(_orders(row, group))
+    return Verdict.SAME_ORDER if orders and all(orders) else Verdict.CONTRADICTED
+
+
+def _orders(row: Row, group: Sequence[Row]) -> Iterator[bool]:
+    """For each row that it is compared with and that the paper tells apart: whether ours does so alike."""
+    assert row.paper is not None
+    assert row.ours is not None
+    for other in group:
+        if other is row or other.bound or other.paper is None or other.ours is None:
+            continue
+        if _ratio(row.paper, other.paper) > ALIKE:
+            yield (row.paper < other.paper) == (row.ours < other.ours)
+
+
+def _ratio(one: float, other: float) -> float:
+    """The larger over the smaller; infinite for figures of different signs, and beside 0."""
+    if one == other:
+        return 1.0
+    if one * other <= 0:
+        return inf
+    return max(one / other, other / one)
+
+
+def shown_words(shown: Mapping[str, set[tuple[str, str]]]) -> dict[str, str]:
+    """For each policy, in words, what it was shown of jobs and what was set for it."""
+    words = {}
+    for policy, ways in shown.items():
+        views = sorted({view for view, _ in ways})
+        settings = sorted({setting for _, setting in ways if setting})
+        text = "; or ".join(views)
+        words[policy] = f"{text}; set: {' or '.join(settings)}" if settings else text
+    return words

@@ -1,0 +1,101 @@
+"""`stretto reproduce --all`: every table, whatever becomes of one of them, and the page that shows all."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stretto.experiments import published
+from stretto.experiments.reproduction import Experiment, Input, Made, Request, Row
+from stretto.experiments.spec import RunSpec
+
+from .ran import Stretto
+
+TRACE = "synthetic-philly:jobs=3,hours=1"
+
+
+def simulated(request: Request) -> Made:
+    """A table of two real, small simulations."""
+    specs = [
+        RunSpec("sia-homo-64", TRACE, "fifo"),
+        RunSpec("sia-homo-64", TRACE, "cornucopia", settings={"policy.profile": "instant"}),
+    ]
+    results = request.run(specs)
+    rows = [
+        Row(f"philly/{result.policy}", "jobs", 3.0, float(len(result.requests.jobs))) for result in results
+    ]
+    return (
+        [Input("three jobs", False, "made here")],
+        [*rows, Row("philly/x", "jobs", None, 1.0)],
+        ["A | note."],
+    )
+
+
+def broken(request: Request) -> Made:
+    """A table with a fault."""
+    raise ZeroDivisionError("there is nothing to divide by")
+
+
+def measured(request: Request) -> Made:
+    """A table without simulations."""
+    rows = [Row("one", "s", 1.0, 2.0, "at most"), Row("two", "s", 4.0, 4.0)]
+    return [Input("this machine", True, "timed here")], rows, []
+
+
+@pytest.fixture(autouse=True)
+def tables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Four tables: one of simulations, one that breaks, one whose data are absent, one that measures."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("STRETTO_DATA", raising=False)
+    entries = (
+        Experiment("a-simulated", "A (X 2020), table 1", "", simulated, 2),
+        Experiment("b-broken", "B (X 2020), table 1", "", broken),
+        Experiment("c-absent", "C (X 2020), table 1", "sia", measured),
+        Experiment("d-measured", "D (X 2020), table 1", "", measured, not_whole="it would take a week"),
+    )
+    monkeypatch.setattr(published, "EXPERIMENTS", {entry.name: entry for entry in entries})
+
+
+def test_every_table_is_made_and_those_that_cannot_be_are_named(stretto: Stretto, tmp_path: Path) -> None:
+    ran = stretto("reproduce", "--all", "--workers", 1, "--out", tmp_path / "results")
+    assert ran.status == 1, "since one broke"
+    assert "failed: b-broken" in ran.err
+    assert "not made: c-absent" in ran.err
+    page = (tmp_path / "results" / "results.md").read_text(encoding="utf-8")
+    lines = page.splitlines()
+    assert "| rows | compared | reproduced | same order | contradicted | not compared |" in lines
+    assert "| 5 | 4 | 3 | 0 | 1 | 1 |" in lines
+    summaries = {
+        line.split(" |")[0]: line.split(" | ") for line in lines if " (X 2020)" in line and "|" in line
+    }
+    assert [cells[2] for cells in summaries.values()] == ["reproduced", "failed", "not made", "contradicted"]
+    assert summaries["| [a-simulated](#a-simulated)"][3:8] == ["2", "0", "0", "made", "2"]
+    assert "It failed: ZeroDivisionError: there is nothing to divide by" in lines
+    assert "Not made whole within half an hour: it would take a week." in lines
+    assert "| one | s | ≤ 1 | 2 | 2 | contradicted |" in lines
+    assert any(
+        line.startswith("- Shown to `cornucopia`: ") and "policy.profile=instant" in line for line in lines
+    )
+    assert "- Shown to `fifo`: what jobs ask for and hold." in lines
+    kept = json.loads((tmp_path / "results" / "a-simulated.json").read_text(encoding="utf-8"))
+    assert kept["verdict"] == "reproduced"
+    assert [row["verdict"] for row in kept["rows"]] == ["reproduced", "reproduced", "not compared"]
+
+
+def test_the_same_command_goes_on_with_what_was_simulated_before(stretto: Stretto, tmp_path: Path) -> None:
+    for _ in range(2):
+        ran = stretto("reproduce", "--all", "--workers", 1, "--out", tmp_path / "results")
+    assert "2 simulations, all of them done before" in ran.err
+    kept = json.loads((tmp_path / "results" / "a-simulated.json").read_text(encoding="utf-8"))
+    assert (kept["simulations"], kept["kept"]) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [(["a-simulated", "--all"], "expected a table or --all, got both: a-simulated"),
+     (["--all", "--out", "page.html"], "--out page.html: expected the name of a folder, with --all"),
+     (["--all", "--scale", "0"], "--scale must be above 0 and at most 1, got 0")],
+)  # fmt: skip
+def test_wrong_words_are_one_line(words: list[str], line: str, stretto: Stretto) -> None:
+    ran = stretto("reproduce", *words)
+    assert (ran.status, ran.err.strip()) == (2, f"stretto: {line}")
