@@ -14,6 +14,7 @@ from stretto.traces.ones import (
     CLUSTER_GPUS,
     KINDS,
     TARGET,
+    USUAL,
     curve_of,
     duration_s,
     load_of,
@@ -85,10 +86,18 @@ def test_the_workload_says_that_it_is_made() -> None:
     assert len(workload.jobs) == 5
 
 
-def test_with_the_usual_batch_only_the_batch_and_what_follows_from_it_is_another() -> None:
-    grown, usual = (make_workload(f"{kind}:hours=1,seed=0") for kind in ("ones", "ones-usual-batch"))
-    assert [(job.submitted_s, job.gpus, job.model) for job in usual.jobs] == [
-        (job.submitted_s, job.gpus, job.model) for job in grown.jobs
-    ]
+def test_batches_grow_with_the_gpus_or_are_the_usual_ones() -> None:
+    grown, usual = (make_workload(f"{kind}:hours=3,seed=0") for kind in ("ones", "ones-usual-batch"))
     assert all(job.batch_size == find_model(job.model).init_batch for job in usual.jobs)
-    assert sum(grown.jobs[row].batch_size > job.batch_size for row, job in enumerate(usual.jobs)) > 50
+    assert sum(job.batch_size > find_model(job.model).init_batch for job in grown.jobs) > 150
+
+
+def test_the_calibrated_workload_has_a_tail_and_owners_that_ask_for_most_of_a_node_and_more() -> None:
+    jobs = make_workload("ones-usual-batch:hours=30,seed=2")
+    assert np.mean([job.gpus == 8 for job in jobs.jobs]) == pytest.approx(USUAL.gpus_share[-1], abs=0.03)
+    assert {job.gpus for job in jobs.jobs} == {4, 8}
+    assert len(jobs.jobs) / 30 == pytest.approx(95, rel=0.1)
+    reached = np.array(
+        [truth.learning.epochs - ABOVE_TARGET_EPOCHS for truth in jobs.truths if truth.learning]
+    )
+    assert np.mean(reached > 10) == pytest.approx(10**-USUAL.tail, abs=0.03)

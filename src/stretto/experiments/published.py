@@ -34,7 +34,13 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         ),
         Experiment("lyra-fig14", "Lyra (EuroSys 2023), figures 14 and 15", "inference", scaling.figure14, 16),
         Experiment("ones-fig15", "ONES (SC 2021), figure 15 and table 4", "", ones.figure15, 12),
+        Experiment(
+            "ones-fig15-grown", "ONES (SC 2021), figure 15, other batches", "", ones.figure15_grown, 12
+        ),
         Experiment("ones-fig17", "ONES (SC 2021), figure 17", "", ones.figure17, 48),
+        Experiment(
+            "ones-fig17-grown", "ONES (SC 2021), figure 17, other batches", "", ones.figure17_grown, 48
+        ),
         Experiment("sia-table3", "Sia (SOSP 2023), table 3", "sia", sia.table3, 36),
         Experiment("sia-table4", "Sia (SOSP 2023), table 4", "sia", sia.table4, 25, "6 min"),
         Experiment("sia-fairness", "Sia (SOSP 2023), section 5.5", "sia", sia.fairness, 20),

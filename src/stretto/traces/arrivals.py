@@ -77,6 +77,14 @@ PATTERNS = {
         carry_over=0.0,
         source="no trace: Poisson, chosen for a load of 0.8 on 64 V100; ONES (SC 2021) publishes no arrivals",
     ),
+    "ones-usual-batch": ArrivalPattern(
+        per_hour=95.0,
+        median_per_hour=95.0,
+        most_per_hour=inf,
+        peak_over_trough=1.0,
+        carry_over=0.0,
+        source="no trace: Poisson, calibrated to the queuing time of Tiresias in ONES (SC 2021), section 4.2",
+    ),
 }
 
 

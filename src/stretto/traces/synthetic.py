@@ -47,8 +47,8 @@ MADE: Mapping[str, MadeKind] = {
     ),
     "ones-usual-batch": MadeKind(
         ones_usual_batch,
-        Making(hours=3.0, arrivals="ones"),
-        "the trainings of ones, each submitted with its model's usual batch whatever the GPUs",
+        Making(hours=3.0, arrivals="ones-usual-batch"),
+        "trainings of the kinds of ones, each with its model's usual batch, calibrated to Tiresias's times",
     ),
     **{
         f"helios-{mix}": MadeKind(
