@@ -65,6 +65,7 @@ MAY_IMPORT_IN_SERVICE: dict[str, set[str]] = {
     "control_loop": {"reconcile", "scheduling"},
     "autoscaling": {"state", "eventlog", "leadership", "reconcile", "scheduling"},
     "forecast": {"state", "scheduling"},
+    "lending": {"state", "eventlog", "leadership", "reconcile"},
     "backend_registry": {"emulated"},
     "gc_tuning": set(),
     "structured_logs": set(),

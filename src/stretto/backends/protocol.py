@@ -202,6 +202,22 @@ class Autoscales(Protocol):
         ...
 
 
+@runtime_checkable
+class HandsOver(Protocol):
+    """A backend whose cluster is told whose a node is: a lender's, such as an inference service, or ours.
+
+    Without it a node changes hands in the service's own records only.
+    """
+
+    async def hand_over(self, nodes: Sequence[str], to: str) -> None:
+        """Give nodes to the lender `to`, or, where that is "", back to training.
+
+        Returns once the cluster has taken it. No worker of ours is on nodes that go to a lender. What was
+        handed over before may be again, which does no harm. Raises BackendUnreachable, to be asked again.
+        """
+        ...
+
+
 class Backend(Protocol):
     """Starts, stops, lists and shows logs of workers.
 

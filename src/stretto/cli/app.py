@@ -19,6 +19,7 @@ from stretto.cli import (
     events,
     forecast,
     jobs,
+    lenders,
     options,
     policies,
     priority_classes,
@@ -87,6 +88,7 @@ app.add_typer(cluster.nodes, name="nodes")
 app.add_typer(cluster.queues, name="queues")
 app.add_typer(priority_classes.app, name="priority-classes")
 app.add_typer(reserve.app, name="reserve")
+app.add_typer(lenders.app, name="lenders")
 app.command()(cluster.usage)
 app.add_typer(shares.app, name="shares")
 app.command()(forecast.whatif)

@@ -46,9 +46,11 @@ def _node_row(node: dict[str, Any]) -> list[str]:
 
 
 def state_of_node(node: dict[str, Any]) -> str:
-    """up, cordoned, drained or down."""
+    """up, cordoned, drained, down, or with its lender."""
     if not node["up"]:
         return "down"
+    if node.get("lender") and not node["on_loan"]:
+        return "lender's"
     return "drained" if node["drained"] else "cordoned" if node["closed"] else "up"
 
 

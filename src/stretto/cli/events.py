@@ -31,6 +31,11 @@ WORDS: Mapping[str, str] = {
     "NodeDead": "node is given up",
     "NodeCordoned": "node is cordoned",
     "TypesSeen": "GPU types",
+    "LenderSet": "lender",
+    "LenderDeleted": "lender deleted",
+    "NeedReported": "need of lender",
+    "NodesHandedOver": "nodes handed over",
+    "GuaranteeMissed": "guarantee missed",
     "QueueSet": "bounds of queue",
     "QueueDeleted": "queue deleted",
     "PriorityClassSet": "priority class",
@@ -141,11 +146,18 @@ def said_of(event: Mapping[str, Any]) -> str:
             return f"the time of day has jumped {where} by {span_in_words(abs(jumped_s))}" if jumped_s else ""
         case "Held":
             return ""
+        case "LenderSet":
+            return f"{event['name']}: {_listed(event['nodes'])}"
+        case "NodesHandedOver":
+            return f"{_listed(event['nodes'])} to {event['to'] or 'training'}"
         case "Retired":
             return f"{_listed(event['jobs'])}: ended a while ago, and from now on in the database only"
         case "Decided":
-            changes = ", ".join(f"{action['verb']} {action['job']}" for action in event.get("actions", ()))
-            return f"{changes or 'nothing changes'} ({event['took_ms']:.1f} ms)"
+            loans = event.get("loans", {})
+            changes = [f"{word} {_listed(loans[word])}" for word in ("lent", "returned") if word in loans]
+            changes += [f"{action['verb']} {action['job']}" for action in loans.get("actions", ())]
+            changes += [f"{action['verb']} {action['job']}" for action in event.get("actions", ())]
+            return f"{', '.join(changes) or 'nothing changes'} ({event['took_ms']:.1f} ms)"
         case "Reported":
             report = event.get("report", {})
             progress = {key: report[key] for key in ("step", "epoch", "loss", "metric") if key in report}

@@ -66,6 +66,12 @@ class Place:
         Path | None,
         typer.Option(help="A directory that all nodes see, for checkpoints; else the state directory."),
     ] = None
+    lenders: Annotated[
+        Path | None,
+        typer.Option(
+            help="A YAML file that names lenders, their nodes, and what says their need.", metavar="FILE"
+        ),
+    ] = None
 
     def address(self) -> tuple[str, int]:
         """Host and port of --listen. Raises InputError."""
@@ -367,6 +373,7 @@ def serve(
         backend=backend_options(place.backend, {**backend_values, **of_workers}, settings["backend"]),
         url=place.url,
         shared=place.shared,
+        lenders=place.lenders,
         policy=decisions.policy,
         settings=settings[""],
         seed=decisions.seed,

@@ -297,6 +297,30 @@ class Client:
         """Give up what is kept under a name."""
         self.ask("DELETE", f"/api/v1/reservations/{_name(name)}")
 
+    def lenders(self) -> list[dict[str, Any]]:
+        """Every lender by name, with what is on loan and how long it waits for its nodes."""
+        listed: list[dict[str, Any]] = self.ask("GET", "/api/v1/lenders")["lenders"]
+        return listed
+
+    def set_lender(self, name: str, **values: Any) -> dict[str, Any]:
+        """Let nodes belong to a lender: `nodes`, `headroom`, `guarantee_s`."""
+        return self.ask("PUT", f"/api/v1/lenders/{_name(name)}", json=values)
+
+    def delete_lender(self, name: str) -> None:
+        """Let the nodes of a lender belong to the cluster."""
+        self.ask("DELETE", f"/api/v1/lenders/{_name(name)}")
+
+    def report_need(
+        self, name: str, nodes: float | None = None, share: float | None = None
+    ) -> dict[str, Any]:
+        """Say how many of its nodes a lender needs itself, or which share of them, from 0 to 1.
+
+        The answer is the lender: `lacks` is 0 once it has them.
+        """
+        values = {"nodes": nodes, "share": share}
+        given = {key: value for key, value in values.items() if value is not None}
+        return self.ask("POST", f"/api/v1/lenders/{_name(name)}/need", json=given)
+
     def tokens(self) -> list[dict[str, Any]]:
         """Every token by name, never the token itself."""
         found: list[dict[str, Any]] = self.ask("GET", "/api/v1/tokens")["tokens"]

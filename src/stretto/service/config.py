@@ -42,6 +42,7 @@ class Config:
     keep: RetentionPolicy = field(default_factory=RetentionPolicy)  # what of jobs that have ended
     most_open: OpenJobs = field(default_factory=OpenJobs)
     notify_allow: tuple[str, ...] = ()  # hosts and networks that webhooks may go to beside public ones
+    lenders: Path | None = None  # a file that names lenders, their nodes, and where their need comes from
     begin_anew: bool = False  # without what of the log is lost
 
     @property

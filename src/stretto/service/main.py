@@ -21,6 +21,7 @@ from stretto.agent.unix_users import read_accounts
 from stretto.backends.local.options import AGENT
 from stretto.backends.protocol import Backend
 from stretto.jobfile.to_job import DEADLINE_WORTH
+from stretto.lend import CapacityLoaning
 from stretto.model import DEFAULT_QUEUE, InputError, Memory, StrettoError
 from stretto.scheduler.round import Scheduler
 from stretto.service.config import Config, is_loopback
@@ -36,6 +37,7 @@ from stretto.service.http.rate_limits import Limits
 from stretto.service.http.routes.tokens import first_admin, is_admin
 from stretto.service.http.server import config_of, end_requests
 from stretto.service.leadership import Leadership
+from stretto.service.lending.feeds import DEMAND, Lender, lenders_of_cluster, read_lenders
 from stretto.service.log_loss import incarnated, what_is_lost, workers_on_disk
 from stretto.service.reconcile.controller import Reconciler
 from stretto.service.reconcile.worker_env import WorkerContext
@@ -68,6 +70,7 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
     """Run until a signal or cancellation; which process goes on without us, "" where none does."""
     # 1. Everything that can be wrong with the settings and the machine, before anything is made.
     world, settings = _of_the_world(config)
+    lenders = _lenders_of(config)
     sys.setswitchinterval(TURN_S)
     configured = _configured(config, settings)
     scheduler = scheduler_of(configured)  # what is wrong with the words is said before anything is made
@@ -100,6 +103,8 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
             log_writer = LogWriter(store, state, clock, mark)
             watch = ClockWatch(log_writer, clock, read_clocks)
             await _record_now(log_writer, *_first_events(config, configured, state, clock, watch))
+            if new_lenders := [lender.event() for lender in lenders if not lender.is_known(state)]:
+                await _record_now(log_writer, *new_lenders)
 
             # 3. The backend, and ids of workers that it shows although the log does not know them.
             shared = (config.shared or config.state).absolute()
@@ -132,6 +137,7 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
                 targets=_targets(config, url, listening),
                 leadership=leadership,
                 watch=watch,
+                lenders=lenders,
             )
             look_at_the_young()
             await _run(service, config.limits, listening, here, announce)
@@ -331,7 +337,25 @@ def _of_the_world(config: Config) -> tuple[dict[str, str], dict[str, str]]:
     """Settings of the emulated world, and all others."""
     settings = dict(config.settings)
     world = {key: value for key, value in settings.items() if config.emulated and key.startswith("sim.")}
-    return world, {key: value for key, value in settings.items() if key not in world}
+    others = {key: value for key, value in settings.items() if key not in world}
+    if config.emulated and others.pop(DEMAND, ""):
+        others.setdefault("lend.rule", CapacityLoaning.rule)  # any setting of lend switches lending on
+    return world, others
+
+
+def _lenders_of(config: Config) -> tuple[Lender, ...]:
+    """Lenders that files name: of an emulated cluster, and of --lenders. Raises InputError."""
+    lenders: tuple[Lender, ...] = ()
+    if config.emulated:
+        lenders = lenders_of_cluster(config.emulated.cluster, config.settings, config.seed)
+    if config.lenders is not None:
+        named = read_lenders(config.lenders)
+        own = {node for lender in lenders for node in lender.nodes}
+        for lender in named:
+            if twice := sorted(own.intersection(lender.nodes)):
+                raise InputError(f"{config.lenders}: node {twice[0]} belongs to a lender of the cluster file")
+        lenders = (*lenders, *named)
+    return lenders
 
 
 async def _open_backend(

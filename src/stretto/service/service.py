@@ -19,6 +19,8 @@ from stretto.service.eventlog.clock_watch import ClockWatch
 from stretto.service.eventlog.report_sampling import ReportSampler
 from stretto.service.eventlog.writer import LogWriter
 from stretto.service.leadership import Leadership
+from stretto.service.lending.feeds import Lender, run_feeds
+from stretto.service.lending.hand_over import NodeExchange
 from stretto.service.pool import Pool, Turns
 from stretto.service.reconcile.controller import Reconciler
 from stretto.service.reconcile.worker_env import WorkerContext
@@ -119,6 +121,7 @@ class Service:
     most_open: OpenJobs = field(default_factory=OpenJobs)
     leadership: Leadership | None = None  # None: no other process can lead
     watch: ClockWatch | None = None  # None: the time of day does not matter
+    lenders: tuple[Lender, ...] = ()  # that a file names, with where their need comes from
     archive: Archive = field(init=False)
     long_work: Pool = field(
         default_factory=lambda: Pool(Turns(LONG_PROCESSES, LONG_WAITING), LONG_S, MOST_WORK_BYTES, NICE)
@@ -137,6 +140,9 @@ class Service:
         self.archive = Archive(self.log_writer.state, self.log_writer.store.ended)
         self.autoscaler = Autoscaler(
             self.log_writer, self.backend, self.scheduling, self.clock, self.leadership
+        )
+        self.exchange = NodeExchange(
+            self.log_writer, self.backend, self.reconciler, self.clock, self.leadership
         )
         self.webhooks = Webhooks(self.log_writer, self.targets)
         self.reports = ReportSampler(self.log_writer, self.clock)
@@ -169,6 +175,8 @@ class Service:
                 clearing = CheckpointGC(self.state, ended, self.context, self.clock, keep, leadership)
                 group.create_task(clearing.run())
                 group.create_task(self.autoscaler.run())
+                group.create_task(self.exchange.run())
+                group.create_task(run_feeds(self.lenders, self.log_writer, self.clock))
                 group.create_task(self.webhooks.run())
                 group.create_task(self.reports.run())
 

@@ -40,6 +40,7 @@ PARTS = (
     "policies",
     "estimate",
     "place",
+    "lend",
     "solve",
     "scheduler",
 )

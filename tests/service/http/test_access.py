@@ -45,6 +45,10 @@ ROUTES: list[tuple[str, str, Any, str]] = [
     ("GET", "/api/v1/reservations", None, "user"),
     ("PUT", "/api/v1/reservations/r", {"end": 4e9, "gpu_type": "a100", "gpus": 1, "user": "bob"}, "operator"),
     ("DELETE", "/api/v1/reservations/r", None, "operator"),
+    ("GET", "/api/v1/lenders", None, "user"),
+    ("PUT", "/api/v1/lenders/l", {"nodes": ["n0"]}, "operator"),
+    ("POST", "/api/v1/lenders/l/need", {"nodes": 1}, "operator"),
+    ("DELETE", "/api/v1/lenders/l", None, "operator"),
     ("GET", "/api/v1/usage", None, "user"),
     ("GET", "/api/v1/priority-classes", None, "user"),
     ("PUT", "/api/v1/priority-classes/urgent", {"value": 10}, "operator"),
@@ -111,6 +115,7 @@ def test_the_table_of_routes_is_complete(tmp_path: Path) -> None:
             listed = {
                 (method, path.replace("/reservations/r", "/reservations/{name}")) for method, path in listed
             }
+            listed = {(method, path.replace("/lenders/l", "/lenders/{name}")) for method, path in listed}
             document = rig.app.openapi()
             there = {
                 (method.upper(), path)

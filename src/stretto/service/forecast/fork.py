@@ -147,7 +147,7 @@ def fork_of(
         constraints = replace(constraints, sizes={**constraints.sizes, NEW: more[0].elastic.sizes})
     return Fork(
         now_s,
-        cluster,
+        _without_lenders(cluster),
         usable,
         state.configured,
         memory,
@@ -158,6 +158,14 @@ def fork_of(
         state.usage.released(now_s),
         state.ended_jobs,
     )
+
+
+def _without_lenders(cluster: Cluster) -> Cluster:
+    """The same nodes, none of them a lender's: what is on loan stays so, and nothing else is usable."""
+    if not any(node.lender for node in cluster.nodes):
+        return cluster
+    nodes = tuple(replace(node, lender="") for node in cluster.nodes)
+    return Cluster(cluster.name, cluster.types, nodes)
 
 
 def _not_submitted(

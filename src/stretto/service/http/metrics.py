@@ -1,8 +1,9 @@
-"""Figures for Prometheus. Labels are bounded: types, kinds and routes, never a job, a user or a node."""
+"""Figures for Prometheus. Labels are bounded: types, kinds, routes, lenders; no jobs, users or nodes."""
 
 import time
 from collections import Counter as Count
 from collections.abc import Iterable, Sequence
+from math import isnan
 from typing import Any
 
 from prometheus_client import (
@@ -21,6 +22,8 @@ from stretto.service.http.connections import Connections
 from stretto.service.service import Service
 from stretto.service.state import events as happened
 from stretto.service.state.events import Event
+from stretto.service.state.lenders import nodes_of_lenders
+from stretto.service.state.records import NodeRecord
 from stretto.service.state.state import State
 from stretto.service.state.status import JobState, state_of
 
@@ -140,10 +143,53 @@ class Now(Collector):
         skipped = "Events of the log that could not be folded."
         yield GaugeMetricFamily("stretto_skipped_events", skipped, value=state.skips)
         nodes = GaugeMetricFamily("stretto_nodes", "Nodes by state.", labels=["state"])
-        words = Count("down" if not node.up else "closed" if node.closed else "open" for node in state.nodes)
-        for word in ("open", "closed", "down"):
+        words = Count(_word_of(node) for node in state.nodes)
+        for word in ("open", "closed", "lender", "down"):
             nodes.add_metric([word], words[word])
         yield nodes
+        yield from lending(state, self.service.clock.now_s())
+
+
+def _word_of(node: NodeRecord) -> str:
+    """The state of a node."""
+    if not node.up:
+        return "down"
+    return "closed" if node.closed else "open" if node.is_ours else "lender"
+
+
+def lending(state: State, now_s: float) -> Iterable[GaugeMetricFamily | CounterMetricFamily]:
+    """Gauges of each lender: its nodes, and how long it waits for them."""
+    if not state.lenders:
+        return
+    label = ["lender"]
+    nodes = GaugeMetricFamily("stretto_lender_nodes", "Nodes of a lender.", labels=["lender", "state"])
+    waits_s = GaugeMetricFamily(
+        "stretto_lender_wait_seconds", "For how long a lender waits for nodes that it needs.", labels=label
+    )
+    longest_s = GaugeMetricFamily(
+        "stretto_lender_longest_wait_seconds", "The longest such wait that is over.", labels=label
+    )
+    late = GaugeMetricFamily(
+        "stretto_lender_late", "1 while a lender waits for longer than its guarantee.", labels=label
+    )
+    waits = CounterMetricFamily("stretto_lender_waits", "Such waits that are over.", labels=label)
+    missed = CounterMetricFamily(
+        "stretto_lender_waits_missed", "Those that were longer than the guarantee.", labels=label
+    )
+    counts = nodes_of_lenders(state.nodes)
+    for name, lender in sorted(state.lenders.items()):
+        up, at_home = counts.get(name, (0, 0))
+        on_loan = sum(node.lender == name and node.on_loan for node in state.nodes)
+        states = {"up": up, "in_its_hands": at_home, "on_loan": on_loan}
+        for word, count in {**states, "lacking": lender.lacking(up, at_home)}.items():
+            nodes.add_metric([name, word], count)
+        waited_s = 0.0 if isnan(lender.asked_s) else max(now_s - lender.asked_s, 0.0)
+        waits_s.add_metric([name], waited_s)
+        longest_s.add_metric([name], lender.longest_wait_s)
+        late.add_metric([name], float(bool(lender.guarantee_s) and waited_s > lender.guarantee_s))
+        waits.add_metric([name], lender.waits)
+        missed.add_metric([name], lender.waits_missed)
+    yield from (nodes, waits_s, longest_s, late, waits, missed)
 
 
 class Lines(Collector):
@@ -172,11 +218,11 @@ def gpus_by_state(state: State) -> dict[tuple[str, str], int]:
         for index, mask in zip(allocation.nodes, allocation.masks, strict=True):
             held_gpus[index] += mask.bit_count()
     for node, used in zip(state.nodes, held_gpus, strict=True):
-        rest = "down" if not node.up else "closed" if node.closed else "free"
+        rest = _word_of(node).replace("open", "free")
         others = min(node.others, node.gpus - used) if node.up else 0
         for word, count in (("held", used), ("others", others), (rest, node.gpus - used - others)):
             counts[node.gpu_type, word] = counts.get((node.gpu_type, word), 0) + count
     for gpu_type in {node.gpu_type for node in state.nodes}:
-        for word in ("held", "others", "free", "closed", "down"):
+        for word in ("held", "others", "free", "closed", "lender", "down"):
             counts.setdefault((gpu_type, word), 0)
     return counts

@@ -99,6 +99,21 @@ class ReservationAsked(Asking):
     queue: Annotated[str, Field(max_length=63)] = ""
 
 
+class LenderAsked(Asking):
+    """The nodes of a lender."""
+
+    nodes: Annotated[list[Annotated[str, Field(max_length=255)]], Field(min_length=1, max_length=100_000)]
+    headroom: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 0.0  # share that it never lends
+    guarantee_s: Annotated[float, Field(ge=0, le=1e7, allow_inf_nan=False)] = 0.0  # 0: none is stated
+
+
+class Need(Asking):
+    """What a lender needs of its nodes: a number of them, or a share."""
+
+    nodes: Annotated[float, Field(ge=0, le=MOST_GPUS, allow_inf_nan=False)] | None = None
+    share: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
+
+
 class TokenAsked(Asking):
     """A token that is to be made."""
 
@@ -190,6 +205,8 @@ class Node(Shown):
     up: bool
     closed: bool
     drained: bool
+    lender: str  # to which it belongs; "": to none
+    on_loan: bool
     why: str
     jobs: dict[str, int]  # GPUs by job; one's own only, for users
 
@@ -198,6 +215,33 @@ class Nodes(Shown):
     """Every machine."""
 
     nodes: list[Node]
+
+
+class Lender(Shown):
+    """A lender of nodes. Times are seconds."""
+
+    name: str
+    nodes: list[str]
+    headroom: float  # share of its nodes that it never lends
+    need: float | None  # nodes that it needs itself; null: it has not said
+    up: int  # of its nodes
+    on_loan: int  # nodes that jobs may use
+    in_its_hands: int  # nodes that are with it, free of jobs
+    lacks: int  # nodes that it needs and has not
+    waits_s: float | None  # since when it lacks them; null: it does not
+    guarantee_s: float | None  # the longest that it should wait; null: none is stated
+    late: bool  # it waits for longer than that
+    waits: int  # that are over
+    waits_missed: int  # of these, longer than the guarantee of that time
+    latest_wait_s: float | None
+    longest_wait_s: float
+    failure: str  # why its nodes cannot change hands now; "": they can
+
+
+class Lenders(Shown):
+    """Every lender."""
+
+    lenders: list[Lender]
 
 
 class Queue(Shown):

@@ -29,6 +29,7 @@ from stretto.service.eventlog.clock import Clock
 from stretto.service.eventlog.writer import LogWriter
 from stretto.service.leadership import Leadership
 from stretto.service.reconcile.diff import (
+    HOLDER,
     UNKNOWN,
     VANISHED,
     GpuOccupancy,
@@ -39,7 +40,14 @@ from stretto.service.reconcile.diff import (
 )
 from stretto.service.reconcile.reconciler import Command, Start, Stop, next_steps, wanted_slots
 from stretto.service.reconcile.worker_env import WorkerContext, start_of
-from stretto.service.state.events import Event, NodeDead, WorkerEnded, WorkersWanted
+from stretto.service.state.events import (
+    Event,
+    NodeDead,
+    NodeSeen,
+    NodesHandedOver,
+    WorkerEnded,
+    WorkersWanted,
+)
 from stretto.service.state.records import JobRecord, WorkerPhase
 from stretto.service.state.state import State
 
@@ -181,6 +189,8 @@ class Dispatcher:
 
 DEAD_AFTER_S = 300.0  # chosen: longer than most machines take to restart
 SILENCE_CHECK_S = 1.0  # the longest between two looks at nodes that are silent; chosen
+LENDERS = "lender:"  # before the name of a node that is in the hands of its lender
+_CHANGES_HANDS = (NodesHandedOver, NodeSeen)
 AGAIN_S = 1.0  # before a command is repeated that the backend did not take; chosen
 
 
@@ -232,13 +242,33 @@ class Reconciler:
             self.log_writer, self.backend, self.context, self.seen, self._again, self.leadership
         )
         self._heard_seq = self.log_writer.state.seq
+        self._note_hands()
         self.log_writer.listeners.append(self._heard)
 
     def _heard(self, told: Sequence[tuple[int, Event]]) -> None:
         state = self.log_writer.state
         self.dirty.update(record.id for record in state.changed_since(self._heard_seq))
         self._heard_seq = state.seq
+        if any(isinstance(event, _CHANGES_HANDS) for _, event in told):
+            self._note_hands()
         self._changed.set()
+
+    def _note_hands(self) -> None:
+        """GPUs of nodes in the hands of a lender are held by it: no worker starts there."""
+        for index, node in enumerate(self.log_writer.state.nodes):
+            whole = [(index, (1 << node.gpus) - 1)] if node.in_hands_of else []
+            if whole or LENDERS + node.name in self._occupied.of:
+                self._occupied.put(LENDERS + node.name, whole)
+        self._let_go()
+
+    def occupied_nodes(self) -> set[int]:
+        """Nodes on which processes of ours may be left, by the log or as the backend shows it."""
+        nodes = range(len(self.log_writer.state.nodes))
+        if not self._has_listed:
+            return set(nodes)
+        by_log = {worker.node for record in self.log_writer.state.open_jobs() for worker in record.alive}
+        seen = {node for node in nodes if any(HOLDER in name for name in self._occupied.on.get(node, ()))}
+        return by_log | seen
 
     async def record(self, events: Sequence[Event]) -> None:
         """Durable and folded when awaited; nothing is waited for where there is nothing to record."""

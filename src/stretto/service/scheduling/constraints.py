@@ -61,4 +61,4 @@ def constraints_of(state: State, now_s: float) -> Constraints:
 
 def capacity_of(state: State) -> int:
     """GPUs that there are for jobs."""
-    return sum(node.gpus - node.others for node in state.nodes if node.up)
+    return sum(node.gpus - node.others for node in state.nodes if node.up and node.is_ours)

@@ -10,18 +10,24 @@ know the points and are free from the beginning.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import nan
+from typing import Any
 
 import numpy as np
 
 from stretto.model import (
     Adaptivity,
     BoolArray,
+    LenderState,
+    Loans,
     Memory,
     Plan,
     ProfilesFirst,
     Snapshot,
     Trigger,
+    actions_between,
     digest,
+    ints,
 )
 from stretto.scheduler.round import Scheduler
 from stretto.service.scheduling.constraints import constraints_of
@@ -104,7 +110,46 @@ def snapshot_for(
     if isinstance(scheduler.policy, ProfilesFirst) and scheduler.policy.profiles_first:
         constraints = replace(constraints, profiles=profiles_of(state, now_s))
     snapshot = builder.observe(state, now_s, due, memory)
-    return replace(snapshot, constraints=constraints, batches=batches)
+    lenders = () if scheduler.lending is None else lenders_of(state, now_s, scheduler.lending.period_s)
+    return replace(snapshot, constraints=constraints, batches=batches, lenders=lenders)
+
+
+def lenders_of(state: State, now_s: float, period_s: float) -> tuple[LenderState, ...]:
+    """Lenders that have said what they need, with their nodes that are up and open.
+
+    What those that are not would serve falls to the others. Without a need nothing of a lender is lent.
+    """
+    nodes: dict[str, list[int]] = {}
+    for index, node in enumerate(state.nodes):
+        if node.lender and node.up and not node.closed:
+            nodes.setdefault(node.lender, []).append(index)
+    return tuple(
+        LenderState(
+            name,
+            ints(nodes[name]),
+            lender.headroom,
+            period_s,
+            lender.demand(now_s, period_s, len(nodes[name])),
+            nan,
+        )
+        for name, lender in sorted(state.lenders.items())
+        if lender.needs and name in nodes
+    )
+
+
+def loans_json(snapshot: Snapshot, loans: Loans | None) -> dict[str, Any]:
+    """What was settled with lenders, as the log keeps it; {} where that changes nothing."""
+    if loans is None:
+        return {}
+    cluster, changed = snapshot.cluster, loans.usable != snapshot.usable
+    as_json: dict[str, Any] = {
+        "lent": [cluster.nodes[node].id for node in np.flatnonzero(changed & loans.usable).tolist()],
+        "returned": [cluster.nodes[node].id for node in np.flatnonzero(changed & ~loans.usable).tolist()],
+        "preempted": list(loans.preempted),
+        "scaled_in": list(loans.scaled_in),
+        "actions": actions_json(actions_between(snapshot.placement, loans.placement), cluster),
+    }
+    return {key: value for key, value in as_json.items() if value}
 
 
 def decided(snapshot: Snapshot, plan: Plan, seen: int, took_ms: float) -> Decided:
@@ -126,4 +171,5 @@ def decided(snapshot: Snapshot, plan: Plan, seen: int, took_ms: float) -> Decide
             preemption.job: (preemption.by, preemption.priority, preemption.gpus)
             for preemption in plan.preemptions
         },
+        loans=loans_json(snapshot, plan.loans),
     )

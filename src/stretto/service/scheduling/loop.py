@@ -42,7 +42,12 @@ _TRIGGERS: Mapping[type[Event], Trigger] = {
     happened.UserSharesSet: Trigger.CAPACITY,
     happened.Reserved: Trigger.CAPACITY,
     happened.Unreserved: Trigger.CAPACITY,
+    happened.LenderSet: Trigger.LENDERS,
+    happened.LenderDeleted: Trigger.CAPACITY,
+    happened.NeedReported: Trigger.LENDERS,
 }
+# What else may change what is on loan: nodes of lenders come and go, and jobs need more or fewer.
+_SETTLED_AT = frozenset({Trigger.LENDERS, Trigger.ARRIVAL, Trigger.COMPLETION, Trigger.CAPACITY})
 
 
 def trigger_of(event: Event) -> Trigger | None:
@@ -88,6 +93,7 @@ class SchedulingLoop:
     _wake_s: float | None = None  # when the policy wants to be asked again; None: that time has come
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _next_round_s: float = 0.0
+    _next_settlement_s: float = 0.0  # with lenders, whatever happens until then
     _awaits_round: bool = False
     _decided_s: float = 0.0  # when it was last asked
     _seen: int = 0  # the last event that it knew then
@@ -130,6 +136,12 @@ class SchedulingLoop:
                 continue
             self._changed = True
             self._wake.set()  # also where nothing is due: a round may be waited for from now on
+            if (
+                trigger in _SETTLED_AT
+                and self.scheduler.lending is not None
+                and self.log_writer.state.lenders
+            ):
+                self._due.add(Trigger.LENDERS)
             if trigger in self._on:
                 self._due.add(trigger)
 
@@ -208,6 +220,8 @@ class SchedulingLoop:
         if state.cluster is None:
             return math.inf
         times = [self.observer.next_change_s(state, now_s)]
+        if self._settles:
+            times.append(self._next_settlement_s)
         if self._wake_s is not None:
             times.append(self._wake_s)
         is_awaited = bool(state.open) and (self._changed or not triggers.when_changed)
@@ -222,9 +236,18 @@ class SchedulingLoop:
             times.append(self._decided_s + max(every_s, triggers.round_s or 0.0))
         return min(times)
 
+    @property
+    def _settles(self) -> bool:
+        """Whether there is a lender that has said what it needs, and a rule that settles loans."""
+        lenders = self.log_writer.state.lenders
+        return self.scheduler.lending is not None and any(lender.needs for lender in lenders.values())
+
     def _note_times(self, now_s: float) -> None:
         """What the clock alone makes due."""
-        triggers = self.scheduler.policy.triggers
+        triggers, lending = self.scheduler.policy.triggers, self.scheduler.lending
+        if lending is not None and self._settles and self._next_settlement_s <= now_s:
+            self._next_settlement_s = (math.floor(now_s / lending.period_s) + 1) * lending.period_s
+            self._due.add(Trigger.LENDERS)
         if self._wake_s is not None and self._wake_s <= now_s:
             self._wake_s = None
             self._due.add(Trigger.WAKE)

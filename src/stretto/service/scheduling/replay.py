@@ -54,6 +54,7 @@ def _said(event: Decided) -> dict[str, Any]:
         "wake_s": event.wake_s,
         "memory": event.memory,
         "preempted": {job: list(by_whom) for job, by_whom in event.preempted.items()},
+        "loans": dict(event.loans),
     }
 
 

@@ -3,13 +3,15 @@
 from collections.abc import Mapping
 
 from stretto.estimate.registry import estimator_for
+from stretto.lend import CapacityLoaning
 from stretto.model import InputError, traits_of
 from stretto.place.registry import load_placer
 from stretto.policies.registry import load_policy, policy_class
 from stretto.scheduler.round import Scheduler
 from stretto.service.state.events import Configured
+from stretto.settings import settings_of
 
-SPACES = ("policy", "estimate", "place")
+SPACES = ("policy", "estimate", "place", "lend")
 
 
 def scheduler_of(configured: Configured) -> Scheduler:
@@ -25,7 +27,26 @@ def scheduler_of(configured: Configured) -> Scheduler:
     place = _of(settings, "place")
     rule = place.pop("rule", "") or configured.placer or policy.placer
     estimator = estimator_for(policy, _of(settings, "estimate"))
-    return Scheduler(estimator, policy, load_placer(rule, **place))
+    return Scheduler(estimator, policy, load_placer(rule, **place), _lending(_of(settings, "lend")))
+
+
+def _lending(settings: Mapping[str, str]) -> CapacityLoaning | None:
+    """The rule for nodes of lenders; None: they are out of reach. Raises InputError."""
+    if not settings:
+        return None
+    if series := {"demand", "repeat"} & set(settings):
+        raise InputError(
+            f"lend.{min(series)}: expected of a simulation or an emulated cluster; a lender of a service "
+            "says itself what it needs"
+        )
+    usual = {"on_demand": "true"}  # nodes that really change hands are not lent to idle
+    lending = CapacityLoaning(**settings_of(CapacityLoaning, {**usual, **settings}, space="lend"))
+    if lending.foresight:
+        raise InputError(
+            f"lend.forecast={lending.forecast}: a service does not know what lenders will need, expected "
+            "another forecast"
+        )
+    return lending
 
 
 def _of(settings: Mapping[str, str], space: str) -> dict[str, str]:

@@ -315,6 +315,61 @@ class Unreserved(Event):
     name: str
 
 
+# ── lenders ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class LenderSet(Event):
+    """Nodes belong to a lender: they are usable only while they are on loan. Those it had before are ours.
+
+    Nodes may be named before they show themselves. One on which jobs hold GPUs is on loan from the first.
+    """
+
+    subject: ClassVar[str] = "name"
+    name: str
+    nodes: tuple[str, ...]
+    headroom: float = 0.0  # share of its nodes that it never lends
+    guarantee_s: float = 0.0  # from asking for nodes until it has them, at most; 0: none is stated
+
+
+@dataclass(frozen=True)
+class LenderDeleted(Event):
+    """There is no such lender any more: its nodes are ours."""
+
+    subject: ClassVar[str] = "name"
+    name: str
+
+
+@dataclass(frozen=True)
+class NeedReported(Event):
+    """A lender needs so many of its nodes itself from now on; part of a node counts as a whole one."""
+
+    subject: ClassVar[str] = "lender"
+    lender: str
+    nodes: float
+
+
+@dataclass(frozen=True)
+class NodesHandedOver(Event):
+    """Nodes are in the hands of their lender, with no process of ours on them, or in ours."""
+
+    subject: ClassVar[str] = "lender"
+    lender: str  # "": of a lender that was deleted meanwhile
+    nodes: tuple[str, ...]
+    to: str  # the lender; "": training
+
+
+@dataclass(frozen=True)
+class GuaranteeMissed(Event):
+    """A lender still lacks nodes that it has asked for, and its guarantee is over."""
+
+    subject: ClassVar[str] = "lender"
+    lender: str
+    asked_s: float  # when it asked
+    guarantee_s: float
+    lacks: int  # nodes that it still lacks
+
+
 # ── decisions ─────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -333,6 +388,8 @@ class Decided(Event):
     took_ms: float = 0.0
     batches: Mapping[str, Any] = field(default_factory=dict)  # job → `Batch.to_json` from now on
     preempted: Mapping[str, Any] = field(default_factory=dict)  # job → (by, its priority, GPUs that are left)
+    # What was settled with lenders before: nodes lent and returned, jobs preempted and scaled_in, actions.
+    loans: Mapping[str, Any] = field(default_factory=dict)
 
 
 # Names are kept in logs: never change one

@@ -8,6 +8,7 @@ from math import nan
 
 from stretto.model import Allocation, Cluster, GpuType, Node, NodeId, Placement
 from stretto.service.state import events as happened
+from stretto.service.state.lenders import note_waits, place_new_node
 from stretto.service.state.records import KILLED, JobRecord, NodeRecord, WorkerPhase
 from stretto.service.state.state import State
 
@@ -73,6 +74,7 @@ def node_seen(state: State, event: happened.NodeSeen, now_s: float) -> None:
         state.node_index[event.node] = len(state.nodes)
         state.nodes.append(NodeRecord(event.node, event.gpu_type, event.gpus))
         index = len(state.nodes) - 1
+        place_new_node(state, state.nodes[index])
     node = state.nodes[index]
     node.cpus, node.memory_gb, node.address = event.cpus, event.memory_gb, event.address
     was_closed, node.shut, node.others = node.closed, event.shut, event.others
@@ -90,6 +92,7 @@ def node_seen(state: State, event: happened.NodeSeen, now_s: float) -> None:
         if node.closed and not was_closed:
             _close(state, index, now_s)
         _give_way(state, index, now_s)
+    note_waits(state, node, now_s)
     state.version += 1
 
 
@@ -126,6 +129,7 @@ def node_lost(state: State, event: happened.NodeLost, now_s: float) -> None:
         node.silent_s = now_s
     node.up, node.lost_why = False, event.why
     _vacate(state, index, now_s)
+    note_waits(state, node, now_s)
     state.version += 1
 
 

@@ -336,11 +336,28 @@ class NodeRecord:
     remark: str = ""  # what somebody should look after there, although it is used
     lost_why: str = ""  # why it is down
     cordon_why: str = ""  # why somebody closed it
+    lender: str = ""  # to which it belongs; "": it is ours
+    on_loan: bool = False  # of a lender's node: jobs may use it, by the latest settlement
+    in_hands_of: str = ""  # the lender that it was handed over to; "": us. It follows `on_loan` after a while
 
     @property
     def why(self) -> str:
         """Why it is not used as usual, or what somebody should look after there; "" for neither."""
-        return self.lost_why or self.cordon_why or self.shut or self.remark
+        return self.lost_why or self.cordon_why or self.shut or self._lenders or self.remark
+
+    @property
+    def _lenders(self) -> str:
+        return "" if self.is_ours else f"belongs to lender {self.lender}, not on loan"
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether training may use it: it belongs to no lender, or is on loan."""
+        return not self.lender or self.on_loan
+
+    @property
+    def hands(self) -> str:
+        """The lender that it should be in the hands of; "": ours."""
+        return "" if self.is_ours else self.lender
 
     @property
     def closed(self) -> bool:

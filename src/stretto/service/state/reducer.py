@@ -36,6 +36,15 @@ from stretto.service.state.jobs import (
     job_submitted,
     queue_of,
 )
+from stretto.service.state.lenders import (
+    end_loans,
+    guarantee_missed,
+    lender_deleted,
+    lender_set,
+    need_reported,
+    nodes_handed_over,
+    settle,
+)
 from stretto.service.state.nodes import node_cordoned, node_dead, node_lost, node_seen, types_seen
 from stretto.service.state.records import JobRecord, Preempted, Token
 from stretto.service.state.state import Skipped, State
@@ -229,6 +238,8 @@ def _preempted(state: State, record: JobRecord, preempted: Preempted) -> None:
 def _decided(state: State, event: happened.Decided, now_s: float) -> None:
     assert state.cluster is not None
     assert state.placement is not None
+    if event.loans:  # first what was settled with lenders: the plan builds on what is left
+        _settled(state, event, now_s)
     usable = state.usable()
 
     def why_stale(action: Action) -> str:
@@ -267,6 +278,21 @@ def _decided(state: State, event: happened.Decided, now_s: float) -> None:
     state.decisions += 1
 
 
+def _settled(state: State, event: happened.Decided, now_s: float) -> None:
+    """Jobs make room where nodes go back to lenders, unless their GPUs have changed since."""
+    assert state.cluster is not None
+    assert state.placement is not None
+    for action in actions_of(event.loans.get("actions", ()), state.cluster):
+        record = state.open_job(action.job)
+        if record is None or state.placement is None or state.wanted(action.job) != action.before:
+            continue
+        state.placement = state.placement.changed({action.job: action.after})
+        record.why = "nodes went back to their lender"
+        state.hold(record, action.after, now_s)
+        state.touch(record.id)
+    settle(state, event.loans, now_s)
+
+
 def _lead_taken(state: State, event: happened.LeadTaken, now_s: float) -> None:
     state.epoch = max(event.epoch, state.epoch)
 
@@ -285,6 +311,8 @@ def _incarnated(state: State, event: happened.Incarnated, now_s: float) -> None:
 def _configured(state: State, event: happened.Configured, now_s: float) -> None:
     state.configured = event
     state.usage.live_by(event.fair_share_half_life_s or HALF_LIFE_S, now_s)
+    if not any(key.startswith("lend.") for key in event.settings):
+        end_loans(state, now_s)
 
 
 def _user_shares_set(state: State, event: happened.UserSharesSet, now_s: float) -> None:
@@ -350,6 +378,11 @@ _CHANGES: Mapping[type[Event], Callable[[State, Any, float], None]] = {
     happened.NodeLost: node_lost,
     happened.NodeDead: node_dead,
     happened.NodeCordoned: node_cordoned,
+    happened.LenderSet: lender_set,
+    happened.LenderDeleted: lender_deleted,
+    happened.NeedReported: need_reported,
+    happened.NodesHandedOver: nodes_handed_over,
+    happened.GuaranteeMissed: guarantee_missed,
     happened.QueueSet: _queue_set,
     happened.QueueDeleted: _queue_deleted,
     happened.PriorityClassSet: _priority_class_set,

@@ -25,6 +25,7 @@ from stretto.model import (
 )
 from stretto.service.state import events as happened
 from stretto.service.state.calendar import Calendar
+from stretto.service.state.lender_records import LenderRecord
 from stretto.service.state.records import (
     NO_SUSPENSIONS,
     ArchivedTotals,
@@ -91,6 +92,7 @@ class State:
     queues: dict[str, Queue] = field(default_factory=dict)
     priority_classes: dict[str, PriorityClass] = field(default_factory=dict)  # by name
     reservations: dict[str, Reservation] = field(default_factory=dict)  # by name
+    lenders: dict[str, LenderRecord] = field(default_factory=dict)  # by name
     reserved_unix_s: dict[str, tuple[float, float]] = field(default_factory=dict)  # from and until, as named
     sized: dict[str, tuple[int, ...]] = field(default_factory=dict)  # sizes that an open job may have
     usage: UsageLedger = field(default_factory=UsageLedger)  # by queue and user, decayed
@@ -180,7 +182,7 @@ class State:
 
     def usable(self) -> "np.ndarray[Any, np.dtype[np.bool_]]":
         """(nodes,) may hold jobs."""
-        return np.array([node.up and not node.closed for node in self.nodes], dtype=np.bool_)
+        return np.array([node.up and not node.closed and node.is_ours for node in self.nodes], dtype=np.bool_)
 
     def staying(self) -> list[JobId]:
         """Jobs that hold GPUs of a closed node: they stay as they are, and no policy is asked about them."""
@@ -232,7 +234,7 @@ class State:
         names = list(dict.fromkeys(node.gpu_type for node in self.nodes))
         types = tuple(self.types.get(name, GpuType(name)) for name in names)
         nodes = tuple(
-            Node(NodeId(node.name), node.gpu_type, node.gpus, node.cpus, node.memory_gb)
+            Node(NodeId(node.name), node.gpu_type, node.gpus, node.cpus, node.memory_gb, node.lender)
             for node in self.nodes
         )
         self._cluster = Cluster("live", types, nodes)

@@ -1,5 +1,6 @@
 """Where a job stands, in the words that people and their tools see, and why it waits."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
@@ -255,9 +256,15 @@ def _closed_nodes(state: State, kinds: BoolArray) -> str:
     """Nodes of these types with what keeps them from being used."""
     assert state.cluster is not None
     there = [node for node, kind in zip(state.nodes, state.cluster.kind.tolist(), strict=True) if kinds[kind]]
-    said = [f"{node.name}: {node.why or ('cordoned' if node.closed else 'down')}" for node in there]
-    return "; ".join(said[:MOST_NAMED]) + (
-        f"; and {len(said) - MOST_NAMED} more" if said[MOST_NAMED:] else ""
+    lent = Counter(node.lender for node in there if not node.is_ours and node.up and not node.closed)
+    whys = [f"{count} belong to lender {lender}, not on loan" for lender, count in lent.items()]
+    whys += [
+        f"{node.name}: {node.why or ('cordoned' if node.closed else 'down')}"
+        for node in there
+        if not node.up or node.closed
+    ]
+    return "; ".join(whys[:MOST_NAMED]) + (
+        f"; and {len(whys) - MOST_NAMED} more" if whys[MOST_NAMED:] else ""
     )
 
 

@@ -36,7 +36,7 @@ def nodes_json(service: Service, caller: Caller) -> list[dict[str, Any]]:
             "name": node.name,
             "gpu_type": node.gpu_type,
             "gpus": node.gpus,
-            "free": max(node.gpus - node.others - sum(gpus_of_job.values()), 0),
+            "free": max(node.gpus - node.others - sum(gpus_of_job.values()), 0) if node.is_ours else 0,
             "others": node.others,
             "cpus": node.cpus,
             "memory_gb": node.memory_gb,
@@ -44,6 +44,8 @@ def nodes_json(service: Service, caller: Caller) -> list[dict[str, Any]]:
             "up": node.up,
             "closed": node.closed,
             "drained": node.drained,
+            "lender": node.lender,
+            "on_loan": node.on_loan,
             "why": node.why,
             "jobs": {job: gpus for job, gpus in gpus_of_job.items() if caller.owns(state.jobs[job])},
         }

@@ -1,0 +1,196 @@
+"""Where a lender's need comes from if nothing tells the service by itself: a series over time, or a command.
+
+Both only report: a need that is the same as before is no event.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from math import inf, isfinite
+from pathlib import Path
+from typing import Protocol
+
+from stretto.clusters.demand import PERIOD_S, made_demand, read_demand
+from stretto.clusters.entries import entry_of, items_of, read_text, read_yaml
+from stretto.clusters.files import read_cluster_file
+from stretto.jobfile.quantities import duration_s
+from stretto.model import FloatArray, InputError
+from stretto.service.eventlog.clock import Clock
+from stretto.service.eventlog.writer import LogWriter
+from stretto.service.state.events import Event, LenderSet, NeedReported
+from stretto.service.state.state import State
+
+DEMAND = "lend.demand"  # of an emulated cluster: the demand of every lender
+MADE = "synthetic"  # instead of a file: demand made with the seed of the service
+KEYS = ("name", "nodes", "headroom", "guarantee", "need")
+NEED_KEYS = ("file", "command", "every")
+EVERY_S = 15.0  # between two runs of a command; chosen
+COMMAND_S = 30.0  # that one may take; chosen
+LEAST_S = 0.01  # of wall time between two looks, however fast an emulated clock is; chosen
+
+log = logging.getLogger(__name__)
+
+
+class Feed(Protocol):
+    """Says what a lender needs."""
+
+    async def need_at(self, now_s: float, nodes: int) -> tuple[float | None, float]:
+        """(need in nodes, None where it is not known, and for how long that is good, in s of the clock)."""
+
+
+@dataclass(frozen=True, eq=False)
+class SeriesFeed:
+    """A series of shares by the clock of the service; after its end everything stays as it is."""
+
+    period_s: float
+    shares: FloatArray
+
+    async def need_at(self, now_s: float, nodes: int) -> tuple[float | None, float]:
+        """The share of the present period."""
+        period = int(now_s / self.period_s)
+        if period >= len(self.shares) - 1:
+            return float(self.shares[-1]) * nodes, inf
+        return float(self.shares[period]) * nodes, (period + 1) * self.period_s - now_s
+
+
+@dataclass(frozen=True)
+class CommandFeed:
+    """A command for the shell that prints how many nodes are needed."""
+
+    command: str
+    every_s: float = EVERY_S
+
+    async def need_at(self, now_s: float, nodes: int) -> tuple[float | None, float]:
+        """What the command prints; not known where it fails, takes too long, or prints something else."""
+        process = await asyncio.create_subprocess_shell(
+            self.command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
+        )
+        try:
+            async with asyncio.timeout(COMMAND_S):
+                printed, _ = await process.communicate()
+        except TimeoutError:
+            log.warning(
+                "the need of a lender is not known: %s took longer than %g s", self.command, COMMAND_S
+            )
+            return None, self.every_s
+        finally:
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+        with suppress(ValueError):
+            need = float(printed.decode(errors="replace"))
+            if process.returncode == 0 and isfinite(need) and need >= 0:
+                return need, self.every_s
+        log.warning(
+            "the need of a lender is not known: expected a number of nodes of %s, got %.80r and status %s",
+            self.command,
+            printed,
+            process.returncode,
+        )
+        return None, self.every_s
+
+
+@dataclass(frozen=True)
+class Lender:
+    """A lender as a file names it."""
+
+    name: str
+    nodes: tuple[str, ...]
+    headroom: float = 0.0  # share of its nodes that it never lends
+    guarantee_s: float = 0.0  # 0: none is stated
+    feed: Feed | None = field(default=None, compare=False)  # None: it reports its need itself
+
+    def is_known(self, state: State) -> bool:
+        """Whether the log says the same of it."""
+        known = state.lenders.get(self.name)
+        return known is not None and (known.nodes, known.headroom, known.guarantee_s) == (
+            self.nodes,
+            self.headroom,
+            self.guarantee_s,
+        )
+
+    def event(self) -> Event:
+        """That it is there."""
+        return LenderSet(self.name, self.nodes, self.headroom, self.guarantee_s)
+
+
+def lenders_of_cluster(source: str, settings: Mapping[str, str], seed: int) -> tuple[Lender, ...]:
+    """Lenders of a cluster file, as an emulated cluster has them. Raises InputError.
+
+    settings: `lend.demand` is the demand of every lender, before what the file says: a file, or `synthetic`.
+    """
+    file, beside = read_cluster_file(source), Path(source).parent
+    if DEMAND in settings and not file.lenders:
+        raise InputError(f"lend.demand: cluster {file.cluster.name} has no lenders")
+    lenders = []
+    for lender in file.lenders:
+        demand = settings.get(DEMAND) or lender.demand
+        nodes = tuple(str(node.id) for node in file.cluster.nodes if node.lender == lender.name)
+        feed = _series(demand, beside, seed) if demand else None
+        lenders.append(Lender(lender.name, nodes, lender.headroom, 0.0, feed))
+    return tuple(lenders)
+
+
+def read_lenders(path: Path) -> tuple[Lender, ...]:
+    """Lenders of a file of `stretto serve --lenders`. Raises InputError."""
+    document = entry_of(read_yaml(read_text(path), str(path)), str(path), ("lenders",))
+    lenders: list[Lender] = []
+    for number, item in enumerate(items_of(document, "lenders"), start=1):
+        entry = entry_of(item, f"{path}: lenders, entry {number}", KEYS)
+        name, nodes = entry.text("name"), entry.texts("nodes")
+        if any(name == other.name for other in lenders):
+            raise InputError(f"{entry.where}: name must differ from other lenders, got {name!r}")
+        if not nodes:
+            raise InputError(f"{entry.where}: nodes must be a list of at least one node")
+        if twice := [node for other in lenders for node in other.nodes if node in nodes]:
+            raise InputError(f"{entry.where}: node {twice[0]} belongs to another lender")
+        headroom = entry.number("headroom", default=0.0)
+        if headroom >= 1:
+            raise InputError(f"{entry.where}: headroom must be a share below 1, got {headroom:g}")
+        guarantee_s = _seconds(entry.text("guarantee", default=""), f"{entry.where}: guarantee", 0.0)
+        need = entry_of(entry.values.get("need", {}), f"{entry.where}: need", NEED_KEYS)
+        file, command = need.text("file", default=""), need.text("command", default="")
+        if file and command:
+            raise InputError(f"{need.where}: expected a file or a command, not both")
+        feed: Feed | None = _series(file, path.parent, 0) if file else None
+        if command:
+            every_s = _seconds(need.text("every", default=""), f"{need.where}: every", EVERY_S)
+            feed = CommandFeed(command, every_s)
+        lenders.append(Lender(name, nodes, headroom, guarantee_s, feed))
+    return tuple(lenders)
+
+
+def _seconds(text: str, where: str, usual: float) -> float:
+    try:
+        return duration_s(text) if text else usual
+    except ValueError:
+        raise InputError(f"{where} must be a duration such as 90s or 2m, got {text!r}") from None
+
+
+def _series(demand: str, beside: Path, seed: int) -> SeriesFeed:
+    if demand == MADE:
+        return SeriesFeed(PERIOD_S, made_demand(seed=seed))
+    path = beside / demand if (beside / demand).is_file() else Path(demand)
+    return SeriesFeed(*read_demand(path))
+
+
+async def run_feeds(lenders: Sequence[Lender], log_writer: LogWriter, clock: Clock) -> None:
+    """Report what feeds say, each in its time, until cancelled."""
+    async with asyncio.TaskGroup() as group:
+        for lender in lenders:
+            if lender.feed is not None:
+                group.create_task(_report(lender, lender.feed, log_writer, clock))
+
+
+async def _report(lender: Lender, feed: Feed, log_writer: LogWriter, clock: Clock) -> None:
+    while True:
+        need, for_s = await feed.need_at(clock.now_s(), len(lender.nodes))
+        record = log_writer.state.lenders.get(lender.name)
+        if need is not None and record is not None and record.need != need:
+            await log_writer.record(NeedReported(lender.name, need))
+        if for_s == inf:
+            return
+        await asyncio.sleep(max(clock.wall_s(for_s), LEAST_S))

@@ -1,0 +1,139 @@
+"""Nodes change hands: to training once they are on loan, to their lender once nothing of ours is left there.
+
+What is on loan is decided elsewhere, by the same rule as in a simulation. Here it is carried out: the
+backend's cluster is told, where it wants to know, and then the log. Each step may be repeated after a crash.
+A lender that waits for longer than its guarantee is told of, once.
+"""
+
+import asyncio
+import logging
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, field
+from math import inf, isnan
+
+from stretto.backends.protocol import Backend, BackendUnreachable, HandsOver
+from stretto.service.eventlog import LeadLost
+from stretto.service.eventlog.clock import Clock
+from stretto.service.eventlog.writer import LogWriter
+from stretto.service.leadership import Leadership
+from stretto.service.reconcile.controller import Reconciler
+from stretto.service.state.events import Event, GuaranteeMissed, NodesHandedOver
+from stretto.service.state.lenders import nodes_of_lenders
+from stretto.service.state.state import State
+
+AGAIN_S = 1.0  # of wall time before a cluster is asked again, or a node looked at that is not free; chosen
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class HandOver:
+    """Nodes that are to change hands together."""
+
+    lender: str
+    nodes: tuple[str, ...]
+    to: str  # the lender; "": training
+
+
+def hand_overs(state: State, occupied: Container[int]) -> list[HandOver]:
+    """What may change hands now. Pure. occupied: nodes on which processes of ours may be left."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for index, node in enumerate(state.nodes):
+        if node.hands != node.in_hands_of and not (node.hands and index in occupied):
+            groups.setdefault((node.lender or node.in_hands_of, node.hands), []).append(node.name)
+    return [HandOver(lender, tuple(names), to) for (lender, to), names in groups.items()]
+
+
+def missed_guarantees(state: State, now_s: float) -> list[GuaranteeMissed]:
+    """Lenders that have waited for longer than their guarantee, and of which that is not said yet. Pure."""
+    counts = nodes_of_lenders(state.nodes)
+    return [
+        GuaranteeMissed(lender.name, lender.asked_s, lender.guarantee_s, lender.lacking(*counts[lender.name]))
+        for lender in state.lenders.values()
+        if lender.guarantee_s
+        and not lender.missed
+        and lender.name in counts
+        and now_s - lender.asked_s > lender.guarantee_s
+    ]
+
+
+@dataclass
+class NodeExchange:
+    """Carries out what was settled with lenders."""
+
+    log_writer: LogWriter
+    backend: Backend
+    reconciler: Reconciler
+    clock: Clock
+    leadership: Leadership | None = None
+    failures: dict[str, str] = field(default_factory=dict)  # by lender, why its nodes cannot change hands now
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        """Listen to what happens."""
+        self.log_writer.listeners.append(self._heard)
+
+    def _heard(self, told: Sequence[tuple[int, Event]]) -> None:
+        if self.log_writer.state.lenders or any(node.in_hands_of for node in self.log_writer.state.nodes):
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Look whenever something has happened, and again while a node is on its way, until cancelled."""
+        while True:
+            self._wake.clear()
+            await self.look()
+            wait_s = self._wait_s()
+            try:
+                async with asyncio.timeout(None if wait_s == inf else wait_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    async def look(self) -> None:
+        """Hand over what can be, and say which guarantees are missed."""
+        state = self.log_writer.state
+        for hand_over in hand_overs(state, self.reconciler.occupied_nodes()):
+            if await self._tell_cluster(hand_over):
+                await self.log_writer.record(NodesHandedOver(hand_over.lender, hand_over.nodes, hand_over.to))
+        for missed in missed_guarantees(state, self.clock.now_s()):
+            log.warning(
+                "lender %s has waited %g s for %d of its nodes, its guarantee is %g s",
+                missed.lender,
+                self.clock.now_s() - missed.asked_s,
+                missed.lacks,
+                missed.guarantee_s,
+            )
+            await self.log_writer.record(missed)
+
+    async def _tell_cluster(self, hand_over: HandOver) -> bool:
+        """Whether the cluster knows whose the nodes are from now on."""
+        backend = self.backend
+        if not isinstance(backend, HandsOver):
+            return True
+        nodes, to = hand_over.nodes, hand_over.to
+        try:
+            if self.leadership is None:
+                await backend.hand_over(nodes, to)
+            else:
+                await self.leadership.command(lambda: backend.hand_over(nodes, to))
+        except LeadLost:
+            return False  # the service is ending
+        except BackendUnreachable as failure:
+            if self.failures.get(hand_over.lender) != str(failure):
+                log.warning("nodes of lender %s cannot change hands: %s", hand_over.lender, failure)
+            self.failures[hand_over.lender] = str(failure)
+            return False
+        self.failures.pop(hand_over.lender, None)
+        return True
+
+    def _wait_s(self) -> float:
+        """Wall time until the next look, where nothing happens before."""
+        state, now_s = self.log_writer.state, self.clock.now_s()
+        if any(node.hands != node.in_hands_of for node in state.nodes):
+            return AGAIN_S
+        due_s = [
+            lender.asked_s + lender.guarantee_s - now_s
+            for lender in state.lenders.values()
+            if lender.guarantee_s and not lender.missed and not isnan(lender.asked_s)
+        ]
+        return max(self.clock.wall_s(min(due_s)), 0.01) if due_s else inf
