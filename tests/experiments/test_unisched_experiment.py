@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stretto.experiments import unisched
+from stretto.experiments import unisched, unisched_estimator
 from stretto.experiments.published import EXPERIMENTS
 from stretto.experiments.reproduction import Made, Request
 from stretto.experiments.spec import RunSpec
@@ -51,7 +51,7 @@ def ours(made: Made) -> dict[tuple[str, str], float | None]:
 
 def test_the_figures_can_be_made_by_name() -> None:
     names = {name.removeprefix("unisched-") for name in EXPERIMENTS if name.startswith("unisched-")}
-    assert names == {"table3", "fig6", "fig6cd", "fig9", "fig10", "fig11", "fig12"}
+    assert names == {"table3", "fig6", "fig6cd", "fig7", "fig8", "fig9", "fig10", "fig11", "fig12"}
 
 
 def test_without_philly_its_workloads_are_left_out_and_absent_policies_are_named() -> None:
@@ -147,3 +147,29 @@ def test_the_miss_rate_is_one_minus_the_mean_share_of_rewards() -> None:
     everybody = replace(result, completed_s=result.requests.submitted_s)
     assert (miss_rate(nobody_in_time), miss_rate(everybody)) == (1.0, 0.0)
     assert 0.0 <= (miss_rate(result) or 0.0) < 1.0
+
+
+def test_equation_2_is_exact_where_it_was_measured_and_ends_are_foreseen_better_later() -> None:
+    values = ours(unisched_estimator.figure7(MADE))
+    assert values["a 2 GPUs", "mean_error"] == pytest.approx(0.0, abs=1e-9)
+    early, late = (values[f"c {part} of the training", "mean_error"] for part in ("10%", "80%"))
+    assert early is not None
+    assert late is not None
+    assert 0.0 < late < early
+
+
+def test_stops_are_counted_with_and_without_deadlines() -> None:
+    values = ours(unisched_estimator.figure8(MADE))
+    assert ("H_MIX1", "restarts_best_effort") in values
+    stops = [values[name, "restarts_with_deadline"] for name in unisched.HELIOS]
+    assert all(count is not None for count in stops)
+    assert values["jobs with deadlines, over the workloads", "most"] == max(count or 0.0 for count in stops)
+
+
+def test_every_policy_is_told_durations_with_the_errors_of_the_papers_estimator() -> None:
+    for policy in ("unisched", *unisched.OTHERS):
+        spec = unisched.spec_of(MADE, unisched.Case("one", "H_MIX2", policy, {}))
+        assert float(spec.settings["sim.duration_error"]) == unisched.ESTIMATE_ERROR
+    exact = unisched.Case("one", "H_MIX2", "unisched", {"sim.duration_error": 0.0})
+    assert float(unisched.spec_of(MADE, exact).settings["sim.duration_error"]) == 0.0
+    assert set(unisched.SHOWN) <= set(unisched.notes_of(MADE))

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from stretto.experiments import ones, sia, unisched
+from stretto.experiments import ones, sia, unisched, unisched_estimator
 from stretto.experiments.cornucopia import comparison, parts
 from stretto.experiments.lyra import lending, scaling, tables
 from stretto.experiments.reproduction import Experiment
@@ -52,6 +52,12 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         ),
         Experiment(
             "unisched-fig6cd", "UniSched (TPDS 2024), figures 6c and 6d", "", unisched.figure6_density, 35
+        ),
+        Experiment(
+            "unisched-fig7", "UniSched (TPDS 2024), figure 7", "", unisched_estimator.figure7, 0, "1 min"
+        ),
+        Experiment(
+            "unisched-fig8", "UniSched (TPDS 2024), figure 8", "chronus", unisched_estimator.figure8, 6
         ),
         Experiment("unisched-fig9", "UniSched (TPDS 2024), figure 9", "chronus", unisched.figure9, 62),
         Experiment("unisched-fig10", "UniSched (TPDS 2024), figure 10", "chronus", unisched.figure10, 23),
