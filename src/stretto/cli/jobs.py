@@ -15,7 +15,17 @@ import typer
 
 from stretto.cli import options
 from stretto.cli.printing import say, show_cells, show_json, show_line, show_table, table_of
-from stretto.cli.service import JobName, Token, Url, ago, clock_of, one_line, service, watch
+from stretto.cli.service import (
+    JobName,
+    Token,
+    Url,
+    ago,
+    clock_of,
+    one_line,
+    promise_in_words,
+    service,
+    watch,
+)
 from stretto.model import InputError
 from stretto.service.state.messages import reason_in_words
 
@@ -293,6 +303,7 @@ def _described(job: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("progress", progress),
         *_speeds(job.get("speeds")),
         ("standing", job.get("standing", "")),
+        *_outlook(job.get("outlook"), now),
         (
             "attempts",
             f"{job['attempt']}, {job['failures']} failed" if job["failures"] else str(job["attempt"]),
@@ -303,6 +314,18 @@ def _described(job: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("took from", ", ".join(job.get("took_from", []))),
         ("checkpoint", job["checkpoint"]),
         ("exit status", "" if job["status"] is None else str(job["status"])),
+    ]
+
+
+def _outlook(outlook: Mapping[str, Any] | None, now: float) -> list[tuple[str, str]]:
+    """What a policy that plans for deadlines expects."""
+    if outlook is None:
+        return []
+    lease_left_s = outlook["lease_left_s"]
+    return [
+        ("deadline", promise_in_words(outlook, now)),
+        ("lease", "" if lease_left_s is None else f"until {clock_of(now + lease_left_s)}"),
+        ("suspension", f"{outlook['suspension_s']:.0f} s, {outlook['suspension']}"),
     ]
 
 

@@ -68,6 +68,16 @@ def clock_of(unix_s: float | None, now_unix_s: float | None = None) -> str:
     return time.strftime(form, time.localtime(unix_s))
 
 
+def promise_in_words(outlook: Mapping[str, Any], now: float) -> str:
+    """Whether a deadline can be kept, and when the job would end; "" where there is none ahead."""
+    if not outlook["promise"]:
+        return ""
+    due, end = (clock_of(now + outlook[key]) for key in ("deadline_in_s", "end_in_s"))
+    if outlook["promise"] == "yes":
+        return f"{due}: yes, at the latest then"
+    return f"{due}: {outlook['promise']}, it ends {end} at the earliest"
+
+
 def ago(seconds: float | None) -> str:
     """A duration for a narrow column; a dash for none."""
     return "-" if seconds is None else span_in_words(seconds).replace(" ", "")

@@ -14,7 +14,7 @@ import typer
 
 from stretto.cli import options
 from stretto.cli.printing import say, show_json, show_line
-from stretto.cli.service import JobName, Token, Url, one_line, service, when_of
+from stretto.cli.service import JobName, Token, Url, one_line, promise_in_words, service, when_of
 from stretto.model import InputError
 from stretto.service.state.messages import gpus_of
 
@@ -84,6 +84,8 @@ def submit(
         submitted = client.submit(wanted, key, workdir)
         for warning in submitted.get("warnings", ()):
             say(f"ignored {warning}")
+        if (outlook := submitted.get("outlook")) and outlook["promise"]:
+            say(f"deadline {promise_in_words(outlook, time.time())}")
         if interactive and not as_json and not job:
             say(one_line(submitted))
             submitted = _session(client, submitted)

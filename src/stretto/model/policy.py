@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from math import inf
 from typing import ClassVar, Protocol, runtime_checkable
 
@@ -132,6 +133,34 @@ class TellsStanding(Protocol):
 
     def standing(self, memory: Memory, job: JobId) -> str:
         """In a few words for people; "" where it remembers nothing of the job."""
+
+
+class Promise(StrEnum):
+    """Whether a deadline can be kept, as a policy's plan has it."""
+
+    YES = "yes"
+    AT_RISK = "at risk"  # a later step of a soft one can, or the clock alone leaves time enough
+    NO = "no"
+
+
+@dataclass(frozen=True, slots=True)
+class JobOutlook:
+    """What a policy expects of one job; times are as in the snapshot, NaN where there is none."""
+
+    promise: Promise | None  # None: the job has no deadline ahead
+    deadline_s: float  # that the promise is about: of the step that can be kept, else the first
+    end_s: float  # with YES the latest end, else the earliest
+    lease_until_s: float  # until when what it holds is its own
+    suspension_s: float  # what a stop and a later start cost it
+    is_measured: bool  # whether that was measured
+
+
+@runtime_checkable
+class PromisesDeadlines(Protocol):
+    """Of a policy: can say of a job whether its deadline will be kept, before anything is decided of it."""
+
+    def outlook(self, snapshot: Snapshot, job: JobId) -> JobOutlook:
+        """Of a job in the snapshot, whose memory is that of the last decision."""
 
 
 def traits_of(policy: Policy | type) -> PolicyTraits:

@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
+from math import isfinite
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from stretto.backends.protocol import Backend, Validates
 from stretto.jobfile import Array, JobSpec
 from stretto.jobfile.to_job import spec_to_job
-from stretto.model import InputError, Snapshot
+from stretto.model import InputError, PromisesDeadlines, Snapshot, Trigger
 from stretto.service import control_loop
 from stretto.service.autoscaling import WAITS, Autoscaler
 from stretto.service.eventlog.archive import Archive
@@ -28,6 +29,7 @@ from stretto.service.retention.checkpoint_gc import CheckpointGC, has_been_delet
 from stretto.service.retention.job_retention import RetentionPolicy, retire_periodically
 from stretto.service.retention.log_retention import LogRetention
 from stretto.service.scheduling.loop import SchedulingLoop
+from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
 from stretto.service.state.admission import admitted
 from stretto.service.state.events import ArraySubmitted, Cancelled, Event, Submitted
 from stretto.service.state.records import JobRecord
@@ -297,6 +299,30 @@ class Service:
         if status.state is JobState.STARTING and not status.evidence:
             status = replace(status, evidence=self.reconciler.dispatcher.start_errors.get(record.id, ""))
         return status
+
+    async def outlook_of(self, record: JobRecord) -> dict[str, Any] | None:
+        """What the policy expects of a job, in seconds from now; None: it says nothing, or nothing yet."""
+        policy, now_s = self.scheduling.scheduler.policy, self.clock.now_s()
+        if not isinstance(policy, PromisesDeadlines) or self.state.cluster is None or record.has_ended:
+            return None
+        snapshot = SnapshotBuilder(policy.views).observe(
+            self.state, now_s, frozenset({Trigger.ARRIVAL}), self.scheduling.memory
+        )
+        if record.job.id not in snapshot.jobs.ids:
+            return None
+        outlook = await asyncio.to_thread(policy.outlook, snapshot, record.job.id)
+
+        def from_now(at_s: float) -> float | None:
+            return round(at_s - now_s, 3) if isfinite(at_s) else None
+
+        return {
+            "promise": outlook.promise.value if outlook.promise is not None else "",
+            "deadline_in_s": from_now(outlook.deadline_s),
+            "end_in_s": from_now(outlook.end_s),
+            "lease_left_s": from_now(outlook.lease_until_s),
+            "suspension_s": round(outlook.suspension_s, 3),
+            "suspension": "measured" if outlook.is_measured else "assumed",
+        }
 
     async def watch_times(self) -> None:
         """End jobs that have run longer than they may."""

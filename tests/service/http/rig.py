@@ -100,6 +100,7 @@ async def a_rig(
     open_on_loopback: bool = False,
     backend: Backend | None = None,
     decides: bool = True,
+    policy: str = "fifo",
 ) -> AsyncIterator[Rig]:
     """A running service; without `decides`, no job is ever given GPUs."""
     backend = backend or FakeBackend()
@@ -107,7 +108,7 @@ async def a_rig(
     with open_store(path / "log.db") as store:
         log_writer = LogWriter(store, State(), clock)
         context = WorkerContext("http://127.0.0.1", b"k" * 32, path / "checkpoints", path / "workdirs")
-        configured = Configured("fifo")
+        configured = Configured(policy)
         scheduling = SchedulingLoop(log_writer, scheduler_of(configured), clock)
         reconciler = Reconciler(log_writer, backend, clock, context)
         service = Service(log_writer, scheduling, reconciler, backend, clock, context, open_on_loopback)

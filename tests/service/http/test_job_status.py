@@ -6,9 +6,10 @@ from inspect import getsource
 from pathlib import Path
 
 import pytest
-from tests.service.http.rig import a_rig, play
+from tests.service.http.rig import PATIENCE_S, a_rig, play
 
 from stretto.cli import jobs as command_line
+from stretto.cli.service import promise_in_words
 from stretto.service.http.schemas import Accepted, Changed, Described
 from stretto.service.state.status import STATUS_KEYS
 
@@ -23,8 +24,37 @@ def test_what_is_answered_of_a_job_is_what_the_document_says(tmp_path: Path) -> 
             job = (await ada.post("/api/v1/jobs", json=A_JOB)).json()["id"]
             answered = (await ada.get(f"/api/v1/jobs/{job}")).json()
         schema = document["components"]["schemas"]["Described"]
-        assert tuple(answered) == tuple(schema["properties"]) == (*STATUS_KEYS, "speeds", "standing")
+        assert (
+            tuple(answered) == tuple(schema["properties"]) == (*STATUS_KEYS, "speeds", "outlook", "standing")
+        )
         assert {*schema["required"]} == {*answered}
+
+    play(story)
+
+
+@pytest.mark.sqlite
+@pytest.mark.parametrize(
+    ("policy", "takes", "promise"),
+    [("unisched", "30m", "yes"), ("unisched", "3h", "no"), ("fifo", "30m", None)],
+)
+def test_a_submission_says_at_once_whether_its_deadline_can_be_kept(
+    tmp_path: Path, policy: str, takes: str, promise: str | None
+) -> None:
+    async def story() -> None:
+        async with a_rig(tmp_path, policy=policy) as rig, rig.client("ada") as ada:
+            text = f"run: sleep 60\nname: a\ndeadline: 1h\nexpected_time: {takes}"
+            accepted = (await ada.post("/api/v1/jobs", json={"text": text})).json()
+            described = (await ada.get(f"/api/v1/jobs/{accepted['id']}")).json()
+            without = (await ada.post("/api/v1/jobs", json=A_JOB)).json()
+        assert without["outlook"] is None
+        if promise is None:
+            assert accepted["outlook"] is described["outlook"] is None
+            return
+        for outlook in (accepted["outlook"], described["outlook"]):
+            assert outlook["promise"] == promise
+            assert outlook["deadline_in_s"] == pytest.approx(3_600.0, abs=PATIENCE_S)
+            assert outlook["suspension"] == "assumed"
+            assert f": {promise}, " in promise_in_words(outlook, 0.0)
 
     play(story)
 

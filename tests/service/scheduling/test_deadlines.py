@@ -1,9 +1,11 @@
 """Deadlines of job files under policies that keep them."""
 
+import numpy as np
 import pytest
-from tests.service.play import Deciding
+from tests.service.play import DUE, Deciding
 
 from stretto.jobfile.to_job import DEADLINE_WORTH
+from stretto.model import JobId, JobOutlook, Promise, PromisesDeadlines
 from stretto.service.scheduling.scheduler import scheduler_of
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
 from stretto.service.state import events as happened
@@ -62,3 +64,69 @@ def test_a_job_of_an_old_log_is_worth_what_it_was_when_it_came() -> None:
     worths = [scene.state.jobs[name].job.rewards[0].value for name in ("old", "new")]
     assert worths == [OLD_WORTH, DEADLINE_WORTH]
     assert happened.event_of("Configured", {"policy": "fifo"}) == Configured("fifo", deadline_worth=OLD_WORTH)
+
+
+def outlook(live: Deciding, job: str) -> JobOutlook:
+    policy, scene = live.scheduler.policy, live.scene
+    assert isinstance(policy, PromisesDeadlines)
+    return policy.outlook(live.observer.observe(scene.state, scene.now_s, DUE, scene.memory), JobId(job))
+
+
+@pytest.mark.parametrize(
+    ("due_s", "takes_s", "promise", "end_s"),
+    [
+        pytest.param(3_600.0, 1_800.0, Promise.YES, 3_600.0, id="it fits into the plan, at the latest"),
+        pytest.param(
+            1_740.0, 1_260.0, Promise.AT_RISK, 1_260.0, id="no whole leases hold it, the clock does"
+        ),
+        pytest.param(3_600.0, 5_400.0, Promise.NO, 5_400.0, id="it takes longer than there is"),
+    ],
+)
+def test_a_newcomer_is_told_whether_its_deadline_can_be_kept(
+    due_s: float, takes_s: float, promise: Promise, end_s: float
+) -> None:
+    live = WithDeadlines("unisched", DEADLINE_WORTH)
+    live.submit("new", "", 1, deadline={"after_s": due_s}, expected_time_s=takes_s)
+    told = outlook(live, "new")
+    assert (told.promise, told.deadline_s) == (promise, due_s)
+    assert told.end_s == pytest.approx(end_s)
+    assert np.isnan(told.lease_until_s)
+    assert (told.suspension_s, told.is_measured) == (20.0, False)
+
+
+def test_where_others_need_the_time_a_deadline_is_not_promised() -> None:
+    live = WithDeadlines("unisched", DEADLINE_WORTH, profiling="off")
+    live.submit("first", "", 1, deadline=HOUR, expected_time_s=1_800.0)
+    live.decide()
+    live.submit("second", "", 1, deadline=HOUR, expected_time_s=2_700.0)
+    assert outlook(live, "first").promise is Promise.YES
+    assert outlook(live, "second").promise is Promise.AT_RISK, "alone it would be in time"
+
+
+def test_a_lease_lasts_until_the_end_of_a_cycle_and_one_of_best_effort_until_the_next_tick() -> None:
+    for deadline, lease_s in ((HOUR, 600.0), (None, 300.0)):
+        live = WithDeadlines("unisched", DEADLINE_WORTH, profiling="off")
+        live.submit("runs", "", 1, deadline=deadline, expected_time_s=3_000.0)
+        live.decide()
+        began_s = live.scene.now_s
+        live.scene.now_s += 20.0
+        assert outlook(live, "runs").lease_until_s == pytest.approx(began_s + lease_s)
+    assert outlook(live, "runs").promise is None
+
+
+def test_of_a_job_with_a_goal_the_end_is_what_its_reports_foresee() -> None:
+    """Its owner allows 200 epochs of a minute; the reported curve reaches the goal at about the 60th."""
+    live = WithDeadlines("unisched", DEADLINE_WORTH, profiling="off")
+    epochs = np.arange(1, 31)
+    metrics = 0.9 - 0.6 / np.sqrt(epochs)
+    goal = {"metric": "accuracy", "target": float(0.9 - 0.6 / np.sqrt(60)), "max_epochs": 200}
+    live.submit("learns", "", 1, stop=goal, expected_time_s=12_000.0)
+    live.decide()
+    began_s = live.scene.now_s
+    for epoch in epochs.tolist():  # as the SDK reports them
+        live.scene.now_s = began_s + 60.0 * epoch
+        told = {"epoch": epoch, "epoch_metrics": metrics[:epoch].tolist(), "epoch_end": True}
+        samples = {"samples": 1_000.0 * epoch, "dataset_samples": 1_000.0}
+        live.scene.tell(happened.Reported("learns", {**told, **samples}))
+    left_s = outlook(live, "learns").end_s - live.scene.now_s
+    assert left_s == pytest.approx(30 * 60.0, rel=0.15)

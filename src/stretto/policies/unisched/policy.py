@@ -1,7 +1,8 @@
 """UniSched: leases, rewards and cells for jobs with deadlines, without, and still to be profiled."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from math import nan
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -13,7 +14,9 @@ from stretto.model import (
     Configurations,
     IntArray,
     JobId,
+    JobOutlook,
     PolicyTraits,
+    Promise,
     Shares,
     Snapshot,
     Speeds,
@@ -177,6 +180,54 @@ class UniSched(CheckedSettings, space="policy"):
         )
         return self._placed(snapshot, wanted, served, memory)
 
+    def outlook(self, snapshot: Snapshot, job: JobId) -> JobOutlook:
+        """What a plan made now would promise a job, where all that are still to be profiled had been.
+
+        The latest end of a job whose deadline is in the plan is that deadline: what can wait is put off.
+        """
+        row, now_s = snapshot.jobs.ids.index(job), snapshot.now_s
+        book = snapshot.memory if isinstance(snapshot.memory, LeaseBook) else None
+        wanted, _ = self._wanted(snapshot, book)
+        deadline_s, value = rewards_of(snapshot.jobs)
+        with np.errstate(invalid="ignore"):
+            ahead: BoolArray = np.any(deadline_s > now_s, axis=1)
+        wanted = replace(wanted, urgent=ahead & ~wanted.kept)
+        promise, due_s, end_s = None, nan, now_s + float(wanted.left_s[row])
+        if ahead[row]:
+            promise, due_s = Promise.NO, float(deadline_s[row, 0])
+            kind = int(wanted.kind[row])
+            if self._in_time(snapshot, wanted, by_clock=True)[row]:
+                promise = Promise.AT_RISK
+            if kind >= 0 and not wanted.kept[row]:
+                mine = (wanted.kind == kind) & ~wanted.kept
+                plan, options = self._plan(
+                    snapshot, wanted, mine, self._room(snapshot, wanted, kind)[0], kind
+                )
+                worth = options.value[plan.taken & (options.job == row)]
+                if worth.size:
+                    step = int(np.flatnonzero(value[row] == worth[0])[0])
+                    promise = Promise.YES if step == 0 else Promise.AT_RISK
+                    due_s = end_s = float(deadline_s[row, step])
+        return JobOutlook(
+            promise,
+            due_s,
+            end_s,
+            self._lease_until_s(snapshot, book, row),
+            float(wanted.overhead_s[row]),
+            bool(np.isfinite(snapshot.jobs.progress.suspension_s[row])),
+        )
+
+    def _lease_until_s(self, snapshot: Snapshot, book: LeaseBook | None, row: int) -> float:
+        """When the lease of a job ends; NaN: it has none."""
+        if book is None or not snapshot.jobs.held_gpus[row]:
+            return nan
+        leased, _ = _as_booked(book, snapshot.jobs.ids)
+        if leased[row]:
+            return book.next_cycle_s
+        # Best-effort leases end every tick; those of deadlines at some of these.
+        ticks = max((book.next_cycle_s - snapshot.now_s) // self.best_effort_lease_s, 0.0)
+        return book.next_cycle_s - ticks * self.best_effort_lease_s
+
     def _wanted(self, snapshot: Snapshot, book: LeaseBook | None) -> tuple[Wanted, Fits]:
         """What every job asks for in this tick, and its running time with suspensions (equation 1)."""
         jobs, progress = snapshot.jobs, snapshot.jobs.progress
@@ -270,7 +321,7 @@ class UniSched(CheckedSettings, space="policy"):
         # plan, jobs whose deadlines are lost.
         static = self.profiling is Profiling.STATIC
         unplanned = mine & wanted.urgent & ~accepted & ~must
-        in_time = unplanned & self._in_time(snapshot, wanted)
+        in_time = unplanned & self._in_time(snapshot, wanted, self.by_clock)
         queues = [
             (by_worth, mine & wanted.profiles & (not static)),
             (by_worth, in_time),
@@ -290,13 +341,13 @@ class UniSched(CheckedSettings, space="policy"):
             served[rows[first_fit(wanted.asks[rows], room.set_aside_gpus)]] = True
         return served
 
-    def _in_time(self, snapshot: Snapshot, wanted: Wanted) -> BoolArray:
+    def _in_time(self, snapshot: Snapshot, wanted: Wanted, by_clock: bool) -> BoolArray:
         """(jobs,) which would meet a deadline if they ran from now on.
 
         Leases are whole: 21 minutes of work take 3 of 10 minutes, and 29 minutes to a deadline hold 2. Such
         a job has no option in the program, and yet 8 minutes to spare.
         """
-        if not self.by_clock:
+        if not by_clock:
             return np.zeros(len(snapshot.jobs), dtype=np.bool_)
         deadline_s, value = rewards_of(snapshot.jobs)
         ends_s = snapshot.now_s + wanted.left_s[:, None]

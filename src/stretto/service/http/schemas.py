@@ -151,11 +151,23 @@ class ProblemShown(BaseModel):
     request_id: str = ""
 
 
+class Outlook(Shown):
+    """What a policy that plans for deadlines expects of a job."""
+
+    promise: str  # whether the deadline can be kept: yes, at risk, no; "": it has none ahead
+    deadline_in_s: float | None  # from now: the deadline that this is about
+    end_in_s: float | None  # with yes the latest end, else the earliest
+    lease_left_s: float | None  # how long what it holds is its own; None: it holds no lease
+    suspension_s: float  # what a stop and a later start cost it
+    suspension: str  # measured, or assumed
+
+
 @dataclass(frozen=True, kw_only=True)
 class Described(JobStatus):
     """A job, with what policies are shown of its speed, and where the policy has put it."""
 
     speeds: JobSpeeds | None  # None: it has ended, or no node has been seen
+    outlook: Outlook | None  # None: the policy says nothing of it
     standing: str  # among the others, in words of the policy; "": it says nothing
 
 
@@ -172,6 +184,7 @@ class Accepted(JobStatus):
 
     ids: list[str]  # all jobs of an array; else its own
     warnings: list[str]  # what of the file means nothing here
+    outlook: Outlook | None  # of a job with a deadline, under a policy that plans for them
 
 
 class JobPage(Shown):

@@ -112,7 +112,12 @@ async def submit(
     first = await service.archive.job(accepted.names[0])
     assert first is not None
     return Json(
-        {**service.status_of(first).to_json(), "ids": list(accepted.names), "warnings": list(warnings)},
+        {
+            **service.status_of(first).to_json(),
+            "ids": list(accepted.names),
+            "warnings": list(warnings),
+            "outlook": await service.outlook_of(first) if first.job.rewards else None,
+        },
         status_code=HTTPStatus.OK if accepted.again else HTTPStatus.CREATED,
         headers={"location": f"/api/v1/jobs/{first.id}"},
     )
@@ -209,7 +214,9 @@ async def described(job: str, service: Asked, caller: Who) -> Response:
     speeds = speeds_of(service.state, record)
     shown = service.status_of(record).to_json()
     standing = service.scheduling.standing_of(record)
-    return Json({**shown, "speeds": None if speeds is None else speeds.to_json(), "standing": standing})
+    outlook = await service.outlook_of(record)
+    table = None if speeds is None else speeds.to_json()
+    return Json({**shown, "speeds": table, "outlook": outlook, "standing": standing})
 
 
 @router.get("/{job}/wait", response_model=JobStatus)
