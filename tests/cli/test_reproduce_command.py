@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from stretto.cli.reproduce import table_rows
-from stretto.experiments import sia
 from stretto.experiments.published import EXPERIMENTS
 from stretto.experiments.reproduction import Row
+from stretto.experiments.sia import comparison as sia
+from stretto.experiments.sia import workloads
 from stretto.experiments.spec import RunSpec, run_spec
 
 from .ran import Stretto
@@ -21,7 +22,7 @@ NAMES = ("sia-table3", "sia-table4", "sia-fairness", "sia-scaling")
 @pytest.fixture(autouse=True)
 def few_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A handful of jobs of each workload shows as much about the command as forty."""
-    monkeypatch.setattr(sia, "LEAST_JOBS", 6)
+    monkeypatch.setattr(workloads, "LEAST_JOBS", 6)
 
 
 @pytest.fixture(autouse=True)
@@ -204,7 +205,7 @@ def test_a_limit_has_a_sign_before_it() -> None:
 def test_the_scale_says_how_much_of_each_workload_runs(
     stretto: Stretto, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sia, "LEAST_JOBS", 1)
+    monkeypatch.setattr(workloads, "LEAST_JOBS", 1)
     few, more = (
         stretto("reproduce", "sia-scaling", "--synthetic", "--scale", scale, "--json").json["inputs"][0]
         for scale in (0.02, 0.06)

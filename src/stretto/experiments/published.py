@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 
-from stretto.experiments import ones, sia, unisched, unisched_estimator
+from stretto.experiments import ones, unisched, unisched_estimator
 from stretto.experiments.cornucopia import comparison, parts
 from stretto.experiments.lyra import lending, scaling, tables
 from stretto.experiments.reproduction import Experiment
+from stretto.experiments.sia import comparison as sia
+from stretto.experiments.sia import settings
 from stretto.model import InputError
 from stretto.model.suggestions import did_you_mean
 
@@ -44,7 +46,10 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         Experiment("sia-table3", "Sia (SOSP 2023), table 3", "sia", sia.table3, 36),
         Experiment("sia-table4", "Sia (SOSP 2023), table 4", "sia", sia.table4, 25, "6 min"),
         Experiment("sia-fairness", "Sia (SOSP 2023), section 5.5", "sia", sia.fairness, 20),
-        Experiment("sia-modes", "Sia (SOSP 2023), section 5.7", "sia", sia.modes, 15),
+        Experiment("sia-modes", "Sia (SOSP 2023), section 5.7", "sia", settings.modes, 15),
+        Experiment("sia-fig1", "Sia (SOSP 2023), figure 1, right", "sia", settings.figure1, 15),
+        Experiment("sia-fig10", "Sia (SOSP 2023), figure 10", "sia", settings.figure10, 35),
+        Experiment("sia-fig11", "Sia (SOSP 2023), figure 11", "sia", settings.figure11, 25),
         Experiment("sia-scaling", "Sia (SOSP 2023), section 5.6, figure 9", "sia", sia.scaling, 6),
         Experiment("unisched-table3", "UniSched (TPDS 2024), table III", "", unisched.table3, 80, "25 min"),
         Experiment(

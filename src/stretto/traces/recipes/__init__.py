@@ -12,7 +12,7 @@ from typing import Any
 from stretto.model import InputError
 from stretto.model.suggestions import did_you_mean
 from stretto.settings import settings_of
-from stretto.traces.recipes import cornucopia, lyra, unisched
+from stretto.traces.recipes import cornucopia, lyra, sia, unisched
 from stretto.traces.workload import Workload
 
 MARK = "@"  # between the name of a trace and that of a recipe
@@ -38,6 +38,7 @@ RECIPES: Mapping[str, Recipe] = {
         lyra.prepare,
         "fungible, elastic and heterogeneous jobs, without checkpoints",
     ),
+    "sia": Recipe(sia.SiaAdaptivity, sia.prepare, "jobs that keep their batch size, or their GPUs as well"),
     "unisched": Recipe(
         unisched.UniSchedScenario,
         unisched.prepare,
