@@ -103,7 +103,7 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
             log_writer = LogWriter(store, state, clock, mark)
             watch = ClockWatch(log_writer, clock, read_clocks)
             await _record_now(log_writer, *_first_events(config, configured, state, clock, watch))
-            if new_lenders := [lender.event() for lender in lenders if not lender.is_known(state)]:
+            if new_lenders := [lender.event(state) for lender in lenders if not lender.is_known(state)]:
                 await _record_now(log_writer, *new_lenders)
 
             # 3. The backend, and ids of workers that it shows although the log does not know them.

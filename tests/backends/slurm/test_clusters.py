@@ -78,6 +78,34 @@ def test_a_node_that_an_admin_drains_is_shut_until_it_is_resumed(cluster: SlurmC
     asyncio.run(story())
 
 
+def test_a_node_is_drained_while_it_is_with_its_lender_and_takes_workers_when_it_is_back(
+    cluster: SlurmCluster, shared: Path
+) -> None:
+    async def story() -> None:
+        async with opened(cluster, shared) as backend:
+            await backend.hand_over(["v1"], "inference")
+            await backend.hand_over(["v1"], "inference")  # again, as after a crash
+            try:
+                assert "with lender inference" in cluster.run("scontrol", "show", "node", "v1")
+                cluster.run("scontrol", "update", "NodeName=a1", "State=DRAIN", "Reason=fan is loud")
+                given = {node.name: node for node in await backend.nodes()}["v1"]
+                assert (given.up, given.shut) == (True, "")  # the service itself knows whose it is
+                await backend.hand_over(["v1", "a1"], "")
+                shut = await node_once(backend, "a1", lambda one: one.shut, "is shut")
+                assert shut.shut.startswith("drained in Slurm: fan is loud")
+            finally:
+                for name in ("v1", "a1"):
+                    if "DRAIN" in cluster.run("scontrol", "show", "node", name):
+                        cluster.run("scontrol", "update", f"NodeName={name}", "State=RESUME")
+            assert "with lender" not in cluster.run("scontrol", "show", "node", "v1")
+            await backend.start(a_start("1.1.0", "sleep 600", node="v1"))
+            await in_phase(backend, "1.1.0", "running")
+            await backend.stop("1.1.0", 0.0)
+            await in_phase(backend, "1.1.0", "ended")
+
+    asyncio.run(story())
+
+
 def test_only_nodes_of_the_partitions_asked_for_are_served(cluster: SlurmCluster, shared: Path) -> None:
     async def story() -> None:
         async with opened(cluster, shared, partitions=("fast",)) as backend:

@@ -29,7 +29,7 @@ from stretto.backends.protocol import (
 from stretto.backends.slurm import worker_jobs
 from stretto.backends.slurm.checks import check_job, check_partitions, check_rights, partition_for
 from stretto.backends.slurm.client import Commands, Refusal, SlurmClient, is_closed, is_for_later, require
-from stretto.backends.slurm.nodes import NodeResources, gres_of, share_of, type_of
+from stretto.backends.slurm.nodes import LENDER, NodeResources, gres_of, is_with_lender, share_of, type_of
 from stretto.backends.slurm.options import SlurmOptions
 from stretto.backends.slurm.parsers import SlurmNode
 from stretto.backends.slurm.poller import Poller
@@ -228,6 +228,24 @@ class SlurmBackend:
             await asyncio.to_thread(worker_jobs.note_job, known.run, job_id)
         self.looking.poll.notify()
         self.looking.hurry()
+
+    # ── hand-over ─────────────────────────────────────────────────────────────────────────────────
+
+    async def hand_over(self, nodes: Sequence[str], to: str) -> None:
+        """Drain nodes that go to a lender, and resume those that come back, unless an admin has drained them.
+
+        Raises StaleLeader and BackendUnreachable.
+        """
+        await self._check_leader()
+        listed = {node.name: node for node in await self.asking.nodes()}
+        there = [listed[name] for name in nodes if name in listed]
+        if to:
+            changing = [node.name for node in there if "DRAIN" not in node.states]
+            if changing:
+                await self.asking.set_state(changing, "DRAIN", f"{LENDER}{to}")
+        elif changing := [node.name for node in there if is_with_lender(node)]:
+            await self.asking.set_state(changing, "RESUME")
+        await self.looking.look()
 
     # ── who leads ─────────────────────────────────────────────────────────────────────────────────
 

@@ -213,6 +213,14 @@ class SlurmClient:
         except Refusal as refusal:
             raise BackendUnreachable(f"Slurm does not show its nodes: {refusal}") from None
 
+    async def set_state(self, nodes: Sequence[str], state: str, reason: str = "") -> None:
+        """Drain or resume nodes, which takes an operator of Slurm. Raises BackendUnreachable."""
+        words = [f"NodeName={','.join(nodes)}", f"State={state}", *([f"Reason={reason}"] if reason else [])]
+        try:
+            await self.commands.run("scontrol", "update", *words)
+        except Refusal as refusal:
+            raise BackendUnreachable(f"Slurm does not set {words[0]} to {state}: {refusal}") from None
+
     async def jobs(self) -> Jobs:
         """All jobs of this user that Slurm still knows. Raises BackendUnreachable."""
         asked_s = time.monotonic()

@@ -21,6 +21,7 @@ SHUT = {
 }  # fmt: skip
 
 
+LENDER = "stretto: with lender "  # how the reason begins for which a node is drained
 UNTOLD_MB = 1024  # below this, Slurm was not told how much memory a node has: its default is 1 MB
 LEAST_MEMORY = 0.5  # of its part of all, that a worker job is to have even where others took more; chosen
 
@@ -140,8 +141,18 @@ def unserved(node: NodeState, listed: SlurmNode | None) -> NodeState:
     )
 
 
+def is_with_lender(node: SlurmNode) -> bool:
+    """Whether we have drained a node because it is in the hands of its lender."""
+    return "DRAIN" in node.states and node.reason.startswith(LENDER)
+
+
 def _shut(node: SlurmNode) -> str:
-    """Why nothing new may start there; "" where it may."""
+    """Why nothing new may start there; "" where it may.
+
+    Of a node that is drained for its lender the service knows: it is resumed before a worker starts there.
+    """
+    if is_with_lender(node):
+        return ""
     words = next((SHUT[state] for state in sorted(node.states) if state in SHUT), "")
     return f"{words} in Slurm{_because(node)}" if words else ""
 

@@ -100,21 +100,23 @@ class Lender:
     name: str
     nodes: tuple[str, ...]
     headroom: float = 0.0  # share of its nodes that it never lends
-    guarantee_s: float = 0.0  # 0: none is stated
+    guarantee_s: float | None = None  # 0: none is stated; None: the one that was set stays
     feed: Feed | None = field(default=None, compare=False)  # None: it reports its need itself
 
     def is_known(self, state: State) -> bool:
         """Whether the log says the same of it."""
-        known = state.lenders.get(self.name)
-        return known is not None and (known.nodes, known.headroom, known.guarantee_s) == (
-            self.nodes,
-            self.headroom,
-            self.guarantee_s,
-        )
+        record = state.lenders.get(self.name)
+        if record is None:
+            return False
+        event = LenderSet(self.name, record.nodes, record.headroom, record.guarantee_s)
+        return event == self.event(state)
 
-    def event(self) -> Event:
+    def event(self, state: State) -> Event:
         """That it is there."""
-        return LenderSet(self.name, self.nodes, self.headroom, self.guarantee_s)
+        record, guarantee_s = state.lenders.get(self.name), self.guarantee_s
+        if guarantee_s is None:
+            guarantee_s = 0.0 if record is None else record.guarantee_s
+        return LenderSet(self.name, self.nodes, self.headroom, guarantee_s)
 
 
 def lenders_of_cluster(source: str, settings: Mapping[str, str], seed: int) -> tuple[Lender, ...]:
@@ -130,7 +132,7 @@ def lenders_of_cluster(source: str, settings: Mapping[str, str], seed: int) -> t
         demand = settings.get(DEMAND) or lender.demand
         nodes = tuple(str(node.id) for node in file.cluster.nodes if node.lender == lender.name)
         feed = _series(demand, beside, seed) if demand else None
-        lenders.append(Lender(lender.name, nodes, lender.headroom, 0.0, feed))
+        lenders.append(Lender(lender.name, nodes, lender.headroom, None, feed))
     return tuple(lenders)
 
 

@@ -1,0 +1,92 @@
+"""Where a lender's need comes from: files that name lenders, series over time, and commands."""
+
+import asyncio
+from math import inf
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.service.emulated.stage import MemoryWriter
+
+from stretto.model import InputError
+from stretto.service.eventlog.clock import Clock
+from stretto.service.lending.feeds import (
+    CommandFeed,
+    Lender,
+    SeriesFeed,
+    lenders_of_cluster,
+    read_lenders,
+)
+from stretto.service.state.events import LenderSet
+from stretto.service.state.state import State
+
+GOOD = "{name: a, nodes: [n0, n1], headroom: 0.1, guarantee: 2m, need: {command: echo 1, every: 5s}}"
+
+
+def lenders_in(path: Path, *entries: str) -> tuple[Lender, ...]:
+    file = path / "lenders.yaml"
+    file.write_text("lenders:\n" + "".join(f"- {entry}\n" for entry in entries))
+    return read_lenders(file)
+
+
+def test_a_file_names_lenders_their_nodes_and_what_says_their_need(tmp_path: Path) -> None:
+    (tmp_path / "load.csv").write_text("timestamp_s,demand_fraction\n0,0.5\n60,1\n")
+    first, second = lenders_in(tmp_path, GOOD, "{name: b, nodes: [n2], need: {file: load.csv}}")
+    assert (first.nodes, first.headroom, first.guarantee_s) == (("n0", "n1"), 0.1, 120)
+    assert first.feed == CommandFeed("echo 1", 5.0)
+    assert isinstance(second.feed, SeriesFeed)
+    assert (second.feed.period_s, second.feed.shares.tolist()) == (60, [0.5, 1])
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ("{nodes: [n0]}", "missing name"),
+        ("{name: a}", "nodes must be a list of at least one"),
+        ("{name: a, nodes: [n0], headroom: 1}", "headroom must be a share below 1"),
+        ("{name: a, nodes: [n0], guarantee: soon}", "guarantee must be a duration"),
+        ("{name: a, nodes: [n0], need: {file: x, command: y}}", "a file or a command, not both"),
+        ("{name: a, nodes: [n0], need: {file: nowhere.csv}}", "nowhere.csv"),
+        ("{name: a, nodes: [n0], ned: 1}", "unknown key 'ned'"),
+        ("{name: z, nodes: [n9]}", "belongs to another lender"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said_in_one_line(tmp_path: Path, entry: str, words: str) -> None:
+    with pytest.raises(InputError, match=words) as refused:
+        lenders_in(tmp_path, "{name: other, nodes: [n9]}", entry)
+    assert "\n" not in str(refused.value)
+
+
+def test_an_emulated_cluster_has_the_lenders_of_its_file_and_keeps_the_guarantee_that_was_set() -> None:
+    (lender,) = lenders_of_cluster("lyra", {}, 0)
+    assert (lender.name, len(lender.nodes), lender.headroom, lender.feed) == ("inference", 520, 0.02, None)
+    state = State()
+    log_writer = MemoryWriter(state, Clock())
+    assert not lender.is_known(state)
+    log_writer.record(lender.event(state))
+    log_writer.record(LenderSet(lender.name, lender.nodes, lender.headroom, 60.0))
+    assert lender.is_known(state)
+    assert lenders_of_cluster("lyra", {"lend.demand": "synthetic"}, 0)[0].feed is not None
+    with pytest.raises(InputError, match="has no lenders"):
+        lenders_of_cluster("gpu8-256", {"lend.demand": "synthetic"}, 0)
+
+
+def test_a_series_says_when_it_changes_and_stays_as_it_is_after_its_end() -> None:
+    feed = SeriesFeed(10.0, np.array([0.25, 0.5, 1.0]))
+    answers = [asyncio.run(feed.need_at(now_s, 4)) for now_s in (0.0, 12.0, 20.0, 500.0)]
+    assert answers == [(1.0, 10.0), (2.0, 8.0), (4.0, inf), (4.0, inf)]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("command", "need"),
+    [
+        ("echo 2", 2.0),
+        ("echo ' 1.5 '", 1.5),
+        ("echo many", None),
+        ("echo 1; exit 3", None),
+        ("echo -1", None),
+    ],
+)
+def test_a_command_says_the_need_or_it_is_not_known(command: str, need: float | None) -> None:
+    assert asyncio.run(CommandFeed(command, 7.0).need_at(0.0, 4)) == (need, 7.0)
