@@ -162,6 +162,7 @@ def _configured(config: Config, settings: Mapping[str, str]) -> Configured:
         speeds="measured",
         workers="whole",
         suspensions="measured",
+        profiles="job",
         defaults="current",
         deadline_worth=DEADLINE_WORTH,
         fair_share_half_life_s=config.fair_share_half_life_s,

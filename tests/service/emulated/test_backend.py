@@ -297,3 +297,19 @@ def test_time_that_stands_still_by_mistake_is_told_to_whoever_waits() -> None:
             await stage.backend.changes(-1, wait_s=0.01)
 
     played(play)
+
+
+@pytest.mark.parametrize(("policy", "waits_s"), [("sia", 20.0), ("fifo", 0.0)])
+def test_short_runs_beforehand_delay_a_job_where_the_policy_looks_at_what_they_tell(
+    policy: str, waits_s: float
+) -> None:
+    async def play() -> None:
+        stage = Stage(SimSettings(profile_s=20.0))
+        stage.log_writer.record(happened.Configured(policy))
+        stage.go_to(5.0)
+        stage.submit("1", RESNET)
+        record = stage.log_writer.state.jobs["1"]
+        assert record.learned.profile
+        assert max(record.not_before_s - 5.0, 0.0) == waits_s
+
+    played(play)

@@ -4,6 +4,7 @@ import pytest
 from tests.service.play import Deciding
 
 from stretto.model import View
+from stretto.service.scheduling.decision import profiles_of
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
 from stretto.service.state import events as happened
 from stretto.service.state.events import body_of, event_of
@@ -170,3 +171,40 @@ def test_while_a_job_starts_a_profiling_run_does_not_count(speeds: str, starting
     scene.join("1")
     scene.tell(happened.Reported("1", {**BOUNDS, "points": points(1)}))
     assert profiled_s(live) == 50.0
+
+
+def profiled(live: Mixed, *names: str) -> dict[str, str]:
+    """By job, the type on which it is to be profiled now."""
+    state = live.scene.state
+    assert state.cluster is not None
+    types = profiles_of(state, live.scene.now_s)
+    return {name: state.cluster.type_names[types[name]] for name in names if name in types}
+
+
+def of_every_job() -> Mixed:
+    live = Mixed()
+    live.scene.tell(happened.Configured("sia", speeds="measured", workers="whole", profiles="job"))
+    return live
+
+
+def test_jobs_that_name_no_model_are_profiled_each_for_itself() -> None:
+    live = of_every_job()
+    for name in ("1", "2"):
+        submit(live, name, model="", most=4)
+    assert profiled(live, "1", "2") == {"1": "a100", "2": "a100"}
+    assert {live.round("1"), live.round("1")} == {("a100", 1), ("h100", 1)}
+    assert "1" not in profiled(live, "1"), "both types are known"
+    live.scene.tell(happened.Configured("sia", speeds="measured"))
+    assert not profiled(live, "1", "2"), "logs that do not say so profile none of them"
+
+
+def test_jobs_of_one_model_share_the_types_and_what_they_show_is_enough_for_all() -> None:
+    live = of_every_job()
+    for name in ("1", "2", "3"):
+        submit(live, name, most=4)
+    assert profiled(live, "1", "2", "3") == {"1": "a100", "2": "h100"}
+    assert live.round("1") == ("a100", 1)
+    assert profiled(live, "2", "3") == {"2": "h100"}, "the a100 is known by what the first has shown"
+    assert live.round("2") == ("h100", 1)
+    submit(live, "4", most=4)
+    assert not profiled(live, "1", "2", "3", "4")

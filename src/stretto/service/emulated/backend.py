@@ -22,7 +22,8 @@ from stretto.backends.protocol import (
     WorkerStart,
     WorkerState,
 )
-from stretto.model import Cluster, InputError
+from stretto.model import Cluster, InputError, View
+from stretto.policies.registry import load_policy
 from stretto.service.emulated.truth import SAVING, EmulatedJob, EmulatedWorker, Truths, seconds_of
 from stretto.service.eventlog.archive import Archive
 from stretto.service.eventlog.writer import LogWriter
@@ -33,6 +34,7 @@ from stretto.service.state.events import (
     Event,
     Generation,
     Reported,
+    Requeued,
     Submitted,
     TypesSeen,
     WorkersJoined,
@@ -399,6 +401,14 @@ class EmulatedBackend:
             told["in_place"] = False
         if told:
             self.log_writer.record(Reported(name, told))
+        if profile and self.settings.profile_s > 0 and self._is_shown_goodput():
+            # As in a simulation: the runs take no GPUs from others, and the job starts once they are over.
+            ready_s = self._now_s() + self.settings.profile_s
+            self.log_writer.record(Requeued(name, ready_s, "is profiled on one GPU of each type first"))
+
+    def _is_shown_goodput(self) -> bool:
+        """Whether the policy looks at what profiles tell, for which a simulation charges them."""
+        return View.GOODPUT_MODEL in load_policy(self.log_writer.state.configured.policy).views
 
     def _generation(self, event: Generation) -> None:
         """What the workers that listen to the channel do."""

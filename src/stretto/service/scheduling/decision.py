@@ -2,10 +2,11 @@
 
 Which job is to run on one GPU of which type, so that what is not known of its model becomes known.
 
-Sia (SOSP 2023), section 3.2, profiles every model on one GPU of each type before it is scheduled. Here the
-first job of a model trains on one worker of one type after the other, moving as jobs do, so that nothing of
-it is wasted; once a type has been measured, or has had its time, it is done with. Later jobs of the model
-know the points and are free from the beginning.
+Sia (SOSP 2023), section 3.2, profiles every job on one GPU of each type before it is scheduled. Here a job
+trains on one worker of one type after the other, moving as jobs do, so that nothing of it is wasted; once a
+type has been measured, or has had its time, it is done with. What jobs of one model have shown is evidence
+for all of them: a type on which any of them was measured on one worker needs no run of another, and a type
+is left to the one that is on it. A job that names no model is profiled for itself.
 """
 
 from collections.abc import Mapping
@@ -17,7 +18,6 @@ import numpy as np
 
 from stretto.model import (
     Adaptivity,
-    BoolArray,
     LenderState,
     Loans,
     Memory,
@@ -35,58 +35,83 @@ from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
 from stretto.service.state.events import Decided
 from stretto.service.state.records import JobRecord
 from stretto.service.state.reducer import actions_json
+from stretto.service.state.reported_metrics import with_points
 from stretto.service.state.state import State
 
 LONGEST_S = 120.0  # on one type, if nothing is reported meanwhile; chosen: reports come every 30 s
 
 
 def profiles_of(state: State, now_s: float) -> Mapping[str, int]:
-    """By job, the type on which it is to run with one worker now; the oldest of each model."""
+    """By job, the type on which it is to run with one worker now.
+
+    Under `profiles: model` of the configuration, which older logs have, only the oldest job of each model.
+    """
     cluster, placement = state.cluster, state.placement
     if cluster is None or placement is None or len(cluster.types) < 2:
         return {}
     type_of_job: dict[str, int] = {}
-    models: set[str] = set()
+    every_job = state.configured.profiles == "job"
+    models: set[str] = set()  # that a job is profiled for
+    under_way: dict[str, set[int]] = {}  # by model, types that a job is on
     free = np.bincount(cluster.kind, np.where(state.usable(), placement.free, 0), len(cluster.types))
-    for record in state.open_jobs():
+    candidates = [record for record in state.open_jobs() if _may_profile(record)]
+    if every_job:  # what is under way on a type goes on there
+        unknown = {record.id: _unknown_types(state, record, now_s) for record in candidates}
+        candidates.sort(key=lambda record: _held_type(record) not in unknown[record.id])
+    for record in candidates:
         model = record.spec.model
-        if not model or model in models or not _may_profile(record):
+        if not (every_job or (model and model not in models)):
             continue
         models.add(model)
-        allowed = np.array(
-            [not record.job.gpu_types or name in record.job.gpu_types for name in cluster.type_names]
-        )
-        kind = _next_type(state, record, allowed, free >= record.job.gpus_per_worker, now_s)
+        unknown_types = _unknown_types(state, record, now_s)
+        if every_job and model:
+            unknown_types = [kind for kind in unknown_types if kind not in under_way.get(model, ())]
+        sizes = [record.job.worker_gpus(name) for name in cluster.type_names]
+        kind = next((kind for kind in unknown_types if free[kind] >= sizes[kind]), None)
+        if _held_type(record) in unknown_types:
+            kind = _held_type(record)
         if kind is not None:
             type_of_job[record.id] = kind
+            under_way.setdefault(model, set()).add(kind)
+            if every_job and _held_type(record) != kind:  # others see what is left
+                free[kind] -= sizes[kind]
     return type_of_job
 
 
 def _may_profile(record: JobRecord) -> bool:
     """Whether it can run on one worker, and go on elsewhere; a job that was profiled beforehand need not."""
     job = record.job
-    fits = job.adaptivity is not Adaptivity.RIGID and job.min_gpus <= job.gpus_per_worker
+    one_worker = min(job.replica_gpus.values(), default=job.gpus_per_worker)
+    fits = job.adaptivity is not Adaptivity.RIGID and job.min_gpus <= one_worker
     uses_sdk = record.uses_sdk is not False and (record.uses_sdk or not record.attempt)
     waits = record.held or bool(record.ending)
     return bool(fits and uses_sdk and job.preemptible and not waits and not record.learned.profile)
 
 
-def _next_type(
-    state: State, record: JobRecord, allowed: BoolArray, is_free: BoolArray, now_s: float
-) -> int | None:
-    """The type that it holds while that is unknown, else the first unknown one that is free."""
-    prior = state.models.get(record.spec.model)
-    each = record.job.gpus_per_worker
-    done_types = {int(point[0]) for point in (prior.points if prior is not None else ()) if point[2] <= each}
-    accounting = record.accounting
-    for kind in np.flatnonzero(allowed).tolist():
-        here_s = now_s - accounting.held_since_s if accounting.held_gpus and accounting.kind == kind else 0.0
+def _held_type(record: JobRecord) -> int:
+    """The GPU type that a job holds; -1 none."""
+    return record.accounting.kind if record.accounting.held_gpus else -1
+
+
+def _unknown_types(state: State, record: JobRecord, now_s: float) -> list[int]:
+    """Types that a job may run on, on which one worker was neither measured nor had its time."""
+    cluster, prior, accounting = state.cluster, state.models.get(record.spec.model), record.accounting
+    assert cluster is not None
+    points = prior.points if prior is not None else ()
+    if state.configured.profiles == "job":
+        points = with_points(points, record.learned.points)
+    allowed = [
+        kind
+        for kind, name in enumerate(cluster.type_names)
+        if not record.job.gpu_types or name in record.job.gpu_types
+    ]
+    sizes = {kind: record.job.worker_gpus(cluster.type_names[kind]) for kind in allowed}
+    done_types = {int(point[0]) for point in points if point[2] <= sizes.get(int(point[0]), 0)}
+    for kind in allowed:
+        here_s = now_s - accounting.held_since_s if _held_type(record) == kind else 0.0
         if accounting.on_type_s.get(kind, 0.0) + here_s >= LONGEST_S:
             done_types.add(kind)
-    unknown = [kind for kind in np.flatnonzero(allowed).tolist() if kind not in done_types]
-    if accounting.held_gpus and accounting.kind in unknown:
-        return accounting.kind
-    return next((kind for kind in unknown if is_free[kind]), None)
+    return [kind for kind in allowed if kind not in done_types]
 
 
 # ── one decision: what it looks at, its plan, and how the log keeps it; the same when it is repeated ────────

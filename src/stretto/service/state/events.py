@@ -141,6 +141,7 @@ class Configured(Event):
     deadline_worth: float = 1.0  # of a `deadline:` without rewards, in logs that do not say
     # "whole": no plan splits a worker of several GPUs over nodes, and what was measured counts workers
     workers: str = "split"
+    profiles: str = "model"  # which jobs Sia profiles first: one of each "model", or each "job" that needs it
 
 
 @dataclass(frozen=True)
