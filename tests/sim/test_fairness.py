@@ -130,6 +130,18 @@ def fairness_alone(job: Job, cluster: Cluster) -> float:
     return float(simulate(Workload("alone", [job], [Truth()]), setup).completed_s[0])
 
 
+def test_the_moment_of_a_round_at_which_a_job_comes_changes_more_than_its_wait() -> None:
+    # So alone it must be simulated from that moment on: its age decides when it may grow.
+    cluster = share_of(read_cluster("sia-homo-64"), 0, 8)
+    setup = Setup(cluster, load_policy("sia"), SimSettings(fidelity=Fidelity.ARTIFACT))
+    after_wait_s = []
+    for submitted_s, round_s in ((60.0, 60.0), (61.0, 120.0)):
+        job = a_job("a", 2, submitted_s, model="resnet18-cifar10", batch_size=256)
+        result = simulate(Workload("alone", [job], [Truth()]), setup)
+        after_wait_s.append(float(result.completed_s[0]) - round_s)
+    assert after_wait_s[0] > 1.25 * after_wait_s[1]
+
+
 def test_an_unfinished_job_has_no_figure() -> None:
     workload = [rigid("a", 1, 100), rigid("b", 1, 100)]
     jobs = Workload("made", [job for job, _ in workload], [truth for _, truth in workload])

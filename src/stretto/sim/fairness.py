@@ -86,6 +86,10 @@ def _same_moment_s(submitted_s: float, round_s: float | None) -> float:
     """An early submission after which everything comes as it did: the wait for the round, and the rounds.
 
     Equal jobs then often are one simulation. Rounds are alike from the second on; the first is a world's own.
+
+    Jobs that differ only in that moment cannot share one, with its wait added. A round that finds a job a
+    few seconds older may grow it a round earlier: Sia and Pollux weigh its age against a restart. Of a short
+    job that changes its time after the wait by more than a quarter.
     """
     if round_s is None:
         return 0.0
