@@ -131,7 +131,6 @@ def test_tiresias_stands_there_with_its_best_bounds_and_with_those_of_the_publis
     notes = " ".join(figure4(MADE)[2])
     assert cornucopia.TIRESIAS_BOUNDS in notes
     assert "18000" in notes
-    assert "tiresias progress" in notes, "what each is shown stands beside the table"
 
 
 def test_on_helios_the_jobs_are_made_and_their_source_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
