@@ -93,6 +93,9 @@ class Accounts:
     @classmethod
     def of(cls, accounts: Sequence[Account]) -> "Accounts":
         """accounts: by row."""
+        # Counting compares by identity first: where one user has all jobs, none of them is hashed.
+        if accounts and accounts.count(accounts[0]) == len(accounts):
+            return cls((accounts[0],), np.zeros(len(accounts), dtype=np.int64))
         index = {name: number for number, name in enumerate(dict.fromkeys(accounts))}
         return cls(tuple(index), ints(list(map(index.__getitem__, accounts))))
 

@@ -44,11 +44,13 @@ def limit_non_preemptible(context: DecisionContext) -> None:
     tree, fixed = context.hierarchy, ~context.snapshot.jobs.preemptible
     if not context.constraints.quotas_kept or not fixed.any():
         return
+    # Queues that may borrow. Where none may, as without quotas, no job needs to be looked at.
+    borrowing = [name for name in tree.innermost_first() if tree.most(name) != tree.quota(name)]
+    if not borrowing:
+        return
     waits = np.array([job.id not in context.placement for job in context.jobs], dtype=np.bool_)
-    for name in tree.innermost_first():
+    for name in borrowing:
         quota_gpus = tree.quota(name)
-        if tree.most(name) == quota_gpus:
-            continue
         # The limit, with what jobs on closed nodes hold taken off it.
         inside = np.array([name in tree.line(job.queue) for job in context.jobs], dtype=np.bool_)
         staying = sum(
