@@ -86,25 +86,25 @@ def submit(
             say(f"ignored {warning}")
         if (outlook := submitted.get("outlook")) and outlook["promise"]:
             say(f"deadline {promise_in_words(outlook, time.time())}")
-        if interactive and not as_json and not job:
+        if interactive and not as_json:
             say(one_line(submitted))
-            submitted = _session(client, submitted)
-        elif interactive and not as_json:
-            say(one_line(submitted))
-            print_address(client, submitted["id"])
-            submitted = client.describe(submitted["id"])
+            submitted = _notebook(client, submitted) if job else _session(client, submitted)
         else:
             if not as_json:
                 show_line(submitted["array"] or submitted["id"])
                 sys.stdout.flush()  # whoever waits may be interrupted, and knows then what goes on
             if watch or wait:
                 submitted = _awaited(client, submitted, watch)
-    if as_json:
-        show_json(submitted)
-    elif not interactive and not watch:
-        say(one_line(submitted))
+    _show_submitted(submitted, as_json, is_shown=interactive or watch)
     if submitted["ended_s"] is not None or wait or watch:
         leave_with(submitted)
+
+
+def _show_submitted(submitted: dict[str, Any], as_json: bool, is_shown: bool) -> None:
+    if as_json:
+        show_json(submitted)
+    elif not is_shown:
+        say(one_line(submitted))
 
 
 def _working_directory(given: str) -> str:
@@ -200,6 +200,11 @@ def _session(client: "Client", found: dict[str, Any]) -> dict[str, Any]:
         return client.wait(found["id"])
     say(f"job {found['id']} goes on; stretto attach {found['id']} comes back, stretto cancel ends it")
     return client.describe(found["id"])
+
+
+def _notebook(client: "Client", submitted: dict[str, Any]) -> dict[str, Any]:
+    print_address(client, submitted["id"])
+    return client.describe(submitted["id"])
 
 
 def print_address(client: "Client", job: str) -> None:

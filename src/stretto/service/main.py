@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -17,7 +18,7 @@ from urllib.parse import urlsplit
 import uvicorn
 
 from stretto.agent import open_files, unix_users
-from stretto.agent.unix_users import read_accounts
+from stretto.agent.unix_users import Accounts, read_accounts
 from stretto.backends.local.options import AGENT
 from stretto.backends.protocol import Backend
 from stretto.jobfile.to_job import DEADLINE_WORTH
@@ -26,7 +27,7 @@ from stretto.model import DEFAULT_QUEUE, InputError, Memory, StrettoError
 from stretto.scheduler.round import Scheduler
 from stretto.service.config import Config, is_loopback
 from stretto.service.emulated.options import ServiceSite
-from stretto.service.eventlog import Mark, Store, open_store, reached_in
+from stretto.service.eventlog import Lead, Mark, Reached, Store, open_store, reached_in
 from stretto.service.eventlog.clock import Clock, read_clocks, resumed
 from stretto.service.eventlog.clock_watch import ClockWatch
 from stretto.service.eventlog.writer import LogWriter
@@ -66,9 +67,42 @@ TURN_S = 0.0005  # of a thread; chosen: requests are answered between the steps 
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """What is checked and opened before a service touches its log."""
+
+    world: Mapping[str, str]  # settings of the emulated world
+    lenders: tuple[Lender, ...]
+    configured: Configured
+    scheduler: Scheduler
+    accounts: Accounts | None
+    listening: Listener
+    here: str  # where it listens
+    url: str  # where workers find it
+    reached: Reached | None  # how far the log had come, as far as this machine knows
+
+
 async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -> str:
     """Run until a signal or cancellation; which process goes on without us, "" where none does."""
-    # 1. Everything that can be wrong with the settings and the machine, before anything is made.
+    prepared = _prepare(config)
+    reached = prepared.reached
+    has_begun = reached is not None and reached.seq > 0
+    store = open_store(config.store or config.state / DATABASE, begun=has_begun and not config.begin_anew)
+    with (
+        store,
+        contextlib.closing(prepared.listening),
+        structured_logs(config.log, config.log_level),
+        contextlib.ExitStack() as cleanup,
+    ):
+        lead = store.lead(LEAD_WAIT_S)  # only the service that leads may write the log
+        try:
+            return await _serve_as_leader(config, prepared, store, lead, cleanup, announce)
+        finally:
+            lead.release()
+
+
+def _prepare(config: Config) -> Prepared:
+    """Everything that can be wrong with the settings and the machine, before anything is made."""
     world, settings = _of_the_world(config)
     lenders = _lenders_of(config)
     sys.setswitchinterval(TURN_S)
@@ -81,71 +115,72 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
     here = f"http://{config.host}:{listening.getsockname()[1]}"
     url = config.url.rstrip("/") or here
     reached = reached_in(config.state / MARK)
-    has_begun = reached is not None and reached.seq > 0
-    store = open_store(config.store or config.state / DATABASE, begun=has_begun and not config.begin_anew)
-    with (
-        store,
-        contextlib.closing(listening),
-        structured_logs(config.log, config.log_level),
-        contextlib.ExitStack() as stack,
-    ):
-        # 2. The log: only the service that leads may write it. What it gives is the state.
-        lead = store.lead(LEAD_WAIT_S)
-        try:
-            for line in what_is_lost(store, reached, config.begin_anew):
-                print(line, file=sys.stderr, flush=True)
-            key = _key(config.state)
-            state, memory, clock, kept_up_to = restored(store, key, config.pace, configured, scheduler)
-            copied = reached is None and bool(store.chain_of(state.seq))  # another directory had its mark
-            why = "begun anew" if config.begin_anew else "copied from elsewhere" if copied else ""
-            mark = Mark(config.state / MARK)
-            stack.callback(mark.close)
-            log_writer = LogWriter(store, state, clock, mark)
-            watch = ClockWatch(log_writer, clock, read_clocks)
-            await _record_now(log_writer, *_first_events(config, configured, state, clock, watch))
-            if new_lenders := [lender.event(state) for lender in lenders if not lender.is_known(state)]:
-                await _record_now(log_writer, *new_lenders)
+    return Prepared(world, lenders, configured, scheduler, accounts, listening, here, url, reached)
 
-            # 3. The backend, and ids of workers that it shows although the log does not know them.
-            shared = (config.shared or config.state).absolute()
-            context = WorkerContext(url, key, shared / CHECKPOINTS, shared / WORKDIRS, accounts)
-            backend = await _open_backend(config, world, scheduler, log_writer)
-            listed = [*workers_on_disk(config.state / AGENT, context.checkpoints)]
-            listed += [worker.id for worker in await backend.workers()]
-            if (anew := incarnated(state, reached, listed, why)) is not None:
-                logger.warning("ids up to %d may have been given: %s", anew.last_id, anew.why)
-                await _record_now(log_writer, anew)
-            leadership = Leadership(log_writer, lead, backend)
-            leadership.command_as(state.epoch)
-            await _warn_of_unreachable(url, backend)
 
-            # 4. The parts, until something ends them; then the state is kept for the next start.
-            snapshots = StateSnapshots(store, key, kept_up_to)
-            scheduling = SchedulingLoop(
-                log_writer, scheduler, clock, config.eager, memory=memory, after=snapshots.decided
-            )
-            service = Service(
-                log_writer,
-                scheduling,
-                Reconciler(log_writer, backend, clock, context, config.dead_after_s, leadership),
-                backend,
-                clock,
-                context,
-                config.open_on_loopback,
-                keep=config.keep,
-                most_open=config.most_open,
-                targets=_targets(config, url, listening),
-                leadership=leadership,
-                watch=watch,
-                lenders=lenders,
-            )
-            look_at_the_young()
-            await _run(service, config.limits, listening, here, announce)
-            if not scheduling.is_deciding:
-                await snapshots.stopped(state, scheduling.memory)
-            return "" if config.emulated else going_on(state)
-        finally:
-            lead.release()
+async def _serve_as_leader(
+    config: Config,
+    prepared: Prepared,
+    store: Store,
+    lead: Lead,
+    cleanup: contextlib.ExitStack,
+    announce: "asyncio.Future[str] | None",
+) -> str:
+    """From the log to the last request; which process goes on without us."""
+    # 1. The log. What it gives is the state.
+    configured, scheduler, reached = prepared.configured, prepared.scheduler, prepared.reached
+    for line in what_is_lost(store, reached, config.begin_anew):
+        print(line, file=sys.stderr, flush=True)
+    key = _key(config.state)
+    state, memory, clock, kept_up_to = restored(store, key, config.pace, configured, scheduler)
+    copied = reached is None and bool(store.chain_of(state.seq))  # another directory had its mark
+    why = "begun anew" if config.begin_anew else "copied from elsewhere" if copied else ""
+    mark = Mark(config.state / MARK)
+    cleanup.callback(mark.close)
+    log_writer = LogWriter(store, state, clock, mark)
+    watch = ClockWatch(log_writer, clock, read_clocks)
+    await _record_now(log_writer, *_first_events(config, configured, state, clock, watch))
+    if new_lenders := [lender.event(state) for lender in prepared.lenders if not lender.is_known(state)]:
+        await _record_now(log_writer, *new_lenders)
+
+    # 2. The backend, and ids of workers that it shows although the log does not know them.
+    shared = (config.shared or config.state).absolute()
+    context = WorkerContext(prepared.url, key, shared / CHECKPOINTS, shared / WORKDIRS, prepared.accounts)
+    backend = await _open_backend(config, prepared.world, scheduler, log_writer)
+    listed = [*workers_on_disk(config.state / AGENT, context.checkpoints)]
+    listed += [worker.id for worker in await backend.workers()]
+    if (anew := incarnated(state, reached, listed, why)) is not None:
+        logger.warning("ids up to %d may have been given: %s", anew.last_id, anew.why)
+        await _record_now(log_writer, anew)
+    leadership = Leadership(log_writer, lead, backend)
+    leadership.command_as(state.epoch)
+    await _warn_of_unreachable(prepared.url, backend)
+
+    # 3. The parts, until something ends them; then the state is kept for the next start.
+    snapshots = StateSnapshots(store, key, kept_up_to)
+    scheduling = SchedulingLoop(
+        log_writer, scheduler, clock, config.eager, memory=memory, after=snapshots.decided
+    )
+    service = Service(
+        log_writer,
+        scheduling,
+        Reconciler(log_writer, backend, clock, context, config.dead_after_s, leadership),
+        backend,
+        clock,
+        context,
+        config.open_on_loopback,
+        keep=config.keep,
+        most_open=config.most_open,
+        targets=_targets(config, prepared.url, prepared.listening),
+        leadership=leadership,
+        watch=watch,
+        lenders=prepared.lenders,
+    )
+    look_at_the_young()
+    await _run(service, config.limits, prepared.listening, prepared.here, announce)
+    if not scheduling.is_deciding:
+        await snapshots.stopped(state, scheduling.memory)
+    return "" if config.emulated else going_on(state)
 
 
 def _configured(config: Config, settings: Mapping[str, str]) -> Configured:

@@ -184,46 +184,15 @@ class WorkerContext:
 def start_of(state: State, record: JobRecord, worker: Worker, context: WorkerContext) -> WorkerStart:
     """The worker as the backend is to start it; raises StartRefused where its owner has no account here."""
     spec = record.spec
-    peers = [peer for peer in record.workers.values() if peer.has_trained or peer.id == worker.id] or [worker]
-    if not record.members.have_begun:
-        peers = list(record.workers.values())
-    rank = next((index for index, peer in enumerate(peers) if peer.id == worker.id), 0)
-    on_node = [peer for peer in peers if peer.node == worker.node]
-    local = next((index for index, peer in enumerate(on_node) if peer.id == worker.id), 0)
-    nodes = list(dict.fromkeys(peer.node for peer in peers))
-    attempt = record.attempt
     named = Path(spec.checkpoint.dir) if spec.checkpoint and spec.checkpoint.dir else Path(record.id)
     checkpoints = context.checkpoints / named
     env = {
         "KUBEFLOW_TRAINER_SERVER_URL": f"{context.url}/api/v1/worker/kubeflow/{worker.id}",
         "KUBEFLOW_TRAINER_SERVER_TOKEN": str(checkpoints / f"{TOKEN}{record.id}"),
         **spec.envs,
-        "RANK": str(rank),
-        "LOCAL_RANK": str(local),
-        "WORLD_SIZE": str(len(peers)),
-        "LOCAL_WORLD_SIZE": str(len(on_node)),
-        "GROUP_RANK": str(nodes.index(worker.node)),
-        "GROUP_WORLD_SIZE": str(len(nodes)),
-        "ROLE_RANK": str(rank),
-        "ROLE_WORLD_SIZE": str(len(peers)),
-        "MASTER_ADDR": state.nodes[peers[0].node].address or "127.0.0.1",
-        "MASTER_PORT": str(context.port(f"{record.id}.{attempt}")),
-        "TORCHELASTIC_RUN_ID": record.id,
-        "TORCHELASTIC_RESTART_COUNT": str(max(attempt - 1, 0)),
-        "TORCHELASTIC_MAX_RESTARTS": str(spec.restart.max),
-        "STRETTO_JOB_ID": record.id,
-        "STRETTO_JOB_NAME": spec.name,
-        "STRETTO_WORKER_ID": worker.id,
-        "STRETTO_GENERATION": str(record.members.number + 1),
-        "STRETTO_URL": context.url,
-        "STRETTO_TOKEN": context.token(record.id),
+        **_torchrun_variables(state, record, worker, context),
+        **_stretto_variables(state, record, worker, context),
         "STRETTO_CHECKPOINT_DIR": str(checkpoints),
-        "STRETTO_GPUS_PER_WORKER": str(len(worker.gpus)),
-        "STRETTO_GPU_TYPE": state.nodes[worker.node].gpu_type,
-        "STRETTO_NODE": state.nodes[worker.node].name,
-        "STRETTO_NODE_ADDRESS": state.nodes[worker.node].address or "127.0.0.1",
-        "STRETTO_RESTARTS": str(max(attempt - 1, 0)),
-        "STRETTO_GRACE_S": f"{spec.grace_period_s:g}",
         **_checkpoints_of(spec),
         **_lr_scaling_of(spec),
         **_task_of(state, record),
@@ -246,6 +215,56 @@ def start_of(state: State, record: JobRecord, worker: Worker, context: WorkerCon
         account=_account_of(record, context),
         own=() if named.is_absolute() else tuple(str(context.checkpoints / part) for part in named.parts[:1]),
     )
+
+
+def _torchrun_variables(
+    state: State, record: JobRecord, worker: Worker, context: WorkerContext
+) -> dict[str, str]:
+    """What `torchrun` would set: this worker's place among those that begin with it."""
+    # Beside workers that train already, only they and the newcomer count.
+    peers = [peer for peer in record.workers.values() if peer.has_trained or peer.id == worker.id] or [worker]
+    if not record.members.have_begun:
+        peers = list(record.workers.values())
+    rank = next((index for index, peer in enumerate(peers) if peer.id == worker.id), 0)
+    on_node = [peer for peer in peers if peer.node == worker.node]
+    local_rank = next((index for index, peer in enumerate(on_node) if peer.id == worker.id), 0)
+    nodes = list(dict.fromkeys(peer.node for peer in peers))
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(local_rank),
+        "WORLD_SIZE": str(len(peers)),
+        "LOCAL_WORLD_SIZE": str(len(on_node)),
+        "GROUP_RANK": str(nodes.index(worker.node)),
+        "GROUP_WORLD_SIZE": str(len(nodes)),
+        "ROLE_RANK": str(rank),
+        "ROLE_WORLD_SIZE": str(len(peers)),
+        "MASTER_ADDR": state.nodes[peers[0].node].address or "127.0.0.1",
+        "MASTER_PORT": str(context.port(f"{record.id}.{record.attempt}")),
+        "TORCHELASTIC_RUN_ID": record.id,
+        "TORCHELASTIC_RESTART_COUNT": str(max(record.attempt - 1, 0)),
+        "TORCHELASTIC_MAX_RESTARTS": str(record.spec.restart.max),
+    }
+
+
+def _stretto_variables(
+    state: State, record: JobRecord, worker: Worker, context: WorkerContext
+) -> dict[str, str]:
+    """What the SDK, and whatever else runs in the job, may know of it and of the service."""
+    node = state.nodes[worker.node]
+    return {
+        "STRETTO_JOB_ID": record.id,
+        "STRETTO_JOB_NAME": record.spec.name,
+        "STRETTO_WORKER_ID": worker.id,
+        "STRETTO_GENERATION": str(record.members.number + 1),
+        "STRETTO_URL": context.url,
+        "STRETTO_TOKEN": context.token(record.id),
+        "STRETTO_GPUS_PER_WORKER": str(len(worker.gpus)),
+        "STRETTO_GPU_TYPE": node.gpu_type,
+        "STRETTO_NODE": node.name,
+        "STRETTO_NODE_ADDRESS": node.address or "127.0.0.1",
+        "STRETTO_RESTARTS": str(max(record.attempt - 1, 0)),
+        "STRETTO_GRACE_S": f"{record.spec.grace_period_s:g}",
+    }
 
 
 def _account_of(record: JobRecord, context: WorkerContext) -> Account | None:
