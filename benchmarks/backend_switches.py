@@ -49,7 +49,7 @@ def main() -> None:
 
 def measured(name: str, folder: Path, times: int) -> dict[str, Any]:
     """Seconds of every verb on one backend, and the load meanwhile."""
-    from tests.conformance.hall import Hall
+    from tests.conformance.service import StruckService
     from tests.conformance.world import CannotRun
 
     (folder / "cluster").mkdir()
@@ -57,33 +57,35 @@ def measured(name: str, folder: Path, times: int) -> dict[str, Any]:
         world = importlib.import_module(f"tests.conformance.worlds.{name}").begin(folder / "cluster")
     except CannotRun as why:
         return {"why": str(why)}
-    hall = Hall(world, folder / "service")
+    service = StruckService(world, folder / "service")
     loads = [os.getloadavg()[0]]
     try:
-        hall.running.begin()
+        service.running.begin()
         time.sleep(1.0)
         seconds: dict[str, list[float]] = {verb: [] for verb in VERBS}
         for _ in range(times):
-            for verb, took_s in one_life(hall).items():
+            for verb, took_s in one_life(service).items():
                 seconds[verb].append(round(took_s, 3))
             loads.append(os.getloadavg()[0])
     finally:
-        hall.running.end()
+        service.running.end()
         asyncio.run(world.close())
     return {"seconds": seconds, "load": [round(min(loads), 1), round(max(loads), 1)]}
 
 
-def one_life(hall: Any) -> dict[str, float]:
+def one_life(service: Any) -> dict[str, float]:
     """A job that starts, grows, shrinks, and is cancelled."""
-    job = hall.submit("train", 10**6, elastic={"min": 1, "max": 1})
-    _trains_on(hall, job, 1)
+    job = service.submit("train", 10**6, elastic={"min": 1, "max": 1})
+    _trains_on(service, job, 1)
     for gpus in (2, 1):
-        hall.change(job, "scale", min_gpus=gpus, max_gpus=gpus)
-        _trains_on(hall, job, gpus)
+        service.change(job, "scale", min_gpus=gpus, max_gpus=gpus)
+        _trains_on(service, job, gpus)
         time.sleep(0.5)  # who leaves is gone, and nobody is recovering
-    hall.change(job, "cancel")
-    hall.until_state(job, "CANCELLED")
-    log = [(kind, at_s, body) for _, at_s, kind, body in hall.running.log_of_all() if body.get("job") == job]
+    service.change(job, "cancel")
+    service.until_state(job, "CANCELLED")
+    log = [
+        (kind, at_s, body) for _, at_s, kind, body in service.running.log_of_all() if body.get("job") == job
+    ]
     submitted, grown, shrunk, cancelled = (
         at_s for kind, at_s, _ in log if kind in ("Submitted", "Scaled", "Cancelled")
     )
@@ -96,12 +98,12 @@ def one_life(hall: Any) -> dict[str, float]:
     }
 
 
-def _trains_on(hall: Any, job: str, gpus: int) -> None:
+def _trains_on(service: Any, job: str, gpus: int) -> None:
     def is_so() -> bool:
-        shown = hall.shown(job)
+        shown = service.shown(job)
         return bool(shown["state"] == "RUNNING" and shown["training_gpus"] == gpus)
 
-    hall.until(is_so, f"{job} trains on {gpus} GPUs")
+    service.until(is_so, f"{job} trains on {gpus} GPUs")
 
 
 def table(backends: dict[str, Any], times: int) -> str:

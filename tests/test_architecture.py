@@ -31,7 +31,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "report": {"model", "sim"},
     "settings": {"model"},
     "components": {"model", "settings"},
-    "testing": {"model", "solve", "estimate", "policies", "place", "scheduler", "backends"},
+    # Of these `testing/services` alone imports the last two: see below.
+    "testing": {
+        *("model", "solve", "estimate", "policies", "place", "scheduler", "backends"),
+        *("client", "demo"),
+    },
     "sdk": {"model"},
     "client": {"model"},
     "jobfile": {"model", "estimate"},
@@ -166,6 +170,12 @@ def imports_of(part: str) -> dict[str, set[str]]:
 def test_a_part_imports_only_what_its_place_allows(part: str) -> None:
     assert part in MAY_IMPORT, f"say in MAY_IMPORT what {part} may import"
     assert {other: files for other, files in imports_of(part).items() if other not in MAY_IMPORT[part]} == {}
+
+
+def test_of_the_shipped_suites_only_that_of_services_starts_one() -> None:
+    importing = {file for part in ("client", "demo") for file in imports_of("testing").get(part, set())}
+    assert importing
+    assert {file.split("/")[3] for file in importing} == {"services"}
 
 
 def test_the_parts_of_the_service_import_one_way_too() -> None:

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conformance.hall import Hall
+from tests.conformance.service import StruckService
 from tests.conformance.table import Outcomes, table
 from tests.conformance.world import CannotRun, World
 
 from stretto.testing.backends.plugin import connection, pytest_pyfunc_call, stage, world
+from stretto.testing.services.plugin import service
 
 FOLDER = Path(__file__).with_name("worlds")
 WORLDS = [name for name in ("local", "emulated", "ray", "slurm") if (FOLDER / f"{name}.py").exists()]
@@ -27,7 +28,7 @@ LONG_THERE = {
     "test_a_drained_node_is_left_and_a_cordoned_one_takes_nobody_new": ("ray",),
 }
 # Fixtures and the hook that runs coroutines; a plugin for others, named here as this is no top conftest.
-__all__ = ["connection", "pytest_pyfunc_call", "stage", "world"]
+__all__ = ["connection", "pytest_pyfunc_call", "service", "stage", "world"]
 OUTCOMES = pytest.StashKey[Outcomes]()
 
 
@@ -46,23 +47,20 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture(scope="session")
-def only_hall(cluster: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hall]:
+def open_cluster(cluster: World) -> World:
+    """The cluster: its own fixture closes it, also where no test of a suite runs."""
+    return cluster
+
+
+@pytest.fixture(scope="session")
+def only_service(cluster: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StruckService]:
     """One service over a cluster, for all tests that need no other."""
-    hall = Hall(cluster, tmp_path_factory.mktemp(f"service-{cluster.name}"))
-    hall.begin()
+    struck = StruckService(cluster, tmp_path_factory.mktemp(f"service-{cluster.name}"))
+    struck.begin()
     try:
-        yield hall
+        yield struck
     finally:
-        hall.end()
-
-
-@pytest.fixture
-def hall(world: World, only_hall: Hall) -> Iterator[Hall]:
-    """The service, without jobs before and after."""
-    yield only_hall
-    only_hall.cancel_all()
-    only_hall.check()
-    only_hall.until(lambda: not only_hall.left(), "nothing is left of any worker")
+        struck.end()
 
 
 @pytest.hookimpl(tryfirst=True)  # before those that are not asked for are left out

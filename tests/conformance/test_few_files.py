@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.conformance.hall import Hall
+from tests.conformance.service import StruckService
 from tests.conformance.world import World
 from tests.service.end_to_end.greedy import Greedy
 from tests.service.end_to_end.idlers import Idlers
@@ -22,31 +22,31 @@ MANY = 100_000
 @pytest.fixture(scope="module")
 def files(cluster: World, tmp_path_factory: pytest.TempPathFactory) -> int:
     """How many files a service may have open so that so many are left once it has started."""
-    hall = Hall(cluster, tmp_path_factory.mktemp(f"usual-{cluster.name}"))
+    service = StruckService(cluster, tmp_path_factory.mktemp(f"usual-{cluster.name}"))
     try:
-        hall.begin()
-        assert hall.running.process is not None
-        numbers = [int(one.name) for one in Path(f"/proc/{hall.running.process.pid}/fd").iterdir()]
+        service.begin()
+        assert service.running.process is not None
+        numbers = [int(one.name) for one in Path(f"/proc/{service.running.process.pid}/fd").iterdir()]
         return len(numbers) + LEFT
     finally:
-        hall.end()
+        service.end()
 
 
 @pytest.fixture
-def narrow(world: World, files: int, tmp_path: Path) -> Iterator[Hall]:
+def narrow(world: World, files: int, tmp_path: Path) -> Iterator[StruckService]:
     """A service over the cluster that has few files."""
-    hall = Hall(world, tmp_path, files=files)
-    hall.begin()
+    service = StruckService(world, tmp_path, files=files)
+    service.begin()
     try:
-        yield hall
-        hall.cancel_all()
-        hall.check()
-        hall.until(lambda: not hall.left(), "nothing is left of any worker")
+        yield service
+        service.cancel_all()
+        service.check()
+        service.until(lambda: not service.left(), "nothing is left of any worker")
     finally:
-        hall.end()
+        service.end()
 
 
-def test_idle_connections_without_a_token_end_no_job(narrow: Hall) -> None:
+def test_idle_connections_without_a_token_end_no_job(narrow: StruckService) -> None:
     goes_on = narrow.submit("beat", MANY)
     narrow.until_works(goes_on)
     with Idlers(narrow.running.port, IDLERS) as idlers:
@@ -59,7 +59,7 @@ def test_idle_connections_without_a_token_end_no_job(narrow: Hall) -> None:
     check_nodes(narrow)
 
 
-def test_a_user_who_does_everything_at_once_keeps_nobody_from_running(narrow: Hall) -> None:
+def test_a_user_who_does_everything_at_once_keeps_nobody_from_running(narrow: StruckService) -> None:
     with narrow.client() as client, Greedy(client) as greedy:
         narrow.until(lambda: sum(greedy.statuses.values()) > 100, "the greedy user has been served")
         for _ in range(3):
@@ -70,15 +70,15 @@ def test_a_user_who_does_everything_at_once_keeps_nobody_from_running(narrow: Ha
     check_nodes(narrow)
 
 
-def submitted(hall: Hall) -> str:
+def submitted(service: StruckService) -> str:
     """The id of a short job; "" where its connection was given to another."""
     try:
-        return hall.submit("sleep", 0.2, preemptible=False)
+        return service.submit("sleep", 0.2, preemptible=False)
     except ServiceError:
         return ""
 
 
-def check_nodes(hall: Hall) -> None:
+def check_nodes(service: StruckService) -> None:
     """No node was given up, and what was decided is decided so again."""
-    assert not {"NodeLost", "NodeDead"} & {kind for _, _, kind, _ in hall.running.log_of_all()}
-    assert hall.running.differences()[1] == 0
+    assert not {"NodeLost", "NodeDead"} & {kind for _, _, kind, _ in service.running.log_of_all()}
+    assert service.running.differences()[1] == 0

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conformance.hall import DEAD_AFTER_S
+from tests.conformance.service import DEAD_AFTER_S
 from tests.conformance.world import World
 
 from stretto.client import Client

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conformance.hall import BEAT_S, LOOK_S, Hall
+from tests.conformance.service import BEAT_S, LOOK_S, StruckService
 from tests.conformance.world import World
 from tests.conformance.worlds.slurm import SlurmWorld
 from tests.service.crash.conftest import mount_small, unmount
@@ -61,7 +61,7 @@ class Asked:
 class Storm:
     """Jobs and blows in an order that the seed gives."""
 
-    hall: Hall
+    service: StruckService
     seed: int
     disk: Path  # a small one
     asked: dict[str, Asked] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class Storm:
     def __post_init__(self) -> None:
         """Decide when which blow falls."""
         self.chance = random.Random(self.seed)
-        blows = BLOWS if self.hall.tells else EMULATED
+        blows = BLOWS if self.service.tells else EMULATED
         wanted = int(os.environ.get("STRETTO_BLOWS", sum(blows.values())))
         each = wanted / sum(blows.values())
         self.due = [kind for kind, times in blows.items() for _ in range(max(round(each * times), 1))]
@@ -82,7 +82,7 @@ class Storm:
         """Submit all jobs, with a blow after each where one is due; one that hits nothing falls later."""
         for kind in self.due:
             self.submit(len(self.asked))
-            self.hall.until(lambda: self.open_jobs() < OPEN, "some job ends", 300)
+            self.service.until(lambda: self.open_jobs() < OPEN, "some job ends", 300)
             if not kind:
                 continue
             time.sleep(self.chance.uniform(0.0, 0.3))
@@ -116,26 +116,26 @@ class Storm:
             given["labels"] = {DURATION: f"{count * BEAT_S:g}"}
         if manner == "saves":
             given["restart"] = {"max": 1000}
-        if manner == "fails" and not self.hall.tells:
+        if manner == "fails" and not self.service.tells:
             manner = "beat"  # an emulated job cannot
         if manner == "fails":
-            text = self.hall.job("sleep", 0.2, 3, restart={"max": 0}, **given)
+            text = self.service.job("sleep", 0.2, 3, restart={"max": 0}, **given)
         else:
             arguments = {"polite": (0.3,), "stubborn": ()}.get(manner, (count,))
-            text = self.hall.job(manner, *arguments, gpus=gpus, **given)
+            text = self.service.job(manner, *arguments, gpus=gpus, **given)
 
         def acknowledged() -> str:
-            with self.hall.client() as client:
+            with self.service.client() as client:
                 return str(client.submit(text, key=f"job-{number}")["id"])
 
-        name = self.hall.until(acknowledged, f"job {number} is taken")
+        name = self.service.until(acknowledged, f"job {number} is taken")
         self.asked[name] = Asked(name, manner, count, 3 if manner == "fails" else 0)
         return name
 
     def open_jobs(self) -> int:
         """How many have not ended; those that end only when cancelled are, now and then."""
         self._return_node()
-        waiting = [self.asked[one["id"]] for one in self.hall.open() if one["id"] in self.asked]
+        waiting = [self.asked[one["id"]] for one in self.service.open() if one["id"] in self.asked]
         endless = [one for one in waiting if one.manner in ("polite", "stubborn") and not one.cancelled]
         if len(endless) > 3:
             self._cancel_one(endless[0])
@@ -144,25 +144,25 @@ class Storm:
     # ── blows: whether they fell ──────────────────────────────────────────────────────────────────
 
     def _cancel(self) -> bool:
-        names = [one["id"] for one in self.hall.open()]
+        names = [one["id"] for one in self.service.open()]
         return bool(names) and self._cancel_one(self.asked[self.chance.choice(names)])
 
     def _cancel_one(self, job: Asked) -> bool:
         with suppress(StrettoError):  # it has just ended
-            self.hall.change(job.id, "cancel")
+            self.service.change(job.id, "cancel")
             job.cancelled = True
         return job.cancelled
 
     def _requeue(self) -> bool:
-        names = [one["id"] for one in self.hall.open() if one["state"] == "RUNNING"]
+        names = [one["id"] for one in self.service.open() if one["state"] == "RUNNING"]
         with suppress(StrettoError):
-            self.hall.change(self.chance.choice(names), "requeue") if names else None
+            self.service.change(self.chance.choice(names), "requeue") if names else None
         return bool(names)
 
     def _worker(self) -> bool:
         """SIGKILL to one; no job meets it twice, or it would count as out of memory."""
-        over = {one["worker"] for one in self.hall.notes("ended")}
-        found = [one for one in self.hall.notes("began") if one["worker"] not in over]
+        over = {one["worker"] for one in self.service.notes("ended")}
+        found = [one for one in self.service.notes("began") if one["worker"] not in over]
         self.chance.shuffle(found)
         for one in found:
             job = self.asked[one["worker"].split(".")[0]]
@@ -176,34 +176,34 @@ class Storm:
     def _node(self) -> bool:
         if self.down[0]:
             return False
-        name = self.chance.choice(list(self.hall.world.nodes()))
-        asyncio.run(self.hall.world.kill_node(name))
+        name = self.chance.choice(list(self.service.world.nodes()))
+        asyncio.run(self.service.world.kill_node(name))
         self.down = (name, time.monotonic() + self.chance.uniform(1.0, 8.0))
         return True
 
     def _return_node(self, at_once: bool = False) -> None:
         name, at_s = self.down
         if name and (at_once or time.monotonic() > at_s):
-            asyncio.run(self.hall.world.return_node(name))
+            asyncio.run(self.service.world.return_node(name))
             self.down = ("", 0.0)
-            self.hall.until(lambda: self.hall.nodes()[name]["up"], f"{name} is back")
+            self.service.until(lambda: self.service.nodes()[name]["up"], f"{name} is back")
 
     def _service(self) -> bool:
-        self.hall.running.kill()
+        self.service.running.kill()
         time.sleep(self.chance.uniform(0.0, 2.0))
-        self.hall.begin()
+        self.service.begin()
         return True
 
     def _graceful(self) -> bool:
         """As who updates the service does."""
-        assert self.hall.running.kill(signal.SIGTERM) == 0, self.hall.running.last_words()
-        self.hall.begin()
+        assert self.service.running.kill(signal.SIGTERM) == 0, self.service.running.last_words()
+        self.service.begin()
         return True
 
     def _clock(self) -> bool:
         """The time of day is set by hours or weeks, while the service runs or between two of its lives."""
         by_s = self.chance.choice([-1, 1]) * self.chance.choice(JUMPS_S)
-        self.hall.set_clock(by_s)
+        self.service.set_clock(by_s)
         if self.chance.random() < 0.5:
             self._service()
         return True
@@ -215,7 +215,7 @@ class Storm:
             while file.write(b"x" * 65536):
                 pass
         name = self.submit(len(self.asked), "saves")
-        self.hall.until(lambda: self.hall.shown(name)["failures"] > 0, "a job meets the full disk", 300)
+        self.service.until(lambda: self.service.shown(name)["failures"] > 0, "a job meets the full disk", 300)
         filler.unlink()
         return True
 
@@ -223,28 +223,28 @@ class Storm:
 
     def check(self) -> str:
         """Nothing lost, nothing twice, nothing left; in words."""
-        hall = self.hall
-        with hall.client() as client:
+        service = self.service
+        with service.client() as client:
             shown = {one["id"]: one for one in client.jobs(everybody=True, ended=True)}
         assert set(shown) == set(self.asked), "each was taken once"
         assert len(self.asked) == len(self.due) + self.fell["disk"]
         for job in self.asked.values():
             self._check_job(job, shown[job.id]["state"], shown[job.id]["status"])
-        hall.check()
-        hall.until(lambda: not hall.left(), "nothing is left of any worker")
-        check_log(list(hall.running.log_of_all()))
-        decisions, differences = hall.running.differences()
+        service.check()
+        service.until(lambda: not service.left(), "nothing is left of any worker")
+        check_log(list(service.running.log_of_all()))
+        decisions, differences = service.running.differences()
         assert differences == 0
-        if isinstance(hall.world, SlurmWorld):
-            asyncio.run(hall.world.repair())
-        hall.until(lambda: not self._held(), "all GPUs are free")
+        if isinstance(service.world, SlurmWorld):
+            asyncio.run(service.world.repair())
+        service.until(lambda: not self._held(), "all GPUs are free")
         states = Counter(one["state"] for one in shown.values())
         attempts = sum(one["attempt"] for one in shown.values())
         return f"{dict(states)}, {attempts} attempts, {decisions} decisions"
 
     def _held(self) -> list[dict[str, Any]]:
         """Nodes that are not as before the first job."""
-        found = self.hall.nodes().values()
+        found = self.service.nodes().values()
         return [one for one in found if (one["up"], one["free"], one["jobs"]) != (True, one["gpus"], {})]
 
     def _check_job(self, job: Asked, state: str, status: int | None) -> None:
@@ -254,8 +254,8 @@ class Storm:
         assert state in ({usual, "CANCELLED"} if job.cancelled else {usual}), (job, state, status)
         if state == "FAILED":
             assert status == job.status, (job, status)
-        if state == "COMPLETED" and self.hall.tells:
-            assert self.hall.count(job.id) == job.count, job
+        if state == "COMPLETED" and self.service.tells:
+            assert self.service.count(job.id) == job.count, job
 
 
 def environment(pid: int) -> bytes:
@@ -269,13 +269,13 @@ def environment(pid: int) -> bytes:
 def test_two_hundred_jobs_among_random_blows_are_all_done_once_and_nothing_is_left(
     cluster: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    hall = Hall(cluster, tmp_path)
-    disk = hall.notes_folder / "disk"
-    storm = Storm(hall, int(os.environ.get("STRETTO_SEED", SEED)), disk)
+    service = StruckService(cluster, tmp_path)
+    disk = service.notes_folder / "disk"
+    storm = Storm(service, int(os.environ.get("STRETTO_SEED", SEED)), disk)
     mount_small(disk, "1m")
     began_s, said = time.monotonic(), "FAILED"
     try:
-        hall.begin()
+        service.begin()
         storm.rage()
         said = storm.check()
     finally:
@@ -284,6 +284,6 @@ def test_two_hundred_jobs_among_random_blows_are_all_done_once_and_nothing_is_le
             blows = f"{storm.fell.total()} blows: {dict(storm.fell)}"
             print(f"\n{cluster.name}, seed {storm.seed}: {len(storm.asked)} jobs: {said}; {blows}; {took}")
         with suppress(StrettoError):
-            hall.cancel_all()
-        hall.end()
+            service.cancel_all()
+        service.end()
         unmount(disk)

@@ -24,7 +24,7 @@ def names_of_tests() -> Iterator[str]:
                 found |= dict(inspect.getmembers(value, inspect.isfunction))
         for name, value in found.items():
             asked = set(inspect.signature(value).parameters) if name.startswith("test_") else set()
-            if asked & {"stage", "hall", "world"}:
+            if asked & {"stage", "service", "world"}:
                 yield name
 
 

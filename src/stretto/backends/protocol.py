@@ -54,14 +54,18 @@ class NoSuchWorker(StrettoError):
 
 @dataclass(frozen=True, slots=True)
 class WorkerStart:
-    """One worker to start: a process, and the GPUs of one node that it alone may use."""
+    """One worker to start: a process, and the GPUs of one node that it alone may use.
+
+    Whatever runs it adds two variables to `env`, by which workers, and the shipped suites, know themselves:
+    `STRETTO_WORKER_ID` is `id`, and `CUDA_VISIBLE_DEVICES` names its GPUs.
+    """
 
     id: str  # JOB.ATTEMPT.INDEX of letters, digits, '.', '_' and '-'; never used twice
     job: str
     node: str
     gpus: tuple[int, ...]  # indices on the node, from 0
     command: tuple[str, ...] | str  # a program and its arguments, or a line for the shell
-    # Added to what the node gives every worker: STRETTO_WORKER_ID, CUDA_VISIBLE_DEVICES, what it likes.
+    # Added to what the node gives every worker: the two variables above, and what it likes.
     env: Mapping[str, str]
     cwd: str = ""  # "" = the worker's own run directory
     grace_s: float = 30.0  # from SIGTERM to SIGKILL where a stop does not say

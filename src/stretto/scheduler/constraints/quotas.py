@@ -102,7 +102,7 @@ def _shed(context: DecisionContext, limit: Limit) -> None:
             break
 
 
-def apply_limits(context: DecisionContext) -> None:
+def cap_jobs(context: DecisionContext) -> None:
     """Let no queue borrow what others could use, and no job have more than its limits."""
     for limit in context.limits:
         if limit.queue:

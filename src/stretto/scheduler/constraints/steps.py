@@ -16,7 +16,7 @@ from stretto.scheduler.constraints.fair_limits import FairLimits
 from stretto.scheduler.constraints.job_rows import reorder_jobs
 from stretto.scheduler.constraints.limits import enforce_limits, hold_jobs_of
 from stretto.scheduler.constraints.quotas import (
-    apply_limits,
+    cap_jobs,
     limit_non_preemptible,
     limit_queues,
     preempt_borrowers,
@@ -90,7 +90,7 @@ def reclaim(visible: VisiblePart, on_hold: frozenset[str] = frozenset()) -> Deci
     limit_non_preemptible(context)
     shed_excess(context)  # what is held beyond a limit is taken
     preempt_borrowers(context)  # what was borrowed goes back to jobs that wait for it
-    apply_limits(context)
+    cap_jobs(context)  # no job is asked about with more than its limits
     context.reclaimed = context.placement
     hold_jobs_of(context, on_hold)
     context.granted = context.most.copy()

@@ -4,23 +4,20 @@ A test module beside your backend names the suite, and a fixture gives the clust
 
     pytest_plugins = ["stretto.testing.backends.plugin"]
 
-    import asyncio
-
     import pytest
 
     from stretto.testing.backends import BackendConformance
 
     @pytest.fixture(scope="session")
     def cluster(tmp_path_factory):
-        world = ToyWorld(tmp_path_factory.mktemp("toy"))
-        yield world
-        asyncio.run(world.close())
+        return ToyWorld(tmp_path_factory.mktemp("toy"))
 
     class TestToy(BackendConformance):
         pass
 
-`World` says what the cluster must be able to do. What it lacks is skipped, with its reason. Workers find
-`STRETTO_WORKER_ID` and `CUDA_VISIBLE_DEVICES` in their environment, which the backend sets.
+`World` says what the cluster must be able to do. The plugin closes it after the last test. What it lacks is
+skipped, with its reason. Workers find `STRETTO_WORKER_ID` and `CUDA_VISIBLE_DEVICES` in their environment, which
+the backend sets. `stretto.testing.services` has the promises of a whole service over it.
 """
 
 from stretto.testing.backends.gpus import Gpus

@@ -14,19 +14,26 @@ from stretto.testing.backends.world import World
 LONGEST_S = 300.0  # that a test may take which is not long
 
 
+@pytest.fixture(scope="session")
+def open_cluster(cluster: World) -> Iterator[World]:
+    """The cluster, which is closed after the last test."""
+    yield cluster
+    asyncio.run(cluster.close())
+
+
 @pytest.fixture
-def world(request: pytest.FixtureRequest, cluster: World) -> World:
+def world(request: pytest.FixtureRequest, open_cluster: World) -> World:
     """The cluster, if this test applies to it."""
     name = request.function.__name__
-    if name in cluster.lacks:
-        pytest.skip(cluster.lacks[name])
-    return cluster
+    if name in open_cluster.lacks:
+        pytest.skip(open_cluster.lacks[name])
+    return open_cluster
 
 
 @pytest.fixture(scope="session")
-def connection(cluster: World) -> Iterator[Connection]:
+def connection(open_cluster: World) -> Iterator[Connection]:
     """One connection for all tests over a cluster that do not ask for another."""
-    connection = Connection(cluster)
+    connection = Connection(open_cluster)
     try:
         yield connection
     finally:

@@ -6,59 +6,51 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tests.conformance.world import World
-from tests.service.crash.strikes import JUMPING
-from tests.service.running import PROGRAM, Running
-
 from stretto.client import Client
-from stretto.demo.own_service import NotInTime
+from stretto.demo.own_service import NotInTime, OwnService
 from stretto.model import StrettoError
-from stretto.service.emulated.truth import DURATION, SAVING
 from stretto.testing.backends.stage import ACTOR
+from stretto.testing.services.world import ServiceWorld
 
 POLICY = ("--policy", "sia", "--set", "policy.round_s=1", "--set", "policy.wait_penalty=2")
-LIMITED = str(Path(__file__).with_name("limited.py"))
 DEAD_AFTER_S = 5.0  # more than a busy machine keeps anybody from answering
 LOOK_S = 0.05
 BEAT_S = 0.05  # as actors have it
 ENDLESS = 1_000_000
-EMULATED_TRAINING = {
-    "model": "resnet18-cifar10",
-    "batch": {"policy": "adaptive", "init": 256},
-    "labels": {},
-}
 
 Found = TypeVar("Found")
 
 
-@dataclass
-class Hall:
-    """One service for all tests over one cluster; each leaves it without open jobs."""
+class ServiceFixture:
+    """One service for all tests over one cluster; each test leaves it without open jobs.
 
-    world: World
-    folder: Path
-    dead_after_s: float = DEAD_AFTER_S
-    files: int = 0  # that the service may have open; 0: as many as there may be
-    running: Running = field(init=False)
+    folder: of its state and its jobs' notes; every node must see it. dead_after_s: `serve --dead-after`.
+    """
 
-    def __post_init__(self) -> None:
-        """Nothing runs yet."""
-        self.notes_folder = self.folder / "notes"
+    running: OwnService
+
+    def __init__(self, world: ServiceWorld, folder: Path, dead_after_s: float = DEAD_AFTER_S) -> None:
+        self.world, self.folder, self.dead_after_s = world, folder, dead_after_s
+        self.notes_folder = folder / "notes"
         self.notes_folder.mkdir(parents=True, exist_ok=True)
-        options = [*POLICY, "--dead-after", f"{self.dead_after_s:g}s", *self.world.serve]
-        self.clocks = self.folder / "clocks"
-        self.clocks.mkdir(exist_ok=True)
-        usual = tuple(self.world.program) == PROGRAM
-        program = (str(JUMPING),) if usual else tuple(self.world.program)
-        if self.files:
-            program = (LIMITED, str(self.files), *program)
-        env = {**os.environ, "CLOCKS": str(self.clocks)}
-        self.running = Running(self.folder, *options, program=program, env=env)
+        self.running = self.own_service([*POLICY, "--dead-after", f"{dead_after_s:g}s", *world.serve])
+
+    def own_service(self, options: Sequence[str]) -> OwnService:
+        """The service, which does not run yet."""
+        return OwnService(self.folder, options, tuple(self.world.program), os.environ)
+
+    @property
+    def tells(self) -> bool:
+        """Whether workers are processes, which leave notes."""
+        return True
+
+    def entries_of(self, manner: str, lasts_s: float, arguments: Sequence[float]) -> Mapping[str, Any]:
+        """What a job file says besides, where workers only follow a model."""
+        return {}
 
     def begin(self) -> None:
         """Start a service that has never run."""
@@ -69,12 +61,6 @@ class Hall:
         """End the service for good."""
         self.running.end()
         self.world.forget_workers()
-
-    def set_clock(self, by_s: float) -> None:
-        """Set the time of day that the service sees, as somebody does who sets it wrong, or right again."""
-        wall = self.clocks / "wall"
-        known_s = float(wall.read_text(encoding="ascii")) if wall.exists() else 0.0
-        wall.write_text(str(known_s + by_s), encoding="ascii")
 
     @property
     def patience_s(self) -> float:
@@ -93,24 +79,22 @@ class Hall:
             return str(client.submit(self.job(manner, *arguments, gpus=gpus, **spec))["id"])
 
     def job(self, manner: str, *arguments: float, gpus: int = 1, gpu_type: str = "", **spec: Any) -> str:
-        """The text of a job file; what an emulated cluster is to make of it is in its labels."""
+        """The text of a job file."""
         command = [sys.executable, "-I", "-S", ACTOR, str(self.notes_folder), manner]
         asked = f"{gpu_type}:{gpus}" if gpu_type else gpus
         number = arguments[0] if arguments else ENDLESS
         beats_s = dict.fromkeys(("beat", "saves", "train"), number * BEAT_S)
         lasts_s = {"sleep": number, **beats_s}.get(manner, ENDLESS)
-        labels = {DURATION: f"{lasts_s:g}"} | ({SAVING: f"{number:g}"} if manner == "polite" else {})
-        said = {
+        entries = {
             "name": manner,
             "run": "exec " + shlex.join([*command, *(f"{one:g}" for one in arguments)]),
             "resources": {"accelerators": asked},
             "checkpoint": {"every": "1m"},
             "grace_period": "5s",
-            "labels": labels,
-            **({} if self.tells or manner != "train" else EMULATED_TRAINING),
+            **self.entries_of(manner, lasts_s, arguments),
             **spec,
         }
-        return json.dumps(said)
+        return json.dumps(entries)
 
     def shown(self, job: str) -> dict[str, Any]:
         """A job as the service describes it."""
@@ -190,11 +174,6 @@ class Hall:
         return found
 
     # ── evidence ──────────────────────────────────────────────────────────────────────────────────
-
-    @property
-    def tells(self) -> bool:
-        """Whether workers are processes, which leave notes."""
-        return self.world.name != "emulated"
 
     def notes(self, name: str) -> list[dict[str, Any]]:
         """What all actors have noted under a name."""
