@@ -16,8 +16,8 @@ A test module beside your backend names the suite, and a fixture gives the clust
         pass
 
 `World` says what the cluster must be able to do. The plugin closes it after the last test. What it lacks is
-skipped, with its reason. Workers find `STRETTO_WORKER_ID` and `CUDA_VISIBLE_DEVICES` in their environment, which
-the backend sets. `stretto.testing.services` has the promises of a whole service over it.
+skipped, with its reason. Workers find `STRETTO_WORKER_ID` and `CUDA_VISIBLE_DEVICES` in their environment,
+which the backend sets. `stretto.testing.services` has the promises of a whole service over it.
 """
 
 from stretto.testing.backends.gpus import Gpus
