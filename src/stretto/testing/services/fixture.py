@@ -87,7 +87,7 @@ class ServiceFixture:
         lasts_s = {"sleep": number, **beats_s}.get(manner, ENDLESS)
         entries = {
             "name": manner,
-            "run": "exec " + shlex.join([*command, *(f"{one:g}" for one in arguments)]),
+            "run": "exec " + shlex.join([*command, *(f"{argument:g}" for argument in arguments)]),
             "resources": {"accelerators": asked},
             "checkpoint": {"every": "1m"},
             "grace_period": "5s",
@@ -122,18 +122,18 @@ class ServiceFixture:
 
     def cancel_all(self) -> None:
         """End what is open."""
-        for one in self.open():
-            self.change(one["id"], "cancel")
+        for job in self.open():
+            self.change(job["id"], "cancel")
         self.until(lambda: not self.open(), "all jobs have ended")
 
     # ── waiting ───────────────────────────────────────────────────────────────────────────────────
 
-    def until(self, found: Callable[[], Found], what: str, patience_s: float = 0.0) -> Found:
-        """What `found` returns as soon as that is true; a service that is away is waited for."""
+    def until(self, condition: Callable[[], Found], what: str, patience_s: float = 0.0) -> Found:
+        """What `condition` returns as soon as that is true; a service that is away is waited for."""
         until_s = time.monotonic() + (patience_s or self.patience_s)
         while True:
             try:
-                if value := found():
+                if value := condition():
                     return value
             except StrettoError:
                 if time.monotonic() > until_s:
@@ -146,32 +146,40 @@ class ServiceFixture:
         """How all open jobs and nodes stand, for messages."""
         keys = ("id", "state", "reason", "evidence", "gpus", "attempt", "nodes")
         with self.client() as client:
-            nodes = [{key: one[key] for key in ("name", "state") if key in one} for one in client.nodes()]
-        return f"{[{key: one[key] for key in keys} for one in self.open()]}; {nodes}"
+            nodes = [{key: node[key] for key in ("name", "state") if key in node} for node in client.nodes()]
+        return f"{[{key: job[key] for key in keys} for job in self.open()]}; {nodes}"
 
     def until_state(self, job: str, *states: str) -> dict[str, Any]:
         """A job, once it is in one of these states."""
 
         def is_so() -> dict[str, Any] | None:
-            one = self.shown(job)
-            return one if one["state"] in states else None
+            description = self.shown(job)
+            return description if description["state"] in states else None
 
-        found = self.until(is_so, f"{job} is {' or '.join(states)}")
-        assert found is not None
-        return found
+        description = self.until(is_so, f"{job} is {' or '.join(states)}")
+        assert description is not None
+        return description
 
     def until_works(self, job: str, gpus: int = 0, attempt: int = 0) -> dict[str, Any]:
         """A job, once its processes have begun to work, on so many GPUs if that is said."""
 
         def is_so() -> dict[str, Any] | None:
-            one = self.shown(job)
-            if one["state"] != "RUNNING" or (gpus and one["gpus"] != gpus) or one["attempt"] < attempt:
+            description = self.shown(job)
+            if (
+                description["state"] != "RUNNING"
+                or (gpus and description["gpus"] != gpus)
+                or description["attempt"] < attempt
+            ):
                 return None
-            return one if not self.tells or len(self.began(job, one["attempt"])) >= one["gpus"] else None
+            return (
+                description
+                if not self.tells or len(self.began(job, description["attempt"])) >= description["gpus"]
+                else None
+            )
 
-        found = self.until(is_so, f"{job} works" + (f" on {gpus} GPUs" if gpus else ""))
-        assert found is not None
-        return found
+        description = self.until(is_so, f"{job} works" + (f" on {gpus} GPUs" if gpus else ""))
+        assert description is not None
+        return description
 
     # ── evidence ──────────────────────────────────────────────────────────────────────────────────
 
@@ -186,7 +194,7 @@ class ServiceFixture:
     def began(self, job: str, attempt: int = 0) -> list[dict[str, Any]]:
         """Beginnings of workers of a job."""
         prefix = f"{job}.{attempt}." if attempt else f"{job}."
-        return [one for one in self.notes("began") if one["worker"].startswith(prefix)]
+        return [note for note in self.notes("began") if note["worker"].startswith(prefix)]
 
     def count(self, job: str) -> int:
         """How far it has counted."""
@@ -194,15 +202,15 @@ class ServiceFixture:
         return int(path.read_text(encoding="ascii")) if path.exists() else 0
 
     def check(self) -> None:
-        """Nobody found taken what was given to it, and no worker began twice."""
+        """No GPU was given twice, and no worker began twice."""
         assert self.notes("violations") == []
-        names = [one["worker"] for one in self.notes("began")]
+        names = [note["worker"] for note in self.notes("began")]
         assert len(names) == len(set(names)), "no worker begins twice"
 
     def nodes(self) -> Mapping[str, dict[str, Any]]:
         """Nodes as the service shows them, by name."""
         with self.client() as client:
-            return {one["name"]: one for one in client.nodes()}
+            return {node["name"]: node for node in client.nodes()}
 
     def left(self) -> list[str]:
         """What is there because of workers."""

@@ -37,7 +37,7 @@ class Jobs:
         service.finish(job)
         assert service.until_state(job, "COMPLETED")["attempt"] == 1
         if service.tells:
-            assert {one["node"] for one in service.began(job)} == set(nodes)
+            assert {note["node"] for note in service.began(job)} == set(nodes)
 
     def test_who_waits_for_gpus_says_so_and_starts_when_they_are_free(self, service: ServiceFixture) -> None:
         """Who waits for gpus says so and starts when they are free."""
@@ -118,7 +118,7 @@ class Jobs:
 
 def by_type(service: ServiceFixture) -> dict[str, dict[str, int]]:
     """Nodes with their GPUs, by GPU type."""
-    found: dict[str, dict[str, int]] = {}
+    nodes_of_type: dict[str, dict[str, int]] = {}
     for name, node in service.nodes().items():
-        found.setdefault(node["gpu_type"], {})[name] = node["gpus"]
-    return found
+        nodes_of_type.setdefault(node["gpu_type"], {})[name] = node["gpus"]
+    return nodes_of_type

@@ -25,7 +25,7 @@ class Resizing:
         assert (shown["attempt"], shown["failures"]) == (1, 0), "it was never restarted"
         assert shown["switches"] >= 3
         if service.tells:
-            began = [one["worker"] for one in service.began(job)]
+            began = [note["worker"] for note in service.began(job)]
             assert len(began) in (3, 4), "who stayed was not started again"
 
     def test_who_is_preempted_is_started_anew_from_where_it_was(self, service: ServiceFixture) -> None:

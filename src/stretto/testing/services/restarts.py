@@ -62,8 +62,8 @@ class Restarts:
 
         waits = asyncio.run(away())
         service.finish(job)
-        for one in (waits, job):
-            shown = service.until_state(one, "COMPLETED")
+        for each in (waits, job):
+            shown = service.until_state(each, "COMPLETED")
             assert (shown["attempt"], shown["failures"]) == (1, 0)
         assert service.count(job) > before
 
@@ -84,4 +84,4 @@ class Restarts:
 
 def who_ended(service: ServiceFixture) -> set[str]:
     """Jobs of which a worker says that it has ended."""
-    return {one["worker"].split(".")[0] for one in service.notes("ended")}
+    return {note["worker"].split(".")[0] for note in service.notes("ended")}
