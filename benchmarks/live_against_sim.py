@@ -1,4 +1,4 @@
-"""The same trace on the service with an emulated cluster, and in the simulator: mean JCTs side by side.
+"""The same trace on the service with an emulated cluster, and in the simulator: mean JCTs, deadlines kept.
 
     python benchmarks/live_against_sim.py --cluster sia-homo-64 --trace "synthetic-sia:jobs=40" --pace 100
 
@@ -22,13 +22,15 @@ from typing import Any
 from stretto.client import Client
 from stretto.clusters import read_cluster
 from stretto.experiments.spec import RunSpec, parse_settings, set_up
-from stretto.model import Cluster
+from stretto.model import Cluster, Job
 from stretto.service.emulated.workload import job_file
 from stretto.service.eventlog import open_store
 from stretto.service.scheduling.replay import decided_again
 from stretto.sim.result import Result
 from stretto.sim.run import simulate
 from stretto.traces import Workload
+
+ROUNDS_S = 600.0  # a multiple of the rounds of all policies
 
 
 def submitted(client: Client, workload: Workload, cluster: Cluster, pace: float) -> dict[str, str]:
@@ -83,6 +85,12 @@ def again(folder: str) -> dict[str, Any]:
     }
 
 
+def put_off(job: Job, by_s: float) -> Job:
+    """The job with its deadlines, so much later."""
+    rewards = tuple(replace(reward, deadline_s=reward.deadline_s + by_s) for reward in job.rewards)
+    return replace(job, submitted_s=job.submitted_s + by_s, rewards=rewards)
+
+
 def compared(live: dict[str, Any], result: Result, shift_s: float) -> dict[str, Any]:
     """Figures of both; JCTs count from the submission on each one's own clock."""
     jobs = result.requests.jobs
@@ -96,6 +104,7 @@ def compared(live: dict[str, Any], result: Result, shift_s: float) -> dict[str, 
     late_s = [
         one["submitted_s"] - shift_s - job.submitted_s for job, one in zip(jobs, live.values(), strict=True)
     ]
+    due_s = {str(job.id): job.deadline_s - job.submitted_s for job in jobs if job.rewards}
     mean = statistics.mean
     return {
         "jobs": len(jobs),
@@ -105,6 +114,13 @@ def compared(live: dict[str, Any], result: Result, shift_s: float) -> dict[str, 
         "mean_wait_s": {
             "live": mean(one["started_s"] - one["submitted_s"] for one in live.values()),
             "sim": mean(wait_s.values()),
+        },
+        "deadlines": {
+            "jobs": len(due_s),
+            "kept live": sum(live_s[job] <= due_s[job] for job in due_s),
+            "kept sim": sum(sim_s[job] <= due_s[job] for job in due_s),
+            "only live": [job for job in due_s if live_s[job] <= due_s[job] < sim_s[job]],
+            "only sim": [job for job in due_s if sim_s[job] <= due_s[job] < live_s[job]],
         },
         "gpu_h": {
             "live": sum(one["gpu_s"] for one in live.values()) / 3600,
@@ -134,10 +150,8 @@ def main() -> None:
     settings = parse_settings(given.set)
     workload, setup = set_up(RunSpec(given.cluster, given.trace, given.policy, given.profiles, 0, settings))
     # The service's clock is ahead before anybody can submit: everybody comes so many whole rounds later.
-    shift_s = 60.0 * round(10.0 * given.pace / 60.0 + 1)
-    later = replace(
-        workload, jobs=[replace(job, submitted_s=job.submitted_s + shift_s) for job in workload.jobs]
-    )
+    shift_s = ROUNDS_S * round(10.0 * given.pace / ROUNDS_S + 1)
+    later = replace(workload, jobs=[put_off(job, shift_s) for job in workload.jobs])
     result = simulate(workload, setup)
     with tempfile.TemporaryDirectory() as folder:
         state = f"{folder}/state"
