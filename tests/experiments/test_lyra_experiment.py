@@ -1,11 +1,12 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from stretto.clusters import read_cluster_file
 from stretto.clusters.demand import made_demand
-from stretto.experiments.lyra import lending, policies, runs, tables
+from stretto.experiments.lyra import lending, policies, runs, scaling, tables, testbed
 from stretto.experiments.lyra.policies import BASELINE, TABLE_5_SCHEMES
 from stretto.experiments.lyra.runs import Scheme, figures, run_schemes
 from stretto.experiments.lyra.tables import METRICS, TABLE_5, table5
@@ -31,7 +32,10 @@ def ours(made: Made) -> dict[tuple[str, str], float | None]:
 
 def test_the_tables_can_be_made_by_name() -> None:
     assert {name for name in EXPERIMENTS if name.startswith("lyra-")} == {
-        f"lyra-{name}" for name in ("table5", "table6", "table9", "fig10", "fig13", "fig14", "forecast")
+        *(f"lyra-table{number}" for number in (5, 6, 7, 8, 9, 10)),
+        *(f"lyra-fig{number}" for number in (7, 8, 9, 10, 11, 12, 13, 14, 16)),
+        "lyra-forecast",
+        "lyra-reclaims",
     }
 
 
@@ -103,3 +107,82 @@ def test_all_forecasts_but_the_oracle_are_held_against_the_same_series() -> None
     assert errors["lstm"][0] == 0.00048
     assert all(0 < (ours or 0.0) < 0.01 for _, ours in errors.values())
     assert remarks[0].startswith("the last 72 values")
+
+
+def test_table_7_is_about_the_jobs_that_ran_on_loan_and_the_same_jobs_without_loans() -> None:
+    values = ours(lending.table7(MADE))
+    own, lent = (
+        values[f"lyra, {first}", "share_of_jobs_on_loan"] or 0.0 for first in ("own first", "lent first")
+    )
+    assert own < lent <= 0.21 + 0.01  # fungible jobs alone
+    assert values["baseline / lyra, lent first", "avg_jct_s"] == pytest.approx(
+        (values["baseline, lent first", "avg_jct_s"] or 0.0)
+        / (values["lyra, lent first", "avg_jct_s"] or 1.0)
+    )
+
+
+def test_loans_are_used_more_where_fungible_jobs_go_there_first_and_most_on_demand() -> None:
+    rows = lending.figure9(MADE)[1]
+    means = {
+        name: np.mean([row.ours or 0.0 for row in rows if row.row.startswith(f"{name}, day")])
+        for name in ("own first", "lent first", "lent first, on demand")
+    }
+    assert means["own first"] < means["lent first"] < means["lent first, on demand"] <= 1
+
+
+def test_a_reclaim_is_satisfied_in_part_by_servers_without_base_workers() -> None:
+    shares = ours(lending.reclaims(MADE))
+    assert all(0 < (shares[name, "spared_share"] or 0.0) <= 1 for name in ("basic", "ideal"))
+
+
+def test_usage_by_the_hour_is_a_share_and_rises_with_lyra() -> None:
+    values = ours(tables.figure7(MADE))
+    hours = [value for (row, metric), value in values.items() if metric.startswith("usage_hour")]
+    assert len(hours) == 3 * 48
+    assert all(0 < (value or 0.0) <= 1 for value in hours)
+    assert values["basic - baseline", "largest_rise"] == pytest.approx(
+        max(
+            (values["basic", f"usage_hour_{hour:02d}"] or 0.0)
+            - (values[BASELINE, f"usage_hour_{hour:02d}"] or 0.0)
+            for hour in range(48)
+        )
+    )
+
+
+def test_what_each_worker_loses_makes_jobs_slower() -> None:
+    values = ours(tables.figure8(MADE))
+    assert (values["ideal: a fifth less / linear", "avg_jct_s"] or 0.0) > 1.0
+
+
+def test_the_traces_of_figure_12_are_days_of_the_whole_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "TRACES", 2)
+    values = ours(tables.figure12(MADE))
+    each = [
+        values["baseline / basic, trace 0", "avg_jct_s"],
+        values["baseline / basic, trace 1", "avg_jct_s"],
+    ]
+    assert values["baseline / basic", "avg_jct_s"] == pytest.approx(sum(one or 0.0 for one in each) / 2)
+    assert values["baseline / basic", "avg_jct_s_plus_minus"] is not None
+
+
+def test_table_8_has_four_percentiles_of_every_scheme_and_pollux_beside_its_own_baseline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        scaling, "POLLUX", Scheme("fifo", policies.TUNED, settings=policies.FIFO, share=0.125)
+    )
+    values = ours(scaling.table8(MADE))
+    for name in scaling.TABLE_8:
+        percentiles = [values[name, f"p{percent}_jct_s"] or 0.0 for percent in (50, 75, 95, 99)]
+        assert percentiles == sorted(percentiles)
+        assert percentiles[0] > 0
+    assert values[f"baseline / {policies.EIGHTH}", "p99_jct_s"] == 1.0  # the same policy on the same jobs
+
+
+def test_the_testbed_lends_three_of_its_four_servers_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(testbed, "SCHEMES", {**testbed.SCHEMES, "scaling: pollux": Scheme("fifo")})
+    values = ours(testbed.table10(Request(data=None, scale=0.1, workers=1)))
+    for name in testbed.TABLE_10:
+        assert all(values[name, metric] is not None for metric in testbed.METRICS)
+    assert values["lyra", "most_on_loan"] == 3
+    assert (values["baseline / lyra", "avg_jct_s"] or 0.0) > 1

@@ -180,3 +180,15 @@ def test_wrong_parameters_are_named(workload: Workload, recipe: str, message: st
     with pytest.raises(InputError) as refused:
         prepared(workload, recipe)
     assert message in str(refused.value)
+
+
+def test_the_jobs_of_the_testbed_are_those_of_the_paper() -> None:
+    small = make_workload("lyra-testbed")
+    duration_s = np.array([truth.duration_s for truth in small.truths])
+    assert len(small.jobs) == 180
+    assert (duration_s.min(), duration_s.max()) == (120.0, 7_200.0)
+    assert max(job.submitted_s for job in small.jobs) < 8 * 3_600
+    assert sum(bool(job.model) for job in small.jobs) == 10
+    jobs = prepared(small, "lyra:elastic=0.0555").jobs
+    assert max(job.max_gpus for job in jobs) == 16
+    assert all(job.model for job in jobs if job.adaptivity is not Adaptivity.RIGID)

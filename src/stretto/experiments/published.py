@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from stretto.experiments import ones, unisched, unisched_estimator
 from stretto.experiments.cornucopia import comparison, parts
-from stretto.experiments.lyra import lending, scaling, tables
+from stretto.experiments.lyra import lending, scaling, tables, testbed
 from stretto.experiments.reproduction import Experiment
 from stretto.experiments.sia import comparison as sia
 from stretto.experiments.sia import settings
@@ -41,7 +41,17 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         Experiment(
             "lyra-forecast", "Lyra (EuroSys 2023), section 6", "inference", lending.forecasts, 0, "20 s"
         ),
-        Experiment("lyra-fig14", "Lyra (EuroSys 2023), figures 14 and 15", "inference", scaling.figure14, 16),
+        Experiment("lyra-table7", "Lyra (EuroSys 2023), table 7", "inference", lending.table7, 4),
+        Experiment("lyra-table8", "Lyra (EuroSys 2023), table 8", "inference", scaling.table8, 7),
+        Experiment("lyra-fig7", "Lyra (EuroSys 2023), figure 7", "inference", tables.figure7, 3),
+        Experiment("lyra-fig8", "Lyra (EuroSys 2023), figure 8", "inference", tables.figure8, 5),
+        Experiment("lyra-fig9", "Lyra (EuroSys 2023), figure 9", "inference", lending.figure9, 3),
+        Experiment("lyra-fig11", "Lyra (EuroSys 2023), figure 11", "inference", tables.figure11, 6),
+        Experiment("lyra-fig12", "Lyra (EuroSys 2023), figure 12", "inference", tables.figure12, 30),
+        Experiment("lyra-fig16", "Lyra (EuroSys 2023), figure 16", "inference", scaling.figure16, 11),
+        Experiment("lyra-reclaims", "Lyra (EuroSys 2023), section 7.2", "inference", lending.reclaims, 2),
+        Experiment("lyra-table10", "Lyra (EuroSys 2023), table 10 and figure 17", "", testbed.table10, 27),
+        Experiment("lyra-fig14", "Lyra (EuroSys 2023), figures 14 and 15", "inference", scaling.figure14, 27),
         Experiment("ones-fig15", "ONES (SC 2021), figure 15 and table 4", "", ones.figure15, 12),
         Experiment(
             "ones-fig15-grown", "ONES (SC 2021), figure 15, other batches", "", ones.figure15_grown, 12

@@ -139,6 +139,8 @@ def trained(settings: Lstm, past: bytes) -> Callable[[FloatArray], float]:
     windows = np.lib.stride_tricks.sliding_window_view(scaled, settings.window)[:-1]
     inputs = torch.tensor(windows.copy(), dtype=torch.float32)[..., None]
     changes = torch.tensor(np.diff(scaled)[settings.window - 1 :].copy(), dtype=torch.float32)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # so small a network only waits for more of them
     with torch.random.fork_rng(devices=[]):  # the same weights each time, and no draw of anything else moves
         torch.manual_seed(0)
         network = torch.nn.LSTM(1, settings.hidden, num_layers=settings.layers, batch_first=True)
@@ -151,6 +153,7 @@ def trained(settings: Lstm, past: bytes) -> Callable[[FloatArray], float]:
             adam.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             adam.step()
+    torch.set_num_threads(threads)
 
     def change_after(window: FloatArray) -> float:
         with torch.no_grad():

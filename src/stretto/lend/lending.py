@@ -124,6 +124,8 @@ def _returned(
     usable = loans.usable.copy()
     usable[gone] = False
     demanded = int(snapshot.cluster.node_gpus[gone].sum())
+    base_jobs = np.bincount(hosting.server[hosting.base_gpus > 0], minlength=hosting.servers)
+    spared = chosen[base_jobs[chosen] == 0]
     return Loans(
         usable=usable,
         placement=snapshot.placement.changed(changes) if changes else snapshot.placement,
@@ -131,6 +133,7 @@ def _returned(
         scaled_in=(*loans.scaled_in, *(names[job] for job in smaller.tolist())),
         vacated_gpus=loans.vacated_gpus + demanded + hosting.excess_gpus(chosen, stopped),
         demanded_gpus=loans.demanded_gpus + demanded,
+        spared_gpus=loans.spared_gpus + int(snapshot.cluster.node_gpus[on_loan[spared]].sum()),
     )
 
 

@@ -29,6 +29,7 @@ class Loans:
     scaled_in: tuple[JobId, ...] = ()  # lost flexible workers and go on
     vacated_gpus: int = 0  # of the nodes that went back, and what jobs had to leave elsewhere
     demanded_gpus: int = 0  # of the nodes that went back
+    spared_gpus: int = 0  # of these, those of nodes without base workers: no job had to stop for them
 
 
 def nodes_of(lenders: tuple[LenderState, ...]) -> list[int]:

@@ -29,6 +29,7 @@ class Settled:
     scaled_in: int  # of these, those that lost flexible workers only
     vacated_gpus: int
     demanded_gpus: int
+    spared_gpus: int = 0  # of those demanded, on nodes that hosted flexible workers or nothing
 
 
 @dataclass

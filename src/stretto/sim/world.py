@@ -458,6 +458,7 @@ class SimulatedWorld:
                 len(loans.scaled_in),
                 loans.vacated_gpus,
                 loans.demanded_gpus,
+                loans.spared_gpus,
             )
         )
         self._membership_changed()

@@ -104,6 +104,16 @@ class Mix:
 
 
 CALIBRATED = Mix()
+# The testbed's jobs (section 7.5): up to 16 GPUs, which a range of twice the base leaves to bases of 8.
+ELASTIC_OF_180, TESTBED_ELASTIC_S = 10, 3_600.0  # the latter chosen
+TESTBED = Mix(
+    short_s=1_650.0,
+    short_sigma=1.0,
+    least_s=120.0,
+    most_s=7_200.0,
+    sizes=((1, 0.58), (2, 0.2), (4, 0.1), (8, 0.1), (16, 0.02)),
+    elastic_sizes=((4, 0.5), (8, 0.5)),
+)  # chosen so that FIFO comes near the means of table 10
 
 
 @dataclass(frozen=True)
@@ -121,7 +131,33 @@ def lyra(making: Making) -> Sequence[Pair]:
 
     Who may run where, and on how many GPUs, is the business of the recipe `lyra`.
     """
-    drawn = draw(making, CALIBRATED)
+    return _pairs(making, draw(making, CALIBRATED))
+
+
+def testbed(making: Making) -> Sequence[Pair]:
+    """The small trace of section 7.5: jobs of 2 minutes to 2 hours on up to 16 GPUs, 10 of 180 elastic."""
+    jobs = making.count
+    some = round(ELASTIC_OF_180 / 180 * jobs)
+    duration_s = np.concatenate(
+        [
+            _log_normal(some, TESTBED_ELASTIC_S, TESTBED.short_sigma, TESTBED),
+            _log_normal(jobs - some, TESTBED.short_s, TESTBED.short_sigma, TESTBED),
+        ]
+    )
+    draws = making.stream(WHICH)
+    gpus = np.concatenate(
+        [
+            _sizes(count, sizes, making.most_gpus, draws)
+            for count, sizes in ((some, TESTBED.elastic_sizes), (jobs - some, TESTBED.sizes))
+        ]
+    )
+    order = _spread(gpus * duration_s, making.stream(ORDER))
+    slices = (np.arange(jobs) + making.stream(ARRIVAL).random(jobs)) / jobs
+    submitted_s = floats(np.floor(slices * making.hours * HOUR_S))
+    return _pairs(making, Drawn(submitted_s, gpus[order], duration_s[order], order < some))
+
+
+def _pairs(making: Making, drawn: Drawn) -> Sequence[Pair]:
     family = making.stream(KIND).integers(len(ELASTIC_MODELS), size=making.count)
     models = [ELASTIC_MODELS[index] for index in family.tolist()]
     digits = len(str(making.count - 1))

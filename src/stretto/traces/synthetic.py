@@ -8,7 +8,7 @@ from stretto.model import Cluster, InputError
 from stretto.model.suggestions import did_you_mean
 from stretto.traces.arrivals import PATTERNS
 from stretto.traces.helios_made import HOURS, SAMPLE, SATURN, VENUS, helios
-from stretto.traces.lyra import lyra
+from stretto.traces.lyra import lyra, testbed
 from stretto.traces.makers import Pair, demonstration, recorded, trainings
 from stretto.traces.making import Making
 from stretto.traces.ones import ones, ones_usual_batch
@@ -39,6 +39,11 @@ MADE: Mapping[str, MadeKind] = {
         lyra,
         Making(jobs=50_390, hours=360.0, arrivals="lyra"),
         "rigid jobs with durations, calibrated to what Lyra (EuroSys 2023) publishes of its private trace",
+    ),
+    "lyra-testbed": MadeKind(
+        testbed,
+        Making(jobs=180, hours=8.0, arrivals="lyra"),
+        "the small trace of Lyra's testbed: 2 minutes to 2 hours, up to 16 GPUs, 10 of 180 of elastic models",
     ),
     "ones": MadeKind(
         ones,

@@ -1,10 +1,26 @@
-"""Loaning alone (section 7.3 of Lyra): what reclaiming costs, checkpoints, and how demand is foreseen."""
+"""Loaning (section 7.3 of Lyra): who runs on loan, what reclaiming costs, and how demand is foreseen."""
+
+from dataclasses import replace
 
 import numpy as np
 
 from stretto.clusters.demand import made_demand, read_demand
-from stretto.experiments.lyra.policies import BASIC, RIGID, inputs, loaning, notes, ratio, run
-from stretto.experiments.lyra.runs import SERIES, Scheme
+from stretto.experiments.lyra.policies import (
+    BASE,
+    BASELINE,
+    BASIC,
+    FULL_SPEED,
+    IDEAL,
+    LENT_FIRST,
+    RIGID,
+    inputs,
+    known,
+    loaning,
+    notes,
+    ratio,
+    run,
+)
+from stretto.experiments.lyra.runs import SERIES, Scheme, ran_on_lent, run_schemes, times, usage_on_loan
 from stretto.experiments.reproduction import Made, Request, Row, data_set
 from stretto.lend.forecast import FORECASTS, Last, Oracle, squared_error
 from stretto.model import InputError
@@ -16,6 +32,80 @@ FIGURE_13 = {0.8: (0.0026, 1.24)}
 
 # Section 6: mean squared error of the LSTM over so many values of five minutes.
 FORECAST_ERROR, FORECAST_VALUES = 0.000_48, 1_440
+FIRST = "own first, lent first: where fungible jobs of one size go first; see docs/decisions/0006-lyra.md"
+
+# Table 7: mean, median and p95 of queuing and of completion (s), of the jobs that ran on lent servers.
+TABLE_7 = {"baseline": (4573, 1283, 23351, 11547, 2122, 60170), "lyra": (1119, 274, 7256, 6887, 1373, 35776)}
+ON_LOAN_USAGE = 0.92  # of every day, at least; figure 9
+DAY_S, DAYS = 86_400.0, 15
+# Section 7.2: share of a reclaim that servers without base workers satisfy.
+FLEXIBLE = {"basic": 0.535, "ideal": 0.835}
+
+
+def table7(request: Request) -> Made:
+    """The jobs that ran on lent servers, under loaning alone, and the same jobs without."""
+    rows = []
+    for where, more in (("own first", {}), ("lent first", LENT_FIRST)):
+        scheme = loaning("lyra")
+        lent = replace(scheme, settings={**scheme.settings, **more})
+        results = run_schemes(request, {BASELINE: BASE[BASELINE], "lyra": (lent,)})
+        (base,), (lyra,) = results[BASELINE], results["lyra"]
+        there = ran_on_lent(lyra)
+        ours = {
+            "baseline": times(base.queue_s[there], base.jct_s[there]),
+            "lyra": times(lyra.queue_s[there], lyra.jct_s[there]),
+        }
+        metrics = ("avg_queue_s", "p50_queue_s", "p95_queue_s", "avg_jct_s", "p50_jct_s", "p95_jct_s")
+        for column, metric in enumerate(metrics):
+            rows += [
+                Row(f"{name}, {where}", metric, TABLE_7[name][column], known(ours[name][metric]))
+                for name in TABLE_7
+            ]
+            theirs = TABLE_7["baseline"][column] / TABLE_7["lyra"][column]
+            factor = ratio(ours["baseline"][metric], ours["lyra"][metric])
+            rows.append(Row(f"baseline / lyra, {where}", metric, theirs, factor))
+        rows.append(Row(f"lyra, {where}", "share_of_jobs_on_loan", None, float(there.mean())))
+    return inputs(request), rows, [FIRST, *notes(request)]
+
+
+def figure9(request: Request) -> Made:
+    """How much of what is on loan is used, day by day, under loaning alone."""
+    schemes = {}
+    for name, more in (
+        ("own first", {}),
+        ("lent first", LENT_FIRST),
+        ("lent first, on demand", LENT_FIRST | {"lend.on_demand": "true"}),
+    ):
+        scheme = loaning("lyra")
+        schemes[name] = (replace(scheme, settings={**scheme.settings, **more}),)
+    rows = []
+    for name, (result,) in run_schemes(request, schemes).items():
+        rows += [
+            Row(
+                f"{name}, day {day + 1}",
+                "usage_on_loan",
+                ON_LOAN_USAGE,
+                known(usage_on_loan(result, day * DAY_S, (day + 1) * DAY_S)),
+                "at least",
+            )
+            for day in range(DAYS)
+        ]
+    return inputs(request), rows, [FIRST, *notes(request)]
+
+
+def reclaims(request: Request) -> Made:
+    """What part of a reclaim servers without base workers satisfy."""
+    schemes = {
+        "basic": (Scheme("lyra", BASIC, "lyra", LENT_FIRST),),
+        "ideal": (Scheme("lyra", IDEAL, "lyra", FULL_SPEED | LENT_FIRST),),
+    }
+    rows = []
+    for name, (result,) in run_schemes(request, schemes).items():
+        asked = [settled for settled in result.history.settled if settled.demanded_gpus]
+        shares = np.array([settled.spared_gpus / settled.demanded_gpus for settled in asked])
+        rows.append(Row(name, "spared_share", FLEXIBLE[name], float(shares.mean()) if asked else None))
+    remark = "a server counts that hosts flexible workers or nothing; the paper does not say of idle ones"
+    return inputs(request), rows, [FIRST, remark, *notes(request)]
 
 
 def figure10(request: Request) -> Made:

@@ -1,6 +1,7 @@
 """How Lyra's evaluation schedules its jobs: scenarios, schemes, and what all of its tables share."""
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
 
 from stretto.experiments.lyra.runs import ROUND_S, SERIES, Scheme, figures, least_scale, run_schemes
 from stretto.experiments.reproduction import Input, Request
@@ -15,6 +16,8 @@ IDEAL = "fungible=1,elastic=1,heterogeneous=1"
 TUNED = "tuned=true"  # section 7.4: elastic jobs choose their batch sizes
 RIGID = "elastic=0"  # section 7.3: without elastic scaling
 FULL_SPEED = {"sim.mixing": "1"}  # in Ideal
+LENT_FIRST = {"policy.fungible_first": "lent"}  # see docs/decisions/0006-lyra.md
+LOSS = {"sim.scaling_loss": "0.2"}  # each further worker brings a fifth less (section 7.2)
 PASSING = {"policy.skip": "true", "policy.round_s": ROUND_S}  # chosen for all that go first in, first out
 FIFO = PASSING | {"place.rule": "relaxed"}  # what fits by number has a place, as under all other schemes
 BASE = {BASELINE: (Scheme("fifo", BASIC, settings=FIFO),)}
@@ -71,7 +74,12 @@ def run(request: Request, schemes: Mapping[str, Sequence[Scheme]]) -> dict[str, 
 
 def ratio(over: float | None, under: float | None) -> float | None:
     """The first over the second, None where either is missing or nought."""
-    return over / under if over is not None and under else None
+    return known(over / under) if over is not None and under else None
+
+
+def known(figure: float) -> float | None:
+    """A figure, None where it is not a number."""
+    return figure if isfinite(figure) else None
 
 
 def inputs(request: Request) -> list[Input]:

@@ -13,7 +13,7 @@ from stretto.clusters.files import write_cluster
 from stretto.experiments.lenders import MADE
 from stretto.experiments.reproduction import Request, data_set
 from stretto.experiments.spec import RunSpec
-from stretto.model import Cluster, FloatArray, floats
+from stretto.model import BoolArray, Cluster, FloatArray, floats
 from stretto.sim import metrics
 from stretto.sim.result import Result
 
@@ -41,6 +41,7 @@ class Scheme:
         True  # a lent GPU is a third of what a job asks for; False: it counts whole, but is slow
     )
     share: float = 1.0  # of the servers and jobs, where all are too many
+    before: str = ""  # a recipe that comes before that one
 
 
 def run_schemes(
@@ -71,7 +72,8 @@ def spec_of(request: Request, scheme: Scheme, folder: Path, seed: int) -> RunSpe
     trace = "lyra" if jobs == JOBS else f"lyra:jobs={jobs}"
     recipe = "lyra" + (f":{scheme.recipe}" if scheme.recipe else "")
     cluster = _cluster(folder, scale, scheme.stand_ins)
-    return RunSpec(cluster, f"{trace}@{recipe}", scheme.policy, settings=settings, seed=seed)
+    trace = "@".join(filter(None, (trace, scheme.before, recipe)))
+    return RunSpec(cluster, trace, scheme.policy, settings=settings, seed=seed)
 
 
 def _cluster(folder: Path, scale: float, stand_ins: bool) -> str:
@@ -119,6 +121,16 @@ def inference_share(request: Request, cluster: Cluster, to_s: float, seed: int =
     )
 
 
+def times(queue_s: FloatArray, jct_s: FloatArray) -> dict[str, float]:
+    """Mean and percentiles of queuing and completion (s) over some jobs."""
+    named = {"queue_s": queue_s, "jct_s": jct_s}
+    return {f"avg_{name}": metrics.mean(values) for name, values in named.items()} | {
+        f"p{percent}_{name}": metrics.percentile(values, percent)
+        for name, values in named.items()
+        for percent in (50, 75, 95, 99)
+    }
+
+
 def figures(request: Request, parts: Sequence[Result]) -> dict[str, float]:
     """What is reported of one scheme, over all jobs of its parts.
 
@@ -140,12 +152,7 @@ def figures(request: Request, parts: Sequence[Result]) -> dict[str, float]:
     all_gpu_s = last.cluster.total_gpus * (to_s - from_s)
     lending = last.lending
     return {
-        "avg_queue_s": metrics.mean(queue_s),
-        "p50_queue_s": metrics.percentile(queue_s, 50),
-        "p95_queue_s": metrics.percentile(queue_s, 95),
-        "avg_jct_s": metrics.mean(jct_s),
-        "p50_jct_s": metrics.percentile(jct_s, 50),
-        "p95_jct_s": metrics.percentile(jct_s, 95),
+        **times(queue_s, jct_s),
         "usage_training": metrics.usage(held_gpu_s, owned_gpu_s),
         "usage_overall": metrics.usage(held_gpu_s + inference_gpu_s, all_gpu_s),
         "preemption_ratio": metrics.preemption_ratio(
@@ -163,3 +170,39 @@ def _held_gpu_s(result: Result, from_s: float, to_s: float) -> float:
     _, start_s, end_s, _, gpus = result.history.columns()
     inside_s = np.maximum(np.minimum(end_s, to_s) - np.maximum(start_s, from_s), 0.0)
     return float((inside_s * gpus).sum())
+
+
+def ran_on_lent(result: Result) -> BoolArray:
+    """(jobs that ended,) whether a job held GPUs of a lent type at any time."""
+    row, _, _, kind, _ = result.history.columns()
+    there = np.zeros(len(result.completed_s), dtype=np.bool_)
+    there[row[np.isin(kind, _lent_types(result))]] = True
+    return there[result.done]
+
+
+def _lent_types(result: Result) -> list[int]:
+    lent = [row for row, node in enumerate(result.cluster.nodes) if node.lender]
+    return sorted({int(kind) for kind in result.cluster.kind[lent]})
+
+
+def usage_on_loan(result: Result, from_s: float, to_s: float) -> float:
+    """GPU time held of lent types / on loan, within [from_s, to_s]."""
+    lent = _lent_types(result)
+    _, start_s, end_s, kind, gpus = result.history.columns()
+    inside_s = np.maximum(np.minimum(end_s, to_s) - np.maximum(start_s, from_s), 0.0)
+    at_s, usable = zip(*result.history.capacity, strict=True)
+    on_loan = np.array([by_type[lent].sum() for by_type in usable], dtype=np.float64)
+    held_gpu_s = float((inside_s * gpus)[np.isin(kind, lent)].sum())
+    return metrics.usage(held_gpu_s, metrics.integral(np.array(at_s), on_loan, from_s, to_s))
+
+
+def overall_usage(request: Request, result: Result, from_s: float, to_s: float) -> float:
+    """GPU time held, and used by inference on whole servers / of all nodes, within [from_s, to_s]."""
+    cluster = result.cluster
+    lent_gpus = sum(node.gpus for node in cluster.nodes if node.lender)
+    until, before = (
+        at_s * inference_share(request, cluster, at_s, result.seed) if at_s else 0.0
+        for at_s in (to_s, from_s)
+    )
+    used_gpu_s = _held_gpu_s(result, from_s, to_s) + lent_gpus * (until - before)
+    return metrics.usage(used_gpu_s, cluster.total_gpus * (to_s - from_s))

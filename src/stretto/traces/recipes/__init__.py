@@ -12,7 +12,7 @@ from typing import Any
 from stretto.model import InputError
 from stretto.model.suggestions import did_you_mean
 from stretto.settings import settings_of
-from stretto.traces.recipes import cornucopia, lyra, sia, unisched
+from stretto.traces.recipes import bootstrap, cornucopia, lyra, sia, unisched
 from stretto.traces.workload import Workload
 
 MARK = "@"  # between the name of a trace and that of a recipe
@@ -28,6 +28,11 @@ class Recipe:
 
 
 RECIPES: Mapping[str, Recipe] = {
+    "bootstrap": Recipe(
+        bootstrap.Bootstrap,
+        bootstrap.prepare,
+        "whole days drawn with replacement, one after the other",
+    ),
     "cornucopia": Recipe(
         cornucopia.Cornucopia,
         cornucopia.prepare,
