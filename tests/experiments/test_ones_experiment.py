@@ -1,7 +1,7 @@
 import pytest
 
 from stretto.experiments import ones
-from stretto.experiments.ones import figure15, figure17
+from stretto.experiments.ones import figure2, figure15, figure17
 from stretto.experiments.published import EXPERIMENTS
 from stretto.experiments.reproduction import Made, Request
 
@@ -28,6 +28,7 @@ def test_the_figures_can_be_made_by_name() -> None:
         "ones-fig15-grown",
         "ones-fig17",
         "ones-fig17-grown",
+        "ones-fig2",
     }
 
 
@@ -58,6 +59,17 @@ def test_absent_baselines_are_named_and_inputs_say_that_they_are_made() -> None:
     inputs, _, notes = figure15(MADE)
     assert any("unheard-of" in note for note in notes)
     assert not any(one.real for one in inputs if "costs" not in one.what)
+
+
+def test_figure_2_shows_what_a_batch_that_grows_with_the_gpus_gains() -> None:
+    values = ours(figure2(MADE))
+    fixed, elastic = (
+        [values[f"{gpus} GPUs, {name} batch", "samples_per_s"] or 0.0 for gpus in (1, 2, 4, 8)]
+        for name in ("fixed", "elastic")
+    )
+    assert fixed[0] == elastic[0]
+    assert all(grown > same for grown, same in zip(elastic[1:], fixed[1:], strict=True))
+    assert elastic == sorted(elastic)
 
 
 def test_figure_17_has_every_policy_on_every_size() -> None:

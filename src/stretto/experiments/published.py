@@ -52,6 +52,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         Experiment("lyra-reclaims", "Lyra (EuroSys 2023), section 7.2", "inference", lending.reclaims, 2),
         Experiment("lyra-table10", "Lyra (EuroSys 2023), table 10 and figure 17", "", testbed.table10, 27),
         Experiment("lyra-fig14", "Lyra (EuroSys 2023), figures 14 and 15", "inference", scaling.figure14, 27),
+        Experiment("ones-fig2", "ONES (SC 2021), figure 2", "", ones.figure2, 0, "1 s"),
         Experiment("ones-fig15", "ONES (SC 2021), figure 15 and table 4", "", ones.figure15, 12),
         Experiment(
             "ones-fig15-grown", "ONES (SC 2021), figure 15, other batches", "", ones.figure15_grown, 12
