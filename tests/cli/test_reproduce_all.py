@@ -82,6 +82,14 @@ def test_every_table_is_made_and_those_that_cannot_be_are_named(stretto: Stretto
     assert [row["verdict"] for row in kept["rows"]] == ["reproduced", "reproduced", "not compared"]
 
 
+def test_each_table_that_was_made_is_drawn_on_a_page_of_its_own(stretto: Stretto, tmp_path: Path) -> None:
+    stretto("reproduce", "--all", "--workers", 1, "--out", tmp_path / "results")
+    pages = {page.stem: page.read_text(encoding="utf-8") for page in (tmp_path / "results").glob("*.html")}
+    assert sorted(pages) == ["a-simulated", "d-measured"]
+    assert all("<svg" in page for page in pages.values())
+    assert "D (X 2020), table 1" in pages["d-measured"]
+
+
 def test_the_same_command_goes_on_with_what_was_simulated_before(stretto: Stretto, tmp_path: Path) -> None:
     for _ in range(2):
         ran = stretto("reproduce", "--all", "--workers", 1, "--out", tmp_path / "results")

@@ -145,6 +145,9 @@ def _make_all(
             write_all(outcomes, page, folder)
         except OSError as wrong:
             raise InputError(f"--out {folder}: cannot be written: {wrong.strerror}") from None
+        made = outcomes[-1].made
+        if made is not None and made.rows:
+            _write_page(made, folder / f"{made.name}.html")
 
     outcomes = make_all(EXPERIMENTS.values(), request_for, data, say, write)
     failed = [outcome.experiment.name for outcome in outcomes if outcome.failed]
