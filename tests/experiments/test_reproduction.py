@@ -81,8 +81,16 @@ def test_only_a_limit_of_the_paper_has_a_bound_in_the_json() -> None:
 
     said = Experiment("one", "Nobody (2020)", "", rows).run(Request(None)).as_json()["rows"]
     assert said == [
-        {"row": "a", "metric": "x", "paper": 2.0, "ours": 3.0, "ratio": 1.5},
-        {"row": "b", "metric": "x", "paper": 2.0, "ours": 1.0, "ratio": 0.5, "bound": "at most"},
+        {"row": "a", "metric": "x", "paper": 2.0, "ours": 3.0, "ratio": 1.5, "verdict": "contradicted"},
+        {
+            "row": "b",
+            "metric": "x",
+            "paper": 2.0,
+            "ours": 1.0,
+            "ratio": 0.5,
+            "verdict": "reproduced",
+            "bound": "at most",
+        },
     ]
 
 
@@ -96,6 +104,7 @@ def test_a_table_of_made_data_needs_no_folder(monkeypatch: pytest.MonkeyPatch) -
         "published_at": None,
         "simulations": 2,
         "takes": "1 s",
+        "not_whole": None,
     }
 
 

@@ -18,7 +18,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         Experiment("cornucopia-table1", "Cornucopia, table 1", "chronus", parts.table1),
         Experiment("cornucopia-table3", "Cornucopia, table 3", "chronus", parts.table3),
         Experiment("cornucopia-fig4", "Cornucopia, figures 4 and 5", "chronus", comparison.figure4, 21),
-        Experiment("cornucopia-fig6", "Cornucopia, figure 6", "chronus", comparison.figure6, 36),
+        Experiment("cornucopia-fig6", "Cornucopia, figure 6", "chronus", comparison.figure6, 39),
         Experiment("cornucopia-venus", "Cornucopia, figures 4 to 6 on Venus", "", comparison.venus, 15),
         Experiment(
             "cornucopia-saturn",
