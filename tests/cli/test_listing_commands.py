@@ -154,7 +154,8 @@ def test_every_option_in_the_documentation_exists(stretto: Stretto) -> None:
 def test_a_listed_recipe_can_follow_a_trace_with_its_own_words(tiny: Path, stretto: Stretto) -> None:
     for name, _, parameters in stretto("traces", "recipes").table[1:]:
         ran = stretto("traces", "convert", f"four.csv@{name}:{parameters}", "made.csv")
-        assert (ran.status, ran.err.count("4 jobs written")) == (0, 1)
+        drawn_anew = name == "bootstrap"  # whose days may come more than once, or not at all
+        assert (ran.status, ran.err.count("jobs written" if drawn_anew else "4 jobs written")) == (0, 1)
     facts = stretto("traces", "show", "four.csv@lyra:elastic=1", "--json").json
     assert facts["name"] == "four@lyra:elastic=1"
     assert "4 elastic" in facts["source"]

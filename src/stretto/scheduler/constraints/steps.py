@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stretto.model import IntArray, Plan, Snapshot, Why, actions_between
+from stretto.model import IntArray, Plan, Snapshot, Why, actions_between, traits_of
 from stretto.scheduler.components import Scheduler
 from stretto.scheduler.constraints.context import DecisionContext
 from stretto.scheduler.constraints.fair_limits import FairLimits
@@ -67,7 +67,7 @@ def visible_part(snapshot: Snapshot, scheduler: Scheduler) -> VisiblePart:
                 order = by_share
                 snapshot = replace(snapshot, jobs=reorder_jobs(snapshot.jobs, order))
     # Policies that count in one size see jobs so.
-    if not getattr(scheduler.policy, "sizes_by_type", False):
+    if not traits_of(scheduler.policy).sizes_by_type:
         snapshot = show_one_size(snapshot)
     # Shared nodes are smaller by what others use.
     ordered = snapshot
