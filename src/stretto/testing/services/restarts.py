@@ -16,7 +16,8 @@ class Restarts:
         self, service: ServiceFixture
     ) -> None:
         """A service that is killed finds its jobs again and starts none twice."""
-        goes_on = service.submit("train", MANY, elastic={"min": 1, "max": 1})
+        gpu_type = service.nodes()[service.world.nodes()[0]]["gpu_type"]  # of several, a policy may try each
+        goes_on = service.submit("train", MANY, gpu_type=gpu_type, elastic={"min": 1, "max": 1})
         ends = service.submit("sleep", 600.0 if service.tells else 5.0)
         before = [service.until_works(job) for job in (goes_on, ends)]
         assert service.running.kill() == -signal.SIGKILL
