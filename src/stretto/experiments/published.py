@@ -66,7 +66,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         Experiment("sia-fairness", "Sia (SOSP 2023), section 5.5", "sia", sia.fairness, 20),
         Experiment("sia-modes", "Sia (SOSP 2023), section 5.7", "sia", settings.modes, 15),
         Experiment("sia-fig1", "Sia (SOSP 2023), figure 1, right", "sia", settings.figure1, 15),
-        Experiment("sia-fig10", "Sia (SOSP 2023), figure 10", "sia", settings.figure10, 35),
+        Experiment("sia-fig10", "Sia (SOSP 2023), figure 10", "sia", settings.figure10, 30),
         Experiment("sia-fig11", "Sia (SOSP 2023), figure 11", "sia", settings.figure11, 25),
         Experiment("sia-scaling", "Sia (SOSP 2023), section 5.6, figure 9", "sia", sia.scaling, 6),
         Experiment("unisched-table3", "UniSched (TPDS 2024), table III", "", unisched.table3, 80, "25 min"),
