@@ -380,7 +380,9 @@ def become_worker(
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # first: only the supervisor may read orders
         signal.set_wakeup_fd(-1)
         os.setpgid(0, 0)
-        log = os.open(run / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        log = -1  # a container's output is its log
+        if start.get("log") != "inherit":
+            log = os.open(run / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         account = start.get("account")
         if account:
             become_user(account, libc)
@@ -391,8 +393,9 @@ def become_worker(
         for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
-        os.dup2(log, 1)
-        os.dup2(log, 2)
+        if log >= 0:
+            os.dup2(log, 1)
+            os.dup2(log, 2)
         os.chdir(start["cwd"] or (run / WORK if account else run))
     except BaseException as surprise:
         os.write(failed, f"cannot start: {surprise}".encode()[:1000])

@@ -1,0 +1,455 @@
+"""A `Backend` over a Kubernetes cluster: workers are pods, and the API server remembers them.
+
+Nothing about workers is kept here but their logs. A service that begins again lists its pods by their label
+and goes on. A finalizer keeps each pod until how it ended was written down.
+"""
+
+import asyncio
+import json
+import logging
+import math
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Sequence
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+from stretto.agent.requests import WORKER_ID
+from stretto.backends.kubernetes import inventory, manifests, pods
+from stretto.backends.kubernetes.api import NODES, PODS, Api, Refusal, configuration, namespace_of
+from stretto.backends.kubernetes.informer import Informer
+from stretto.backends.kubernetes.inventory import Gpus
+from stretto.backends.kubernetes.log_spool import LogSpool
+from stretto.backends.kubernetes.objects import Node, Pod
+from stretto.backends.kubernetes.options import KubernetesOptions
+from stretto.backends.protocol import (
+    BackendUnreachable,
+    IdUsed,
+    LogPiece,
+    LongPoll,
+    NodeState,
+    NoSuchWorker,
+    NotNow,
+    StartRefused,
+    WorkerStart,
+    WorkerState,
+)
+from stretto.jobfile.spec import JobSpec
+from stretto.model.errors import InputError
+
+log = logging.getLogger(__name__)
+
+FIRST_S = 30.0  # for the first lists; chosen
+LOOK_S = 1.0  # between looks for pods that do not begin; chosen
+HOPELESS_S = 5.0  # of a reason that no wait mends, before its pod is taken back; chosen
+
+Answer = TypeVar("Answer")
+
+
+class KubernetesBackend:
+    """One service's pods on one cluster."""
+
+    def __init__(
+        self, api: Api, options: KubernetesOptions, service: str, namespace: str, folder: Path
+    ) -> None:
+        """namespace: of pods whose job names none. folder: where logs are kept."""
+        self.api, self.options, self.service, self.namespace = api, options, service, namespace
+        self.poll = LongPoll()
+        self.logs = LogSpool(folder / "logs", api)
+        self.node_informer = Informer(api, NODES, "", self._node_changed, options.silence_s)
+        self.pod_informer = Informer(api, PODS, "", self._pod_changed, options.silence_s)
+        self.gone: dict[str, Node] = {}  # nodes that were listed, and are no more
+        self.foreign: dict[str, dict[str, Pod]] = defaultdict(dict)  # by node, by uid
+        self.ours: dict[str, Pod] = {}  # by the worker's id
+        self.vanished: dict[str, WorkerState] = {}  # whose pods somebody took away, finalizer and all
+        self.waits_since_s: dict[str, float] = {}  # monotonic; of pods that have not begun, by uid
+        self.starting: dict[str, asyncio.Lock] = {}
+        self.prepared: set[tuple[str, str]] = set()  # namespaces with our supervisor, and jobs with a secret
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def open(self) -> "KubernetesBackend":
+        """Look at the cluster once, and adopt what is ours. Raises InputError, BackendUnreachable."""
+        self.tasks = [
+            asyncio.create_task(each)
+            for each in (self.node_informer.follow(), self.pod_informer.follow(), self._tend())
+        ]
+        listed = asyncio.gather(self.node_informer.listed.wait(), self.pod_informer.listed.wait())
+        try:
+            await asyncio.wait_for(listed, FIRST_S)
+        except TimeoutError:
+            why = self.node_informer.failure or self.pod_informer.failure or "it does not answer"
+            await self.close()
+            raise InputError(f"--backend kubernetes: {self.api.server}: {why}") from None
+        return self
+
+    # ── what is known ─────────────────────────────────────────────────────────────────────────────
+
+    def _node_changed(self, before: Node | None, after: Node | None) -> None:
+        if after is not None:
+            self.gone.pop(after.metadata.name, None)
+        elif before is not None:
+            self.gone[before.metadata.name] = before
+        self.poll.notify()
+
+    def _pod_changed(self, before: Pod | None, after: Pod | None) -> None:
+        pod = after if after is not None else before
+        assert pod is not None
+        if pod.metadata.labels.get(manifests.SERVICE) != self.service:
+            self._count_foreign(pod, is_there=after is not None)
+            return
+        worker_id = pods.worker_id(pod)
+        if after is not None:
+            self.ours[worker_id] = after
+            self.vanished.pop(worker_id, None)
+            self._follow_log(worker_id, after)
+        elif worker_id in self.ours:
+            # Only `forget` takes finalizers off; what somebody else took away has run, as far as we know.
+            last = self._state(self.ours.pop(worker_id))
+            if last.holds_gpus:
+                why = "its pod was taken away, finalizer and all"
+                self.vanished[worker_id] = WorkerState(
+                    last.id, last.node, last.gpus, "ended", pods.LOST_STATUS, 9, job=last.job, why=why
+                )
+            self.logs.finish(worker_id)
+        self.waits_since_s.setdefault(pod.metadata.uid, time.monotonic())
+        if after is None:
+            self.waits_since_s.pop(pod.metadata.uid, None)
+        self.poll.notify()
+
+    def _count_foreign(self, pod: Pod, is_there: bool) -> None:
+        """Other people's pods hold what they ask for, from the moment they are bound."""
+        node = pod.spec.nodeName
+        if not node:
+            return
+        over = pod.status.phase in ("Succeeded", "Failed")
+        holds = is_there and not over and _asks_for_gpus(pod)
+        if holds != (pod.metadata.uid in self.foreign[node]):
+            if holds:
+                self.foreign[node][pod.metadata.uid] = pod
+            else:
+                del self.foreign[node][pod.metadata.uid]
+            self.poll.notify()
+
+    def _gpus(self, node: Node) -> Gpus:
+        resources = (self.options.gpu_resource,) if self.options.gpu_resource else inventory.GPU_RESOURCES
+        return inventory.gpus_of(node, resources, self.options.gpu_label)
+
+    def _node(self, name: str) -> Node | None:
+        return self.node_informer.items.get(("", name)) or self.gone.get(name)
+
+    async def nodes(self) -> Sequence[NodeState]:
+        """Every node with GPUs, by name; also those that are gone, as long as this object lives."""
+        known = {name: node for (_, name), node in self.node_informer.items.items()}
+        states = [self._node_state(name, node) for name, node in sorted({**self.gone, **known}.items())]
+        return [state for state in states if state.gpus or state.remark]
+
+    def _node_state(self, name: str, node: Node) -> NodeState:
+        gpus = self._gpus(node)
+        others = sum(
+            inventory.gpus_requested(pod, gpus.resource) for pod in self.foreign.get(name, {}).values()
+        )
+        tolerations = [
+            *self.options.parsed_tolerations,
+            {"key": gpus.resource, "operator": "Exists", "effect": "NoSchedule"},
+        ]
+        state = inventory.node_state(node, gpus, others, tolerations, gone=name in self.gone)
+        if self.node_informer.is_stale and state.up:
+            return NodeState(
+                name, state.gpu_type, state.gpus, up=False, address=state.address, why=self.node_informer.failure
+            )
+        return state
+
+    def _state(self, pod: Pod) -> WorkerState:
+        bound_to = pod.spec.nodeName
+        node = self._node(bound_to) if bound_to else None
+        is_up, is_dead = True, False
+        if bound_to:
+            shown = self._node_state(bound_to, node) if node is not None else None
+            is_up, is_dead = shown is not None and shown.up, shown is not None and shown.dead
+        return pods.state_of(pod, self._meant_for(pod), is_up, is_dead)
+
+    def _meant_for(self, pod: Pod) -> str:
+        return pod.metadata.annotations.get(manifests.NODE, "")
+
+    async def workers(self) -> Sequence[WorkerState]:
+        """Every worker that is not forgotten, by id."""
+        states = {worker_id: self._state(pod) for worker_id, pod in self.ours.items()}
+        return [state for _, state in sorted({**self.vanished, **states}.items())]
+
+    async def changes(self, after: int, wait_s: float = 20.0) -> int:
+        """The newest number, once it is not `after` any more or `wait_s` is over."""
+        for task in self.tasks:
+            if task.done() and not task.cancelled():
+                task.result()  # nobody looks any more: whoever waits is told why
+        return await self.poll.wait(after, wait_s)
+
+    async def check(self, spec: JobSpec) -> None:
+        """Raise InputError for a job that this cluster can never take."""
+        if not (spec.kubernetes.get("image") or self.options.image):
+            raise InputError(
+                "kubernetes.image: expected the image that the job runs in, or --image for all of them"
+            )
+        nodes = [node for node in await self.nodes() if node.gpus and not node.dead]
+        of_worker = spec.resources.gpus_per_worker
+        if nodes and all(node.gpus < of_worker for node in nodes):
+            most = max(node.gpus for node in nodes)
+            raise InputError(
+                f"resources.gpus_per_worker {of_worker}: expected at most {most}, as many as a node has"
+            )
+
+    # ── start ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def start(self, worker: WorkerStart) -> WorkerState:
+        """Create a pod, unless that was done before."""
+        if not WORKER_ID.fullmatch(worker.id):
+            raise StartRefused(f"worker id must be letters, digits, '.', '_' and '-', got {worker.id!r}")
+        async with self.starting.setdefault(worker.id, asyncio.Lock()):
+            try:
+                return await self._start(worker)
+            finally:
+                self.starting.pop(worker.id, None)
+
+    async def _start(self, worker: WorkerStart) -> WorkerState:
+        if worker.id in self.ours:
+            return self._same(worker, self.ours[worker.id])
+        if self.logs.knows(worker.id) and self.logs.is_complete(worker.id):
+            raise IdUsed(f"worker {worker.id} has ended and was forgotten; ids are not used twice")
+        gpus = self._place(worker)
+        if not manifests.image_of(worker, self.options):
+            raise StartRefused(f"worker {worker.id}: no image: kubernetes.image in its file, or --image")
+        namespace = manifests.namespace_for(worker, self.options, self.namespace)
+        manifest = manifests.pod_of(worker, self.options, self.service, namespace, gpus.resource)
+        try:
+            await self._prepare(namespace, worker)
+            self.logs.begin(worker.id)
+            try:
+                pod = await self.api.create(PODS, namespace, manifest)
+            except Refusal as refusal:
+                if refusal.code != 409:
+                    raise
+                found = await self.api.get(PODS, namespace, manifest["metadata"]["name"])
+                if found is None:
+                    raise NotNow(f"worker {worker.id}: its pod is just going away") from None
+                self._same(worker, found)
+                pod = found
+        except Refusal as refusal:
+            why = f"worker {worker.id}: the API server refuses its pod: {refusal}"
+            raise (NotNow(why) if refusal.is_for_later else StartRefused(why)) from None
+        self.pod_informer.put(pod)
+        return self._state(self.ours.get(worker.id, pod))
+
+    def _same(self, worker: WorkerStart, pod: Pod) -> WorkerState:
+        """What was started before; raises StartRefused where that was something else."""
+        if pod.metadata.annotations.get(manifests.REQUEST) != manifests.request_digest(worker):
+            raise StartRefused(f"worker {worker.id} was started with another request")
+        return self._state(pod)
+
+    def _place(self, worker: WorkerStart) -> Gpus:
+        """What its node has; raises StartRefused, or NotNow where a GPU is in use."""
+        node = self.node_informer.items.get(("", worker.node))
+        if node is None:
+            names = sorted(name for _, name in self.node_informer.items)
+            raise StartRefused(f"worker {worker.id}: no node {worker.node}, expected one of {', '.join(names)}")
+        gpus = self._gpus(node)
+        if not all(0 <= gpu < gpus.count for gpu in worker.gpus) or len({*worker.gpus}) != len(worker.gpus):
+            raise StartRefused(
+                f"worker {worker.id}: gpus must be below {gpus.count}, got {list(worker.gpus)}"
+            )
+        for other_id, pod in self.ours.items():
+            state = self._state(pod)
+            if other_id != worker.id and state.holds_gpus and state.node == worker.node:
+                if both := {*state.gpus} & {*worker.gpus}:
+                    raise NotNow(f"GPU {min(both)} of {worker.node} is in use by {other_id}")
+        return gpus
+
+    async def _prepare(self, namespace: str, worker: WorkerStart) -> None:
+        """The ConfigMap with the supervisor, and the Secret of the job; raises Refusal."""
+        if (namespace, "") not in self.prepared:
+            code = manifests.code_map(namespace)
+            await self._create_once(f"api/v1/namespaces/{namespace}/configmaps", code)
+            self.prepared.add((namespace, ""))
+        if manifests.TOKEN in worker.env and (namespace, worker.job) not in self.prepared:
+            secret = manifests.token_secret(namespace, self.service, worker)
+            await self._create_once(f"api/v1/namespaces/{namespace}/secrets", secret)
+            self.prepared.add((namespace, worker.job))
+
+    async def _create_once(self, path: str, manifest: dict[str, Any]) -> None:
+        with suppress_refusal(409):
+            await self.api.call("POST", path, manifest, params={"fieldManager": "stretto"})
+
+    # ── commands to what runs ─────────────────────────────────────────────────────────────────────
+
+    async def stop(self, worker_id: str, grace_s: float) -> None:
+        """Delete the pod, with a grace."""
+        pod = self._pod(worker_id)
+        if pod is None or not self._state(pod).holds_gpus:
+            return
+        # The order says that it was we who asked, and reaches a supervisor whose kubelet is still busy with
+        # a longer grace. The deletion is what keeps the promise.
+        await self._order(worker_id, {"stop": grace_s})
+        await self._asked(self.api.delete(_path(pod), max(math.ceil(grace_s), 1), pod.metadata.uid))
+
+    async def signal(self, worker_id: str, signal: int) -> None:
+        """Have the supervisor send a signal: it finds it in an annotation that its kubelet shows it."""
+        pod = self._pod(worker_id)
+        if pod is not None and self._state(pod).holds_gpus:
+            await self._order(worker_id, {"signal": int(signal)})
+
+    async def _order(self, worker_id: str, order: dict[str, Any]) -> None:
+        pod = self.ours[worker_id]
+        text = pod.metadata.annotations.get(manifests.ORDERS, "") + json.dumps(order) + "\n"
+        await self._annotate(pod, {manifests.ORDERS: text})
+
+    async def _annotate(self, pod: Pod, annotations: dict[str, str]) -> None:
+        patch = {"metadata": {"annotations": annotations, "uid": pod.metadata.uid}}
+        with suppress_refusal(404, 409):
+            shown = await self._asked(
+                self.api.patch(PODS, pod.metadata.namespace, pod.metadata.name, patch)
+            )
+            self.pod_informer.put(shown)
+
+    async def _asked(self, call: Awaitable[Answer]) -> Answer:
+        """What a call answers; a refusal that concerns nobody's job is silence to those who ask."""
+        try:
+            return await call
+        except Refusal as refusal:
+            if refusal.code in (404, 409):
+                raise
+            raise BackendUnreachable(f"the API server refuses: {refusal}") from refusal
+
+    def _pod(self, worker_id: str) -> Pod | None:
+        """The pod of a worker, None where it is gone already; raises NoSuchWorker."""
+        if worker_id not in self.ours and worker_id not in self.vanished:
+            raise NoSuchWorker(f"no worker {worker_id}")
+        return self.ours.get(worker_id)
+
+    async def forget(self, worker_id: str) -> None:
+        """Let an ended pod go; its log stays."""
+        self.vanished.pop(worker_id, None)
+        pod = self.ours.get(worker_id)
+        if pod is None or self._state(pod).holds_gpus:
+            return
+        metadata = pod.metadata
+        with suppress_refusal(404):
+            patch = {"metadata": {"finalizers": None, "uid": metadata.uid}}
+            await self._asked(self.api.patch(PODS, metadata.namespace, metadata.name, patch))
+        with suppress_refusal(404, 409):
+            await self._asked(self.api.delete(_path(pod), 0, metadata.uid))
+        self.ours.pop(worker_id, None)
+        self.pod_informer.items.pop((metadata.namespace, metadata.name), None)
+        self.logs.finish(worker_id)
+        job = metadata.labels.get(manifests.JOB, "")
+        if job and not any(other.metadata.labels.get(manifests.JOB) == job for other in self.ours.values()):
+            await self._drop_secret(metadata.namespace, job)
+        self.poll.notify()
+
+    async def _drop_secret(self, namespace: str, job: str) -> None:
+        """A job without pods has no use for its secret; another start makes a new one."""
+        self.prepared.discard((namespace, job))
+        name = manifests.secret_name(self.service, job)
+        with suppress_refusal(404):
+            await self._asked(self.api.delete(f"api/v1/namespaces/{namespace}/secrets/{name}"))
+
+    async def delete_logs(self, job: str) -> None:
+        """Remove the logs of a job's forgotten workers."""
+        self.logs.delete([each for each in self.logs.of_job(job) if each not in self.ours])
+
+    # ── logs ──────────────────────────────────────────────────────────────────────────────────────
+
+    def _follow_log(self, worker_id: str, pod: Pod) -> None:
+        """Follow the log of what has begun; nothing comes of what never did."""
+        if pods.has_let_go(pod):
+            self.logs.finish(worker_id)
+        main = pods.container_of(pod)
+        if main is not None and (main.state.running or main.state.terminated):
+            self.logs.follow(worker_id, pod, lambda: self._has_ended(worker_id))
+
+    def _has_ended(self, worker_id: str) -> bool:
+        pod = self.ours.get(worker_id)
+        return pod is None or not self._state(pod).holds_gpus
+
+    async def log(
+        self, worker_id: str, offset: int = 0, limit: int = 1 << 20, wait_s: float = 0.0
+    ) -> LogPiece:
+        """A piece of a log, from what was kept of it."""
+        if not WORKER_ID.fullmatch(worker_id):
+            raise NoSuchWorker(f"no worker {worker_id}")
+        return await self.logs.read(worker_id, offset, limit, wait_s, lambda: self._has_ended(worker_id))
+
+    # ── pods that do not begin ────────────────────────────────────────────────────────────────────
+
+    async def _tend(self) -> None:
+        """Take back what does not begin, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            for pod in list(self.ours.values()):
+                try:
+                    await self._tend_to(pod)
+                except (BackendUnreachable, Refusal) as failure:
+                    log.info("pod %s is not taken back yet: %s", pod.metadata.name, failure)
+
+    async def _tend_to(self, pod: Pod) -> None:
+        state = self._state(pod)
+        waited_s = time.monotonic() - self.waits_since_s.get(pod.metadata.uid, time.monotonic())
+        trouble = pods.trouble_of(pod)
+        patience_s = HOPELESS_S if trouble and trouble.is_hopeless else self.options.pending_s
+        if state.phase != "starting" or pod.metadata.deletionTimestamp or waited_s < patience_s:
+            return
+        ending = json.dumps(pods.withdrawal(trouble, waited_s))
+        await self._annotate(pod, {manifests.WITHDRAWN: ending})
+        await self.api.delete(_path(pod), 1, pod.metadata.uid)
+
+    async def close(self) -> None:
+        """Look no more. Pods go on."""
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        self.tasks = []
+        await self.logs.close()
+        await self.api.close()
+
+
+class suppress_refusal:  # noqa: N801  (reads like contextlib.suppress)
+    """Nothing, where the API server refuses with one of these codes."""
+
+    def __init__(self, *codes: int) -> None:
+        self.codes = codes
+
+    def __enter__(self) -> None:
+        """Nothing is to be done before."""
+
+    def __exit__(self, kind: object, failure: BaseException | None, trace: object) -> bool:
+        return isinstance(failure, Refusal) and failure.code in self.codes
+
+
+def _path(pod: Pod) -> str:
+    return PODS.path(pod.metadata.namespace, pod.metadata.name)
+
+
+def _asks_for_gpus(pod: Pod) -> bool:
+    containers = [*pod.spec.containers, *pod.spec.initContainers]
+    return any("/" in name for each in containers for name in {**each.resources.requests, **each.resources.limits})
+
+
+async def open_kubernetes(options: KubernetesOptions, service: str, folder: Path) -> KubernetesBackend:
+    """The backend of a cluster. Raises InputError where it cannot be used.
+
+    service: the name under which pods of this service are found again. folder: where logs are kept.
+    """
+    config = await asyncio.to_thread(configuration, options.kubeconfig, options.context)
+    api = Api(config)
+    try:
+        version = await api.version()
+    except (BackendUnreachable, Refusal) as failure:
+        await api.close()
+        raise InputError(f"--backend kubernetes: {failure}") from None
+    log.info("Kubernetes %s at %s", version, api.server)
+    backend = KubernetesBackend(api, options, service, options.namespace or namespace_of(config), folder)
+    await backend.open()
+    if not await backend.nodes():
+        await backend.close()
+        raise InputError(
+            f"--backend kubernetes: {api.server} lists no node with GPUs; --gpu-resource says which resource counts"
+        )
+    return backend

@@ -1,0 +1,189 @@
+"""Which GPUs a node of a Kubernetes cluster has, and whether anything may start there.
+
+How many: `status.allocatable`, never a label. A node whose device plug-in has not registered yet has the
+labels of its GPUs and none to give. Of which type: a label, by the conventions of those who set one.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+
+from stretto.backends.kubernetes.objects import Node, Pod, Taint, condition
+from stretto.backends.protocol import NodeState
+
+GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe")
+TYPE_LABELS = (  # in this order
+    "nvidia.com/gpu.product",  # NVIDIA's GPU feature discovery
+    "cloud.google.com/gke-accelerator",  # GKE
+    "k8s.amazonaws.com/accelerator",  # EKS
+    "karpenter.k8s.aws/instance-gpu-name",  # Karpenter on AWS
+    "amd.com/gpu.product-name",  # AMD's node labeller
+    "beta.amd.com/gpu.product-name",
+    "accelerator",  # AKS, and habit
+)
+REPLICAS, SHARING = "nvidia.com/gpu.replicas", "nvidia.com/gpu.sharing-strategy"
+MIG_RESOURCE = "nvidia.com/mig-"
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+KEEPS_AWAY = ("NoSchedule", "NoExecute")
+# Set while a node is what its conditions say anyway: cordoned, not ready.
+SAID_ELSEWHERE = ("node.kubernetes.io/unschedulable", "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")  # fmt: skip
+UNNAMED = "gpu"  # a type, where no label says one
+
+SUFFIXES = {
+    "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "": Decimal(1),
+    "k": Decimal(10) ** 3, "M": Decimal(10) ** 6, "G": Decimal(10) ** 9, "T": Decimal(10) ** 12,
+    "P": Decimal(10) ** 15, "E": Decimal(10) ** 18,
+    "Ki": Decimal(2) ** 10, "Mi": Decimal(2) ** 20, "Gi": Decimal(2) ** 30, "Ti": Decimal(2) ** 40,
+    "Pi": Decimal(2) ** 50, "Ei": Decimal(2) ** 60,
+}  # fmt: skip
+QUANTITY = re.compile(r"([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)([a-zA-Z]{0,2})")
+
+# Words of product names that no type needs: makers, families, memory and how it is built in.
+NOISE = frozenset(
+    ["nvidia", "amd", "intel", "tesla", "geforce", "quadro", "radeon", "instinct", "data", "center", "gpu",
+     "accelerator", "shared", "sxm", "sxm2", "sxm3", "sxm4", "sxm5", "sxm6", "pcie", "hbm2", "hbm2e", "hbm3",
+     "hbm3e", "oam", "nvl", "graphics", "generation"]
+)  # fmt: skip
+MEMORY = re.compile(r"\d+(gb|g|gib)")
+
+
+def quantity(text: str) -> float:
+    """A quantity of the API, such as 64, 500m or 256Gi; 0 for what is none."""
+    match = QUANTITY.fullmatch(text.strip())
+    if match is None or match[2] not in SUFFIXES:
+        return 0.0
+    try:
+        return float(Decimal(match[1]) * SUFFIXES[match[2]])
+    except InvalidOperation:
+        return 0.0
+
+
+def short_type(product: str) -> str:
+    """A type as people call it: NVIDIA-H100-80GB-HBM3 is h100, nvidia-tesla-t4 is t4.
+
+    A slice of a GPU (MIG) keeps its size, since it is another device: a100-1g.5gb. What is not known is
+    taken as it is, in small letters.
+    """
+    whole, mig, size = product.lower().partition("-mig-")
+    words = [word for word in re.split(r"[-_\s]+", whole) if word]
+    plain = [word for word in words if word not in NOISE and not MEMORY.fullmatch(word)]
+    name = "".join(plain) if plain and plain[0] in ("rtx", "gtx", "mi", "l") else "-".join(plain)
+    return (name or "-".join(words) or UNNAMED) + (f"-{size}" if mig else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Gpus:
+    """The GPUs of one node."""
+
+    resource: str  # by which a pod asks for them; "" for none
+    count: int
+    type: str
+    remark: str = ""  # what somebody should know
+
+
+def gpus_of(node: Node, resources: Collection[str] = GPU_RESOURCES, label: str = "") -> Gpus:
+    """Which GPUs a node has.
+
+    resources: by which pods ask for GPUs, the first that a node has counts. label: that names the type; "":
+    those of TYPE_LABELS.
+    """
+    allocatable, labels = node.status.allocatable, node.metadata.labels
+    resource = next((each for each in resources if quantity(allocatable.get(each, "0")) >= 1), "")
+    product = next((labels[each] for each in ((label,) if label else TYPE_LABELS) if labels.get(each)), "")
+    gpu_type = short_type(product) if product else UNNAMED
+    if not resource:
+        mixed = sorted(each for each in allocatable if each.startswith(MIG_RESOURCE))
+        labelled = f"its labels name {product}, and it has none to give: is its device plug-in there?"
+        return Gpus("", 0, gpu_type, _mixed(mixed) if mixed else labelled if product else "")
+    return Gpus(resource, int(quantity(allocatable[resource])), gpu_type, _shared(labels, product))
+
+
+def _mixed(resources: list[str]) -> str:
+    return f"its GPUs are cut into slices of several sizes ({', '.join(resources)}), which are not used"
+
+
+def _shared(labels: Mapping[str, str], product: str) -> str:
+    """Whether what counts as a GPU there is a part of one."""
+    replicas = labels.get(REPLICAS, "")
+    shares = replicas.isdecimal() and int(replicas) > 1
+    if shares or labels.get(SHARING, "none") not in ("none", "") or product.endswith("-SHARED"):
+        return f"a GPU there is a share of one: time-sliced among {replicas or 'several'}"
+    if "-MIG-" in product:
+        return "a GPU there is a slice of one (MIG)"
+    return ""
+
+
+def gpus_requested(pod: Pod, resource: str) -> int:
+    """GPUs that a pod holds on its node, or is about to: the most of its phases, as the scheduler counts."""
+    if not resource or pod.status.phase in ("Succeeded", "Failed"):
+        return 0
+
+    def of(containers: Iterable[object]) -> list[int]:
+        requests = (getattr(each, "resources").requests for each in containers)  # noqa: B009
+        limits = (getattr(each, "resources").limits for each in containers)  # noqa: B009
+        return [
+            int(quantity(request.get(resource) or limit.get(resource, "0")))
+            for request, limit in zip(list(requests), list(limits), strict=True)
+        ]
+
+    return max(sum(of(list(pod.spec.containers))), *of(list(pod.spec.initContainers)), 0)
+
+
+def keeps_away(taint: Taint, tolerations: Iterable[Mapping[str, str]]) -> bool:
+    """Whether a taint keeps our pods off a node."""
+    if taint.effect not in KEEPS_AWAY or taint.key in SAID_ELSEWHERE:
+        return False
+    return not any(_tolerates(toleration, taint) for toleration in tolerations)
+
+
+def _tolerates(toleration: Mapping[str, str], taint: Taint) -> bool:
+    if toleration.get("effect") and toleration["effect"] != taint.effect:
+        return False
+    if toleration.get("operator", "Equal") == "Exists":
+        return not toleration.get("key") or toleration["key"] == taint.key
+    return toleration.get("key", "") == taint.key and toleration.get("value", "") == taint.value
+
+
+def node_state(
+    node: Node, gpus: Gpus, others: int, tolerations: Iterable[Mapping[str, str]], gone: bool = False
+) -> NodeState:
+    """A node as the service sees it.
+
+    others: GPUs that pods of other people hold there. gone: the API server does not list it any more, as
+    when an autoscaler has ended the machine.
+    """
+    ready = condition(node.status.conditions, "Ready")
+    out_of_service = any(taint.key == OUT_OF_SERVICE for taint in node.spec.taints)
+    is_up = ready is not None and ready.status == "True" and not gone and not out_of_service
+    why = ""
+    if gone:
+        why = "the cluster lists it no more"
+    elif out_of_service:
+        why = "it has the taint out-of-service"
+    elif not is_up:
+        said = ready or condition(node.status.conditions, "Ready")
+        why = f"not ready: {said.reason}: {said.message}".rstrip(": ") if said else "its kubelet says nothing"
+    taints = [taint for taint in node.spec.taints if keeps_away(taint, list(tolerations))]
+    shut = "cordoned" if node.spec.unschedulable else ""
+    if not shut and taints:
+        shut = f"its taint {taints[0].key}:{taints[0].effect} keeps pods away"
+    return NodeState(
+        name=node.metadata.name,
+        gpu_type=gpus.type,
+        gpus=gpus.count,
+        cpus=int(quantity(node.status.allocatable.get("cpu", "0"))),
+        memory_gb=quantity(node.status.allocatable.get("memory", "0")) / 2**30,
+        up=is_up,
+        address=_address_of(node),
+        why=why,
+        dead=gone or out_of_service,
+        shut=shut if is_up else "",
+        others=min(others, gpus.count),
+        remark=gpus.remark,
+    )
+
+
+def _address_of(node: Node) -> str:
+    by_type = {each.type: each.address for each in reversed(node.status.addresses)}
+    return by_type.get("InternalIP") or by_type.get("Hostname") or node.metadata.name

@@ -1,0 +1,207 @@
+"""Logs of pods, kept by us: a kubelet removes the log of a pod with the pod.
+
+Each log is followed while its pod runs. Lines come with a stamp, by which a follower that was cut off, or a
+service that begins again, goes on where it was: `ID.at` beside a log says up to which stamp it is written,
+and how long it then was.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from stretto.agent.server import read_piece
+from stretto.backends.kubernetes import manifests
+from stretto.backends.kubernetes.api import PODS, Api, Expired, Refusal
+from stretto.backends.kubernetes.objects import Pod
+from stretto.backends.protocol import BackendUnreachable, LogPiece, NoSuchWorker
+
+log = logging.getLogger(__name__)
+
+SILENCE_S = 120.0  # of a log that is followed, before it is asked for again: its connection may be dead; chosen
+RETRY_S = 0.5
+POLL_S = 0.1  # between looks of somebody who reads; chosen
+LAST_TRIES = 10  # for the end of a log whose kubelet does not give it; chosen
+STAMPED = re.compile(rb"(\d{4}-\d\d-\d\dT[0-9:.]+(?:Z|[+-]\d\d:\d\d)) ?")
+SAVE_EACH_BYTES = 1 << 16
+
+
+@dataclass
+class Position:
+    """How far a log is written."""
+
+    stamp: str = ""  # of the last line
+    same: int = 0  # lines with exactly this stamp
+    size: int = 0  # bytes of the log
+    complete: bool = False
+
+
+class LogSpool:
+    """Logs of all workers, in one directory."""
+
+    def __init__(self, folder: Path, api: Api) -> None:
+        self.folder, self.api = folder, api
+        self.followers: dict[str, asyncio.Task[None]] = {}
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def path(self, worker_id: str) -> Path:
+        """Of a log."""
+        return self.folder / f"{worker_id}.log"
+
+    def is_complete(self, worker_id: str) -> bool:
+        """Whether all that a worker has written is here."""
+        return self._position(worker_id).complete
+
+    def knows(self, worker_id: str) -> bool:
+        """Whether there is a log of this worker."""
+        return self.path(worker_id).exists()
+
+    def begin(self, worker_id: str) -> None:
+        """There is a log from now on, though nothing is written yet."""
+        self.path(worker_id).touch(mode=0o600)
+
+    def finish(self, worker_id: str, words: str = "") -> None:
+        """Nothing will follow: its pod never began, or is gone. words: a last line of our own."""
+        self.begin(worker_id)
+        if words:
+            with self.path(worker_id).open("ab") as file:
+                file.write(words.encode() + b"\n")
+        position = self._position(worker_id)
+        position.size, position.complete = self.path(worker_id).stat().st_size, True
+        self._save(worker_id, position)
+
+    def follow(self, worker_id: str, pod: Pod, has_ended: Callable[[], bool]) -> None:
+        """Follow a log, unless that is done already. has_ended: whether its containers have terminated."""
+        follower = self.followers.get(worker_id)
+        if (follower is not None and not follower.done()) or self.is_complete(worker_id):
+            return
+        self.begin(worker_id)
+        self.followers[worker_id] = asyncio.create_task(self._follow(worker_id, pod, has_ended))
+
+    async def _follow(self, worker_id: str, pod: Pod, has_ended: Callable[[], bool]) -> None:
+        path = f"{PODS.path(pod.metadata.namespace, pod.metadata.name)}/log"
+        position, tries = self._position(worker_id), 0
+        if self.path(worker_id).stat().st_size > position.size:  # written, and not yet noted as such
+            os.truncate(self.path(worker_id), position.size)
+        while True:
+            ended_before = has_ended()  # what is read after its end is all
+            try:
+                await self._read(worker_id, path, position, follow=not ended_before)
+                whole = ended_before
+            except (BackendUnreachable, Refusal, Expired) as failure:
+                whole = False
+                if ended_before and isinstance(failure, Refusal):
+                    tries += 1
+                    if failure.code == 404 or tries >= LAST_TRIES:
+                        self.finish(worker_id)
+                        return
+            if whole:
+                position.complete = True
+                self._save(worker_id, position)
+                return
+            await asyncio.sleep(RETRY_S)
+
+    async def _read(self, worker_id: str, path: str, position: Position, *, follow: bool) -> None:
+        """Append what comes after a position, until the stream ends."""
+        params: dict[str, str | int] = {"container": manifests.CONTAINER, "timestamps": "true"}
+        if follow:
+            params["follow"] = "true"
+        if position.stamp:
+            params["sinceTime"] = f"{position.stamp[:19]}Z"  # whole seconds
+        skip = (position.stamp, position.same)
+        rest, saved_at = b"", position.size
+        with self.path(worker_id).open("ab", buffering=0) as file:
+            try:
+                async with self.api.stream(path, params, SILENCE_S) as answer:
+                    async for chunk in answer.aiter_bytes():
+                        *lines, rest = (rest + chunk).split(b"\n")
+                        skip = self._append(file.write, [line + b"\n" for line in lines], position, skip)
+                        if position.size - saved_at > SAVE_EACH_BYTES:
+                            self._save(worker_id, position)
+                            saved_at = position.size
+                if rest and not follow:
+                    self._append(file.write, [rest], position, skip)  # a last line without its end
+            finally:
+                self._save(worker_id, position)
+
+    @staticmethod
+    def _append(
+        write: Callable[[bytes], object], lines: list[bytes], position: Position, skip: tuple[str, int]
+    ) -> tuple[str, int]:
+        """Write the lines that are new. skip: a stamp, and how many lines of it were written before."""
+        old_stamp, left = skip
+        text = b""
+        for line in lines:
+            match = STAMPED.match(line)
+            stamp = match[1].decode() if match else position.stamp
+            content = line[match.end() :] if match else line
+            if old_stamp and (_padded(stamp) < _padded(old_stamp)):
+                continue
+            if stamp == old_stamp and left > 0:
+                left -= 1
+                continue
+            position.same = position.same + 1 if stamp == position.stamp else 1
+            position.stamp = stamp
+            text += content
+        if text:
+            write(text)
+            position.size += len(text)
+        return old_stamp, left
+
+    async def read(
+        self, worker_id: str, offset: int, limit: int, wait_s: float, has_ended: Callable[[], bool]
+    ) -> LogPiece:
+        """A piece of a log, once there is any; raises NoSuchWorker."""
+        until_s = asyncio.get_running_loop().time() + wait_s
+        while True:
+            if not self.knows(worker_id):
+                raise NoSuchWorker(f"no worker {worker_id}")
+            complete = has_ended() and self.is_complete(worker_id)  # before reading
+            begin, data, size = await asyncio.to_thread(
+                read_piece, self.path(worker_id), offset, max(limit, 0)
+            )
+            if data or complete or asyncio.get_running_loop().time() >= until_s:
+                return LogPiece(data, begin, begin + len(data), complete and begin + len(data) >= size)
+            await asyncio.sleep(POLL_S)
+
+    def delete(self, worker_ids: list[str]) -> None:
+        """Remove logs."""
+        for worker_id in worker_ids:
+            if follower := self.followers.pop(worker_id, None):
+                follower.cancel()
+            for path in (self.path(worker_id), self._at(worker_id)):
+                path.unlink(missing_ok=True)
+
+    def of_job(self, job: str) -> list[str]:
+        """Workers of a job that have a log."""
+        return sorted(path.name.removesuffix(".log") for path in self.folder.glob(f"{job}.*.log"))
+
+    async def close(self) -> None:
+        """Follow no more."""
+        for follower in self.followers.values():
+            follower.cancel()
+        await asyncio.gather(*self.followers.values(), return_exceptions=True)
+
+    def _at(self, worker_id: str) -> Path:
+        return self.folder / f"{worker_id}.at"
+
+    def _position(self, worker_id: str) -> Position:
+        with suppress(OSError, ValueError, TypeError):
+            return Position(**json.loads(self._at(worker_id).read_bytes()))
+        return Position()
+
+    def _save(self, worker_id: str, position: Position) -> None:
+        part = self._at(worker_id).with_suffix(".part")
+        part.write_text(json.dumps(vars(position)), encoding="ascii")
+        part.replace(self._at(worker_id))
+
+
+def _padded(stamp: str) -> str:
+    """A stamp that compares as a text: nanoseconds may have lost their last zeros."""
+    whole, dot, fraction = stamp.removesuffix("Z").partition(".")
+    return f"{whole}.{fraction.ljust(9, '0')}" if dot else f"{whole}.000000000"

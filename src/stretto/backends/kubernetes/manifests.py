@@ -1,0 +1,265 @@
+"""The pod that a worker is asked for as.
+
+kube-scheduler still binds it: the node is a required affinity, not `nodeName`. So taints, quotas, volumes and
+GPUs that others hold count as for every pod, and a race that is lost is a pod that waits, not one that failed.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from typing import Any
+
+from stretto.agent import pod_supervisor, supervisor
+from stretto.backends.kubernetes.options import KubernetesOptions
+from stretto.backends.protocol import WorkerStart
+
+DOMAIN = "stretto.dev"
+SERVICE, JOB, WORKER = f"{DOMAIN}/service", f"{DOMAIN}/job", f"{DOMAIN}/worker"  # labels, and an annotation
+REQUEST, GPUS = f"{DOMAIN}/request", f"{DOMAIN}/gpus"  # annotations: a digest of what was asked; indices
+NODE = f"{DOMAIN}/node"  # annotation: where it is meant to run
+ORDERS = f"{DOMAIN}/orders"  # annotation: what the supervisor is to do, a JSON object a line
+WITHDRAWN = f"{DOMAIN}/withdrawn"  # annotation: JSON of how it counts, for one that never began
+FINALIZER = f"{DOMAIN}/worker"  # until we have written down how it ended
+CONTAINER = "worker"
+TOKEN = "STRETTO_TOKEN"  # noqa: S105  (the name of a variable)
+
+ROOT = "/var/run/stretto"  # in a pod
+CODE, RUN, INFO = f"{ROOT}/code", f"{ROOT}/run", f"{ROOT}/info"
+LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+LONGEST_NAME = 63  # of what is a host's name, too
+
+
+def digest_of(value: object) -> str:
+    """A short name of a value that JSON can say."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def safe_name(text: str, mark: str) -> str:
+    """A name that every kind of object may have: small letters, digits and '-', with a mark that tells apart."""
+    plain = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    return f"{plain[: LONGEST_NAME - len(mark) - 1].strip('-') or 'x'}-{mark}"
+
+
+def pod_name(service: str, worker_id: str) -> str:
+    """Of the pod of a worker: the same whoever asks, so that it is made once."""
+    return safe_name(worker_id, digest_of([service, worker_id])[:8])
+
+
+def secret_name(service: str, job: str) -> str:
+    """Of the secret with a job's token."""
+    return safe_name(f"stretto-{job}", digest_of([service, job])[:8])
+
+
+def code_files() -> dict[str, str]:
+    """What runs as PID 1 of a pod: plain files, since nobody's image has Stretto."""
+    return {
+        "supervisor.py": _source_of(supervisor.__file__),
+        "pod_supervisor.py": _source_of(pod_supervisor.__file__),
+    }
+
+
+def _source_of(path: str | None) -> str:
+    assert path is not None
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def code_map(namespace: str) -> dict[str, Any]:
+    """The ConfigMap with the supervisor, named by what it contains."""
+    files = code_files()
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": f"stretto-supervisor-{digest_of(files)[:10]}", "namespace": namespace},
+        "immutable": True,
+        "data": files,
+    }
+
+
+def token_secret(namespace: str, service: str, worker: WorkerStart) -> dict[str, Any]:
+    """The Secret with what opens the channel of a job's workers."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": secret_name(service, worker.job),
+            "namespace": namespace,
+            "labels": labels_of(service, worker.job),
+        },
+        "type": "Opaque",
+        "stringData": {TOKEN: worker.env.get(TOKEN, "")},
+    }
+
+
+def labels_of(service: str, job: str) -> dict[str, str]:
+    """By which our objects are found."""
+    labels = {"app.kubernetes.io/managed-by": "stretto", SERVICE: service}
+    return {**labels, JOB: job} if LABEL.fullmatch(job) else labels
+
+
+def wanted_of(worker: WorkerStart) -> Mapping[str, Any]:
+    """What the job's file asks of Kubernetes: image, volumes, tolerations and so on."""
+    return worker.asks.get(KubernetesOptions.name, {})
+
+
+def image_of(worker: WorkerStart, options: KubernetesOptions) -> str:
+    """The image of a worker; "" where nobody names one."""
+    return str(wanted_of(worker).get("image") or options.image)
+
+
+def namespace_for(worker: WorkerStart, options: KubernetesOptions, default: str) -> str:
+    """The namespace of a worker's pod."""
+    return str(wanted_of(worker).get("namespace") or options.namespace or default)
+
+
+def tolerations_of(worker: WorkerStart, options: KubernetesOptions, resource: str) -> list[dict[str, str]]:
+    """Which taints do not keep it away: the job's, the service's, and that of nodes kept for GPUs."""
+    of_gpus = [{"key": resource, "operator": "Exists", "effect": "NoSchedule"}] if worker.gpus else []
+    return [*wanted_of(worker).get("tolerations", ()), *options.parsed_tolerations, *of_gpus]
+
+
+def pod_of(
+    worker: WorkerStart, options: KubernetesOptions, service: str, namespace: str, resource: str
+) -> dict[str, Any]:
+    """The manifest of a worker's pod. resource: by which its node gives GPUs, such as nvidia.com/gpu."""
+    wanted = wanted_of(worker)
+    limits: dict[str, str] = {resource: str(len(worker.gpus))} if worker.gpus else {}
+    requests = {}
+    if worker.cpus:
+        requests["cpu"] = f"{max(round(worker.cpus * 1000), 1)}m"
+    if worker.memory_gb:
+        requests["memory"] = limits["memory"] = f"{max(round(worker.memory_gb * 1024), 1)}Mi"
+    container: dict[str, Any] = {
+        "name": CONTAINER,
+        "image": image_of(worker, options),
+        "command": [options.python, "-E", "-S", f"{CODE}/pod_supervisor.py", RUN, f"{INFO}/orders"],
+        "env": _environment(worker, service),
+        "envFrom": list(wanted.get("env_from", ())),
+        "resources": {"limits": limits, "requests": {**limits, **requests}},
+        "terminationMessagePolicy": "File",
+        "volumeMounts": [
+            {"name": "stretto-code", "mountPath": CODE, "readOnly": True},
+            {"name": "stretto-info", "mountPath": INFO, "readOnly": True},
+            {"name": "stretto-run", "mountPath": RUN},
+            {"name": "stretto-shm", "mountPath": "/dev/shm"},  # noqa: S108
+            *wanted.get("volume_mounts", ()),
+        ],
+    }
+    if worker.cwd:
+        container["workingDir"] = worker.cwd
+    spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "affinity": {"nodeAffinity": _on(worker.node)},
+        "tolerations": tolerations_of(worker, options, resource),
+        "terminationGracePeriodSeconds": max(int(worker.grace_s), 1),
+        "enableServiceLinks": False,
+        "automountServiceAccountToken": bool(wanted.get("service_account")),
+        "containers": [container],
+        "volumes": [
+            {"name": "stretto-code", "configMap": {"name": code_map(namespace)["metadata"]["name"]}},
+            {"name": "stretto-run", "emptyDir": {}},
+            {"name": "stretto-shm", "emptyDir": {"medium": "Memory"}},
+            {
+                "name": "stretto-info",
+                "downwardAPI": {
+                    "items": [
+                        {
+                            "path": "orders",
+                            "fieldRef": {"fieldPath": f"metadata.annotations['{ORDERS}']"},
+                        }
+                    ]
+                },
+            },
+            *wanted.get("volumes", ()),
+        ],
+    }
+    for name, value in (
+        ("hostNetwork", options.host_network),
+        ("priorityClassName", options.priority_class),
+        ("serviceAccountName", wanted.get("service_account")),
+        ("imagePullSecrets", [{"name": each} for each in wanted.get("image_pull_secrets", ())]),
+    ):
+        if value:
+            spec[name] = value
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": pod_name(service, worker.id),
+            "namespace": namespace,
+            "labels": labels_of(service, worker.job),
+            "annotations": {
+                WORKER: worker.id,
+                REQUEST: request_digest(worker),
+                NODE: worker.node,
+                GPUS: ",".join(map(str, worker.gpus)),
+                ORDERS: "",
+            },
+            "finalizers": [FINALIZER],
+        },
+        "spec": merged(spec, wanted.get("pod", {})),
+    }
+
+
+def request_digest(worker: WorkerStart) -> str:
+    """By which a repeated start is told from another one with the same id."""
+    return digest_of({**worker.request(), "node": worker.node})
+
+
+def _environment(worker: WorkerStart, service: str) -> list[dict[str, Any]]:
+    """What the worker finds in its environment; its token comes out of a Secret."""
+    start = {**worker.request(), "env": {}, "grace_s": pod_supervisor.KUBELET_KILLS_S}
+    start.pop("account", None)
+    start.pop("own", None)
+    plain = {name: value for name, value in worker.env.items() if name != TOKEN}
+    variables: list[dict[str, Any]] = [
+        {"name": name, "value": _literal(value)} for name, value in sorted(plain.items())
+    ]
+    if TOKEN in worker.env:
+        reference = {"name": secret_name(service, worker.job), "key": TOKEN}
+        variables.append({"name": TOKEN, "valueFrom": {"secretKeyRef": reference}})
+    return [
+        *variables,
+        {"name": "STRETTO_POD_ADDRESS", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        {"name": pod_supervisor.START, "value": _literal(json.dumps(start))},
+    ]
+
+
+def _literal(value: str) -> str:
+    """A value as it is: Kubernetes would replace $(NAME) in it."""
+    return value.replace("$(", "$$(")
+
+
+def _on(node: str) -> dict[str, Any]:
+    """This node and no other, as a required affinity."""
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    return {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    }
+
+
+def merged(base: Any, patch: Any) -> Any:
+    """A pod's specification with a patch over it, as `kubectl patch` merges.
+
+    Objects merge key by key, null takes a key away, and lists of named things merge by name.
+    """
+    if isinstance(base, dict) and isinstance(patch, Mapping):
+        result = dict(base)
+        for key, value in patch.items():
+            if value is None:
+                result.pop(key, None)
+            else:
+                result[key] = merged(result[key], value) if key in result else deepcopy(value)
+        return result
+    if isinstance(base, list) and isinstance(patch, list) and _are_named([*base, *patch]):
+        by_name = {each["name"]: each for each in base}
+        for each in patch:
+            by_name[each["name"]] = merged(by_name.get(each["name"], {}), each)
+        return list(by_name.values())
+    return deepcopy(patch)
+
+
+def _are_named(values: Iterable[Any]) -> bool:
+    return all(isinstance(each, Mapping) and "name" in each for each in values)

@@ -1,0 +1,201 @@
+"""The fields of Kubernetes' objects that this backend looks at: all else is not even decoded.
+
+A cluster of 5,000 pods is some 12 MB of JSON, most of which concerns nobody here. Names are those of the API.
+"""
+
+# Names of fields are the API's own, in its own case.
+# ruff: noqa: N815
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import field
+
+
+class OwnerReference(msgspec.Struct):
+    """Who an object belongs to."""
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
+class Metadata(msgspec.Struct):
+    """What every object has."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resourceVersion: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    finalizers: list[str] = []
+    ownerReferences: list[OwnerReference] = []
+    creationTimestamp: str | None = None
+    deletionTimestamp: str | None = None
+    deletionGracePeriodSeconds: int | None = None
+
+
+class Condition(msgspec.Struct):
+    """One thing that is, or is not, so."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+# ── nodes ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Taint(msgspec.Struct):
+    """What keeps pods away that do not tolerate it."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class NodeAddress(msgspec.Struct):
+    """Under which a node is reached."""
+
+    type: str = ""
+    address: str = ""
+
+
+class NodeSpec(msgspec.Struct):
+    """What is wanted of a node."""
+
+    unschedulable: bool = False
+    taints: list[Taint] = []
+
+
+class NodeStatus(msgspec.Struct):
+    """What a node is like."""
+
+    allocatable: dict[str, str] = {}
+    conditions: list[Condition] = []
+    addresses: list[NodeAddress] = []
+
+
+class Node(msgspec.Struct):
+    """One machine."""
+
+    metadata: Metadata = field(default_factory=Metadata)
+    spec: NodeSpec = field(default_factory=NodeSpec)
+    status: NodeStatus = field(default_factory=NodeStatus)
+
+
+# ── pods ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Resources(msgspec.Struct):
+    """What a container is given."""
+
+    requests: dict[str, str] = {}
+    limits: dict[str, str] = {}
+
+
+class Container(msgspec.Struct):
+    """One of a pod, as it is asked for."""
+
+    name: str = ""
+    resources: Resources = field(default_factory=Resources)
+
+
+class PodSpec(msgspec.Struct):
+    """What is wanted of a pod."""
+
+    nodeName: str = ""
+    containers: list[Container] = []
+    initContainers: list[Container] = []
+
+
+class Waiting(msgspec.Struct):
+    """A container that has not begun."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class Running(msgspec.Struct):
+    """A container that runs."""
+
+    startedAt: str = ""
+
+
+class Terminated(msgspec.Struct):
+    """A container that has ended."""
+
+    exitCode: int = 0
+    signal: int | None = None
+    reason: str = ""
+    message: str = ""
+    startedAt: str | None = None
+    finishedAt: str | None = None
+
+
+class ContainerState(msgspec.Struct):
+    """One of the three."""
+
+    waiting: Waiting | None = None
+    running: Running | None = None
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(msgspec.Struct):
+    """One container as its kubelet last showed it."""
+
+    name: str = ""
+    state: ContainerState = field(default_factory=ContainerState)
+
+
+class PodStatus(msgspec.Struct):
+    """What has become of a pod."""
+
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    podIP: str = ""
+    conditions: list[Condition] = []
+    containerStatuses: list[ContainerStatus] = []
+    initContainerStatuses: list[ContainerStatus] = []
+
+
+class Pod(msgspec.Struct):
+    """One pod."""
+
+    metadata: Metadata = field(default_factory=Metadata)
+    spec: PodSpec = field(default_factory=PodSpec)
+    status: PodStatus = field(default_factory=PodStatus)
+
+
+# ── what the API server says itself ─────────────────────────────────────────────────────────────────────────
+
+
+class ListMetadata(msgspec.Struct):
+    """Of a list: up to where it is, and whether there is more."""
+
+    resourceVersion: str = ""
+    continue_: str = field(default="", name="continue")
+
+
+class Status(msgspec.Struct):
+    """How the API server refuses."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class WatchEvent(msgspec.Struct):
+    """One line of a watch; the object is decoded once its kind is known."""
+
+    type: str
+    object: msgspec.Raw
+
+
+def condition(conditions: Sequence[Condition], name: str) -> Condition | None:
+    """The condition of a type, or None."""
+    return next((each for each in conditions if each.type == name), None)

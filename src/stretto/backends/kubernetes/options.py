@@ -1,0 +1,72 @@
+"""What is said of a Kubernetes cluster for all jobs."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from stretto.backends.options import Site, option
+from stretto.model.errors import InputError
+
+if TYPE_CHECKING:
+    from stretto.backends.protocol import Backend
+
+
+@dataclass(frozen=True)
+class KubernetesOptions:
+    """Workers are pods, which kube-scheduler binds to the nodes that we choose."""
+
+    name: ClassVar[str] = "kubernetes"
+
+    kubeconfig: str = option(
+        "",
+        cli="--kubeconfig",
+        help="Kubernetes only: the kubeconfig file. Else the service account of our own pod, $KUBECONFIG, or "
+        "~/.kube/config.",
+    )
+    context: str = option("", cli="--context", help="Kubernetes only: the context of that file.")
+    namespace: str = option(  # "": that of the context
+        "", cli="--namespace", help="Kubernetes only: where pods of jobs that name no namespace go."
+    )
+    image: str = option("", cli="--image", help="Kubernetes only: the image of jobs that name none.")
+    gpu_label: str = option(  # "": the conventions of NVIDIA, GKE, EKS, AMD
+        "", cli="--gpu-label", help="Kubernetes only: the label of nodes that names the type of their GPUs."
+    )
+    gpu_resource: str = option(  # "": those of NVIDIA, AMD and Intel
+        "", cli="--gpu-resource", help="Kubernetes only: by which pods ask for GPUs, like amd.com/gpu."
+    )
+    tolerations: tuple[str, ...] = option((), cli="--toleration")  # KEY[=VALUE][:EFFECT]
+    priority_class: str = option("")  # of all our pods; "": the namespace's default
+    host_network: bool = option(default=False)  # pods use the network of their node
+    python: str = option("python3")  # of the image, which runs the supervisor
+    pending_s: float = option(60.0, at_least=1.0)  # after which a pod that does not begin is withdrawn; chosen
+    silence_s: float = option(75.0, at_least=1.0)  # of a watch, before it is given up
+
+    def __post_init__(self) -> None:
+        """Check the tolerations."""
+        _ = self.parsed_tolerations
+
+    @property
+    def parsed_tolerations(self) -> list[dict[str, str]]:
+        """As the API takes them. Raises InputError."""
+        return [_toleration(text) for text in self.tolerations]
+
+    async def open(self, site: Site) -> "Backend":
+        """The cluster of the kubeconfig."""
+        try:
+            from stretto.backends.kubernetes.backend import open_kubernetes
+        except ModuleNotFoundError as missing:
+            raise InputError(
+                f"--backend kubernetes needs {missing.name}: install stretto[kubernetes]"
+            ) from None
+        return await open_kubernetes(self, site.service_name, site.state.absolute() / "kubernetes")
+
+
+def _toleration(text: str) -> dict[str, str]:
+    rest, _, effect = text.partition(":")
+    key, equals, value = rest.partition("=")
+    if not key or effect not in ("", "NoSchedule", "PreferNoSchedule", "NoExecute"):
+        raise InputError(
+            f"--toleration {text}: expected KEY, KEY=VALUE or KEY:EFFECT, with effect NoSchedule, "
+            "PreferNoSchedule or NoExecute"
+        )
+    toleration = {"key": key, "operator": "Equal" if equals else "Exists"}
+    return {**toleration, **({"value": value} if equals else {}), **({"effect": effect} if effect else {})}

@@ -1,0 +1,197 @@
+"""What a pod says of its worker.
+
+Its GPUs are free once all its containers have terminated, or once its kubelet has let go of a pod that never
+began. A deletion that was only asked for frees nothing, nor does one that was forced: what the kubelet of a
+silent node does, nobody knows.
+"""
+
+import json
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from stretto.backends.kubernetes import manifests
+from stretto.backends.kubernetes.objects import ContainerStatus, Pod, Terminated, condition
+from stretto.backends.protocol import WorkerState
+
+HOPELESS = frozenset(  # reasons why a container does not begin that no wait mends
+    ["InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError", "CreateContainerError",
+     "RunContainerError"]
+)  # fmt: skip
+LOST_STATUS, WITHDRAWN_STATUS, CANNOT_START_STATUS = 137, 143, 125  # as of a shell, and of a container tool
+MOST_WORDS = 500  # of a message
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why a pod does not begin."""
+
+    why: str
+    is_hopeless: bool  # and never will
+
+
+def worker_id(pod: Pod) -> str:
+    """Of the worker that it is."""
+    return pod.metadata.annotations.get(manifests.WORKER, "")
+
+
+def gpus_of(pod: Pod) -> tuple[int, ...]:
+    """The places on its node that the service gave it."""
+    text = pod.metadata.annotations.get(manifests.GPUS, "")
+    return tuple(int(each) for each in text.split(",") if each.isdecimal())
+
+
+def orders_of(pod: Pod) -> list[dict[str, Any]]:
+    """What its supervisor was asked to do."""
+    orders = []
+    for line in pod.metadata.annotations.get(manifests.ORDERS, "").splitlines():
+        with suppress(ValueError):
+            orders.append(json.loads(line))
+    return orders
+
+
+def was_stopped(pod: Pod) -> bool:
+    """Whether we asked it to end."""
+    return any("stop" in order for order in orders_of(pod))
+
+
+def state_of(pod: Pod, node: str, node_up: bool, node_dead: bool = False) -> WorkerState:
+    """A worker as its pod shows it. node: where it is meant to be, as long as it is not bound."""
+    annotations, status = pod.metadata.annotations, pod.status
+    facts: dict[str, Any] = {
+        "id": worker_id(pod),
+        "node": pod.spec.nodeName or node,
+        "gpus": gpus_of(pod),
+        "job": pod.metadata.labels.get(manifests.JOB) or worker_id(pod).partition(".")[0],
+        "stopped": was_stopped(pod),
+    }
+    if manifests.WITHDRAWN in annotations and has_let_go(pod):
+        ending = json.loads(annotations[manifests.WITHDRAWN])
+        return WorkerState(**{**facts, **ending}, phase="ended")
+    main = container_of(pod)
+    ended = main.state.terminated if main else None
+    if ended is not None and _all_terminated(pod):
+        return WorkerState(**{**facts, **ending_of(pod, ended)}, phase="ended")
+    if has_let_go(pod):
+        return WorkerState(**{**facts, **unbegun_ending(pod, facts["stopped"])}, phase="ended")
+    if node_dead:
+        return WorkerState(**facts, phase="ended", status=LOST_STATUS, signal=9, why="its node died")
+    started_s = seconds(main.state.running.startedAt) if main and main.state.running else None
+    if not node_up and pod.spec.nodeName:
+        return WorkerState(**facts, phase="unknown", started_s=started_s)
+    if pod.metadata.deletionTimestamp and pod.metadata.deletionGracePeriodSeconds == 0:
+        why = "its pod was deleted by force: it is not known whether it still runs"
+        return WorkerState(**facts, phase="unknown", started_s=started_s, why=why)
+    if started_s is not None:
+        return WorkerState(**facts, phase="running", started_s=started_s)
+    trouble = trouble_of(pod)
+    return WorkerState(**facts, phase="starting", why=trouble.why if trouble else "")
+
+
+def container_of(pod: Pod) -> ContainerStatus | None:
+    """The container that is the worker; others are its owner's."""
+    return next((each for each in pod.status.containerStatuses if each.name == manifests.CONTAINER), None)
+
+
+def _all_terminated(pod: Pod) -> bool:
+    return all(each.state.terminated is not None for each in pod.status.containerStatuses)
+
+
+def has_let_go(pod: Pod) -> bool:
+    """Whether nothing of it runs nor will, although its container has no ending.
+
+    Either it was deleted before it was bound, or its kubelet has let go of it before its container began, or
+    has never taken it.
+    """
+    begun = any(each.state.running or each.state.terminated for each in pod.status.containerStatuses)
+    if begun:
+        return False
+    if pod.status.phase in ("Failed", "Succeeded"):
+        return True
+    deleted = bool(pod.metadata.deletionTimestamp)
+    return deleted and (not pod.spec.nodeName or pod.metadata.deletionGracePeriodSeconds == 0)
+
+
+def ending_of(pod: Pod, ended: Terminated) -> dict[str, Any]:
+    """How a worker ended, as its supervisor says, else its kubelet."""
+    told: dict[str, Any] = {}
+    with suppress(ValueError):
+        told = json.loads(ended.message)
+    if not isinstance(told, dict) or not isinstance(told.get("status"), int):
+        told = {}
+    status = int(told.get("status", ended.exitCode))
+    number = told.get("signal", ended.signal or (status - 128 if status > 128 else None))
+    if number is not None and number not in {*signal.Signals}:
+        number = None
+    started_s, ended_s = seconds(ended.startedAt), seconds(ended.finishedAt)
+    lasted_s = told.get("lasted_s")
+    return {
+        "status": status,
+        "signal": number,
+        "started_s": told.get("started_s", started_s),
+        "ended_s": told.get("ended_s", ended_s),
+        "lasted_s": lasted_s if lasted_s is not None else _between(started_s, ended_s),
+        "why": told.get("why") or _words_of(pod, ended, was_told=bool(told)),
+    }
+
+
+def _between(started_s: float | None, ended_s: float | None) -> float | None:
+    return None if started_s is None or ended_s is None else max(ended_s - started_s, 0.0)
+
+
+def _words_of(pod: Pod, ended: Terminated, was_told: bool) -> str:
+    """Kubernetes' own words for an end that is more than its exit status."""
+    disruption = condition(pod.status.conditions, "DisruptionTarget")
+    if disruption is not None and disruption.status == "True":
+        return f"Kubernetes says {disruption.reason}: {disruption.message}"[:MOST_WORDS]
+    if pod.status.reason:
+        return f"Kubernetes says {pod.status.reason}: {pod.status.message}".rstrip(": ")[:MOST_WORDS]
+    if ended.reason not in ("", "Completed", "Error"):
+        words = "" if was_told else f": {ended.message}".rstrip(": ")
+        return f"Kubernetes says {ended.reason}{words}"[:MOST_WORDS]
+    if not was_stopped(pod) and pod.metadata.deletionTimestamp:
+        return "its pod was deleted by somebody else"
+    return ""
+
+
+def unbegun_ending(pod: Pod, was_asked: bool) -> dict[str, Any]:
+    """How a worker ended whose container never began."""
+    reason = pod.status.reason or ("" if was_asked else "deleted by somebody else")
+    words = f"{reason}: {pod.status.message}".strip(": ")
+    why = f"it was withdrawn before it began{f'. Kubernetes says {words}' if words else ''}"
+    return {"status": WITHDRAWN_STATUS, "signal": 15, "stopped": True, "why": why[:MOST_WORDS]}
+
+
+def trouble_of(pod: Pod) -> Trouble | None:
+    """What keeps a pod from beginning, in Kubernetes' own words; None for nothing that it says."""
+    for each in (*pod.status.initContainerStatuses, *pod.status.containerStatuses):
+        waiting = each.state.waiting
+        if waiting and waiting.reason not in ("", "ContainerCreating", "PodInitializing"):
+            words = f"{waiting.reason}: {waiting.message}".strip(": ")
+            return Trouble(words[:MOST_WORDS], waiting.reason in HOPELESS)
+    scheduled = condition(pod.status.conditions, "PodScheduled")
+    if scheduled is not None and scheduled.status == "False":
+        return Trouble(f"{scheduled.reason}: {scheduled.message}".strip(": ")[:MOST_WORDS], False)
+    return None
+
+
+def withdrawal(trouble: Trouble | None, waited_s: float) -> Mapping[str, Any]:
+    """How a worker counts whose pod is taken back since it did not begin."""
+    words = trouble.why if trouble else "its kubelet did not begin it"
+    why = f"its pod did not begin within {waited_s:.0f} s: {words}"
+    image = trouble is not None and (trouble.is_hopeless or "Image" in trouble.why.partition(":")[0])
+    if image or (trouble is not None and trouble.is_hopeless):
+        return {"status": CANNOT_START_STATUS, "signal": None, "stopped": False, "why": f"cannot start: {words}"}
+    return {"status": WITHDRAWN_STATUS, "signal": 15, "stopped": True, "why": why}
+
+
+def seconds(stamp: str | None) -> float | None:
+    """A time of the API as seconds since 1970; None for none."""
+    if not stamp:
+        return None
+    with suppress(ValueError):
+        return datetime.fromisoformat(stamp.replace("Z", "+00:00")).timestamp()
+    return None
