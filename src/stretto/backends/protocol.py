@@ -72,7 +72,7 @@ class WorkerStart:
     name: str = ""  # of the job, where people look at what runs
     cpus: float = 0.0  # that this worker is to have; 0: as usual
     memory_gb: float = 0.0
-    asks: Mapping[str, Mapping[str, str]] = field(  # what the job asks of one backend, by the backend's name
+    asks: Mapping[str, Mapping[str, Any]] = field(  # what the job asks of one backend, by the backend's name
         default_factory=dict
     )
     account: Account | None = None  # the Unix user that it runs as; None: whoever runs the backend

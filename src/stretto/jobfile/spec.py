@@ -208,6 +208,8 @@ class JobSpec:
     model: str = plain_key("", at_most=128)
     expected_time_s: float | None = None  # of running on what it asks for, as its owner believes
     slurm: Mapping[str, str] = field(default_factory=dict)  # what it asks of Slurm; elsewhere nothing
+    # What it asks of Kubernetes: image, volumes and so on, as the API writes them; elsewhere nothing
+    kubernetes: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check the values and how they go together."""

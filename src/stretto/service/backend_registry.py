@@ -21,6 +21,7 @@ BACKENDS: dict[str, str] = {
     "emulated": "stretto.service.emulated.options:EmulatedOptions",
     "ray": "stretto.backends.ray.options:RayOptions",
     "slurm": "stretto.backends.slurm.options:SlurmOptions",
+    "kubernetes": "stretto.backends.kubernetes.options:KubernetesOptions",
 }
 GROUP = "stretto.backends"
 SPACE = "backend"  # of settings: --set backend.NAME=VALUE
@@ -73,7 +74,7 @@ def backend_options(
 
 def command_line_options() -> Iterator[tuple[type[BackendOptions], Field[Any]]]:
     """(class, field) of our own backends for each that is an option of `stretto serve`, with its help."""
-    for name in ("ray", "slurm", "emulated", "local"):  # as they stand in --help
+    for name in ("ray", "slurm", "kubernetes", "emulated", "local"):  # as they stand in --help
         component = backend_class(name)
         yield from (
             (component, each)

@@ -211,7 +211,7 @@ def start_of(state: State, record: JobRecord, worker: Worker, context: WorkerCon
         name=spec.name,
         cpus=(spec.resources.cpus or 0.0) / spec.gpus * len(worker.gpus),
         memory_gb=(spec.resources.memory_gb or 0.0) / spec.gpus * len(worker.gpus),
-        asks={"slurm": spec.slurm} if spec.slurm else {},
+        asks={name: asks for name, asks in (("slurm", spec.slurm), ("kubernetes", spec.kubernetes)) if asks},
         account=_account_of(record, context),
         own=() if named.is_absolute() else tuple(str(context.checkpoints / part) for part in named.parts[:1]),
     )

@@ -1,0 +1,179 @@
+"""A real etcd, kube-apiserver, kube-controller-manager and kube-scheduler on loopback.
+
+Their programs are built once by build_control_plane.sh; where they are missing, tests say so and are skipped.
+"""
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx2 as httpx
+import yaml
+
+FOLDER = Path(
+    os.environ.get("STRETTO_TEST_KUBERNETES", "~/.cache/stretto-tests/kubernetes-1.20.2")
+).expanduser()
+READY_S = 120.0  # to start, on a busy machine
+NODE_GRACE_S = 8  # of silence, after which a node counts as not ready
+
+
+def missing() -> str:
+    """Why there is no control plane on this machine; "" where there is one."""
+    if (FOLDER / "complete").exists():
+        return ""
+    return f"no Kubernetes in {FOLDER}; tests/backends/kubernetes/build_control_plane.sh builds it"
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@dataclass
+class ControlPlane:
+    """One cluster without nodes, below a folder."""
+
+    folder: Path
+    tokens: dict[str, str] = field(default_factory=dict)  # by user
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    port: int = field(default_factory=free_port)
+
+    @property
+    def url(self) -> str:
+        """Of the API server."""
+        return f"https://127.0.0.1:{self.port}"
+
+    def start(self) -> "ControlPlane":
+        """Start all four, and wait until they are ready."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        groups = {"admin": "system:masters", "kcm": "system:masters", "scheduler": "system:masters"}
+        groups |= {"agent": "system:masters", "stretto": ""}
+        self.tokens = {user: secrets.token_hex(8) for user in groups}
+        lines = [f'{self.tokens[user]},{user},{user},"{group}"\n' for user, group in groups.items()]
+        (self.folder / "tokens.csv").write_text("".join(lines), encoding="ascii")
+        for user in groups:
+            self.kubeconfig(user)
+        key = self.folder / "accounts.key"
+        subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
+        store, peer = free_port(), free_port()
+        self._run(
+            "etcd",
+            *("--data-dir", str(self.folder / "etcd"), "--unsafe-no-fsync", "--log-level", "error"),
+            *("--listen-client-urls", f"http://127.0.0.1:{store}"),
+            *("--advertise-client-urls", f"http://127.0.0.1:{store}"),
+            *("--listen-peer-urls", f"http://127.0.0.1:{peer}"),
+            *("--initial-advertise-peer-urls", f"http://127.0.0.1:{peer}"),
+            *("--initial-cluster", f"default=http://127.0.0.1:{peer}"),
+        )
+        self._run(
+            "kube-apiserver",
+            *(f"--etcd-servers=http://127.0.0.1:{store}", "--bind-address=127.0.0.1"),
+            *("--advertise-address=127.0.0.1", f"--secure-port={self.port}", "--insecure-port=0"),
+            *(f"--cert-dir={self.folder}", f"--token-auth-file={self.folder / 'tokens.csv'}"),
+            *("--authorization-mode=RBAC", "--allow-privileged=true"),
+            *("--service-cluster-ip-range=10.96.0.0/24", f"--service-account-signing-key-file={key}"),
+            *("--service-account-issuer=https://kubernetes.default.svc", f"--service-account-key-file={key}"),
+            *("--endpoint-reconciler-type=none", "--kubelet-preferred-address-types=InternalIP"),
+            "--disable-admission-plugins=ServiceAccount",
+        )
+        self.until_ready()
+        for name, user, port, more in (
+            (
+                "kube-controller-manager",
+                "kcm",
+                free_port(),
+                (
+                    f"--service-account-private-key-file={key}",
+                    "--controllers=garbagecollector,namespace,job,podgc,nodelifecycle,resourcequota",
+                    f"--node-monitor-grace-period={NODE_GRACE_S}s",
+                    "--node-monitor-period=1s",
+                ),
+            ),
+            ("kube-scheduler", "scheduler", free_port(), ()),
+        ):
+            self._run(
+                name,
+                *(f"--kubeconfig={self.folder / f'{user}.kubeconfig'}", "--leader-elect=false"),
+                *("--bind-address=127.0.0.1", f"--secure-port={port}", "--port=0", *more),
+            )
+        return self
+
+    def kubeconfig(self, user: str, url: str = "") -> Path:
+        """A file by which a user finds the API server."""
+        path = self.folder / f"{user}.kubeconfig"
+        cluster = {"server": url or self.url, "insecure-skip-tls-verify": True}
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "c", "cluster": cluster}],
+            "users": [{"name": "u", "user": {"token": self.tokens[user]}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "c",
+        }
+        path.write_text(yaml.safe_dump(config), encoding="ascii")
+        return path
+
+    def _run(self, name: str, *arguments: str) -> None:
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [FOLDER / "bin" / name, *arguments], stdout=log, stderr=log, cwd=self.folder
+            )
+
+    def until_ready(self) -> None:
+        """Wait until the API server answers."""
+        until_s = time.monotonic() + READY_S
+        while True:
+            try:
+                if self.ask("GET", "readyz").text == "ok":
+                    return
+            except httpx.HTTPError:
+                pass
+            for name, process in self.processes.items():
+                assert process.poll() is None, (
+                    f"{name} ended: {(self.folder / f'{name}.log').read_text()[-2000:]}"
+                )
+            assert time.monotonic() < until_s, "the API server is not ready"
+            time.sleep(0.1)
+
+    def ask(
+        self, method: str, path: str, body: object = None, content_type: str = "application/json"
+    ) -> httpx.Response:
+        """One call as the administrator."""
+        headers = {"authorization": f"Bearer {self.tokens['admin']}", "content-type": content_type}
+        content = None if body is None else json.dumps(body)
+        with httpx.Client(verify=False, timeout=30) as client:
+            return client.request(method, f"{self.url}/{path}", headers=headers, content=content)
+
+    def allow(self, user: str, rules: list[Mapping[str, object]]) -> None:
+        """Give a user rights in the whole cluster."""
+        group, name = "rbac.authorization.k8s.io", f"tests-{user}"
+        role = {"metadata": {"name": name}, "rules": rules}
+        binding = {
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
+            "subjects": [{"kind": "User", "name": user, "apiGroup": group}],
+        }
+        for kind, manifest in (("clusterroles", role), ("clusterrolebindings", binding)):
+            answer = self.ask("POST", f"apis/{group}/v1/{kind}", manifest)
+            assert answer.status_code in (201, 409), answer.text
+
+    def signal(self, name: str, number: int) -> None:
+        """Suspend, wake or kill one of them."""
+        os.kill(self.processes[name].pid, number)
+
+    def close(self) -> None:
+        """End all four, and remove what they stored."""
+        for process in reversed(self.processes.values()):
+            with_signal = signal.SIGKILL  # nothing of theirs is to be kept
+            process.send_signal(with_signal)
+            process.wait()
+        shutil.rmtree(self.folder / "etcd", ignore_errors=True)

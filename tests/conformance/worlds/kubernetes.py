@@ -1,0 +1,192 @@
+"""A real API server, controller manager and scheduler of Kubernetes, with three nodes whose pods are processes."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.backends.kubernetes.control_plane import ControlPlane, missing
+from tests.backends.kubernetes.node_agent import family
+from tests.conformance.world import CannotRun, World
+from tests.conformance.worlds.proxy import Proxy
+
+from stretto.backends.kubernetes.backend import open_kubernetes
+from stretto.backends.kubernetes.options import KubernetesOptions
+from stretto.backends.protocol import Backend
+
+AGENT = Path(__file__).parents[2] / "backends" / "kubernetes" / "node_agent.py"
+PRODUCTS = {"k0": "NVIDIA-A100-SXM4-80GB", "k1": "NVIDIA-A100-SXM4-80GB", "k2": "Tesla-T4"}
+GPUS = 2
+RIGHTS: list[Mapping[str, object]] = [  # all that the backend needs
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]},
+    {
+        "apiGroups": [""],
+        "resources": ["pods"],
+        "verbs": ["list", "watch", "get", "create", "patch", "delete"],
+    },
+    {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
+    {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]},
+    {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "delete"]},
+]
+STATUS_OUTSIDE = "what a command has left running is seen in its pod only; the pod holds its GPUs until then"
+LACKS = {
+    "test_a_child_that_outlives_its_parent_keeps_the_gpus_until_it_is_gone": STATUS_OUTSIDE,
+}
+
+
+@dataclass
+class KubernetesWorld:
+    """One cluster, and what befalls it."""
+
+    folder: Path
+    plane: ControlPlane
+    name: str = "kubernetes"
+    lacks: Mapping[str, str] = field(default_factory=lambda: LACKS)
+    patience_s: float = 120.0
+    program: Sequence[str] = ("-m", "stretto.cli.app")
+    serve: Sequence[str] = ()
+    agents: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    wire: Proxy = field(default_factory=Proxy)
+
+    def begin(self) -> None:
+        """Start everything."""
+        self.plane.start()
+        self.plane.allow("stretto", RIGHTS)
+        self.wire.server = ("127.0.0.1", self.plane.port)
+        self.kubeconfig = self.plane.kubeconfig("stretto", f"https://127.0.0.1:{self.wire.port}")
+        key, certificate = self.folder / "kubelet.key", self.folder / "kubelet.crt"
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=kubelet", "-days", "2",
+             "-keyout", key, "-out", certificate],
+            check=True, capture_output=True,
+        )  # fmt: skip
+        for name in PRODUCTS:
+            self._start(name)
+        self.serve = (
+            *("--backend", "kubernetes", "--kubeconfig", str(self.kubeconfig), "--image", "tests"),
+            *("--set", f"backend.python={sys.executable}"),
+        )
+
+    def _start(self, name: str) -> None:
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        settings = {
+            "api": self.plane.url,
+            "token": self.plane.tokens["agent"],
+            "node": name,
+            "folder": str(folder),
+            "gpus": GPUS,
+            "labels": {"nvidia.com/gpu.product": PRODUCTS[name]},
+            "certificate": str(self.folder / "kubelet.crt"),
+            "key": str(self.folder / "kubelet.key"),
+        }
+        path = folder / "settings.json"
+        path.write_text(json.dumps(settings), encoding="utf-8")
+        with (folder / "agent.log").open("ab") as log:
+            self.agents[name] = subprocess.Popen([sys.executable, AGENT, path], stdout=log, stderr=log)
+
+    async def open(self) -> Backend:
+        """A new connection, once all nodes are there."""
+        until_s = time.monotonic() + self.patience_s
+        while True:
+            answer = await asyncio.to_thread(self.plane.ask, "GET", "api/v1/nodes")
+            ready = [
+                node
+                for node in answer.json()["items"]
+                if not node["spec"].get("taints") and node["status"].get("allocatable", {}).get("nvidia.com/gpu")
+            ]
+            if len(ready) == len(PRODUCTS):
+                break
+            assert time.monotonic() < until_s, answer.text
+            await asyncio.sleep(0.2)
+        options = KubernetesOptions(
+            kubeconfig=str(self.kubeconfig), image="tests", python=sys.executable
+        )
+        return await open_kubernetes(options, "conformance", self.folder / "state")
+
+    def nodes(self) -> Sequence[str]:
+        """All three."""
+        return tuple(PRODUCTS)
+
+    async def kill_node(self, name: str) -> None:
+        """SIGKILL to the agent and to all containers."""
+        agent = self.agents.pop(name)
+        agent.kill()
+        agent.wait()
+        for pid in self._containers(name):
+            for each in family(pid):
+                with suppress(ProcessLookupError):
+                    os.kill(each, signal.SIGKILL)
+
+    async def return_node(self, name: str) -> None:
+        """Another agent."""
+        if name not in self.agents:
+            self._start(name)
+
+    @asynccontextmanager
+    async def unreachable(self) -> AsyncIterator[None]:
+        """Suspend the API server."""
+        self.plane.signal("kube-apiserver", signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.plane.signal("kube-apiserver", signal.SIGCONT)
+
+    @asynccontextmanager
+    async def slow(self) -> AsyncIterator[None]:
+        """Answers of the API server come late, and connections are cut."""
+        self.wire.slow = True
+        try:
+            yield
+        finally:
+            self.wire.slow = False
+
+    def _containers(self, name: str) -> list[int]:
+        """First processes of containers that live."""
+        found = []
+        for path in (self.folder / name / "pods").glob("*/pid"):
+            with suppress(OSError, ValueError):
+                pid = int(path.read_text())
+                if str(path.parent) in Path(f"/proc/{pid}/cmdline").read_text(errors="replace"):
+                    found.append(pid)
+        return found
+
+    async def left(self) -> Sequence[str]:
+        """Pods of ours, secrets, and processes."""
+        pods = await asyncio.to_thread(self.plane.ask, "GET", "api/v1/pods")
+        secrets = await asyncio.to_thread(self.plane.ask, "GET", "api/v1/secrets")
+        ours = [
+            f"{kind} {each['metadata']['name']}"
+            for kind, answer in (("pod", pods), ("secret", secrets))
+            for each in answer.json()["items"]
+            if "stretto.dev/service" in each["metadata"].get("labels", {})
+        ]
+        return [*ours, *(f"process {pid} of {name}" for name in PRODUCTS for pid in self._containers(name))]
+
+    def forget_workers(self) -> None:
+        """Services know their own pods by their name."""
+
+    async def close(self) -> None:
+        """End everything; raises where a pod or process is left."""
+        left = [*await self.left()]
+        for name in list(self.agents):
+            await self.kill_node(name)
+        self.wire.close()
+        await asyncio.to_thread(self.plane.close)
+        assert not left, f"left behind: {left}"
+
+
+def begin(folder: Path) -> World:
+    """Three nodes of two GPUs each, of two types."""
+    if why := missing():
+        raise CannotRun(why)
+    world = KubernetesWorld(folder, ControlPlane(folder / "plane"))
+    world.begin()
+    return world
