@@ -43,7 +43,8 @@ KEYS = (
         "elastic",
     ),
     *("batch", "deadline", "rewards", "stop", "checkpoint", "preemptible", "grace_period", "max_time"),
-    *("start_after", "array", "depends_on", "restart", "notify", "expected_time", "slurm", *PLAIN_KEYS),
+    *("start_after", "array", "depends_on", "restart", "notify", "expected_time", "slurm"),
+    *("kubernetes", *PLAIN_KEYS),
 )
 RESOURCES = ("accelerators", "gpus_per_worker", "cpus", "memory")
 ELASTIC = ("min", "max", "sizes")
@@ -115,6 +116,7 @@ def spec_of(entry: Entry, default_name: str) -> JobSpec:
             notify=_notices(entry),
             expected_time_s=entry.read("expected_time", duration_s, DURATION, None),
             slurm=entry.texts("slurm"),
+            kubernetes=entry.mapping("kubernetes"),
             **_plain_values(entry),
         )
 
