@@ -15,7 +15,9 @@ from stretto.testing.backends.plugin import connection, pytest_pyfunc_call, stag
 from stretto.testing.services.plugin import service
 
 FOLDER = Path(__file__).with_name("worlds")
-WORLDS = [name for name in ("local", "emulated", "ray", "slurm", "kubernetes") if (FOLDER / f"{name}.py").exists()]
+WORLDS = [
+    name for name in ("local", "emulated", "ray", "slurm", "kubernetes") if (FOLDER / f"{name}.py").exists()
+]
 # What takes a quarter of a minute or more there, as far as the normal run has it over another cluster, or has
 # the same of workers instead of services. `make test-long` has all of it.
 LONG_THERE = {

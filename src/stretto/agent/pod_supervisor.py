@@ -1,9 +1,10 @@
 """The supervisor of a worker as the first process of a pod.
 
-Run as `python3 -E -S pod_supervisor.py RUN ORDERS` beside supervisor.py, both from a ConfigMap: an image needs
-nothing but Python. What to start is in the environment, what the worker writes is the container's log, and how
-it ended is the container's message of termination. Its kubelet stops it by SIGTERM, and kills it when its
-grace is over. Orders come by the file ORDERS, in which the kubelet shows an annotation of the pod.
+Run as `python3 -E -S pod_supervisor.py RUN ORDERS` beside supervisor.py, both from a ConfigMap: an image
+needs nothing but Python. What to start is in the environment, what the worker writes is the container's
+log, and how it ended is the container's message of termination. Its kubelet stops it by SIGTERM, and kills
+it when its grace is over. Orders come by the file ORDERS, in which the kubelet shows an annotation of the
+pod.
 """
 
 from __future__ import annotations  # images may have an older Python than we
@@ -14,13 +15,13 @@ import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-if __name__ == "__main__":  # in a pod, where supervisor.py is no part of a package
+if TYPE_CHECKING or __name__ != "__main__":
+    from stretto.agent import supervisor
+else:  # in a pod, where supervisor.py is no part of a package
     sys.path.insert(0, str(Path(__file__).parent))
     import supervisor
-else:
-    from stretto.agent import supervisor
 
 START = "STRETTO_POD_START"  # in the environment of this process only: the request, as JSON
 MESSAGE = "STRETTO_TERMINATION_LOG"  # a file instead of the usual one, where containers are only played
@@ -61,7 +62,7 @@ def main() -> int:
     message = Path(os.environ.pop(MESSAGE, TERMINATION_LOG))
     # A container that is started twice must not find what the first one left.
     run = Path(tempfile.mkdtemp(dir=sys.argv[1]))
-    start |= {"cwd": start["cwd"] or os.getcwd(), "log": "inherit", "env": {}}
+    start |= {"cwd": start["cwd"] or str(Path.cwd()), "log": "inherit", "env": {}}
     supervisor.write_durably(run / "start.json", start)
     status = PodSupervisor(run, Path(sys.argv[2])).keep()
     with suppress(OSError):

@@ -11,6 +11,7 @@ from functools import cache
 from math import isfinite
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from stretto.jobfile.kubernetes_section import check_kubernetes
 from stretto.jobfile.parts import (
     ENVIRONMENT,
     LABEL,
@@ -71,6 +72,8 @@ Decoder = Callable[[Any, str], Any]  # of a value and its name
 @cache
 def _decoder(hint: Any) -> Decoder:
     """How a type is read: looked at once, since whole logs are decoded."""
+    if hint is Any:  # values of JSON that somebody else checks
+        return lambda value, name: value
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
         inner = _decoder(next(argument for argument in get_args(hint) if argument is not type(None)))
@@ -279,6 +282,7 @@ class JobSpec:
                 )
             check_text(f"envs.{key}", value)
 
+        check_kubernetes(self.kubernetes)
         for key, value in self.slurm.items():
             if key not in OF_SLURM:
                 raise wrong("slurm: a key", f"one of {', '.join(OF_SLURM)}", key)

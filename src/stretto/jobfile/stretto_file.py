@@ -6,6 +6,7 @@ from enum import StrEnum
 from math import gcd
 from typing import Any, TypeVar
 
+from stretto.jobfile.kubernetes_section import kubernetes_of
 from stretto.jobfile.parts import (
     LR_SCALINGS,
     RULES_BEFORE,
@@ -116,7 +117,7 @@ def spec_of(entry: Entry, default_name: str) -> JobSpec:
             notify=_notices(entry),
             expected_time_s=entry.read("expected_time", duration_s, DURATION, None),
             slurm=entry.texts("slurm"),
-            kubernetes=entry.mapping("kubernetes"),
+            kubernetes=kubernetes_of(entry),
             **_plain_values(entry),
         )
 

@@ -2,11 +2,14 @@
 
 A YAML text becomes a tree of texts, lists and sections; what a value means, its reader says.
 
-Nothing is guessed from how a scalar looks: `007`, `1e3`, `on` and `12:30` stay the texts that they are.
+Nothing is guessed from how a scalar looks: `007`, `1e3`, `on` and `12:30` stay the texts that they are. Only
+what is handed on to somebody else's API, as `values_of` does, is read as JSON would have it.
 Built from the parser's events, with bounds: no object is ever made from a tag, and aliases count as what
 they stand for.
 """
 
+import json
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
@@ -25,6 +28,12 @@ EMPTY = {"", "~", "null", "Null", "NULL"}
 PLAIN_TAGS = {None, "!"} | {
     f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "map", "seq")
 }
+
+
+class Quoted(str):
+    """A text that stood in quotes, or in a block: for somebody else's API it is no number and no truth."""
+
+    __slots__ = ()
 
 
 @dataclass(slots=True)
@@ -89,7 +98,8 @@ def _built(events: Iterator[Any], where: str) -> Tree:
         elif isinstance(event, yaml.ScalarEvent):
             _check_tag(event.tag, position)
             plain = event.implicit[0] and not event.style
-            done = (None if plain and event.value in EMPTY else event.value), 1
+            text = event.value if plain else Quoted(event.value)
+            done = (None if plain and event.value in EMPTY else text), 1
             if event.anchor:
                 anchors[event.anchor] = done
         elif isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
@@ -168,6 +178,22 @@ def _kind(value: Tree) -> str:
 kind_of = _kind
 
 
+NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")  # as JSON writes it
+
+
+def values_of(tree: Tree) -> Any:
+    """A tree as values of JSON: what stands without quotes and looks like a number or a truth is one."""
+    if isinstance(tree, Section):
+        return {str(key): values_of(value) for key, value in tree.values.items()}
+    if isinstance(tree, list):
+        return [values_of(value) for value in tree]
+    if tree is None or isinstance(tree, Quoted):
+        return None if tree is None else str(tree)
+    if tree in ("true", "false"):
+        return tree == "true"
+    return json.loads(tree) if NUMBER.fullmatch(tree) else tree
+
+
 def as_mapping(tree: Tree) -> Mapping[str, Tree]:
     """The keys and values of a section; empty for anything else."""
     return tree.values if isinstance(tree, Section) else {}
@@ -219,7 +245,7 @@ class Entry:
             return default
         if not isinstance(value, str):
             raise self.wrong(key, "a text", value)
-        return value
+        return str(value)
 
     def read(self, key: str, read: Callable[[str], Value], expected: str, default: Value) -> Value:
         """What `read` makes of the text; it raises ValueError for what is not as expected."""

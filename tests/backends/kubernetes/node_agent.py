@@ -96,12 +96,21 @@ class NodeAgent:
     async def beat(self, first: bool = False) -> None:
         """Say that all is well."""
         now = stamp(time.time())
-        ready = {"type": "Ready", "status": "True", "reason": "AgentReady", "message": "", "lastHeartbeatTime": now}
+        ready = {
+            "type": "Ready",
+            "status": "True",
+            "reason": "AgentReady",
+            "message": "",
+            "lastHeartbeatTime": now,
+        }
         if first:
             ready["lastTransitionTime"] = now
         gpus = {self.resource: str(self.settings["gpus"])}
         room = {"cpu": "64", "memory": "256Gi", "pods": "110", "ephemeral-storage": "1Ti", **gpus}
-        addresses = [{"type": "InternalIP", "address": "127.0.0.1"}, {"type": "Hostname", "address": self.name}]
+        addresses = [
+            {"type": "InternalIP", "address": "127.0.0.1"},
+            {"type": "Hostname", "address": self.name},
+        ]
         status = {
             "conditions": [ready],
             "capacity": room,
@@ -194,7 +203,9 @@ class NodeAgent:
         taken = {gpu for other in self.lives.values() if not other.ended for gpu in other.gpus}
         free = [gpu for gpu in range(int(self.settings["gpus"])) if gpu not in taken]
         if len(free) < wanted:
-            await self.show(life, {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no GPU"})
+            await self.show(
+                life, {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no GPU"}
+            )
             life.ended = True
             return
         life.gpus = free[:wanted]
@@ -203,12 +214,16 @@ class NodeAgent:
             environment = await self.environment(life, container, where)
         except LookupError as missing:
             waiting = {"waiting": {"reason": "CreateContainerConfigError", "message": str(missing)}}
-            await self.show(life, {"phase": "Pending", "containerStatuses": [self.container(container, waiting)]})
+            await self.show(
+                life, {"phase": "Pending", "containerStatuses": [self.container(container, waiting)]}
+            )
             life.gpus = []
             return
         if container["image"].startswith("missing"):
             waiting = {"waiting": {"reason": "ImagePullBackOff", "message": f"no image {container['image']}"}}
-            await self.show(life, {"phase": "Pending", "containerStatuses": [self.container(container, waiting)]})
+            await self.show(
+                life, {"phase": "Pending", "containerStatuses": [self.container(container, waiting)]}
+            )
             life.gpus = []
             return
         if life.stopping:
@@ -216,7 +231,9 @@ class NodeAgent:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, life.gpus))
         message = life.folder / "termination"
         environment["STRETTO_TERMINATION_LOG"] = str(message)
-        command = [placed(each, where) for each in (*container.get("command", ()), *container.get("args", ()))]
+        command = [
+            placed(each, where) for each in (*container.get("command", ()), *container.get("args", ()))
+        ]
         life.process = await asyncio.create_subprocess_exec(
             *command,
             env=environment,
@@ -229,7 +246,9 @@ class NodeAgent:
         (life.folder / "pid").write_text(str(life.process.pid))
         life.began_s = time.time()
         running = {"running": {"startedAt": stamp(life.began_s)}}
-        self.go(self.show(life, {"phase": "Running", "containerStatuses": [self.container(container, running)]}))
+        self.go(
+            self.show(life, {"phase": "Running", "containerStatuses": [self.container(container, running)]})
+        )
         await self.keep_log(life)
         code = await life.process.wait()
         life.ended = True
@@ -268,15 +287,19 @@ class NodeAgent:
                 folder = Path(volume["hostPath"]["path"])
             for container in life.pod["spec"]["containers"]:
                 for mounted in container.get("volumeMounts", ()):
-                    if mounted["name"] == volume["name"] and mounted["mountPath"] != "/dev/shm":  # noqa: S108
+                    if mounted["name"] == volume["name"] and mounted["mountPath"] != "/dev/shm":
                         where[mounted["mountPath"]] = str(folder)
         self.show_orders(life)
         return where
 
-    async def environment(self, life: Life, container: dict[str, Any], where: dict[str, str]) -> dict[str, str]:
+    async def environment(
+        self, life: Life, container: dict[str, Any], where: dict[str, str]
+    ) -> dict[str, str]:
         """What a container finds in its environment."""
         namespace = life.pod["metadata"]["namespace"]
-        environment = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
+        environment = {
+            name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ
+        }
         for variable in container.get("env", ()):
             source = variable.get("valueFrom", {})
             value = placed(variable.get("value", "").replace("$$(", "$("), where)

@@ -1,4 +1,4 @@
-"""A real API server, controller manager and scheduler of Kubernetes, with three nodes whose pods are processes."""
+"""A real API server, scheduler and controller manager of Kubernetes; pods of its nodes are processes."""
 
 import asyncio
 import json
@@ -100,15 +100,14 @@ class KubernetesWorld:
             ready = [
                 node
                 for node in answer.json()["items"]
-                if not node["spec"].get("taints") and node["status"].get("allocatable", {}).get("nvidia.com/gpu")
+                if not node["spec"].get("taints")
+                and node["status"].get("allocatable", {}).get("nvidia.com/gpu")
             ]
             if len(ready) == len(PRODUCTS):
                 break
             assert time.monotonic() < until_s, answer.text
             await asyncio.sleep(0.2)
-        options = KubernetesOptions(
-            kubeconfig=str(self.kubeconfig), image="tests", python=sys.executable
-        )
+        options = KubernetesOptions(kubeconfig=str(self.kubeconfig), image="tests", python=sys.executable)
         return await open_kubernetes(options, "conformance", self.folder / "state")
 
     def nodes(self) -> Sequence[str]:

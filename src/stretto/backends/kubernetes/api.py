@@ -6,7 +6,7 @@ the few fields of `objects`, since decoding all of them takes a hundred times as
 
 import json
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -167,13 +167,13 @@ class Api:
 
     async def watch(
         self, kind: Kind[Item], namespace: str, version: str, *, lasts_s: int, silence_s: float
-    ) -> AsyncIterator[tuple[str, Item]]:
+    ) -> AsyncGenerator[tuple[str, Item], None]:
         """What changes after a version, as (ADDED | MODIFIED | DELETED | BOOKMARK, object); raises Expired.
 
         Ends by itself after `lasts_s`. Raises BackendUnreachable after `silence_s` without a word: a watch
         can die without its socket being closed.
         """
-        params = {
+        params: dict[str, str | int] = {
             "watch": "true",
             "resourceVersion": version,
             "allowWatchBookmarks": "true",
@@ -211,7 +211,11 @@ class Api:
 
     async def delete(self, path: str, grace_s: int | None = None, uid: str = "") -> bool:
         """Delete one object, if it is the one with this uid; False where there is none any more."""
-        body: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+        body: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": "Background",
+        }
         if grace_s is not None:
             body["gracePeriodSeconds"] = grace_s
         if uid:

@@ -11,7 +11,6 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Sequence
-
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -156,7 +155,12 @@ class KubernetesBackend:
         state = inventory.node_state(node, gpus, others, tolerations, gone=name in self.gone)
         if self.node_informer.is_stale and state.up:
             return NodeState(
-                name, state.gpu_type, state.gpus, up=False, address=state.address, why=self.node_informer.failure
+                name,
+                state.gpu_type,
+                state.gpus,
+                up=False,
+                address=state.address,
+                why=self.node_informer.failure,
             )
         return state
 
@@ -250,7 +254,9 @@ class KubernetesBackend:
         node = self.node_informer.items.get(("", worker.node))
         if node is None:
             names = sorted(name for _, name in self.node_informer.items)
-            raise StartRefused(f"worker {worker.id}: no node {worker.node}, expected one of {', '.join(names)}")
+            raise StartRefused(
+                f"worker {worker.id}: no node {worker.node}, expected one of {', '.join(names)}"
+            )
         gpus = self._gpus(node)
         if not all(0 <= gpu < gpus.count for gpu in worker.gpus) or len({*worker.gpus}) != len(worker.gpus):
             raise StartRefused(
@@ -258,9 +264,10 @@ class KubernetesBackend:
             )
         for other_id, pod in self.ours.items():
             state = self._state(pod)
-            if other_id != worker.id and state.holds_gpus and state.node == worker.node:
-                if both := {*state.gpus} & {*worker.gpus}:
-                    raise NotNow(f"GPU {min(both)} of {worker.node} is in use by {other_id}")
+            if other_id == worker.id or not state.holds_gpus or state.node != worker.node:
+                continue
+            if both := {*state.gpus} & {*worker.gpus}:
+                raise NotNow(f"GPU {min(both)} of {worker.node} is in use by {other_id}")
         return gpus
 
     async def _prepare(self, namespace: str, worker: WorkerStart) -> None:
@@ -304,9 +311,7 @@ class KubernetesBackend:
     async def _annotate(self, pod: Pod, annotations: dict[str, str]) -> None:
         patch = {"metadata": {"annotations": annotations, "uid": pod.metadata.uid}}
         with suppress_refusal(404, 409):
-            shown = await self._asked(
-                self.api.patch(PODS, pod.metadata.namespace, pod.metadata.name, patch)
-            )
+            shown = await self._asked(self.api.patch(PODS, pod.metadata.namespace, pod.metadata.name, patch))
             self.pod_informer.put(shown)
 
     async def _asked(self, call: Awaitable[Answer]) -> Answer:
@@ -429,7 +434,9 @@ def _path(pod: Pod) -> str:
 
 def _asks_for_gpus(pod: Pod) -> bool:
     containers = [*pod.spec.containers, *pod.spec.initContainers]
-    return any("/" in name for each in containers for name in {**each.resources.requests, **each.resources.limits})
+    return any(
+        "/" in name for each in containers for name in {**each.resources.requests, **each.resources.limits}
+    )
 
 
 async def open_kubernetes(options: KubernetesOptions, service: str, folder: Path) -> KubernetesBackend:
@@ -450,6 +457,7 @@ async def open_kubernetes(options: KubernetesOptions, service: str, folder: Path
     if not await backend.nodes():
         await backend.close()
         raise InputError(
-            f"--backend kubernetes: {api.server} lists no node with GPUs; --gpu-resource says which resource counts"
+            f"--backend kubernetes: {api.server} lists no node with GPUs; --gpu-resource says which resource "
+            "counts"
         )
     return backend

@@ -27,7 +27,7 @@ MIG_RESOURCE = "nvidia.com/mig-"
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 KEEPS_AWAY = ("NoSchedule", "NoExecute")
 # Set while a node is what its conditions say anyway: cordoned, not ready.
-SAID_ELSEWHERE = ("node.kubernetes.io/unschedulable", "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")  # fmt: skip
+SAID_ELSEWHERE = tuple(f"node.kubernetes.io/{name}" for name in ("unschedulable", "not-ready", "unreachable"))
 UNNAMED = "gpu"  # a type, where no label says one
 
 SUFFIXES = {

@@ -23,7 +23,9 @@ from stretto.backends.protocol import BackendUnreachable, LogPiece, NoSuchWorker
 
 log = logging.getLogger(__name__)
 
-SILENCE_S = 120.0  # of a log that is followed, before it is asked for again: its connection may be dead; chosen
+SILENCE_S = (
+    120.0  # of a log that is followed, before it is asked for again: its connection may be dead; chosen
+)
 RETRY_S = 0.5
 POLL_S = 0.1  # between looks of somebody who reads; chosen
 LAST_TRIES = 10  # for the end of a log whose kubelet does not give it; chosen

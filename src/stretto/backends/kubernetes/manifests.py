@@ -1,7 +1,8 @@
 """The pod that a worker is asked for as.
 
-kube-scheduler still binds it: the node is a required affinity, not `nodeName`. So taints, quotas, volumes and
-GPUs that others hold count as for every pod, and a race that is lost is a pod that waits, not one that failed.
+kube-scheduler still binds it: the node is a required affinity, not `nodeName`. So taints, quotas, volumes
+and GPUs that others hold count as for every pod, and a race that is lost is a pod that waits, not one that
+failed.
 """
 
 import hashlib
@@ -9,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 from stretto.agent import pod_supervisor, supervisor
@@ -23,7 +25,7 @@ ORDERS = f"{DOMAIN}/orders"  # annotation: what the supervisor is to do, a JSON 
 WITHDRAWN = f"{DOMAIN}/withdrawn"  # annotation: JSON of how it counts, for one that never began
 FINALIZER = f"{DOMAIN}/worker"  # until we have written down how it ended
 CONTAINER = "worker"
-TOKEN = "STRETTO_TOKEN"  # noqa: S105  (the name of a variable)
+TOKEN = "STRETTO_TOKEN"
 
 ROOT = "/var/run/stretto"  # in a pod
 CODE, RUN, INFO = f"{ROOT}/code", f"{ROOT}/run", f"{ROOT}/info"
@@ -37,7 +39,7 @@ def digest_of(value: object) -> str:
 
 
 def safe_name(text: str, mark: str) -> str:
-    """A name that every kind of object may have: small letters, digits and '-', with a mark that tells apart."""
+    """A name that any object may have: small letters, digits and '-', with a mark that tells apart."""
     plain = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
     return f"{plain[: LONGEST_NAME - len(mark) - 1].strip('-') or 'x'}-{mark}"
 
@@ -62,8 +64,7 @@ def code_files() -> dict[str, str]:
 
 def _source_of(path: str | None) -> str:
     assert path is not None
-    with open(path, encoding="utf-8") as file:
-        return file.read()
+    return Path(path).read_text(encoding="utf-8")
 
 
 def code_map(namespace: str) -> dict[str, Any]:
@@ -143,7 +144,7 @@ def pod_of(
             {"name": "stretto-code", "mountPath": CODE, "readOnly": True},
             {"name": "stretto-info", "mountPath": INFO, "readOnly": True},
             {"name": "stretto-run", "mountPath": RUN},
-            {"name": "stretto-shm", "mountPath": "/dev/shm"},  # noqa: S108
+            {"name": "stretto-shm", "mountPath": "/dev/shm"},
             *wanted.get("volume_mounts", ()),
         ],
     }
@@ -175,14 +176,13 @@ def pod_of(
             *wanted.get("volumes", ()),
         ],
     }
-    for name, value in (
-        ("hostNetwork", options.host_network),
-        ("priorityClassName", options.priority_class),
-        ("serviceAccountName", wanted.get("service_account")),
-        ("imagePullSecrets", [{"name": each} for each in wanted.get("image_pull_secrets", ())]),
-    ):
-        if value:
-            spec[name] = value
+    others = {
+        "hostNetwork": options.host_network,
+        "priorityClassName": options.priority_class,
+        "serviceAccountName": wanted.get("service_account"),
+        "imagePullSecrets": [{"name": each} for each in wanted.get("image_pull_secrets", ())],
+    }
+    spec |= {name: value for name, value in others.items() if value}
     return {
         "apiVersion": "v1",
         "kind": "Pod",

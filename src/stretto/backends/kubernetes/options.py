@@ -37,7 +37,9 @@ class KubernetesOptions:
     priority_class: str = option("")  # of all our pods; "": the namespace's default
     host_network: bool = option(default=False)  # pods use the network of their node
     python: str = option("python3")  # of the image, which runs the supervisor
-    pending_s: float = option(60.0, at_least=1.0)  # after which a pod that does not begin is withdrawn; chosen
+    pending_s: float = option(
+        60.0, at_least=1.0
+    )  # after which a pod that does not begin is withdrawn; chosen
     silence_s: float = option(75.0, at_least=1.0)  # of a watch, before it is given up
 
     def __post_init__(self) -> None:

@@ -60,7 +60,7 @@ def was_stopped(pod: Pod) -> bool:
 
 def state_of(pod: Pod, node: str, node_up: bool, node_dead: bool = False) -> WorkerState:
     """A worker as its pod shows it. node: where it is meant to be, as long as it is not bound."""
-    annotations, status = pod.metadata.annotations, pod.status
+    annotations = pod.metadata.annotations
     facts: dict[str, Any] = {
         "id": worker_id(pod),
         "node": pod.spec.nodeName or node,
@@ -184,7 +184,12 @@ def withdrawal(trouble: Trouble | None, waited_s: float) -> Mapping[str, Any]:
     why = f"its pod did not begin within {waited_s:.0f} s: {words}"
     image = trouble is not None and (trouble.is_hopeless or "Image" in trouble.why.partition(":")[0])
     if image or (trouble is not None and trouble.is_hopeless):
-        return {"status": CANNOT_START_STATUS, "signal": None, "stopped": False, "why": f"cannot start: {words}"}
+        return {
+            "status": CANNOT_START_STATUS,
+            "signal": None,
+            "stopped": False,
+            "why": f"cannot start: {words}",
+        }
     return {"status": WITHDRAWN_STATUS, "signal": 15, "stopped": True, "why": why}
 
 

@@ -1,0 +1,68 @@
+"""What a job file asks of Kubernetes, under `kubernetes:`.
+
+Keys are ours, values below `volumes`, `volume_mounts`, `env_from`, `tolerations` and `pod` are the API's own,
+and checked by it. The section is kept as values of JSON: a job file that a service has taken means the same
+whatever release of Kubernetes it then meets.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from stretto.jobfile.parts import check_line, wrong
+from stretto.jobfile.yaml_tree import Entry, values_of
+from stretto.model import InputError
+
+TEXTS = ("image", "namespace", "service_account")
+LISTS_OF_TEXTS = ("image_pull_secrets",)
+LISTS_OF_OBJECTS = ("env_from", "volumes", "volume_mounts", "tolerations")
+KEYS = (*TEXTS, *LISTS_OF_TEXTS, *LISTS_OF_OBJECTS, "pod")
+NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")  # of an object: RFC 1123, in small letters
+OURS = (
+    "restartPolicy",
+    "affinity",
+    "nodeName",
+    "schedulerName",
+)  # of a pod: by which it is scheduled, and ends
+
+
+def kubernetes_of(entry: Entry) -> dict[str, Any]:
+    """The section of a job file, checked; {} where there is none. Raises InputError."""
+    section = entry.entry("kubernetes", KEYS)
+    if section is None:
+        return {}
+    values = {key: values_of(section.tree(key)) for key in section.section.values if section.has(key)}
+    for key in TEXTS:
+        if key in values:
+            values[key] = section.text(key)
+    try:
+        check_kubernetes(values)
+    except InputError as error:
+        raise InputError(f"{entry.at('kubernetes')}: {error}") from None
+    return values
+
+
+def check_kubernetes(values: Mapping[str, Any]) -> None:
+    """Raise InputError for what no cluster would take."""
+    for key, value in values.items():
+        name = f"kubernetes.{key}"
+        if key in TEXTS:
+            check_line(name, value)
+            if key != "image" and not NAME.fullmatch(value):
+                raise wrong(name, "a name of Kubernetes: small letters, digits and '-'", value)
+            if key == "image" and (not value or any(letter.isspace() for letter in value)):
+                raise wrong(name, "an image, like registry.example/team/train:1.2", value)
+        elif key in LISTS_OF_TEXTS:
+            if not (isinstance(value, list) and all(isinstance(each, str) for each in value)):
+                raise wrong(name, "a list of names", value)
+        elif key in LISTS_OF_OBJECTS:
+            if not (isinstance(value, list) and all(isinstance(each, dict) for each in value)):
+                raise wrong(name, "a list of objects, as the API of Kubernetes has them", value)
+        elif key == "pod":
+            if not isinstance(value, dict):
+                raise wrong(name, "what a pod's `spec` may say", value)
+            for taken in OURS:
+                if taken in value:
+                    raise InputError(f"{name}.{taken}: is set by Stretto, which chooses the node")
+        else:
+            raise wrong("kubernetes: a key", f"one of {', '.join(KEYS)}", key)
