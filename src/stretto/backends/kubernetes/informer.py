@@ -85,7 +85,8 @@ class Informer(Generic[Item]):
         items, version = await self.api.list(self.kind, self.namespace)
         now = {key_of(item): item for item in items}
         for key in [key for key in self.items if key not in now]:
-            self.changed(self.items.pop(key), None)
+            if not _is_newer(self.items[key].metadata.resourceVersion, version):  # else it came since
+                self.changed(self.items.pop(key), None)
         for item in items:
             self.put(item)
         self.version = version
@@ -125,11 +126,14 @@ def key_of(item: objects.Node | objects.Pod) -> Key:
 
 
 def _is_later(one: objects.Node | objects.Pod, other: objects.Node | objects.Pod) -> bool:
-    """Whether `one` is a later state of the same object than `other`.
+    """Whether `one` is a later state of the same object than `other`."""
+    same = one.metadata.uid == other.metadata.uid
+    return same and _is_newer(one.metadata.resourceVersion, other.metadata.resourceVersion)
 
-    Versions of one object may be compared as numbers since Kubernetes 1.35, and were such in every release.
+
+def _is_newer(version: str, than: str) -> bool:
+    """Whether a version is above another.
+
+    Versions may be compared as numbers since Kubernetes 1.35, and were such in every release before.
     """
-    first, second = one.metadata.resourceVersion, other.metadata.resourceVersion
-    if one.metadata.uid != other.metadata.uid or not (first.isdecimal() and second.isdecimal()):
-        return False
-    return int(first) > int(second)
+    return version.isdecimal() and than.isdecimal() and int(version) > int(than)
