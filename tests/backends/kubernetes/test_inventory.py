@@ -1,0 +1,197 @@
+"""GPUs of nodes: how many, of which type, and what keeps our pods away."""
+
+import msgspec
+import pytest
+
+from stretto.backends.kubernetes.inventory import (
+    gpus_of,
+    gpus_requested,
+    keeps_away,
+    node_state,
+    quantity,
+    short_type,
+)
+from stretto.backends.kubernetes.objects import Node, Pod, Taint
+
+
+def a_node(**changes: object) -> Node:
+    """A ready node of eight GPUs, as the API shows it."""
+    node = {
+        "metadata": {"name": "n1", "labels": {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}},
+        "spec": {},
+        "status": {
+            "allocatable": {"nvidia.com/gpu": "8", "cpu": "63500m", "memory": "256Gi"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "addresses": [
+                {"type": "Hostname", "address": "n1"},
+                {"type": "InternalIP", "address": "10.0.0.7"},
+            ],
+        },
+    }
+    for key, value in changes.items():
+        section, _, name = key.partition("_")
+        node[section] = {**node[section], name: value}  # type: ignore[dict-item]
+    return msgspec.convert(node, Node)
+
+
+def a_pod(phase: str = "Running", requests: tuple[int, ...] = (2,), first: tuple[int, ...] = ()) -> Pod:
+    """A pod whose containers ask for GPUs; `first`: what its init containers ask for."""
+
+    def containers(gpus: tuple[int, ...]) -> list[object]:
+        return [{"name": str(each), "resources": {"limits": {"nvidia.com/gpu": str(each)}}} for each in gpus]
+
+    spec = {"nodeName": "n1", "containers": containers(requests), "initContainers": containers(first)}
+    return msgspec.convert({"spec": spec, "status": {"phase": phase}}, Pod)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("8", 8.0),
+        ("500m", 0.5),
+        ("256Gi", 256 * 2.0**30),
+        ("1e3", 1000.0),
+        ("2k", 2000.0),
+        ("", 0.0),
+        ("many", 0.0),
+        ("1.5Ti", 1.5 * 2.0**40),
+        ("3Zi", 0.0),
+    ],
+)
+def test_quantities_are_read_as_the_api_writes_them(text: str, value: float) -> None:
+    assert quantity(text) == value
+
+
+@pytest.mark.parametrize(
+    ("product", "name"),
+    [
+        ("NVIDIA-H100-80GB-HBM3", "h100"),
+        ("Tesla-T4", "t4"),
+        ("NVIDIA-A100-SXM4-80GB", "a100"),
+        ("nvidia-tesla-v100", "v100"),
+        ("nvidia-l4", "l4"),
+        ("NVIDIA-RTX-A6000", "rtxa6000"),
+        ("NVIDIA-L40S", "l40s"),
+        ("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", "a100-1g.5gb"),
+        ("NVIDIA-A10-SHARED", "a10"),
+        ("AMD_Instinct_MI300X_OAM", "mi300x"),
+        ("NVIDIA-GeForce-RTX-2080-Ti", "rtx2080ti"),
+        ("something-new", "something-new"),
+    ],
+)
+def test_products_have_the_names_that_people_use(product: str, name: str) -> None:
+    assert short_type(product) == name
+
+
+def test_gpus_are_counted_by_what_the_node_can_give_and_not_by_labels() -> None:
+    assert (gpus_of(a_node()).count, gpus_of(a_node()).type) == (8, "h100")
+    without = gpus_of(a_node(status_allocatable={"cpu": "64"}))
+    assert (without.count, without.type) == (0, "h100")
+    assert "device plug-in" in without.remark
+
+
+def test_the_label_and_the_resource_may_be_named() -> None:
+    node = a_node(
+        metadata_labels={"team/gpu": "Tesla-T4"}, status_allocatable={"amd.com/gpu": "2", "x/gpu": "4"}
+    )
+    assert (gpus_of(node).resource, gpus_of(node).type) == ("amd.com/gpu", "gpu")
+    named = gpus_of(node, ("x/gpu",), "team/gpu")
+    assert (named.count, named.type, named.resource) == (4, "t4", "x/gpu")
+
+
+@pytest.mark.parametrize(
+    ("labels", "allocatable", "words"),
+    [
+        (
+            {"nvidia.com/gpu.product": "NVIDIA-A10", "nvidia.com/gpu.replicas": "4"},
+            {"nvidia.com/gpu": "4"},
+            "among 4",
+        ),
+        ({"nvidia.com/gpu.product": "NVIDIA-A10-SHARED"}, {"nvidia.com/gpu": "4"}, "time-sliced"),
+        (
+            {"nvidia.com/gpu.product": "A100-SXM4-40GB-MIG-1g.5gb"},
+            {"nvidia.com/gpu": "7"},
+            "slice of one (MIG)",
+        ),
+        (
+            {},
+            {"nvidia.com/mig-3g.20gb": "2", "nvidia.com/mig-1g.5gb": "1"},
+            "several sizes (nvidia.com/mig-1g.5gb, ",
+        ),
+    ],
+)
+def test_shared_gpus_are_said_to_be(labels: dict[str, str], allocatable: dict[str, str], words: str) -> None:
+    assert words in gpus_of(a_node(metadata_labels=labels, status_allocatable=allocatable)).remark
+
+
+def test_other_pods_hold_what_they_ask_for_until_they_have_ended() -> None:
+    assert gpus_requested(a_pod(), "nvidia.com/gpu") == 2
+    assert gpus_requested(a_pod("Pending", (1, 2)), "nvidia.com/gpu") == 3
+    assert gpus_requested(a_pod("Running", (1,), first=(4,)), "nvidia.com/gpu") == 4
+    assert gpus_requested(a_pod("Succeeded"), "nvidia.com/gpu") == 0
+    assert gpus_requested(a_pod(), "amd.com/gpu") == 0
+
+
+def test_a_ready_node_is_up_with_its_address() -> None:
+    node = a_node()
+    state = node_state(node, gpus_of(node), 3, [])
+    assert (state.name, state.gpus, state.others, state.up, state.shut) == ("n1", 8, 3, True, "")
+    assert (state.address, state.cpus, state.memory_gb) == ("10.0.0.7", 63, 256.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "up", "dead", "shut", "why"),
+    [
+        ({"spec_unschedulable": True}, True, False, "cordoned", ""),
+        (
+            {"spec_taints": [{"key": "team", "effect": "NoSchedule"}]},
+            True,
+            False,
+            "its taint team:NoSchedule keeps pods away",
+            "",
+        ),
+        ({"spec_taints": [{"key": "team", "effect": "PreferNoSchedule"}]}, True, False, "", ""),
+        (
+            {"spec_taints": [{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}]},
+            False,
+            True,
+            "",
+            "out-of-service",
+        ),
+        (
+            {"status_conditions": [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}]},
+            False,
+            False,
+            "",
+            "NodeStatusUnknown",
+        ),
+        ({"status_conditions": []}, False, False, "", "says nothing"),
+    ],
+)
+def test_what_keeps_a_node_from_use_is_said(
+    changes: dict[str, object], up: bool, dead: bool, shut: str, why: str
+) -> None:
+    node = a_node(**changes)
+    state = node_state(node, gpus_of(node), 0, [])
+    assert (state.up, state.dead, state.shut) == (up, dead, shut)
+    assert why in state.why
+
+
+def test_a_node_that_is_listed_no_more_is_dead() -> None:
+    state = node_state(a_node(), gpus_of(a_node()), 0, [], gone=True)
+    assert (state.up, state.dead) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("toleration", "away"),
+    [
+        ({"key": "gpu", "operator": "Exists"}, False),
+        ({"operator": "Exists"}, False),
+        ({"key": "gpu", "value": "a"}, False),
+        ({"key": "gpu", "value": "b"}, True),
+        ({"key": "gpu", "operator": "Exists", "effect": "NoExecute"}, True),
+        ({"key": "other", "operator": "Exists"}, True),
+    ],
+)
+def test_a_taint_keeps_away_what_does_not_tolerate_it(toleration: dict[str, str], away: bool) -> None:
+    assert keeps_away(Taint("gpu", "a", "NoSchedule"), [toleration]) is away
