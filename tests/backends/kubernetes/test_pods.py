@@ -1,0 +1,170 @@
+"""What pods say of their workers, in every state that a kubelet and others can leave them in."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from stretto.backends.kubernetes import manifests, pods
+from stretto.backends.kubernetes.objects import Pod
+from stretto.backends.protocol import WorkerState
+
+STARTED, FINISHED = "2026-11-20T10:00:00Z", "2026-11-20T10:05:00Z"
+
+
+def a_pod(
+    *,
+    phase: str = "Running",
+    state: dict[str, Any] | None = None,
+    node: str = "n1",
+    deleted: int | None = None,
+    orders: str = "",
+    **status: Any,
+) -> Pod:
+    """A pod of worker 7.1.0; deleted: the grace with which it is being deleted; None: it is not."""
+    statuses = [{"name": manifests.CONTAINER, "state": state}] if state is not None else []
+    metadata: dict[str, Any] = {
+        "name": "x",
+        "labels": {manifests.JOB: "7"},
+        "annotations": {
+            manifests.WORKER: "7.1.0",
+            manifests.GPUS: "2,3",
+            manifests.ORDERS: orders,
+            **status.pop("annotations", {}),
+        },
+    }
+    if deleted is not None:
+        metadata |= {"deletionTimestamp": FINISHED, "deletionGracePeriodSeconds": deleted}
+    value = {
+        "metadata": metadata,
+        "spec": {"nodeName": node},
+        "status": {"phase": phase, "containerStatuses": statuses, **status},
+    }
+    return msgspec.convert(value, Pod)
+
+
+def state_of(pod: Pod, node_up: bool = True, node_dead: bool = False) -> WorkerState:
+    return pods.state_of(pod, "n1", node_up, node_dead)
+
+
+RUNNING = {"running": {"startedAt": STARTED}}
+STOP = '{"stop": 5}\n'
+
+
+def ended_with(code: int, message: str = "", reason: str = "Error") -> dict[str, Any]:
+    return {
+        "terminated": {
+            "exitCode": code,
+            "reason": reason,
+            "message": message,
+            "startedAt": STARTED,
+            "finishedAt": FINISHED,
+        }
+    }
+
+
+def test_a_pod_that_waits_is_a_worker_that_starts_and_says_why() -> None:
+    unscheduled = [
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes"}
+    ]
+    state = state_of(a_pod(phase="Pending", node="", conditions=unscheduled))
+    assert (state.phase, state.node, state.gpus, state.why) == (
+        "starting",
+        "n1",
+        (2, 3),
+        "Unschedulable: 0/2 nodes",
+    )
+    creating = {"waiting": {"reason": "ContainerCreating"}}
+    assert state_of(a_pod(phase="Pending", state=creating)).why == ""
+
+
+def test_a_container_that_runs_is_a_worker_that_runs_while_its_node_is_up() -> None:
+    assert state_of(a_pod(state=RUNNING)).phase == "running"
+    assert state_of(a_pod(state=RUNNING), node_up=False).phase == "unknown"
+    lost = state_of(a_pod(state=RUNNING), node_up=False, node_dead=True)
+    assert (lost.phase, lost.status, lost.holds_gpus) == ("ended", 137, False)
+
+
+def test_a_deletion_that_was_asked_for_frees_nothing() -> None:
+    assert state_of(a_pod(state=RUNNING, deleted=30)).phase == "running"
+    forced = state_of(a_pod(state=RUNNING, deleted=0))
+    assert (forced.phase, forced.holds_gpus) == ("unknown", True)
+    assert "by force" in forced.why
+
+
+def test_the_supervisors_word_for_an_end_comes_first() -> None:
+    message = json.dumps({"status": 0, "signal": None, "lasted_s": 12.5, "why": ""})
+    state = state_of(a_pod(phase="Failed", state=ended_with(143, message), orders=STOP))
+    assert (state.status, state.signal, state.stopped, state.lasted_s) == (0, None, True, 12.5)
+
+
+@pytest.mark.parametrize(
+    ("code", "signal", "reason", "why"),
+    [
+        (0, None, "Completed", ""),
+        (7, None, "Error", ""),
+        (137, 9, "OOMKilled", "Kubernetes says OOMKilled"),
+        (139, 11, "Error", ""),
+    ],
+)
+def test_without_it_the_kubelet_is_believed(code: int, signal: int | None, reason: str, why: str) -> None:
+    state = state_of(a_pod(phase="Failed", state=ended_with(code, "", reason)))
+    assert (state.phase, state.status, state.signal, state.why) == ("ended", code, signal, why)
+    assert state.lasted_s == 300.0
+
+
+def test_who_took_it_away_is_said() -> None:
+    target = [
+        {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "drain"}
+    ]
+    assert (
+        state_of(a_pod(state=ended_with(143), conditions=target)).why
+        == "Kubernetes says EvictionByEvictionAPI: drain"
+    )
+    assert state_of(a_pod(state=ended_with(143), deleted=30)).why == "its pod was deleted by somebody else"
+    assert state_of(a_pod(state=ended_with(143), deleted=30, orders=STOP)).why == ""
+
+
+def test_a_sidecar_that_still_runs_keeps_the_gpus() -> None:
+    pod = a_pod(state=ended_with(0))
+    pod.status.containerStatuses.append(
+        msgspec.convert({"name": "proxy", "state": RUNNING}, type(pod.status.containerStatuses[0]))
+    )
+    assert state_of(pod).holds_gpus
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        a_pod(phase="Pending", node="", deleted=0, orders=STOP),
+        a_pod(phase="Pending", deleted=0, orders=STOP),
+        a_pod(phase="Failed", reason="UnexpectedAdmissionError", message="no GPU"),
+    ],
+)
+def test_a_pod_that_never_began_was_withdrawn(pod: Pod) -> None:
+    state = state_of(pod)
+    assert (state.phase, state.status, state.stopped) == ("ended", 143, True)
+    assert state.why.startswith("it was withdrawn before it began")
+
+
+def test_a_pod_that_its_kubelet_still_has_is_not_over_though_it_never_began() -> None:
+    assert state_of(a_pod(phase="Pending", deleted=30)).phase == "starting"
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_hopeless", "status", "stopped"),
+    [
+        ("InvalidImageName", True, 125, False),
+        ("ImagePullBackOff", False, 125, False),
+        ("PodScheduled", False, 143, True),
+    ],
+)
+def test_what_does_not_begin_is_taken_back_with_kubernetes_own_words(
+    reason: str, is_hopeless: bool, status: int, stopped: bool
+) -> None:
+    ending = pods.withdrawal(pods.Trouble(f"{reason}: no such thing", is_hopeless), 60.0)
+    assert (ending["status"], ending["stopped"]) == (status, stopped)
+    assert "no such thing" in ending["why"]
+    pod = a_pod(phase="Pending", deleted=0, annotations={manifests.WITHDRAWN: json.dumps(ending)})
+    assert state_of(pod).status == status
