@@ -13,7 +13,7 @@ CHECK   := $(VENV)/.installed-check
 DEV     := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-sim check test test-all test-long lint format bench sbom audit clean
+.PHONY: help demo demo-sim check test test-all test-long lint format bench kubernetes sbom audit clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1 \t\2/p' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ bench: $(PACKAGE) ## Time solver, placers and decisions on this machine; leave i
 	$(BIN)/python benchmarks/solver.py
 	$(BIN)/python benchmarks/placement.py
 	$(BIN)/stretto bench decide --cluster sia-hetero-64 --trace demo --policy sia
+
+kubernetes: ## Build the servers of Kubernetes that its tests start, once; a quarter of an hour
+	tests/backends/kubernetes/build_control_plane.sh
 
 # What a service is made of, without the tools of development: installed by itself, and listed as CycloneDX.
 SERVICE := build/service

@@ -24,6 +24,7 @@ NEEDS: Mapping[str, frozenset[str]] = {
     "postgres": frozenset({"postgres"}),
     "ray": frozenset({"ray"}),
     "slurm": frozenset({"slurm"}),
+    "kubernetes": frozenset({"kubernetes"}),
 }
 EVENTS = {
     "subprocess.Popen": "processes",
@@ -46,7 +47,11 @@ PACKAGES = {
     "psycopg": "postgres",
     "ray": "ray",
 }
-PROGRAMS = {"postgres": "postgres", "pg_ctl": "postgres", "slurmctld": "slurm", "slurmd": "slurm"}
+PROGRAMS = {
+    **dict.fromkeys(("postgres", "pg_ctl"), "postgres"),
+    **dict.fromkeys(("slurmctld", "slurmd"), "slurm"),
+    **dict.fromkeys(("etcd", "kube-apiserver", "kubelet"), "kubernetes"),
+}
 
 IMPORTS = "imports "
 Found = dict[str, str]  # need → the first event that shows it

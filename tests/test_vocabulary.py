@@ -15,11 +15,11 @@ PACKAGE = ROOT / "src" / "stretto"
 
 # Words of the trade that need no definition here, and names of others' programs.
 PLAIN = """
-accounting app arrival attaching autoscaling axes bench branching build built cdf
+accounting api app arrival attaching autoscaling axes bench branching build built cdf
 cell check child class client clock comparison component conductor config connection content dataset
 demand demo display dot draft entry env evict explain fill fit fixture health
 hierarchy history homogeneous hosting json knowledge kubeflow lending lightning main maker
-making network openapi option outcome parse patience pin play plugin
+making network object openapi option outcome parse patience pin play plugin
 printing protocol quantity ratio reading recipe registry remaining reproduce reproduction
 reserve resizing result runtime sampler scene serve setup sheet simulate skypilot spec status
 structured submit suggestion summary svg synthetic terminal timeline timing top transformers trouble

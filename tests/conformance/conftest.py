@@ -14,10 +14,7 @@ from tests.conformance.world import CannotRun, World
 from stretto.testing.backends.plugin import connection, pytest_pyfunc_call, stage, world
 from stretto.testing.services.plugin import service
 
-FOLDER = Path(__file__).with_name("worlds")
-WORLDS = [
-    name for name in ("local", "emulated", "ray", "slurm", "kubernetes") if (FOLDER / f"{name}.py").exists()
-]
+WORLDS = ["local", "emulated", "ray", "slurm", "kubernetes"]
 # What takes a quarter of a minute or more there, as far as the normal run has it over another cluster, or has
 # the same of workers instead of services. `make test-long` has all of it.
 LONG_THERE = {
@@ -67,9 +64,11 @@ def only_service(cluster: World, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.hookimpl(tryfirst=True)  # before those that are not asked for are left out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Some tests are long over some clusters."""
+    """Some clusters have a marker of their own, and some tests are long over some."""
     for item in items:
         params = getattr(getattr(item, "callspec", None), "params", {})
+        if params.get("cluster") == "kubernetes":
+            item.add_marker(pytest.mark.kubernetes)
         if params.get("cluster") in LONG_THERE.get(getattr(item, "originalname", ""), ()):
             item.add_marker(pytest.mark.long)
 

@@ -11,7 +11,7 @@ from tests.conformance.world import World
 
 pytestmark = [pytest.mark.processes, pytest.mark.alone]
 
-MOST_LACKING = {"local": 0, "ray": 1, "slurm": 1}
+MOST_LACKING = {"local": 0, "ray": 1, "slurm": 1, "kubernetes": 1}
 
 
 def names_of_tests() -> Iterator[str]:

@@ -74,6 +74,6 @@ for name in etcd etcdctl runc containerd containerd-shim-runc-v2 ctr busybox; do
   done
   [ -x "$folder/bin/$name" ] || { echo "no $name in the packages of Debian" >&2; exit 1; }
 done
-cp -a "$scratch"/root/usr/lib/x86_64-linux-gnu/libseccomp.so* "$folder/bin/" 2>/dev/null || true
+cp -a "$scratch/root"/usr/lib/x86_64-linux-gnu/libseccomp.so* "$folder/bin/" 2>/dev/null || true
 date -u +%FT%TZ >"$folder/complete"
 du -sh "$folder/bin"

@@ -111,7 +111,7 @@ def test_the_label_and_the_resource_may_be_named() -> None:
         (
             {"nvidia.com/gpu.product": "A100-SXM4-40GB-MIG-1g.5gb"},
             {"nvidia.com/gpu": "7"},
-            "slice of one (MIG)",
+            "MIG instance",
         ),
         (
             {},

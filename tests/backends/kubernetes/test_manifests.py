@@ -4,13 +4,10 @@ import json
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from stretto.agent import pod_supervisor
 from stretto.backends.kubernetes import manifests
 from stretto.backends.kubernetes.options import KubernetesOptions
 from stretto.backends.protocol import WorkerStart
-from stretto.model import InputError
 
 OPTIONS = KubernetesOptions(image="registry.example/base:1", tolerations=("team=ml:NoSchedule",))
 WORKER = WorkerStart(
@@ -139,9 +136,3 @@ def test_what_runs_first_in_a_pod_needs_only_two_files() -> None:
     assert set(config["data"]) == {"supervisor.py", "pod_supervisor.py"}
     assert config["immutable"] is True
     assert sum(map(len, config["data"].values())) < 1 << 20, "as much as a ConfigMap may have"
-
-
-@pytest.mark.parametrize("text", ["", "=a", "team:Sometimes", ":NoSchedule"])
-def test_a_wrong_toleration_is_one_line(text: str) -> None:
-    with pytest.raises(InputError, match="expected KEY, KEY=VALUE or KEY:EFFECT"):
-        KubernetesOptions(tolerations=(text,))

@@ -232,11 +232,11 @@ class KubernetesBackend:
             except Refusal as refusal:
                 if refusal.code != 409:
                     raise
-                found = await self.api.get(PODS, namespace, manifest["metadata"]["name"])
-                if found is None:
+                existing = await self.api.get(PODS, namespace, manifest["metadata"]["name"])
+                if existing is None:
                     raise NotNow(f"worker {worker.id}: its pod is just going away") from None
-                self._same(worker, found)
-                pod = found
+                self._same(worker, existing)
+                pod = existing
         except Refusal as refusal:
             why = f"worker {worker.id}: the API server refuses its pod: {refusal}"
             raise (NotNow(why) if refusal.is_for_later else StartRefused(why)) from None

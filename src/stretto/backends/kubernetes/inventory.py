@@ -62,8 +62,8 @@ def quantity(text: str) -> float:
 def short_type(product: str) -> str:
     """A type as people call it: NVIDIA-H100-80GB-HBM3 is h100, nvidia-tesla-t4 is t4.
 
-    A slice of a GPU (MIG) keeps its size, since it is another device: a100-1g.5gb. What is not known is
-    taken as it is, in small letters.
+    A MIG instance keeps its size, since it is another device: a100-1g.5gb. An unknown product is taken as it
+    is, in small letters.
     """
     whole, mig, size = product.lower().partition("-mig-")
     words = [word for word in re.split(r"[-_\s]+", whole) if word]
@@ -100,7 +100,9 @@ def gpus_of(node: Node, resources: Collection[str] = GPU_RESOURCES, label: str =
 
 
 def _mixed(resources: list[str]) -> str:
-    return f"its GPUs are cut into slices of several sizes ({', '.join(resources)}), which are not used"
+    return (
+        f"its GPUs are cut into MIG instances of several sizes ({', '.join(resources)}), which are not used"
+    )
 
 
 def _shared(labels: Mapping[str, str], product: str) -> str:
@@ -110,7 +112,7 @@ def _shared(labels: Mapping[str, str], product: str) -> str:
     if shares or labels.get(SHARING, "none") not in ("none", "") or product.endswith("-SHARED"):
         return f"a GPU there is a share of one: time-sliced among {replicas or 'several'}"
     if "-MIG-" in product:
-        return "a GPU there is a slice of one (MIG)"
+        return "a GPU there is a MIG instance, a part of one"
     return ""
 
 
@@ -162,8 +164,9 @@ def node_state(
     elif out_of_service:
         why = "it has the taint out-of-service"
     elif not is_up:
-        said = ready or condition(node.status.conditions, "Ready")
-        why = f"not ready: {said.reason}: {said.message}".rstrip(": ") if said else "its kubelet says nothing"
+        why = "its kubelet says nothing"
+        if ready is not None:
+            why = f"not ready: {ready.reason}: {ready.message}".rstrip(": ")
     taints = [taint for taint in node.spec.taints if keeps_away(taint, list(tolerations))]
     shut = "cordoned" if node.spec.unschedulable else ""
     if not shut and taints:

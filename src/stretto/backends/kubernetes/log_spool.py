@@ -27,7 +27,8 @@ SILENCE_S = (
     120.0  # of a log that is followed, before it is asked for again: its connection may be dead; chosen
 )
 RETRY_S = 0.5
-POLL_S = 0.1  # between looks of somebody who reads; chosen
+POLL_S = 0.1  # between looks of a reader; chosen
+CATCH_UP_S = 5.0  # that a reader waits for the end of a log whose worker has ended; chosen
 LAST_TRIES = 10  # for the end of a log whose kubelet does not give it; chosen
 STAMPED = re.compile(rb"(\d{4}-\d\d-\d\dT[0-9:.]+(?:Z|[+-]\d\d:\d\d)) ?")
 SAVE_EACH_BYTES = 1 << 16
@@ -158,16 +159,22 @@ class LogSpool:
     async def read(
         self, worker_id: str, offset: int, limit: int, wait_s: float, has_ended: Callable[[], bool]
     ) -> LogPiece:
-        """A piece of a log, once there is any; raises NoSuchWorker."""
-        until_s = asyncio.get_running_loop().time() + wait_s
+        """A piece of a log, once there is any; raises NoSuchWorker.
+
+        Pods are seen to end before the last of their log is here: a reader of an ended one waits for that.
+        """
+        limit = max(limit, 0)
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
         while True:
             if not self.knows(worker_id):
                 raise NoSuchWorker(f"no worker {worker_id}")
-            complete = has_ended() and self.is_complete(worker_id)  # before reading
-            begin, data, size = await asyncio.to_thread(
-                read_piece, self.path(worker_id), offset, max(limit, 0)
-            )
-            if data or complete or asyncio.get_running_loop().time() >= until_s:
+            ended = has_ended()
+            complete = ended and self.is_complete(worker_id)  # before reading
+            begin, data, size = await asyncio.to_thread(read_piece, self.path(worker_id), offset, limit)
+            is_all = complete or len(data) >= limit or (bool(data) and not ended)
+            patience_s = max(wait_s, CATCH_UP_S) if ended else wait_s
+            if is_all or loop.time() >= began_s + patience_s:
                 return LogPiece(data, begin, begin + len(data), complete and begin + len(data) >= size)
             await asyncio.sleep(POLL_S)
 

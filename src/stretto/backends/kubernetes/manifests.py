@@ -213,8 +213,8 @@ def _environment(worker: WorkerStart, service: str) -> list[dict[str, Any]]:
     start = {**worker.request(), "env": {}, "grace_s": pod_supervisor.KUBELET_KILLS_S}
     start.pop("account", None)
     start.pop("own", None)
-    given = {"STRETTO_WORKER_ID": worker.id, "STRETTO_SETUP_DIR": RUN}
-    plain = {name: value for name, value in {**given, **worker.env}.items() if name != TOKEN}
+    ours = {"STRETTO_WORKER_ID": worker.id, "STRETTO_SETUP_DIR": RUN}
+    plain = {name: value for name, value in {**ours, **worker.env}.items() if name != TOKEN}
     variables: list[dict[str, Any]] = [
         {"name": name, "value": _literal(value)} for name, value in sorted(plain.items())
     ]

@@ -117,24 +117,24 @@ def has_let_go(pod: Pod) -> bool:
 
 def ending_of(pod: Pod, ended: Terminated) -> dict[str, Any]:
     """How a worker ended, as its supervisor says, else its kubelet."""
-    told: dict[str, Any] = {}
+    report: dict[str, Any] = {}
     with suppress(ValueError):
-        told = json.loads(ended.message)
-    if not isinstance(told, dict) or not isinstance(told.get("status"), int):
-        told = {}
-    status = int(told.get("status", ended.exitCode))
-    number = told.get("signal", ended.signal or (status - 128 if status > 128 else None))
+        report = json.loads(ended.message)
+    if not isinstance(report, dict) or not isinstance(report.get("status"), int):
+        report = {}
+    status = int(report.get("status", ended.exitCode))
+    number = report.get("signal", ended.signal or (status - 128 if status > 128 else None))
     if number is not None and number not in {*signal.Signals}:
         number = None
     started_s, ended_s = seconds(ended.startedAt), seconds(ended.finishedAt)
-    lasted_s = told.get("lasted_s")
+    lasted_s = report.get("lasted_s")
     return {
         "status": status,
         "signal": number,
-        "started_s": told.get("started_s", started_s),
-        "ended_s": told.get("ended_s", ended_s),
+        "started_s": report.get("started_s", started_s),
+        "ended_s": report.get("ended_s", ended_s),
         "lasted_s": lasted_s if lasted_s is not None else _between(started_s, ended_s),
-        "why": told.get("why") or _words_of(pod, ended, was_told=bool(told)),
+        "why": report.get("why") or _words_of(pod, ended, has_report=bool(report)),
     }
 
 
@@ -142,7 +142,7 @@ def _between(started_s: float | None, ended_s: float | None) -> float | None:
     return None if started_s is None or ended_s is None else max(ended_s - started_s, 0.0)
 
 
-def _words_of(pod: Pod, ended: Terminated, was_told: bool) -> str:
+def _words_of(pod: Pod, ended: Terminated, has_report: bool) -> str:
     """Kubernetes' own words for an end that is more than its exit status."""
     disruption = condition(pod.status.conditions, "DisruptionTarget")
     if disruption is not None and disruption.status == "True":
@@ -150,7 +150,7 @@ def _words_of(pod: Pod, ended: Terminated, was_told: bool) -> str:
     if pod.status.reason:
         return f"Kubernetes says {pod.status.reason}: {pod.status.message}".rstrip(": ")[:MOST_WORDS]
     if ended.reason not in ("", "Completed", "Error"):
-        words = "" if was_told else f": {ended.message}".rstrip(": ")
+        words = "" if has_report else f": {ended.message}".rstrip(": ")
         return f"Kubernetes says {ended.reason}{words}"[:MOST_WORDS]
     if not was_stopped(pod) and pod.metadata.deletionTimestamp:
         return "its pod was deleted by somebody else"
