@@ -80,6 +80,10 @@ MAY_IMPORT_IN_SERVICE: dict[str, set[str]] = {
 }
 MAY_IMPORT_IN_SERVICE["service"] = {*MAY_IMPORT_IN_SERVICE} - {"forecast", "state_snapshots"}
 MAY_IMPORT_IN_SERVICE["http"] = {*MAY_IMPORT_IN_SERVICE} - {"state_snapshots"}
+MAY_IMPORT_IN_SERVICE["signals"] = set()
+MAY_IMPORT_IN_SERVICE["recovery"] = {"state", "eventlog", "scheduling", "state_snapshots"}
+MAY_IMPORT_IN_SERVICE["recovery"] |= {"retention", "gc_tuning"}
+MAY_IMPORT_IN_SERVICE["standby"] = {"eventlog", "http", "recovery", "signals"}
 MAY_IMPORT_IN_SERVICE["config"] = {"emulated", "http", "reconcile", "retention", "service", "webhooks"}
 MAY_IMPORT_IN_SERVICE["main"] = {*MAY_IMPORT_IN_SERVICE}  # it puts all together
 

@@ -264,6 +264,22 @@ class Startup:
             help="Start although part of the log is lost, or a backup was restored; prints what is lost.",
         ),
     ] = False
+    standby: Annotated[
+        bool,
+        typer.Option(
+            "--standby",
+            help="Stand by while another service leads: follow its log, answer probes, and take over when it "
+            "ends.",
+        ),
+    ] = False
+    key_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="A file with the key that tokens of workers are made of, for a standby on another machine; "
+            "else `key` in the state directory.",
+            metavar="FILE",
+        ),
+    ] = None
     insecure_loopback: Annotated[
         bool,
         typer.Option("--insecure-loopback", help="Make everybody on this machine an admin, without tokens."),
@@ -386,6 +402,8 @@ def serve(
         dead_after_s=rounds.dead_after_s(),
         fair_share_half_life_s=rounds.fair_share_half_life_s(),
         begin_anew=startup.begin_anew,
+        standby=startup.standby,
+        key_file=startup.key_file,
         keep=retention.retention_policy(),
         most_open=bounds.most_open(),
         notify_allow=tuple(bounds.notify_allow),

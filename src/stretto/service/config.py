@@ -44,6 +44,8 @@ class Config:
     notify_allow: tuple[str, ...] = ()  # hosts and networks that webhooks may go to beside public ones
     lenders: Path | None = None  # a file that names lenders, their nodes, and where their need comes from
     begin_anew: bool = False  # without what of the log is lost
+    standby: bool = False  # wait for the lead as long as another service has it
+    key_file: Path | None = None  # the key that workers' tokens are made of; None: the state directory's
 
     @property
     def emulated(self) -> EmulatedOptions | None:
@@ -78,6 +80,10 @@ class Config:
                 f"--insecure-loopback: expected --listen with an address of this machine only, such as "
                 f"127.0.0.1:{self.port}, got {self.host}: a proxy or a tunnel could make everybody an admin"
             )
+        if self.standby and self.emulated:
+            raise InputError("--standby: not with --backend emulated, whose world ends with its service")
+        if self.standby and self.begin_anew:
+            raise InputError("--standby: not with --begin-anew, which only the service that leads may do")
         Targets.of(self.notify_allow)  # what is wrong with the words is said before anything is made
 
 

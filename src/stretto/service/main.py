@@ -5,13 +5,11 @@ import contextlib
 import logging
 import os
 import secrets as random
-import signal
 import socket
 import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -23,15 +21,15 @@ from stretto.backends.local.options import AGENT
 from stretto.backends.protocol import Backend
 from stretto.jobfile.to_job import DEADLINE_WORTH
 from stretto.lend import CapacityLoaning
-from stretto.model import DEFAULT_QUEUE, InputError, Memory, StrettoError
+from stretto.model import DEFAULT_QUEUE, InputError, StrettoError
 from stretto.scheduler.round import Scheduler
 from stretto.service.config import Config, is_loopback
 from stretto.service.emulated.options import ServiceSite
-from stretto.service.eventlog import Lead, Mark, Reached, Store, open_store, reached_in
+from stretto.service.eventlog import Mark, Reached, Store, open_store, reached_in
 from stretto.service.eventlog.clock import Clock, read_clocks, resumed
 from stretto.service.eventlog.clock_watch import ClockWatch
 from stretto.service.eventlog.writer import LogWriter
-from stretto.service.gc_tuning import collect_all_periodically, look_at_the_young, put_off
+from stretto.service.gc_tuning import collect_all_periodically, look_at_the_young
 from stretto.service.http.app import app_of
 from stretto.service.http.connections import Listener
 from stretto.service.http.rate_limits import Limits
@@ -42,15 +40,16 @@ from stretto.service.lending.feeds import DEMAND, Lender, lenders_of_cluster, re
 from stretto.service.log_loss import incarnated, what_is_lost, workers_on_disk
 from stretto.service.reconcile.controller import Reconciler
 from stretto.service.reconcile.worker_env import WorkerContext
-from stretto.service.retention.job_retention import mend
+from stretto.service.recovery import Recovery
 from stretto.service.scheduling.loop import SchedulingLoop
-from stretto.service.scheduling.replay import Replay
 from stretto.service.scheduling.scheduler import scheduler_of
 from stretto.service.service import Service
-from stretto.service.state.events import Began, Configured, Event, LeadTaken, QueueSet, event_of
+from stretto.service.signals import StopSignals
+from stretto.service.standby import Promotion, stand_by
+from stretto.service.state.events import Began, Configured, Event, LeadTaken, QueueSet
 from stretto.service.state.state import State
 from stretto.service.state.status import going_on
-from stretto.service.state_snapshots import StateSnapshots, begun
+from stretto.service.state_snapshots import StateSnapshots
 from stretto.service.structured_logs import structured_logs
 from stretto.service.webhooks import PORTS, Targets
 
@@ -94,11 +93,13 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
         structured_logs(config.log, config.log_level),
         contextlib.ExitStack() as cleanup,
     ):
-        lead = store.lead(LEAD_WAIT_S)  # only the service that leads may write the log
+        promotion = await _promotion(config, prepared, store)
+        if promotion is None:
+            return ""
         try:
-            return await _serve_as_leader(config, prepared, store, lead, cleanup, announce)
+            return await _serve_as_leader(config, prepared, store, promotion, cleanup, announce)
         finally:
-            lead.release()
+            promotion.lead.release()
 
 
 def _prepare(config: Config) -> Prepared:
@@ -118,21 +119,49 @@ def _prepare(config: Config) -> Prepared:
     return Prepared(world, lenders, configured, scheduler, accounts, listening, here, url, reached)
 
 
+async def _promotion(config: Config, prepared: Prepared, store: Store) -> Promotion | None:
+    """The lead, at once or after standing by; None where a signal came first. Raises LedByOther."""
+
+    def recover() -> Recovery:
+        return Recovery(store, _key(config), prepared.configured, prepared.scheduler)
+
+    def announce(leader: str) -> None:
+        print(f"standing by on {prepared.here}: {leader} leads", file=sys.stderr, flush=True)
+
+    if config.standby:
+        store.check_whole(prepared.reached)
+        promotion = await stand_by(
+            store, recover, prepared.listening, prepared.reached, config.limits, announce
+        )
+        if promotion is not None:
+            store.check_whole(promotion.reached)
+        return promotion
+    lead = store.lead(LEAD_WAIT_S)  # only the service that leads may write the log
+    try:
+        reached = reached_in(config.state / MARK)  # only now: the service before us may just have ended
+        for line in what_is_lost(store, reached, config.begin_anew):
+            print(line, file=sys.stderr, flush=True)
+        return Promotion(lead, recover(), reached)
+    except BaseException:
+        lead.release()
+        raise
+
+
 async def _serve_as_leader(
     config: Config,
     prepared: Prepared,
     store: Store,
-    lead: Lead,
+    promotion: Promotion,
     cleanup: contextlib.ExitStack,
     announce: "asyncio.Future[str] | None",
 ) -> str:
     """From the log to the last request; which process goes on without us."""
     # 1. The log. What it gives is the state.
-    configured, scheduler, reached = prepared.configured, prepared.scheduler, prepared.reached
-    for line in what_is_lost(store, reached, config.begin_anew):
-        print(line, file=sys.stderr, flush=True)
-    key = _key(config.state)
-    state, memory, clock, kept_up_to = restored(store, key, config.pace, configured, scheduler)
+    configured, scheduler, reached = prepared.configured, prepared.scheduler, promotion.reached
+    promotion.recovery.read_on()
+    state, memory = promotion.recovery.finished()
+    clock = _clock(state, config.pace)
+    key = _key(config)
     copied = reached is None and bool(store.chain_of(state.seq))  # another directory had its mark
     why = "begun anew" if config.begin_anew else "copied from elsewhere" if copied else ""
     mark = Mark(config.state / MARK)
@@ -152,12 +181,12 @@ async def _serve_as_leader(
     if (anew := incarnated(state, reached, listed, why)) is not None:
         logger.warning("ids up to %d may have been given: %s", anew.last_id, anew.why)
         await _record_now(log_writer, anew)
-    leadership = Leadership(log_writer, lead, backend)
+    leadership = Leadership(log_writer, promotion.lead, backend)
     leadership.command_as(state.epoch)
     await _warn_of_unreachable(prepared.url, backend)
 
     # 3. The parts, until something ends them; then the state is kept for the next start.
-    snapshots = StateSnapshots(store, key, kept_up_to)
+    snapshots = StateSnapshots(store, key, promotion.recovery.kept_up_to)
     scheduling = SchedulingLoop(
         log_writer, scheduler, clock, config.eager, memory=memory, after=snapshots.decided
     )
@@ -177,7 +206,8 @@ async def _serve_as_leader(
         lenders=prepared.lenders,
     )
     look_at_the_young()
-    await _run(service, config.limits, prepared.listening, prepared.here, announce)
+    with StopSignals() as stop:
+        await _run(service, config.limits, prepared.listening, prepared.here, announce, stop)
     if not scheduling.is_deciding:
         await snapshots.stopped(state, scheduling.memory)
     return "" if config.emulated else going_on(state)
@@ -237,17 +267,12 @@ async def _run(
     listening: Listener,
     url: str,
     announce: "asyncio.Future[str] | None",
+    stop: StopSignals,
 ) -> None:
     app = app_of(service, limits)
     listening.connections = app.state.connections
     server = uvicorn.Server(config_of(app))
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
-    loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-    hung_up = [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN else []  # by nohup
-    for number in (signal.SIGTERM, signal.SIGINT, *hung_up):
-        with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):
-            loop.add_signal_handler(number, stop.set)
     running = asyncio.create_task(service.run())
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     stopping = asyncio.create_task(stop.wait())
@@ -279,41 +304,18 @@ def _raise_why(running: "asyncio.Task[None]") -> None:
         raise
 
 
-@put_off()
-def restored(
-    store: Store, key: bytes, pace: float, configured: Configured, scheduler: Scheduler
-) -> tuple[State, Memory, Clock, int]:
-    """The state that the log gives, the policy's memory, the clock going on, and where reading began.
-
-    Decisions are repeated only for what the policy remembers, and so only those since it was configured as it
-    is now: no other policy is loaded, since its code may be gone.
-    """
-    start = begun(store, key, store.last())
-    state, kept_up_to = start.state, start.state.seq
-    since = {
-        recorded.seq: recorded.body for recorded in store.read(after=kept_up_to, kinds=[Configured.__name__])
-    }
-    newest = max(since, default=kept_up_to)
-    latest = event_of(Configured.__name__, since[newest]) if since else state.configured
-    decide_from = newest if latest == configured else inf
-    replay = Replay(state, lambda _: scheduler, for_memory=True, decide_from=decide_from, memory=start.memory)
-    for recorded in store.read(after=state.seq, verify=True):
-        replay.next(recorded)
-    replay.finish()
-    for difference in replay.differences:  # what the policy remembers may differ, too
-        logger.warning("%s", difference.words)
-    mend(store, state)
-    memory = replay.memory if state.configured == configured else None  # another policy would not know it
-    if state.seq == 0:
-        return state, memory, Clock(pace=pace), kept_up_to
-    return state, memory, resumed(state.at_s, state.calendar.latest, read_clocks(), pace), kept_up_to
-
-
 def _targets(config: Config, url: str, listening: socket.socket) -> Targets:
     """Where webhooks may go; never to the service itself."""
     own = urlsplit(url)
     own_port = own.port or PORTS.get(own.scheme, 0)
     return Targets.of(config.notify_allow, [listening.getsockname()[1]], [(own.hostname or "", own_port)])
+
+
+def _clock(state: State, pace: float) -> Clock:
+    """The log's clock, going on from where it was."""
+    if state.seq == 0:
+        return Clock(pace=pace)
+    return resumed(state.at_s, state.calendar.latest, read_clocks(), pace)
 
 
 def _unix_of(clock: Clock) -> float:
@@ -430,15 +432,20 @@ async def _warn_of_unreachable(url: str, backend: Backend) -> None:
         print(f"{warning}: say --listen ADDRESS:PORT and --url", file=sys.stderr, flush=True)
 
 
-def _key(state: Path) -> bytes:
-    """The key that tokens of workers are made of: drawn once, readable by the owner only.
+def _key(config: Config) -> bytes:
+    """The key that tokens of workers are made of: drawn once, readable by the owner only, or of --key-file.
 
     Raises InputError for one that cannot be read, or that a full disk or a slip has cut: with an empty one
     everybody could make tokens.
     """
-    path = state / KEY
+    path = config.key_file or config.state / KEY
     try:
-        if not path.exists():
+        if config.key_file is None and not path.exists():
+            if config.standby:
+                raise InputError(
+                    f"--standby: expected {path} or --key-file with the key of the service that leads, which "
+                    "tokens of running jobs are made of"
+                )
             temporary = path.with_suffix(".new")
             temporary.touch(mode=0o600)
             temporary.write_bytes(random.token_bytes(KEY_BYTES))

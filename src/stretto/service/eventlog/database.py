@@ -65,7 +65,7 @@ class LedByOther(StoreError):
     """Another service holds the lead; the message names it where that is known."""
 
     def __init__(self, store: object, holder: str) -> None:
-        who = holder or "another service"
+        self.holder = who = holder or "another service"
         super().__init__(f"{store}: {who} writes to this store: end that one, or say --state or --store")
 
 
@@ -153,7 +153,7 @@ PASSING = ("08", "57P01", "57P02", "57P03", "53300", "55P03", "40001", "40P01", 
 # The server must notice a dead client, and drop its locks and transactions, before we give up waiting.
 POSTGRESQL_SESSION = """
 SET lock_timeout = '5s'; SET idle_in_transaction_session_timeout = '15s'; SET statement_timeout = '120s';
-SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3;
+SET tcp_keepalives_idle = 4; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3;
 SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'
 """
 

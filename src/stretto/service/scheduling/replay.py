@@ -82,7 +82,11 @@ class Replay:
     def next(self, recorded: Recorded) -> None:
         """Take the next event of the log. Raises UnknownEvent for one that a newer version wrote."""
         event = understood(recorded)
-        if not isinstance(event, Decided) or not self._is_to_be_decided(recorded.seq, event):
+        if not isinstance(event, Decided):
+            self._behind.append(recorded)
+            return
+        if not self._is_to_be_decided(recorded.seq, event):
+            self._fold_up_to(event.seen)  # later decisions saw later states: nothing asks for this one again
             self._behind.append(recorded)
             return
         self._fold_up_to(event.seen)

@@ -1,0 +1,145 @@
+"""A standby takes the place of a leader that is killed, and its jobs go on."""
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from http import HTTPStatus
+from pathlib import Path
+
+import httpx
+import pytest
+
+from stretto.demo.own_service import HERE, until
+
+from ..eventlog.servers import PostgreSQL, new_server
+from ..ports import free_ports
+from ..running import PROGRAM, Running
+
+pytestmark = [pytest.mark.processes, pytest.mark.alone]
+
+OPTIONS = ("--slots", "2", "--gpu-type", "cpu", "--policy", "cornucopia")
+LONG = "{name: long, run: sleep 900}"
+TAKEN_OVER_S = 15.0
+
+
+class Standby:
+    """A service that stands by on the state directory of another, at an address of its own."""
+
+    def __init__(self, leader: Running, *options: str) -> None:
+        self.port, self.log = free_ports(HERE, 1)[0], leader.folder / "standby.log"
+        command = [sys.executable, *PROGRAM, "serve", "--standby", "--insecure-loopback", *leader.options]
+        command += ["--state", str(leader.state), "--listen", f"{HERE}:{self.port}", *options]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        until(lambda: "standing by on" in self.words() or self._check_alive(), what="it stands by")
+
+    def words(self) -> str:
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+    def _check_alive(self) -> bool:
+        assert self.process.poll() is None, self.words()
+        return False
+
+    def get(self, path: str) -> httpx.Response:
+        return httpx.get(f"http://{HERE}:{self.port}{path}", timeout=30)
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        return self.process.wait(timeout=60)
+
+
+@pytest.fixture
+def server() -> Iterator[PostgreSQL]:
+    """A server of the test's own."""
+    running = new_server(pytest.skip)
+    try:
+        yield running
+    finally:
+        running.stop("immediate")
+        shutil.rmtree(running.folder)
+
+
+def a_standby_takes_over(leader: Running) -> None:
+    standby = None
+    try:
+        leader.begin()
+        with leader.client() as client:
+            job = str(client.submit(LONG)["id"])
+            until(lambda: client.describe(job)["state"] == "RUNNING", what="the job runs")
+            standby = Standby(leader)
+            # It is alive, says that it is not ready and who leads, and takes no jobs.
+            assert standby.get("/healthz").status_code == HTTPStatus.OK
+            refusal = standby.get("/readyz")
+            assert refusal.status_code == HTTPStatus.SERVICE_UNAVAILABLE
+            assert leader.process is not None
+            assert f"stretto {leader.process.pid} on" in refusal.json()["detail"]
+            assert standby.get("/api/v1/jobs").status_code == HTTPStatus.SERVICE_UNAVAILABLE
+            later = str(client.submit(LONG)["id"])  # what comes while it stands by is known to it, too
+            until(lambda: client.describe(later)["state"] == "RUNNING", what="the second job runs")
+        leader.kill()
+        killed_s = time.monotonic()
+        until(lambda: standby.get("/readyz").status_code == HTTPStatus.OK, what="the standby leads")
+        print(f"ready {time.monotonic() - killed_s:.1f} s after the leader was killed")
+        leader.port, leader.process = standby.port, standby.process
+        with leader.client() as client:
+            for name in (job, later):
+                shown = client.describe(name)
+                assert (shown["state"], shown["attempt"]) == ("RUNNING", 1), shown
+                client.change(name, "cancel")
+                assert client.wait(name)["state"] == "CANCELLED"
+            kinds = [event["kind"] for event in client.events()]
+        assert kinds.count("LeadTaken") == 2
+        assert "Incarnated" not in kinds, "the log is no copy"
+        assert standby.end() == 0
+        assert leader.differences()[1] == 0
+    finally:
+        if standby is not None:
+            standby.end(signal.SIGKILL)
+        leader.end()
+
+
+@pytest.mark.postgres
+def test_a_standby_on_postgresql_takes_the_place_of_a_leader_that_is_killed(
+    tmp_path: Path, server: PostgreSQL
+) -> None:
+    a_standby_takes_over(Running(tmp_path, *OPTIONS, store=server.url))
+
+
+def test_a_standby_on_a_file_takes_the_place_of_a_leader_that_is_killed(tmp_path: Path) -> None:
+    a_standby_takes_over(Running(tmp_path, *OPTIONS))
+
+
+def test_a_standby_that_is_told_to_end_ends_and_leaves_the_leader_alone(tmp_path: Path) -> None:
+    leader = Running(tmp_path, *OPTIONS)
+    try:
+        leader.begin()
+        assert Standby(leader).end() == 0
+        with leader.client() as client:
+            assert client.is_ready()
+    finally:
+        leader.end()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--backend", "emulated", "--cluster", "ones"], "--standby: not with --backend emulated"),
+        (["--begin-anew"], "--standby: not with --begin-anew"),
+        ([], "--standby: expected"),
+        (["--key-file", "none"], "none: cannot be used: No such file or directory"),
+    ],
+)
+def test_what_a_standby_cannot_have_is_one_line(tmp_path: Path, options: list[str], said: str) -> None:
+    command = [sys.executable, *PROGRAM, "serve", "--standby", "--state", "state", *options]
+    done = subprocess.run(
+        [*command, "--listen", f"{HERE}:0"], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 2, done
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
