@@ -44,13 +44,12 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 MAY_IMPORT["service"] = {*MAY_IMPORT} - {"testing", "report"}
 MAY_IMPORT["demo"] = {"model", "client", "jobfile", "agent", "backends"}
+# Of these one experiment alone imports `testing`: see below.
 MAY_IMPORT["experiments"] = {*MAY_IMPORT} - {
-    "testing",
     "service",
     "jobfile",
     "agent",
     "backends",
-    "sdk",
     "demo",
 }
 MAY_IMPORT["cli"] = {*MAY_IMPORT} - {"testing"}
@@ -183,6 +182,11 @@ def test_of_the_shipped_suites_only_that_of_services_starts_one() -> None:
     importing = {file for part in ("client", "demo") for file in imports_of("testing").get(part, set())}
     assert importing
     assert {file.split("/")[3] for file in importing} == {"services"}
+
+
+def test_of_the_experiments_only_the_one_with_real_trainings_starts_workers() -> None:
+    importing = {file for part in ("testing", "sdk") for file in imports_of("experiments").get(part, set())}
+    assert {file.split("/", 2)[-1] for file in importing} == {"experiments/ones/switches.py"}
 
 
 def test_the_parts_of_the_service_import_one_way_too() -> None:

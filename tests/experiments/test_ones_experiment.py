@@ -1,9 +1,15 @@
+from dataclasses import replace
+
 import pytest
 
-from stretto.experiments import ones
-from stretto.experiments.ones import figure2, figure15, figure17
+from stretto.experiments.ones import comparison as ones
+from stretto.experiments.ones import progress, switches
+from stretto.experiments.ones.comparison import figure15, figure17
+from stretto.experiments.ones.progress import figure6
+from stretto.experiments.ones.speeds import figure2
 from stretto.experiments.published import EXPERIMENTS
 from stretto.experiments.reproduction import Made, Request
+from stretto.traces.ones import KINDS, curve_of
 
 pytestmark = pytest.mark.slow
 
@@ -29,6 +35,8 @@ def test_the_figures_can_be_made_by_name() -> None:
         "ones-fig17",
         "ones-fig17-grown",
         "ones-fig2",
+        "ones-fig6",
+        "ones-fig16",
     }
 
 
@@ -70,6 +78,50 @@ def test_figure_2_shows_what_a_batch_that_grows_with_the_gpus_gains() -> None:
     assert fixed[0] == elastic[0]
     assert all(grown > same for grown, same in zip(elastic[1:], fixed[1:], strict=True))
     assert elastic == sorted(elastic)
+
+
+def test_figure_2_says_on_which_assumptions_it_hangs() -> None:
+    values = ours(figure2(MADE))
+    best = {row: value for (row, metric), value in values.items() if metric == "gpus_of_highest_speed"}
+    gain = {row: value or 0.0 for (row, metric), value in values.items() if metric == "speed_on_4_over_2"}
+    assert best["fixed batch"] == 4
+    assert best["fixed batch, gradients take 4 times as long, 256 samples fit"] == 1
+    assert gain["fixed batch, gradients take 3 times as long, 256 samples fit"] < gain["fixed batch"]
+
+
+def test_figure_6_has_an_interval_around_the_mean_that_holds_what_it_should(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(progress, "HOURS", 3)
+    values = ours(figure6(MADE))
+    assert 0.5 < (values["trainings ahead", "share_within_90_percent"] or 0.0) <= 1
+    assert 0 < (values["trainings ahead", "mean_error"] or 0.0) < 0.5
+    means = [values[f"a training at {share:.0%}", "predicted_mean"] or 0.0 for share in progress.SHOWN]
+    assert means == sorted(means)
+    assert means[0] < means[-1]
+
+
+def test_nothing_is_learned_from_the_trainings_that_are_predicted() -> None:
+    curves = [curve_of(kind, reached) for reached in (2, 9, 30) for kind in KINDS]
+    changed = [*curves[:-1], replace(curves[-1], loss_floor=0.5)]
+    before, after = progress.predict(curves), progress.predict(changed)
+    assert len(before) == len(curves) - round(progress.LEARNED_FROM * len(curves))
+    for one, same in zip(before[:-1], after[:-1], strict=True):
+        assert one.mean.tolist() == same.mean.tolist()
+
+
+@pytest.mark.torch
+@pytest.mark.processes
+@pytest.mark.sockets
+def test_figure_16_has_what_real_trainings_lose_in_place_and_by_restart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(switches, "SIZES", ("mlp",))
+    values = ours(switches.figure16(MADE))
+    lost_s = [values[f"mlp, {kind}", "lost_s"] or 0.0 for kind in ("grow", "move", "shrink", "restart")]
+    assert all(value > 0 for value in lost_s)
+    ratio = values["mlp, restart / grow", "lost_s"]
+    assert ratio == pytest.approx(lost_s[-1] / lost_s[0])
 
 
 def test_figure_17_has_every_policy_on_every_size() -> None:

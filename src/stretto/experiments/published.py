@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 
-from stretto.experiments import ones, unisched, unisched_estimator
+from stretto.experiments import unisched, unisched_estimator
 from stretto.experiments.cornucopia import comparison, parts
 from stretto.experiments.lyra import lending, scaling, tables, testbed
+from stretto.experiments.ones import comparison as ones
+from stretto.experiments.ones import progress, speeds, switches
 from stretto.experiments.reproduction import Experiment
 from stretto.experiments.sia import comparison as sia
 from stretto.experiments.sia import settings
@@ -52,7 +54,9 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         Experiment("lyra-reclaims", "Lyra (EuroSys 2023), section 7.2", "inference", lending.reclaims, 2),
         Experiment("lyra-table10", "Lyra (EuroSys 2023), table 10 and figure 17", "", testbed.table10, 27),
         Experiment("lyra-fig14", "Lyra (EuroSys 2023), figures 14 and 15", "inference", scaling.figure14, 27),
-        Experiment("ones-fig2", "ONES (SC 2021), figure 2", "", ones.figure2, 0, "1 s"),
+        Experiment("ones-fig2", "ONES (SC 2021), figure 2", "", speeds.figure2, 0, "1 s"),
+        Experiment("ones-fig6", "ONES (SC 2021), figure 6", "", progress.figure6, 0, "3 s"),
+        Experiment("ones-fig16", "ONES (SC 2021), figure 16", "", switches.figure16, 0, "1 min"),
         Experiment("ones-fig15", "ONES (SC 2021), figure 15 and table 4", "", ones.figure15, 12),
         Experiment(
             "ones-fig15-grown", "ONES (SC 2021), figure 15, other batches", "", ones.figure15_grown, 12

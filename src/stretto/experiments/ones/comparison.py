@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stretto.catalogue import find_model
-from stretto.estimate import iteration_s
 from stretto.experiments.reproduction import Input, Made, Request, Row, rows_over_seeds
 from stretto.experiments.spec import RunSpec
 from stretto.model import FloatArray
@@ -20,7 +18,6 @@ TRACE = "ones-usual-batch"
 GROWN = "ones"  # the variant in which owners' batches grow with the GPUs that they ask for
 JOBS_PER_HOUR = 95  # of these made workloads, about
 SEEDS = range(3)  # of it; chosen
-FIGURE2_GPUS, FIGURE2_BATCH = (1, 2, 4, 8), 256
 LEAST_JOBS = 40  # chosen: about so many arrivals are kept, however small the scale
 
 # Section 4.2. Of completion times only that of ONES is printed, the others follow from the reductions.
@@ -83,25 +80,6 @@ class Pooled:
     def of_seeds(self, column: str) -> list[float]:
         """The mean of a column of results, by seed."""
         return [metrics.mean(getattr(result, column)) for result in self.results]
-
-
-def figure2(request: Request) -> Made:
-    """Speed of ResNet-50 on CIFAR-10 with a batch of 256 on any GPUs, and with 256 on each of them."""
-    on, gpus = find_model("resnet50-cifar10").on("v100"), np.array(FIGURE2_GPUS)
-    speeds = {}
-    for name, batch in (("fixed", np.full_like(gpus, FIGURE2_BATCH)), ("elastic", FIGURE2_BATCH * gpus)):
-        passes = np.ceil(batch / gpus / on.max_local)
-        local = np.ceil(batch / gpus / passes)
-        speeds[name] = batch / iteration_s(on.params, np.ceil(gpus / 4), gpus, local, passes - 1)
-    rows = [
-        Row(f"{count} GPUs, {name} batch", "samples_per_s", None, float(per_s[place]))
-        for name, per_s in speeds.items()
-        for place, count in enumerate(FIGURE2_GPUS)
-    ]
-    rows.append(Row("fixed batch", "gpus_of_highest_speed", 2.0, float(gpus[speeds["fixed"].argmax()])))
-    source = Input("speeds", False, "the throughput model that the built-in catalogue has for V100 GPUs")
-    notes = ["of the paper's figure only the text has a number: beyond 2 workers a fixed batch gains nothing"]
-    return [source], rows, notes
 
 
 def figure15(request: Request, trace: str = TRACE) -> Made:
