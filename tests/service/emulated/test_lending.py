@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.service.lenders_log import settled, workers_with_lenders
 from tests.service.running import Running
 
 from stretto.cli.app import status_of
@@ -47,35 +48,6 @@ def job(gpus: int, most: int, expected: str = "30m", **labels: str) -> str:
     return json.dumps(spec | ({"elastic": {"min": gpus, "max": most}} if most > gpus else {}))
 
 
-def on_nodes_of_lenders(running: Running) -> list[str]:
-    """Workers that were to be on a node in its lender's hands, by the log from its beginning."""
-    node_of: dict[str, str] = {}
-    with_lender: set[str] = set()
-    wrong = []
-    for _, _, kind, body in running.log_of_all():
-        if kind == "WorkersWanted":
-            node_of |= {worker["id"]: worker["node"] for worker in body["workers"]}
-        elif kind == "WorkersRan":
-            wrong += [name for name in body["workers"] if node_of.get(name) in with_lender]
-        elif kind == "WorkersEnded":
-            for worker in body["workers"]:
-                node_of.pop(worker["id"], None)
-        elif kind == "NodesHandedOver":
-            change = with_lender.update if body["to"] else with_lender.difference_update
-            change(body["nodes"])
-            wrong += [name for name, node in node_of.items() if node in with_lender]
-    return wrong
-
-
-def settled(running: Running, what: str) -> list[str]:
-    return [
-        name
-        for _, _, kind, body in running.log_of_all()
-        if kind == "Decided"
-        for name in body.get("loans", {}).get(what, ())
-    ]
-
-
 @pytest.mark.slow
 def test_under_a_replayed_load_nodes_come_back_and_all_jobs_end(
     running: Running, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -93,7 +65,7 @@ def test_under_a_replayed_load_nodes_come_back_and_all_jobs_end(
     assert running.kill(signal.SIGTERM) == 0
     assert settled(running, "lent")
     assert settled(running, "returned")
-    assert on_nodes_of_lenders(running) == []
+    assert workers_with_lenders(running) == []
     assert status_of(["simulate", "--from-log", str(tmp_path / "state")]) == 0
     assert re.search(r"[1-9]\d* decisions made again, 0 differ", capsys.readouterr().out)
 
@@ -123,7 +95,7 @@ def test_a_service_that_is_killed_between_asking_and_giving_back_loses_neither_n
         assert all(client.describe(name)["state"] == "RUNNING" for name in names[:4])
         client.report_need("inference", nodes=1)
         until(lambda: client.describe(names[4])["state"] == "RUNNING", what="it goes on there")
-    assert on_nodes_of_lenders(running) == []
+    assert workers_with_lenders(running) == []
     running.kill(signal.SIGTERM)
     decisions, differences = running.differences()
     assert decisions > 0

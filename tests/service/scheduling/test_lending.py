@@ -142,6 +142,21 @@ def test_a_returned_node_goes_back_once_no_process_is_left_and_the_wait_is_measu
     assert isnan(lender.asked_s)
 
 
+def test_what_a_lender_needs_by_now_stays_with_it_although_it_was_lent_before_it_said_so() -> None:
+    live = Lending(nodes=4, settings=ALL)
+    live.need(0, at_s=10)
+    live.decide()
+    assert live.on_loan() == ["n1", "n2", "n3"]
+    live.need(2, at_s=11)  # before any of them has changed hands
+    assert live.exchange() == [HandOver("inference", ("n1",), "")]
+    live.decide()
+    assert len(live.on_loan()) == 1
+    while live.exchange():  # a node may come back before another, which is still on loan, goes
+        assert len(live.at_home()) >= 2
+    assert live.at_home() == [name for name in ("n1", "n2", "n3") if name not in live.on_loan()]
+    assert live.scene.state.lenders["inference"].waits == 0
+
+
 def test_a_job_with_flexible_workers_there_goes_on_in_place_without_them() -> None:
     live = Lending(nodes=3, settings=ALL)
     live.need(0, at_s=10)

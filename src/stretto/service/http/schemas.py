@@ -240,6 +240,7 @@ class Lender(Shown):
     up: int  # of its nodes
     on_loan: int  # nodes that jobs may use
     in_its_hands: int  # nodes that are with it, free of jobs
+    usable: list[str]  # of these, nodes that stay with it; the first are lent first where it needs fewer
     lacks: int  # nodes that it needs and has not
     waits_s: float | None  # since when it lacks them; null: it does not
     guarantee_s: float | None  # the longest that it should wait; null: none is stated

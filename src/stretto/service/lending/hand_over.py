@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
-from math import inf, isnan
+from math import ceil, inf, isnan
 
 from stretto.backends.protocol import Backend, BackendUnreachable, HandsOver
 from stretto.service.eventlog import LeadLost
@@ -18,6 +18,7 @@ from stretto.service.eventlog.writer import LogWriter
 from stretto.service.leadership import Leadership
 from stretto.service.reconcile.controller import Reconciler
 from stretto.service.state.events import Event, GuaranteeMissed, NodesHandedOver
+from stretto.service.state.lender_records import WHOLE, LenderRecord
 from stretto.service.state.lenders import nodes_of_lenders
 from stretto.service.state.state import State
 
@@ -36,12 +37,28 @@ class HandOver:
 
 
 def hand_overs(state: State, occupied: Container[int]) -> list[HandOver]:
-    """What may change hands now. Pure. occupied: nodes on which processes of ours may be left."""
+    """What may change hands now. Pure. occupied: nodes on which processes of ours may be left.
+
+    A lender may have reported a higher need since its nodes were lent. What it needs by now stays with it,
+    and the next settlement takes the rest of that loan back.
+    """
+    spare = {lender.name: _spare_nodes(lender, state) for lender in state.lenders.values()}
     groups: dict[tuple[str, str], list[str]] = {}
     for index, node in enumerate(state.nodes):
-        if node.hands != node.in_hands_of and not (node.hands and index in occupied):
-            groups.setdefault((node.lender or node.in_hands_of, node.hands), []).append(node.name)
+        if node.hands == node.in_hands_of or (node.hands and index in occupied):
+            continue
+        if not node.hands and node.up and node.lender:
+            spare[node.lender] -= 1
+            if spare[node.lender] < 0:
+                continue
+        groups.setdefault((node.lender or node.in_hands_of, node.hands), []).append(node.name)
     return [HandOver(lender, tuple(names), to) for (lender, to), names in groups.items()]
+
+
+def _spare_nodes(lender: LenderRecord, state: State) -> float:
+    """Nodes in a lender's hands that it does not need by its latest report."""
+    _, at_home = nodes_of_lenders(state.nodes).get(lender.name, (0, 0))
+    return inf if isnan(lender.need) else at_home - ceil(lender.need - WHOLE)
 
 
 def missed_guarantees(state: State, now_s: float) -> list[GuaranteeMissed]:
@@ -67,6 +84,7 @@ class NodeExchange:
     clock: Clock
     leadership: Leadership | None = None
     failures: dict[str, str] = field(default_factory=dict)  # by lender, why its nodes cannot change hands now
+    leaving: frozenset[str] = frozenset()  # nodes of which the cluster is being told that they are ours
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
@@ -92,9 +110,12 @@ class NodeExchange:
     async def look(self) -> None:
         """Hand over what can be, and say which guarantees are missed."""
         state = self.log_writer.state
-        for hand_over in hand_overs(state, self.reconciler.occupied_nodes()):
+        due = hand_overs(state, self.reconciler.occupied_nodes())
+        self.leaving = frozenset(name for hand_over in due if not hand_over.to for name in hand_over.nodes)
+        for hand_over in due:
             if await self._tell_cluster(hand_over):
                 await self.log_writer.record(NodesHandedOver(hand_over.lender, hand_over.nodes, hand_over.to))
+        self.leaving = frozenset()
         for missed in missed_guarantees(state, self.clock.now_s()):
             log.warning(
                 "lender %s has waited %g s for %d of its nodes, its guarantee is %g s",

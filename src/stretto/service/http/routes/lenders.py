@@ -41,6 +41,14 @@ def _shown(service: Service, lender: LenderRecord) -> dict[str, Any]:
         "up": up,
         "on_loan": sum(node.lender == lender.name and node.on_loan for node in state.nodes),
         "in_its_hands": at_home,
+        "usable": [
+            node.name
+            for node in state.nodes
+            if node.lender == node.in_hands_of == lender.name
+            and node.up
+            and not node.on_loan
+            and node.name not in service.exchange.leaving
+        ],
         "lacks": lender.lacking(up, at_home),
         "waits_s": waits_s,
         "guarantee_s": lender.guarantee_s or None,
