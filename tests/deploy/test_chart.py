@@ -1,0 +1,144 @@
+"""The Helm chart and the bases of kustomize: one source, an unprivileged pod, and options that exist."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.main import get_command
+
+from stretto.cli.app import app
+
+pytest.importorskip("go_template", reason="py-go-template has no build for this machine")
+jsonschema = pytest.importorskip("jsonschema")
+
+from tools.render_chart import BASES, CHART, VARIANTS, ChartError, base, merged, objects, rendered  # noqa: E402
+
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
+
+VALUES: list[dict[str, Any]] = [
+    {},
+    VARIANTS["postgresql"],
+    {"jobs": {"namespaces": ["team-a", "team-b"], "image": "registry.example/torch:2"}},
+    {"shared": {"existingClaim": "checkpoints"}, "extraArgs": ["--submit-rate", "5"]},
+    {"ingress": {"enabled": True, "tlsSecret": "tls", "className": "nginx", "annotations": {"a": "b"}}},
+    {"metrics": {"serviceMonitor": True, "tokenSecret": "scraper"}},
+    {"networkPolicy": {"from": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}},
+    {"nodeSelector": {"pool": "cpu"}, "tolerations": [{"key": "x"}], "priorityClassName": "high"},
+    {
+        "imagePullSecrets": [{"name": "registry"}],
+        "podAnnotations": {"a": "b"},
+        "state": {"storageClass": "ssd"},
+    },
+]
+
+
+def of_kind(kind: str, changes: dict[str, Any]) -> list[dict[str, Any]]:
+    return [each for each in objects(changes) if each["kind"] == kind]
+
+
+def container(changes: dict[str, Any]) -> dict[str, Any]:
+    (stateful_set,) = of_kind("StatefulSet", changes)
+    (only,) = stateful_set["spec"]["template"]["spec"]["containers"]
+    return dict(only)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_bases_are_what_the_chart_gives(variant: str) -> None:
+    stored = {path.name: path.read_text(encoding="utf-8") for path in (BASES / variant).glob("*.yaml")}
+    assert stored == base(variant), "make manifests writes them anew"
+
+
+@pytest.mark.parametrize("changes", VALUES)
+def test_the_schema_knows_the_values(changes: dict[str, Any]) -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    jsonschema.validate(merged(values, changes), schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(merged(values, {"polcy": "sia"}), schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(merged(values, {"state": {"size": "20"}}), schema)
+
+
+@pytest.mark.parametrize("changes", VALUES)
+def test_every_object_has_what_all_objects_have(changes: dict[str, Any]) -> None:
+    for each in objects(changes):
+        assert each["apiVersion"]
+        assert each["metadata"]["name"].startswith("stretto")
+        assert each["metadata"]["labels"]["app.kubernetes.io/instance"] == "stretto"
+        if not each["kind"].startswith("Cluster"):
+            assert each["metadata"]["namespace"]
+
+
+@pytest.mark.parametrize("changes", VALUES)
+def test_the_pod_runs_under_pod_security_restricted(changes: dict[str, Any]) -> None:
+    (stateful_set,) = of_kind("StatefulSet", changes)
+    pod = stateful_set["spec"]["template"]["spec"]
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["runAsUser"] > 0
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    for each in pod["containers"]:
+        assert each["securityContext"]["allowPrivilegeEscalation"] is False
+        assert each["securityContext"]["readOnlyRootFilesystem"] is True
+        assert each["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert all("hostPort" not in port for port in each["ports"])
+    allowed = {"name", "emptyDir", "secret", "persistentVolumeClaim", "configMap", "projected"}
+    assert all(set(volume) <= allowed for volume in pod["volumes"])
+
+
+@pytest.mark.parametrize("changes", VALUES)
+def test_volumes_that_are_mounted_are_there_and_all_are_mounted(changes: dict[str, Any]) -> None:
+    (stateful_set,) = of_kind("StatefulSet", changes)
+    spec = stateful_set["spec"]
+    volumes = {volume["name"] for volume in spec["template"]["spec"]["volumes"]}
+    volumes |= {claim["metadata"]["name"] for claim in spec["volumeClaimTemplates"]}
+    assert {mount["name"] for mount in container(changes)["volumeMounts"]} == volumes
+
+
+@pytest.mark.parametrize("changes", VALUES)
+def test_the_service_understands_its_arguments(changes: dict[str, Any]) -> None:
+    command, *arguments = container(changes)["args"]
+    serve = get_command(app).commands[command]  # type: ignore[attr-defined]
+    context = serve.make_context(command, list(arguments))  # refuses what it does not know
+    assert context.params["backend"] == "kubernetes"
+    assert Path(context.params["state"]).name == "state"
+
+
+def test_with_postgresql_there_is_a_standby_and_without_one_replica() -> None:
+    (alone,), (pair,) = of_kind("StatefulSet", {}), of_kind("StatefulSet", VARIANTS["postgresql"])
+    assert (alone["spec"]["replicas"], pair["spec"]["replicas"]) == (1, 2)
+    assert "--standby" not in container({})["args"]
+    assert {"--standby", "--key-file=/etc/stretto/key"} <= set(container(VARIANTS["postgresql"])["args"])
+
+
+def test_each_namespace_of_jobs_has_its_role_and_no_other_has() -> None:
+    changes = {"jobs": {"namespaces": ["team-a", "team-b"]}}
+    assert {role["metadata"]["namespace"] for role in of_kind("Role", changes)} == {"team-a", "team-b"}
+    assert "--namespace=team-a" in container(changes)["args"]
+    (cluster_role,) = of_kind("ClusterRole", changes)
+    assert {verb for rule in cluster_role["rules"] for verb in rule["verbs"]} == {"list", "watch"}
+
+
+def test_a_monitor_without_a_token_is_refused_in_words() -> None:
+    with pytest.raises(ChartError, match=re.escape("metrics.tokenSecret: expected a Secret")):
+        rendered({"metrics": {"serviceMonitor": True}})
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_kustomize_builds_each_base(variant: str) -> None:
+    if not (kubectl := shutil.which("kubectl")):
+        pytest.skip("kubectl is not installed")
+    done = subprocess.run(
+        [kubectl, "kustomize", BASES / variant], capture_output=True, text=True, check=True, timeout=60
+    )
+    built = [each for each in yaml.safe_load_all(done.stdout) if each]
+    names = {(each["kind"], each["metadata"]["name"]) for each in built}
+    assert names == {
+        ("Namespace", "stretto"),
+        *((each["kind"], each["metadata"]["name"]) for each in objects(VARIANTS[variant])),
+    }
