@@ -223,7 +223,7 @@ def test_the_folders_of_tests_are_those_of_the_package() -> None:
     paths = [
         path for path in (ROOT / "tests").iterdir() if path.is_dir() and not path.name.startswith((".", "_"))
     ]
-    assert {path.name for path in paths} - {*PARTS} == {"conformance", "examples", "golden"}
+    assert {path.name for path in paths} - {*PARTS} == {"conformance", "deploy", "examples", "golden"}
 
 
 def test_the_package_itself_imports_none_of_its_parts() -> None:

@@ -142,3 +142,12 @@ def test_kustomize_builds_each_base(variant: str) -> None:
         ("Namespace", "stretto"),
         *((each["kind"], each["metadata"]["name"]) for each in objects(VARIANTS[variant])),
     }
+
+
+def test_the_page_lists_the_rights() -> None:
+    page = (CHART.parents[2] / "docs" / "kubernetes-install.md").read_text(encoding="utf-8")
+    where = {"ClusterRole": "cluster", "Role": "namespaces of jobs"}
+    for role in (*of_kind("ClusterRole", {}), *of_kind("Role", {})):
+        for rule in role["rules"]:
+            resources = ", ".join(f"`{resource}`" for resource in rule["resources"])
+            assert f"| {resources} | {', '.join(rule['verbs'])} | {where[role['kind']]} |" in page

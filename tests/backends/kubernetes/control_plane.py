@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -52,11 +52,11 @@ class ControlPlane:
         """Of the API server."""
         return f"https://127.0.0.1:{self.port}"
 
-    def start(self) -> "ControlPlane":
-        """Start all four, and wait until they are ready."""
+    def start(self, users: Sequence[str] = ()) -> "ControlPlane":
+        """Start all four, and wait until they are ready. users: more names that tokens are made for."""
         self.folder.mkdir(parents=True, exist_ok=True)
         groups = {"admin": "system:masters", "kcm": "system:masters", "scheduler": "system:masters"}
-        groups |= {"agent": "system:masters", "stretto": ""}
+        groups |= {"agent": "system:masters", "stretto": "", **dict.fromkeys(users, "")}
         self.tokens = {user: secrets.token_hex(8) for user in groups}
         lines = [f'{self.tokens[user]},{user},{user},"{group}"\n' for user, group in groups.items()]
         (self.folder / "tokens.csv").write_text("".join(lines), encoding="ascii")

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import yaml
 from tests.backends.kubernetes.control_plane import ControlPlane, missing
 from tests.backends.kubernetes.node_agent import family
 from tests.conformance.world import CannotRun, World
@@ -22,23 +23,19 @@ from stretto.backends.kubernetes.options import KubernetesOptions
 from stretto.backends.protocol import Backend
 
 AGENT = Path(__file__).parents[2] / "backends" / "kubernetes" / "node_agent.py"
+MANIFESTS = Path(__file__).parents[3] / "deploy" / "kustomize" / "sqlite"
 PRODUCTS = {"k0": "NVIDIA-A100-SXM4-80GB", "k1": "NVIDIA-A100-SXM4-80GB", "k2": "Tesla-T4"}
 GPUS = 2
-RIGHTS: list[Mapping[str, object]] = [  # all that the backend needs
-    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]},
-    {
-        "apiGroups": [""],
-        "resources": ["pods"],
-        "verbs": ["list", "watch", "get", "create", "patch", "delete"],
-    },
-    {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
-    {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]},
-    {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "delete"]},
-]
 STATUS_OUTSIDE = "what a command has left running is seen in its pod only; the pod holds its GPUs until then"
 LACKS = {
     "test_a_child_that_outlives_its_parent_keeps_the_gpus_until_it_is_gone": STATUS_OUTSIDE,
 }
+
+
+def rights() -> list[Mapping[str, object]]:
+    """What the roles of an installation allow."""
+    texts = (MANIFESTS / "rbac.yaml").read_text(encoding="utf-8")
+    return [rule for each in yaml.safe_load_all(texts) for rule in each.get("rules", [])]
 
 
 @dataclass
@@ -55,10 +52,10 @@ class KubernetesWorld:
     agents: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     wire: Proxy = field(default_factory=Proxy)
 
-    def begin(self) -> None:
+    def begin(self, users: Sequence[str] = ()) -> None:
         """Start everything."""
-        self.plane.start()
-        self.plane.allow("stretto", RIGHTS)
+        self.plane.start(users)
+        self.plane.allow("stretto", rights())  # those of an installation, and no more
         self.wire.server = ("127.0.0.1", self.plane.port)
         self.kubeconfig = self.plane.kubeconfig("stretto", f"https://127.0.0.1:{self.wire.port}")
         key, certificate = self.folder / "kubelet.key", self.folder / "kubelet.crt"
@@ -182,10 +179,10 @@ class KubernetesWorld:
         assert not left, f"left behind: {left}"
 
 
-def begin(folder: Path) -> World:
-    """Three nodes of two GPUs each, of two types."""
+def begin(folder: Path, users: Sequence[str] = ()) -> World:
+    """Three nodes of two GPUs each, of two types. users: more that the API server knows."""
     if why := missing():
         raise CannotRun(why)
     world = KubernetesWorld(folder, ControlPlane(folder / "plane"))
-    world.begin()
+    world.begin(users)
     return world

@@ -1,0 +1,211 @@
+"""What the roles of an installation allow is enough, and no verb of it is too much, by a real API server."""
+
+import asyncio
+import sys
+import time
+from collections.abc import Iterator
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.conformance.world import CannotRun
+from tests.conformance.worlds.kubernetes import MANIFESTS, PRODUCTS, KubernetesWorld, begin
+
+from stretto.backends.kubernetes.backend import KubernetesBackend, open_kubernetes
+from stretto.backends.kubernetes.options import KubernetesOptions
+from stretto.backends.protocol import BackendUnreachable, NotNow, StartRefused, WorkerStart
+from stretto.model import InputError
+
+pytestmark = [pytest.mark.processes, pytest.mark.kubernetes, pytest.mark.alone]
+
+NAMESPACE, ACCOUNT = "stretto", "system:serviceaccount:stretto:stretto"
+GROUP = "apis/rbac.authorization.k8s.io/v1"
+PATIENCE_S = 90.0  # for what takes a second
+SHORT_S = 6.0  # for what cannot come, since a right is missing
+SCRIPT = "trap 'echo told' USR1; trap 'exit 3' TERM; echo begun; while :; do sleep 0.1; done"
+
+INSTALLED = [
+    each
+    for file in ("namespace.yaml", "rbac.yaml")
+    for each in yaml.safe_load_all((MANIFESTS / file).read_text(encoding="utf-8"))
+]
+VERBS = [
+    (role["kind"], index, resource, verb)
+    for role in INSTALLED
+    for index, rule in enumerate(role.get("rules", []))
+    for resource in rule["resources"]
+    for verb in rule["verbs"]
+]
+
+
+class Missing(Exception):
+    """Something that the service needs did not work."""
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubernetesWorld]:
+    try:
+        cluster = begin(tmp_path_factory.mktemp("cluster"), [ACCOUNT])
+    except CannotRun as why:
+        pytest.skip(str(why))
+    assert isinstance(cluster, KubernetesWorld)
+    try:
+        for each in INSTALLED:
+            assert put(cluster, each) == 201, each
+        asyncio.run(asyncio.wait_for(ready(cluster), PATIENCE_S))
+        yield cluster
+    finally:
+        asyncio.run(cluster.close())
+
+
+async def ready(cluster: KubernetesWorld) -> None:
+    backend = await cluster.open()
+    await backend.close()
+
+
+def put(cluster: KubernetesWorld, manifest: dict[str, Any]) -> int:
+    """Create or replace an object; the status of the answer."""
+    kind, name = manifest["kind"], manifest["metadata"]["name"]
+    namespace = manifest["metadata"].get("namespace")
+    prefix = GROUP if "rbac" in manifest["apiVersion"] else "api/v1"
+    path = f"{prefix}/{f'namespaces/{namespace}/' if namespace else ''}{kind.lower()}s"
+    answer = cluster.plane.ask("POST", path, manifest)
+    if answer.status_code == 409:
+        answer = cluster.plane.ask("PUT", f"{path}/{name}", manifest)
+    return answer.status_code
+
+
+async def until(backend: KubernetesBackend, what: str, condition: Any, patience_s: float) -> Any:
+    end_s = time.monotonic() + patience_s
+    while True:
+        if value := await condition():
+            return value
+        for informer in (backend.node_informer, backend.pod_informer):
+            if "forbidden" in informer.failure:
+                raise Missing(informer.failure)
+        if time.monotonic() > end_s:
+            raise Missing(f"not in time: {what}")
+        await asyncio.sleep(0.05)
+
+
+async def life(cluster: KubernetesWorld, number: int, patience_s: float) -> None:
+    """A worker from its start to its end, with everything that a service asks of it. Raises Missing."""
+    kubeconfig = cluster.plane.kubeconfig(ACCOUNT)
+    options = KubernetesOptions(
+        kubeconfig=str(kubeconfig), namespace=NAMESPACE, image="tests", python=sys.executable
+    )
+    worker = WorkerStart(
+        f"r{number}.1.0",
+        f"r{number}",
+        next(iter(PRODUCTS)),
+        (0,),
+        SCRIPT,
+        {"STRETTO_TOKEN": "t"},
+        grace_s=5.0,
+    )
+    folder = cluster.folder / f"rights-{number}"
+    try:
+        backend = await open_kubernetes(options, f"rights-{number}", folder)
+    except (InputError, BackendUnreachable) as wrong:
+        raise Missing(str(wrong)) from None
+    try:
+        await _life(backend, worker, patience_s)
+    except (BackendUnreachable, NotNow, StartRefused) as wrong:
+        raise Missing(str(wrong)) from None
+    finally:
+        await backend.close()
+
+
+async def _life(backend: KubernetesBackend, worker: WorkerStart, patience_s: float) -> None:
+    async def phase() -> str:
+        (state,) = [state for state in await backend.workers() if state.id == worker.id]
+        return state.phase
+
+    async def is_running() -> bool:
+        return await phase() == "running"
+
+    async def has_ended() -> bool:
+        return await phase() == "ended"
+
+    async def has_begun() -> bool:
+        return b"begun" in (await backend.log(worker.id)).data
+
+    async def was_told() -> bool:
+        return b"told" in (await backend.log(worker.id)).data
+
+    await backend.start(worker)
+    await until(backend, "it runs", is_running, patience_s)
+    backend.ours.clear()  # as after a start whose answer was lost: the pod is there, and we do not know it
+    backend.pod_informer.items.clear()
+    await backend.start(worker)
+    await until(backend, "its log is copied", has_begun, patience_s)
+    await backend.signal(worker.id, 10)
+    await until(backend, "a signal comes", was_told, patience_s)
+    await backend.stop(worker.id, 3.0)
+    await until(backend, "it ends", has_ended, patience_s)
+    await backend.forget(worker.id)
+
+
+def test_a_worker_lives_with_the_rights_of_an_installation(world: KubernetesWorld) -> None:
+    asyncio.run(life(world, 0, PATIENCE_S))
+    left = world.plane.ask("GET", f"api/v1/namespaces/{NAMESPACE}/secrets").json()["items"]
+    assert [each for each in left if "stretto.dev/service" in each["metadata"].get("labels", {})] == []
+
+
+@pytest.mark.parametrize(("kind", "index", "resource", "verb"), VERBS)
+def test_no_right_of_an_installation_is_more_than_it_needs(
+    world: KubernetesWorld, kind: str, index: int, resource: str, verb: str
+) -> None:
+    (role,) = [each for each in INSTALLED if each["kind"] == kind]
+    poorer = deepcopy(role)
+    rule = poorer["rules"][index]
+    rules = [{**rule, "resources": [each]} for each in rule["resources"]]
+    for each in rules:
+        if each["resources"] == [resource]:
+            each["verbs"] = [other for other in each["verbs"] if other != verb]
+    poorer["rules"][index : index + 1] = [each for each in rules if each["verbs"]]
+    number = 1 + VERBS.index((kind, index, resource, verb))
+    assert put(world, poorer) == 200
+    try:
+        with pytest.raises(Missing) as missing:
+            asyncio.run(life(world, number, SHORT_S))
+        print(f"without {verb} of {resource}: {missing.value}")
+    finally:
+        assert put(world, role) == 200
+        clean(world)
+
+
+def clean(world: KubernetesWorld) -> None:
+    """End what a life without all rights has left."""
+    pods = world.plane.ask("GET", f"api/v1/namespaces/{NAMESPACE}/pods").json()["items"]
+    for pod in pods:
+        path = f"api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}"
+        patch = {"metadata": {"finalizers": None}}
+        world.plane.ask("PATCH", path, patch, content_type="application/merge-patch+json")
+        world.plane.ask("DELETE", path, {"gracePeriodSeconds": 1})
+    for secret in world.plane.ask("GET", f"api/v1/namespaces/{NAMESPACE}/secrets").json()["items"]:
+        world.plane.ask("DELETE", f"api/v1/namespaces/{NAMESPACE}/secrets/{secret['metadata']['name']}")
+    end_s = time.monotonic() + PATIENCE_S
+    while world.plane.ask("GET", f"api/v1/namespaces/{NAMESPACE}/pods").json()["items"]:
+        assert time.monotonic() < end_s, "pods are left"
+        time.sleep(0.1)
+
+
+def test_the_server_takes_every_object_of_an_installation(world: KubernetesWorld) -> None:
+    """By a dry run; this server is older than the group that budgets for disruptions are in now."""
+    for path in sorted(Path(MANIFESTS).parent.glob("*/*.yaml")):
+        if path.name in ("kustomization.yaml", "namespace.yaml", "pdb.yaml"):
+            continue
+        for manifest in yaml.safe_load_all(path.read_text(encoding="utf-8")):
+            manifest["metadata"]["name"] += "-dry"
+            group = manifest["apiVersion"]
+            namespace = manifest["metadata"].get("namespace")
+            plural = {"NetworkPolicy": "networkpolicies"}.get(
+                manifest["kind"], f"{manifest['kind'].lower()}s"
+            )
+            within = f"namespaces/{namespace}/" if namespace else ""
+            prefix = f"apis/{group}" if "/" in group else f"api/{group}"
+            answer = world.plane.ask("POST", f"{prefix}/{within}{plural}?dryRun=All", manifest)
+            assert answer.status_code == 201, f"{path.parent.name}/{path.name}: {answer.text}"
