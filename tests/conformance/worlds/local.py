@@ -36,6 +36,8 @@ class LocalWorld:
     """
 
     folder: Path
+    types: Mapping[str, str] = field(default_factory=lambda: NODES)  # GPU types by node
+    owners: Sequence[str] = OWNERS
     name: str = "local"
     lacks: Mapping[str, str] = field(default_factory=dict)
     patience_s: float = 120.0
@@ -47,8 +49,8 @@ class LocalWorld:
 
     def start(self) -> None:
         """Start all agents, and write down for services where they are."""
-        for whose in OWNERS:
-            for node, gpu_type in NODES.items():
+        for whose in self.owners:
+            for node, gpu_type in self.types.items():
                 self.agents[node, whose] = OwnAgent(node, self.folder / whose / node, GPUS, gpu_type)
                 self.wires[node, whose] = Proxy()
         self._start([*self.agents])
@@ -75,7 +77,7 @@ class LocalWorld:
                 f"http://127.0.0.1:{self.wires[node, whose].port}",
                 (self.agents[node, whose].state / "token").read_text(),
             )
-            for node in NODES
+            for node in self.types
         ]
 
     async def open(self) -> Backend:
@@ -83,12 +85,12 @@ class LocalWorld:
         return await LocalBackend(self.remote("tests"), DOWN_AFTER_S).open()
 
     def nodes(self) -> Sequence[str]:
-        """All three."""
-        return tuple(NODES)
+        """All of them."""
+        return tuple(self.types)
 
     async def kill_node(self, name: str) -> None:
         """SIGKILL to the agents, their supervisors, and all that came of workers."""
-        for whose in OWNERS:
+        for whose in self.owners:
             if pid := self.pids.pop((name, whose), 0):
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
@@ -101,7 +103,7 @@ class LocalWorld:
 
     async def return_node(self, name: str) -> None:
         """Start the agents again."""
-        self._start([(name, whose) for whose in OWNERS if (name, whose) not in self.pids])
+        self._start([(name, whose) for whose in self.owners if (name, whose) not in self.pids])
 
     @asynccontextmanager
     async def unreachable(self) -> AsyncIterator[None]:
@@ -128,11 +130,11 @@ class LocalWorld:
 
     async def left(self) -> Sequence[str]:
         """Supervisors, workers, and what came of these."""
-        return [f"process {one.pid} of {node}" for node in NODES for one in self._of(node)]
+        return [f"process {one.pid} of {node}" for node in self.types for one in self._of(node)]
 
     def _of(self, node: str) -> list[supervisor.Process]:
         """Processes of workers of one node."""
-        states = [self.agents[node, whose].state for whose in OWNERS]
+        states = [self.agents[node, whose].state for whose in self.owners]
         folders, marks = [str((state / "runs").resolve()) for state in states], set()
         for path in (path for state in states for path in state.glob("*/*/start.json")):
             with suppress(OSError, ValueError, KeyError):
@@ -148,7 +150,7 @@ class LocalWorld:
 
     def forget_workers(self) -> None:
         """Agents otherwise serve one service each, and keep the ids of its workers with their logs."""
-        for node in NODES:
+        for node in self.types:
             for run in (self.agents[node, "service"].state / "forgotten").iterdir():
                 shutil.rmtree(run)
 
