@@ -4,20 +4,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stretto.experiments import unisched, unisched_estimator
 from stretto.experiments.published import EXPERIMENTS
 from stretto.experiments.reproduction import Made, Request
 from stretto.experiments.spec import RunSpec
-from stretto.experiments.unisched import (
-    figure6,
-    figure6_density,
-    figure9,
-    figure10,
-    figure11,
-    figure12,
-    miss_rate,
-    table3,
-)
+from stretto.experiments.unisched import comparison, estimator, parts, runs
+from stretto.experiments.unisched.comparison import figure6, figure6_density, figure12, table3
+from stretto.experiments.unisched.parts import figure9, figure10, figure11
+from stretto.experiments.unisched.runs import miss_rate
 from stretto.sim.result import Result
 
 pytestmark = pytest.mark.heavy
@@ -28,21 +21,26 @@ MADE = Request(data=None, scale=0.0, workers=1)
 @pytest.fixture(autouse=True)
 def a_few_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """One rival, one cluster, a short stretch of arrivals, and few points of each curve."""
-    monkeypatch.setattr(unisched, "DEADLINE_AWARE", ("hydra",))
-    monkeypatch.setattr(unisched, "LEARNERS", ("unheard-of",))
-    monkeypatch.setattr(unisched, "OTHERS", ("hydra", "unheard-of"))
-    monkeypatch.setattr(unisched, "CLUSTERS", {"C120": "gpu8-960"})
-    monkeypatch.setattr(unisched, "HELIOS", ("H_MIX1", "H_MIX2"))
-    monkeypatch.setattr(unisched, "LEAST_JOBS", 25)
-    monkeypatch.setattr(unisched, "DENSITIES", (1.0, 1.6))
-    monkeypatch.setattr(unisched, "OVERHEADS", (1,))
-    monkeypatch.setattr(unisched, "ERRORS", (0.4,))
-    monkeypatch.setattr(unisched, "LEASES_MIN", (10,))
-    monkeypatch.setattr(unisched, "HOSTILE", (0.8,))
-    monkeypatch.setattr(unisched, "SEEDS", range(2))
-    monkeypatch.setattr(unisched, "TESTBED_FIGURES", {60: (4.97, 266.39)})
-    monkeypatch.setattr(unisched, "FEWER_JOBS", (30,))
-    monkeypatch.setattr(unisched, "SCALES", {"gpu8-256": 256})
+    few: dict[str, object] = {
+        "DEADLINE_AWARE": ("hydra",),
+        "LEARNERS": ("unheard-of",),
+        "OTHERS": ("hydra", "unheard-of"),
+        "CLUSTERS": {"C120": "gpu8-960"},
+        "HELIOS": ("H_MIX1", "H_MIX2"),
+        "LEAST_JOBS": 25,
+        "DENSITIES": (1.0, 1.6),
+        "OVERHEADS": (1,),
+        "ERRORS": (0.4,),
+        "LEASES_MIN": (10,),
+        "HOSTILE": (0.8,),
+        "SEEDS": range(2),
+        "TESTBED_FIGURES": {60: (4.97, 266.39)},
+        "FEWER_JOBS": (30,),
+        "SCALES": {"gpu8-256": 256},
+    }
+    for module in (runs, comparison, parts, estimator):
+        for name in few.keys() & vars(module).keys():
+            monkeypatch.setattr(module, name, few[name])
 
 
 def ours(made: Made) -> dict[tuple[str, str], float | None]:
@@ -51,7 +49,19 @@ def ours(made: Made) -> dict[tuple[str, str], float | None]:
 
 def test_the_figures_can_be_made_by_name() -> None:
     names = {name.removeprefix("unisched-") for name in EXPERIMENTS if name.startswith("unisched-")}
-    assert names == {"table3", "fig6", "fig6cd", "fig7", "fig8", "fig9", "fig10", "fig11", "fig12"}
+    assert names == {
+        "table3",
+        "fig1",
+        "fig3",
+        "fig6",
+        "fig6cd",
+        "fig7",
+        "fig8",
+        "fig9",
+        "fig10",
+        "fig11",
+        "fig12",
+    }
 
 
 def test_without_philly_its_workloads_are_left_out_and_absent_policies_are_named() -> None:
@@ -90,9 +100,9 @@ def test_the_testbed_is_a_mean_over_made_samples_with_its_interval_and_other_loa
 
 
 def test_every_part_of_the_other_figures_has_its_rows() -> None:
-    for figure, parts in ((figure6_density, ("100%: ", "160%: ")), (figure11, ("80% hostile: joint",))):
+    for figure, begins in ((figure6_density, ("100%: ", "160%: ")), (figure11, ("80% hostile: joint",))):
         names = {name for name, _ in ours(figure(MADE))}
-        assert all(any(name.startswith(part) for name in names) for part in parts)
+        assert all(any(name.startswith(begin) for name in names) for begin in begins)
 
 
 def test_the_estimators_parts_can_be_switched_off_one_by_one() -> None:
@@ -120,11 +130,11 @@ def test_chronus_is_run_with_each_of_unischeds_parts() -> None:
 def test_chronus_and_its_selector_profile_on_equally_many_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[RunSpec] = []
 
-    def run(request: Request, cases: Sequence[unisched.Case]) -> dict[unisched.Case, Result]:
-        asked.extend(unisched.spec_of(request, case) for case in cases)
+    def run(request: Request, cases: Sequence[runs.Case]) -> dict[runs.Case, Result]:
+        asked.extend(runs.spec_of(request, case) for case in cases)
         return {}
 
-    monkeypatch.setattr(unisched, "run_cases", run)
+    monkeypatch.setattr(runs, "run_cases", run)
     figure12(MADE)
     aside = {
         int(spec.settings.get("policy.profiling_gpus", 0))
@@ -132,17 +142,17 @@ def test_chronus_and_its_selector_profile_on_equally_many_gpus(monkeypatch: pyte
         for spec in asked
         if spec.policy == "chronus" or spec.settings.get("policy.profiling") == "static"
     }
-    assert aside == {unisched.CHRONUS_PROFILES_ON}
+    assert aside == {runs.CHRONUS_PROFILES_ON}
 
 
 def test_only_a_part_of_the_arrivals_says_that_it_fills_nothing() -> None:
-    said = {scale: unisched.notes_of(replace(MADE, scale=scale)) for scale in (0.1, 1.0)}
+    said = {scale: runs.notes_of(replace(MADE, scale=scale)) for scale in (0.1, 1.0)}
     assert len(said[0.1]) == len(said[1.0]) + 1
 
 
 def test_the_miss_rate_is_one_minus_the_mean_share_of_rewards() -> None:
-    case = unisched.Case("one", "H_MIX2", "hydra", {})
-    result = unisched.run_cases(MADE, [case])[case]
+    case = runs.Case("one", "H_MIX2", "hydra", {})
+    result = runs.run_cases(MADE, [case])[case]
     nobody_in_time = replace(result, completed_s=result.completed_s + 1e9)
     everybody = replace(result, completed_s=result.requests.submitted_s)
     assert (miss_rate(nobody_in_time), miss_rate(everybody)) == (1.0, 0.0)
@@ -150,7 +160,7 @@ def test_the_miss_rate_is_one_minus_the_mean_share_of_rewards() -> None:
 
 
 def test_equation_2_is_exact_where_it_was_measured_and_ends_are_foreseen_better_later() -> None:
-    values = ours(unisched_estimator.figure7(MADE))
+    values = ours(estimator.figure7(MADE))
     assert values["a 2 GPUs", "mean_error"] == pytest.approx(0.0, abs=1e-9)
     early, late = (values[f"c {part} of the training", "mean_error"] for part in ("10%", "80%"))
     assert early is not None
@@ -159,17 +169,42 @@ def test_equation_2_is_exact_where_it_was_measured_and_ends_are_foreseen_better_
 
 
 def test_stops_are_counted_with_and_without_deadlines() -> None:
-    values = ours(unisched_estimator.figure8(MADE))
+    values = ours(estimator.figure8(MADE))
     assert ("H_MIX1", "restarts_best_effort") in values
-    stops = [values[name, "restarts_with_deadline"] for name in unisched.HELIOS]
+    stops = [values[name, "restarts_with_deadline"] for name in runs.HELIOS]
     assert all(count is not None for count in stops)
     assert values["jobs with deadlines, over the workloads", "most"] == max(count or 0.0 for count in stops)
 
 
 def test_every_policy_is_told_durations_with_the_errors_of_the_papers_estimator() -> None:
-    for policy in ("unisched", *unisched.OTHERS):
-        spec = unisched.spec_of(MADE, unisched.Case("one", "H_MIX2", policy, {}))
-        assert float(spec.settings["sim.duration_error"]) == unisched.ESTIMATE_ERROR
-    exact = unisched.Case("one", "H_MIX2", "unisched", {"sim.duration_error": 0.0})
-    assert float(unisched.spec_of(MADE, exact).settings["sim.duration_error"]) == 0.0
-    assert set(unisched.SHOWN) <= set(unisched.notes_of(MADE))
+    for policy in ("unisched", *runs.OTHERS):
+        spec = runs.spec_of(MADE, runs.Case("one", "H_MIX2", policy, {}))
+        assert float(spec.settings["sim.duration_error"]) == runs.ESTIMATE_ERROR
+    exact = runs.Case("one", "H_MIX2", "unisched", {"sim.duration_error": 0.0})
+    assert float(runs.spec_of(MADE, exact).settings["sim.duration_error"]) == 0.0
+    assert set(runs.SHOWN) <= set(runs.notes_of(MADE))
+
+
+def test_trainings_that_stop_at_their_best_take_fewer_epochs_and_at_99_percent_fewer_still() -> None:
+    values = ours(estimator.figure1(MADE))
+    best, near = (values[f"at {word} of the best", "mean_reduction"] or 0.0 for word in ("100%", "99%"))
+    assert 0.0 < best < near < 1.0
+
+
+def test_ends_foreseen_half_way_are_wrong_by_class_of_job() -> None:
+    values = ours(estimator.figure7(MADE))
+    for workload in runs.HELIOS:
+        assert 0.0 < (values[f"d {workload}, jobs with deadlines", "mean_error"] or 0.0) < 0.5
+
+
+@pytest.mark.torch
+@pytest.mark.processes
+@pytest.mark.sockets
+def test_a_suspension_and_a_resumption_of_a_real_training_are_timed_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(estimator, "TIMED", ("mlp",))
+    values = ours(estimator.figure3(MADE))
+    suspended, resumed = (values[f"mlp, {kind}", "takes_s"] or 0.0 for kind in ("suspension", "resumption"))
+    assert suspended > 0.0
+    assert resumed > 0.0

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-from stretto.experiments import unisched, unisched_estimator
 from stretto.experiments.cornucopia import comparison, parts
 from stretto.experiments.lyra import lending, scaling, tables, testbed
 from stretto.experiments.ones import comparison as ones
@@ -10,6 +9,9 @@ from stretto.experiments.ones import progress, speeds, switches
 from stretto.experiments.reproduction import Experiment
 from stretto.experiments.sia import comparison as sia
 from stretto.experiments.sia import settings
+from stretto.experiments.unisched import comparison as unisched
+from stretto.experiments.unisched import estimator
+from stretto.experiments.unisched import parts as unisched_parts
 from stretto.model import InputError
 from stretto.model.suggestions import did_you_mean
 
@@ -73,6 +75,8 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         Experiment("sia-fig10", "Sia (SOSP 2023), figure 10", "sia", settings.figure10, 30),
         Experiment("sia-fig11", "Sia (SOSP 2023), figure 11", "sia", settings.figure11, 25),
         Experiment("sia-scaling", "Sia (SOSP 2023), section 5.6, figure 9", "sia", sia.scaling, 6),
+        Experiment("unisched-fig1", "UniSched (TPDS 2024), figure 1", "", estimator.figure1, 0, "1 s"),
+        Experiment("unisched-fig3", "UniSched (TPDS 2024), figure 3", "", estimator.figure3, 0, "1 min"),
         Experiment("unisched-table3", "UniSched (TPDS 2024), table III", "", unisched.table3, 80, "25 min"),
         Experiment(
             "unisched-fig6", "UniSched (TPDS 2024), figures 6a and 6b", "chronus", unisched.figure6, 84
@@ -80,15 +84,13 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         Experiment(
             "unisched-fig6cd", "UniSched (TPDS 2024), figures 6c and 6d", "", unisched.figure6_density, 35
         ),
+        Experiment("unisched-fig7", "UniSched (TPDS 2024), figure 7", "", estimator.figure7, 0, "1 min"),
+        Experiment("unisched-fig8", "UniSched (TPDS 2024), figure 8", "chronus", estimator.figure8, 6),
+        Experiment("unisched-fig9", "UniSched (TPDS 2024), figure 9", "chronus", unisched_parts.figure9, 62),
         Experiment(
-            "unisched-fig7", "UniSched (TPDS 2024), figure 7", "", unisched_estimator.figure7, 0, "1 min"
+            "unisched-fig10", "UniSched (TPDS 2024), figure 10", "chronus", unisched_parts.figure10, 23
         ),
-        Experiment(
-            "unisched-fig8", "UniSched (TPDS 2024), figure 8", "chronus", unisched_estimator.figure8, 6
-        ),
-        Experiment("unisched-fig9", "UniSched (TPDS 2024), figure 9", "chronus", unisched.figure9, 62),
-        Experiment("unisched-fig10", "UniSched (TPDS 2024), figure 10", "chronus", unisched.figure10, 23),
-        Experiment("unisched-fig11", "UniSched (TPDS 2024), figure 11", "", unisched.figure11, 10),
+        Experiment("unisched-fig11", "UniSched (TPDS 2024), figure 11", "", unisched_parts.figure11, 10),
         Experiment("unisched-fig12", "UniSched (TPDS 2024), figure 12", "chronus", unisched.figure12, 16),
     )
 }

@@ -191,7 +191,13 @@ def in_place(size: str, times: int) -> dict[str, list[float]]:
 
 def by_restart(size: str, times: int, is_imported: bool) -> list[float]:
     """Seconds from the end of the last step to the start of the next one, in another process."""
-    lost, context = list[float](), nursery()
+    parts = suspended_and_resumed(size, times, is_imported)
+    return [suspension_s + resumption_s for suspension_s, resumption_s in parts]
+
+
+def suspended_and_resumed(size: str, times: int, is_imported: bool = False) -> list[tuple[float, float]]:
+    """Seconds from the last step to the end of its process, and from there to the next one's first step."""
+    parts, context = list[tuple[float, float]](), nursery()
     with Conductor() as conductor, TemporaryDirectory() as folder:
 
         def start(name: str) -> Callable[[], int | None]:
@@ -208,7 +214,7 @@ def by_restart(size: str, times: int, is_imported: bool) -> list[float]:
             conductor.start(name, [sys.executable, "-m", __name__, size, folder], {})
             return lambda: conductor.wait_ended(name, PATIENCE_S)
 
-        ended_s = 0.0
+        stepped_s = gone_s = 0.0
         for turn in range(times + 1):
             name = f"bench.{turn + 1}.0"
             ended = start(name)
@@ -216,12 +222,13 @@ def by_restart(size: str, times: int, is_imported: bool) -> list[float]:
             file = Path(folder, f"{name}.times")
             conductor.wait_until(partial(has_stepped, file), PATIENCE_S, "a step")
             began_s = struct.unpack("d", file.read_bytes()[:8])[0]
-            lost += [began_s - ended_s] if turn else []
+            parts += [(gone_s - stepped_s, began_s - gone_s)] if turn else []
             time.sleep(0.3)
             conductor.leave()
             assert ended() == 143
-            ended_s = struct.unpack("d", file.read_bytes()[8:])[0]
-    return lost
+            gone_s = time.time()
+            stepped_s = struct.unpack("d", file.read_bytes()[8:])[0]
+    return parts
 
 
 if __name__ == "__main__":

@@ -99,10 +99,10 @@ def rewards_for(submitted_s: float, deadline_s: float, steps: int) -> tuple[Rewa
     return tuple(Reward(submitted_s + times * deadline_s, value) for times, value in chosen)
 
 
-def curve_of(rng: np.random.Generator) -> tuple[LearningCurve, Goal]:
-    """What a training reports until it reaches its goal, and that goal: the best, or 99 % of it."""
+def whole_curve_of(rng: np.random.Generator) -> LearningCurve:
+    """What a training reports over all epochs that its owner allows."""
     allowed = round(float(np.exp(rng.uniform(*np.log(EPOCHS)))))
-    whole = LearningCurve(
+    return LearningCurve(
         epochs=allowed,
         dataset_samples=SAMPLES,
         best=float(rng.uniform(*BEST)),
@@ -112,9 +112,14 @@ def curve_of(rng: np.random.Generator) -> tuple[LearningCurve, Goal]:
         noise=NOISE,
         seed=int(rng.integers(2**31)),
     )
+
+
+def curve_of(rng: np.random.Generator) -> tuple[LearningCurve, Goal]:
+    """What a training reports until it reaches its goal, and that goal: the best, or 99 % of it."""
+    whole = whole_curve_of(rng)
     target = float(rng.choice(TARGETS)) * float(whole.metrics.max())
     reached = int((whole.metrics >= target).argmax()) + 1
-    return replace(whole, epochs=reached), Goal(target, allowed)
+    return replace(whole, epochs=reached), Goal(target, whole.epochs)
 
 
 def _at_density(pairs: list[tuple[Job, Truth]], parameters: UniSchedScenario) -> list[tuple[Job, Truth]]:

@@ -1,0 +1,1 @@
+"""Tables and figures of UniSched (TPDS 2024), made again."""
