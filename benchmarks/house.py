@@ -52,9 +52,14 @@ Meeting Members Menu Moment Notice Observer Occupied Orders Outlook Past Places 
 Rules Seen TellsChanges Who Wish Wished Wisher
 """
 LONG_SENTENCE = 25  # words
-# Pronouns of persons. Users may be spoken of so; jobs, nodes, workers and processes are things.
+# Pronouns of persons. A sentence may use one after it has named a person; jobs, nodes and files are things.
 PERSONS = re.compile(
-    r"\b(?:who|whoever|whom|nobody|somebody|everybody|anybody|someone|everyone|anyone)\b", re.IGNORECASE
+    r"\b(?:who|whoever|whom|nobody|somebody|everybody|anybody|someone|everyone|anyone|he|him|his|she|her|hers)\b",
+    re.IGNORECASE,
+)
+PEOPLE = re.compile(
+    r"\b(?:user|owner|operator|person|caller|visitor|reader|author|sender|admin|stranger|developer)s?\b|\bpeople\b",
+    re.IGNORECASE,
 )
 
 
@@ -283,16 +288,43 @@ def docstrings_of(modules: list[Module]) -> Iterator[tuple[str, str]]:
                     yield module.name if isinstance(node, ast.Module) else f"{module.name}.{node.name}", text
 
 
+def makes_persons_of_things(text: str) -> bool:
+    """Whether a sentence has a pronoun of persons and names no person before it.
+
+    What stands between backticks is code, and counts for neither.
+    """
+    sentences = re.split(r"(?<=[.!?:;])\s+|\n\s*\n", re.sub(r"`[^`]*`", "", text))
+    pronouns = [(sentence, PERSONS.search(sentence)) for sentence in sentences]
+    return any(found and not PEOPLE.search(sentence, 0, found.start()) for sentence, found in pronouns)
+
+
 def with_persons(modules: list[Module]) -> tuple[list[str], int]:
-    """(docstrings with a pronoun of persons, all). Counts those that mean users too, which are right."""
+    """(docstrings with a pronoun of persons that stands for no person, all)."""
     docstrings = list(docstrings_of(modules))
-    return [name for name, text in docstrings if PERSONS.search(text)], len(docstrings)
+    return [name for name, text in docstrings if makes_persons_of_things(text)], len(docstrings)
+
+
+def sentences_of_docstring(text: str) -> Iterator[str]:
+    """As `sentences_of`; what explains a parameter begins a sentence, and tables and trees are none.
+
+    An explained parameter is `name: …` or `name, other: …` after a full stop. A table's columns are two
+    spaces apart.
+    """
+    text = re.sub(r"^(?:\S.*? {2,}\S|\s*[├└↓]).*$", "", text, flags=re.MULTILINE)
+    return sentences_of(re.sub(r"(?<=[.)])\s+(?=\w+(?:, \w+)*: )", "\n\n", text))
+
+
+def words_of(sentence: str) -> list[str]:
+    """Words and numbers, without the symbols and signs of formulae."""
+    return re.findall(r"(?<!\S)(?=\S*[A-Za-z]{2}|[aAI]\b|[(\"']*\d[\d.,]*[)%\"',.:;]*(?!\S))\S+", sentence)
 
 
 def long_docstring_sentences(modules: list[Module]) -> tuple[list[str], int]:
     """(sentences of more than `LONG_SENTENCE` words, all) of docstrings."""
-    sentences = [(name, sentence) for name, text in docstrings_of(modules) for sentence in sentences_of(text)]
-    long = [f"{name}: {text}" for name, text in sentences if len(text.split()) > LONG_SENTENCE]
+    sentences = [
+        (name, sentence) for name, text in docstrings_of(modules) for sentence in sentences_of_docstring(text)
+    ]
+    long = [f"{name}: {text}" for name, text in sentences if len(words_of(text)) > LONG_SENTENCE]
     return long, len(sentences)
 
 

@@ -42,7 +42,8 @@ class Registry:
         """A component by its registered name, `module:Class` or `path/to/file.py:Class`, some fields set.
 
         Settings may be texts, as they come from a command line. Raises InputError for an unknown name or
-        setting, a value of the wrong type or out of range, and a class that is no such component.
+        setting, for a wrong value, and for a class that is no such component. A value is wrong by its type or
+        its range.
         """
         component = self.class_of(name)
         values = settings_of(component, settings, space=self.space)

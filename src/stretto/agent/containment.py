@@ -1,10 +1,10 @@
 """What hides from a killed supervisor: found by a control group, as an orphan, or by the files it holds.
 
-A supervisor finds all that its worker started as long as it lives. If it is killed, a process that has a
-session, an environment and a parent of its own carries no sign any more of where it came from. Where this
+A supervisor finds all that its worker started as long as it lives. If it is killed, a process may have a
+session, an environment and a parent of its own. Then no sign is left of where it came from. Where this
 machine lets us make control groups (version 2), each run has one, which nothing leaves by itself. Where it
-does not, such processes become children of the agent, which knows its supervisors: any other child is what a
-supervisor has lost.
+does not, such processes become children of the agent. The agent knows its supervisors: any other child is
+what a supervisor has lost.
 """
 
 import os

@@ -1,7 +1,7 @@
 """What the workers of a job have written is bounded on each machine: what is oldest goes first.
 
-The front of a log is given back to the disk as a hole. Nothing moves, so whoever reads or follows it goes on
-at the same offsets, and workers go on writing to the same file. A line in the log says where it was cut.
+The front of a log is given back to the disk as a hole. Nothing moves, so each reader goes on at the same
+offsets, and workers go on writing to the same file. A line in the log says where it was cut.
 """
 
 import ctypes

@@ -275,7 +275,7 @@ def spawn_supervisor(run: Path, environ: Mapping[str, str] | None = None, apart:
     """Start the supervisor of a prepared run, in a session of its own; its process id.
 
     environ: what the worker begins with, else our own. apart: as a child of no process; the id is then of a
-    process that ends at once. The FIFO is open here until the supervisor has it too: it has a reader from now
+    process that ends at once. The FIFO stays open here until the supervisor has it too, so it has a reader
     until the supervisor's end.
     """
     environ = os.environ if environ is None else environ
@@ -356,8 +356,8 @@ def last_words(run: Path) -> str:
 def leftovers(mark: str, notes: dict[str, Any] | None, run: Path | None = None) -> list[supervisor.Process]:
     """Processes of a run whose supervisor is gone, found without it.
 
-    By the mark in their environment, by the session that the supervisor opened, by the log of `run` that they
-    write to, and by descent from any of these. For what gave up all that see `containing`.
+    Signs are the mark in their environment, the session that the supervisor opened, and the log of `run` that
+    they write to. Their descendants count too. For what gave up all that see `containing`.
     """
     table = list(supervisor.processes())
     roots = {each.pid for each in table if mark and has_mark(each.pid, mark)}

@@ -2,9 +2,9 @@
 
 Each connection costs a thread and a file, so their number is limited.
 
-A service that was frozen, or cut off, may wake up after another has taken its place, and would end workers
-that it does not know. Each leader has a number, its epoch, larger than those of all leaders before it.
-Commands of a leader that another has followed are refused.
+A service that was frozen, or cut off, may wake up after another has taken its place. It would then end
+workers that it does not know. Each leader has a number, its epoch, larger than those of all leaders before
+it. Commands of a leader that another has followed are refused.
 """
 
 import hmac
@@ -170,7 +170,7 @@ class Server(ThreadingHTTPServer):
         return self.lines.admit(request)
 
     def service_actions(self) -> None:
-        """Every now and then: close those that nobody who may ask has opened."""
+        """Every now and then: close connections that have shown no good token."""
         self.lines.close_late()
 
     def close_request(self, request: Any) -> None:
@@ -218,7 +218,7 @@ class Handler(BaseHTTPRequestHandler):
     do_GET = do_PUT = do_POST = do_DELETE = answer  # noqa: N815  # the base class looks for these names
 
     def route(self, body: dict[str, Any]) -> None:
-        """Find who does it."""
+        """Find the handler of a request, and call it."""
         url = urlsplit(self.path)
         parts = [unquote(part) for part in url.path.split("/")[1:]]
         query = {name: values[-1] for name, values in parse_qs(url.query).items()}
@@ -287,8 +287,8 @@ class Handler(BaseHTTPRequestHandler):
     def let_go(self) -> None:
         """Say that nothing more comes, and drop what does of a body that is not read.
 
-        A line that is closed while something unread lies on it is an error for whoever is still sending, and
-        may cost him the answer.
+        A connection that is closed with unread data on it gives an error to a peer that still sends, and may
+        cost it the answer.
         """
         until = time.monotonic() + LINGER_S
         self.wfile.flush()

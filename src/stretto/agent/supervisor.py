@@ -1,7 +1,7 @@
 """The small process that starts one worker, waits for all that comes of it, and writes down how it ended.
 
 Run as `python -I -S supervisor.py RUN_DIR` with the run's FIFO as standard input: it must start fast, be
-small and outlive its agent, so it imports the standard library only and stands alone in this file. The agent
+small and outlive its agent. So it imports the standard library only and stands alone in this file. The agent
 imports from here what both need. It ends with the status of the command.
 
 Where no FIFO reaches, as from another machine, orders are appended to the file `orders` of the run, and
@@ -12,9 +12,9 @@ everything that the worker started is gone exactly when the supervisor has no ch
 and groups it went to. If the supervisor itself is killed, the kernel kills the worker with it; the agent
 looks for the rest.
 
-A run may name guards in its start.json, processes as [pid, ticks]: once any of them is gone, nobody keeps the
-GPUs for this worker any more, and all of it is killed at once. With --apart the supervisor makes itself
-nobody's child, for an agent whose end takes its children with it.
+A run may name guards in its start.json, processes as [pid, ticks]. Once any of them is gone, nothing keeps
+the GPUs for this worker any more, and all of it is killed at once. With --apart the supervisor makes itself
+the child of no process, for an agent whose end takes its children with it.
 """
 
 from __future__ import annotations  # nodes of a cluster may have an older Python than we
@@ -328,8 +328,8 @@ class Supervisor:
     def tell(self, rest: list[Process]) -> None:
         """SIGTERM to what outlives the command, except to what got it with the command's group.
 
-        Nor to what these have started, such as processes of a data loader: where the command was a shell, a
-        training that it ran may still be on its way to a place where it can end.
+        Nor to what these have started, such as processes of a data loader. Where the command was a shell, a
+        training that it ran may still be on its way to where it can end.
         """
         in_group = {each.pid for each in rest if each.group == self.pid} if self.notes["stopping"] else set()
         spared = in_group | {each.pid for each in descendants(in_group, rest)}

@@ -1,8 +1,8 @@
 """What an interactive job runs: a shell on a terminal of its own, to which its owner can attach.
 
-Standard library only. It listens on this machine and says where in its log, with a key that whoever attaches
-has to know: so that only those who may read the log may type. The shell outlives its visitors; when it ends,
-the job ends with its status.
+Standard library only. It listens on this machine and says where in its log, with a key that a visitor has to
+know. So only users who may read the log may type. The shell outlives its visitors; when it ends, the job ends
+with its status.
 
 From the visitor come frames: a letter, a length of two bytes, the content. `d`: what was typed; `w`: rows and
 columns as four bytes. To the visitor go the bytes of the terminal as they are.
@@ -80,8 +80,8 @@ class Visitor:
     def finish(self) -> None:
         """Say that nothing more comes.
 
-        A line on which something unread has arrived must not be closed at once: the visitor would be told of
-        an error, and lose what is on its way to him.
+        A connection on which unread data has arrived must not be closed at once. The visitor would get an
+        error, and lose what is on its way.
         """
         self.typed.clear()
         self.heard_s = time.monotonic()
@@ -157,7 +157,7 @@ class Terminal:
             self._turn_away(self.strangers[0])
 
     def _check_strangers(self, readable: list[int]) -> None:
-        """Admit who shows the key; turn away who shows another one, leaves, or takes too long."""
+        """Admit a stranger who shows the key; turn away one that shows another, leaves, or is slow."""
         for stranger in list(self.strangers):
             if stranger.line.fileno() in readable:
                 received = stranger.receive()
@@ -177,7 +177,7 @@ class Terminal:
         stranger.line.close()
 
     def _admit(self, stranger: Visitor) -> None:
-        """Who has shown the key takes the place of the visitor before."""
+        """A stranger who has shown the key takes the place of the visitor before."""
         if self.visitor is not None:
             self.visitor.tell(REPLACED)
             self.visitor.send()
@@ -202,7 +202,7 @@ class Terminal:
                 self.leaving.remove(one)
 
     def _listen(self, visitor: Visitor) -> bool:
-        """Take what a visitor says; False if he has gone."""
+        """Take what a visitor says; False if the visitor has gone."""
         said = visitor.receive()
         visitor.typed += said
         self._take_frames(visitor.typed)
@@ -250,7 +250,7 @@ class Terminal:
             pass
 
     def _see_off(self) -> None:
-        """All that is to be said reaches the visitor, unless he does not take it."""
+        """All that is to be said reaches the visitor, unless the visitor does not take it."""
         for stranger in list(self.strangers):
             self._turn_away(stranger)
         visitor = self.visitor

@@ -1,6 +1,6 @@
-"""Unix users: as which one jobs run, and what belongs to whom.
+"""Unix users: as which one jobs run, and which files belong to which user.
 
-As which Unix user the jobs of each user run, where the service may become others (`--run-as`).
+Where the service may become other Unix users (`--run-as`), each user's jobs run as one of them.
 """
 
 import os

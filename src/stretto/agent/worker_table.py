@@ -45,8 +45,8 @@ class Worker:
 class WorkerTable:
     """Every worker under one state directory. Safe to use from several threads.
 
-    apart, environ: as in `spawn_supervisor`. adopts: whether orphans of its supervisors come to this
-    process. groups: whether each run gets a control group, where one can be made (`containing`).
+    apart, environ: as in `spawn_supervisor`. adopts: orphans of its supervisors come to this process. groups:
+    whether each run gets a control group, where one can be made (`containing`).
     """
 
     def __init__(

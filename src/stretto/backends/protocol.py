@@ -3,9 +3,9 @@
 A backend knows nodes and workers, no jobs and no plans. Everything may be asked again: a worker's id is
 never used twice, so that a start that is repeated is the same start.
 
-A worker that a backend does not list is gone only if its node is up, or known to be dead: of a node that is
-only silent, or that was not reached since this service started, nothing is known, and its GPUs must not be
-given to others.
+A worker that a backend does not list is gone only if its node is up, or known to be dead. A node may be only
+silent, or not reached since this service started. Then nothing is known of it, and its GPUs must not be given
+to others.
 
 GPUs of a worker are places on its node, from 0. A cluster that hands out devices itself takes only their
 number, and its workers find in CUDA_VISIBLE_DEVICES what it gave.
@@ -79,7 +79,7 @@ class WorkerStart:
     own: tuple[str, ...] = ()  # directories that are made for that user where they are missing
 
     def request(self) -> dict[str, Any]:
-        """What whoever runs it is asked for, as JSON values, but for the id."""
+        """What the process that runs it is asked for, as JSON values, but for the id."""
         return {
             "job": self.job,
             "gpus": list(self.gpus),

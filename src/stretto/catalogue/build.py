@@ -2,11 +2,11 @@
 
 Prints how far the fitted step times are from those measured, for each model and GPU type.
 
-GPU types on which a model was not measured get parameters by way of a yardstick that was measured on most:
-compute takes 1/r of the time, with r the relative speed of the two types on the yardstick (ResNet-50). The
-time to synchronise is scaled by what the yardstick takes on the two types, within a node and across nodes. A
-type on which not even the yardstick was measured gets its speed from the measured type with the closest FP32
-peak, by the ratio of the peaks, and its synchronisation from `network_like`.
+GPU types on which a model was not measured get parameters by way of a yardstick that was measured on most
+(ResNet-50). Compute takes 1/r of the time, with r the relative speed of the two types on the yardstick. The
+time to synchronise is scaled by what the yardstick takes on the two types, within a node and across nodes.
+Where not even the yardstick was measured, the speed follows from the measured type with the closest FP32
+peak, by the ratio of the peaks. The synchronisation is that of `network_like`.
 """
 
 import argparse
@@ -54,9 +54,9 @@ class StepFit:
 def fit_steps(points: Points) -> StepFit:
     """The model of `stretto.estimate.throughput` with least squares of log T_grad and log T_step.
 
-    As in Pollux (OSDI 2021), with two changes: on one GPU a step is taken for T_grad where only
-    steps were measured, and outliers count linearly. Without a measurement on several nodes, the parameters
-    for them are their least (1.1 times those within a node).
+    As in Pollux (OSDI 2021), with two changes. On one GPU a step is taken for T_grad where only steps were
+    measured, and outliers count linearly. Without a measurement on several nodes, the parameters for them are
+    their least (1.1 times those within a node).
     """
     within = (points.nodes == 1) & (points.gpus > 1)
     across = points.nodes > 1

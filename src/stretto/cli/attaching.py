@@ -104,7 +104,7 @@ def _frame(letter: bytes, content: bytes) -> bytes:
 
 
 def _typed(keys: int) -> bytes:
-    """What was typed; nothing once no user is left who could."""
+    """What was typed; nothing once the terminal is gone."""
     try:
         return os.read(keys, 1 << 12)
     except OSError:  # the terminal was closed

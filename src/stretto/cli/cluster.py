@@ -1,4 +1,4 @@
-"""The verbs for what jobs run on and who may run them: nodes, queues, usage, token."""
+"""The verbs for what jobs run on and which users may run them: nodes, queues, usage, token."""
 
 import time
 from typing import Annotated, Any

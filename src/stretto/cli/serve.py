@@ -85,7 +85,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Decisions:
-    """What decides who runs."""
+    """What decides which jobs run."""
 
     policy: options.Policy = "sia"
     settings: Settings = field(default_factory=list)
@@ -139,7 +139,7 @@ class Store:
 
 @dataclass(frozen=True)
 class Workers:
-    """As whom workers run, and what they inherit."""
+    """As which users workers run, and what they inherit."""
 
     run_as: Annotated[
         list[str],
@@ -432,7 +432,7 @@ def _values_of_workers(workers: Workers, retention: Retention) -> dict[str, obje
 
 
 def _announce(url: str, place: Place, decisions: Decisions, startup: Startup) -> None:
-    """Say where the service answers, and who may ask it."""
+    """Say where the service answers, and which users may ask it."""
     from stretto.service.main import FIRST_TOKEN
 
     say(f"listening on {url}, policy {decisions.policy}")

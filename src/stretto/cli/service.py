@@ -1,4 +1,4 @@
-"""What the verbs of a running service share: where it is, who asks, and how often they look again."""
+"""What the verbs of a running service share: where it is, which user asks, and how often they look again."""
 
 import sys
 import time

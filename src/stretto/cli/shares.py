@@ -1,4 +1,4 @@
-"""The verbs for fair share: who is entitled to what, and who has had how much."""
+"""The verbs for fair share: what each account is entitled to, and how much it has had."""
 
 import sys
 from typing import Annotated, Any

@@ -1,4 +1,4 @@
-"""`stretto submit`: a job file, a command, or a session that somebody sits in front of."""
+"""`stretto submit`: a job file, a command, or an interactive session."""
 
 import json
 import re

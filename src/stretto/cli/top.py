@@ -65,7 +65,7 @@ def top(
 
 
 def _jobs(client: "Client") -> list[dict[str, Any]]:
-    """Everybody's, where that may be seen, else one's own."""
+    """Those of all users, where that may be seen, else one's own."""
     from stretto.client import Refused
 
     try:

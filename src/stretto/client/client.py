@@ -45,11 +45,11 @@ class _NothingFollows(Exception):
 class Client:
     """A connection to a service; a context manager.
 
-    url: else from STRETTO_URL, else of this machine. token: else from STRETTO_TOKEN, else from the file that
-    STRETTO_TOKEN_FILE names, or None for none.
-    patience_s: for how long whoever waits or follows outlasts a service that is away; else from
-    STRETTO_PATIENCE_S, else ten minutes. say: is told of that, a line when it begins and one when it is over.
-    What the service says is wrong with a request raises InputError, anything else ServiceError.
+    url: of the service; else from STRETTO_URL, else of this machine. token: else from STRETTO_TOKEN, else
+    from the file that STRETTO_TOKEN_FILE names, or None for none. patience_s: for how long waiting and
+    following outlast a service that is away; else from STRETTO_PATIENCE_S, else ten minutes. say: is told of
+    that, a line when it begins and one when it is over. What the service says is wrong with a request raises
+    InputError, anything else ServiceError.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Client:
         """Submit a job file (a Path) or the text of one; the job as the service shows it.
 
         key: of idempotency; the same key gives the same job again. workdir: where a job runs whose file does
-        not say it; "": where the service thinks best.
+        not say it; "": the service chooses.
         """
         if not PLAIN.fullmatch(key):
             raise InputError(f"--key must be letters, digits and signs of ASCII, got {key!r}")
@@ -133,8 +133,8 @@ class Client:
     def log(self, job: str, rank: int = 0, attempt: int = 0, follow: bool = False) -> Iterator[str]:
         """What a worker has written, piece by piece.
 
-        With `follow` until it has ended; where no attempt is named, through all attempts that come, from the
-        present one on, until the job has ended, and from its start where that is still to come.
+        With `follow` until it has ended. Where no attempt is named, it follows all attempts from the present
+        one on, until the job has ended. Where the job is still to start, it waits for that.
         """
         wanted, is_known = attempt, False
         while True:
@@ -232,7 +232,7 @@ class Client:
                     yield {"seq": seq, **json.loads(line[6:])}
 
     def explain(self, job: str) -> dict[str, Any]:
-        """Why a job waits, who holds what it waits for, and what would start it."""
+        """Why a job waits, which jobs hold what it waits for, and what would start it."""
         return self.ask("GET", f"/api/v1/jobs/{_name(job)}/explain")
 
     def dry_run(self, job: Path | str, workdir: str = "") -> dict[str, Any]:
@@ -253,7 +253,7 @@ class Client:
         return found
 
     def set_queue(self, name: str, **bounds: Any) -> dict[str, Any]:
-        """Give a queue bounds: `quota_gpus` (None: none), `borrow_gpus`, `weight`, `users` (None: everybody).
+        """Give a queue bounds: `quota_gpus` (None: none), `borrow_gpus`, `weight`, `users` (None: all users).
 
         What is not given stays as it is.
         """
@@ -285,7 +285,7 @@ class Client:
         return self.ask("PUT", f"/api/v1/shares/users/{_name(user)}", json={"shares": shares})
 
     def reservations(self) -> list[dict[str, Any]]:
-        """GPUs that are kept for somebody, as long as they are."""
+        """GPUs that are kept for some users, as long as they are."""
         found: list[dict[str, Any]] = self.ask("GET", "/api/v1/reservations")["reservations"]
         return found
 
@@ -466,7 +466,7 @@ def _submission(job: Path | str, workdir: str) -> dict[str, str]:
 
 
 def _content_of(file: Path) -> bytes:
-    """The first bytes of a file, or of a pipe that somebody writes to. Raises OSError, and InputError."""
+    """The first bytes of a file, or of a pipe. Raises OSError, and InputError."""
     # Opening a named pipe to which nobody writes would wait for ever, unless it is told not to.
     descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb", buffering=0) as opened:
@@ -484,6 +484,6 @@ def _content_of(file: Path) -> bytes:
 
 
 def _user() -> str:
-    """Who asks where no token says it: the name at the machine's login, if a header can hold it."""
+    """The user where no token says it: the name at the machine's login, if a header can hold it."""
     name = os.environ.get("USER") or os.environ.get("LOGNAME") or "me"
     return name if PLAIN.fullmatch(name) else f"uid-{os.getuid()}"

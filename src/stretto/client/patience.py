@@ -1,4 +1,4 @@
-"""An outage of the service, as somebody sees it who waits for something and outlasts it."""
+"""An outage of the service, as a client that waits for something sees it and outlasts it."""
 
 import os
 import time

@@ -19,7 +19,7 @@ MOST_NODES = 1_000_000  # chosen: far beyond any cluster; a slip should not fill
 
 @dataclass(frozen=True, slots=True)
 class Lender:
-    """Who lends inference servers, and how much of them it needs itself (Lyra, section 4)."""
+    """A cluster that lends inference servers, and how much of them it needs itself (Lyra, section 4)."""
 
     name: str
     gpu_type: str

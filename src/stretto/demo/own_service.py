@@ -44,7 +44,8 @@ def until(
 class OwnService:
     """A service on a state directory of its own, and the agent that it starts there.
 
-    It runs in a session of its own, so that an interrupt from the keyboard reaches only whoever started it.
+    It runs in a session of its own, so that an interrupt from the keyboard reaches only the process that
+    started it.
     """
 
     def __init__(

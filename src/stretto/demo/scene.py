@@ -87,7 +87,7 @@ def text_of(job: dict[str, Any]) -> str:
 
 
 def begin_undisturbed(job: dict[str, Any], printed: Path) -> "subprocess.Popen[bytes]":
-    """The same script alone, on one worker that nobody resizes; what it prints goes to a file."""
+    """The same script alone, on one worker that is never resized; what it prints goes to a file."""
     ours = ("STRETTO_", "RANK", "WORLD_SIZE", "MASTER_")
     env = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     with printed.open("wb") as out:

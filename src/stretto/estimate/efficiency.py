@@ -1,8 +1,8 @@
 """How much is one sample worth at another batch size?
 
-The statistical efficiency of large batches from the noise of the gradient. With M0 the batch the user tuned
-for, `grad_sqr` = |µ|² the squared norm of the true gradient and `grad_var` = σ² the variance of a gradient
-averaged over M0 samples,
+The statistical efficiency of large batches from the noise of the gradient. M0 is the batch that the user
+tuned for. `grad_sqr` = |µ|² is the squared norm of the true gradient. `grad_var` = σ² is the variance of a
+gradient averaged over M0 samples. Then
 
     φ = M0 σ² / |µ|²                                   the noise scale
     gain(M) = (σ² + |µ|²) / (σ² M0/M + |µ|²)           iterations of M0 that one iteration of M is worth

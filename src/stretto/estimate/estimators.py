@@ -87,9 +87,10 @@ def _requested(table: MeasuredSpeeds, gpus: int) -> FloatArray:
 class OnlineGoodput:
     """Goodput from what each job has shown so far, carried over between GPU types.
 
-    Sia (SOSP 2023), section 3.2: see `bootstrap`. Of a job that has shown nothing yet the profile of one
-    replica is believed, or, without one, that all types are alike; and that replicas scale perfectly. In the
-    oracle's mode the world shows every job's true speeds before it starts, as observations like any other.
+    Sia (SOSP 2023), section 3.2: see `bootstrap`. A job that has shown nothing yet is believed to be as its
+    profile of one replica says, or, without one, alike on all types. Its replicas are believed to scale
+    perfectly. In the oracle's mode the world shows every job's true speeds before it starts, as observations
+    like any other.
     """
 
     views: ClassVar[frozenset[View]] = frozenset({View.GOODPUT_MODEL})

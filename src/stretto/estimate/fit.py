@@ -12,16 +12,16 @@ over α, β ≥ 1e-8 and 1 ≤ γ ≤ 10, with parameters that nothing was measu
 4. nothing on more than two GPUs: β_l and β_n are at their bound.
 
 **Deviation**: the method. The published code runs L-BFGS-B from one fixed start to a loose tolerance and
-often stops far from the optimum. We start from lines through the measurements and take damped Gauss-Newton
-steps (Levenberg-Marquardt) within the bounds, in the coordinates of `problem_of`, all data sets at once.
-A sum of two root mean squares has kinks where either vanishes; each step takes √q for the quadratic
+often stops far from the optimum. We start from lines through the measurements. From there we take damped
+Gauss-Newton steps (Levenberg-Marquardt) within the bounds, in the coordinates of `problem_of`, all data sets
+at once. A sum of two root mean squares has kinks where either vanishes; each step takes √q for the quadratic
 q/(2 √q₀) + √q₀/2, which touches it from above.
 
 **Deviation**: with measurements on one GPU only, every T_grad between the measured pass and the measured
 step is about equally good. We settle near the middle, not where a search from a fixed start first arrives.
 
-Sums run over the points one after the other and never across data sets, so that a fit is the same bit for
-bit whether its data set is fitted alone or among others.
+Sums run over the points one after the other and never across data sets. So a fit is the same bit for bit
+whether its data set is fitted alone or among others.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -204,7 +204,7 @@ def _log_alpha(theta: FloatArray, usual_s: FloatArray) -> tuple[FloatArray, Floa
 def _assess(theta: FloatArray, points: FloatArray, usual_s: FloatArray) -> tuple[FloatArray, FloatArray]:
     """The objective (sets,) at θ and its second moments (sets, 2, 8, 8).
 
-    For each of the two residuals, in log T_grad and in log T_step: weighted sums over the points of the
+    There are two residuals, in log T_grad and in log T_step. For each: weighted sums over the points of the
     products of its seven derivatives and, last, itself: [JᵀJ, Jᵀr; rᵀJ, rᵀr].
     """
     # Predicted times, as logarithms: of the gradient, and of the step that overlaps it with synchronising.
@@ -248,8 +248,8 @@ def _step(
 ) -> tuple[FloatArray, FloatArray]:
     """The next θ to try, and the gain (sets,) that the quadratic promises.
 
-    Parameters that the free step would push out of the box go to its side and the others make the best of
-    that; what still sticks out is cut off.
+    Parameters that the free step would push out of the box go to its side, and the others make the best of
+    that. What still sticks out is cut off.
     """
     lower, upper = np.maximum(lower, theta - REACH), np.minimum(upper, theta + REACH)
     # Gradient and Gauss-Newton curvature of the sum of both errors, damped.

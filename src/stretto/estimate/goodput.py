@@ -13,7 +13,7 @@ gradient does not show its noise. Without accumulation s = 0, and a single GPU k
 [m_min, m_max] are not taken. Of equally good batches, the smallest.
 
 **Deviation**: where m_min K is above the largest batch allowed there is nothing to try and goodput is 0. The
-published code then tries m_min K; a caller who wants that raises `max_batch` to it.
+published code then tries m_min K; to have that, raise `max_batch` to it.
 """
 
 from functools import lru_cache

@@ -1,7 +1,7 @@
 """Goodput of a job on every configuration, from what it has shown: one row of a matrix of speeds.
 
-Rows are computed for many jobs at once, and are pure functions of a `Question`, so that they can be
-remembered: from one decision to the next few jobs have anything new to show.
+Rows are computed for many jobs at once, and are pure functions of a `Question`. So they can be remembered:
+from one decision to the next, few jobs have anything new to show.
 """
 
 from collections.abc import Sequence

@@ -1,14 +1,14 @@
 """When will a learning curve reach its target? An ensemble of parametric curves, fitted to what was seen.
 
-UniSched (TPDS 2024), section III-B2, which takes the method of Domhan, Springenberg and Hutter (IJCAI
-2015): fit many shapes y(x), x the epoch and y the metric (larger is better), and let them vote.
+UniSched (TPDS 2024), section III-B2, takes the method of Domhan, Springenberg and Hutter (IJCAI 2015). Many
+shapes y(x) are fitted, x the epoch and y the metric (larger is better), and they vote.
 
 Deviation: in place of Markov chains over all parameters, each shape is fitted by least squares and weighted
-by its error; cheap and deterministic, and what it costs is the width of the predicted spread. Every shape is
-linear in its outer parameters once its inner ones are given, so that a fit is a search over a small grid of
-inner parameters (which is narrowed a few times) with a closed form at each point.
+by its error. That is cheap and deterministic, and what it costs is the width of the predicted spread. Every
+shape is linear in its outer parameters once its inner ones are given. So a fit is a search over a small grid
+of inner parameters, with a closed form at each point. The grid is narrowed a few times.
 
-Curves of many jobs and families of equal grids are fitted side by side: a decision asks for several at once,
+Curves of many jobs and families of equal grids are fitted side by side. A decision asks for several at once,
 and one by one most of the time went into small calls.
 """
 

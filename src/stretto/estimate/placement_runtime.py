@@ -4,8 +4,8 @@ UniSched (TPDS 2024), section III-B: the duration of a job (equation 1) is
 
     T_dur = T_sr + N_iter T_iter
 
-with the time of an iteration from a profile of one and two GPUs (equation 2) and the expected cost of
-suspensions from how many of the leases before its deadline it needs (equation 3).
+with the time of an iteration from a profile of one and two GPUs (equation 2). The expected cost of
+suspensions follows from how many of the leases before its deadline the job needs (equation 3).
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class TwoGpuProfile:
 def two_gpu_profile(table: MeasuredSpeeds, kind: int) -> TwoGpuProfile:
     """What a run on two GPUs would have measured, read from the entries of a table for one and two GPUs.
 
-    The table is for the job's own batch, so two GPUs do half a step each: what a step on them takes beyond
+    The table is for the job's own batch, so two GPUs do half a step each. What a step on them takes beyond
     that is communication. Entries for more GPUs are not looked at. A missing entry counts as no
     communication; a missing one for one GPU as nothing measured.
     """

@@ -1,8 +1,8 @@
 """The fit as Pollux's authors published it, for worlds that follow Sia's published simulator.
 
 The objective and what is held fixed are those of `fit`; the method is L-BFGS-B from one fixed start to a
-loose tolerance. It often stops short of the optimum, and predictions of placements that were never measured
-then differ from those of `fit`, which is why a faithful comparison needs it. Its gradient is written out.
+loose tolerance. It often stops short of the optimum. Predictions of placements that were never measured then
+differ from those of `fit`, which is why a faithful comparison needs it. Its gradient is written out.
 """
 
 from functools import lru_cache

@@ -38,10 +38,10 @@ class Estimator(Protocol):
 def estimator_for(policy: Policy, settings: Mapping[str, Any]) -> Estimator:
     """The estimator that the setting `model` names, or else the one that serves the policy's views.
 
-    The other settings are those of the estimator. Where none is named they are those of `goodput`; to
-    policies that look at no goodput they make no difference, so that several policies can be run with the
-    same ones. InputError for unknown names and values, and for an estimator that reads what the policy does
-    not declare: a snapshot shows that to neither.
+    The other settings are those of the estimator. Where none is named they are those of `goodput`. To
+    policies that look at no goodput they make no difference, so several policies can be run with the same
+    ones. InputError for unknown names and values, and for an estimator that reads what the policy does not
+    declare. A snapshot shows that to neither.
     """
     given = dict(settings)
     # The one that is named, if the policy declares what it reads.

@@ -1,20 +1,21 @@
 """How fast is a job on 1, 2, 3, … GPUs of each type, from whatever has been measured of it?
 
-Policies that read a table (`MeasuredSpeeds`) want a speed for every count; workers report the few counts that
+Policies that read a table (`MeasuredSpeeds`) want a speed for every count. Workers report the few counts that
 they ran on. For each GPU type
 
 1. a count that was measured at the job's own batch is as fast as it was measured;
 2. where the job ran on several workers, a model of its steps says the shape between and beyond these counts
    (`fit`, Pollux's model). It is moved to go through what was measured, in proportion, from count to count;
-3. where it ran on one worker only, the shape is that of a type on which it ran on several (equation 1 of Sia,
-   SOSP 2023: X_B(K) = X_B(1) / X_A(1) · X_A(K)), else the assumed one: `SCALING` of each doubling;
+3. where it ran on one worker only, the shape is that of a type on which it ran on several. That is equation 1
+   of Sia (SOSP 2023): X_B(K) = X_B(1) / X_A(1) · X_A(K). Else it is the assumed one: `SCALING` of each
+   doubling;
 4. a type on which nothing was measured has the shape of the one that is known best, by the stated speeds of
    the types;
-5. of a job of which nothing was measured at all the table goes through what its owner expects; where that
-   is not known either it is relative: 1 on what it asked for.
+5. where nothing was measured at all, the table goes through what the job's owner expects. Where that is not
+   known either it is relative: 1 on what the job asked for.
 
-A job's own batch is fixed, so that each worker has a share of it, or grows with the workers up to a bound, as
-scripts do where no batch is chosen for them. A step of the table is one of its batch on one worker.
+A job's own batch is fixed, so that each worker has a share of it. Or it grows with the workers up to a bound,
+as scripts do where no batch is chosen for them. A step of the table is one of its batch on one worker.
 """
 
 from collections.abc import Sequence

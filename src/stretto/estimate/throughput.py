@@ -7,9 +7,9 @@
     T_step      = (T_grad^γ + T_sync^γ)^(1/γ)
     T_iter      = s T_grad + T_step
 
-for K GPUs on N nodes, m samples a GPU and pass, and s passes that only accumulate before the one that
-synchronises. γ = 1 means that computing and communicating take turns, γ → ∞ that the shorter hides behind
-the longer. Pollux (Qiao et al., OSDI 2021), section 3.2; used by Sia (SOSP 2023), section 3.2.
+for K GPUs on N nodes, m samples a GPU and pass. The s passes before the one that synchronises only
+accumulate. With γ = 1 computing and communicating take turns, with γ → ∞ the shorter hides behind the longer.
+Pollux (Qiao et al., OSDI 2021), section 3.2; used by Sia (SOSP 2023), section 3.2.
 
 Parameters are arrays (..., 7) in the order of `ThroughputModel`; the other arguments broadcast against the
 leading shape.
@@ -210,8 +210,8 @@ def source_of(
     """What to believe of a job on GPU type `kind`; None while there is nothing to go by.
 
     A ratio of which either side was not profiled is 1. Where the job has run nowhere, a source of `perfect`
-    scaling has the profile for its model; where it has run elsewhere, K X_B(1) is written as
-    X_B(1) / X_A(1) · K X_A(1), so that both have the batch sizes of A's model.
+    scaling has the profile for its model. Where it has run elsewhere, K X_B(1) is written as X_B(1) / X_A(1)
+    · K X_A(1), so that both have the batch sizes of A's model.
     """
     # What was measured here needs no stand-in.
     if known.several[kind] or (mode is Mode.ORACLE and known.alone[kind]):

@@ -21,9 +21,9 @@ def specs_of(
 ) -> list[RunSpec]:
     """A run for each policy, trace and seed, in this order; `rest` are the other fields of a run.
 
-    A setting of `policy` or `place` goes to those that have it. All input is looked at before anything runs:
-    raises InputError for what is wrong with it, for a setting that fits nobody, and for traces or policies
-    that a report could not tell apart.
+    A setting of `policy` or `place` goes to those that have it. All input is looked at before anything runs.
+    Raises InputError for what is wrong with it. A setting that fits no policy is wrong, and so are traces or
+    policies that a report could not tell apart.
     """
     names, sources = tuple(dict.fromkeys(policies)), tuple(dict.fromkeys(traces))
     if not names:

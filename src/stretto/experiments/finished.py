@@ -37,8 +37,8 @@ PART, STALE_S = ".part", 3_600.0  # a file that is being written, and when it no
 class Finished:
     """A folder of finished simulations, each under a digest of all that it depends on.
 
-    These are the words of the run, the contents of the files that they name, the sources of this package
-    and the versions of its solvers. A run for which this cannot be told is never kept.
+    These are the words of the run and the contents of the files that they name. The sources of this package
+    and the versions of its solvers count too. A run for which this cannot be told is never kept.
     """
 
     folder: Path
@@ -89,7 +89,7 @@ class Finished:
 
 
 def usual_folder() -> Path:
-    """Where finished simulations are kept unless somebody says otherwise: in the user's cache."""
+    """Where finished simulations are kept unless another folder is named: in the user's cache."""
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "stretto" / "finished"
     named = os.environ.get("XDG_CACHE_HOME", "")  # a relative one is to be ignored, says its specification

@@ -1,4 +1,4 @@
-"""From settings and a cluster file to who lends, how much of it they need themselves, and by which rule."""
+"""From settings and a cluster file to the lenders, how much they need themselves, and the rule of lending."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -24,11 +24,11 @@ def lending_of(
 ) -> tuple[CapacityLoaning | None, tuple[SimulatedLender, ...]]:
     """The rule and the lenders; none of both where no setting of `lend` is given.
 
-    `lend.demand` is a file, the name of one among the public data sets of inference demand, or `synthetic`;
-    it holds for every lender, before what the cluster file says. What that says is a path from `beside`, the
+    `lend.demand` is a file, the name of one among the public data sets of inference demand, or `synthetic`.
+    It holds for every lender, before what the cluster file says. What that says is a path from `beside`, the
     folder of the cluster file, or a name likewise. `lend.repeat` is how many times the series comes, one
-    after the other: after the last, demand stays what it is. former: what is not said means what it did
-    when the usual values were others. InputError for what is wrong.
+    after the other. After the last, demand stays what it is. former: settings that are not given mean what
+    they did when the usual values were others. InputError for what is wrong.
     """
     if not settings:
         return None, ()

@@ -1,7 +1,7 @@
 """Many simulations side by side on a Ray cluster: each a task of one core, on whichever node has one free.
 
-What a run reads is read here, so that nodes need Stretto and nothing else, and what is wrong with a run's
-words is said before anything is sent. When this process ends, however it does, Ray ends what it began there.
+What a run reads is read here, so that nodes need Stretto and nothing else. What is wrong with a run's words
+is said before anything is sent. When this process ends, however it does, Ray ends what it began there.
 """
 
 import sys

@@ -125,7 +125,7 @@ class Bars(Watcher):
 
 @contextmanager
 def watching(specs: Sequence[RunSpec], reused: int, show: bool, say: Say | None) -> Iterator[Watcher]:
-    """Who is told how far they are: bars where they can be shown, else lines where they can be said."""
+    """The watcher of their progress: bars where they can be shown, else lines where they can be said."""
     if say is not None and (reused or specs):
         before = "" if not reused else f", {reused if specs else 'all'} of them done before"
         say(f"{plural(reused + len(specs), 'simulation')}{before}")

@@ -2,12 +2,12 @@
 
 The rule of the verdicts, stated before anything is run:
 
-A published figure and ours are *reproduced* where they differ by at most a quarter, or where the published
-one lies within the interval of ours over seeds. Limits that a text states are reproduced where ours keeps
-them. Else the row is of the *same order* where the figures of its comparison stand in the published order:
-those of one metric and one workload, scheme beside scheme. Schemes that the paper has within a tenth of
-each other may stand either way. Everything else is *contradicted*. Where the paper prints no number, or a
-row does not apply here, nothing is compared.
+A published figure is *reproduced* where ours differs by at most a quarter, or where it lies within the
+interval of ours over seeds. Limits that a text states are reproduced where ours keeps them. Else the row is
+of the *same order* where the figures of its comparison stand in the published order. A comparison is of one
+metric and one workload, scheme beside scheme. Schemes that the paper has within a tenth of each other may
+stand either way. Everything else is *contradicted*. Where the paper prints no number, or a row does not apply
+here, nothing is compared.
 
 A table is reproduced where at least three quarters of its compared rows are and none is contradicted. It is
 contradicted where more than a quarter of them are. Else it is of the same order.
@@ -224,7 +224,7 @@ def data_root(folder: str, name: str) -> Path | None:
 
 
 def data_set(root: Path, name: str, *inside: str) -> Path:
-    """A folder or file of one data set; InputError that says who publishes it where it is absent."""
+    """A folder or file of one data set; InputError that names its publisher where it is absent."""
     found = root.joinpath(name, *inside)
     if not found.exists():
         raise InputError(

@@ -148,7 +148,7 @@ def _workload(spec: RunSpec) -> Workload:
 
 
 def _within_reach(setup: Setup) -> Cluster:
-    """The cluster without lent nodes where nobody lends them."""
+    """The cluster without lent nodes where no lender lends them."""
     cluster = setup.cluster
     own = tuple(node for node in cluster.nodes if not node.lender)
     if setup.lending is not None or len(own) == len(cluster.nodes):
@@ -159,7 +159,7 @@ def _within_reach(setup: Setup) -> Cluster:
 
 
 def _trainable(workload: Workload, setup: Setup) -> Workload:
-    """Without the jobs whose model nobody knows, or knows on none of the types that they accept."""
+    """Without the jobs whose model has no known speed, or none on the types that they accept."""
     why: dict[tuple[object, ...], str] = {}  # equal jobs are looked at once
     rows, skipped = [], []
     for row, (job, truth) in enumerate(zip(workload.jobs, workload.truths, strict=True)):

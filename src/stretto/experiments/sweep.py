@@ -62,10 +62,10 @@ def run_each(
 ) -> list[Done]:
     """What became of each spec, in their order; `workers` 0: one for each core.
 
-    ray: connects this process to a Ray cluster, which runs them instead of this machine; they are not kept.
+    ray: connects this process to a Ray cluster, which runs them instead of this machine. They are not kept.
     show: bars on a terminal; say: is given lines about the progress. finished: runs that are there are taken
-    from it, others are put there as soon as they end, so that neither an error nor ctrl-C loses them. The
-    first error of any run ends all: an InputError as it is, anything else as RunFailed.
+    from it. Others are put there as soon as they end, so that neither an error nor ctrl-C loses them. The
+    first error of any run ends all. An InputError is raised as it is, anything else as RunFailed.
     """
     done = _taken(specs, finished, say)
     rest = [index for index in range(len(specs)) if index not in done]
@@ -211,7 +211,7 @@ def _listen(told: Any) -> None:
 
 
 def _leave_with_parent() -> None:
-    """A worker whose parent was killed would simulate on for nobody, and then wait for ever."""
+    """A worker whose parent was killed would simulate on for nothing, and then wait for ever."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -1,8 +1,8 @@
 """What a job file asks of Kubernetes, under `kubernetes:`.
 
-Keys are ours, values below `volumes`, `volume_mounts`, `env_from`, `tolerations` and `pod` are the API's own,
-and checked by it. The section is kept as values of JSON: a job file that a service has taken means the same
-whatever release of Kubernetes it then meets.
+Keys are ours. Values below `volumes`, `volume_mounts`, `env_from`, `tolerations` and `pod` are the API's own,
+and checked by it. The section is kept as values of JSON, so that an accepted job file means the same whatever
+release of Kubernetes it then meets.
 """
 
 import re

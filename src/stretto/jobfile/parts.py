@@ -36,7 +36,7 @@ def shown(value: object) -> str:
 
 
 def plain(text: str, longest: int = 80) -> str:
-    """A text of somebody else's inside a message: on one line, and not long."""
+    """A foreign text inside a message: on one line, and not long."""
     line = text if text.isprintable() else repr(text)[1:-1]
     return line if len(line) <= longest else f"{line[: longest - 3]}..."
 
@@ -110,7 +110,7 @@ RULES_BEFORE = ("legw",)
 
 
 class BatchPolicy(StrEnum):
-    """Who chooses the batch size."""
+    """What chooses the batch size."""
 
     FIXED = "fixed"
     ADAPTIVE = "adaptive"  # the scheduler; the script uses the SDK
@@ -126,7 +126,7 @@ class After(StrEnum):
 
 
 class WebhookEvent(StrEnum):
-    """What somebody can be told of."""
+    """What a webhook can tell of."""
 
     STARTED = "started"
     PREEMPTED = "preempted"
@@ -383,7 +383,7 @@ class Dependency:
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """Whom to tell, and of what."""
+    """Where to send what happens, and which of it."""
 
     url: str
     on: tuple[WebhookEvent, ...] = (WebhookEvent.COMPLETED, WebhookEvent.FAILED, WebhookEvent.TIMEOUT)

@@ -127,7 +127,7 @@ def _memory_gb(entry: Entry, cpus: float | None, warnings: list[str]) -> float |
 
 
 def _recovers(entry: Entry) -> bool:
-    """Whether somebody has said what is to happen when it is stopped."""
+    """Whether the task says what is to happen when it is stopped."""
     resources = entry.entry("resources")
     return resources is not None and (resources.has("job_recovery") or resources.has("use_spot"))
 

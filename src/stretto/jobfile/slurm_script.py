@@ -202,7 +202,7 @@ def _name(options: Mapping[str, str], default_name: str, warnings: list[str]) ->
 
 
 def _exported(options: Mapping[str, str], warnings: list[str]) -> dict[str, str]:
-    """Variables that `--export` sets; who else's are passed on is not for a script to say here."""
+    """Variables that `--export` sets; which others are passed on is not for a script to say here."""
     pairs = [part.partition("=") for part in options.get("export", "").split(",") if part]
     if others := [name for name, equals, _ in pairs if not equals]:
         warnings.append(f"--export={','.join(others)} means nothing here: a job finds what the service has")

@@ -177,8 +177,8 @@ def plain_key(default: Value, at_least: int = 0, at_most: int = 1_000_000) -> Va
 class JobSpec:
     """A job as submitted. Fields are the keys of a job file; only `run` is required.
 
-    Invariants: those of its parts; a deadline or rewards, not both; the size asked for lies in the elastic
-    range, and without one every alternative asks for the same size; sizes are whole workers.
+    Invariants: those of its parts; a deadline or rewards, not both. The size asked for lies in the elastic
+    range, and without one every alternative asks for the same size. Sizes are whole workers.
     """
 
     run: str  # for a shell, once for each worker

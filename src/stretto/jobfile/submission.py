@@ -1,4 +1,4 @@
-"""Whatever somebody submits: which kind of file it is, and what job it describes."""
+"""A submission: which kind of file it is, and what job it describes."""
 
 import os
 import re
@@ -34,10 +34,10 @@ def read_submission(
 ) -> tuple[JobSpec, tuple[str, ...]]:
     """The job in a file (a Path) or a text (a str), and what of it means nothing here.
 
-    A job file of ours, a batch script with `#SBATCH` lines, a task of SkyPilot, or a TrainJob or PyTorchJob
-    of Kubeflow, told apart by what is in it. where: what messages call a text, and the name of its file, if
-    it has one. workdir: where it runs if it does not say so itself; manifests of Kubernetes never run there.
-    Raises InputError.
+    It is a job file of ours, a batch script with `#SBATCH` lines, a task of SkyPilot, or a TrainJob or
+    PyTorchJob of Kubeflow. They are told apart by what is in them. where: what messages call a text, and the
+    name of its file, if it has one. workdir: where the job runs if it does not say so itself; manifests of
+    Kubernetes never run there. Raises InputError.
     """
     if isinstance(source, Path):
         where = plain(str(source), LONGEST_MESSAGE)

@@ -73,9 +73,9 @@ def accepted_job(
 ) -> Job:
     """The job of a submission that was accepted once, which is not judged again: time has passed since.
 
-    As `spec_to_job`, but a deadline that has passed is one that cannot be kept any more, and a job that no
-    type of the cluster fits any more keeps those that it names. Raises InputError only where the cluster
-    has none of them.
+    As `spec_to_job`, with two differences. A deadline that has passed is one that cannot be kept any more. A
+    job that no type of the cluster fits any more keeps those that it names. Raises InputError only where the
+    cluster has none of them.
     """
     fewest, most = _range(spec)
     named_kinds = tuple(dict.fromkeys(_alternatives(spec, cluster)))

@@ -3,9 +3,8 @@
 A YAML text becomes a tree of texts, lists and sections; what a value means, its reader says.
 
 Nothing is guessed from how a scalar looks: `007`, `1e3`, `on` and `12:30` stay the texts that they are. Only
-what is handed on to somebody else's API, as `values_of` does, is read as JSON would have it.
-Built from the parser's events, with bounds: no object is ever made from a tag, and aliases count as what
-they stand for.
+what is handed on to a foreign API, as `values_of` does, is read as JSON would have it. Built from the
+parser's events, with bounds: no object is ever made from a tag, and aliases count as what they stand for.
 """
 
 import json
@@ -31,7 +30,7 @@ PLAIN_TAGS = {None, "!"} | {
 
 
 class Quoted(str):
-    """A text that stood in quotes, or in a block: for somebody else's API it is no number and no truth."""
+    """A text that stood in quotes, or in a block: for a foreign API it is no number and no truth."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""How much of what belongs to others may be used, and who makes room when they want it back?"""
+"""How much of what belongs to others may be used, and which jobs make room when it goes back?"""
 
 from stretto.lend.lending import CapacityLoaning, lendable
 from stretto.lend.reclaim import RULES

@@ -92,9 +92,10 @@ class Lstm:
     """The network of Lyra: an LSTM with a window of ten values and two hidden layers, by Adam on the MSE.
 
     The paper says no more of it, and trains it beforehand. Here it is trained on what has been seen so far,
-    anew after every `every` values, from the same random weights each time: a forecast depends on nothing but
-    the demand. It learns the change from the last value, in units of the series' own spread. Until there are
-    `every` values, nothing is expected to change. Training takes a few seconds, a forecast 0.3 ms.
+    anew after every `every` values. It starts from the same random weights each time, so a forecast depends
+    on nothing but the demand. It learns the change from the last value, in units of the series' own spread.
+    Until there are `every` values, nothing is expected to change. Training takes a few seconds, a forecast
+    0.3 ms.
     """
 
     window: int = 10  # values; Lyra, section 6

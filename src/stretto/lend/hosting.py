@@ -1,4 +1,4 @@
-"""Who holds what of the servers on loan, as arrays: all that a reclaiming rule looks at."""
+"""Which jobs hold what of the servers on loan, as arrays: all that a reclaiming rule looks at."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class Hosting:
         return np.bincount(self.server, minlength=self.servers).astype(np.int64)
 
     def stopped_by(self, chosen: IntArray, spare_flexible: bool) -> BoolArray:
-        """(jobs,) who is stopped where the chosen servers go.
+        """(jobs,) which are stopped where the chosen servers go.
 
         spare_flexible: a job with nothing but flexible workers there goes on without them.
         """
@@ -66,10 +66,10 @@ class Hosting:
 
 
 def hosting_on(snapshot: Snapshot, nodes: IntArray) -> tuple[Hosting, Sequence[JobId]]:
-    """Who holds GPUs of these nodes (ascending), and the names of those jobs by number.
+    """Which jobs hold GPUs of these nodes (ascending), and the names of those jobs by number.
 
-    A mask of flexible workers counts only where the job could go on without all of them: what its base
-    workers hold, in GPUs of the kind it asked for, is at least its `min_gpus`.
+    A mask of flexible workers counts only where the job could go on without all of them. That is so where its
+    base workers hold at least its `min_gpus`, in GPUs of the kind it asked for.
     """
     local = {node: position for position, node in enumerate(nodes.tolist())}
     lowest = int(nodes[0]) if len(nodes) else 0

@@ -92,8 +92,9 @@ def lendable(lender: LenderState, forecast: Forecast) -> int:
 def _servers_of_use(snapshot: Snapshot, nodes: IntArray) -> int:
     """Servers of a lender, beside those where jobs run, that training could use at most.
 
-    Jobs that wait count with the fewest GPUs that they run on, elastic ones that run there with what they
-    lack of their most; both in GPUs of a type that they accept. Own servers may have room for some of them.
+    Jobs that wait count with the fewest GPUs that they run on. Elastic jobs that run there count with what
+    they lack of their most. Both count in GPUs of a type that they accept. Own servers may have room for some
+    of them.
     """
     jobs, cluster = snapshot.jobs, snapshot.cluster
     lacking = np.zeros(len(jobs), dtype=np.int64)

@@ -1,7 +1,7 @@
 """Which servers on loan go back, when some must? Lyra's heuristic, and the rules it is compared with.
 
-A rule takes who is where and how many servers must go, and names the servers in the order of its choice. All
-of them are in `RULES`, by name.
+A rule takes which jobs are where and how many servers must go, and names the servers in the order of its
+choice. All of them are in `RULES`, by name.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,10 +29,10 @@ def least_preemption_cost(hosting: Hosting, count: int, rng: np.random.Generator
     """Lyra's heuristic (EuroSys 2023, section 4, and section 5.3 for flexible workers).
 
     Servers without base workers go first, those with fewest flexible GPUs before others: idle ones, then the
-    flexible group. Then, again and again, the server of least preemption cost is vacated, its jobs are
-    stopped on all their servers, and costs are brought up to date; what has been emptied by the way goes
-    before anything else. Where a single server is asked for, the cost is the number of jobs. Ties: least
-    collateral damage, then the lower number.
+    flexible group. Then, again and again, the server of least preemption cost is vacated: its jobs are
+    stopped on all their servers. Costs are brought up to date. What has been emptied by the way goes before
+    anything else. Where a single server is asked for, the cost is the number of jobs. Ties: least collateral
+    damage, then the lower number.
     """
     state = _Reclaiming(hosting)
     chosen: list[int] = []
@@ -113,7 +113,7 @@ class _Reclaiming:
         self.damage_of: dict[int, tuple[int, list[int]]] = {}  # until something near a server changes
 
     def vacate(self, server: int) -> None:
-        """Stop everybody with base workers on a server, on all their servers."""
+        """Stop all jobs with base workers on a server, on all their servers."""
         for job in self.jobs_on[server]:
             share = self.share[job]
             for place, base_gpus, flexible in self.places[job]:
@@ -155,7 +155,7 @@ def _least_damage(state: _Reclaiming, servers: Sequence[int], left: int) -> int:
     """The server with the least collateral damage, ties by number.
 
     Damage is what is vacated on servers that do not go back. Those that get empty do go back, up to the
-    number that is still asked for: read otherwise, the best choice in the paper's own figure 5 would not be
+    number that is still asked for. Read otherwise, the best choice in the paper's own figure 5 would not be
     chosen.
     """
     best, least = servers[0], -1
@@ -179,8 +179,8 @@ def fewest_preemptions(hosting: Hosting, count: int, rng: np.random.Generator) -
 
         minimise Σ q_j + ε (Σ T_j q_j - Σ u_s y_s)    subject to Σ y_s = count, q_j >= y_s for j on s
 
-    T_j: all GPUs of the job, u_s: GPUs in use on the server; what is in brackets is collateral damage, and ε
-    is so small that it decides among equal numbers of jobs only. Solved to proven optimality (HiGHS).
+    T_j: all GPUs of the job, u_s: GPUs in use on the server. What is in brackets is collateral damage. ε is
+    so small that it decides among equal numbers of jobs only. Solved to proven optimality (HiGHS).
     """
     from scipy.optimize import Bounds, LinearConstraint, milp  # slow to import, and rarely asked for
     from scipy.sparse import coo_array

@@ -45,8 +45,8 @@ def configurations_from(triples: Iterable[tuple[int, int, int]]) -> Configuratio
 def powers_and_whole_nodes(cluster: Cluster) -> Configurations:
     """Powers of two within a node, then whole nodes, by type: Sia, section 3.3.
 
-    A node whose size is no power of two counts as virtual nodes of its binary powers (12 = 8 + 4), and
-    whole nodes are counted in its largest power. A type's `max_nodes_per_job` caps the nodes of one job.
+    A node whose size is no power of two counts as virtual nodes of its binary powers (12 = 8 + 4). Whole
+    nodes are counted in its largest power. A type's `max_nodes_per_job` caps the nodes of one job.
     """
     triples = []
     for kind, gpu_type in enumerate(cluster.types):
@@ -85,9 +85,10 @@ def counts_within(cluster: Cluster, most_gpus: int) -> Configurations:
 class Speeds:
     """One matrix, jobs × configurations; rows as in the snapshot.
 
-    `per_s` is goodput (steps of the initial batch per second) where a policy asked for goodput models and
-    measured steps per second where it asked for throughput tables; comparable within a row only. NaN where
-    the job cannot run so. `requested_per_s` is the same for exactly the GPUs that a job asked for, by type.
+    `per_s` is goodput (steps of the initial batch per second) where a policy asked for goodput models. It is
+    measured steps per second where a policy asked for throughput tables. It is comparable within a row only.
+    NaN where the job cannot run so. `requested_per_s` is the same for exactly the GPUs that a job asked for,
+    by type.
     """
 
     configurations: Configurations

@@ -68,8 +68,8 @@ def asked(
 ) -> Value:
     """A field of `Job` and what follows from it elsewhere.
 
-    at_least, above: its bound, which is checked. examples: what random jobs of `stretto.testing` have; none:
-    they have the default. in_traces: it has a column in files of our own schema.
+    at_least, above: its bound, which is checked. examples: what random jobs of `stretto.testing` have;
+    without them, the default. in_traces: it has a column in files of our own schema.
     """
     return field(
         default=default,
@@ -87,11 +87,11 @@ def asked_mapping() -> Mapping[str, int]:
 class Job:
     """One request for GPUs.
 
-    What of a field can follow from its declaration does: its bound, and its column in traces, if it is a
-    number, text, truth or choice. What a policy reads of it is a column of `JobColumns`.
+    A field's bound follows from its declaration. So does its column in traces, if it is a number, text, truth
+    or choice. What a policy reads of it is a column of `JobColumns`.
 
     Invariants: `0 <= submitted_s`, `1 <= min_gpus <= gpus <= max_gpus`, rewards by increasing deadline and
-    not increasing in value, a rigid job has one size, which is a whole number of workers like its range.
+    not increasing in value. A rigid job has one size, which is a whole number of workers like its range.
     """
 
     id: JobId

@@ -150,9 +150,9 @@ class EndedJobs:
 class MeasuredSpeeds:
     """Speeds of one job at its own batch size, as measured beforehand, or as far as it has been.
 
-    per_s, spread_per_s: (types, most_gpus + 1), steps per second on as few nodes as can be, and on more;
-    column g is for g GPUs, NaN where the job cannot run so. measured: in the same shape, which entries follow
-    from steps of exactly this kind, on few nodes or more; None: all were known beforehand.
+    per_s, spread_per_s: (types, most_gpus + 1), steps per second on as few nodes as can be, and on more.
+    Column g is for g GPUs, NaN where the job cannot run so. measured: in the same shape, which entries follow
+    from steps of exactly this kind, on few nodes or more. None: all were known beforehand.
     """
 
     per_s: FloatArray

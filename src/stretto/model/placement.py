@@ -45,7 +45,7 @@ class Allocation:
 class Placement(Mapping[JobId, Allocation]):
     """Every allocation at one moment: an immutable mapping that also knows what is free.
 
-    What is derived from the allocations is computed when first asked for; a placement made from this one by
+    What is derived from the allocations is computed when first asked for. A placement made from this one by
     `changed` inherits it, brought up to date.
     """
 

@@ -25,7 +25,7 @@ class Queue:
 
 
 def users_of(queues: Mapping[str, Queue], name: str) -> tuple[str, ...] | None:
-    """Who may use a queue: its own list counts, else that of the nearest queue around it; None: everybody."""
+    """The users of a queue: its own list, else that of the nearest queue around it; None: all users."""
     for one in reversed(line_of(name, parents_of(queues))):
         if one in queues and queues[one].users is not None:
             return queues[one].users
@@ -64,7 +64,7 @@ def with_quotas(
     """Queues that have a quota. The default queue has what is left over, and may borrow everything.
 
     Only where quotas are set, and where it is marked as such, which old logs do not do. counts_parts: quotas
-    count of queues in one without a quota, too; in decisions of old logs they did not.
+    of queues count within one without a quota, too. In decisions of old logs they did not.
     """
     limited = {name: queue for name, queue in queues.items() if queue.quota_gpus is not None}
     default = queues.get(DEFAULT_QUEUE)

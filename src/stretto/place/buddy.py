@@ -25,12 +25,12 @@ class Buddy:
     one of 4. Free cells are not recorded: they are the largest aligned blocks of free GPUs, so halves merge
     by themselves.
 
-    From an empty cluster every request that is a power of two, up to the largest cell, or a number of
-    largest cells, finds room as long as so many GPUs are free, in any order (where nodes are one cell
-    each). After jobs have ended, `migrate` keeps that promise by moving smaller jobs that may be moved.
+    From an empty cluster, requests are powers of two up to the largest cell, or numbers of largest cells.
+    Each finds room as long as so many GPUs are free, in any order (where nodes are one cell each). After jobs
+    have ended, `migrate` keeps that promise by moving smaller jobs that may be moved.
 
-    Other requests take a part of the next larger cell and leave what they do not use as smaller cells; or,
-    with `split`, binary cells, largest first (6 = 4 + 2), which need not lie on one node.
+    Other requests take a part of the next larger cell and leave what they do not use as smaller cells. With
+    `split` they take binary cells, largest first (6 = 4 + 2), which need not lie on one node.
     """
 
     migrate: bool = True  # move others where no cell is free (ElasticFlow, section 4.4 of its paper)
@@ -110,9 +110,10 @@ def _own_cell(free: IntArray, want: Want, size: int) -> tuple[int, int] | None:
 
 
 def _tightest_cell(free: IntArray, node_gpus: IntArray, size: int) -> tuple[int, int]:
-    """(node, mask) of a cell cut from the smallest free cell that has room, lowest address first; or (-1, 0).
+    """(node, mask) of a cell cut from the smallest free cell with room, lowest address first; or (-1, 0).
 
-    Where the next power of two is more than a node has (12 of 12, 3 of 3), a node free from its first GPU on.
+    The next power of two may be more than a node has (12 of 12, 3 of 3). Then it is a node free from its
+    first GPU on.
     """
     cell = _cell_size(size)
     level = cell.bit_length() - 1

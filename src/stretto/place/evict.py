@@ -104,10 +104,10 @@ def place_by_moving_others(
 ) -> bool:
     """Give a job its pieces, and every job displaced another place; all of it or nothing.
 
-    A piece displaces only single-node jobs smaller than itself, which find room by `fit` or in the same
-    way; sizes fall at every step, so this ends. Where all sizes are powers of two and all jobs may move,
-    a node whose larger jobs leave room for the piece exists whenever the counts fit, so this succeeds:
-    Sia's covering argument (section 3.3).
+    A piece displaces only single-node jobs smaller than itself, which find room by `fit` or in the same way.
+    Sizes fall at every step, so this ends. Let all sizes be powers of two, and all jobs movable. Then a node
+    whose larger jobs leave room for the piece exists whenever the counts fit, so this succeeds: Sia's
+    covering argument (section 3.3).
     """
     for way in islice(_ways(draft, want.kind, sizes, openings, who), tries):
         # Try one way on the draft itself; `undo` takes back all of it where a displaced job finds no place.

@@ -50,8 +50,8 @@ def best_fit(free: IntArray, gpus: int, fit: IntArray = FEWEST_FREE) -> int:
 def over_nodes(free: IntArray, gpus: int, own: IntArray, turn: IntArray) -> dict[int, int]:
     """A request spread over nodes by increasing `turn`, then most free first; empty where it cannot be.
 
-    free, own, turn: (nodes,); what a job owns is among the free and is used first, then the rest of the
-    nodes where it owns some. A request is not smaller than what is owned.
+    free, own, turn: (nodes,). What a job owns is among the free and is used first, then the rest of the nodes
+    where it owns some. A request is not smaller than what is owned.
     """
     own = np.minimum(own, free)
     spare = free - own

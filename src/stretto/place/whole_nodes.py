@@ -17,17 +17,17 @@ from stretto.place.shapes import FEWEST_FREE, NOT_ENOUGH, at, best_fit, holds_on
 class WholeNodes:
     """(a) What fits a node is not split; (b) what does not takes whole nodes; (c) if need be, others move.
 
-    No two jobs of several nodes share a node. A valid set of shares (powers of two within a node, or whole
-    nodes; within capacity at each size) is always placed in full, if every job may be moved; then and
-    otherwise as few running jobs are moved as this greedy way finds. Several nodes are taken from the high
-    end and parts from the low end, so that they meet late.
+    No two jobs of several nodes share a node. A valid set of shares is always placed in full, if every job
+    may be moved. Valid are powers of two within a node, or whole nodes, within capacity at each size. Then
+    and otherwise as few running jobs are moved as this greedy way finds. Several nodes are taken from the
+    high end and parts from the low end, so that they meet late.
 
     A node whose size is no power of two counts as virtual nodes of its binary powers (12 = 8 + 4). They
     need no book-keeping: of powers of two, a node holds by count exactly what its virtual nodes hold.
 
-    A rigid job may ask for anything: 6 GPUs stay together on a node that has them, and 12 on nodes of 8
-    take one whole and 4 of another, which if possible is free as a whole when they come. Its other 4 are
-    left to single-node jobs, since the policy counts on them (deviation from rounding the job up).
+    A rigid job may ask for anything: 6 GPUs stay together on a node that has them. On nodes of 8, 12 GPUs
+    take one whole and 4 of another, which if possible is free as a whole when they come. Its other 4 are left
+    to single-node jobs, since the policy counts on them (deviation from rounding the job up).
     """
 
     evict: bool = True  # rule (c); without it a job waits until its shape is free
@@ -134,8 +134,8 @@ def _fewest(victims: list[Victim], lacking: int) -> list[Victim]:
 def _fewest_free_virtual() -> IntArray:
     """(asked, free) how loosely a power of two fits the virtual nodes into which free GPUs fall apart.
 
-    The smallest virtual node that has room counts first, so that 4 GPUs take the small part of a node of
-    12 before they break an 8; then the free GPUs.
+    The smallest virtual node that has room counts first, then the free GPUs. So 4 GPUs take the small part of
+    a node of 12 before they break an 8.
     """
     table = np.full_like(FEWEST_FREE, NOT_ENOUGH)
     for asked in (1 << power for power in range(len(table).bit_length())):

@@ -1,7 +1,7 @@
 """Calls of a Kubernetes API server: a kubeconfig, eight verbs, and errors that say what to do next.
 
-Transport, certificates, tokens and plug-ins that log in are `lightkube`'s; what comes back is decoded into
-the few fields of `objects`, since decoding all of them takes a hundred times as long.
+Transport, certificates, tokens and plug-ins that log in are `lightkube`'s. Answers are decoded into the few
+fields of `objects`, since decoding all of them takes a hundred times as long.
 """
 
 import json
@@ -67,7 +67,7 @@ PODS: Kind[objects.Pod] = Kind("pods", objects.Pod)
 
 
 def configuration(kubeconfig: str = "", context: str = "") -> SingleConfig:
-    """Which API server, and as whom; raises InputError.
+    """Which API server, and as which user; raises InputError.
 
     kubeconfig: a file; "": the service account of the pod that we run in, else $KUBECONFIG, else
     ~/.kube/config. context: of that file; "": its current one.

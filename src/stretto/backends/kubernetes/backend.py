@@ -315,7 +315,7 @@ class KubernetesBackend:
             self.pod_informer.put(shown)
 
     async def _asked(self, call: Awaitable[Answer]) -> Answer:
-        """What a call answers; a refusal that concerns nobody's job is silence to those who ask."""
+        """What a call answers; a refusal that concerns no job is silence to the caller."""
         try:
             return await call
         except Refusal as refusal:

@@ -1,8 +1,8 @@
 """All objects of one kind, kept up to date by a list and a watch, whatever becomes of either.
 
-A watch ends all the time: the server ends it after minutes, forgets the version that it went on from (410),
-or dies without closing its socket. So bookmarks keep the version fresh, a watch that says nothing for too
-long is given up, and after a new list everything that vanished meanwhile is told as well.
+A watch ends all the time. The server ends it after minutes, forgets the version that it went on from (410),
+or dies without closing its socket. So bookmarks keep the version fresh, and a watch that is silent for too
+long is given up. After a new list, everything that vanished meanwhile is told as well.
 """
 
 import asyncio

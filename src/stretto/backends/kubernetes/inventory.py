@@ -1,7 +1,7 @@
 """Which GPUs a node of a Kubernetes cluster has, and whether anything may start there.
 
 How many: `status.allocatable`, never a label. A node whose device plug-in has not registered yet has the
-labels of its GPUs and none to give. Of which type: a label, by the conventions of those who set one.
+labels of its GPUs and none to give. Of which type: a label, by the conventions of the tools that set one.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Logs of pods, kept by us: a kubelet removes the log of a pod with the pod.
 
-Each log is followed while its pod runs. Lines come with a stamp, by which a follower that was cut off, or a
-service that begins again, goes on where it was: `ID.at` beside a log says up to which stamp it is written,
+Each log is followed while its pod runs. Lines come with a stamp. By it a follower that was cut off, or a
+service that begins again, goes on where it was. `ID.at` beside a log says up to which stamp it is written,
 and how long it then was.
 """
 

@@ -1,8 +1,7 @@
 """The pod that a worker is asked for as.
 
-kube-scheduler still binds it: the node is a required affinity, not `nodeName`. So taints, quotas, volumes
-and GPUs that others hold count as for every pod, and a race that is lost is a pod that waits, not one that
-failed.
+kube-scheduler still binds it: the node is a required affinity, not `nodeName`. So taints, quotas, volumes and
+GPUs that others hold count as for every pod. A race that is lost is a pod that waits, not one that failed.
 """
 
 import hashlib
@@ -45,7 +44,7 @@ def safe_name(text: str, mark: str) -> str:
 
 
 def pod_name(service: str, worker_id: str) -> str:
-    """Of the pod of a worker: the same whoever asks, so that it is made once."""
+    """Of the pod of a worker: always the same, so that it is made once."""
     return safe_name(worker_id, digest_of([service, worker_id])[:8])
 
 
@@ -55,7 +54,7 @@ def secret_name(service: str, job: str) -> str:
 
 
 def code_files() -> dict[str, str]:
-    """What runs as PID 1 of a pod: plain files, since nobody's image has Stretto."""
+    """What runs as PID 1 of a pod: plain files, since images of users do not have Stretto."""
     return {
         "supervisor.py": _source_of(supervisor.__file__),
         "pod_supervisor.py": _source_of(pod_supervisor.__file__),
@@ -106,7 +105,7 @@ def wanted_of(worker: WorkerStart) -> Mapping[str, Any]:
 
 
 def image_of(worker: WorkerStart, options: KubernetesOptions) -> str:
-    """The image of a worker; "" where nobody names one."""
+    """The image of a worker; "" where none is named."""
     return str(wanted_of(worker).get("image") or options.image)
 
 

@@ -1,6 +1,6 @@
 """The fields of Kubernetes' objects that this backend looks at: all else is not even decoded.
 
-A cluster of 5,000 pods is some 12 MB of JSON, most of which concerns nobody here. Names are those of the API.
+A cluster of 5,000 pods is some 12 MB of JSON, most of which does not matter here. Names are those of the API.
 """
 
 # Names of fields are the API's own, in its own case.
@@ -13,7 +13,7 @@ from msgspec import field
 
 
 class OwnerReference(msgspec.Struct):
-    """Who an object belongs to."""
+    """The object that an object belongs to."""
 
     kind: str = ""
     name: str = ""

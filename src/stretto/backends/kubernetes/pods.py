@@ -2,7 +2,7 @@
 
 Its GPUs are free once all its containers have terminated, or once its kubelet has let go of a pod that never
 began. A deletion that was only asked for frees nothing, nor does one that was forced: what the kubelet of a
-silent node does, nobody knows.
+silent node does is unknown.
 """
 
 import json

@@ -88,7 +88,7 @@ class AgentClient:
     ) -> httpx.Response:
         """An answer below 500; raises BackendUnreachable, StaleLeader.
 
-        Whom we give up soon we do not wait for longer.
+        An agent that is to be given up soon is not waited for any longer.
         """
         if answer_s is None:
             answer_s = min(ANSWER_S, 2 * self.down_after_s)

@@ -31,7 +31,7 @@ class LocalOptions:
     max_log_bytes: int = option(MAX_LOG_BYTES, cli="--max-log-size", at_least=0)  # 0: any amount
 
     def __post_init__(self) -> None:
-        """Check who may be whom, and which variables are passed on."""
+        """Check which user may be which, and which variables are passed on."""
         if self.run_as and os.geteuid() != 0:
             raise InputError("--run-as: only root can run jobs as other users")
         check_passed_variables(self.pass_env)

@@ -1,11 +1,11 @@
 """Nodes that an autoscaler of Ray's would start: what they are, which machine is which, and asking for them.
 
-A cluster that grows has a place for each node that there may be, `TYPE-1`, `TYPE-2` and so on, whether a
-machine is in it or not. A machine that comes takes the first place of its type that is free, so that those
-that come and go for months do not pile up, and the service's log knows a node before it is there.
+A cluster that grows has a place for each node that there may be, `TYPE-1`, `TYPE-2` and so on. A place may be
+without a machine. A machine that comes takes the first place of its type that is free. So machines that come
+and go for months do not pile up, and the service's log knows a node before it is there.
 
-What may come stands in the configuration of the autoscaler, which runs on Ray's head. Ray itself tells it to
-nobody, and where it is not in a file (KubeRay), people say it instead.
+What may come stands in the configuration of the autoscaler, which runs on Ray's head. Ray itself does not
+tell it, and where it is not in a file (KubeRay), people say it instead.
 """
 
 import re
@@ -123,8 +123,8 @@ def asked_for(
 ) -> Asked:
     """Bundles and their labels, as `request_resources` wants them; ([], []) where nothing is wished for.
 
-    others: nodes, and how many GPUs of each somebody else uses. Ray looks at what nodes have and not at what
-    is free, so that these are asked for as well.
+    others: nodes, and how many GPUs of each are used by others. Ray looks at what nodes have and not at what
+    is free, so these are asked for as well.
     """
     bundles: list[dict[str, float]] = []
     labels: list[dict[str, str]] = []
@@ -174,7 +174,7 @@ def asker(is_client: bool, mark: str) -> Callable[[Asked], None]:
 def ask(request: Asked, mark: str) -> None:
     """From now on the cluster is to have room for these; empty: for nothing in particular.
 
-    mark: under which Ray remembers for us whether we have asked for something, so that whoever never has
+    mark: under which Ray remembers for us whether we have asked for something. So a service that never has
     takes nothing back.
     """
     from ray.autoscaler.sdk import request_resources

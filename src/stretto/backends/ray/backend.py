@@ -209,9 +209,9 @@ async def open_ray(
     """A backend over the Ray cluster at `auto`, HOST:PORT or ray://HOST:PORT; raises InputError.
 
     service_id: names what is ours in the cluster. shared: where the gateway's output goes. grow: nodes that
-    an autoscaler may add, as TYPE:GPUS:NODES; ("no",) none, and () those of its configuration. addresses:
-    of nodes, by name, from an earlier life of the service. max_log_bytes: that the logs of a job take
-    on each node; 0: any amount.
+    an autoscaler may add, as TYPE:GPUS:NODES. ("no",) is none, and () those of its configuration. addresses:
+    of nodes, by name, from an earlier life of the service. max_log_bytes: that the logs of a job take on each
+    node; 0: any amount.
     """
     if tuple(grow) != (NEVER,):
         types_said(grow)

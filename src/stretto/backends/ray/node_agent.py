@@ -1,9 +1,9 @@
 """The actor that has the workers of one Ray node: one small process a node, there while there is work for it.
 
 It starts, watches and shows workers through the same run directories and supervisors as an agent does.
-Supervisors are nobody's children and do not notice when it ends; the next node agent finds them. They do
-notice when the raylet of the node ends, or the actor that holds their GPUs, and kill their worker at once:
-Ray may then give the GPUs to others.
+Supervisors are children of no process and do not notice when it ends; the next node agent finds them. They do
+notice when the raylet of the node ends, or the actor that holds their GPUs. They kill their worker at once
+then, since Ray may give the GPUs to others.
 
 A node agent keeps its node from looking idle to Ray's autoscaler, so one without workers leaves.
 """

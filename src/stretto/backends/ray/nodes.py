@@ -106,8 +106,8 @@ class RayNode:
 def nodes_in(view: Mapping[str, Any], names: Mapping[str, str]) -> list[RayNode]:
     """All nodes that have GPUs, living and dead, by name; of one machine the living one only, else the last.
 
-    names: what nodes were called before, by id. A machine is called what its host is called, or by its
-    address where several living nodes are on hosts of one name; and is called so as long as it lives.
+    names: what nodes were called before, by id. A machine has the name of its host, or its address where
+    several living nodes are on hosts of one name. It keeps that name as long as it lives.
     """
     living = [each for each in view["nodes"] if each["alive"]]
     hosts = Counter(each["host"] for each in living)

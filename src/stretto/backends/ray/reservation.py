@@ -1,8 +1,8 @@
 """What holds the GPUs of a worker in Ray: a placement group of one bundle on its node, and an actor in it.
 
-The group is the reservation: it goes only once nothing of the worker is left, so that Ray gives the GPUs to
-nobody before. The actor shows which devices they are, and is what people see in `ray list actors`; a worker
-is killed when its actor ends, so that whoever kills the actor ends the worker.
+The group is the reservation: it goes only once nothing of the worker is left, so that Ray does not give the
+GPUs away before. The actor shows which devices they are, and is what people see in `ray list actors`. A
+worker is killed when its actor ends, so killing the actor ends the worker.
 """
 
 from contextlib import suppress

@@ -161,7 +161,7 @@ class SlurmBackend:
     async def _make_way(self, worker: WorkerStart) -> None:
         """Withdraw worker jobs that Slurm never said it has, where their GPUs are another's now.
 
-        Such are left where a node was given up while Slurm did not answer: nobody asks for them any more.
+        Such are left where a node was given up while Slurm did not answer: nothing needs them any more.
         """
         for job in list(self.known.values()):
             in_way = job.state.node == worker.node and bool(set(job.state.gpus) & set(worker.gpus))

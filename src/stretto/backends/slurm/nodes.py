@@ -113,7 +113,7 @@ def held_by_others(node: SlurmNode, ours: NodeResources) -> NodeResources:
     """What of a node is in use and not ours.
 
     ours: by a listing of jobs that is no older than that of nodes. A node whose processors or memory are all
-    taken can take nobody new whatever its GPUs: those count as held by others too.
+    taken can take no new worker, whatever its GPUs: those count as held by others too.
     """
     gpu_type = type_of(node)
     gpus = node.gpus.get(gpu_type, 0)

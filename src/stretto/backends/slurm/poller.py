@@ -265,8 +265,8 @@ class Poller:
     def with_patience(self, nodes: list[SlurmNode], now_s: float) -> list[SlurmNode]:
         """Nodes, of which those that have not answered Slurm for a while only are as they were before.
 
-        A controller that was restarted knows nothing of any node until it has registered anew, and so it is
-        with a daemon that is restarted: jobs of Slurm go on, and so must ours.
+        A controller that was restarted knows nothing of any node until it has registered anew. So it is with
+        a daemon that is restarted: jobs of Slurm go on, and so must ours.
         """
         silent = {node.name for node in nodes if slurm_nodes.is_silent(node)}
         self.silent_since_s = {name: self.silent_since_s.get(name, now_s) for name in silent}
@@ -282,7 +282,8 @@ class Poller:
     def _take_in_nodes(self, before: Mapping[str, NodeResources]) -> bool:
         """Update all nodes; whether any differs.
 
-        before: what ours held before this look: who ended meanwhile may still count in what nodes show.
+        before: what ours held before this look. A worker that ended meanwhile may still count in what nodes
+        show.
         """
         used_by_us = self._held()
         used_by_others = {

@@ -337,7 +337,7 @@ def _made_inputs() -> list[Input]:
 def _demand(workload: Workload, clusters: Sequence[int] = CLUSTERS) -> str:
     """How many times the GPUs of each cluster the jobs ask for, and how many the interactive ones at once.
 
-    Both decide how long who has to wait, whatever the policy.
+    Both decide how long which jobs have to wait, whatever the policy.
     """
     gpu_s = float(np.dot([job.gpus for job in workload.jobs], true_durations_s(workload)))
     submitted_s = [job.submitted_s for job in workload.jobs]

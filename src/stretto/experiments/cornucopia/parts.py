@@ -149,7 +149,7 @@ def _rows_of_philly(request: Request) -> tuple[FloatArray, FloatArray]:
 
 
 def figure7(request: Request) -> Made:
-    """Who gains and who loses: completion times of short and long jobs on the largest cluster."""
+    """Which jobs gain and which lose: completion times of short and long jobs on the largest cluster."""
     trace = trace_of(request)
     names = ("srtf", "synergy", "cornucopia")
     specs = [spec_of(request, CLUSTERS[-1], trace, name) for name in names]

@@ -1,4 +1,4 @@
-"""Loaning (section 7.3 of Lyra): who runs on loan, what reclaiming costs, and how demand is foreseen."""
+"""Loaning (section 7.3 of Lyra): jobs on loan, what reclaiming costs, and how demand is foreseen."""
 
 from dataclasses import replace
 

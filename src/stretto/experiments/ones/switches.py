@@ -1,9 +1,9 @@
 """What a change of size costs a training, in place and by checkpoint and restart (figure 16 of ONES).
 
 Real processes on this machine, driven over the channel. What is lost is the time from the end of the last
-step until the group is ready for the next one; newcomers start and import beforehand, while the training goes
-on. A restart writes a checkpoint, ends, starts one new process of the interpreter, and reads the checkpoint:
-at one worker, which is the least it can cost.
+step until the group is ready for the next one. Newcomers start and import beforehand, while the training goes
+on. A restart writes a checkpoint, ends, starts one new process of the interpreter, and reads the checkpoint.
+That is at one worker, which is the least it can cost.
 """
 
 import multiprocessing
