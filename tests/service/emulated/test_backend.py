@@ -274,6 +274,34 @@ def test_ended_workers_are_forgotten_and_so_are_their_jobs() -> None:
     played(play)
 
 
+def test_a_log_at_its_end_waits_while_its_worker_lives_and_lets_others_go_on() -> None:
+    async def play() -> None:
+        stage = Stage(SimSettings())
+        stage.submit("1", HOUR)
+        name, _ = await stage.start("1", 1, TWO)
+        end = (await stage.backend.log(name)).next_offset
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        task = asyncio.create_task(others())
+        piece = await stage.backend.log(name, end, wait_s=0.05)
+        assert (piece.data, piece.complete) == (b"", False)
+        assert turns > 1, "a reader who asks again at once would take all of the service's time"
+        waiting = asyncio.create_task(stage.backend.log(name, end, wait_s=60.0))
+        stage.go_to(4000.0)
+        await stage.backend.changed_workers()
+        piece = await waiting
+        assert piece.data or piece.complete
+        task.cancel()
+
+    played(play)
+
+
 @pytest.mark.parametrize("label", ["emulated.duration_s: soon", "emulated.duration_s: '-1'"])
 def test_a_label_that_is_no_time_is_refused_with_its_value(label: str) -> None:
     async def play() -> None:

@@ -9,6 +9,7 @@ change of what a job trains on leaves a report, and between two reports its spee
 
 import asyncio
 import heapq
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite, isnan
@@ -47,6 +48,7 @@ from stretto.sim.truth.profiles import ProfileLibrary
 TERMINATED, KILLED, WRONG = 143, 137, 2  # statuses: 128 + SIGTERM, 128 + SIGKILL, and of a job that cannot be
 FIRST_STEPS_S = 1.0  # from the first step to the first report; chosen
 REPORT_S, LEAST_WALL_S = 30.0, 1.0  # between reports: as the SDK, and no more than a real cluster would send
+LOG_LOOK_S = 0.25  # between looks for more of a log; chosen
 TOGETHER_S = 1.0  # workers that are started so soon after another are ready together; chosen
 
 
@@ -179,7 +181,16 @@ class EmulatedBackend:
     async def log(
         self, worker_id: str, offset: int = 0, limit: int = 1 << 20, wait_s: float = 0.0
     ) -> LogPiece:
-        """A few lines, made when they are asked for."""
+        """A few lines, made when they are asked for; waits for more while the worker lives."""
+        end_s = time.monotonic() + wait_s
+        while True:
+            piece = await self._log(worker_id, offset, limit)
+            left_s = end_s - time.monotonic()
+            if piece.data or piece.complete or left_s <= 0:
+                return piece
+            await asyncio.sleep(min(left_s, LOG_LOOK_S))
+
+    async def _log(self, worker_id: str, offset: int, limit: int) -> LogPiece:
         record = await Archive(self.log_writer.state, self.log_writer.store.ended).job(
             worker_id.split(".")[0]
         )
