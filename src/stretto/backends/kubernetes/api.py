@@ -4,9 +4,11 @@ Transport, certificates, tokens and plug-ins that log in are `lightkube`'s. Answ
 fields of `objects`, since decoding all of them takes a hundred times as long.
 """
 
+import asyncio
 import json
+import random
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,9 +26,12 @@ from stretto.backends.protocol import BackendUnreachable
 from stretto.model.errors import InputError
 
 ANSWER_S = 15.0  # longest that a call may take; chosen
+BUSY_TRIES = 4  # of a call that the server is too busy for, and says when to come back; chosen
+LONGEST_BUSY_S = 10.0  # of one wait until then; chosen
 PAGE = 500  # objects of one answer to a list, as kubectl asks for
 MANAGER = "stretto"  # of fields, for server-side apply
 
+Answer = TypeVar("Answer")
 Item = TypeVar("Item", bound=objects.Node | objects.Pod)
 
 
@@ -40,7 +45,12 @@ class Refusal(Exception):
     @property
     def is_for_later(self) -> bool:
         """Whether the same may well be granted later: a quota is full, or a webhook is slow."""
-        return self.code in (403, 409, 429) or self.code >= 500
+        return self.code in (403, 409) or self.is_busy
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the server could not look at the call, which says nothing of the call."""
+        return self.code == 429 or self.code >= 500
 
 
 class Expired(Exception):
@@ -106,18 +116,30 @@ class Api:
         params: Mapping[str, str | int] | None = None,
         content_type: str = "application/json",
     ) -> bytes:
-        """One call; what it answers."""
+        """One call; what it answers. Where the server is busy and says until when, it is made again."""
         content = None if body is None else json.dumps(body).encode()
         headers = {"content-type": content_type} if content is not None else {}
-        try:
-            answer = await self.client.request(
-                method, path, params=dict(params or {}), content=content, headers=headers
-            )
-        except (httpx.HTTPError, httpx.InvalidURL, ConfigError, OSError) as failure:
-            raise self._unreachable(failure) from failure
+        for attempt in range(1, BUSY_TRIES + 1):
+            try:
+                answer = await self.client.request(
+                    method, path, params=dict(params or {}), content=content, headers=headers
+                )
+            except (httpx.HTTPError, httpx.InvalidURL, ConfigError, OSError) as failure:
+                raise self._unreachable(failure) from failure
+            pause = answer.headers.get("retry-after", "") if answer.status_code == 429 else ""
+            if not pause.isdecimal() or attempt == BUSY_TRIES:
+                break
+            await asyncio.sleep(min(float(pause), LONGEST_BUSY_S) * random.uniform(1.0, 1.2))
         if answer.status_code >= 400:
             raise refusal_of(answer.status_code, answer.content)
         return answer.content
+
+    def _decode(self, content: bytes | msgspec.Raw, kind: type[Answer]) -> Answer:
+        """What an answer says, where it is what Kubernetes answers."""
+        try:
+            return msgspec.json.decode(content, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError) as failure:
+            raise self._unreachable(failure) from failure
 
     def _unreachable(self, failure: Exception) -> BackendUnreachable:
         reason = str(failure) or type(failure).__name__
@@ -130,7 +152,7 @@ class Api:
     async def get(self, kind: Kind[Item], namespace: str, name: str) -> Item | None:
         """One object; None where there is none."""
         try:
-            return msgspec.json.decode(await self.call("GET", kind.path(namespace, name)), type=kind.type)
+            return self._decode(await self.call("GET", kind.path(namespace, name)), kind.type)
         except Refusal as refusal:
             if refusal.code == 404:
                 return None
@@ -142,10 +164,9 @@ class Api:
         params: dict[str, str | int] = {"limit": PAGE}
         if selector:
             params["labelSelector"] = selector
-        decoder = msgspec.json.Decoder(_page_of(kind.type))
+        page_type = _page_of(kind.type)
         while True:
-            answer = await self.call("GET", kind.path(namespace), params=params)
-            page = decoder.decode(answer)
+            page = self._decode(await self.call("GET", kind.path(namespace), params=params), page_type)
             items += page.items or ()
             if not page.metadata.continue_:
                 return items, page.metadata.resourceVersion
@@ -166,12 +187,19 @@ class Api:
             raise self._unreachable(failure) from failure
 
     async def watch(
-        self, kind: Kind[Item], namespace: str, version: str, *, lasts_s: int, silence_s: float
+        self,
+        kind: Kind[Item],
+        namespace: str,
+        version: str,
+        *,
+        lasts_s: int,
+        silence_s: float,
+        opened: Callable[[], None] = lambda: None,
     ) -> AsyncGenerator[tuple[str, Item], None]:
         """What changes after a version, as (ADDED | MODIFIED | DELETED | BOOKMARK, object); raises Expired.
 
         Ends by itself after `lasts_s`. Raises BackendUnreachable after `silence_s` without a word: a watch
-        can die without its socket being closed.
+        can die without its socket being closed. opened: called once the server has granted the watch.
         """
         params: dict[str, str | int] = {
             "watch": "true",
@@ -180,27 +208,27 @@ class Api:
             "timeoutSeconds": lasts_s,
         }
         async with self.stream(kind.path(namespace), params, silence_s) as answer:
+            opened()
             async for line in answer.aiter_lines():
                 if not line:
                     continue
-                event = msgspec.json.decode(line, type=objects.WatchEvent)
+                event = self._decode(line.encode(), objects.WatchEvent)
                 if event.type == "ERROR":
-                    status = msgspec.json.decode(event.object, type=objects.Status)
+                    status = self._decode(event.object, objects.Status)
                     raise refusal_from(status.code, status)
-                yield event.type, msgspec.json.decode(event.object, type=kind.type)
+                yield event.type, self._decode(event.object, kind.type)
 
     async def create(self, kind: Kind[Item], namespace: str, manifest: Mapping[str, Any]) -> Item:
         """A new object; raises Refusal 409 where the name is taken."""
         params = {"fieldManager": MANAGER}
-        answer = await self.call("POST", kind.path(namespace), manifest, params=params)
-        return msgspec.json.decode(answer, type=kind.type)
+        return self._decode(await self.call("POST", kind.path(namespace), manifest, params=params), kind.type)
 
     async def patch(self, kind: Kind[Item], namespace: str, name: str, patch: Mapping[str, Any]) -> Item:
         """Change an object by a JSON merge patch."""
         answer = await self.call(
             "PATCH", kind.path(namespace, name), patch, content_type="application/merge-patch+json"
         )
-        return msgspec.json.decode(answer, type=kind.type)
+        return self._decode(answer, kind.type)
 
     async def apply(self, path: str, manifest: Mapping[str, Any]) -> bytes:
         """Have an object as it is said, whether or not it is there: server-side apply, by force."""

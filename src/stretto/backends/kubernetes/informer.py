@@ -62,20 +62,18 @@ class Informer(Generic[Item]):
             try:
                 if not self.version:
                     await self._list()
-                    pause_s = FIRST_PAUSE_S
                 await self._watch()
                 pause_s = FIRST_PAUSE_S
                 continue
-            except Expired:
-                self.version = ""  # list again, and see what vanished
-                continue
-            except (BackendUnreachable, Refusal) as failure:
-                if not self.failure:
+            except (BackendUnreachable, Refusal, Expired) as failure:
+                forgotten = isinstance(failure, Expired) and self.version
+                if not self.failure and not forgotten:
                     self.failing_since_s = time.monotonic()
                     log.warning("%s: %s", self.kind.plural, failure)
-                self.failure = str(failure)
-                if isinstance(failure, Refusal):
-                    self.version = ""
+                if not forgotten:  # a watch that the server cannot go on with is no failure
+                    self.failure = str(failure)
+                if isinstance(failure, Expired) or (isinstance(failure, Refusal) and not failure.is_busy):
+                    self.version = ""  # list again, and see what vanished
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
 
@@ -97,17 +95,26 @@ class Informer(Generic[Item]):
         """Take in changes until the watch ends."""
         self.watches += 1
         events = self.api.watch(
-            self.kind, self.namespace, self.version, lasts_s=WATCH_S, silence_s=self.silence_s
+            self.kind,
+            self.namespace,
+            self.version,
+            lasts_s=WATCH_S,
+            silence_s=self.silence_s,
+            opened=self._recover,
         )
         async with aclosing(events):
             async for happened, item in events:
-                self.failure = ""
-                self.version = item.metadata.resourceVersion
+                if item.metadata.resourceVersion:
+                    self.version = item.metadata.resourceVersion
                 if happened == "DELETED":
                     before = self.items.pop(key_of(item), None)
                     self.changed(before if before is not None else item, None)
                 elif happened != "BOOKMARK":
                     self.put(item)
+
+    def _recover(self) -> None:
+        """The server answers, even if nothing has changed."""
+        self.failure = ""
 
     def put(self, item: Item) -> None:
         """Take in one object as it was shown, unless a later one of the same life is known."""

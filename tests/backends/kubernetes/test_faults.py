@@ -1,0 +1,238 @@
+"""Faults of an API server cost no worker, and start none twice."""
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.backends.kubernetes.in_memory import api_in_memory, backend_in_memory, until
+from tests.backends.kubernetes.memory_server import MemoryServer, a_node, a_pod
+
+from stretto.backends.kubernetes import manifests
+from stretto.backends.kubernetes.api import PODS, Refusal
+from stretto.backends.kubernetes.backend import KubernetesBackend
+from stretto.backends.protocol import BackendUnreachable, NotNow, StartRefused, WorkerStart, WorkerState
+
+pytestmark = pytest.mark.sockets
+
+WORKER = WorkerStart("7.1.0", "7", "k0", (0, 1), ("python", "train.py"), {manifests.TOKEN: "7.secret"})
+
+
+def name_of(worker: WorkerStart = WORKER) -> str:
+    return manifests.pod_name("s1", worker.id)
+
+
+def bind(server: MemoryServer, worker: WorkerStart = WORKER, **status: Any) -> None:
+    """What kube-scheduler and a kubelet do."""
+    running = [{"name": manifests.CONTAINER, "state": {"running": {"startedAt": "2026-11-20T10:00:00Z"}}}]
+    status = status or {"phase": "Running", "containerStatuses": running}
+    server.change("pods", name_of(worker), {"spec": {"nodeName": worker.node}, "status": status}, "jobs")
+
+
+def end(server: MemoryServer, code: int = 0, worker: WorkerStart = WORKER) -> None:
+    terminated = {"exitCode": code, "startedAt": "2026-11-20T10:00:00Z", "finishedAt": "2026-11-20T10:01:00Z"}
+    bind(server, worker, phase="Failed", containerStatuses=[
+        {"name": manifests.CONTAINER, "state": {"terminated": terminated}}
+    ])  # fmt: skip
+
+
+async def state_of(backend: KubernetesBackend, worker: WorkerStart = WORKER) -> WorkerState | None:
+    return next((state for state in await backend.workers() if state.id == worker.id), None)
+
+
+async def until_phase(backend: KubernetesBackend, phase: str) -> WorkerState:
+    while (state := await state_of(backend)) is None or state.phase != phase:
+        await asyncio.sleep(0.01)
+    return state
+
+
+# ── starts ────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_start_whose_answer_was_lost_is_the_same_start_when_repeated(tmp_path: Path) -> None:
+    async with backend_in_memory(tmp_path) as (server, backend):
+        server.lose("POST", "pods")
+        with pytest.raises(BackendUnreachable):
+            await backend.start(WORKER)
+        assert (await backend.start(WORKER)).phase == "starting"
+        assert [name for _, name in server.objects["pods"]] == [name_of()]
+
+
+async def test_a_start_that_another_service_of_the_same_name_made_differently_is_refused(
+    tmp_path: Path,
+) -> None:
+    async with backend_in_memory(tmp_path) as (server, backend):
+        server.lose("POST", "pods")
+        with pytest.raises(BackendUnreachable):
+            await backend.start(WORKER)
+        with pytest.raises(StartRefused, match="was started with another request"):
+            await backend.start(replace(WORKER, command=("other",)))
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "expected"),
+    [
+        (403, "exceeded quota: team, requested: requests.nvidia.com/gpu=2", NotNow),
+        (429, "too many requests", NotNow),
+        (500, "failed calling webhook: timeout", NotNow),
+        (422, "spec.containers[0].image: Required value", StartRefused),
+        (400, "unknown field", StartRefused),
+        (503, "no endpoints available", BackendUnreachable),
+    ],
+)
+async def test_what_refuses_a_pod_says_whether_it_is_for_now_or_for_good(
+    tmp_path: Path, code: int, message: str, expected: type[Exception]
+) -> None:
+    async with backend_in_memory(tmp_path) as (server, backend):
+        server.fail("POST", "pods", code, message)
+        with pytest.raises(expected, match=message.partition("[")[0]):
+            await backend.start(WORKER)
+        assert server.objects.get("pods", {}) == {}
+        assert (await backend.start(WORKER)).phase == "starting"
+
+
+async def test_a_busy_server_is_asked_again_when_it_says_so(tmp_path: Path) -> None:
+    async with api_in_memory(tmp_path) as (server, api):
+        server.fail("GET", "pods", 429, retry_after_s=1)
+        before_s = asyncio.get_running_loop().time()
+        assert await api.list(PODS) == ([], "100")
+        assert asyncio.get_running_loop().time() - before_s >= 1.0
+        server.fail("GET", "pods", 429, "busy", times=9)
+        with pytest.raises(Refusal, match="busy"):  # without a time to come back at, the caller decides
+            await api.list(PODS)
+        assert len(server.of("GET", "pods")) == 3
+
+
+async def test_a_token_is_in_a_secret_that_goes_with_the_last_pod_of_its_job(tmp_path: Path) -> None:
+    async with backend_in_memory(tmp_path) as (server, backend):
+        await backend.start(WORKER)
+        assert "7.secret" not in json.dumps([*server.objects["pods"].values()])
+        (secret,) = server.objects["secrets"].values()
+        assert secret["stringData"] == {manifests.TOKEN: "7.secret"}
+        end(server)
+        await until_phase(backend, "ended")
+        await backend.forget(WORKER.id)
+        assert server.objects["secrets"] == {} == server.objects["pods"]
+
+
+# ── ends ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_an_ended_pod_that_somebody_deletes_stays_until_its_end_was_written_down(
+    tmp_path: Path,
+) -> None:
+    async with backend_in_memory(tmp_path) as (server, backend):
+        await backend.start(WORKER)
+        bind(server)
+        await until_phase(backend, "running")
+        await backend.api.delete(PODS.path("jobs", name_of()), 30)
+        state = await state_of(backend)
+        assert state is not None
+        assert state.phase == "running", "its containers have not terminated yet"
+        end(server, 3)
+        await backend.api.delete(PODS.path("jobs", name_of()), 0)  # as its kubelet does in the end
+        ended = await until_phase(backend, "ended")
+        assert (ended.status, ended.stopped) == (3, False)
+        assert server.objects["pods"]
+        await backend.forget(WORKER.id)
+        assert not server.objects["pods"]
+
+
+async def test_a_stop_is_a_deletion_with_grace_of_that_very_pod(tmp_path: Path) -> None:
+    async with backend_in_memory(tmp_path) as (server, backend):
+        await backend.start(WORKER)
+        bind(server)
+        await until_phase(backend, "running")
+        await backend.stop(WORKER.id, 12.0)
+        (pod,) = server.objects["pods"].values()
+        assert pod["metadata"]["deletionGracePeriodSeconds"] == 12
+        (call,) = server.of("DELETE", "pods")
+        assert call.body["preconditions"] == {"uid": pod["metadata"]["uid"]}
+
+
+async def test_a_pod_whose_finalizer_somebody_took_off_counts_as_lost_and_not_as_done(
+    tmp_path: Path,
+) -> None:
+    async with backend_in_memory(tmp_path) as (server, backend):
+        await backend.start(WORKER)
+        bind(server)
+        await until_phase(backend, "running")
+        server.remove("pods", name_of(), "jobs")
+        ended = await until_phase(backend, "ended")
+        assert (ended.status, ended.signal) == (137, 9)
+        assert "finalizer" in ended.why
+        await backend.forget(WORKER.id)
+        assert await state_of(backend) is None
+
+
+async def test_a_pod_that_does_not_begin_is_taken_back_with_the_words_of_the_scheduler(
+    tmp_path: Path,
+) -> None:
+    async with backend_in_memory(tmp_path, pending_s=1.0) as (server, backend):
+        await backend.start(WORKER)
+        words = "0/2 nodes are available: 1 Insufficient nvidia.com/gpu"
+        unbound = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words}
+        server.change("pods", name_of(), {"status": {"conditions": [unbound]}}, "jobs")
+        ended = await until_phase(backend, "ended")
+        assert ended.stopped, "which is no failure of the job"
+        assert words in ended.why
+
+
+# ── nodes ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_pods_of_others_count_from_when_they_are_bound_until_they_are_over(tmp_path: Path) -> None:
+    async with backend_in_memory(tmp_path) as (server, backend):
+
+        async def others() -> list[int]:
+            return [node.others for node in await backend.nodes()]
+
+        pod = a_pod("theirs", "", gpus=2)
+        server.put("pods", pod)
+        await until(lambda: backend.pod_informer.items)
+        assert await others() == [0, 0]
+        server.change("pods", "theirs", {"spec": {"nodeName": "k1"}}, "others")
+        await until(lambda: backend.foreign["k1"])
+        assert await others() == [0, 2]
+        server.change("pods", "theirs", {"metadata": {"deletionTimestamp": "2026-11-20T10:00:00Z"}}, "others")
+        server.change("pods", "theirs", {"status": {"phase": "Succeeded"}}, "others")
+        await until(lambda: not backend.foreign["k1"])
+        assert await others() == [0, 0]
+
+
+async def test_workers_of_a_silent_node_are_unknown_and_of_one_that_is_gone_dead(tmp_path: Path) -> None:
+    async with backend_in_memory(tmp_path) as (server, backend):
+        await backend.start(WORKER)
+        bind(server)
+        await until_phase(backend, "running")
+        silent = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "silent"}
+        server.change("nodes", "k0", {"status": {"conditions": [silent]}})
+        assert (await until_phase(backend, "unknown")).holds_gpus
+        server.remove("nodes", "k0")
+        ended = await until_phase(backend, "ended")
+        assert (ended.status, ended.why) == (137, "its node died")
+        assert [node.dead for node in await backend.nodes()] == [True, False]
+        server.put("nodes", a_node("k0", gpus=2))
+        assert (await until_phase(backend, "running")).why == ""
+
+
+async def test_two_services_leave_each_other_alone(tmp_path: Path) -> None:
+    async with backend_in_memory(tmp_path) as (server, backend):
+        await backend.start(WORKER)
+        bind(server)
+        pod = next(iter(server.objects["pods"].values()))
+        labels = {manifests.SERVICE: "s2", manifests.JOB: "7"}
+        name = manifests.pod_name("s2", WORKER.id)
+        metadata = {
+            "name": name,
+            "namespace": "jobs",
+            "labels": labels,
+            "annotations": pod["metadata"]["annotations"],
+        }
+        spec = json.loads(json.dumps(pod["spec"])) | {"nodeName": "k1"}
+        server.put("pods", {"metadata": metadata, "spec": spec, "status": pod["status"]})
+        await until(lambda: backend.foreign["k1"])
+        assert [state.node for state in await backend.workers()] == ["k0"]
+        assert [node.others for node in await backend.nodes()] == [0, 2]
