@@ -1,6 +1,7 @@
 """What pods say of their workers, in every state that a kubelet and others can leave them in."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -168,3 +169,9 @@ def test_what_does_not_begin_is_taken_back_with_kubernetes_own_words(
     assert "no such thing" in ending["why"]
     pod = a_pod(phase="Pending", deleted=0, annotations={manifests.WITHDRAWN: json.dumps(ending)})
     assert state_of(pod).status == status
+
+
+def test_the_page_explains_every_reason_that_ends_a_start() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+    explained = page.partition("## Troubleshooting")[2].partition("\n## ")[0]
+    assert sorted(reason for reason in pods.HOPELESS if reason not in explained) == []
