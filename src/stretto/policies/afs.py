@@ -57,25 +57,25 @@ class Afs(CheckedSettings, space="policy"):
     """Hand out GPUs worker by worker, each to the job for which it does most.
 
     AFS (Hwang et al., NSDI 2021). `afs-l`: every worker goes to the winner of a tournament between pairs of
-    jobs, in which the shorter one, l, with speed X and the GPUs so far, beats the longer one, h, if
+    jobs. X is speed at the GPUs so far. The shorter one, l, beats the longer one, h, if
 
         (X_l(g+1) - X_l(g)) / X_l(g)  >  (X_h(g+1) - X_h(g)) / X_h(g+1):
 
     the longer job will inherit the GPUs of the shorter one. `lyra`: as Lyra (EuroSys 2023), section 7.1,
     implements it. Running jobs keep their base demands, waiting ones get theirs in order of submission,
-    skipping what does not fit; then one more worker at a time goes to the largest gain of
-    throughput per GPU. In both a gain that is not positive ends a job's growth.
+    skipping what does not fit. Then one more worker at a time goes to the largest gain of throughput per GPU.
+    In both a gain that is not positive ends a job's growth.
 
-    Deviations: a job grows by whole workers, from its base demand, and within its range; where its steps
-    are of several GPUs, relative gains beyond the base count per GPU. No source gives the order of bases
-    for `lyra`; Lyra says "allocating base demand to each job first". By submission is chosen, since AFS as
-    such knows no durations. `bases_by` is the setting.
+    Deviations: a job grows by whole workers, from its base demand, and within its range. Where its steps are
+    of several GPUs, relative gains beyond the base count per GPU. No source gives the order of bases for
+    `lyra`; Lyra says "allocating base demand to each job first". By submission is chosen, since AFS as such
+    knows no durations. `bases_by` is the setting.
 
-    Starvation: `afs-l` serves every job before any gets a second share, as long as bases suffice; beyond
-    that no bound: long jobs wait while shorter ones come. In `lyra` jobs wait while smaller ones fit.
+    Starvation: `afs-l` serves every job before any gets a second share, as long as bases suffice. Beyond that
+    there is no bound: long jobs wait while shorter ones come. In `lyra` jobs wait while smaller ones fit.
 
-    Cost of one decision: `afs-l` O(grants x jobs) array cells, about 0.1 s for 3,544 GPUs and 1,000
-    jobs; `lyra` a sort of at most one entry for each worker that could come, some ms.
+    Cost of one decision: `afs-l` takes O(grants x jobs) array cells, about 0.1 s for 3,544 GPUs and 1,000
+    jobs. `lyra` takes a sort of at most one entry for each worker that could come, some ms.
     """
 
     variant: Variant = Variant.AFS_L
@@ -234,7 +234,7 @@ class Tournament:
         self.as_long = np.ones(count)  # and as the longer one
 
     def winner(self) -> int:
-        """Who comes out of the walk: the next to take over is looked for among all that follow at once."""
+        """The job that comes out of the walk; the next to take over is looked for among all that follow."""
         leader = 0
         while True:
             best, others = self.open[leader], self.open[leader + 1 :]
@@ -297,8 +297,8 @@ def by_gain(curves: Sequence[Curve], gpus: int) -> IntArray:
     """(jobs,) more GPUs: one worker at a time to the job that gains most speed from each GPU of it.
 
     Curves begin at what a job has. A job for whose next worker there are too few GPUs gets no more. Taking
-    the largest next gain again and again is to take all gains by the least gain of their job so far: one
-    sort instead of a heap.
+    the largest next gain again and again means taking all gains by the least gain of their job so far. That
+    is one sort instead of a heap.
     """
     given = np.zeros(len(curves), dtype=np.int64)
     steps = [_gains(curve) for curve in curves]

@@ -96,23 +96,24 @@ class ElasticFlow(CheckedSettings, space="policy"):
     """Admit jobs whose deadlines can be met, reserve just enough GPUs for them, and share out the rest.
 
     ElasticFlow (Gu et al., ASPLOS 2023), section 4. Counts are the powers of two of a job's range at which
-    more GPUs make it faster. By increasing deadline every job gets its *minimum satisfactory share*: the
-    smallest count that, where so many GPUs are free, finishes it in time (progressive filling). A new job
+    more GPUs make it faster. By increasing deadline every job gets its *minimum satisfactory share*. That is
+    the smallest count that, where so many GPUs are free, finishes it in time (progressive filling). A new job
     is admitted if that works out for it and for every job admitted before. What then is free now goes to jobs
-    that have none, and after that, count by count, to the job whose GPU time grows least for each GPU added.
+    that have none. After that it goes, count by count, to the job whose GPU time grows least for each GPU
+    added.
 
     Without a deadline a job is *best effort*: its share is its smallest count, by submission. A job that is
-    declined is served like one without a deadline; with `drop` it never runs, as in the paper (a simulation
-    then ends with an error, since it waits for ever). An admitted job that has fallen behind, which its plan
-    does not foresee, comes first among the best-effort jobs.
+    declined is served like one without a deadline. With `drop` it never runs, as in the paper. A simulation
+    then ends with an error, since the job waits for ever. An admitted job that has fallen behind, which its
+    plan does not foresee, comes first among the best-effort jobs.
 
     Deviations: slots begin at the decision and grow beyond the first hour, since deadlines may lie weeks
-    ahead; the next decision comes when a job's share is to change, not at every slot. A restart is not
-    part of the plan. The published code prefers the *largest* increase of GPU time, which with sub-linear
-    speeds favours those that profit least; here the smallest wins.
+    ahead. The next decision comes when a job's share is to change, not at every slot. A restart is not part
+    of the plan. The published code prefers the *largest* increase of GPU time, which with sub-linear speeds
+    favours those that profit least; here the smallest wins.
 
     Cost: without deadlines O(GPUs log GPUs) however many jobs wait, and array operations over all jobs. Each
-    job admitted adds one filling, O(levels x slots), to a decision; each arrival with a deadline one for
+    job admitted adds one filling, O(levels x slots), to a decision. Each arrival with a deadline adds one for
     every admitted job due after it. Admitted jobs are at most what the cluster can do until their deadlines.
     Starvation: admitted jobs never wait beyond their plan. Others have no bound while admitted jobs fill the
     cluster; among themselves none passes one that was submitted before it and fits.

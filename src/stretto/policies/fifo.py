@@ -28,8 +28,8 @@ class FirstInFirstOut(CheckedSettings, space="policy"):
     later jobs that fit may pass it (backfilling without a reservation: large jobs may starve).
 
     Numbers of GPUs decide whether a job fits, before any is placed. Under the placer `consolidated`, a job
-    that fits so and for which no whole nodes are free is started all the same, finds no place, and keeps its
-    number from those behind it at every decision until it does: with `skip`, too, it then holds them up.
+    may fit so while no whole nodes are free for it. It is started all the same and finds no place. It keeps
+    its number from those behind it at every decision until it does: with `skip`, too, it then holds them up.
     With `place.rule=relaxed` what fits by number has a place.
     """
 

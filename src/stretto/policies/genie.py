@@ -47,14 +47,14 @@ class Genie(CheckedSettings, space="policy"):
 
     GENIE (Chen et al., TPDS 2020), as UniSched (TPDS 2024), section IV-D, compares itself with it. Laxity is
     the time to the deadline less the remaining time on the best placement. A job's size is chosen once, when
-    it starts: of all sizes and placements on free GPUs that are predicted to meet the deadline the one of
-    fewest GPU-seconds, then of fewest nodes; where none does, the fastest. Jobs of negative laxity come
-    behind those that can still be in time; best effort comes last, by submission, on what it asked for.
+    it starts. Sizes and placements on free GPUs that are predicted to meet the deadline compete: the fewest
+    GPU-seconds win, then the fewest nodes. Where there is none, the fastest wins. Jobs of negative laxity
+    come behind those that can still be in time. Best effort comes last, by submission, on what it asked for.
     Rates come from the tables measured beforehand, in place of the paper's regression.
 
     A decision sorts the waiting jobs and looks at the sizes (at most `most_times` the request) of those that
-    can start: n log n, plus nodes for each start. There is no bound on waiting: best effort, and jobs that
-    are late already, can be passed by punctual ones for ever.
+    can start. That is n log n, plus nodes for each start. There is no bound on waiting. Best effort, and jobs
+    that are late already, can be passed by punctual ones for ever.
     """
 
     most_times: float = setting(2.0, at_least=1)  # sizes up to this times the request; chosen

@@ -95,17 +95,17 @@ class Hydra(CheckedSettings, space="policy"):
     """Start first the jobs with a deadline, then the others, each by shortest remaining time; stop none.
 
     Hydra (Yang et al., IEEE Trans. Computers 2023) in the form in which UniSched (TPDS 2024), section IV-D,
-    compares itself with it: one GPU type, deadline jobs before best effort, shortest remaining time within
-    both classes, whatever fits starts. A decision sorts the waiting jobs: n log n.
+    compares itself with it. There is one GPU type. Deadline jobs come before best effort, shortest remaining
+    time within both classes, and whatever fits starts. A decision sorts the waiting jobs: n log n.
 
-    `original`: the method of Hydra's own paper. Sequences of jobs and a GPU type for each, by branch and
-    bound, with the least Σ completion time + ω Σ tardiness, on the speeds measured for each type. ω grows
-    with the lateness that there is. The search takes at most `nodes` nodes over the `most_jobs` jobs that
-    the rule above puts first; those that the sequence starts now start, then others that fit. Deviations:
-    jobs need several GPUs at once here, so that a start waits for that many; ω's growth is chosen.
+    `original`: the method of Hydra's own paper. Branch and bound finds sequences of jobs and a GPU type for
+    each, on the speeds measured for each type. They have the least Σ completion time + ω Σ tardiness. ω grows
+    with the lateness that there is. The search takes at most `nodes` nodes over the `most_jobs` jobs that the
+    rule above puts first. Those that the sequence starts now start, then others that fit. Deviations: jobs
+    need several GPUs at once here, so that a start waits for that many; ω's growth is chosen.
 
-    There is no bound on waiting: shorter jobs, and jobs with deadlines, can pass a best-effort job for
-    ever, and a job of many GPUs can be passed by small ones as long as these keep coming.
+    There is no bound on waiting. Shorter jobs, and jobs with deadlines, can pass a best-effort job for ever.
+    A job of many GPUs can be passed by small ones as long as these keep coming.
     """
 
     original: bool = False  # branch and bound over sequences instead of the order by classes

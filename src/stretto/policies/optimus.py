@@ -71,14 +71,14 @@ class Optimus(CheckedSettings, space="policy"):
     it, smaller demands first (`pins_over_fewest_nodes`).
 
     With `remaining` = "loss" the epochs left come from the curve of what a job reported after each epoch
-    (`fit_losses`); as the worlds here report a metric that rises to 1 at most, its loss is what is missing
-    to 1. A job that reports nothing of its training then gets its fewest GPUs and no more.
+    (`fit_losses`). The worlds here report a metric that rises to 1 at most, so its loss is what is missing to
+    1. A job that reports nothing of its training then gets its fewest GPUs and no more.
 
     Deviations: speeds are those of all-reduce training, where the paper models workers and parameter
     servers. A job keeps its nodes while its count stays; the paper places every job anew every time.
 
-    Cost: a round sorts nothing and looks at the speeds of the jobs that are served only; it takes
-    O(GPUs log GPUs) steps, however many jobs wait, and some array operations over all jobs.
+    Cost: a round sorts nothing and looks at the speeds of the jobs that are served only. It takes O(GPUs log
+    GPUs) steps, however many jobs wait, and some array operations over all jobs.
     Starvation: none among equals. A job waits only while jobs submitted before it hold what it needs.
     """
 

@@ -93,9 +93,9 @@ class ShortestRemainingServiceFirst(ShortestRemainingTimeFirst):
 class QuasiShortestServiceFirst(ShortestRemainingTimeFirst):
     """Start first the waiting jobs with the fewest predicted GPU-seconds; never stop one that runs.
 
-    Helios (SC 2021), also a baseline of Lucid. Deviation: the prediction is the world's estimate, which
-    the simulated world makes of the truth and an error (`sim.duration_error`, 0 unless set), not of names
-    and users as the paper's boosted trees do.
+    Helios (SC 2021), also a baseline of Lucid. Deviation: the prediction is the world's estimate, not one
+    from names and users as the paper's boosted trees make. The simulated world makes it of the truth and an
+    error (`sim.duration_error`, 0 unless set).
     """
 
     by_service: bool = True

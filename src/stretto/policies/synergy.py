@@ -45,13 +45,13 @@ class Synergy(CheckedSettings, space="policy"):
 
     Synergy (Mohan et al., OSDI 2022). Some jobs starve their GPUs without many cores for loading data, others
     hardly need any. The jobs that run are found in the base order, whole requests. Then TUNE (`tune`) looks
-    for a node with the cores at which each reaches `enough` of its best speed, larger jobs first; where there
-    is none it makes do with its share in proportion to GPUs, and those that have more give back. No job ever
-    runs slower than with that share.
+    for a node with the cores at which each reaches `enough` of its best speed, larger jobs first. Where there
+    is none the job makes do with its share in proportion to GPUs, and those that have more give back. No job
+    ever runs slower than with that share.
 
     The base is least attained service by default: Cornucopia, which compares with Synergy, lists it as
     needing no knowledge of durations. As in Tiresias, service is told apart by queues, and in a queue what
-    started first goes first: else a thousand waiting jobs would take turns every round.
+    started first goes first. Else a thousand waiting jobs would take turns every round.
 
     Deviations: cores only; no world here says what memory does to a job. A running job is not moved to
     another node for more cores. Where no core count is known, or jobs do not mind, it is the base policy in
@@ -342,9 +342,9 @@ def tune(
     """A place and rates for every share: TUNE, the greedy algorithm of section 4.2.
 
     gpus (shares,), want (shares, resources): rates. free_gpus, node_gpus: (nodes,), the first beside all
-    shares that stay. stays: where shares are that are not to be moved. Others by decreasing GPUs, then
-    decreasing rates: on the node (or the fewest nodes) with least to spare that has what they want; else that
-    has a proportional rate for them; else wherever their GPUs fit, where the others that have more than a
+    shares that stay. stays: where shares are that are not to be moved. Others come by decreasing GPUs, then
+    decreasing rates. They go on the node (or the fewest nodes) with least to spare that has what they want,
+    else a proportional rate. Else they go wherever their GPUs fit. There the others that have more than a
     proportional rate give back, those with most above it first.
     """
     # What stays is booked first; then the others enter, the hardest to place first.
@@ -365,7 +365,7 @@ def best_total(
     """The most speed in all that any division of one resource could give, and (shares,) amounts: OPT's bound.
 
     points: by share, amounts and speeds of its measured curve. The first of OPT's two linear programmes
-    (section 4.1): all nodes are one, every share a mixture of its points, none slower than with its
+    (section 4.1). All nodes are one, every share is a mixture of its points, none is slower than with its
     `usual` amount. NoSolution where that much is not there.
     """
     amount = np.concatenate([amounts for amounts, _ in points])

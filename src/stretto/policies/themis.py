@@ -1,9 +1,10 @@
 """Themis: no job should finish much later than on a share of the cluster of its own.
 
-Themis (Mahajan et al., NSDI 2020), section 3 and algorithm 1: GPUs whose leases have ended are auctioned, by
-proportional fairness, with hidden payments. Arrays of the auction: value (bidders, columns) V = 1 / ρ of a
-bidder that gets a column, NaN where it does not bid; idle (bidders,) V of one that gets nothing;
-gpus and kind (columns,); capacity (types,).
+Themis (Mahajan et al., NSDI 2020), section 3 and algorithm 1. GPUs whose leases have ended are auctioned, by
+proportional fairness, with hidden payments.
+
+Arrays of the auction. value: (bidders, columns) V = 1 / ρ of a bidder that gets a column, NaN where it does
+not bid. idle: (bidders,) V of one that gets nothing. gpus, kind: (columns,). capacity: (types,).
 """
 
 from collections.abc import Mapping
@@ -150,23 +151,24 @@ class Leases:
 class Themis(CheckedSettings, space="policy"):
     """Give the GPUs to the jobs that fare worst beside a share of the cluster of their own.
 
-    Themis (Mahajan et al., NSDI 2020). Finish-time fairness ρ = T_sh / T_id is a job's time from submission
-    to end, over what it would take on a G / N part of the cluster, N being the number of unfinished jobs.
+    Themis (Mahajan et al., NSDI 2020). Finish-time fairness is ρ = T_sh / T_id. T_sh is a job's time from
+    submission to end, T_id what it would take on a G / N part of the cluster, with N unfinished jobs.
 
-    By default time fractions minimise the largest ρ and are realised in rounds: Gavel's finish-time-fairness
-    programme, which is what Sia, Shockwave and ElasticFlow compare with under the name of Themis. With
-    `auction` it is the paper's own scheme: when leases end, their GPUs are offered to the 1 - `fairness_knob`
-    jobs with the worst ρ; these bid 1 / ρ for each type that holds their whole request; the product of values
-    is maximised, winners pay with a part of their GPUs, and what is left goes to the others at random.
+    By default time fractions minimise the largest ρ and are realised in rounds. That is Gavel's
+    finish-time-fairness programme, with which Sia, Shockwave and ElasticFlow compare under the name of
+    Themis. With `auction` it is the paper's own scheme. When leases end, their GPUs are offered to the 1 -
+    `fairness_knob` jobs with the worst ρ. These bid 1 / ρ for each type that holds their whole request. The
+    product of values is maximised, winners pay with a part of their GPUs, and what is left goes to the others
+    at random.
 
-    Deviations of the auction: a bid is for a whole request and says nothing about nodes; N is the number of
-    jobs now, not its mean over their lives; a job that cannot run on the part that its payment would leave
-    it, as a rigid one never can, keeps all of it, so that telling the truth is not always best. Leftovers
-    that no other job can use go to losing bidders.
+    Deviations of the auction: a bid is for a whole request and says nothing about nodes. N is the number of
+    jobs now, not its mean over their lives. A job that cannot run on the part that its payment would leave
+    it, as a rigid one never can, keeps all of it. So telling the truth is not always best. Leftovers that no
+    other job can use go to losing bidders.
 
-    Cost: on one GPU type a round is a bisection over arrays, O(jobs log 1/ε); on several types it solves some
-    twenty linear programmes of jobs x types variables whenever jobs come or go: a second for a thousand jobs.
-    An auction has at most `most_bidders` bidders and solves one assignment for each winner.
+    Cost: on one GPU type a round is a bisection over arrays, O(jobs log 1/ε). On several types it solves some
+    twenty linear programmes of jobs x types variables whenever jobs come or go. That takes a second for a
+    thousand jobs. An auction has at most `most_bidders` bidders and solves one assignment for each winner.
     Starvation: none without the auction: the largest ρ, which grows while a job waits, is what is minimised.
     With it, a waiting job comes to bid as its ρ grows, and wins or waits for chance; there is no fixed bound.
     """

@@ -54,8 +54,8 @@ class Tiresias(CheckedSettings, space="policy"):
 
     Tiresias (Gu et al., NSDI 2019), sections 3.2 and 3.3: discretised two-dimensional LAS. A job moves to
     the next queue when its GPU-seconds reach that queue's bound. Within a queue, jobs that have run before
-    come in the order in which they first started, then the others by submission; with `gittins` first by
-    decreasing Gittins index over the services of earlier jobs. What does not fit is skipped.
+    come in the order in which they first started, then the others by submission. With `gittins` they come
+    first by decreasing Gittins index over the services of earlier jobs. What does not fit is skipped.
 
     Deviation: no skew-based consolidation; the paper's profile of tensor sizes is not known here.
     """

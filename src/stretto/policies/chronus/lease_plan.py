@@ -1,6 +1,6 @@
 """Leases before deadlines: which jobs can still make it, and which have to run now? Arrays in, arrays out.
 
-Chronus (Gao et al., SoCC 2021): time is cut into leases of one length; a job that needs L leases must hold L
+Chronus (Gao et al., SoCC 2021): time is cut into leases of one length. A job that needs L leases must hold L
 of the Q that begin before its deadline, at full size, in any order.
 """
 
@@ -113,8 +113,8 @@ def choose_deadlines(
 
     before, reward: (jobs, steps) Q and V, reward 0 where there is no such step. Maximises Σ V s over integer
     leases x by period and binary s, with Σ_{periods before Q_f} x >= L s_f, Σ_f s_f <= 1 and Σ n x <= free.
-    The leases are put together into at most `periods` periods that end at deadlines, the first alone: within
-    a period only sums are kept, which a plan of single leases may fall a little short of where jobs of many
+    The leases are put together into at most `periods` periods that end at deadlines, the first alone. Within
+    a period only sums are kept. A plan of single leases may fall a little short of these where jobs of many
     GPUs meet. At most `nodes` nodes of branch and bound.
     """
     # Variables: leases x of each job by period, then one binary s for each deadline that can be met.

@@ -71,25 +71,25 @@ class Chronus(CheckedSettings, space="policy"):
     """Promise deadlines that a plan of leases can keep, run those jobs late, and others in the gaps.
 
     Chronus (Gao et al., SoCC 2021). A new job is profiled first, in turn, on GPUs set aside. Then its latest
-    leases before its deadline are looked for beside those of every job promised before (`fit_backward`);
-    where they are found it is promised the deadline, or else a later one of a soft job, or none. Every
-    `lease_s` the plan is made anew and says which run; promised deadlines are improved, or rescued, by an
-    integer programme of at most `nodes` nodes where the greedy plan is not the best there can be and no more
-    than `most_planned` jobs are in it. GPUs left over go to jobs without a promise, by least laxity, then to
-    best effort by smallest remaining service, for `be_lease_s` each; then to promised jobs ahead of their
-    plan, which come before best effort where none is without a promise. Deadlines of no job: all this is
-    shortest remaining service first, every `be_lease_s`.
+    leases before its deadline are looked for beside those of every job promised before (`fit_backward`).
+    Where they are found it is promised the deadline, or else a later one of a soft job, or none. Every
+    `lease_s` the plan is made anew and says which run. Promised deadlines are improved, or rescued, by an
+    integer programme of at most `nodes` nodes. It is asked where the greedy plan is not the best there can be
+    and no more than `most_planned` jobs are in it. GPUs left over go to jobs without a promise, by least
+    laxity, then to best effort by smallest remaining service, for `be_lease_s` each. Then they go to promised
+    jobs ahead of their plan, which come before best effort where none is without a promise. Where no job has
+    a deadline, all this is shortest remaining service first, every `be_lease_s`.
 
-    A decision sorts the jobs, n log n; one at a lease costs promised jobs times leases to the last deadline,
-    for array operations, and so does an arrival that does not fit beside the plan as it is. No bound on
-    waiting: best effort waits for ever if promised jobs keep coming, or smaller best-effort jobs.
+    A decision sorts the jobs, n log n. One at a lease costs array operations of promised jobs times leases to
+    the last deadline. So does an arrival that does not fit beside the plan as it is. No bound on waiting:
+    best effort waits for ever if promised jobs keep coming, or smaller best-effort jobs.
 
-    A job that stops by performance is believed to take as many epochs as its owner allows; with `estimator`
-    (Chronus + Estimator of UniSched, section VI-C) as many as its learning curve foretells.
+    A job that stops by performance is believed to take as many epochs as its owner allows. With `estimator`
+    (Chronus + Estimator of UniSched, section VI-C) it takes as many as its learning curve foretells.
 
-    Deviations: profiling runs are kept account of, not run (their GPUs are counted out and their jobs wait
-    for the end of the run); a deadline that has become impossible makes a job best effort; placements are
-    not searched (the placer moves jobs to consolidate); on several GPU types the plan counts GPUs alike.
+    Deviations: profiling runs are kept account of, not run. Their GPUs are counted out and their jobs wait
+    for the end of the run. A deadline that has become impossible makes a job best effort. Placements are not
+    searched: the placer moves jobs to consolidate. On several GPU types the plan counts GPUs alike.
     """
 
     # of jobs with deadlines; a multiple of the other [UniSched; published code: 3600]

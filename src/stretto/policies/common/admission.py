@@ -1,8 +1,8 @@
 """Which jobs start, given an order? Whole requests, each on GPUs of a single type.
 
-Shared by the policies that decide by an order of jobs alone. On a cluster of several types a job goes to
-the type with most free GPUs on which it fits, ties by the cluster's order, and stays there while it runs. On
-a type whose GPUs stand in for others it gets as many more.
+Shared by the policies that decide by an order of jobs alone. On a cluster of several types a job goes to the
+type with most free GPUs on which it fits, ties by the cluster's order. It stays there while it runs. On a
+type whose GPUs stand in for others it gets as many more.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,9 +27,9 @@ NO_CONFIGURATIONS = configurations_from([])  # for policies that look at no spee
 def admit_waiting(snapshot: Snapshot, order: IntArray, *, skip: bool) -> Shares:
     """A running job keeps what it holds; waiting jobs start in `order` while they fit.
 
-    order: rows of waiting jobs. With `skip`, a job that fits may pass one that does not; without, nothing
-    starts after the first that does not fit, and nothing is placed after the first that cannot be placed.
-    A job that could never fit holds no other job up.
+    order: rows of waiting jobs. With `skip`, a job that fits may pass one that does not. Without it, nothing
+    starts after the first that does not fit, and nothing is placed after the first that cannot be placed. A
+    job that could never fit holds no other job up.
     """
     return _admit(snapshot, order, kept_rows=np.flatnonzero(snapshot.jobs.held_gpus), skip=skip)
 
@@ -130,7 +130,7 @@ def _admit(snapshot: Snapshot, order: IntArray, kept_rows: IntArray, skip: bool)
 def _walk_one_type(need: IntArray, left: int, skip: bool) -> IntArray:
     """Positions in `need` that are served, in order, of `left` GPUs.
 
-    All jobs up to the first that does not fit are served at once; with `skip` the walk goes on behind it
+    All jobs up to the first that does not fit are served at once. With `skip` the walk goes on behind it
     among those that still fit. Each round leaves fewer GPUs than the one skipped asked for: few rounds.
     """
     if not skip:
@@ -152,9 +152,9 @@ def _walk_types(
 ) -> tuple[IntArray, IntArray]:
     """Positions in `order` that are served, and the type of each.
 
-    A job that waits prefers GPUs that are idle now over those that running jobs later in the order hold;
-    it takes the latter only where it fits on no type otherwise. A running job whose own type has been
-    taken by earlier ones is treated like one that waits: it has to be stopped anyway.
+    A job that waits prefers GPUs that are idle now over those that running jobs later in the order hold. It
+    takes the latter only where it fits on no type otherwise. A running job whose own type has been taken by
+    earlier ones is treated like one that waits: it has to be stopped anyway.
     """
     # Requests and holdings in the unit of `left`: GPUs as they are asked for.
     jobs = snapshot.jobs

@@ -25,9 +25,10 @@ class Fits:
 def remaining_s(jobs: JobTable, iterations: bool, before: Fits) -> tuple[FloatArray, Fits]:
     """(jobs,) N_iter T_iter: seconds left on what each job asked for, suspensions apart; and the fits kept.
 
-    A job that stops by performance is estimated from its learning curve, refitted as it grows: what an
-    epoch took so far, times the epochs that the ensemble expects (`iterations` off: times the epochs that its
-    owner allows). Until it has made some progress the world's estimate stands in for a profile of its epochs.
+    A job that stops by performance is estimated from its learning curve, refitted as it grows. It is what an
+    epoch took so far, times the epochs that the ensemble expects. With `iterations` off, it is times the
+    epochs that its owner allows. Until it has made some progress the world's estimate stands in for a profile
+    of its epochs.
     """
     left_s = jobs.estimates.remaining_s.copy()
     rows = [row for row, job in enumerate(_jobs(jobs)) if job.goal is not None]

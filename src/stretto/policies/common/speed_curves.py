@@ -1,8 +1,8 @@
 """How fast is each job on 1, 2, 3, … GPUs? Curves from measured tables, for policies that size jobs by them.
 
-Such policies ignore GPU types. On a cluster of several, a running job stays on its type while there is room,
-and a waiting one goes to the type with most GPUs left on which its smallest count fits, ties by the
-cluster's order.
+Such policies ignore GPU types. On a cluster of several, a running job stays on its type while there is room.
+A waiting one goes to the type with most GPUs left on which its smallest count fits, ties by the cluster's
+order.
 """
 
 from dataclasses import dataclass

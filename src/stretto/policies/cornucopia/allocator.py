@@ -1,8 +1,8 @@
 """The elastic allocator of Cornucopia, section 4.4: greedy allocation and partial preemption.
 
 Algorithm 2 is `allocate_greedily`, algorithm 3 is `preempt`. Both work on the GPUs of one type, on arrays.
-Work per call: a few passes over columns, and Python steps for the jobs that run, and for as many waiting ones
-as there are GPUs to be had; never for all that wait.
+Work per call is a few passes over columns, and Python steps for the jobs that run. It takes steps for as many
+waiting jobs as there are GPUs to be had, never for all.
 """
 
 from collections.abc import Callable, Iterable
@@ -38,9 +38,9 @@ def allocate_greedily(jobs: Candidates, idle: int) -> IntArray:
     No job of queue 1 gets less than it holds, or than it asks for. While a job of queue 1 that one GPU would
     let run holds none, no elastic job of a lower queue holds any.
 
-    Deviations (decision 0004). W counts what lower queues would have to give, so that lines 8 to 13 preempt
-    by algorithm 3 where the paper does it in a step of its own. A job that is not elastic gets all or
-    nothing. What is left when every job has what it asked for is handed out too, up to the profiled 2R.
+    Deviations (decision 0004). W counts what lower queues would have to give. So lines 8 to 13 preempt by
+    algorithm 3 where the paper does it in a step of its own. A job that is not elastic gets all or nothing.
+    What is left when every job has what it asked for is handed out too, up to the profiled 2R.
     """
     allocator = _Allocator(jobs, idle)
     # Lines 6 to 14: an interactive job gets R, or what is left.

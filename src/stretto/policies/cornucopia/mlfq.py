@@ -67,7 +67,7 @@ def thresholds_of(
 def is_renewal_due(renewed_at: int, ended: int, every: int) -> bool:
     """Whether thresholds follow from new means: every 1,000 jobs (section 4.2), counted from the first.
 
-    Before the first 1,000 they do whenever the number of ended jobs has doubled: the paper begins with means
+    Before the first 1,000 they do whenever the number of ended jobs has doubled. The paper begins with means
     of a history that a new cluster does not have.
     """
     if ended < every:
@@ -156,9 +156,9 @@ def means_with_ended(memory: Remembered, snapshot: Snapshot) -> Means:
 def promote_and_demote(memory: Remembered, jobs: JobTable, now_s: float) -> Remembered:
     """Every job into the queue where it now belongs: demotion and promotion policy of section 4.2.
 
-    A job that comes to a queue starts its executed time there afresh, so that one promoted from queue 3 is
-    not demoted at once, and it comes last there. One step at a time: a job leaving queue 1 has run 0 seconds
-    in queue 2.
+    A job that comes to a queue starts its executed time there afresh, and comes last there. So a job promoted
+    from queue 3 is not demoted at once. One step at a time: a job leaving queue 1 has run 0 seconds in queue
+    2.
     """
     # New jobs enter by their label: interactive ones into queue 1, all others into queue 2.
     thresholds, executed_s = memory.thresholds, jobs.progress.executed_s

@@ -69,15 +69,15 @@ class MeansFrom(StrEnum):
 class Cornucopia(CheckedSettings, space="policy"):
     """Start interactive jobs at once on single GPUs taken from the batch jobs that miss them least.
 
-    Cornucopia (Huang et al.): three queues, for interactive jobs, batch jobs, and batch jobs that have run
-    long (section 4.2); a profile of every job on 1 to 2R GPUs (algorithm 1); GPUs go to the largest gain in
+    Cornucopia (Huang et al.) has three queues, for interactive jobs, batch jobs, and batch jobs that have run
+    long (section 4.2). It profiles every job on 1 to 2R GPUs (algorithm 1). GPUs go to the largest gain in
     throughput (algorithm 2) and are taken where the loss is least (algorithm 3). A job in queue 1 is never
     taken from, below what it asked for. Within a queue jobs stand in the order in which they came to it. In
-    queue 3 a job without any GPU is in queue 2 again after at most `factor` mean batch durations, where it
+    queue 3 a job without any GPU is in queue 2 again after at most `factor` mean batch durations. There it
     comes before all that come later with as many GPUs and gain.
 
-    One instance for each GPU type; a job that accepts several and holds none takes the one with most idle
-    GPUs on which it is served. Where too few jobs have failed, the mean of all stands in for the time to
+    There is one instance for each GPU type. A job that accepts several and holds none takes the one with most
+    idle GPUs on which it is served. Where too few jobs have failed, the mean of all stands in for the time to
     failure. Deviations and readings: docs/decisions/0004-cornucopia.md.
     """
 
@@ -204,8 +204,8 @@ class Cornucopia(CheckedSettings, space="policy"):
         """Algorithm 1: the counts that jobs have held for long enough by now are profiled.
 
         Line 2, the loop over 1 to 2R GPUs, is spread over decisions: `_candidates` lets a job have one GPU
-        more than is profiled of it. Lines 3 and 4 take `profile_step_s` at each count, and longer where the
-        world measures while jobs run and has not measured this count yet. What it knows already of a new
+        more than is profiled of it. Lines 3 and 4 take `profile_step_s` at each count. They take longer where
+        the world measures while jobs run and has not measured this count yet. What it knows already of a new
         job, from others of its model, is profiled.
         """
         if self.profile is Profile.INSTANT:

@@ -1,6 +1,6 @@
 """The profiler of Cornucopia, section 4.3: from measured throughput to scaling factors.
 
-Algorithm 1 measures T, the throughput on 1 to 2R GPUs; equation 1 turns it into scaling factors S, by which
+Algorithm 1 measures T, the throughput on 1 to 2R GPUs. Equation 1 turns it into scaling factors S, by which
 the allocator gives and takes GPUs. When a count becomes known is up to the policy (`Cornucopia.profile`).
 """
 

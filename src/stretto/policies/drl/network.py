@@ -1,7 +1,7 @@
 """What a learned sizing policy sees of a job, and the network that rates what may be done with it.
 
-One network of two hidden layers rates every job with the same weights, and with them the choice to stop: with
-little training, weights of their own for each place in a list of jobs would have learned nothing of most.
+One network of two hidden layers rates every job with the same weights, and with them the choice to stop.
+Weights for each place in a list of jobs would, with little training, have learned nothing of most places.
 """
 
 from dataclasses import dataclass

@@ -42,25 +42,25 @@ BUNDLED = Path(__file__).with_name("weights.npz")
 class LearnedSizes(CheckedSettings, space="policy"):
     """Let a trained network start and resize jobs, one GPU after the other; no job is ever stopped.
 
-    The baseline that ONES (SC 2021) calls DRL; its description fits Chic (IWQoS 2019), which trains by the
+    The baseline that ONES (SC 2021) calls DRL. Its description fits Chic (IWQoS 2019), which trains by the
     cross-entropy method. Up to `shown` jobs are looked at together with what is free. The network rates
-    giving each of them its next count of GPUs, taking the last one back, and stopping; the best is done,
+    giving each of them its next count of GPUs, taking the last one back, and stopping. The best is done,
     until that is to stop. Jobs keep their batch size. `benchmarks/train_drl.py` trained the weights, on small
-    made workloads of one GPU type and in minutes: take it for what a little learning gives, not for what can
-    be learned: a mean JCT of 936 s where the greedy rule has 943 s, over 50 workloads of that kind that it
-    was not trained on, and shorter on 32 of them.
+    made workloads of one GPU type and in minutes. It shows what a little learning gives, not what can be
+    learned. Over 50 workloads of that kind that it was not trained on, its mean JCT is 936 s, that of the
+    greedy rule 943 s. It is shorter on 32 of them.
 
-    With `weights` = "greedy", and where the trained weights are missing, which the resolved settings then
-    say, GPUs go to new jobs by submission and then to the largest gain in relative speed.
+    With `weights` = "greedy", GPUs go to new jobs by submission and then to the largest gain in relative
+    speed. So they do where the trained weights are missing, which the resolved settings then say.
 
     Deviations: one network rates every job with the same weights, where a list of jobs with weights for each
-    place is usual; a job is described by its speeds and by what it has had, not by the name of its model, and
-    not by the share of its epochs that is done, which is unknown for a recorded job.
+    place is usual. A job is described by its speeds and by what it has had, not by the name of its model. The
+    share of its epochs that is done is left out too, being unknown for a recorded job.
 
     Cost: O(`most_steps` x `shown`) evaluations of a small network, a few milliseconds, however many wait.
-    Starvation: no bound. A large request may never find its GPUs free, since no job is stopped for it, and
-    the network may pass over a job for as long as others come. A cluster where no job runs starts the first
-    job that fits.
+    Starvation: no bound. A large request may never find its GPUs free, since no job is stopped for it. The
+    network may pass over a job for as long as others come. A cluster where no job runs starts the first job
+    that fits.
     """
 
     weights: str = TRAINED  # "trained", "greedy", or a file as the training writes it

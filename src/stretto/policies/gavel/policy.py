@@ -56,15 +56,15 @@ class Gavel(CheckedSettings, space="policy"):
     """Give each job the fractions of time on each GPU type that an objective wants, round by round.
 
     Gavel (Narayanan et al., OSDI 2020), sections 4 and 5. Jobs keep their own batch size and GPU count; a
-    linear programme says what fraction X of its time each job should run on each type. Every round, pairs
-    of job and type run by decreasing X / f, f being the part of that type's time that the job received.
+    linear programme says what fraction X of its time each job should run on each type. Every round, pairs of
+    job and type run by decreasing X / f. Here f is the part of that type's time that the job received.
 
     Throughput is in steps per second and not normalised between models, as in Sia's simulations: models
     with short steps win. On a live service, which measures speeds while jobs run, each job's are parts of its
-    fastest. Deviations: equal jobs share the time of their kind evenly, where the solver's
-    vertex would pick one of them (an interior-point solver, as published, evens them out too); a job that
-    may not be preempted keeps what it holds, its GPUs being left out of the programme; and a job never runs
-    on a type that is smaller than itself, though `too_large_per_s` may book time for it there.
+    fastest. Deviations: equal jobs share the time of their kind evenly, where the solver's vertex would pick
+    one of them. An interior-point solver, as published, evens them out too. A job that may not be preempted
+    keeps what it holds, and its GPUs are left out of the programme. A job never runs on a type that is
+    smaller than itself, though `too_large_per_s` may book time for it there.
     """
 
     objective: Objective = Objective.MAX_SUM_THROUGHPUT

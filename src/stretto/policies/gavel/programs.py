@@ -1,8 +1,8 @@
 """Gavel's objectives as linear programmes: how much of its time should each job spend on each GPU type?
 
-Gavel (Narayanan et al., OSDI 2020), section 4. In all of them X[j, t] is the fraction of time that job j
-runs on type t with all its GPUs R_j:  X >= 0,  sum_t X[j, t] <= 1,  sum_j R_j X[j, t] <= G_t,  and its
-throughput is thr(j, X) = sum_t T[j, t] X[j, t].
+Gavel (Narayanan et al., OSDI 2020), section 4. In all of them X[j, t] is the fraction of time that job j runs
+on type t with all its GPUs R_j. So X >= 0, sum_t X[j, t] <= 1, sum_j R_j X[j, t] <= G_t. Its throughput is
+thr(j, X) = sum_t T[j, t] X[j, t].
 
 Arrays: per_s (jobs, types) T, 0 where a job cannot run; gpus (jobs,) R; capacity (types,) G.
 """
@@ -118,7 +118,7 @@ def _maximise(
     """Most throughput in all; or, with `unit` (jobs,), the most v such that thr(j, X) >= v unit_j.
 
     What the worst off cannot use goes to the others. Equal jobs are one row of the programme and share its
-    time evenly: of the many optima this is the one that treats equals equally, whatever their order.
+    time evenly. Of the many optima this is the one that treats equals equally, whatever their order.
     """
     columns = (per_s, gpus[:, None]) if unit is None else (per_s, gpus[:, None], unit[:, None])
     first, group, members = _equal_rows(np.hstack(columns))

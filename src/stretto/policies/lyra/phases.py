@@ -69,8 +69,8 @@ def pooling(snapshot: Snapshot, special: bool, fungible_on_lent: bool = False) -
 def launch(draft: Draft, demand: Demand, pools: Pooling, waiting: IntArray) -> None:
     """Phase 1: base demands of waiting jobs by running time, skipping what does not fit (SJF).
 
-    A job that fits by number and not by place counts as not fitting, and the others are tried with what
-    that leaves, a few times. Loops run over jobs for which there is room when their turn comes.
+    A job that fits by number and not by place counts as not fitting. The others are tried with what that
+    leaves, a few times. Loops run over jobs for which there is room when their turn comes.
     """
     order = waiting[np.lexsort((demand.base_gpus[waiting], demand.turn[waiting], demand.mixes[waiting]))]
     for _ in range(MOST_PASSES):
@@ -203,7 +203,7 @@ def _scale_on(
 def most_saved(value: FloatArray, each: IntArray, capacity: int) -> IntArray:
     """(groups,) workers beyond the base of each elastic job, for the largest sum of seconds saved.
 
-    A multiple-choice knapsack (section 5.2): a group is an elastic job, an item so many more workers, the
+    A multiple-choice knapsack (section 5.2). A group is an elastic job, an item so many more workers, the
     capacity the GPUs that are left. Equal sums go to the fewest GPUs. value: (groups, items) of 1, 2, … more
     workers, -inf where there is no such item; each: (groups,) GPUs of a worker.
     """

@@ -1,9 +1,9 @@
 """Where Lyra puts workers: best-fit decreasing, base and flexible workers on servers apart (section 5.3).
 
-A draft of how many GPUs of which node each job holds, as counts; at the end the GPUs of the jobs that changed
-are named. A worker of d GPUs is on one node. Workers of one job are put one after the other on the fullest
-node that still fits one, and on an empty node where none does: that is to go through the nodes, empty ones
-last, by increasing free GPUs, and to fill each.
+A draft says how many GPUs of which node each job holds, as counts. At the end the GPUs of the jobs that
+changed are named. A worker of d GPUs is on one node. Workers of one job are put one after the other on the
+fullest node that still fits one. Where none does, they go on an empty node. That is to go through the nodes,
+empty ones last, by increasing free GPUs, and to fill each.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,8 +40,8 @@ class Draft:
     ) -> None:
         """As the snapshot has it, without the jobs in rows `gone`.
 
-        rows: running jobs whose flexible workers may be taken back; base_gpus: (jobs,) GPUs of their base
-        workers, -1 where only the marks of an allocation tell; apart: (nodes,) servers of which one hosts
+        rows: running jobs whose flexible workers may be taken back. base_gpus: (jobs,) GPUs of their base
+        workers, -1 where only the marks of an allocation tell. apart: (nodes,) servers of which one hosts
         either base or flexible workers.
         """
         self.snapshot = snapshot

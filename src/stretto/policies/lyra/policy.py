@@ -50,18 +50,18 @@ class Lyra(CheckedSettings, space="policy"):
     """Launch as many jobs as possible on their base demands, shortest first, then grow the elastic ones.
 
     Lyra (Li et al., EuroSys 2023), sections 5.2 and 5.3. Every `round_s`: (1) waiting jobs by increasing
-    running time start on idle GPUs and on those of flexible workers, skipping what does not fit; (2) what
-    is left goes to elastic jobs, running or new, by a multiple-choice knapsack over the seconds that more
+    running time start on idle GPUs and on those of flexible workers, skipping what does not fit. (2) What is
+    left goes to elastic jobs, running or new, by a multiple-choice knapsack over the seconds that more
     workers save. Speed is taken to be linear within the range. No job is preempted: base workers and
-    inelastic jobs stay; flexible ones may be taken back. Workers are placed best-fit decreasing; elastic jobs
-    prefer servers on loan, base and flexible workers apart on these; all others prefer own servers, or, with
+    inelastic jobs stay; flexible ones may be taken back. Workers are placed best-fit decreasing. Elastic jobs
+    prefer servers on loan, base and flexible workers apart on these. All others prefer own servers, or, with
     `fungible_first=lent`, those on loan where they may run there.
 
-    Starvation: no bound. As with any shortest job first, a long or large job waits as long as shorter
-    ones keep coming; a job that runs is not stopped, except where lent servers go back.
+    Starvation: no bound. As with any shortest job first, a long or large job waits as long as shorter ones
+    keep coming. A job that runs is not stopped, except where lent servers go back.
 
-    Cost of one decision: linear in the jobs, O(log) sorting aside, plus one pass over a type's nodes for
-    each job that changes, plus a knapsack of at most 32 items a job.
+    Cost of one decision: linear in the jobs, O(log) sorting aside. To that comes one pass over a type's nodes
+    for each job that changes, and a knapsack of at most 32 items a job.
     """
 
     # seconds between decisions; chosen: "much smaller" than the lenders' 300 s
@@ -184,8 +184,8 @@ class LyraTuned(Lyra):
     """Lyra whose jobs choose their batch sizes anew, for most goodput, whenever their GPUs change.
 
     Lyra+TunedJobs (Lyra, section 7.4), with Pollux's goodput: declaring that view is what lets training jobs
-    choose in the simulated world. The knapsack's values follow the goodput on 1 to 64 GPUs where it is known,
-    and linear speed elsewhere, which is all that recorded jobs have.
+    choose in the simulated world. The knapsack's values follow the goodput on 1 to 64 GPUs where it is known.
+    Elsewhere they follow linear speed, which is all that recorded jobs have.
     """
 
     name: ClassVar[str] = "lyra-tuned"

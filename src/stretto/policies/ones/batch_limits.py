@@ -47,11 +47,10 @@ def after_epochs(
     """Limits after the epochs that have ended: doubled while σ T < 1 or no job waits, else scaled down.
 
     bounds: the smallest and the largest limit of each job; crowded: a job waits. The paper names both
-    rules without saying which applies when. The second is there so that none waits behind long jobs, and
-    while none does it would leave GPUs idle, against equation 4. Applied to its own result it collapses;
-    so, as long as a job waits, it starts from the limit that the job had before, unless `compounding`.
-    Several epochs at once count as one: a limit at most doubles from one decision to the next (figures 13
-    and 14).
+    rules without saying which applies when. The second is there so that none waits behind long jobs. While
+    none does it would leave GPUs idle, against equation 4. Applied to its own result it collapses. So, as
+    long as a job waits, it starts from the limit that the job had before, unless `compounding`. Several
+    epochs at once count as one: a limit at most doubles from one decision to the next (figures 13 and 14).
     """
     ended = trained.may_change & (trained.epochs > before.epochs)
     long = penalty_per_s * trained.executed_s >= 1 - ROUNDING

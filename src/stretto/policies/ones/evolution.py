@@ -4,7 +4,7 @@ ONES (Bian et al., SC 2021), section 3.2.2. A genome is a row over the GPUs; an 
 IDLE. Batch sizes are no genes: they follow from a job's limit and its count, as do the costs of counts.
 
 A generation costs O(K G log G) to pack, O(K (J + G)) for every step of filling and O(K² J) to score, for K
-members, G GPUs and J jobs: with K = G, as the paper suggests, it grows with the square of the cluster.
+members, G GPUs and J jobs. With K = G, as the paper suggests, it grows with the square of the cluster.
 """
 
 from dataclasses import dataclass

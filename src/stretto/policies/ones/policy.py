@@ -76,24 +76,24 @@ class Ones(CheckedSettings, space="policy"):
     """Evolve schedules that say which job runs on which GPU, with batches within limits that grow slowly.
 
     ONES (Bian et al., SC 2021), section 3.2. The schedule with the smallest Σ_j Y_j c_j / X_j (equation 8)
-    wins: samples left Y, believed from jobs that have ended (`progress`), GPUs c, and samples per
-    second X at the batch that goes with c. A schedule is put in place once every running job has finished an
+    wins. Y is the samples left, believed from jobs that have ended (`progress`). c is GPUs, and X samples per
+    second at the batch that goes with c. A schedule is put in place once every running job has finished an
     epoch since the last time. Until then, and whenever a job arrives, only arrivals and idle GPUs are served,
     by the refresh step on what is held now. Limits of batches: `batch_limits`. Placement: packed in the order
     of the genome, on those nodes where most of it is already.
 
-    Deviations, with their reasons in docs/decisions/0005-ones.md: the smallest score is the best, only
-    filled schedules are compared, at least one epoch counts as processed, the schedule in place takes part
-    in the evolution, what a job runs slower on several nodes counts, and long jobs are scaled down only while
-    a job waits.
+    Deviations, with their reasons in docs/decisions/0005-ones.md. The smallest score is the best, and only
+    filled schedules are compared. At least one epoch counts as processed. The schedule in place takes part in
+    the evolution. What a job runs slower on several nodes counts. Long jobs are scaled down only while a job
+    waits.
 
-    A job keeps to one GPU type: the one that it holds, else the one with fewest jobs for its GPUs on which it
-    can run; on one type, as in the paper, all of this is void. Unstoppable jobs keep their GPUs, which take
-    no part.
+    A job keeps to one GPU type. That is the one that it holds, else the one with fewest jobs for its GPUs on
+    which it can run. On one type, as in the paper, all of this is void. Unstoppable jobs keep their GPUs,
+    which take no part.
 
-    Cost: a generation grows with K G and K² J, for a population of K = G as in the paper with the square of
-    the cluster: 330 to 480 in a second of one processor at 64 GPUs and 30 jobs, about 20 at 256 GPUs, less
-    than 2 at 1,024 (benchmarks/ones.py).
+    Cost: a generation grows with K G and K² J. For a population of K = G, as in the paper, that is the square
+    of the cluster. In a second one processor makes 330 to 480 at 64 GPUs and 30 jobs, about 20 at 256 GPUs,
+    fewer than 2 at 1,024. See benchmarks/ones.py.
     Starvation: a preempted job waits until its score, or a halved limit, brings it back; nothing bounds that.
     """
 

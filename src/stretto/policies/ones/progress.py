@@ -4,7 +4,7 @@ ONES (SC 2021), section 3.2.1, equations 6 and 7:
 
     ρ ~ Be(α, β),    α = max(Y_processed / |D|, 1),    β = max(A x + b, 1)
 
-with the features x = (|D|, initial loss, Y_processed, 1 - loss / initial loss, accuracy): α stands for the
+with the features x = (|D|, initial loss, Y_processed, 1 - loss / initial loss, accuracy). α stands for the
 epochs done and β for those to come. A and b maximise the likelihood of what ended jobs had done, epoch by
 epoch, of what they came to. Features are standardised; a feature that a job does not report is taken as the
 mean of the others.

@@ -1,7 +1,7 @@
 """How Pollux sees a cluster of several types: nodes of one size and type, one curve of speed for each job.
 
-Sia (SOSP 2023), section 4.3, "Fixing mixed-GPU allocations from Pollux": a node larger than the smallest is
-shown as several virtual ones, and of a mixed allocation only the type with most GPUs is kept.
+Sia (SOSP 2023), section 4.3, "Fixing mixed-GPU allocations from Pollux". A node larger than the smallest is
+shown as several virtual ones. Of a mixed allocation only the type with most GPUs is kept.
 """
 
 from dataclasses import dataclass
@@ -65,8 +65,8 @@ def smallest_node_gpus(cluster: Cluster) -> int:
 def rows_held(snapshot: Snapshot, shown: VirtualNodes, chosen: dict[JobId, IntArray]) -> IntArray:
     """(jobs, virtual) the GPUs that each job holds now.
 
-    chosen: GPUs by virtual node as Pollux last gave them to jobs; they stand where they agree with what is
-    held, and fit: nodes may have been cut otherwise then, as where others now use a part of one. Of other
+    chosen: GPUs by virtual node as Pollux last gave them to jobs. They stand where they agree with what is
+    held, and fit. Nodes may have been cut otherwise then, as where others now use a part of one. Of other
     allocations only the real nodes are known: they fill up parts with most room. A job that has GPUs on a
     node that is no longer usable counts as holding nothing, since it has to move.
     """
@@ -158,14 +158,14 @@ def type_blind(
     allowed: (jobs, types). The last axis counts GPUs from 0 to `units`; NaN where the job cannot run so.
 
     Pollux fits one model to samples of all types together. Its fit minimises the errors of log times, so
-    where types were sampled alike it lies at the geometric mean of what they show. That is what we take,
-    over the types on which a job was seen (over all on which it runs, before it was seen anywhere), each
-    type relative to its own speed on one GPU: factors common to a row cancel in a speed-up.
+    where types were sampled alike it lies at the geometric mean of what they show. That is what we take, over
+    the types on which a job was seen. Before it was seen anywhere, it is over all on which it runs. Each type
+    is relative to its own speed on one GPU: factors common to a row cancel in a speed-up.
 
     **Deviation**: types sampled at different counts do not distort the curve here, as they would in one fit.
-    An estimator that pools a job's samples over types gives equal columns for them, and its curve then
-    passes through unchanged. A count counts as possible if it is so on every type on which the job runs;
-    the published simulator takes the limits of a single type.
+    An estimator that pools a job's samples over types gives equal columns for them, and its curve then passes
+    through unchanged. A count counts as possible if it is so on every type on which the job runs. The
+    published simulator takes the limits of a single type.
     """
     # On one node there are no more GPUs than one node has.
     per_s, exists = _by_count(speeds, cluster, units)

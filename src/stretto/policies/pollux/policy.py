@@ -69,19 +69,19 @@ class Pollux(CheckedSettings, space="policy"):
     """Maximise a power mean of the jobs' speed-ups over all matrices of GPUs, jobs × nodes.
 
     Pollux (Qiao et al., OSDI 2021), section 4.2: FITNESS_p(A) = ((1/|J|) Σ_j SPEEDUP_j(A_j)^p)^(1/p), where
-    SPEEDUP_j is goodput on A_j over goodput on an exclusive 1/|J| of the cluster. A job whose row changes
-    has its speed-up multiplied by REALLOC_j(δ) = (age_j - restarts_j δ) / (age_j + δ). At most one job that
-    spans nodes on any node. A job gets at most twice the GPUs that it ever held. Types are not told apart
-    (see `homogeneous`).
+    SPEEDUP_j is goodput on A_j over goodput on an exclusive 1/|J| of the cluster. A job whose row changes has
+    its speed-up multiplied by REALLOC_j(δ) = (age_j - restarts_j δ) / (age_j + δ). At most one job that spans
+    nodes on any node. A job gets at most twice the GPUs that it ever held. Types are not told apart (see
+    `homogeneous`).
 
     Deviations. REALLOC applies to jobs that hold GPUs: a start costs δ whenever it comes, and young jobs
     would never start. A discounted speed-up is not below that of waiting, which p < 0 could not bear. A
-    mutation changes up to two entries of a matrix, not one of each row as in the paper: for the same number
+    mutation changes up to two entries of a matrix, not one of each row as in the paper. For the same number
     of matrices the harmonic mean comes within 4 % of a bound instead of 27 % (20 jobs on 16 nodes,
-    benchmarks/pollux.py). A job of several GPUs at least whose row is of several types, of which none is
-    enough, gets its least GPUs of one type where these are idle: the same row would win in every round, and
-    the job would wait for ever. New jobs enter the population with their least GPUs where some are idle. Jobs
-    with a minimum above 1 are redrawn whole.
+    benchmarks/pollux.py). A job of several GPUs at least may have a row of several types, of which none is
+    enough. It gets its least GPUs of one type where these are idle. Else the same row would win in every
+    round, and the job would wait for ever. New jobs enter the population with their least GPUs where some are
+    idle. Jobs with a minimum above 1 are redrawn whole.
     """
 
     name: ClassVar[str] = "pollux"

@@ -73,24 +73,25 @@ class Shockwave(CheckedSettings, space="policy"):
     """Plan the next rounds for the largest product of progress, so that no job ends much later than fair.
 
     Shockwave (Zheng et al., NSDI 2023). Over a window of rounds it maximises the mean log of the part of
-    every job that will be done (Nash social welfare), less `lateness_cost` for each second that the last job
-    needs after the window, subject to finish-time fairness: at an equal share of the cluster from the end of
-    the window on, no job ends later than `most_unfair` times its fair finish time F. Where that cannot be
-    had, jobs that are late beyond it weigh ρ to the power of `unfair_power` instead, and go first. The plan
-    is followed until a job comes or goes; idle GPUs go to the jobs with the longest time left.
+    every job that will be done (Nash social welfare). `lateness_cost` is taken off for each second that the
+    last job needs after the window. The bound is finish-time fairness: no job ends later than `most_unfair`
+    times its fair finish time F. Its end is foreseen at an equal share of the cluster from the end of the
+    window on. Where that cannot be had, jobs that are late beyond it weigh ρ to the power of `unfair_power`
+    instead, and go first. The plan is followed until a job comes or goes. Idle GPUs go to the jobs with the
+    longest time left.
 
-    Deviations: the programme counts the rounds of each job and lays them out afterwards (`window`),
-    which loses a round now and then to fragmentation but has no symmetric solutions. A job that ends within
-    the window meets its fairness row; read literally, one short job would make the rows impossible for all.
-    ρ is counted from submission, not from the start of the clock. Jobs do not change their batch size by
-    themselves in any world here, so there is one regime and no Bayesian estimate of the next. GPU types are
+    Deviations: the programme counts the rounds of each job and lays them out afterwards (`window`). That
+    loses a round now and then to fragmentation but has no symmetric solutions. A job that ends within the
+    window meets its fairness row. Read literally, one short job would make the rows impossible for all. ρ is
+    counted from submission, not from the start of the clock. Jobs do not change their batch size by
+    themselves in any world here. So there is one regime and no Bayesian estimate of the next. GPU types are
     ignored: a job counts as fast as on GPUs drawn by chance, and goes where most are free.
 
-    Cost: a mixed-integer programme with an integer and five variables for each of at most `most_jobs` jobs,
-    whenever jobs come or go, within `nodes` branch-and-bound nodes: 0.05 s for 250 jobs. Of more jobs those
-    that are latest are planned and the others only fill idle GPUs.
-    Starvation: bounded in expectation only: what a job weighs grows without limit as its ρ does (up to a
-    factor of a million), but no row says when it runs; among jobs that are all late large ones can wait long.
+    Cost: a mixed-integer programme whenever jobs come or go, within `nodes` branch-and-bound nodes: 0.05 s
+    for 250 jobs. It has an integer and five variables for each of at most `most_jobs` jobs. Of more jobs
+    those that are latest are planned and the others only fill idle GPUs.
+    Starvation: bounded in expectation only. What a job weighs grows without limit as its ρ does (up to a
+    factor of a million), but no row says when it runs. Among jobs that are all late large ones can wait long.
     """
 
     round_s: float = setting(360.0, above=0)  # seconds [Sia; 120 in Shockwave]

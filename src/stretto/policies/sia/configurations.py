@@ -60,9 +60,9 @@ class ConfigurationSet:
     Each configuration (n, r, t) of section 3.3 comes first, then each type with exactly the GPUs asked for,
     the columns of equation 5. A column stands there once for each pool that it could be taken from.
 
-    Jobs with less freedom, in the words used here: *fixed* jobs choose among the columns of equation 5 only;
-    those that *insist* are never stopped once they are let in; a *reserved* job insists on GPUs of one type.
-    Which of them the ILP must serve now, *forced*, the policy says.
+    Jobs with less freedom have names here. *Fixed* jobs choose among the columns of equation 5 only. Those
+    that *insist* are never stopped once they are let in. A *reserved* job insists on GPUs of one type. Which
+    of them the ILP must serve now, *forced*, the policy says.
     """
 
     configurations: Configurations

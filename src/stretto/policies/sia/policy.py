@@ -50,10 +50,10 @@ class Discount(StrEnum):
 class Sia(CheckedSettings, space="policy"):
     """Choose one configuration for each job so that the sum of normalised goodputs is best.
 
-    Sia (Jayaram Subramanya et al., SOSP 2023), section 3. Worth is G^p with G the goodput of a job on a
-    configuration over that on its worst one (3.4), times the restart factor (equation 3) where the
-    configuration would change. For p < 0 the sum is minimised; λ is the cost of leaving a job without GPUs.
-    We maximise λ - G^p (p < 0) or λ + G^p (p > 0), where a job without GPUs counts 0: the same program.
+    Sia (Jayaram Subramanya et al., SOSP 2023), section 3. Worth is G^p, with G the goodput of a job on a
+    configuration over that on its worst one (3.4). It is multiplied by the restart factor (equation 3) where
+    the configuration would change. For p < 0 the sum is minimised; λ is the cost of leaving a job without
+    GPUs. We maximise λ - G^p (p < 0) or λ + G^p (p > 0), where a job without GPUs counts 0: the same program.
 
     Deviations. The printed sign of λ rewards waiting for p > 0; λ is meant as a penalty and is one here.
     Seconds, not GPU-seconds, are lost by a restart, as the age is counted in seconds.
@@ -191,7 +191,8 @@ class Sia(CheckedSettings, space="policy"):
     def _restart_factors(self, snapshot: Snapshot, current: BoolArray) -> FloatArray:
         """(jobs, columns) r of equation 3 where a running job's configuration would change, else 1.
 
-        r = max(T - N S, 0) / (T + S): T the age, N the restarts so far, S the cost of one; 1 while T < S.
+        r = max(T - N S, 0) / (T + S), with T the age, N the restarts so far, S the cost of one; 1 while T <
+        S.
         """
         jobs = snapshot.jobs
         restarts = [

@@ -130,9 +130,9 @@ def pulled_forward(
 ) -> IntArray:
     """The slots of a plan once those fit in now, in `order`, that fit beside all that the plan starts.
 
-    Starts that are worth the same now and later are the same to the programme; GPUs that no job needs in
-    any slot should not wait for one. slot: (waiting,) -1 not planned. survival: (waiting, slots). room:
-    (slots,) GPUs expected to be free before the plan.
+    Starts that are worth the same now and later are the same to the programme. GPUs that no job needs in any
+    slot should not wait for one. slot: (waiting,) -1 not planned. survival: (waiting, slots). room: (slots,)
+    GPUs expected to be free before the plan.
     """
     slot, slots = slot.copy(), len(room)
     left = room.copy()

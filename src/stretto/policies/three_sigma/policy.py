@@ -97,20 +97,20 @@ class ThreeSigma(CheckedSettings, space="policy"):
 
     3Sigma (Park et al., EuroSys 2018), with the cycle of UniSched (TPDS 2024), section IV-D. A job's runtime
     is a distribution: its estimate times the ratios that earlier jobs like it have had. An option is a job
-    and a start in one of `slots` slots; it is worth the expected utility (rewards by their deadlines; best
-    effort loses worth linearly) and takes its GPUs with the probability that it still runs. An integer
-    programme chooses, once a cycle, at most one option for each job within the GPUs that are expected to be
-    free, and may stop running best-effort jobs at the cost of their utility. Jobs with deadlines are never
-    stopped, jobs that run longer than anything seen are given 1, 2, 4, … more cycles.
+    and a start in one of `slots` slots. It is worth the expected utility (rewards by their deadlines; best
+    effort loses worth linearly). It takes its GPUs with the probability that it still runs. Once a cycle an
+    integer programme chooses at most one option for each job within the GPUs that are expected to be free. It
+    may stop running best-effort jobs at the cost of their utility. Jobs with deadlines are never stopped,
+    jobs that run longer than anything seen are given 1, 2, 4, … more cycles.
 
     What bounds a decision: the `most_jobs` most urgent deadline jobs and as many of the shortest best-effort
-    jobs are candidates (equal ones are merged), as many best-effort jobs may be stopped, `slots` slots, and
-    `nodes` nodes of branch and bound; where everything fits, or nothing is free and no job could be stopped,
-    no programme is solved. There is no bound on waiting: a best-effort job keeps a hundredth of its worth
-    for ever, but others may always be worth more; and it may be stopped again and again.
+    jobs are candidates (equal ones are merged). As many best-effort jobs may be stopped. There are `slots`
+    slots, and `nodes` nodes of branch and bound. Where everything fits, or nothing is free and no job could
+    be stopped, no programme is solved. There is no bound on waiting: a best-effort job keeps a hundredth of
+    its worth for ever, but others may always be worth more. It may be stopped again and again.
 
-    Deviations: ratios to a profiled estimate in place of runtimes (no two trainings of a trace have the same
-    name); GPUs of all types count as one pool; a job that has missed all its deadlines counts as best effort
+    Deviations: ratios to a profiled estimate stand in for runtimes (no two trainings of a trace have the same
+    name). GPUs of all types count as one pool. A job that has missed all its deadlines counts as best effort
     once the decay is over, where 3Sigma would drop it.
     """
 
@@ -308,8 +308,8 @@ def given_elapsed(
 ) -> tuple[FloatArray, FloatArray]:
     """Durations still possible once a job has run for so long, and P(duration | > elapsed).
 
-    Where it has outrun all of them (under-estimate), 2^n cycles more are assumed, n the times that this has
-    been done before: 1, 2, 4, … cycles beyond the longest.
+    It may have outrun all of them (under-estimate). Then 2^n cycles more are assumed, if this has been done n
+    times before: 1, 2, 4, … cycles beyond the longest.
     """
     possible = support_s > elapsed_s
     if possible.any():

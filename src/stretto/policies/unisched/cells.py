@@ -1,7 +1,7 @@
 """On which buddy cells may a job run, and do so many cells fit? The allocation policies of UniSched.
 
 UniSched (TPDS 2024), section III-C3. A cell of level g is an aligned block of 2^g GPUs of one node, g = 0 to
-3; an allocation policy says how many cells of each level a job gets, as the quadruple (c0, c1, c2, c3).
+3. An allocation policy says how many cells of each level a job gets, as the quadruple (c0, c1, c2, c3).
 """
 
 from functools import lru_cache
@@ -21,8 +21,9 @@ Cells = tuple[int, ...]  # how many cells of each level, level 0 first
 def policies_for(gpus: int, top_level: int = TOP_LEVEL) -> tuple[Cells, ...]:
     """Every allocation policy for a number of GPUs, the most consolidated first: A_i of the paper.
 
-    All ways to add cells up to exactly that many, in front of them the one next larger cell where the number
-    is less than a node and no power of two. More than 16 GPUs: whole nodes and the binary cells of the rest.
+    All ways to add cells up to exactly that many. In front of them comes the one next larger cell where the
+    number is less than a node and no power of two. More than 16 GPUs: whole nodes and the binary cells of the
+    rest.
     """
     if gpus > MOST_ENUMERATED_GPUS:
         return (_binary(gpus, top_level),)
@@ -79,9 +80,9 @@ def cells_of_nodes(cluster: Cluster, usable: bytes) -> IntArray:
 def offers(gpus: int, top_level: int = TOP_LEVEL) -> tuple[tuple[int, bool], ...]:
     """(GPUs that the cells take, one node for sure) of the policies worth considering, at most two.
 
-    Where free nodes are whole, row 0 of the capacity implies the others: cells compete for GPUs only. Of
-    the policies that are equally fast (on one node, or not) the one that takes fewest GPUs beats the rest,
-    and the more consolidated of equals.
+    Where free nodes are whole, row 0 of the capacity implies the others: cells compete for GPUs only. Of the
+    policies that are equally fast (on one node, or not) the one that takes fewest GPUs beats the rest. Of
+    equals the more consolidated one does.
     """
     fewest: dict[bool, int] = {}
     for cells in policies_for(gpus, top_level):

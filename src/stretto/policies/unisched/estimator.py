@@ -100,9 +100,9 @@ def options_for(
 ) -> Options:
     """The options of some jobs, which `job` names by row.
 
-    L = ceil(T_dur / lease) with T_dur = T_sr + N_iter T_iter (equation 1), Q = floor(time left / lease); of
-    each job those worth most first, then those that take fewest GPU-leases. gpus, left_s and overhead_s are
-    (jobs,).
+    L = ceil(T_dur / lease) with T_dur = T_sr + N_iter T_iter (equation 1), Q = floor(time left / lease). Of
+    each job those worth most come first, then those that take fewest GPU-leases. gpus, left_s and overhead_s
+    are (jobs,).
     """
     # Windows: whole leases until each deadline.
     deadline_s, value = (column[rows] for column in rewards_of(jobs))

@@ -1,8 +1,8 @@
 """UniSched's ILP: which jobs meet which deadline, on which cells? And a form of it that is solved fast.
 
-UniSched (TPDS 2024), section III-C4, in linear form. Time is divided into leases k = 0, 1, ...; an option o
-of a job is one of its deadlines with one of its allocation policies. It is worth V_o, asks n_o GPUs (cells)
-in each of l_o leases among the first Q_o, and l_o = ceil(L / speed) counts the slower speed of spread cells.
+UniSched (TPDS 2024), section III-C4, in linear form. Time is divided into leases k = 0, 1, ... An option o of
+a job is one of its deadlines with one of its allocation policies. It is worth V_o and asks n_o GPUs (cells)
+in each of l_o leases among the first Q_o. l_o = ceil(L / speed) counts the slower speed of spread cells.
 
     max  sum_o V_o u_o
     s.t. sum over the options of a job of u_o        <= 1                     (6), (13)
@@ -11,14 +11,15 @@ in each of l_o leases among the first Q_o, and l_o = ceil(L / speed) counts the 
 
 The printed (7) bounds leases from above, and (12) is a product of three variables; this is what they mean.
 
-`solve_leases` is that ILP. `choose_options` has no z: for GPUs counted in row 0 alone the leases of
-chosen options can be laid out if and only if, for every a, what has to happen in the first a leases fits,
+`solve_leases` is that ILP. `choose_options` has no z. For GPUs counted in row 0 alone, the leases of chosen
+options can be laid out on one condition. For every a, what has to happen in the first a leases fits:
 
     sum_o n_o max(0, l_o - (Q_o - a)+) u_o  <=  G_0 + ... + G_(a-1),
 
-since jobs are all there at lease 0 and windows are prefixes (the minimum cut of jobs -> leases; exact when a
-job may use part of its GPUs, hence exact for jobs of one GPU and a relaxation for wider ones). Rows for
-a few a are enough in practice; leaving some out keeps the value an upper bound.
+The condition is necessary and sufficient, since jobs are all there at lease 0 and windows are prefixes (the
+minimum cut of jobs -> leases). It is exact when a job may use part of its GPUs, hence exact for jobs of one
+GPU and a relaxation for wider ones. Rows for a few a are enough in practice; leaving some out keeps the value
+an upper bound.
 """
 
 from dataclasses import dataclass
@@ -165,8 +166,10 @@ def solve_leases(
 
 
 def _equal_jobs(options: Options) -> tuple[IntArray, IntArray, IntArray]:
-    """Merge jobs whose options are all equal: the options of one job of each group, (options,) to which of
-    them each option belongs, and how many jobs there are to each.
+    """Merge jobs whose options are all equal.
+
+    Gives the options of one job of each group, (options,) to which of them each option belongs, and how many
+    jobs there are to each.
     """
     starts = np.flatnonzero(np.diff(options.job, prepend=options.job[0] - 1))
     ends = np.append(starts[1:], len(options))

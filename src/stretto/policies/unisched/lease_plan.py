@@ -1,8 +1,8 @@
 """When does each chosen job run its leases? As late as its deadline allows, so that others can run now.
 
-UniSched's ILP (TPDS 2024, section III-C4) pays for deadlines that are met and, a hundredth of that, for
-best-effort jobs that run in the current lease. Its optimum therefore meets the deadlines and, of all ways to
-do so, leaves most of the current lease to best-effort jobs: leases of jobs with deadlines go to the end.
+UniSched's ILP (TPDS 2024, section III-C4) pays for deadlines that are met. It pays a hundredth of that for
+best-effort jobs that run in the current lease. Its optimum therefore meets the deadlines. Of all ways to do
+so, it leaves most of the current lease to best-effort jobs: leases of jobs with deadlines go to the end.
 """
 
 from dataclasses import dataclass
@@ -148,7 +148,7 @@ def _plan(options: Options, taken: BoolArray, now: BoolArray, bound: float, solv
 def _shared_out(leases: IntArray, gpus: IntArray, room: int) -> IntArray:
     """(rows,) leases given of those wanted, in order, while the GPU-leases last; what does not fit is cut.
 
-    All up to the first that does not fit are served at once; that one gets the part that fits, and the walk
+    All up to the first that does not fit are served at once. That one gets the part that fits, and the walk
     goes on behind it among those of which a lease still fits.
     """
     granted = np.zeros(len(leases), dtype=np.int64)

@@ -30,8 +30,8 @@ def give_leases(
 ) -> tuple[BoolArray, dict[int, Pinned]]:
     """(jobs,) which stay where they are, and the places of those that start, by row.
 
-    A served job that holds what it asks for stays. The others get cells cut out of what is free once
-    every other job has let go, larger ones first; without one it is left out. aside: (nodes,) for profiling
+    A served job that holds what it asks for stays. The others get cells cut out of what is free once every
+    other job has let go, larger ones first. A job without a cell is left out. aside: (nodes,) for profiling
     runs only. joint: take other GPUs where no cell is free.
     """
     cluster = snapshot.cluster
@@ -80,7 +80,7 @@ def give_cells(free: IntArray, whole: int, asks: list[Ask], most_nodes: int) -> 
     """A place for each ask, in their order; None where there is none. Larger ones should come first.
 
     free: (nodes,) bit g set where GPU g may be taken; what is given is taken out of it. whole: GPUs of the
-    largest cell of a node; most_nodes: that one job may have.
+    largest cell of a node. most_nodes: that one job may have.
     """
     places: list[Pinned | None] = []
     for ask in asks:

@@ -79,11 +79,11 @@ class UniSched(CheckedSettings, space="policy"):
 
     UniSched (Gao et al., TPDS 2024). Every `best_effort_lease_s` the leases of best-effort jobs and profiling
     runs end, every `deadline_lease_s` those of jobs with deadlines. A new job is profiled first, on at most
-    two GPUs. Then an ILP (`ilp`) chooses which deadlines to meet, on which cells, so that
-    the rewards add up to most; leases that can wait make room for profiling runs (worth 1) and best-effort
-    jobs (worth 1 / minutes left), which share what is left of this tick by worth per GPU. GPUs that even
-    then are idle go to jobs with deadlines ahead of their plan, least slack first. A job that has missed its
-    last deadline is a best-effort job.
+    two GPUs. Then an ILP (`ilp`) chooses which deadlines to meet, on which cells, so that the rewards add up
+    to most. Leases that can wait make room for profiling runs (worth 1) and best-effort jobs (worth 1 /
+    minutes left). These share what is left of this tick by worth per GPU. GPUs that even then are idle go to
+    jobs with deadlines ahead of their plan, least slack first. A job that has missed its last deadline is a
+    best-effort job.
 
     A deadline that no whole leases can meet has no option in the ILP. While the clock still can, the job
     goes before best effort.
@@ -92,9 +92,9 @@ class UniSched(CheckedSettings, space="policy"):
     shorter jobs keep coming, it starves. So does a job whose deadlines cost more than they bring, until the
     last has passed. A profiling run waits only for jobs that cannot wait.
 
-    Costs per decision: sorting the jobs, and per `deadline_lease_s` a plan in about 40 stretches of leases;
-    where not all deadlines can be met, an ILP with one variable for each different (GPUs, leases,
-    deadlines, rewards) and 40 rows. `max_nodes` bounds the search; the distance from the best is in the plan.
+    Costs per decision: sorting the jobs, and per `deadline_lease_s` a plan in about 40 stretches of leases.
+    Where not all deadlines can be met, there is an ILP of 40 rows with one variable for each different (GPUs,
+    leases, deadlines, rewards). `max_nodes` bounds the search; the distance from the best is in the plan.
 
     Deviations, and what they cost, are in docs/decisions/0007-unisched.md.
     """
