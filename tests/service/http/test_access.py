@@ -20,6 +20,8 @@ pytestmark = pytest.mark.sqlite
 
 # Every route with what a request for it needs, and the least role that may ask it of others' things.
 ROUTES: list[tuple[str, str, Any, str]] = [
+    ("GET", "/api/v1/session", None, "user"),
+    ("GET", "/api/v1/overview", None, "user"),
     ("GET", "/api/v1/jobs", None, "user"),
     ("POST", "/api/v1/jobs", SMALL, "user"),
     ("POST", "/api/v1/jobs/dry-run", SMALL, "user"),

@@ -15,6 +15,7 @@ from stretto.service.http.openapi import describe
 from stretto.service.http.problems import Json
 from stretto.service.http.rate_limits import Limits, RateLimiter, Together
 from stretto.service.http.routes import (
+    dashboard,
     decisions,
     forecast,
     health,
@@ -81,9 +82,10 @@ def app_of(service: Service, limits: Limits | None = None) -> FastAPI:
             shares,
             tokens,
         ),
-        *(workers, kubeflow, health),
+        *(workers, kubeflow, health, dashboard),
     ):
         app.include_router(part.router)
+    app.include_router(dashboard.pages)
     describe(app)
     app.add_middleware(
         Middleware,

@@ -14,10 +14,13 @@ from fastapi import Depends, Request
 from starlette.datastructures import Headers
 
 from stretto.service.http.problems import Problem
+from stretto.service.http.sessions import SAFE, digest_in, is_same_origin
 from stretto.service.service import Service
 from stretto.service.state.records import JobRecord, Token
 
 OPEN = frozenset({"/healthz", "/readyz", "/version"})  # probes have no tokens
+PAGES = frozenset({"/", "/queue", "/login", "/logout"})  # of the dashboard: without any data
+PAGES_BELOW = ("/static/", "/jobs/")
 CHANNEL = "/api/v1/worker/"  # opened by the tokens of jobs, and by nothing else
 USER = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,62}[\x21-\x7e])?")
 # A page's own name could be made to lead here
@@ -80,8 +83,10 @@ def digest_of(token: str) -> str:
 def caller_by(service: Service, scope: Any, headers: Headers) -> Caller:
     """Who asks, before anything of the body is read; raises 401 without a good token."""
     given = _bearer(headers)
-    if given is not None:
-        digest = digest_of(given)
+    digest = digest_in(headers, service.context.key) if given is None else digest_of(given)
+    if given is None and digest and scope["method"] not in SAFE and not is_same_origin(headers):
+        raise Problem(HTTPStatus.FORBIDDEN, "a request of another page", refusal="a request of another page")
+    if digest:
         token = service.state.tokens.get(digest)
         role = ROLES.get(token.role) if token is not None else None
         if token is None or role is None or not hmac.compare_digest(token.sha256, digest):
@@ -102,6 +107,11 @@ def caller_by(service: Service, scope: Any, headers: Headers) -> Caller:
 def address_of(scope: Any) -> str:
     """Where a request came from; "" where that has no address."""
     return str((scope.get("client") or ("",))[0])
+
+
+def is_open(path: str) -> bool:
+    """Whether a path needs no token: probes, and pages, which show nothing by themselves."""
+    return path in OPEN or path in PAGES or path.startswith(PAGES_BELOW)
 
 
 def job_by(service: Service, headers: Headers) -> str:

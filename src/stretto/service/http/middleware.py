@@ -22,6 +22,7 @@ from stretto.service.http.auth import (
     UNKNOWN_TOKEN,
     address_of,
     caller_by,
+    is_open,
     job_by,
 )
 from stretto.service.http.connections import Connections
@@ -132,7 +133,7 @@ class Middleware:
         path = scope["path"]
         if path.startswith(CHANNEL):
             scope["state"]["worker_job"] = job_by(self.service, headers)
-        elif path not in OPEN:
+        elif not is_open(path):
             try:
                 caller = scope["state"]["caller"] = caller_by(self.service, scope, headers)
             except Problem as problem:

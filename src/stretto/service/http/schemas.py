@@ -187,6 +187,17 @@ class Accepted(JobStatus):
     outlook: Outlook | None  # of a job with a deadline, under a policy that plans for them
 
 
+class Session(Shown):
+    """Who looks, and what is looked at."""
+
+    user: str
+    role: str
+    is_open: bool  # without a token: everybody on this machine is an admin
+    policy: str
+    version: str
+    event_kinds: list[str]  # of the log; a browser hears only those that it names
+
+
 class JobPage(Shown):
     """Some jobs, by submission."""
 

@@ -1,0 +1,128 @@
+"""What the dashboard shows, as one document that is kept up to date by one stream."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterable
+from functools import partial
+from typing import Any
+
+from stretto.service.http.auth import Caller
+from stretto.service.http.routes.nodes import nodes_json
+from stretto.service.http.routes.queues import queues_json
+from stretto.service.http.sse import Entry, Feed
+from stretto.service.service import Service
+from stretto.service.state.records import JobRecord
+
+GATHER_S = 0.25  # events that come together are shown together; chosen
+TICK_S = 15.0  # between two looks at what changes without an event: times that are left
+AT_ONCE = 100  # jobs that are written without a pause
+KEYS = (  # of a job, as its status has them
+    *("id", "name", "array", "user", "queue", "kind", "priority", "state", "reason", "evidence"),
+    *("gpus", "gpus_asked", "gpus_min", "gpus_max", "gpu_type", "nodes", "attempt", "generation"),
+    *("submitted_s", "started_s", "ended_s", "waited_s", "left_s", "share_done", "restarts", "resizes"),
+)
+
+
+class Overview:
+    """The cluster as one caller sees it: whole at first, then what has changed."""
+
+    def __init__(self, service: Service, feed: Feed, caller: Caller) -> None:
+        self.service, self.feed, self.caller = service, feed, caller
+        self.seen = feed.last
+        self._nodes: dict[str, dict[str, Any]] = {}
+        self._queues: list[dict[str, Any]] = []
+
+    async def whole(self) -> dict[str, Any]:
+        """Everything: nodes, queues, and jobs that have not ended."""
+        self.seen = self.feed.last
+        state = self.service.state
+        records = [record for record in state.open_jobs() if self.caller.owns(record)]
+        jobs = await self._rows(records)
+        self._nodes = {node["name"]: node for node in nodes_json(self.service, self.caller)}
+        self._queues = queues_json(self.service)
+        return {
+            **self._head(),
+            "nodes": list(self._nodes.values()),
+            "queues": self._queues,
+            "jobs": list(jobs.values()),
+        }
+
+    async def changed(self, entries: Iterable[Entry]) -> dict[str, Any]:
+        """What these events may have changed; a job that this caller may not see is left out."""
+        state = self.service.state
+        names = {name for entry in entries for name in jobs_in(entry)}
+        records = [state.jobs[name] for name in names if name in state.jobs]
+        jobs = await self._rows(record for record in records if self.caller.owns(record))
+        nodes = {node["name"]: node for node in nodes_json(self.service, self.caller)}
+        changes = {name: node for name, node in nodes.items() if self._nodes.get(name) != node}
+        gone = [name for name in self._nodes if name not in nodes]
+        self._nodes = nodes
+        change: dict[str, Any] = {
+            **self._head(),
+            "jobs": list(jobs.values()),
+            "nodes": list(changes.values()),
+        }
+        if gone:
+            change["nodes_gone"] = gone
+        if (queues := queues_json(self.service)) != self._queues:
+            self._queues = change["queues"] = queues
+        return change
+
+    async def running(self) -> dict[str, Any]:
+        """Jobs that hold GPUs: the time that is left of them changes by itself."""
+        records = [
+            record
+            for record in self.service.state.open_jobs()
+            if record.accounting.held_gpus and self.caller.owns(record)
+        ]
+        jobs = await self._rows(records)
+        return {**self._head(), "jobs": list(jobs.values()), "nodes": []}
+
+    async def stream(self, follow: bool) -> AsyncIterator[str]:
+        """Texts of server-sent events; with `follow`, until the service ends or the token is revoked."""
+        yield _text("whole", await self.whole())
+        while follow and self.caller.holds_still(self.service) and not self.service.ending:
+            moved = await self.service.wait_for(partial(_moved, self.feed, self.seen), TICK_S)
+            if moved is None:
+                yield _text("change", await self.running())
+                continue
+            await asyncio.sleep(GATHER_S)
+            self.seen, entries = await self.feed.after(self.seen)
+            yield _text("change", await self.changed(entries))
+
+    def _head(self) -> dict[str, Any]:
+        state, now_s = self.service.state, self.service.clock.now_s()
+        return {
+            "seq": self.seen,
+            "now_s": now_s,
+            "unix_s": state.calendar.unix_at(now_s),
+            "policy": state.configured.policy,
+        }
+
+    async def _rows(self, records: Iterable[JobRecord]) -> dict[str, dict[str, Any]]:
+        rows = {}
+        for number, record in enumerate(records, start=1):
+            status = self.service.status_of(record)
+            rows[record.id] = {key: getattr(status, key) for key in KEYS}
+            if number % AT_ONCE == 0:
+                await asyncio.sleep(0)  # others come in between
+        return rows
+
+
+def jobs_in(entry: Entry) -> Iterable[str]:
+    """Jobs that an event is about."""
+    yield entry.subject
+    if job := entry.body.get("job"):
+        yield str(job)
+    for action in entry.body.get("actions", ()):
+        yield str(action.get("job", ""))
+    yield from entry.body.get("preempted", ())
+    yield from entry.body.get("jobs", ())
+
+
+def _moved(feed: Feed, seen: int) -> bool | None:
+    return True if feed.last > seen else None
+
+
+def _text(kind: str, body: dict[str, Any]) -> str:
+    return f"event: {kind}\ndata: {json.dumps(body, separators=(',', ':'))}\n\n"

@@ -1,0 +1,86 @@
+// Nodes and GPUs, coloured by the job that holds them.
+
+import { html, useSignals, Link, Empty, query, setQuery } from "./view.js";
+import { head, jobs, nodes, queues } from "./data.js";
+import { colour, plural } from "./format.js";
+
+export function Cluster() {
+  const [allNodes, allJobs, now] = useSignals(nodes, jobs, head);
+  if (!now) return html`<${Empty}>Waiting for the service…<//>`;
+  const types = byType(allNodes.values());
+  const wanted = query("type");
+  return html`
+    <section aria-labelledby="sum"><h2 id="sum" class="sr">The cluster in figures</h2>
+      <ul class="cards">
+        ${[...types].map(([type, group]) => html`<${TypeCard} key=${type} type=${type} group=${group} isChosen=${type === wanted} />`)}
+        <${JobsCard} jobs=${allJobs} />
+      </ul>
+    </section>
+    ${types.size === 0 && html`<${Empty} command="stretto nodes list">No node with GPUs has shown itself yet.<//>`}
+    ${[...types].filter(([type]) => !wanted || type === wanted).map(([type, group]) => html`
+      <section key=${type} aria-label=${`nodes with ${type}`}>
+        <h2>${type} <span class="quiet">${plural(group.nodes.length, "node")}</span></h2>
+        <ul class="nodes">${group.nodes.map((node) => html`<${Node} key=${node.name} node=${node} jobs=${allJobs} />`)}</ul>
+      </section>`)}
+    <p class="legend" aria-hidden="true"><span class="key free"></span>free <span class="key others"></span>used outside Stretto <span class="key hidden-job"></span>another user's job <span class="key shut"></span>closed or down</p>`;
+}
+
+function byType(all) {
+  const types = new Map();
+  for (const node of all) {
+    if (!types.has(node.gpu_type)) types.set(node.gpu_type, { nodes: [], gpus: 0, held: 0, free: 0, others: 0, down: 0 });
+    const group = types.get(node.gpu_type);
+    group.nodes.push(node);
+    group.gpus += node.gpus;
+    group.others += node.others;
+    if (!node.up || node.closed) group.down += node.up ? node.free : node.gpus;
+    else group.free += node.free;
+    group.held += node.up ? node.gpus - node.free - node.others : 0;
+  }
+  return types;
+}
+
+function TypeCard({ type, group, isChosen }) {
+  const share = group.gpus ? group.held / group.gpus : 0;
+  return html`<li class="card"><button class="plain" aria-pressed=${isChosen} onClick=${() => setQuery({ type: isChosen ? "" : type })}>
+    <h3>${type}</h3>
+    <p class="figure">${group.held}<span class="unit"> of ${group.gpus} GPUs in use</span></p>
+    <meter min="0" max="1" value=${share} aria-label=${`${Math.round(100 * share)} % of ${type} in use`}></meter>
+    <p class="quiet">${group.free} free${group.others ? `, ${group.others} used outside` : ""}${group.down ? `, ${group.down} closed or down` : ""}</p>
+  </button></li>`;
+}
+
+function JobsCard({ jobs: all }) {
+  let running = 0, waiting = 0;
+  for (const job of all.values()) {
+    if (job.ended_s !== null) continue;
+    if (job.gpus) running += 1;
+    else waiting += 1;
+  }
+  return html`<li class="card"><${Link} href="/queue" class="plain"><h3>jobs</h3>
+    <p class="figure">${running}<span class="unit"> with GPUs</span></p>
+    <p class="quiet">${plural(waiting, "job")} ${waiting === 1 ? "waits" : "wait"}</p><//></li>`;
+}
+
+function Node({ node, jobs: all }) {
+  const own = Object.entries(node.jobs);
+  const shown = own.reduce((sum, [, gpus]) => sum + gpus, 0);
+  const usable = node.up ? node.gpus : 0;
+  const hidden = Math.max(usable - node.free - node.others - shown, 0);
+  const isShut = !node.up || node.closed || (node.lender && !node.on_loan);
+  const note = !node.up ? "down" : node.drained ? "draining" : node.closed ? "closed" : node.lender ? (node.on_loan ? `on loan from ${node.lender}` : `${node.lender} has it`) : "";
+  const parts = [
+    ...own.map(([id, gpus]) => ({ id, gpus, job: all.get(id) })),
+  ];
+  return html`<li class=${`node${isShut ? " shut" : ""}`}>
+    <span class="name" title=${node.why || node.address}>${node.name}</span>
+    <span class="bar" role="img" aria-label=${`${node.name}: ${shown + hidden} of ${node.gpus} GPUs in use${note ? `, ${note}` : ""}`}>
+      ${parts.map(({ id, gpus, job }) => html`<${Link} key=${id} href=${`/jobs/${id}`} class=${`part ${colour(id)}`} style=${{ flexGrow: gpus }} title=${`${job?.name ?? ""} (${id}): ${plural(gpus, "GPU")}`}>${gpus}<//>`)}
+      ${hidden > 0 && html`<span class="part hidden-job" style=${{ flexGrow: hidden }} title="jobs of other users">${hidden}</span>`}
+      ${node.others > 0 && html`<span class="part others" style=${{ flexGrow: node.others }} title="used outside Stretto">${node.others}</span>`}
+      ${node.free > 0 && html`<span class="part free" style=${{ flexGrow: node.free }}>${node.free}</span>`}
+      ${!node.up && html`<span class="part shut" style=${{ flexGrow: node.gpus }}></span>`}
+    </span>
+    ${note && html`<span class="note">${note}</span>`}
+  </li>`;
+}

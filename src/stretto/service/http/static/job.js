@@ -1,0 +1,145 @@
+// One job: what it has, what it has done, what it says, and what may be done about it.
+
+import { html, useSignals, useEffect, useRef, useState, useTick, Link, State, Progress, Empty } from "./view.js";
+import { call, head, jobs, nowS, who } from "./data.js";
+import { clock, duration, percent, plural, size } from "./format.js";
+
+const LAST = new Set(["COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL"]);
+const LOG_CHARS = 200_000; // that are kept of a log on the page
+const EVENTS = 200;
+
+export function Job({ id }) {
+  const [known, now] = useSignals(jobs, head);
+  const [shown, setShown] = useState(null);
+  const [error, setError] = useState("");
+  const row = known.get(id);
+  useTick(1);
+  useEffect(() => {
+    let isHere = true;
+    call("GET", `/api/v1/jobs/${encodeURIComponent(id)}`).then(
+      (job) => isHere && (setShown(job), setError("")), (wrong) => isHere && setError(wrong.message));
+    return () => { isHere = false; };
+  }, [id, row]);
+  if (error) return html`<${Empty} command=${`stretto describe ${id}`}>${error}<//>`;
+  if (!shown || !now) return html`<${Empty}>Looking for job ${id}…<//>`;
+  const job = row ? { ...shown, ...row } : shown;
+  const speeds = job.speeds;
+  return html`
+    <nav class="crumbs" aria-label="where this is"><${Link} href="/queue">Queue<//> › ${job.id}</nav>
+    <h2 class="title">${job.name} <${State} state=${job.state} /></h2>
+    ${job.evidence && !job.gpus && html`<p class="why-box">${job.evidence}</p>`}
+    <${Actions} job=${job} />
+    <dl class="facts-grid">
+      <${Fact} name="GPUs">${size(job)} ${job.gpu_type}<//>
+      <${Fact} name="Nodes">${Object.entries(job.nodes).map(([node, gpus]) => `${node}: ${gpus}`).join(", ") || "–"}<//>
+      <${Fact} name="Done">${job.share_done === null ? "–" : html`<${Progress} share=${job.share_done} text=${percent(job.share_done)} />`}<//>
+      <${Fact} name="Time left">${job.gpus ? duration(job.left_s) : "–"}<//>
+      <${Fact} name="Submitted"><time title=${clock(now.unix_s - now.now_s + job.submitted_s)}>${duration(nowS() - job.submitted_s)} ago</time><//>
+      <${Fact} name="Waited">${duration(job.waited_s)}<//>
+      <${Fact} name="Resizes">${job.resizes}${job.switches ? ` (${job.switches} in place, ${duration(job.lost_s)} lost)` : ""}<//>
+      <${Fact} name="Restarts">${job.restarts}<//>
+      <${Fact} name="GPU time">${(job.gpu_s / 3600).toFixed(2)} GPU-hours<//>
+      <${Fact} name="User, queue">${job.user || "–"}, ${job.queue || "no queue"}<//>
+      <${Fact} name="Priority">${job.priority}<//>
+      ${job.preempted && html`<${Fact} name="Preempted">${job.preempted}<//>`}
+      ${Object.entries(job.progress ?? {}).slice(0, 6).map(([key, value]) => html`<${Fact} key=${key} name=${key}>${typeof value === "number" ? Number(value.toPrecision(5)) : String(value)}<//>`)}
+    </dl>
+    ${speeds && html`<${Speeds} speeds=${speeds} />`}
+    <${Log} id=${id} isOver=${LAST.has(job.state)} />
+    <${Events} id=${id} />`;
+}
+
+const Fact = ({ name, children }) => html`<div><dt>${name}</dt><dd>${children}</dd></div>`;
+
+function Speeds({ speeds }) {
+  const rows = Array.isArray(speeds.rows) ? speeds.rows : [];
+  if (!rows.length) return null;
+  const keys = Object.keys(rows[0]);
+  return html`<section><h3>Speeds that policies are shown</h3><div class="scroll"><table><thead><tr>${keys.map((key) => html`<th scope="col">${key.replaceAll("_", " ")}</th>`)}</tr></thead>
+    <tbody>${rows.map((row) => html`<tr>${keys.map((key) => html`<td>${typeof row[key] === "number" ? Number(row[key].toPrecision(4)) : String(row[key] ?? "–")}</td>`)}</tr>`)}</tbody></table></div></section>`;
+}
+
+// ── actions: the command that does the same is shown, and harm is asked about first ─────────────────
+
+function Actions({ job }) {
+  const [asked, setAsked] = useState(null);
+  const [said, setSaid] = useState("");
+  const dialog = useRef(null);
+  useEffect(() => { if (asked && !dialog.current.open) dialog.current.showModal(); }, [asked]);
+  if (LAST.has(job.state)) return null;
+  const isHeld = job.reason === "HELD" || job.state === "SUSPENDED";
+  const choices = [
+    isHeld ? { name: "Release", verb: "release", what: "It may run again." }
+      : { name: "Hold", verb: "hold", what: "It saves, gives its GPUs back, and waits until it is released." },
+    ...(job.gpus_min !== job.gpus_max || job.kind === "elastic" ? [{ name: "Scale…", verb: "scale", what: "The bounds within which it is resized.", isScale: true }] : []),
+    { name: "Requeue", verb: "requeue", what: "It is stopped, and starts again from its checkpoint." },
+    { name: "Cancel", verb: "cancel", what: "It ends. This cannot be undone.", isHarm: true },
+  ];
+  const close = () => { dialog.current.close(); setAsked(null); };
+  const act = async (event) => {
+    event.preventDefault();
+    const form = new FormData(event.target);
+    const body = asked.isScale ? { min: Number(form.get("min")), max: Number(form.get("max")) } : undefined;
+    close();
+    try {
+      await call("POST", `/api/v1/jobs/${job.id}/${asked.verb}`, body);
+      setSaid(`${asked.name.replace("…", "")}: done`);
+    } catch (error) {
+      setSaid(error.message);
+    }
+  };
+  const command = (choice) => `stretto ${choice.verb} ${job.id}${choice.isScale ? " MIN MAX" : ""}`;
+  return html`<div class="actions">
+    ${choices.map((choice) => html`<button key=${choice.verb} class=${choice.isHarm ? "harm" : ""} title=${command(choice)} onClick=${() => { setSaid(""); setAsked(choice); }}>${choice.name}</button>`)}
+    <span role="status" aria-live="polite">${said}</span>
+    <dialog ref=${dialog} aria-labelledby="question" onClose=${() => setAsked(null)}>
+      ${asked && html`<form onSubmit=${act}><h3 id="question">${asked.name.replace("…", "")} job ${job.id} (${job.name})?</h3><p>${asked.what}</p>
+        ${asked.isScale && html`<p><label>Fewest GPUs <input name="min" type="number" min="1" required value=${job.gpus_min} /></label> <label>Most <input name="max" type="number" min="1" required value=${Math.min(job.gpus_max, 1e6)} /></label></p>`}
+        <p class="quiet">The same in a shell: <code>${command(asked)}</code></p>
+        <p class="buttons"><button type="button" onClick=${close}>No</button> <button class=${asked.isHarm ? "harm" : "go"}>${asked.name.replace("…", "")}</button></p></form>`}
+    </dialog></div>`;
+}
+
+// ── what it says, and what happened ─────────────────────────────────────────────────────────────────
+
+function Log({ id, isOver }) {
+  const [text, setText] = useState("");
+  const [follows, setFollows] = useState(true);
+  const box = useRef(null);
+  useEffect(() => {
+    setText("");
+    const source = new EventSource(`/api/v1/jobs/${encodeURIComponent(id)}/log/follow`);
+    source.addEventListener("log", (event) => setText((old) => (old + JSON.parse(event.data).text).slice(-LOG_CHARS)));
+    source.addEventListener("end", () => source.close());
+    source.onerror = () => { if (isOver) source.close(); };
+    return () => source.close();
+  }, [id]);
+  useEffect(() => { if (follows && box.current) box.current.scrollTop = box.current.scrollHeight; }, [text]);
+  const scrolled = () => { const b = box.current; setFollows(b.scrollHeight - b.scrollTop - b.clientHeight < 30); };
+  return html`<section aria-labelledby="log"><h3 id="log">Log <code class="quiet">stretto logs -f ${id}</code></h3>
+    <pre class="log" ref=${box} tabindex="0" onScroll=${scrolled}>${text || "Nothing yet."}</pre></section>`;
+}
+
+function Events({ id }) {
+  const [now] = useSignals(head);
+  const [events, setEvents] = useState([]);
+  useEffect(() => {
+    setEvents([]);
+    const source = new EventSource(`/api/v1/jobs/${encodeURIComponent(id)}/events?follow=true`);
+    const seen = new Set();
+    const take = (event) => {
+      const body = JSON.parse(event.data);
+      if (seen.has(body.seq)) return;
+      seen.add(body.seq);
+      setEvents((old) => [body, ...old].slice(0, EVENTS));
+    };
+    source.onmessage = take;
+    for (const kind of who.value?.event_kinds ?? []) source.addEventListener(kind, take);
+    return () => source.close();
+  }, [id]);
+  return html`<section aria-labelledby="events"><h3 id="events">Events</h3>
+    ${events.length === 0 ? html`<p class="quiet">None yet.</p>` : html`<ol class="events">${events.map((event) => html`<li key=${event.seq}><time title=${clock(event.unix_s)}>${duration((now ? nowS() : 0) - event.at_s)} ago</time> <b>${event.kind}</b> <span class="quiet">${details(event)}</span></li>`)}</ol>`}</section>`;
+}
+
+const HEAD = new Set(["seq", "kind", "at_s", "unix_s", "job"]);
+const details = (event) => Object.entries(event).filter(([key, value]) => !HEAD.has(key) && value !== null && value !== "").map(([key, value]) => `${key} ${typeof value === "object" ? JSON.stringify(value) : value}`).join(", ").slice(0, 300);
