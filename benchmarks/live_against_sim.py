@@ -1,6 +1,11 @@
 """The same trace on the service with an emulated cluster, and in the simulator: mean JCTs, deadlines kept.
 
     python benchmarks/live_against_sim.py --cluster sia-homo-64 --trace "synthetic-sia:jobs=40" --pace 100
+    python benchmarks/live_against_sim.py --lyra-testbed --pace 100
+
+The second is the scene of table 10 of Lyra (EuroSys 2023): four own servers and four of a lender, whose
+demand is replayed. With lenders it also says how often nodes changed hands, what that cost, and how long they
+took.
 
 Jobs are submitted over HTTP at their times, on the service's clock. Then the log is decided again, and
 differences are counted. Figures are printed as one JSON object.
@@ -19,9 +24,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from stretto.client import Client
 from stretto.clusters import read_cluster
-from stretto.experiments.spec import RunSpec, parse_settings, set_up
+from stretto.clusters.demand import read_demand
+from stretto.experiments.lyra.testbed import SCHEMES, run_of
+from stretto.experiments.spec import DEMAND, RunSpec, parse_settings, set_up
 from stretto.model import Cluster, Job
 from stretto.service.emulated.workload import job_file
 from stretto.service.eventlog import open_store
@@ -49,11 +58,14 @@ def submitted(client: Client, workload: Workload, cluster: Cluster, pace: float)
     return found
 
 
-def lived(given: argparse.Namespace, workload: Workload, cluster: Cluster, folder: str) -> dict[str, Any]:
-    """Run the workload on the service: by job of the trace, when it was submitted, started and ended."""
+def lived(
+    given: argparse.Namespace, workload: Workload, cluster: Cluster, folder: str
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Run the workload on the service: jobs by their ids in the trace, and lenders, as it shows them."""
     words = [str(Path(sys.executable).with_name("stretto")), "serve", "--state", folder]
     words += ["--listen", "127.0.0.1:0", "--backend", "emulated", "--cluster", given.cluster]
     words += ["--pace", f"{given.pace:g}", "--policy", given.policy, "--insecure-loopback"]
+    words += ["--seed", str(given.seed)]
     words += ["--profiles", given.profiles] if given.profiles else []
     words += [] if given.eager else ["--rounds-only"]
     words += [word for one in given.set for word in ("--set", one)]
@@ -67,7 +79,7 @@ def lived(given: argparse.Namespace, workload: Workload, cluster: Cluster, folde
             time.sleep(0.05)
         with Client(found.group()) as client:
             names = submitted(client, workload, cluster, given.pace)
-            return {job: client.wait(name) for job, name in names.items()}
+            return {job: client.wait(name) for job, name in names.items()}, client.lenders()
     finally:
         service.send_signal(signal.SIGTERM)
         service.wait(30)
@@ -83,6 +95,44 @@ def again(folder: str) -> dict[str, Any]:
         "differences": len(replay.differences),
         "decision_ms": {"median": statistics.median(took_ms), "largest": max(took_ms)},
     }
+
+
+def demand_put_off(path: Path, folder: str, by_s: float) -> Path:
+    """The demand of lenders, so much later; before, it is what it begins with. by_s: whole periods."""
+    period_s, shares = read_demand(path)
+    before = [float(shares[0])] * round(by_s / period_s)
+    rows = "".join(f"{row * period_s:g},{share}\n" for row, share in enumerate([*before, *shares.tolist()]))
+    later = Path(folder, "demand.csv")
+    later.write_text(f"timestamp_s,demand_fraction\n{rows}")
+    return later
+
+
+def changes_of_hands(folder: str, lenders: list[dict[str, Any]], result: Result) -> dict[str, Any]:
+    """What came of lending, in both: settlements that changed it, what jobs lost, and waits of lenders."""
+    with open_store(Path(folder, "stretto.db")) as store:
+        loans = [one.body.get("loans", {}) for one in store.read(kinds=["Decided"])]
+    settled = result.history.settled
+    on_loan = np.array([0, *(one.on_loan for one in settled)])
+    shown = {
+        "nodes lent": {
+            "live": sum(len(one.get("lent", ())) for one in loans),
+            "sim": int(np.maximum(np.diff(on_loan), 0).sum()),
+        },
+        "nodes returned": {
+            "live": sum(len(one.get("returned", ())) for one in loans),
+            "sim": int(np.maximum(-np.diff(on_loan), 0).sum()),
+        },
+        "jobs stopped": {
+            "live": sum(len(one.get("preempted", ())) for one in loans),
+            "sim": sum(one.preempted for one in settled),
+        },
+    }
+    waits = {
+        lender["name"]: {key: lender[key] for key in ("waits", "waits_missed", "longest_wait_s")}
+        for lender in lenders
+    }
+    smaller = sum(len(one.get("scaled_in", ())) for one in loans)
+    return {**shown, "jobs made smaller live": smaller, "waits live": waits}
 
 
 def put_off(job: Job, by_s: float) -> Job:
@@ -145,18 +195,31 @@ def main() -> None:
     parser.add_argument("--pace", type=float, default=100.0)
     parser.add_argument("--eager", action="store_true", help="the service decides at arrivals and ends, too")
     parser.add_argument("--set", action="append", default=[])
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--lyra-testbed", action="store_true", help="instead of cluster, trace and policy")
     given = parser.parse_args()
-    given.set = ["sim.fidelity=paper", *given.set]
-    settings = parse_settings(given.set)
-    workload, setup = set_up(RunSpec(given.cluster, given.trace, given.policy, given.profiles, 0, settings))
-    # The service's clock is ahead before anybody can submit: everybody comes so many whole rounds later.
-    shift_s = ROUNDS_S * round(10.0 * given.pace / ROUNDS_S + 1)
-    later = replace(workload, jobs=[put_off(job, shift_s) for job in workload.jobs])
-    result = simulate(workload, setup)
     with tempfile.TemporaryDirectory() as folder:
-        state = f"{folder}/state"
-        live = lived(given, later, read_cluster(given.cluster), state)
+        if given.lyra_testbed:
+            run = run_of(SCHEMES["lyra"], Path(folder), given.seed)
+            given.cluster, given.trace, given.policy = run.cluster, run.trace, run.policy
+            chosen = {**run.settings, "lend.on_demand": "false"}  # as in the simulated world
+            given.set = [*(f"{key}={value}" for key, value in chosen.items()), *given.set]
+        given.set = ["sim.fidelity=paper", *given.set]
+        settings = parse_settings(given.set)
+        spec = RunSpec(given.cluster, given.trace, given.policy, given.profiles, given.seed, settings)
+        workload, setup = set_up(spec)
+        # The service's clock is ahead before anybody can submit: everybody comes so many whole rounds later.
+        shift_s = ROUNDS_S * round(10.0 * given.pace / ROUNDS_S + 1)
+        later = replace(workload, jobs=[put_off(job, shift_s) for job in workload.jobs])
+        result = simulate(workload, setup)
+        if DEMAND in settings:
+            path = demand_put_off(Path(settings[DEMAND]), folder, shift_s)
+            given.set = [word for word in given.set if not word.startswith(DEMAND)] + [f"{DEMAND}={path}"]
+        state, cluster = f"{folder}/state", read_cluster(given.cluster)
+        live, lenders = lived(given, later, cluster, state)
         figures = {**compared(live, result, shift_s), "log": again(state)}
+        if lenders:
+            figures["lending"] = changes_of_hands(state, lenders, result)
     print(json.dumps({"given": vars(given), **figures}, indent=1))
 
 

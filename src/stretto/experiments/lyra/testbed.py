@@ -68,7 +68,7 @@ def table10(request: Request) -> Made:
     """All schemes on a small cluster, over made traces of 180 jobs."""
     seeds = SEEDS[: max(round(len(SEEDS) * request.scale), 1)]
     with TemporaryDirectory(prefix="stretto-lyra-") as folder:
-        specs = [_spec(scheme, Path(folder), seed) for scheme in SCHEMES.values() for seed in seeds]
+        specs = [run_of(scheme, Path(folder), seed) for scheme in SCHEMES.values() for seed in seeds]
         results = request.run(specs)
     of_scheme = {
         name: [_figures(result) for result in results[row * len(seeds) : (row + 1) * len(seeds)]]
@@ -119,7 +119,8 @@ def table10(request: Request) -> Made:
     return sources, rows, remarks
 
 
-def _spec(scheme: Scheme, folder: Path, seed: int) -> RunSpec:
+def run_of(scheme: Scheme, folder: Path, seed: int) -> RunSpec:
+    """One simulation of a scheme; its cluster and the demand of its lender are files in `folder`."""
     settings = USUAL | dict(scheme.settings)
     if scheme.rule:
         settings |= {"lend.rule": scheme.rule, "lend.demand": str(_demand(folder, seed))}
