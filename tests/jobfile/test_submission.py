@@ -282,6 +282,14 @@ def test_without_the_fast_parser_the_same_is_read(monkeypatch: pytest.MonkeyPatc
             read_submission(wrong)
 
 
+def test_a_file_with_every_value_in_quotes_is_the_same_job_and_can_be_kept() -> None:
+    plain, _ = read_submission(EVERYTHING)
+    quoted = yaml.safe_dump(yaml.load(EVERYTHING, yaml.BaseLoader), default_style='"')
+    spec, _ = read_submission(quoted)
+    assert spec == plain
+    assert JobSpec.from_json(spec.to_json()) == spec
+
+
 @pytest.mark.parametrize("key", ["run", "setup", "envs.A"])
 def test_what_no_process_can_be_started_with_is_refused_when_it_is_submitted(key: str) -> None:
     long = "x" * 120_001

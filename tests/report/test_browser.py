@@ -33,7 +33,10 @@ out.wide = document.documentElement.scrollWidth <= innerWidth;
 document.title = "TRIAL " + JSON.stringify(out);
 """
 
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome is installed")
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome is installed"),
+]
 
 
 def seen(page: str, folder: Path, width: int = 1_440) -> tuple[str, str]:

@@ -247,6 +247,7 @@ def test_a_page_needs_a_figure() -> None:
         render_reproduction(replace(PAGE, figures=()))
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome is installed")
 def test_a_browser_shows_it_without_a_complaint(tmp_path: Path) -> None:
     document, complaints = seen(render_reproduction(PAGE), tmp_path)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stretto.jobfile.parts import check_line, wrong
-from stretto.jobfile.yaml_tree import Entry, values_of
+from stretto.jobfile.yaml_tree import Entry
 from stretto.model import InputError
 
 TEXTS = ("image", "namespace", "service_account")
@@ -31,7 +31,7 @@ def kubernetes_of(entry: Entry) -> dict[str, Any]:
     section = entry.entry("kubernetes", KEYS)
     if section is None:
         return {}
-    values = {key: values_of(section.tree(key)) for key in section.section.values if section.has(key)}
+    values = {key: section.values(key) for key in section.section.values if section.has(key)}
     for key in TEXTS:
         if key in values:
             values[key] = section.text(key)

@@ -136,7 +136,7 @@ def _put(into: _Open, value: Tree, nodes: int, line: int, position: str) -> None
             raise InputError(f"{position}: a key must be a text, got {_kind(value)}")
         if value in into.made.values:
             raise InputError(f"{position}: key {shown(value)} is there twice")
-        into.key, into.key_line = value, line
+        into.key, into.key_line = str(value), line
     elif into.key == "<<":
         into.merged.append((into.key_line, value))
         into.key = None
@@ -193,6 +193,13 @@ def values_of(tree: Tree) -> Any:
     return json.loads(tree) if NUMBER.fullmatch(tree) else tree
 
 
+def without_quotes(tree: Tree) -> Tree:
+    """The same with every text of the type `str` itself: a value that is kept tells nothing of its file."""
+    if isinstance(tree, list):
+        return [without_quotes(value) for value in tree]
+    return str(tree) if isinstance(tree, Quoted) else tree
+
+
 def as_mapping(tree: Tree) -> Mapping[str, Tree]:
     """The keys and values of a section; empty for anything else."""
     return tree.values if isinstance(tree, Section) else {}
@@ -235,7 +242,11 @@ class Entry:
 
     def tree(self, key: str) -> Tree:
         """Whatever is there; None where nothing is."""
-        return self.section.values.get(key)
+        return without_quotes(self.section.values.get(key))
+
+    def values(self, key: str) -> Any:
+        """Whatever is there as values of JSON, for a foreign API: see `values_of`."""
+        return values_of(self.section.values.get(key))
 
     def text(self, key: str, default: str = "") -> str:
         """A text as it stands in the file, a number as well."""
@@ -282,7 +293,7 @@ class Entry:
             return ()
         if not isinstance(value, list):
             raise self.wrong(key, "a list", value)
-        return value
+        return [without_quotes(item) for item in value]
 
     def wrong(self, key: str, expected: str, value: Tree) -> InputError:
         """What to raise for a value."""
