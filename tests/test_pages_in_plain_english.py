@@ -61,3 +61,37 @@ def test_the_architecture_of_the_service_names_files_that_there_are() -> None:
     assert len(named) > 20
     there = [ROOT / "src" / "stretto" / folder for folder in ("service", "")]
     assert [path for path in named if not any((folder / path).exists() for folder in there)] == []
+
+
+def test_no_sentence_of_a_docstring_is_longer_than_can_be_read_at_once() -> None:
+    counter = house()
+    assert counter.long_docstring_sentences(counter.modules_of(ROOT))[0] == []
+
+
+def test_no_docstring_makes_persons_of_jobs_nodes_and_files() -> None:
+    counter = house()
+    assert counter.with_persons(counter.modules_of(ROOT))[0] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "makes"),
+    [
+        pytest.param("Who has the most GPUs goes first.", True, id="a job is no person"),
+        pytest.param("Nobody holds the node.", True, id="nothing holds a node"),
+        pytest.param("A user who waits is told.", False, id="a user is a person"),
+        pytest.param("The user waits. Who has ended goes.", True, id="each sentence names its own person"),
+        pytest.param("As `whoami` says.", False, id="code is no pronoun"),
+    ],
+)
+def test_only_persons_are_who(text: str, makes: bool) -> None:
+    assert house().makes_persons_of_things(text) is makes
+
+
+def test_a_docstring_is_counted_by_words_and_what_explains_a_parameter_begins_a_sentence() -> None:
+    counter = house()
+    text = "Raises what is wrong. free, own: (nodes,) masks of GPUs.\n\nname      what it does\n"
+    assert list(counter.sentences_of_docstring(text)) == [
+        "Raises what is wrong.",
+        "free, own: (nodes,) masks of GPUs.",
+    ]
+    assert counter.words_of("r = T - N S counts 1,000 jobs.") == ["counts", "1,000", "jobs."]

@@ -8,7 +8,6 @@ from stretto.cli import options
 from stretto.cli.options import Listing
 from stretto.cli.printing import show_json, show_line, show_table
 from stretto.cli.service import Token, Url, service
-from stretto.jobfile.quantities import duration_s
 from stretto.model import InputError
 
 app = typer.Typer(help="Lenders of nodes of a running service; lists them.", cls=Listing)
@@ -58,6 +57,8 @@ def set_lender(
     as_json: options.Json = False,
 ) -> None:
     """Let nodes belong to a lender. Jobs use them only while they are on loan."""
+    from stretto.jobfile.quantities import duration_s
+
     try:
         guarantee_s = duration_s(guarantee) if guarantee else 0.0
     except ValueError:

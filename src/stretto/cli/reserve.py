@@ -9,7 +9,6 @@ import typer
 from stretto.cli import options
 from stretto.cli.printing import show_json, show_line, show_table
 from stretto.cli.service import Token, Url, service
-from stretto.jobfile.quantities import when
 from stretto.model import InputError
 
 app = typer.Typer(help="Reservations of a running service.", no_args_is_help=True)
@@ -86,6 +85,8 @@ def cancel_reservation(name: Name, url: Url = "", token: Token = "", as_json: op
 
 
 def _time(text: str, from_s: float, option: str) -> float:
+    from stretto.jobfile.quantities import when
+
     try:
         return when(text).seconds(from_s, 0.0)
     except (ValueError, InputError):

@@ -1,4 +1,4 @@
-"""Who won, by how much, how sure is that, and why? Simulated runs compared, as a page and as a table."""
+"""Which policy won, by how much, how surely, and why? Simulated runs compared, as a page and a table."""
 
 from stretto.report.content import ClusterFacts, Comparison, Intervals, Note, RunSeries
 from stretto.report.page import render, write_report

@@ -1,4 +1,4 @@
-"""What a report is made of: plain values, filled by whoever ran the simulations."""
+"""What a report is made of: plain values, filled by the code that ran the simulations."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ Value = float | int | str | None  # a field of `simulate --json`
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Intervals:
-    """Who held which GPUs when: one entry for each unbroken, unchanged allocation.
+    """Which job held which GPUs when: one entry for each unbroken, unchanged allocation.
 
     A job that holds two GPU types at once has an entry for each. All arrays are (intervals,).
     """
@@ -36,8 +36,8 @@ class Intervals:
 class RunSeries:
     """One policy on one trace with one seed: its summary, and the series behind it.
 
-    `times` of a step series are seconds since the run began, ascending; a value holds from its time until
-    the next, so the last value only marks the end.
+    `times` of a step series are seconds since the run began, ascending; a value holds from its time until the
+    next. So the last value only marks the end.
     """
 
     policy: str

@@ -1,4 +1,4 @@
-"""The result in words: who won, how sure that is, why, and where others lead."""
+"""The result in words: which policy won, how sure that is, why, and where others lead."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -37,7 +37,7 @@ class Verdict:
 
 
 def verdict(standings: Standings) -> Verdict:
-    """Who has the lowest mean JCT, by how much, how sure that is, and why."""
+    """Which policy has the lowest mean JCT, by how much, how sure that is, and why."""
     best = standings.best
     mean_s = best.value(RANKED_BY.key)
     if not np.isfinite(mean_s):

@@ -46,8 +46,8 @@ def student(values: FloatArray, basis: Basis) -> Estimate:
 def student_ratio(above: FloatArray, below: FloatArray, basis: Basis) -> Estimate:
     """Ratio of two means over the same replicates, and its interval.
 
-    The ratio estimator of survey sampling: Student's t on the residuals (above - R below) / mean(below), so
-    that what makes a replicate hard for both cancels. R is what a reader gets by dividing the two means.
+    The ratio estimator of survey sampling: Student's t on the residuals (above - R below) / mean(below). So
+    what makes a replicate hard for both cancels. R is what a reader gets by dividing the two means.
     """
     both = np.isfinite(above) & np.isfinite(below)
     above, below = above[both], below[both]
@@ -126,8 +126,8 @@ def paired(ours: FloatArray, other: FloatArray) -> Paired:
 def signed_rank_p(difference: FloatArray) -> float:
     """One-sided p of Wilcoxon's signed-rank test that `difference` is centred below 0.
 
-    Zeros are dropped, ties share their mean rank, and the normal approximation with tie correction is
-    used whatever the size; below about ten jobs it is rough.
+    Zeros are dropped, ties share their mean rank, and the normal approximation with tie correction is used
+    whatever the size. Below about ten jobs it is rough.
     """
     moved = difference[difference != 0]
     if not moved.size:

@@ -1,7 +1,7 @@
 """Which batch does each adaptive job train with on the GPUs that a plan gives it?
 
-The estimator says which batch makes the most of them (Pollux, OSDI 2021, section 3; Sia, SOSP 2023,
-section 3.1), unless the policy has said how many samples each GPU takes (ONES, SC 2021, equation 1).
+The estimator says which batch makes the most of them (Pollux, OSDI 2021, section 3; Sia, SOSP 2023, section
+3.1). A policy may instead have said how many samples each GPU takes (ONES, SC 2021, equation 1).
 """
 
 from collections.abc import Mapping

@@ -10,11 +10,11 @@ from stretto.model import Action, BadPlan, IntArray, Placement, Shares, Snapshot
 def check_shares(snapshot: Snapshot, shares: Shares) -> None:
     """Raise BadPlan where shares exceed the cluster or a job's range.
 
-    What a job may not have: GPUs outside [min_gpus, max_gpus], unless it is only profiled, or as many more as
-    stand in for these on a lesser type; a type that it does not accept; a rigid job gets what it asked for.
-    What it holds it may keep: its owner may have asked for other sizes since, while it may not be resized.
-    What no job may have: more GPUs of a type than are usable. GPUs that are given twice are caught when the
-    placement is built.
+    A job may not have GPUs outside [min_gpus, max_gpus], unless it is only profiled. On a lesser type it may
+    have as many more as stand in for these. It may not have a type that it does not accept. A rigid job gets
+    what it asked for. What it holds it may keep: its owner may have asked for other sizes since, while it may
+    not be resized. What no job may have: more GPUs of a type than are usable. GPUs that are given twice are
+    caught when the placement is built.
     """
     jobs = snapshot.jobs
     if not len(shares.gpus) == len(shares.kind) == len(jobs):

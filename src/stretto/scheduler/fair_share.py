@@ -1,12 +1,12 @@
 """Fair share: which job comes first at one priority, by what every account has had lately.
 
-Queues and users form a tree, as accounts do in Slurm's Fair Tree: siblings are compared with each other only,
-level by level, so that a queue that is behind its share comes first with all that is in it. The factor is
-that of Slurm's classic multifactor plugin, F = 2^(-U/S), taken at each level: S is a node's share among its
-siblings, U its part of the usage that they have had. It is 1 for one that has had nothing, 1/2 for one with
-exactly its share. Deviation: between jobs of siblings that are about equal, each job that comes first counts
-as if it ran for an hour, and so does what is held now. Otherwise all jobs of one user would pass those of
-another that has had a second more.
+Queues and users form a tree, as accounts do in Slurm's Fair Tree. Siblings are compared with each other only,
+level by level. So a queue that is behind its share comes first with all that is in it. The factor is that of
+Slurm's classic multifactor plugin, F = 2^(-U/S), taken at each level. S is a node's share among its siblings,
+U its part of the usage that they have had. It is 1 for one that has had nothing, 1/2 for one with exactly its
+share. Deviation: between jobs of siblings that are about equal, each job that comes first counts as if it ran
+for an hour. So does what is held now. Otherwise all jobs of one user would pass those of another that has had
+a second more.
 """
 
 from collections.abc import Iterable, Sequence
@@ -115,7 +115,7 @@ def entitled_gpus(gpus: int, asked: IntArray, accounts: Accounts, fair: FairShar
     """(accounts,) how many of some GPUs each account is entitled to, of what it asks.
 
     The GPUs are dealt out in fair order, as if no job held any of them; what no longer fits is passed over.
-    asked: (requests,) GPUs of each; those of one account stand in the order in which they come. fair: what is
+    asked: (requests,) GPUs of each. Those of one account stand in the order in which they come. fair: what is
     held in it is held beside these GPUs.
     """
     dealt = np.zeros(len(accounts.names), dtype=np.int64)
@@ -145,7 +145,8 @@ def _merged(node: Node, gpus: IntArray) -> tuple[IntArray, FloatArray]:
     """Rows of waiting jobs below a node in order, and the usage with which each is charged.
 
     Taking again and again from the child with the least usage for its shares, and charging it, is the same as
-    sorting by the usage that each child would have before each of its jobs: that only grows along a child.
+    sorting. The key is the usage that each child would have before each of its jobs, which only grows along a
+    child.
     """
     if node.rows is not None:
         return node.rows, floats(gpus[node.rows]) * AHEAD_S

@@ -95,7 +95,7 @@ class CheckpointManager:
         """As rank 0, when no agreement is to be had: the last step that ended.
 
         Parameters change only in the optimiser's step, so they are those of that step even in the middle of
-        the next; running averages of normalisation layers and the generators may be a micro-batch ahead.
+        the next. Running averages of normalisation layers and the generators may be a micro-batch ahead.
         """
         if self.folder is None:
             return
@@ -196,7 +196,7 @@ def load(path: Path) -> Any:
     """What a checkpoint holds; raises whatever the unpickler meets.
 
     Tensors and plain values can do no harm. Other objects, which the state of a scheduler or of `extra_state`
-    may hold, could run code as they are unpickled: they are taken only from a file that no other user can
+    may hold, could run code as they are unpickled. They are taken only from a file that no other user can
     have written.
     """
     try:
@@ -211,7 +211,7 @@ def load(path: Path) -> Any:
 
 
 def is_ours(path: Path) -> bool:
-    """Whether a file is of this user or root, and not for everybody to write to."""
+    """Whether a file is of this user or root, and not for all users to write to."""
     status = path.stat()
     return status.st_uid in (os.geteuid(), 0) and not status.st_mode & stat.S_IWOTH
 

@@ -45,13 +45,13 @@ def elastic(
     """The job of this script; blocks until this worker is in a group that trains.
 
     Of several optimizers all make a step after the same backward pass.
-    batch_size is what the learning rate was chosen for; with max_batch_size the batch may grow with the
-    number of workers, the learning rate by the rule `lr_scaling` (linear, sqrt, adascale, adamscale, fixed);
-    None: as `batch.lr_scaling` of the job file says, else fixed.
-    `schedulers`, `scaler` and what is in `extra_state` by name (things with state_dict and load_state_dict)
-    go with the model to newcomers and into checkpoints; the script steps its schedulers itself. `also` is the
-    former name of `extra_state`. Further settings are the fields of `Settings`. Without STRETTO_URL the
-    script runs alone, or in the group of torchrun.
+    batch_size is what the learning rate was chosen for. With max_batch_size the batch may grow with the
+    number of workers. The learning rate then grows by the rule `lr_scaling` (linear, sqrt, adascale,
+    adamscale, fixed). None: as `batch.lr_scaling` of the job file says, else fixed. `schedulers`, `scaler`
+    and what is in `extra_state` by name (things with state_dict and load_state_dict) go with the model to
+    newcomers and into checkpoints. The script steps its schedulers itself. `also` is the former name of
+    `extra_state`. Further settings are the fields of `Settings`. Without STRETTO_URL the script runs alone,
+    or in the group of torchrun.
 
     Raises `InputError` where an argument or a variable of the environment is wrong.
     """

@@ -88,8 +88,8 @@ class ElasticJob:
     def epochs(self, count: int) -> Iterator[int]:
         """The numbers of the epochs that are still to do, of `count` in all.
 
-        A rank that leaves this loop early, and then its script, ends the training for all: the others hear
-        of it when they ask for the batches of the next epoch, get none, and leave the loop with that epoch.
+        A rank that leaves this loop early, and then its script, ends the training for all. The others hear of
+        it when they ask for the batches of the next epoch. They get none, and leave the loop with that epoch.
         """
         self._epochs = count
         progress = self._training.progress
@@ -201,7 +201,7 @@ class ElasticJob:
     def check(self) -> None:
         """Answer preemption in what takes long outside of `batches`, such as evaluation; call it often.
 
-        Where any rank was told to leave, all meet here or before their next epoch, a checkpoint is written,
+        Where any rank was told to leave, all meet here or before their next epoch. A checkpoint is written,
         and the process ends with status 143. Inside of `batches` it does nothing: steps answer there.
         """
         if self._state.phase in MEETS_NEXT and self._group.is_any_rank_leaving():

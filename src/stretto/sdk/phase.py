@@ -4,8 +4,8 @@
        ↓                          ↓         ↓      ↑
     MID_EPOCH → BETWEEN_STEPS    OVER    FORWARD → BACKWARD_DONE
 
-What the job answers to a call follows from its phase: whether all ranks meet before their next step, whether
-`sum` has peers, whether `backward` or `step` is due. `SUCCESSORS` is the whole of it.
+What the job answers to a call follows from its phase. It says whether all ranks meet before their next step,
+whether `sum` has peers, whether `backward` or `step` is due. `SUCCESSORS` is the whole of it.
 """
 
 from collections.abc import Mapping

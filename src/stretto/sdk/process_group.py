@@ -112,8 +112,8 @@ def use_loopback(address: str) -> None:
 def leave() -> None:
     """Destroy the default group, if there is one.
 
-    After a collective call gloo's thread lets go of the tensor, for which it takes Python's lock while it
-    holds one of the group's. A thread that destroys the group holds Python's and takes the group's: were that
+    After a collective call gloo's thread lets go of the tensor. For that it takes Python's lock while it
+    holds one of the group's. A thread that destroys the group holds Python's and takes the group's. Were that
     at the same moment, both would wait for ever (PyTorch's issue 56297). So the thread is left to it first.
     """
     if dist.is_initialized():

@@ -3,12 +3,16 @@
 Two threads of each worker listen and prepare; the training notices nothing. Rank 0 of the next generation
 opens a store and tells its address through the channel. Every other member, survivor or newcomer, connects
 to it and says that it is here: a *rendezvous round*. Only when all are here does rank 0 propose the switch by
-step consensus, so that a newcomer or a service that dies before costs no step. At the agreed step rank 0
-calls the newcomers, which wait at the *join barrier*; the switch is *committed* once all have answered.
+step consensus. So a newcomer or a service that dies before costs no step. At the agreed step rank 0 calls the
+newcomers, which wait at the *join barrier*; the switch is *committed* once all have answered.
 
-Keys of a generation's store: `here/ID` a member is connected · `verdict` what rank 0 decided at the switch:
-`now`, `over` (the training has ended) · `in/ID` a newcomer's answer to `now` · `form` whether all answered ·
-`leaving` a rank was told to leave, for those that are not training at the moment.
+Keys of a generation's store:
+
+- `here/ID` a member is connected
+- `verdict` what rank 0 decided at the switch: `now`, `over` (the training has ended)
+- `in/ID` a newcomer's answer to `now`
+- `form` whether all answered
+- `leaving` a rank was told to leave, for those that are not training at the moment.
 """
 
 import logging

@@ -61,11 +61,11 @@ def step_at(
 
     All ranks have the same number of micro-batches, since layers may make collective calls in each
     (SyncBatchNorm); only the last one is synchronised. Shares of ranks differ by at most one sample. A
-    smaller last step is given to fewer ranks rather than one sample to each: normalisation over a batch of
+    smaller last step is given to fewer ranks rather than one sample to each. Normalisation over a batch of
     one sample is undefined, and PyTorch refuses it.
 
     by_worker: samples of each rank in a whole step, which sum to `total`; empty: evenly. In a smaller last
-    step ranks take as many, one after the other, until none is left: no rank gets more than fits there.
+    step ranks take as many, one after the other, until none is left. So no rank gets more than fits there.
     """
     size = min(total, len(order) - start)
     if by_worker:

@@ -168,7 +168,7 @@ def choose_batch(bounds: Bounds, world: int, requested: RequestedBatch | None) -
     """The batch for `world` workers: as requested, within the bounds; else one worker's share for each.
 
     The service and the script may know different bounds; the script's count. A batch that is told worker by
-    worker may be less than the initial one: a job starts with what fits on one GPU under some policies.
+    worker may be less than the initial one. Under some policies a job starts with what fits on one GPU.
     Accumulation grows until a micro-batch fits into `largest_local`.
     """
     by_worker = requested.by_worker if requested and len(requested.by_worker) == world else ()

@@ -1,8 +1,8 @@
 """How a worker stops: told by SIGTERM or by the service, or at the end of its script.
 
-Python runs a handler only between two instructions of the main thread, and that thread may be inside a call
-of C for long: waiting for a peer that evaluates, or for a compiler. What the interpreter writes into its
-wakeup file descriptor is there without it, and another thread can read it.
+Python runs a handler only between two instructions of the main thread. That thread may be inside a call of C
+for long: waiting for a peer that evaluates, or for a compiler. What the interpreter writes into its wakeup
+file descriptor is there without it, and another thread can read it.
 
 An end is quick, since other jobs wait for the GPUs of the worker.
 """
@@ -178,9 +178,9 @@ SETTLE_S = 0.05  # chosen: ten times as long as Python lets a thread wait for it
 def end_quickly() -> None:
     """From now on, the interpreter does not look through all objects for garbage when it ends.
 
-    With PyTorch loaded that takes most of the time from the last line of a script to the end of its process:
-    seconds where the processor is shared. Whatever was registered with `atexit` and every `finally` still
-    runs; the memory goes back to the system with the process.
+    With PyTorch loaded that takes most of the time from the last line of a script to the end of its process.
+    It is seconds where the processor is shared. All that was registered with `atexit` and every `finally`
+    still runs. The memory goes back to the system with the process.
     """
     atexit.unregister(_skip_garbage)
     atexit.register(_skip_garbage)

@@ -84,8 +84,8 @@ def holes_in(skeleton: Any) -> list[Hole]:
 def spread(tree: Any, source: int, device: torch.device) -> Any:
     """The tree of rank `source`, on every rank of the default group.
 
-    What a rank already has in the right shape at the same place is overwritten where it lies, so that
-    survivors need no memory for it; the source itself is not touched.
+    What a rank already has in the right shape at the same place is overwritten where it lies. So survivors
+    need no memory for it. The source itself is not touched.
     """
     own: list[torch.Tensor] = []
     own_skeleton = take_out(tree, own)

@@ -1,11 +1,11 @@
 """Step consensus: how all ranks agree, every few steps, on what happens next and after which step.
 
-One exchange is one small all-reduce (maximum) of control flags over gloo that runs beside the training: it
-is started after some step and looked at after a later one. Both steps follow from numbers that all ranks have
-alike, and the result of an all-reduce is the same everywhere; so whatever is agreed, every rank learns it
-after the same step. No rank acts on what only it knows.
+One exchange is one small all-reduce (maximum) of control flags over gloo that runs beside the training. It is
+started after some step and looked at after a later one. Both steps follow from numbers that all ranks have
+alike, and the result of an all-reduce is the same everywhere. So every rank learns what is agreed after the
+same step. No rank acts on what only it knows.
 
-Exchanges come about every `EXCHANGE_S`, however short the steps are: a look into a store in every step would
+Exchanges come about every `EXCHANGE_S`, however short the steps are. A look into a store in every step would
 cost more than 2 % of a step of 5 ms (125 µs measured).
 """
 

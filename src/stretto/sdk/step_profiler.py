@@ -1,8 +1,8 @@
 """Step profiler: how long the parts of a step take, and how noisy the gradients are.
 
-All steps are timed together. Some are measured closely: there the gradients are averaged by hand after the
-backward pass, so that what each rank computed alone can be timed and its gradient looked at. All other steps
-run as DDP alone would run them.
+All steps are timed together. Some are measured closely. There the gradients are averaged by hand after the
+backward pass. So what each rank computed alone can be timed, and its gradient looked at. All other steps run
+as DDP alone would run them.
 
 |µ|² is the squared norm of the true gradient, σ² the variance of a mini-batch gradient of M0 samples, summed
 over its components. Pollux (Qiao et al., OSDI 2021), section 3.1; McCandlish et al. (2018), appendix A.1.

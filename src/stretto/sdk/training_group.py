@@ -234,9 +234,9 @@ class TrainingGroup:
 class ErrorHandler:
     """Around collective calls: where a peer is gone, rank 0 saves the last step that ended.
 
-    Parameters are the same on all ranks after each step, so that one survivor is enough; one that is alone
-    may be about to take in a newcomer that dies. One object is entered again and again, since every step
-    does so several times.
+    Parameters are the same on all ranks after each step, so that one survivor is enough. One that is alone
+    may be about to take in a newcomer that dies. One object is entered again and again, since every step does
+    so several times.
     """
 
     def __init__(self, group: TrainingGroup, checkpoints: CheckpointManager, preemption: Preemption) -> None:

@@ -1,7 +1,7 @@
 """What a cluster that grows is asked for: room for jobs that wait for nothing but GPUs.
 
 A policy decides over the nodes that are there. Only where it has passed over a job is the cluster asked for
-more, for the least that the job may hold; what it could use beyond that is no reason for another node.
+more, for the least that the job may hold. What it could use beyond that is no reason for another node.
 """
 
 import asyncio

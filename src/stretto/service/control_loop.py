@@ -1,7 +1,7 @@
 """The live cycle on one screen: observe, decide, record, reconcile, act.
 
 The simulator takes the same steps one after the other, in `run` of `scheduler/loop.py`. Here they are four
-loops beside each other, since none may wait for another: a decision may take a second, and meanwhile workers
+loops beside each other, since none may wait for another. A decision may take a second, and meanwhile workers
 end and commands go out. What one loop tells another is an event, durable before anything follows from it.
 """
 

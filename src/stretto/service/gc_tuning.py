@@ -1,7 +1,7 @@
 """When cyclic garbage is looked for: a look at everything takes a third of a second with 10,000 jobs.
 
-No request is answered meanwhile. What jobs and log hold on to lives long and is freed without a search, so
-that only what is young is looked at as it comes; everything, once an hour.
+No request is answered meanwhile. What jobs and log hold on to lives long and is freed without a search. So
+only what is young is looked at as it comes; everything, once an hour.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """The lead as the service relies on it: looked at before each command to a backend, and now and then.
 
 A service that was frozen, or cut off from its store, may wake up after another has taken its place. Its state
-is old then, and it would stop what the other one runs. So nothing is commanded unless the lead is sure; nodes
-that can compare refuse the commands of earlier leaders as well; and a process without the lead ends at once.
+is old then, and it would stop what the other one runs. So nothing is commanded unless the lead is sure. Nodes
+that can compare refuse the commands of earlier leaders as well. A process without the lead ends at once.
 """
 
 import asyncio

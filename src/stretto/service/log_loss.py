@@ -45,7 +45,7 @@ def incarnated(state: State, reached: Reached | None, workers: Iterable[str], wh
     """What to record where ids may have been given that the log does not know; None where it knows all.
 
     reached: how far the log had come, as far as that is known. workers: ids of all workers that nodes or
-    disks show. why: the log is an older copy, or has lost something; "" where only what is shown may tell.
+    disks show. why: the log is an older copy, or has lost something. "" where only what is shown may tell.
     """
     last_id = max(
         (0 if reached is None else reached.largest_id, *(_number(worker) for worker in workers)), default=0

@@ -362,7 +362,7 @@ def check_own(folder: Path) -> None:
 
 
 def _raise_limits() -> None:
-    """As many files as this process may have open. Raises InputError for too few to serve anybody."""
+    """As many files as this process may have open. Raises InputError for too few to serve any client."""
     most, least = (
         open_files.raise_limit(),
         open_files.limit() - open_files.left_for_others() + LEAST_CONNECTIONS,
@@ -435,8 +435,8 @@ async def _warn_of_unreachable(url: str, backend: Backend) -> None:
 def _key(config: Config) -> bytes:
     """The key that tokens of workers are made of: drawn once, readable by the owner only, or of --key-file.
 
-    Raises InputError for one that cannot be read, or that a full disk or a slip has cut: with an empty one
-    everybody could make tokens.
+    Raises InputError for one that cannot be read, or that a full disk or a slip has cut. With an empty one
+    any user could make tokens.
     """
     path = config.key_file or config.state / KEY
     try:

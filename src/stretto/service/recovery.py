@@ -19,8 +19,8 @@ log = logging.getLogger(__name__)
 class Recovery:
     """Folds a log, from its newest kept state on, as far as the log goes at each `read_on`.
 
-    Decisions are repeated only for what the policy remembers, and so only those since it was configured as it
-    is now: no other policy is loaded, since its code may be gone.
+    Decisions are repeated only for what the policy remembers. So only those since it was configured as it is
+    now are: no other policy is loaded, since its code may be gone.
     """
 
     @put_off()

@@ -137,7 +137,7 @@ class Service:
     _rows: tuple[Snapshot | None, Mapping[str, int]] = (None, MappingProxyType({}))  # of the latest snapshot
 
     def __post_init__(self) -> None:
-        """Listen to what happens, for those who wait."""
+        """Listen to what happens, for requests that wait."""
         self.log_writer.listeners.append(self._heard)
         self.archive = Archive(self.log_writer.state, self.log_writer.store.ended)
         self.autoscaler = Autoscaler(
@@ -194,7 +194,7 @@ class Service:
             self._changed.notify_all()
 
     async def end_waits(self) -> None:
-        """From now on nobody is kept waiting: whoever asked gets what there is, and asks the next service."""
+        """From now on no request waits: each gets what there is, and its client asks the next service."""
         self.ending = True
         await self._tell()
         await self.long_work.close()
@@ -219,8 +219,8 @@ class Service:
     async def submit(self, spec: JobSpec, user: str, key: str = "", is_operator: bool = False) -> "Accepted":
         """The jobs that are ours now, one, or those of an array. Raises InputError, also as NotPermitted.
 
-        A key that its owner has used before gives the jobs of that time, and is refused for another job. Who
-        asks may go away meanwhile: what was begun is finished, and the key stays taken until it is.
+        A key that its owner has used before gives the jobs of that time, and is refused for another job. The
+        caller may go away meanwhile: what was begun is finished, and the key stays taken until it is.
         """
         mark = f"{user}\0{key}"
         if self.context.accounts is not None:

@@ -1,8 +1,8 @@
 """A state kept beside the log, so that a start need not read the log from its beginning.
 
-A kept state is what folding the log up to some event gives, with what the policy remembered then, at a moment
-when no decision was being made. It is an optimisation and nothing more: it is used only by the very code that
-wrote it and under the service's own key, and a start without one reads the whole log.
+A kept state is what folding the log up to some event gives, with what the policy remembered then. It is of a
+moment when no decision was being made. It is an optimisation and nothing more. It is used only by the very
+code that wrote it and under the service's own key. A start without one reads the whole log.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
-"""Webhooks: who is told what becomes of a job, and where such requests may go.
+"""Webhooks: which addresses are told what becomes of a job, and where such requests may go.
 
 Where webhooks may go: a job file must not send the service to places that only the service can reach.
 
 Allowed are public addresses, and hosts and networks that the operator names. What a name means is looked up
-once for each request, which then goes to that very address: a name cannot mean another one by then.
+once for each request, which then goes to that very address. So a name cannot mean another one by then.
 """
 
 import asyncio

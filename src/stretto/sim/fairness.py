@@ -25,10 +25,11 @@ def with_fairness(result: Result, workload: Workload, setup: Setup) -> Result:
     """The result with every job's finish-time fairness ρ (Sia, equation 6), from its JCT alone on its share.
 
     The share on type t is max(1, G_t / N_avg) GPUs, N_avg the mean contention while the job was there. Under
-    a policy that sizes jobs by their goodput the job is simulated alone on the whole GPUs of its share, under
-    the same policy and submitted at the same moment of a round; if the share is smaller than the least that
-    the job can run on, it has that least for a part of the time. Under any other policy it keeps its request,
-    and has it for a part of the time where the share is smaller (Themis: T_j max(1, R / share)).
+    a policy that sizes jobs by their goodput the job is simulated alone on the whole GPUs of its share. The
+    policy is the same, and so is the moment of a round at which it is submitted. If the share is smaller than
+    the least that the job can run on, it has that least for a part of the time. Under any other policy it
+    keeps its request. It has that for a part of the time where the share is smaller (Themis: T_j max(1, R /
+    share)).
 
     NaN on a type that the job does not accept, or that could not hold it even if it were empty.
     """

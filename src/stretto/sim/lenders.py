@@ -34,7 +34,7 @@ class SimulatedLender:
     ) -> LenderState:
         """What it shows of itself; with foresight also what comes: the most of the next `ahead_s`.
 
-        ahead_s: None for a period of its own. up: (nodes,) those that have not failed, None for all; what
+        ahead_s: None for a period of its own. up: (nodes,) those that have not failed, None for all. What
         failed ones served falls to the others.
         """
         here = self.at(now_s)

@@ -115,9 +115,9 @@ def tardiness_s(completed_s: FloatArray, deadline_s: FloatArray) -> FloatArray:
 def finish_time_fairness(jct_s: FloatArray, alone_s: FloatArray, weight: FloatArray) -> FloatArray:
     """(jobs,) ρ = Σ_t w_t · JCT / JCT alone on type t (Sia, equation 6; one type: Themis).
 
-    alone_s: (jobs, types) JCT on an isolated cluster of max(1, G_t / N_avg) GPUs of type t only, with N_avg
-    the mean contention over the job's life; NaN or infinite where the type cannot run the job, whose weight
-    is then shared among the others. weight: (types,) G_t / G.
+    alone_s: (jobs, types) JCT on an isolated cluster of max(1, G_t / N_avg) GPUs of type t only. N_avg is the
+    mean contention over the job's life. It is NaN or infinite where the type cannot run the job. The weight
+    of that type is then shared among the others. weight: (types,) G_t / G.
     """
     feasible = np.isfinite(alone_s) & (alone_s > 0)
     shares = np.where(feasible, weight, 0.0)
@@ -158,8 +158,8 @@ def reduction_factor(baseline: float, system: float) -> float:
 def contention(submitted_s: FloatArray, completed_s: FloatArray) -> tuple[float, int]:
     """(mean, most) submitted and unfinished jobs, from the first submission to the last completion.
 
-    Sia (table 3) samples it at every round; the mean here is over time, which is the limit of short rounds,
-    so that policies that are asked at other moments can be compared. An unfinished job (NaN) stays.
+    Sia (table 3) samples it at every round. The mean here is over time, which is the limit of short rounds.
+    So policies that are asked at other moments can be compared. An unfinished job (NaN) stays.
     """
     if not len(submitted_s):
         return float("nan"), 0

@@ -305,7 +305,7 @@ def alone_s(truth: TrainingTruth, gpus: int, batch: int) -> tuple[float, ...]:
 def wrong_by(jobs: int, settings: SimSettings, seed: int) -> FloatArray:
     """(all jobs,) what estimated durations are multiplied by: 1 + ε, never below a hundredth.
 
-    A share `wrong_durations` of the jobs has ε uniform in ±25 % (Lyra, table 9); on top of it ε is normal
+    A share `wrong_durations` of the jobs has ε uniform in ±25 % (Lyra, table 9). On top of it ε is normal
     with the standard deviation `duration_error` for all jobs (UniSched, figure 9d).
     """
     draw = np.random.default_rng([seed, 9])

@@ -99,7 +99,7 @@ class Setup:
     def make_estimator(self) -> Estimator:
         """The estimator that serves the policy's views.
 
-        In the world of Sia's published simulator it fits as that did, and lets the first type that a job ran
+        In the world of Sia's published simulator it fits as that did. It lets the first type that a job ran
         on stand in for others, unless told otherwise.
         """
         published = {"fit": Fit.PUBLISHED, "reference": Choice.FIRST_MODEL}
@@ -193,7 +193,7 @@ def scheduler_of(setup: Setup) -> Scheduler:
 def no_collection() -> Iterator[None]:
     """Put off the collection of garbage cycles until the block is left.
 
-    A full collection takes a fifth of a second once a long run has made a million objects; it belongs between
+    A full collection takes a fifth of a second once a long run has made a million objects. It belongs between
     two decisions and not into the middle of one.
     """
     was_on = gc.isenabled()

@@ -39,7 +39,7 @@ def physics_of(
 ) -> Physics:
     """The truth of every job of a workload on a cluster.
 
-    A job whose trace gives a duration runs by the clock; one without runs by the profile of its model, else
+    A job whose trace gives a duration runs by the clock. One without runs by the profile of its model, else
     by the catalogue's, and accepts only GPU types on which that runs. Raises InputError for a model that
     neither knows, and for a job that could run nowhere.
     """

@@ -1,7 +1,7 @@
 """The figures of a summary, each declared once: name, quantity, definition, and how it follows from a result.
 
 `Result.summary`, the tables and definitions of every report, and the tables of docs/metrics.md follow from
-`GROUPS`; a new metric is one more entry there, and a key in tests/sim/test_result.py. What no world records
+`GROUPS`. A new metric is one more entry there, and a key in tests/sim/test_result.py. What no world records
 yet begins in `history`, where `world` writes it. The formulas are in `metrics`.
 """
 

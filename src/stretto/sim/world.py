@@ -98,10 +98,10 @@ class SimulatedWorld:
     ) -> None:
         """Start at time 0 with no job there and nothing on loan.
 
-        lenders: whose own use is followed; without them lent nodes stay out of reach. foresight: decisions
-        are shown what lenders will use until they are asked again. settle_s: how often that is. charging: who
-        is charged for what is held, where fair share orders jobs. ended_jobs: before time 0. fails: (all
-        jobs,) which of them fail at their end; None: none does.
+        lenders: their own use is followed; without them lent nodes stay out of reach. foresight: decisions
+        are shown what lenders will use until they are asked again. settle_s: how often that is. charging:
+        which account is charged for what is held, where fair share orders jobs. ended_jobs: before time 0.
+        fails: (all jobs,) which of them fail at their end; None: none does.
         """
         self.cluster = cluster
         self.physics = physics

@@ -1,6 +1,6 @@
 """Branch and bound by HiGHS, within a budget of nodes.
 
-Rows that are alike are one class with a count, one integer variable per class and column: a program over the
+Rows that are alike are one class with a count, one integer variable per class and column. A program over the
 single rows would be searched once for every order of equal rows, without end.
 """
 

@@ -1,12 +1,12 @@
 """Exact choice near the relaxation: dynamic programming over the lattice of units used.
 
 Only rows with an alternative among the nearest N are open; all others keep their base. A state is what the
-open rows handled so far have used of each kind, with the least loss that leads to it: rows that are alike
+open rows handled so far have used of each kind, with the least loss that leads to it. Rows that are alike
 reach the same states in any order, so equal jobs cost nothing extra. A state is dropped when its loss alone
-exceeds `ceiling`, the loss of the next alternative, or when more units would stay unused than that pays for:
-a choice outside the N alternatives has lost at least as much. If the best choice found loses no more, it is
-the best of all, else N grows. (The core of a knapsack problem, Balas and Zemel 1980, grown as in Pisinger
-1995, for one pick per row and several capacities.)
+exceeds `ceiling`, the loss of the next alternative. It is dropped also when more units would stay unused than
+that pays for. A choice outside the N alternatives has lost at least as much. If the best choice found loses
+no more, it is the best of all, else N grows. (The core of a knapsack problem, Balas and Zemel 1980, grown as
+in Pisinger 1995, for one pick per row and several capacities.)
 
 With few states kept after each row the same search improves a given choice at any size.
 """

@@ -2,12 +2,12 @@
 
 The search of Pollux (Qiao et al., OSDI 2021, section 4.2), as mathematics: a population of matrices is
 crossed, mutated, repaired and selected. Every step is made for the whole population at once, on the list of
-its non-zero entries, of which an allowed matrix has at most as many as there are units. So a generation costs
-some passes over `population * (units + rows)` numbers and over `population * rows * columns` bytes: about
-0.3 ms + 15 ns for each of the former + 1 ns for each of the latter, measured on one core from 7 x 16 to
-400 x 443 (`benchmarks/pollux.py`). Memory is about 12 bytes for each of the latter.
+its non-zero entries. An allowed matrix has at most as many of these as there are units. So a generation costs
+some passes over `population * (units + rows)` numbers and over `population * rows * columns` bytes. That is
+about 0.3 ms + 15 ns for each of the former + 1 ns for each of the latter. It was measured on one core from 7
+x 16 to 400 x 443 (`benchmarks/pollux.py`). Memory is about 12 bytes for each of the latter.
 
-Only one number is maximised, so the sorting by dominance of NSGA-II, which Pollux's code takes from a
+Only one number is maximised. So the sorting by dominance of NSGA-II, which Pollux's code takes from a
 library, comes down to keeping the best of parents and children. As there, equal matrices are kept once.
 """
 
@@ -28,7 +28,7 @@ class AllocationProblem:
     """Which matrices (rows, columns) of non-negative integers are allowed, and what they are worth.
 
     A matrix is worth the sum of its rows: `worth[row, spread, total]`, where `spread` is 1 for a row with
-    more than one non-zero entry; for a row equal to `current` it is `kept_worth` instead. Finite throughout,
+    more than one non-zero entry. For a row equal to `current` it is `kept_worth` instead. Finite throughout,
     and `worth[:, 0, 0]` is that of an empty row. A row is empty or has `least` to `most` units; at most
     `spread_room` spread rows meet in a column.
 
@@ -195,11 +195,11 @@ def mutated(
 ) -> Population:
     """The same matrices, a few entries of each changed.
 
-    In expectation `rate` entries of each of four kinds: any, of empty rows and non-zero ones are replaced by
-    any value up to their limit, and ones in columns with idle units grow by some of these. Uniform changes
-    alone would hardly ever take something away, serve the row that goes without or use up what is left. A
-    row with a minimum above 1 is drawn anew instead, since single entries would not reach it: half of the
-    time into idle units. Overwrites `children`.
+    In expectation `rate` entries of each of four kinds are changed. Any entries, those of empty rows and
+    non-zero ones are replaced by any value up to their limit. Entries in columns with idle units grow by some
+    of these. Uniform changes alone would hardly ever take something away, serve the row that goes without or
+    use up what is left. A row with a minimum above 1 is drawn anew instead, since single entries would not
+    reach it: half of the time into idle units. Overwrites `children`.
     """
     size, rows, columns = children.shape
     flat, lumpy, limit = children.reshape(-1), _copies(problem, size).lumpy, problem.limit.reshape(-1)
@@ -234,7 +234,7 @@ def repair(
 
     In this order: from rows above `most`, from columns in which too many spread rows meet, from columns above
     `capacity`, from rows below `least`. Where rows compete they come in one random order for each matrix, so
-    that a row is kept whole or gives way whole: rows that need several columns would not survive otherwise.
+    that a row is kept whole or gives way whole. Rows that need several columns would not survive otherwise.
     Overwrites `population`.
     """
     size, rows = population.shape[:2]

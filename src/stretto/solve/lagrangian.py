@@ -6,10 +6,10 @@ With a price per unit of each kind, every row chooses for itself. For any prices
 
 bounds the worth of every choice within the capacities, and the p with the least L gives the bound of the
 linear relaxation. L is convex and piecewise linear in a handful of prices, so a cutting-plane method finds
-its minimum in 10 to 30 evaluations: Dantzig and Wolfe's master problem over the patterns seen so far (what
-all rows together chose at some prices), a linear programme of `kinds + 1` rows kept here as a small dense
-basis inverse. Each step goes half way from the best prices to the master's, because the master's own jump
-about while it knows few patterns.
+its minimum in 10 to 30 evaluations. It is Dantzig and Wolfe's master problem over the patterns seen so far
+(what all rows together chose at some prices). That is a linear programme of `kinds + 1` rows kept here as a
+small dense basis inverse. Each step goes half way from the best prices to the master's, because the master's
+own jump about while it knows few patterns.
 
 At prices p each row has a pick of its own (`base`), and any other column c, an alternative, loses it
 
@@ -86,8 +86,9 @@ def _bound_at(program: Program, prices: FloatArray) -> float:
 def _mixed(patterns: list[IntArray], shares: FloatArray, members: IntArray) -> IntArray:
     """One pick per row, each pattern of the mixture followed by about its share of the rows.
 
-    Rows that choose alike in every pattern stand together, and multiples of the golden ratio deal out the
-    patterns evenly to any stretch of them: the units taken come close to what the mixture takes on average.
+    Rows that choose alike in every pattern stand together. Multiples of the golden ratio deal out the
+    patterns evenly to any stretch of them. So the units taken come close to what the mixture takes on
+    average.
     """
     chosen = np.stack([patterns[member] for member in members])
     pick: IntArray = chosen[int(shares.argmax())].copy()

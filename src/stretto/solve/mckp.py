@@ -3,8 +3,9 @@
 maximise sum(value[r, c] of the picks) such that the units taken of each kind stay within its capacity. For a
 scheduler the rows are jobs, the columns configurations, the kinds GPU types; nothing here depends on that.
 
-Three ways: `assign` chooses by itself and is meant for every day; `assign_by_prices` is the fastest and
-certifies how far off it may be; `assign_exactly` is branch and bound alone, an independent second opinion.
+There are three ways. `assign` chooses by itself and is meant for every day. `assign_by_prices` is the fastest
+and certifies how far off it may be. `assign_exactly` is branch and bound alone, an independent second
+opinion.
 """
 
 from collections import Counter
@@ -33,11 +34,11 @@ def assign(
     """The best choice, or within `limits` the best one found and how far it can be from the best.
 
     start: (kinds,) prices to begin with, such as those of the last round. The problem's `prefer` decides
-    among choices whose values agree to 1e-8 of the largest one, and never otherwise; in a choice that is not
-    proven, only among rows that are alike.
+    among choices whose values agree to 1e-8 of the largest one, and never otherwise. In a choice that is not
+    proven, it decides only among rows that are alike.
 
     A pick that is worth nothing is not made. Equal values go to fewer units of a kind, then to the lower
-    column; beyond that ties fall in a way that depends on the arrays alone. Raises `NoSolution` when the
+    column. Beyond that ties fall in a way that depends on the arrays alone. Raises `NoSolution` when the
     forced picks alone exceed a capacity, `ValueError` when a value is no number or `start` does not fit.
     """
     program, frame = read(problem)
@@ -206,8 +207,8 @@ def repaired(program: Program, prices: FloatArray, near: Alternatives, pick: Int
     """A pick for each row (rows,) that keeps within the capacities and that no single move can improve.
 
     From the pick that prices suggest: give units back, then hand out the rest. Both steps move rows along
-    their nearest alternatives, many rows at a time: sort the moves by what they cost (or gain) per unit, take
-    as many from the front as are needed (or fit), and look again.
+    their nearest alternatives, many rows at a time. They sort the moves by what they cost (or gain) per unit.
+    They take as many from the front as are needed (or fit), and look again.
     """
     moves = _moves(program, near)
     return _filled(program, prices, _given_back(program, prices, pick, moves), moves)
@@ -302,7 +303,7 @@ def settled(program: Program, pick: IntArray) -> IntArray:
     """The same columns dealt out anew within each group of alike rows, the greatest wishes first.
 
     Value and units taken stay as they are. What the dynamic programme proves has its preferences weighed
-    already; this is for choices that were only found, or by branching, which does not see them.
+    already. This is for choices that were only found, or by branching, which does not see them.
     """
     if program.plain is program.worth:
         return pick

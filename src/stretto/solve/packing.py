@@ -1,8 +1,8 @@
 """The best whole numbers under a few limits: the relaxation first, then a search of what it leaves open.
 
 Of programmes with thousands of columns and tens of rows the relaxation leaves a handful of columns broken.
-Rounding gives a solution; reduced costs show which columns cannot differ from the relaxation in any better
-one (their change alone would cost more than is left to gain); the few others are searched by HiGHS.
+Rounding gives a solution. Reduced costs show which columns cannot differ from the relaxation in any better
+one: their change alone would cost more than is left to gain. The few others are searched by HiGHS.
 """
 
 from dataclasses import dataclass

@@ -51,8 +51,8 @@ def play(
 ) -> Played:
     """Run jobs of known durations to their ends, asking the policy whenever one of its triggers fires.
 
-    requested_per_s: by job, steps per second on each type, for policies that look at them; a job runs at
-    full speed on whatever it is given. Raises RuntimeError where nothing more would ever happen.
+    requested_per_s: by job, steps per second on each type, for policies that look at them. A job runs at full
+    speed on what it is given. Raises RuntimeError where nothing more would ever happen.
     """
     world = _World(policy, [duration_s[job.id] for job in jobs], jobs, cluster, requested_per_s or {})
     while world.active.any() or world.to_come.any():

@@ -1,17 +1,17 @@
 """Made stand-ins for the workloads that Chronus and UniSched drew from Helios, which are not public.
 
 What is published of Helios (Hu et al., SC 2021), cluster Venus: 10,993 GPU jobs asking for 63,454 GPUs from
-2020-04-14 to 04-27, the two weeks of Chronus (SoCC 2021) and UniSched (TPDS 2024); over six months a run time
-of 13,041 s on average and 204 s at the median, and 98,500 GPU-seconds a job, a mean demand of 895 GPUs over
-those two weeks; arrivals as in the pattern `venus`.
+2020-04-14 to 04-27. These are the two weeks of Chronus (SoCC 2021) and UniSched (TPDS 2024). Over six months
+run times are 13,041 s on average and 204 s at the median. A job has 98,500 GPU-seconds, a mean demand of 895
+GPUs over those two weeks. Arrivals are as in the pattern `venus`.
 
-Run times are log-normal with that mean and median, drawn again outside 20 minutes to 3 days: the range of the
-Philly files published with Chronus, made by the same authors with the same method. That leaves about the
-demand above (tested). The shares of GPU counts are chosen to have the published mean; models, which Helios
-does not name, are those of the Philly files. Classes of deadlines are as frequent as in those files.
+Run times are log-normal with that mean and median, drawn again outside 20 minutes to 3 days. That is the
+range of the Philly files published with Chronus, made by the same authors with the same method. That leaves
+about the demand above (tested). The shares of GPU counts are chosen to have the published mean; models, which
+Helios does not name, are those of the Philly files. Classes of deadlines are as frequent as in those files.
 
-Saturn has 69,687 jobs in the same weeks (Cornucopia, table 1); over six months a run time of 5,253 s on
-average and 124 s at the median, 4.01 GPUs a job, and 2,280 GPUs asked for on average by as many jobs. Its run
+Saturn has 69,687 jobs in the same weeks (Cornucopia, table 1). Over six months run times are 5,253 s on
+average and 124 s at the median, with 4.01 GPUs a job. As many jobs ask for 2,280 GPUs on average. Its run
 times are drawn again outside 20 minutes to 120,000 s, a bound chosen to leave that demand. Arrivals are those
 of Venus.
 

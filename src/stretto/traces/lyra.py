@@ -1,25 +1,25 @@
 """A made stand-in for the private trace of Lyra (EuroSys 2023): its published figures, nothing more.
 
 What is published (sections 2.2 and 7.1, tables 5 and 8): 50,390 jobs in 15 days on 443 servers of 8 V100,
-from minutes to days; about 5 % of them are large elastic ones of four model families, which hold 36 % of the
-resources and run 14.2 hours on average; under FIFO, queuing 3,072 s on average, 55 s at the median and 8,357
-s at p95, completion 16,610, 791 and 82,933 s, and 72 % of the GPUs in use.
+from minutes to days. About 5 % of them are large elastic ones of four model families. These hold 36 % of the
+resources and run 14.2 hours on average. Under FIFO, jobs queue for 3,072 s on average, 55 s at the median and
+8,357 s at p95. Completion takes 16,610, 791 and 82,933 s, and 72 % of the GPUs are in use.
 
-Everything else is chosen, by a search over the parameters of `Mix`, so that FIFO comes near those figures
-where what fits passes what does not, wherever in the cluster its GPUs are, at rounds of a minute
-(docs/decisions/0006-lyra.md says why): two log-normal durations, sizes, and a rate for each day. Small jobs
-find room soon, and those of 256 GPUs, one in 27, wait for eleven hours on average. That so many ask is what
-the mean wait takes beside so short a p95, and is not published.
+Everything else is chosen: two log-normal durations, sizes, and a rate for each day. A search over the
+parameters of `Mix` brought FIFO near those figures. There what fits passes what does not, wherever in the
+cluster its GPUs are, at rounds of a minute (docs/decisions/0006-lyra.md says why). Small jobs find room soon,
+and those of 256 GPUs, one in 27, wait for eleven hours on average. That so many ask is what the mean wait
+takes beside so short a p95, and is not published.
 
 For seeds 0 to 2, which the search looked at, all six figures are within 15 %, and 75 % of the GPUs in use.
-Seeds 3 to 9, at which it did not look, have 0.81 to 1.54 times the mean wait, 0.88 to 2.0 times its p95, 0.92
-to 1.43 times the median completion, and the other three within 20 %: near saturation who comes beside whom
-decides how long the largest wait, and a hundredth more load may add a third to the mean. The p75 and p99
-of table 8 are not met.
+The search did not look at seeds 3 to 9. They have 0.81 to 1.54 times the mean wait, 0.88 to 2.0 times its
+p95, and 0.92 to 1.43 times the median completion. The other three are within 20 %. Near saturation, which
+jobs come together decides how long the largest wait. A hundredth more load may add a third to the mean. The
+p75 and p99 of table 8 are not met.
 
-Draws are stratified, since heavy tails would otherwise let the seed decide how long the queue is: every seed
-has the same durations and nearly the same sizes, and spreads long and large jobs evenly over time; only
-which comes when is drawn.
+Draws are stratified, since heavy tails would otherwise let the seed decide how long the queue is. Every seed
+has the same durations and nearly the same sizes, and spreads long and large jobs evenly over time. Only which
+comes when is drawn.
 """
 
 from collections.abc import Sequence
@@ -129,7 +129,7 @@ class Drawn:
 def lyra(making: Making) -> Sequence[Pair]:
     """Rigid jobs with a duration; those of the elastic families say so by their model.
 
-    Who may run where, and on how many GPUs, is the business of the recipe `lyra`.
+    Which jobs may run where, and on how many GPUs, is the business of the recipe `lyra`.
     """
     return _pairs(making, draw(making, CALIBRATED))
 
@@ -244,8 +244,8 @@ def _sizes(
 def _spread(work: FloatArray, rng: np.random.Generator) -> IntArray:
     """(jobs,) an order in which every run of jobs has its share of the heavy ones.
 
-    By falling work, each job comes a golden ratio of the whole after the one before, so that jobs of about
-    equal work lie evenly over the sequence; where the first one comes is drawn.
+    By falling work, each job comes a golden ratio of the whole after the one before. So jobs of about equal
+    work lie evenly over the sequence. Where the first one comes is drawn.
     """
     rank = np.argsort(np.argsort(-work, kind="stable"), kind="stable")
     return np.argsort((rng.random() + rank * GOLDEN_RATIO) % 1.0, kind="stable")

@@ -1,10 +1,11 @@
 """The kinds of made workload: recorded durations as in Philly, trainings as in Sia, and a demonstration.
 
-A training asks for what an owner who has tuned it would ask for, neither too few GPUs nor too many: TunedJobs
-of Sia (SOSP 2023), section 4.3. Of all (batch size, GPUs) these are those whose runtime is 50 to 80 % of the
-ideal speed-up over one GPU with its best batch size; one of them at random.
+A training asks for what an owner who has tuned it would ask for, neither too few GPUs nor too many. These are
+the TunedJobs of Sia (SOSP 2023), section 4.3. Of all (batch size, GPUs) those are right whose runtime is 50
+to 80 % of the ideal. The ideal is the speed-up over one GPU with its best batch size. One of them is taken at
+random.
 
-How many GPUs and how long is drawn as published about Philly's jobs: figures are those of the table of 82,247
+How many GPUs and how long is drawn as published about Philly's jobs. Figures are those of the table of 82,247
 jobs that Sia's authors made of the Philly trace (Jeon et al., ATC 2019). Outcomes are from Helios (Hu et al.,
 SC 2021), since that table has none.
 """
@@ -47,10 +48,11 @@ def draw_gpus(jobs: int, most: int, rng: np.random.Generator) -> IntArray:
 def draw_durations_s(gpus: IntArray, rng: np.random.Generator) -> FloatArray:
     """(jobs,) whole seconds, at least 1. Jobs on many GPUs run longer, such that shares of GPU time agree.
 
-    Of all jobs, durations have the published quantiles, log-linear between them. A job on g GPUs takes the
-    quantile at u for u uniform below 1/2, and at 1/2 + (2u - 1)^(1/k) / 2 above: k > 1 moves the longer half
-    of the jobs towards the long end. k is solved for each g so that the mean duration is what the shares of
-    jobs and GPU hours imply.
+    Of all jobs, durations have the published quantiles, log-linear between them. For a uniform u, a job on g
+    GPUs takes the quantile at u below 1/2. Above, it takes that at 1/2 + (2u - 1)^(1/k) / 2. With k > 1 the
+    longer half of the jobs moves towards the long end.
+
+    For each g, k is solved so that the mean duration is what the shares of jobs and GPU hours imply.
     """
     uniform = rng.random(len(gpus))
     power = tilts()[np.searchsorted(GPUS, gpus)]

@@ -1,30 +1,29 @@
 """A made stand-in for the unpublished trace of ONES (SC 2021): its fifty kinds of task.
 
-What is published: models, data sets and sizes (table 2); that jobs end within two hours, and that each stops
-after 10 epochs in a row above its target accuracy (section 4.1). No jobs, arrivals, batch sizes or learning
-curves.
+What is published: models, data sets and sizes (table 2). Jobs end within two hours. Each stops after 10
+epochs in a row above its target accuracy (section 4.1). No jobs, arrivals, batch sizes or learning curves.
 
-Everything else here is chosen. Kinds are equally frequent. How many epochs it takes to reach the target has
-a heavy tail (a Pareto distribution), cut where a job would take two hours on what it asks for. Owners ask for
-1 to 8 GPUs. Arrivals are Poisson. How much a larger batch helps follows the noise scale that the catalogue
-has for the model.
+Everything else here is chosen. Kinds are equally frequent. How many epochs it takes to reach the target has a
+heavy tail (a Pareto distribution). The tail is cut where a job would take two hours on what it asks for.
+Owners ask for 1 to 8 GPUs. Arrivals are Poisson. How much a larger batch helps follows the noise scale that
+the catalogue has for the model.
 
 `ones_usual_batch`: every job has its model's usual batch, whatever GPUs it asks for. Section 2.1 and figure 2
 of the paper are about such jobs. USUAL is calibrated to Tiresias on 64 V100 alone. The reductions that
-section 4.2 prints determine that it executes for 343 s on average and waits for 108 s. Of tails from 0.6 to
-1, four ways to share out requests and 60 to 150 jobs an hour, these came nearest: 347 and 117 s with three
-hours of arrivals and seeds 0 to 2. Its share of jobs within 200 s was left where it fell (37 %; 60 to 80 % in
-the paper for the baselines together): ten epochs above the target take longer than that with most kinds. No
-run of another policy was looked at for it.
+section 4.2 prints determine that it executes for 343 s on average and waits for 108 s. Tails from 0.6 to 1,
+four ways to share out requests and 60 to 150 jobs an hour were tried. These came nearest: 347 and 117 s with
+three hours of arrivals and seeds 0 to 2. Its share of jobs within 200 s was left where it fell (37 %; 60 to
+80 % in the paper for the baselines together). Ten epochs above the target take longer than that with most
+kinds. No run of another policy was looked at for it.
 
 `ones`: batches grow with the GPUs, so that baselines run perfectly sized batches, and ONES's one idea has
-nothing to win. GROWN is calibrated to the mean completion time of Tiresias (450 s follow from section 4.2)
-and to its share within 200 s, at a load of 0.8. With six hours of arrivals and seeds 0 to 2 these are 366,
-520 and 599 s, and 63, 60 and 54 %: the tail makes one day differ from another.
+nothing to win. GROWN is calibrated at a load of 0.8 to Tiresias: its mean completion time (450 s follow from
+section 4.2) and its share within 200 s. With six hours of arrivals and seeds 0 to 2 the times are 366, 520
+and 599 s. The shares are 63, 60 and 54 %. The tail makes one day differ from another.
 
-Models that the catalogue lacks train as the nearest one there: AlexNet, of 0.7 GFLOP an image, as ResNet-18
-on CIFAR-10, of 0.6; BERT as its figures for short texts; VGG-16 and GoogleNet on the small images of
-CIFAR-10 as ResNet-50 on CIFAR-10.
+Models that the catalogue lacks train as the nearest one there. AlexNet, of 0.7 GFLOP an image, trains as
+ResNet-18 on CIFAR-10, of 0.6. BERT trains as its figures for short texts. VGG-16 and GoogleNet on the small
+images of CIFAR-10 train as ResNet-50 on CIFAR-10.
 """
 
 from collections.abc import Sequence

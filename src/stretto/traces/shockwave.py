@@ -23,7 +23,7 @@ _MODEL_AND_BATCH = re.compile(r"(.+?)(?: \(batch size (\d+)\))?")
 def read(sheet: Sheet) -> JobOfRow:
     """Rigid jobs. Shockwave's have a duration (on V100); Gavel's have steps and follow their model's speed.
 
-    The batch size in a job type is that of one GPU, and steps count every GPU's own: GPUs x batch size is one
+    The batch size in a job type is that of one GPU, and steps count every GPU's own. GPUs x batch size is one
     optimiser step of `gpus` such steps. An SLO is a multiple of the duration; negative: none.
     """
     columns = SHOCKWAVE if sheet.has(SHOCKWAVE["submitted"]) else GAVEL

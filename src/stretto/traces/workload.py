@@ -47,9 +47,9 @@ class Workload:
 def check_against(workload: Workload, cluster: Cluster, skip_bad: bool = False) -> Workload:
     """The workload, where every job could run on the cluster if it were empty.
 
-    A job must name GPU types that the cluster has, and fit on one type that it accepts: a rigid one with all
-    its GPUs, another with its least. Raises InputError for the first that does not, or leaves them all out
-    and lists them in `skipped`.
+    A job must name GPU types that the cluster has, and fit on one type that it accepts. A rigid job fits with
+    all its GPUs, another with its least. Raises InputError for the first that does not, or leaves them all
+    out and lists them in `skipped`.
     """
     reach = reach_of(cluster)
     problems: dict[int, str] = {}

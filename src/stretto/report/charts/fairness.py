@@ -1,4 +1,4 @@
-"""Who would have been better off alone: finish-time fairness of every job, sorted."""
+"""Which jobs would have been better off alone: finish-time fairness of every job, sorted."""
 
 import numpy as np
 

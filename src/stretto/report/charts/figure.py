@@ -86,8 +86,9 @@ def readings(
 ) -> dict[str, Any]:
     """What the pointer reads along the x axis.
 
-    series: ("p" for a policy or "t" for a GPU type, its position, values evenly spaced on the paper).
-    x, value: how to word them ("time", "clock", "share", "count", "ratio"); shares travel as per mille.
+    series: of each, "p" for a policy or "t" for a GPU type, its position, and values evenly spaced on the
+    paper. x, value: how to word them ("time", "clock", "share", "count", "ratio"); shares travel as per
+    mille.
     """
     scale = 1_000 if value == "share" else 1
     return {

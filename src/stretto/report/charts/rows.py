@@ -47,7 +47,7 @@ class Look:
 def where_time_goes(standings: Standings) -> Figure | None:
     """Mean JCT of each policy as waiting and running.
 
-    Beside each bar stands its multiple of the best and, as a line, the interval of that multiple: means of
+    Beside each bar stands its multiple of the best and, as a line, the interval of that multiple. Means of
     whole workloads vary together, so their own intervals would hide what the pairs make certain.
     """
     best = standings.best.value("avg_jct_s")

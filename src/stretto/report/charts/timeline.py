@@ -1,4 +1,4 @@
-"""Who held what when: a row per job, coloured by GPU type, stronger with more GPUs."""
+"""Which job held what when: a row per job, coloured by GPU type, stronger with more GPUs."""
 
 from collections.abc import Sequence
 

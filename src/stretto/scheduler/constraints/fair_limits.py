@@ -1,13 +1,13 @@
 """Fair share as a limit: accounts that have their share give way while others wait for theirs.
 
 Shares first order jobs: those of an account that is further behind come first where a policy breaks ties.
-An order decides little under a policy that weighs all jobs at once, or gives all of them turns. So where a
-plan leaves an account below its share, with jobs that wait, the policy is asked again without what it gave to
+An order decides little under a policy that weighs all jobs at once, or gives all of them turns. So a plan may
+leave an account below its share, with jobs that wait. Then the policy is asked again without what it gave to
 accounts beyond theirs. Which jobs of an account have its share is the policy's choice.
 
-No job is stopped for that. What an account beyond its share loses are starts and growth, and GPUs that its
-jobs hold beyond their least size, where the policy sizes jobs and can give them back. Where no other plan is
-fairer, the first one holds.
+No job is stopped for that. What an account beyond its share loses are starts and growth. Where the policy
+sizes jobs and can give GPUs back, it also loses those that its jobs hold beyond their least size. Where no
+other plan is fairer, the first one holds.
 """
 
 from collections.abc import Iterator, Mapping

@@ -35,8 +35,8 @@ class Losses:
     ) -> dict[JobId, Allocation]:
         """What jobs have to keep, so that no queue loses to others what its quota guarantees.
 
-        A queue that is left with less than min(quota, what it held) gets the difference back, as far as jobs
-        that lost GPUs have sizes that fit in. What the policy leaves idle, no other queue has taken.
+        A queue may be left with less than min(quota, what it held). It gets the difference back, as far as
+        jobs that lost GPUs have sizes that fit in. What the policy leaves idle, no other queue has taken.
         """
         left = dict(self.left)
         to_keep: dict[JobId, Allocation] = {}

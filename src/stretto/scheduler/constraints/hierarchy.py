@@ -12,7 +12,7 @@ from stretto.model.queue import ROOT, guarantor_of, line_of
 class Hierarchy:
     """The tree of queues.
 
-    Jobs directly in a queue that has parts with quotas are in a part of their own: it is guaranteed what the
+    Jobs directly in a queue that has parts with quotas are in a part of their own. It is guaranteed what the
     others leave of the quota. Methods that take the queue of a job mean that part.
     """
 

@@ -60,8 +60,8 @@ def offer(
 ) -> IntArray:
     """(nodes,) masks of GPUs that victims can give up, in their order, in place first.
 
-    stops: jobs may be stopped; else each keeps its least size. needed: (types,) no more than so many; where
-    jobs can only be stopped as a whole it may be more, then those that are spared come off in reverse order.
+    stops: jobs may be stopped; else each keeps its least size. needed: (types,) no more than so many. Where
+    jobs can only be stopped as a whole it may be more. Then those that are spared come off in reverse order.
     """
     missing = None if needed is None else needed.copy()
     left: dict[int, Allocation | None] = {}  # by row of a victim that gives something

@@ -129,8 +129,8 @@ def _limit_borrowing(context: DecisionContext, limit: Limit) -> None:
 def _growth(context: DecisionContext, queue: str) -> int:
     """GPUs by which a queue can grow without a job that is within its quota making room for it.
 
-    Those that are free and promised to no other queue, as far as queues around it let it have them, and those
-    that other queues hold beyond their quotas.
+    Those that are free and promised to no other queue, as far as queues around it let it have them. Those
+    that other queues hold beyond their quotas count too.
     """
     tree, usage = context.hierarchy, _usage_by_queue(context)
     promised = sum(gpus for name, gpus in context.promised.items() if queue not in tree.line(name))

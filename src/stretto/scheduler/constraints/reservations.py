@@ -1,8 +1,8 @@
 """What reservations keep from all other jobs: nodes that they close, and GPUs that must stay free.
 
-The users of reserved nodes are decided on these nodes first, and everything else afterwards on the rest: the
-policy plans parts of the cluster one after the other. One question cannot do it, since a policy is told which
-types a job may use, not which nodes.
+The users of reserved nodes are decided on these nodes first, and everything else afterwards on the rest. So
+the policy plans parts of the cluster one after the other. One question cannot do it, since a policy is told
+which types a job may use, not which nodes.
 """
 
 from collections.abc import Callable, Iterator, Sequence

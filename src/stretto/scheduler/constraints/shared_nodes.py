@@ -1,8 +1,8 @@
 """A cluster whose nodes others use too, as a policy sees it: each such node is smaller by what others hold.
 
 Every policy then keeps within what is there, whether or not it knows of others. Which of a node's GPUs those
-are does not matter, since the cluster hands out the devices: a policy is shown what our jobs hold and the
-lowest of the rest, numbered from 0, and what it says of them is read back the same way.
+are does not matter, since the cluster hands out the devices. A policy is shown what our jobs hold and the
+lowest of the rest, numbered from 0. What it says of them is read back the same way.
 """
 
 from collections.abc import Mapping

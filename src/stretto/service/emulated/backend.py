@@ -3,7 +3,7 @@
 It plays two parts. To the service it is a `Backend` like any other. And as the SDK of its workers would over
 their channel, it records that they are ready, have joined, what they report, and their checkpoints.
 
-Nothing of it is kept anywhere: what it needs after a restart of the service follows from the log, since every
+Nothing of it is kept anywhere. What it needs after a restart of the service follows from the log. Every
 change of what a job trains on leaves a report, and between two reports its speed is known.
 """
 

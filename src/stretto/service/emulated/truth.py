@@ -1,9 +1,9 @@
 """What a submitted job really does on the emulated cluster, by what its owner said of it.
 
-A job that states `expected_time`, or whose label `emulated.duration_s` says how long it really takes, runs by
-the clock: so long on what it asks for, and faster or slower elsewhere as recorded jobs do. One that states
-neither, and whose `model` has a measured profile or is in the catalogue, trains epoch by epoch. Any other
-runs for an hour.
+A job runs by the clock if it states `expected_time`, or if its label `emulated.duration_s` says how long it
+really takes. It takes so long on what it asks for, and is faster or slower elsewhere as recorded jobs are.
+One that states neither, and whose `model` has a measured profile or is in the catalogue, trains epoch by
+epoch. Any other runs for an hour.
 """
 
 from collections.abc import Mapping

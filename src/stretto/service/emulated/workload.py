@@ -13,8 +13,9 @@ from stretto.traces.workload import Truth
 def job_file(job: Job, truth: Truth, cluster: Cluster) -> str:
     """The text to submit for one job; times of rewards are counted from the submission.
 
-    Its queue and priority class are named, so the service has to know them. Whoever submits it is its user.
-    cluster: on which it is to run; a duration that was recorded on a GPU type is put in terms of speed 1.
+    Its queue and priority class are named, so the service has to know them. The caller that submits it is its
+    user. cluster: on which it is to run. A duration that was recorded on a GPU type is put in terms of speed
+    1.
     """
     types: list[str] = list(job.gpu_types)
     entries: dict[str, Any] = {

@@ -120,7 +120,7 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True)
 class Archive:
-    """Asked by those who know a job by its id, name or key. Raises StoreError where the store fails."""
+    """Answers requests that know a job by its id, name or key. Raises StoreError where the store fails."""
 
     state: State
     table: EndedJobs
@@ -138,7 +138,7 @@ class Archive:
         return [found[name] for name in names if name in found]
 
     async def meant(self, word: str, user: str) -> list[JobRecord]:
-        """A job, or the tasks of an array: by id, whoever has submitted it, or by the name of the newest."""
+        """A job, or the tasks of an array: by id, also of other users, or by the name of the newest."""
         state = self.state
         if word in state.jobs or word in state.relations.arrays:
             return await self.jobs(state.relations.jobs_of(word))
@@ -168,7 +168,7 @@ class Archive:
         return next(iter(await self._records(look)), None)
 
     async def owners_of(self, names: Collection[str]) -> dict[str, str]:
-        """Who has submitted these jobs, by job, as far as there are such."""
+        """The users of these jobs, by job, as far as there are such."""
         found = {name: record.user for name in names if (record := self.state.jobs.get(name)) is not None}
         missing = [name for name in names if name not in found]
         if missing:

@@ -70,8 +70,8 @@ def resumed(last_s: float, earlier: ClockSet | None, reading: Reading, pace: flo
     """The clock of a log whose last event was at `last_s`.
 
     earlier: the newest reading that the log has. Where it is of this run of the machine, the time since
-    counts in full. How long other time was is unknown, and it does not count: a clock that is wrong
-    by months must end no job, and delete no logs.
+    counts in full. How long other time was is unknown, and it does not count. A clock that is wrong by months
+    must end no job, and delete no logs.
     """
     if pace == 1.0 and earlier is not None and reading.follows(earlier):
         last_s = max(last_s, earlier.read_s + reading.awake_s - earlier.awake_s)

@@ -75,7 +75,7 @@ class EndedJobs:
         return next(iter(self._rows(query.limit(1))), None)
 
     def owners_of(self, names: Collection[str]) -> dict[str, str]:
-        """Who has submitted these jobs, by job."""
+        """The users of these jobs, by job."""
         found: dict[str, str] = {}
         for some in _in_parts(sorted(set(names))):
             query = select(ROWS.job, ROWS.owner).where(ROWS.job.in_(some))

@@ -210,8 +210,8 @@ class Store:
         """Events behind `after`, in order: of these kinds, about these subjects, so many, up to a number.
 
         Batch by batch: a reader holds neither a lock nor much memory, and sees what is appended meanwhile.
-        What was given up is left out. Raises LogDamaged for what cannot be read; where all events
-        are asked for also for one that is missing; and, to `verify`, for one that is not what was written.
+        What was given up is left out. Raises LogDamaged for what cannot be read. It does so for a missing
+        event where all are asked for. To `verify`, it does so for one that is not what was written.
         """
         all_are_asked = kinds is None and subjects is None
         gaps = self.gaps()
@@ -355,10 +355,10 @@ def open_store(
 ) -> Store:
     """The store in a SQLite file, or at a URL of sqlite or postgresql, with its schema brought up to date.
 
-    upgrade: if not, the schema stays as it is, so that a mere reader leaves a running service alone; an older
-    one has the log as well, and where there is none, that is refused. begun: there has been a log there.
-    Raises InputError for an address that cannot be one, StoreError for what cannot be opened, and LogDamaged
-    for a log that has begun and is gone.
+    upgrade: if not, the schema stays as it is, so that a mere reader leaves a running service alone. An older
+    schema has the log as well, and where there is none, that is refused. begun: there has been a log there.
+    Raises InputError for an address that cannot be one. Raises StoreError for what cannot be opened, and
+    LogDamaged for a log that has begun and is gone.
     """
     url = address_of(source)
     if begun and url.get_backend_name() == SQLITE and not Path(str(url.database)).exists():

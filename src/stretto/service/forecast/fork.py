@@ -1,7 +1,7 @@
 """The live state as a simulated world that goes on from now: the jobs there, what is left, what is held.
 
-Nothing in it is true by construction. What is left of a job is what its training or its owner says; its
-speed is what was measured, else what the service supposes of every job. `Fork.assumed` says so in words.
+Nothing in it is true by construction. What is left of a job is what its training or its owner says. Its speed
+is what was measured, else what the service supposes of every job. `Fork.assumed` says so in words.
 """
 
 from collections.abc import Mapping, Sequence
@@ -119,8 +119,9 @@ def fork_of(
 ) -> Fork:
     """Copy what is needed of the state. A node must have been seen.
 
-    more: one more job and its user; its id is NEW. Raises InputError where it can never run. past: which it
-    names as coming first among jobs that have left the state. memory: the policy's, after its last decision.
+    more: one more job and its user; its id is NEW. Raises InputError where it can never run. past: of the
+    jobs that have left the state, those that it names as coming first. memory: the policy's, after its last
+    decision.
     """
     assert state.cluster is not None
     cluster = larger(state.cluster, state.types, extra)

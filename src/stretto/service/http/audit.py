@@ -1,4 +1,4 @@
-"""Who changed what belongs to others, and who was refused: kept in the log like everything else."""
+"""Changes by users of what belongs to others, and refusals: kept in the log like everything else."""
 
 import time
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ class Audit:
             self.log_writer.record(did(caller, what, about, "refused"))
 
     def failed(self, address: str, path: str, why: str) -> None:
-        """Note that somebody showed a token that opens nothing; not more than that is known of them."""
+        """Note that a caller showed a token that opens nothing. Nothing more is known of the caller."""
         if not self.refusals.take(f"address {network_of(address)}") and not self.strangers.take(""):
             self.log_writer.record(Audited("nobody", "log in", path[:200], why, client=address))
 

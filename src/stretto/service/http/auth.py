@@ -1,4 +1,4 @@
-"""Who may do what: bearer tokens with roles, and the open door on loopback where that was asked for."""
+"""What each user may do: bearer tokens with roles, and the open door on loopback where that was asked for."""
 
 import hashlib
 import hmac
@@ -44,7 +44,7 @@ ROLES = {role.name.lower(): role for role in Role}
 
 @dataclass(frozen=True)
 class Caller:
-    """Who asks."""
+    """The user behind a request."""
 
     user: str
     role: Role
@@ -58,7 +58,7 @@ class Caller:
 
     @property
     def is_operator(self) -> bool:
-        """Whether they may change everybody's jobs."""
+        """Whether the caller may change the jobs of all users."""
         return self.role >= Role.OPERATOR
 
     def owns(self, record: JobRecord) -> bool:
@@ -81,7 +81,7 @@ def digest_of(token: str) -> str:
 
 
 def caller_by(service: Service, scope: Any, headers: Headers) -> Caller:
-    """Who asks, before anything of the body is read; raises 401 without a good token."""
+    """The caller, before anything of the body is read; raises 401 without a good token."""
     given = _bearer(headers)
     digest = digest_in(headers, service.context.key) if given is None else digest_of(given)
     if given is None and digest and scope["method"] not in SAFE and not is_same_origin(headers):
@@ -156,7 +156,7 @@ async def service_of(request: Request) -> Service:
 
 
 async def caller_of(request: Request) -> Caller:
-    """Who asks, as was found out at the door."""
+    """The caller, as the middleware found it."""
     caller: Caller = request.state.caller
     return caller
 

@@ -1,7 +1,7 @@
 """How many connections there may be, and which one makes way where there is no room for another.
 
-A connection costs a file. Without a bound, anybody who opens enough of them, without a token and without a
-byte, would keep the service from opening the files that it needs itself.
+A connection costs a file. Without a bound, a stranger could open so many that the service cannot open the
+files that it needs itself. Neither a token nor a byte is needed for that.
 """
 
 import json
@@ -37,7 +37,7 @@ class _Entry:
 class Connections:
     """All open connections, and which of them wait for nothing that we do.
 
-    Where there is no room, the one that has waited longest makes way: first of the network with the most
+    Where there is no room, the one that has waited longest makes way. It is one of the network with the most
     connections, and there first one on which no good token was ever shown. One with a request under way never
     does.
     """
@@ -136,7 +136,7 @@ class Connections:
 class Listener(socket.socket):
     """A listening socket that accepts only what there is room for.
 
-    The event loop accepts as many at once as wait, before any of them can be closed again: so it is here that
+    The event loop accepts as many at once as wait, before any of them can be closed again. So it is here that
     they are counted.
     """
 

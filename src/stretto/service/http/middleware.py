@@ -1,4 +1,4 @@
-"""What goes around each request: its name, who asks, how much they may send, what is noted of it."""
+"""What goes around each request: its name, its caller, how much that may send, what is noted of it."""
 
 import asyncio
 import contextlib
@@ -53,7 +53,7 @@ ALWAYS = {"x-content-type-options": "nosniff", "cache-control": "no-store"}
 class Middleware:
     """An ASGI application around another.
 
-    Who asks is settled before anything of a body is read. A request whose sender hangs up goes on to its end.
+    The caller is known before anything of a body is read. A request whose sender hangs up goes on to its end.
     """
 
     def __init__(

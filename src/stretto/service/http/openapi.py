@@ -59,7 +59,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
 
 
 def _complete(path: str, operation: dict[str, Any]) -> None:
-    """Add who may ask, and every problem that may come of it."""
+    """Add which roles may ask, and every problem that may come of it."""
     responses = operation["responses"]
     may_be = dict(SOMETIMES)
     if path in OPEN:

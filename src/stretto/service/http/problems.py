@@ -1,6 +1,6 @@
 """Answers as JSON, and errors as problems of RFC 9457.
 
-Answers as JSON: ASCII, so that whatever somebody wrote in a name can be sent, and never NaN.
+Answers as JSON: ASCII, so that any name can be sent, and never NaN.
 """
 
 import json
@@ -38,7 +38,7 @@ MEDIA_TYPE = "application/problem+json"
 class Problem(FastapiHttpException):
     """What a request cannot have, with the status that says so.
 
-    refusal: what a caller who is known asked for and may not have; it goes to the audit.
+    refusal: what a known caller asked for and may not have; it goes to the audit.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Problem(FastapiHttpException):
 
 
 def not_found(what: str, name: str, refusal: str = "") -> Problem:
-    """There is no such thing, or it is somebody else's: nobody learns which."""
+    """There is no such thing, or it belongs to another user: the answer does not tell which."""
     is_id = what != "job" or name.replace("_", "").isdecimal()
     hint = "" if is_id else ", expected an id, or the name of a job of yours"
     return Problem(HTTPStatus.NOT_FOUND, f"no {what} {name[:80]!r}{hint}", refusal=refusal)

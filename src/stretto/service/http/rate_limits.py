@@ -61,7 +61,7 @@ class RateLimiter:
 
     @property
     def names(self) -> Collection[str]:
-        """Those who have taken of their bucket, as far as is remembered."""
+        """Names that have taken of their bucket, as far as is remembered."""
         return self._left.keys()
 
 

@@ -57,7 +57,7 @@ class Priority(Asking):
 
 
 class Because(Asking):
-    """Why somebody does something, for those who ask later."""
+    """Why a user does something, for later questions."""
 
     why: Line = ""
 
@@ -188,7 +188,7 @@ class Accepted(JobStatus):
 
 
 class Session(Shown):
-    """Who looks, and what is looked at."""
+    """As which user a browser acts, and what it looks at."""
 
     user: str
     role: str
@@ -286,7 +286,7 @@ class Queue(Shown):
 
 
 class Reservation(Shown):
-    """GPUs that are kept for somebody; times are Unix times."""
+    """GPUs that are kept for some users; times are Unix times."""
 
     name: str
     start: float
@@ -344,7 +344,7 @@ class ShareRow(Shown):
 
 
 class Shares(Shown):
-    """Who is entitled to what: each row is followed by those below it."""
+    """What each account is entitled to: each row is followed by those below it."""
 
     orders_jobs: bool  # whether it says who comes first
     half_life_s: float  # of usage

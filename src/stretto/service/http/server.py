@@ -149,8 +149,8 @@ class Protocol(H11Protocol):
     def _refuse(self, status: HTTPStatus, detail: str) -> None:
         """Answer, and hang up.
 
-        Not at once: a line that is closed while something unread lies on it is an error for whoever is still
-        sending, and may cost him the answer.
+        Not at once: a connection that is closed with unread data on it gives an error to a peer that still
+        sends. That may cost it the answer.
         """
         problem = {"type": "about:blank", "title": status.phrase, "status": status, "detail": detail}
         body = json.dumps(problem).encode()

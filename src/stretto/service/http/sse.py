@@ -64,7 +64,7 @@ class Feed:
 
     @property
     def in_memory(self) -> tuple[int, int]:
-        """(events, bytes) that are kept for those who ask."""
+        """(events, bytes) that are kept for listeners."""
         return len(self._tail), self._bytes
 
     def heard(self, told: Sequence[tuple[int, Event]]) -> None:

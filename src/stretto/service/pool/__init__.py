@@ -1,4 +1,4 @@
-"""How is work that users ask for kept from stopping everybody else's? In processes of its own, in turns."""
+"""How is work that one user asks for kept from stopping that of others? In processes of its own, in turns."""
 
 from stretto.service.pool.pool import Closed, OutOfMemory, OutOfTime, Pool, TooManyWaiting, Turns
 

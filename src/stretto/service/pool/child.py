@@ -1,7 +1,7 @@
 """The process that a pool runs: it reads calls from its input, makes them, and writes what came of them.
 
-A call that takes too long is ended by the kernel, with the process: nothing in Python could be relied upon
-to interrupt a loop of somebody else's code. One that needs too much memory gets a MemoryError.
+A call that takes too long is ended by the kernel, with the process. Nothing in Python could be relied upon to
+interrupt a loop of foreign code. One that needs too much memory gets a MemoryError.
 """
 
 import ctypes

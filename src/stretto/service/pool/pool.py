@@ -72,7 +72,7 @@ class Turns:
         self._give()
 
     def _give(self) -> None:
-        """Give free turns to the users who come next; who has been served goes to the end of the line."""
+        """Give free turns to the users that come next; one that was served goes to the end of the line."""
         served = True
         while served:  # once more around, for users who may have several
             served = False
@@ -132,8 +132,8 @@ class Pool:
     async def call(self, user: str, prepare: Callable[[], Awaitable[Work]]) -> Any:
         """What the work gives, which is prepared as soon as the user's turn has come.
 
-        Raises TooManyWaiting, OutOfTime, OutOfMemory, Closed, and InputError where the work does. Whoever
-        cancels this stops the work.
+        Raises TooManyWaiting, OutOfTime, OutOfMemory, Closed, and InputError where the work does. Cancelling
+        this stops the work.
         """
         if self.closed:
             raise Closed

@@ -129,11 +129,11 @@ def about_workers(
 ) -> tuple[list[Event], list[tuple[WorkerState, float]]]:
     """Which workers have begun and which have ended; and which to stop within so many seconds.
 
-    What no job wants must not go on holding GPUs: a worker that the log knows nothing of, or counts as ended,
-    and what a worker's command started and left behind when it ended. A job that the log has lost is no
-    fault of its owner: its workers have time to save what they did. So have those of an attempt that has
-    grown in a time that the log has lost; it ends as a whole. A worker stopped in such a time says nothing by
-    a status of its own.
+    What no job wants must not go on holding GPUs. Such is a worker that the log knows nothing of, or counts
+    as ended. Such is also what a worker's command started and left behind when it ended. A job that the log
+    has lost is no fault of its owner: its workers have time to save what they did. So have those of an
+    attempt that has grown in a time that the log has lost; it ends as a whole. A worker stopped in such a
+    time says nothing by a status of its own.
     """
     stop: list[tuple[WorkerState, float]] = []
     ran: dict[str, list[str]] = {}

@@ -3,11 +3,11 @@
 What should run, what does run, and the next step from one to the other, job by job.
 
 Pure: the same state gives the same steps. Steps are events, which are recorded first, and commands to the
-backend, which may be repeated. After every change of a job it is asked again, and so it does not matter
-which of its steps were still carried out when something died.
+backend, which may be repeated. After every change of a job it is asked again. So it does not matter which of
+its steps were still carried out when something died.
 
-A worker is recorded as wanted only once no other is recorded on its GPUs: what the log says is then that
-no GPU is ever given twice.
+A worker is recorded as wanted only once no other is recorded on its GPUs. So by the log no GPU is ever given
+twice.
 """
 
 from collections.abc import Container

@@ -115,8 +115,8 @@ BUILT_IN = frozenset(
 def in_place(script: str) -> str:
     """The script, with `exec` where it only runs one program: its process is then the worker itself.
 
-    `sh -c` does the same of its own accord. Signals reach the program, and nothing stands between it and
-    whoever waits for it. Scripts of several commands may say `exec` themselves.
+    `sh -c` does the same of its own accord. Signals reach the program, and nothing stands between it and the
+    process that waits for it. Scripts of several commands may say `exec` themselves.
     """
     match = ONE_PROGRAM.fullmatch(script.strip())
     if (

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 class LogRetention:
     """Goes through the table of ended jobs, oldest ends first, and begins anew at its end.
 
-    A job whose logs could not be deleted comes again next round, behind all others: a node that is silent
+    A job whose logs could not be deleted comes again next round, behind all others. So a node that is silent
     for days keeps no other job's waiting.
     """
 

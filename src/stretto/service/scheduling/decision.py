@@ -3,10 +3,10 @@
 Which job is to run on one GPU of which type, so that what is not known of its model becomes known.
 
 Sia (SOSP 2023), section 3.2, profiles every job on one GPU of each type before it is scheduled. Here a job
-trains on one worker of one type after the other, moving as jobs do, so that nothing of it is wasted; once a
+trains on one worker of one type after the other, moving as jobs do, so that nothing of it is wasted. Once a
 type has been measured, or has had its time, it is done with. What jobs of one model have shown is evidence
-for all of them: a type on which any of them was measured on one worker needs no run of another, and a type
-is left to the one that is on it. A job that names no model is profiled for itself.
+for all of them. A type on which any of them was measured on one worker needs no run of another. A type is
+left to the job that is on it. A job that names no model is profiled for itself.
 """
 
 from collections.abc import Mapping

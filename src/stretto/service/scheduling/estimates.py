@@ -43,8 +43,9 @@ def recovering_until_s(record: JobRecord, wanted: Allocation | None, state: Stat
     """Until when it is recovering, infinite: until something happens to it; `NOT` where it trains as wanted.
 
     It is while the workers that train are not those that are wanted: others must end first, newcomers
-    import, a group is being built. A worker that may use the SDK but has not said so, and a job that trains
-    but has told nothing of its speed, count for a while only: scripts need not say anything.
+    import, a group is being built. Two cases count for a while only, since scripts need not say anything. One
+    is a worker that may use the SDK but has not said so. The other is a job that trains but has told nothing
+    of its speed.
     """
     if wanted is None or not record.accounting.held_gpus:
         return NOT
@@ -68,8 +69,8 @@ def is_breakable(record: JobRecord) -> bool:
     """Whether nothing but the time for a start is lost where a recovering job is made smaller or stopped.
 
     Newcomers that import are simply ended, and what trains goes on; a start can be made again. Only while a
-    group is being built do its members have to be left alone, which takes a moment. A user who waits for
-    an interactive job would else wait for all that others import.
+    group is being built do its members have to be left alone, which takes a moment. A user that waits for an
+    interactive job would else wait for all that others import.
     """
     if record.job.kind is Kind.INTERACTIVE:
         return False
@@ -231,8 +232,8 @@ def limits_of(record: JobRecord, cluster: Cluster) -> TrainingLimits | None:
 def singles(points: Points, replica_gpus: tuple[int, ...]) -> tuple[float, ...]:
     """Samples/s of one replica by type, as measured; NaN where it never ran alone.
 
-    replica_gpus: of one replica, by type. At the largest local batch that was measured alone on every type
-    where one was, so that types can be compared (Sia, equation 1), else at the largest of each.
+    replica_gpus: of one replica, by type. It is at the largest local batch that was measured alone on every
+    type where one was. So types can be compared (Sia, equation 1). Else it is at the largest of each.
     """
     rates: list[dict[int, float]] = [{} for _ in replica_gpus]
     for kind, _, gpus, local, _, grad_s, _ in points:
@@ -277,8 +278,8 @@ def observations_of(
 ) -> tuple[Observations, ...]:
     """By GPU type, what was measured: of earlier jobs of its model, and of itself, which counts more.
 
-    Of a job of which short runs told beforehand, only its own. counts_workers: points are of replicas, as
-    the model of steps has it; decisions of older logs took the GPUs that workers report for them.
+    Of a job of which short runs told beforehand, only its own. counts_workers: points are of replicas, as the
+    model of steps has it. Decisions of older logs took the GPUs that workers report for them.
     """
     is_of_gpus = counts_workers and not record.learned.profile
     sizes = worker_gpus_of(record, cluster) if is_of_gpus else (1,) * len(cluster.types)

@@ -74,7 +74,8 @@ class SchedulingLoop:
     The loop itself is `control_loop.schedule`. What is due comes from triggers, rounds, or the policy's wish.
 
     eager: a policy of rounds is asked at arrivals and completions too, so that no job waits for a round while
-    GPUs are idle. at_least_every_s: of wall time; even where nothing has happened, as long as there are jobs.
+    GPUs are idle. at_least_every_s: of wall time. It holds even where nothing has happened, as long as there
+    are jobs.
     """
 
     log_writer: LogWriter

@@ -62,9 +62,10 @@ def _said(event: Decided) -> dict[str, Any]:
 class Replay:
     """Folds a log, deciding again wherever it was decided.
 
-    A decision saw the state after event `seen`, and is written some events later; so each state after which
-    a scheduler looked is looked at, which takes a log of decisions to be read ahead. To fold a decision no
-    policy is needed, only to repeat it: one that cannot be loaded any more keeps no reader from the state.
+    A decision saw the state after event `seen`, and is written some events later. So each state after which a
+    scheduler looked is looked at, which takes a log of decisions to be read ahead. To fold a decision no
+    policy is needed, only to repeat it. A policy that cannot be loaded any more keeps no reader from the
+    state.
     """
 
     state: State

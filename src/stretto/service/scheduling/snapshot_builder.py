@@ -2,7 +2,7 @@
 
 Figures of open jobs as columns, brought up to date job by job: most jobs do not change between decisions.
 
-A row is a job, in the order of submission; rows of jobs that have ended stay until there are more of them
+A row is a job, in the order of submission. Rows of jobs that have ended stay until there are more of them
 than of others.
 """
 

@@ -1,4 +1,4 @@
-"""Who may submit what: queues have users, and a priority above 0 is for operators."""
+"""Which user may submit what: queues have users, and a priority above 0 is for operators."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -13,7 +13,7 @@ LARGEST_OWN_PRIORITY = 0  # that users may give their jobs
 
 
 class NotPermitted(InputError):
-    """Somebody asks for what only others may have. what: for the audit."""
+    """A user asks for what only others may have. what: for the audit."""
 
     def __init__(self, said: str, what: str) -> None:
         super().__init__(said)

@@ -2,7 +2,7 @@
 
 The service counts the seconds that it knows to have passed. The time of day is something else: it can be
 set, and while the machine is off it goes on. So each run of the machine has an offset of its own, from the
-clock of the service to the time of day, and a later one may correct it.
+clock of the service to the time of day. A later one may correct it.
 """
 
 from bisect import bisect_right

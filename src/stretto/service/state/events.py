@@ -108,7 +108,7 @@ class LeadTaken(Event):
 class Incarnated(Event):
     """The log goes on without knowing all that it said once: a backup was restored, or it was begun anew.
 
-    Ids of jobs up to this one may have been given since, and are not given again; ids of workers carry the
+    Ids of jobs up to this one may have been given since, and are not given again. Ids of workers carry the
     name from here on, so that none is used twice.
     """
 
@@ -146,7 +146,7 @@ class Configured(Event):
 
 @dataclass(frozen=True)
 class Audited(Event):
-    """Somebody asked for something that changes or shows what belongs to others."""
+    """A user asked for something that changes or shows what belongs to others."""
 
     subject: ClassVar[str] = "who"
     who: str
@@ -171,7 +171,7 @@ class TokenMade(Event):
 
 @dataclass(frozen=True)
 class TokenUsed(Event):
-    """Somebody came in by a token; noted now and then, not each time."""
+    """A token was used; noted now and then, not each time."""
 
     subject: ClassVar[str] = "name"
     name: str

@@ -130,7 +130,7 @@ def job_requeued(state: State, event: happened.Requeued, now_s: float) -> None:
 
 
 def job_cancelled(state: State, event: happened.Cancelled, now_s: float) -> None:
-    """It is to end as somebody, or a limit, has it."""
+    """It is to end as a user, or a limit, has it."""
     if (record := state.open_job(event.job)) is None or record.ending:
         return
     record.ending, record.why = event.state, event.why

@@ -1,6 +1,6 @@
 """What events of lenders change: whose each node is, what is on loan, and how long lenders wait.
 
-A settlement says at once what is on loan; a node changes hands later, once no process of ours is left on it
+A settlement says at once what is on loan. A node changes hands later, once no process of ours is left on it
 and its cluster has been told. Jobs that a settlement did not foresee on a returned node wait again.
 """
 

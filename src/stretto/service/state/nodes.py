@@ -16,7 +16,7 @@ from stretto.service.state.state import State
 def kept_of(record: JobRecord, placement: Placement, node: int) -> Allocation | None:
     """What a job is to hold once no new worker comes to a node; what it was to hold if that changes nothing.
 
-    A resize that was to take it there is called off: it does without those GPUs where its sizes allow that,
+    A resize that was to take it there is called off. It does without those GPUs where its sizes allow that,
     else it goes on with what it has, else it waits anew (None).
     """
     wanted = placement[record.job.id]
@@ -47,7 +47,7 @@ def _may_have(record: JobRecord, gpus: int, gpu_type: str) -> bool:
 
 
 def _masks_of_those_who_train(record: JobRecord) -> dict[int, int]:
-    """By node, the GPUs of workers that stay unless somebody asks them to end; newcomers are none of them."""
+    """By node, the GPUs of workers that stay unless they are asked to end; newcomers are none of them."""
     masks: dict[int, int] = {}
     names: Iterable[str] = record.members.workers or record.workers
     for worker in (record.workers[name] for name in names):
@@ -147,7 +147,7 @@ def node_dead(state: State, event: happened.NodeDead, now_s: float) -> None:
 
 
 def node_cordoned(state: State, event: happened.NodeCordoned, now_s: float) -> None:
-    """Somebody has closed a node, drained it, or opened it again."""
+    """A node was closed, drained, or opened again."""
     index = state.node_index.get(event.node)
     if index is None:
         return

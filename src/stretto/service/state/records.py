@@ -342,7 +342,7 @@ class NodeRecord:
 
     @property
     def why(self) -> str:
-        """Why it is not used as usual, or what somebody should look after there; "" for neither."""
+        """Why it is not used as usual, or what an operator should look after there; "" for neither."""
         return self.lost_why or self.cordon_why or self.shut or self._lenders or self.remark
 
     @property
@@ -382,7 +382,7 @@ def orphaned_by(record: JobRecord) -> str:
 
 @dataclass
 class Token:
-    """Who may come in by a token, as what, and until when. Times are Unix times; 0: never."""
+    """The user of a token, its role, and until when it holds. Times are Unix times; 0: never."""
 
     name: str
     user: str

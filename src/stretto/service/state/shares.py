@@ -1,6 +1,6 @@
 """Shares of queues and users: what they are entitled to, hold and have had.
 
-Who has had how much: GPU time from being given GPUs to giving them up, as decisions say.
+What each has had is GPU time from being given GPUs to giving them up, as decisions say.
 """
 
 from collections import Counter

@@ -41,7 +41,7 @@ class ValidationCurves:
 def read_placements(path: Path, sync_in_step: bool = True) -> StepRows:
     """Steps measured on concrete placements. Raises InputError naming file and line.
 
-    sync_in_step: whether `sync_time` is a part of `step_time` and so must not exceed it, as is the case for
+    sync_in_step: whether `sync_time` is a part of `step_time` and so must not exceed it. That is the case for
     all but pipelines, whose `step_time` is that of one stage.
     """
     columns = _read_columns(path, ("placement", *TIME_COLUMNS))

@@ -18,9 +18,10 @@ class Curves:
 
     Equal jobs share one. Linear: in proportion to the GPUs within the job's range (Lyra, section 5), where
     every worker beyond its fewest may bring less. Catalogue: the samples per second of its model at a fixed
-    local batch (Cornucopia, section 7: the total batch follows the count), on as few nodes as can be and on
-    more. Where jobs choose their batches, an adaptive one whose model the catalogue knows gains on top what
-    the best batch is worth over the usual one on the same GPUs (Lyra, section 7.4, with Pollux's goodput).
+    local batch, on as few nodes as can be and on more. The total batch follows the count (Cornucopia, section
+    7). Where jobs choose their batches, an adaptive one whose model the catalogue knows gains on top. It
+    gains what the best batch is worth over the usual one on the same GPUs (Lyra, section 7.4, with Pollux's
+    goodput).
     """
 
     def __init__(self, cluster: Cluster, settings: SimSettings) -> None:

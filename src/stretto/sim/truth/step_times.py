@@ -27,18 +27,22 @@ MOST_NODES = 16  # the published simulator treats a job on more nodes as on 16
 class StepSurface:
     """(step, sync) seconds over (nodes, GPUs, local batch), through measured points.
 
-    Inside their convex hull: piecewise linear on the Delaunay triangulation of the points as they are, not
-    rescaled, as in the published simulators of Pollux and Sia. The points lie on a lattice, so that the
-    triangulation is not unique, and another version of Qhull may give other values between them.
+    Inside their convex hull they are piecewise linear on the Delaunay triangulation of the points. The points
+    stay as they are, not rescaled, as in the published simulators of Pollux and Sia. The points lie on a
+    lattice, so the triangulation is not unique. Another version of Qhull may give other values between them.
 
     **Deviation** outside the hull, where those simulators fail or run backwards. The point is moved into
-    the hull along one axis after the other (nodes, then GPUs, then local batch), and from there
-    - each GPU missing adds seconds of synchronisation at the rate of a line fitted to the measured points
-      (the T_sync of Pollux, OSDI 2021, section 3.2), those of several nodes where the query has several;
+    the hull along one axis after the other (nodes, then GPUs, then local batch). From there
+
+    - each GPU missing adds seconds of synchronisation. The rate is that of a line fitted to the measured
+      points (the T_sync of Pollux, OSDI 2021, section 3.2). The points are those of several nodes where the
+      query has several;
     - compute grows in proportion to a local batch above the largest measured, and stays at that of the
-      smallest below: neither promises more samples per second and GPU than was ever measured.
-    Where the points span no volume (all on one node, say), the measured (nodes, GPUs) nearest by GPUs, then
-    by nodes, stands in for the hull. If only one node was measured, several nodes cost no more than one.
+      smallest below. Neither promises more samples per second and GPU than was ever measured.
+
+    The points may span no volume, as where all are on one node. Then the measured (nodes, GPUs) nearest by
+    GPUs, then by nodes, stands in for the hull. If only one node was measured, several nodes cost no more
+    than one.
     """
 
     points: FloatArray  # (points, 3) distinct (nodes, gpus, local batch)
@@ -165,9 +169,9 @@ Placement = tuple[int, ...]  # GPUs on each node used
 class StepTimes:
     """Measured steps of one model on one GPU type.
 
-    A *replica* is one GPU, or a pipeline over `replica_gpus` GPUs; the *local batch* is what one replica
-    works off between two synchronisations or accumulation passes, so that in both cases a total batch is
-    replicas x local batch x passes, and an iteration takes step + accumulation (step - sync).
+    A *replica* is one GPU, or a pipeline over `replica_gpus` GPUs. The *local batch* is what one replica
+    works off between two synchronisations or accumulation passes. So in both cases a total batch is replicas
+    x local batch x passes, and an iteration takes step + accumulation (step - sync).
     """
 
     gpu_type: str
@@ -198,8 +202,8 @@ class StepTimes:
     def largest_local(self, replicas: int) -> int:
         """The largest local batch measured on that many replicas, within what fits into memory.
 
-        For a number that was not measured, that of the next larger one, or else of the largest: profiles end
-        at the model's largest total batch, so that more replicas were never measured with larger local ones.
+        For a number that was not measured, that of the next larger one, or else of the largest. Profiles end
+        at the model's largest total batch, so more replicas were never measured with larger local ones.
         """
         position = np.searchsorted(self.largest_by_gpus[:, ON_GPUS], replicas * self.replica_gpus)
         row = self.largest_by_gpus[min(int(position), len(self.largest_by_gpus) - 1)]
@@ -297,8 +301,8 @@ def _largest_by_gpus(points: FloatArray) -> FloatArray:
 def _replica_samples_per_s(points: FloatArray, times_s: FloatArray, replica_gpus: int) -> float:
     """Largest local batch / longest step among the rows of one replica.
 
-    As the published simulator computes it for the ratio between GPU types in Sia's equation 1: the two
-    maxima need not be of one row, and a forced `max_local` does not count.
+    As the published simulator computes it for the ratio between GPU types in Sia's equation 1. The two maxima
+    need not be of one row, and a forced `max_local` does not count.
     """
     alone = points[:, 1] == replica_gpus
     return float(points[alone, 2].max() / times_s[alone, 0].max()) if alone.any() else float("nan")

@@ -1,11 +1,11 @@
 """A worker that needs nothing but the standard library, and notices itself when something is done twice.
 
 Run as `python -I -S actor.py FOLDER MANNER [ARGUMENT...]`. While it or a child of it lives, it holds a lock
-for each of its GPUs, named by node and device, and one for its place in its job; whoever finds one taken says
-so in FOLDER/violations and leaves with 99. It notes its beginning in FOLDER/began, and its end, where it can,
-in FOLDER/ended: a JSON object a line, with times by a clock that all processes of this machine share. It has
-begun once it heeds, or ignores, what it is to heed or ignore. Whoever sleeps or counts stops once there is
-FOLDER/enough-JOB, and is done.
+for each of its GPUs, named by node and device. It holds one for its place in its job, too. A worker that
+finds one taken says so in FOLDER/violations and leaves with 99. It notes its beginning in FOLDER/began, and
+its end, where it can, in FOLDER/ended. Each is a JSON object a line, with times by a clock that all processes
+of this machine share. It has begun once it heeds, or ignores, what it is to heed or ignore. A worker that
+sleeps or counts stops once there is FOLDER/enough-JOB, and is done.
 
     sleep S [STATUS]  ends by itself after S seconds
     signal N          ends itself by a signal
@@ -155,7 +155,7 @@ def speed_of(workers: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def train(folder: Path, count: int) -> None:
-    """Count in generations: whoever is rank 0 of the latest one counts, and all take part in every one."""
+    """Count in generations: rank 0 of the latest one counts, and all take part in every one."""
     channel, number, rank, looked_s = Channel(), 0, -1, 0.0
     if channel.say("ready") == 410:
         return

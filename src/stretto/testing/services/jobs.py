@@ -40,7 +40,7 @@ class Jobs:
             assert {note["node"] for note in service.began(job)} == set(nodes)
 
     def test_who_waits_for_gpus_says_so_and_starts_when_they_are_free(self, service: ServiceFixture) -> None:
-        """Who waits for gpus says so and starts when they are free."""
+        """A job that waits for GPUs says so and starts when they are free."""
         gpu_type, nodes = next(iter(by_type(service).items()))
         gpus = sum(nodes.values())
         first = service.submit("beat", 100_000, gpus=gpus, gpu_type=gpu_type, preemptible=False)
@@ -82,7 +82,7 @@ class Jobs:
         assert "status 7" in shown["evidence"]
 
     def test_who_is_killed_from_outside_goes_on_from_where_it_was(self, service: ServiceFixture) -> None:
-        """Who is killed from outside goes on from where it was."""
+        """A job that is killed from outside goes on from where it was."""
         job = service.submit("beat", 100_000, gpus=2)
         service.until_works(job, 2)
         service.until(lambda: service.count(job) > 2, "it has counted")

@@ -29,7 +29,7 @@ class Resizing:
             assert len(began) in (3, 4), "who stayed was not started again"
 
     def test_who_is_preempted_is_started_anew_from_where_it_was(self, service: ServiceFixture) -> None:
-        """Who is preempted is started anew from where it was."""
+        """A job that is preempted is started anew from where it was."""
         job = service.submit("beat", MANY)
         service.until_works(job)
         service.until(lambda: not service.tells or service.count(job) > 2, "it counts")
@@ -41,7 +41,7 @@ class Resizing:
     def test_a_drained_node_is_left_and_a_cordoned_one_takes_nobody_new(
         self, service: ServiceFixture
     ) -> None:
-        """A drained node is left and a cordoned one takes nobody new."""
+        """A drained node is left and a cordoned one takes no new worker."""
         job = service.submit("beat", MANY)
         (node,) = service.until_works(job)["nodes"]
         with service.client() as client:

@@ -79,7 +79,7 @@ def prepare(workload: Workload, parameters: Cornucopia) -> Workload:
 
 
 def _interactive(truths: Sequence[Truth], parameters: Cornucopia) -> BoolArray:
-    """(jobs,) who really is."""
+    """(jobs,) which really are."""
     if any(isnan(truth.duration_s) for truth in truths):
         raise InputError("recipe cornucopia: expected a trace that says how long every job runs")
     duration_s = np.array([truth.duration_s for truth in truths])

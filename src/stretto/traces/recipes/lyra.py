@@ -39,8 +39,8 @@ def prepare(workload: Workload, parameters: LyraScenario) -> Workload:
     """The jobs of a scenario: what each asked for is its base demand, and its most is `range` times that.
 
     A job that is neither fungible nor heterogeneous accepts the training cluster's type only. Growing shares
-    keep whom smaller ones had, so that scenarios can be compared job by job. With `keep`, fungible jobs
-    accept the lent type only: they are queued for the other cluster (opportunistic scheduling).
+    keep the jobs that smaller ones had, so that scenarios can be compared job by job. With `keep`, fungible
+    jobs accept the lent type only: they are queued for the other cluster (opportunistic scheduling).
     """
     jobs = len(workload.jobs)
     draw = np.random.default_rng([parameters.seed, 53])

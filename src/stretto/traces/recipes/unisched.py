@@ -60,7 +60,7 @@ def prepare(workload: Workload, parameters: UniSchedScenario) -> Workload:
     """The jobs with deadlines drawn anew, at the density asked for, a part of them stopping by performance.
 
     A soft deadline's further steps are at 1.1, 1.2 and 1.5 times the first, counted from submission as the
-    first is. The learning curves of jobs that stop by performance are made; the epoch in which each reaches
+    first is. The learning curves of jobs that stop by performance are made. The epoch in which each reaches
     its goal is the one in which the trace says that it ended. InputError for a job without a duration.
     """
     if not workload.jobs:

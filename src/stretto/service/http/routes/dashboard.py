@@ -113,7 +113,7 @@ async def logout(request: Request) -> Response:
 
 @router.get("/session", response_model=schemas.Session)
 async def session(service: Asked, caller: Who) -> Response:
-    """Who looks."""
+    """As which user the browser acts, and with which role."""
     return Json(
         {
             "user": caller.user,

@@ -63,7 +63,7 @@ def _ready(service: Service) -> None:
 
 @router.get("/jobs/{job}/explain")
 async def explain(job: str, request: Request, service: Asked, caller: Who) -> dict[str, Any]:
-    """Why a job does not run, who holds what it waits for, and what would start it."""
+    """Why a job does not run, which jobs hold what it waits for, and what would start it."""
     record = await job_of(service, caller, job)
     _ready(service)
     scheduling = service.scheduling

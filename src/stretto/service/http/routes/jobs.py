@@ -35,7 +35,7 @@ LAST_STATES = frozenset({"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FA
 async def job_of(service: Service, caller: Caller, word: str) -> JobRecord:
     """A job that the caller may see: by id, or by the name of the newest of the caller's own.
 
-    Raises 404, also for one that belongs to somebody else, and 422 for an array of several.
+    Raises 404, also for one that belongs to another user, and 422 for an array of several.
     """
     record = await service.archive.job(word)
     tasks = [record] if record is not None else await jobs_of(service, caller, word)

@@ -1,8 +1,8 @@
 """Hugging Face's Trainer as it is: what it tells a Kubeflow controller is taken as the job's reports.
 
 It posts at the start, every 5 s or less often, and at the end. What it calls progress and remaining time is
-not believed: after a resume it divides the time since then by all steps ever made, and it says 100 % also
-when it was stopped. What is left is computed here, from the steps between two of its messages.
+not believed. After a resume it divides the time since then by all steps ever made. It says 100 % also when it
+was stopped. What is left is computed here, from the steps between two of its messages.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Nodes: listed, cordoned, drained; and who has used how much of them."""
+"""Nodes: listed, cordoned, drained; and how much of them each user has used."""
 
 from typing import Annotated, Any, Literal
 

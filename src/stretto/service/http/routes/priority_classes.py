@@ -1,4 +1,4 @@
-"""Priorities with names: who submits a job may name one."""
+"""Priorities with names: a job file may name one."""
 
 from http import HTTPStatus
 from typing import Annotated, Any

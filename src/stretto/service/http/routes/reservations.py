@@ -22,7 +22,7 @@ Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9._-]{1,63}$")]
 
 @router.get("/reservations", response_model=schemas.Reservations)
 async def reservations(service: Asked, caller: Who) -> Response:
-    """Every reservation that has not ended: who waits may know why."""
+    """Every reservation that has not ended: users of waiting jobs may know why."""
     return Json({"reservations": shown(service)})
 
 
@@ -54,7 +54,7 @@ def _shown(service: Service, reservation: Reservation) -> dict[str, Any]:
 async def reserve(
     name: Name, asked: schemas.ReservationAsked, request: Request, service: Asked, caller: Who
 ) -> Response:
-    """GPUs are kept from a time to a time; who cannot be moved in time does not start there before."""
+    """GPUs are kept from a time to a time; a job that cannot be moved in time does not start there before."""
     require(caller, Role.OPERATOR, "reserve GPUs")
     state, now_s = service.state, service.clock.now_s()
     if state.cluster is None:

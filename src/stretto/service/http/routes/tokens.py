@@ -25,7 +25,7 @@ ADMIN = "admin"  # the user of the first token
 
 
 def new_token() -> str:
-    """A secret that nobody can guess."""
+    """A secret that cannot be guessed."""
     return PREFIX + secrets.token_urlsafe(SECRET_BYTES)
 
 
@@ -35,8 +35,9 @@ def is_admin(token: Token, unix_s: float) -> bool:
 
 
 def first_admin(file: Path) -> TokenMade:
-    """A token for whoever may read a file in the state directory: only its owner. It is written first, so
-    that no token is ever made that nobody has.
+    """A token in a file of the state directory, which only its owner may read.
+
+    The file is written first, so that no token is ever made that is then lost.
     """
     token = new_token()
     temporary = file.with_suffix(".new")
