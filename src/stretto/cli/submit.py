@@ -7,12 +7,14 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from stretto.cli import options
+from stretto.cli.option_classes import with_option_classes
 from stretto.cli.printing import say, show_json, show_line
 from stretto.cli.service import JobName, Token, Url, one_line, promise_in_words, service, when_of
 from stretto.model import InputError
@@ -26,7 +28,66 @@ LOOK_S = 0.2
 ADDRESS = re.compile(r"https?://\S+(?=\s)")  # whole: its rest may be yet to come
 
 
+@dataclass(frozen=True)
+class CommandOptions:
+    """What options say of a command or session. A job file says these things itself."""
+
+    gpus: Annotated[
+        int | None, typer.Option(min=1, help="GPUs of a command or an interactive session; else 1.")
+    ] = None
+    gpu_type: Annotated[str, typer.Option("--type", help="Type of these GPUs; else any.")] = ""
+    name: Annotated[str, typer.Option(help="Name of a command or session.")] = ""
+    queue: Annotated[str, typer.Option(help="Queue of a command or session.")] = ""
+    priority: Annotated[
+        str | None,
+        typer.Option(help="Priority of a command or session: a number, larger is sooner, or a class."),
+    ] = None
+    max_time: Annotated[str, typer.Option(help="Time limit of a command or session, like 4h.")] = ""
+    hold: Annotated[bool, typer.Option("--hold", help="Hold a command until it is released.")] = False
+
+    def by_option(self) -> dict[str, Any]:
+        """Values by the option's name; None or empty where it was not set."""
+        return {
+            "--gpus": self.gpus,
+            "--type": self.gpu_type,
+            "--name": self.name,
+            "--queue": self.queue,
+            "--priority": self.priority,
+            "--max-time": self.max_time,
+            "--hold": self.hold or None,
+        }
+
+
+@dataclass(frozen=True)
+class Following:
+    """What comes of the submission while the command runs."""
+
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for the job's end, and leave with its exit status.")
+    ] = False
+    watch: Annotated[bool, typer.Option("--watch", help="Like --wait, and print what happens meanwhile.")] = (
+        False
+    )
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print where, when and at what size the job would start.")
+    ] = False
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """Where the job runs if its file does not say, and by what a repeated submission is known."""
+
+    workdir: Annotated[
+        str, typer.Option(help="Working directory, if the file names none; else the present one.")
+    ] = ""
+    key: Annotated[
+        str, typer.Option(help="Idempotency key: repeated submissions with one key make one job.")
+    ] = ""
+
+
+@with_option_classes
 def submit(
+    *,
     job: Annotated[
         list[str] | None, typer.Argument(help="A job file, or -- and a command.", metavar="FILE | -- COMMAND")
     ] = None,
@@ -34,70 +95,42 @@ def submit(
         bool,
         typer.Option("--interactive", "-i", help="Attach to a shell on GPUs, or to a notebook's command."),
     ] = False,
-    gpus: Annotated[
-        int | None, typer.Option(min=1, help="GPUs of a command or an interactive session; else 1.")
-    ] = None,
-    gpu_type: Annotated[str, typer.Option("--type", help="Type of these GPUs; else any.")] = "",
-    name: Annotated[str, typer.Option(help="Name of a command or session.")] = "",
-    queue: Annotated[str, typer.Option(help="Queue of a command or session.")] = "",
-    priority: Annotated[
-        str | None,
-        typer.Option(help="Priority of a command or session: a number, larger is sooner, or a class."),
-    ] = None,
-    max_time: Annotated[str, typer.Option(help="Time limit of a command or session, like 4h.")] = "",
-    hold: Annotated[bool, typer.Option("--hold", help="Hold a command until it is released.")] = False,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for the job's end, and leave with its exit status.")
-    ] = False,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Like --wait, and print what happens meanwhile.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only print where, when and at what size the job would start.")
-    ] = False,
-    workdir: Annotated[
-        str, typer.Option(help="Working directory, if the file names none; else the present one.")
-    ] = "",
-    key: Annotated[
-        str, typer.Option(help="Idempotency key: repeated submissions with one key make one job.")
-    ] = "",
+    command: CommandOptions,
+    following: Following,
+    circumstances: Circumstances,
     url: Url = "",
     token: Token = "",
     as_json: options.Json = False,
 ) -> None:
     """Submit a job."""
-    workdir = _working_directory(workdir)
-    options_set = {
-        "--gpus": gpus,
-        "--type": gpu_type,
-        "--name": name,
-        "--queue": queue,
-        "--priority": priority,
-        "--max-time": max_time,
-        "--hold": hold or None,
-    }
-    wanted = submission(job or [], interactive, workdir, options_set)
+    workdir = _working_directory(circumstances.workdir)
+    wanted = submission(job or [], interactive, workdir, command.by_option())
     with service(url, token) as client:
-        if dry_run:
+        if following.dry_run:
             _show_dry_run(client.dry_run(wanted, workdir), as_json)
             return
-        submitted = client.submit(wanted, key, workdir)
-        for warning in submitted.get("warnings", ()):
-            say(f"ignored {warning}")
-        if (outlook := submitted.get("outlook")) and outlook["promise"]:
-            say(f"deadline {promise_in_words(outlook, time.time())}")
+        submitted = client.submit(wanted, circumstances.key, workdir)
+        _show_remarks(submitted)
         if interactive and not as_json:
             say(one_line(submitted))
             submitted = _notebook(client, submitted) if job else _session(client, submitted)
         else:
             if not as_json:
                 show_line(submitted["array"] or submitted["id"])
-                sys.stdout.flush()  # whoever waits may be interrupted, and knows then what goes on
-            if watch or wait:
-                submitted = _awaited(client, submitted, watch)
-    _show_submitted(submitted, as_json, is_shown=interactive or watch)
-    if submitted["ended_s"] is not None or wait or watch:
+                sys.stdout.flush()  # a user may interrupt the wait, and knows then what goes on
+            if following.watch or following.wait:
+                submitted = _awaited(client, submitted, following.watch)
+    _show_submitted(submitted, as_json, is_shown=interactive or following.watch)
+    if submitted["ended_s"] is not None or following.wait or following.watch:
         leave_with(submitted)
+
+
+def _show_remarks(submitted: dict[str, Any]) -> None:
+    """What of the file means nothing here, and whether a deadline can be promised."""
+    for warning in submitted.get("warnings", ()):
+        say(f"ignored {warning}")
+    if (outlook := submitted.get("outlook")) and outlook["promise"]:
+        say(f"deadline {promise_in_words(outlook, time.time())}")
 
 
 def _show_submitted(submitted: dict[str, Any], as_json: bool, is_shown: bool) -> None:
