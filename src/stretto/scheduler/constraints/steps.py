@@ -25,7 +25,7 @@ from stretto.scheduler.constraints.quotas import (
 from stretto.scheduler.constraints.reasons import in_original_order, reasons_of, seen_from_the_whole
 from stretto.scheduler.constraints.reservations import reserve
 from stretto.scheduler.constraints.shared_nodes import SharedNodeView, less_foreign_use
-from stretto.scheduler.constraints.whole_workers import keep_whole_workers, show_one_size
+from stretto.scheduler.constraints.whole_workers import has_large_workers, keep_whole_workers, show_one_size
 from stretto.scheduler.fair_share import Accounts, in_fair_order
 
 
@@ -134,7 +134,7 @@ def plan_of(context: DecisionContext, plans: Sequence[Plan]) -> Plan:
     """
     plan = plans[-1]
     snapshot, rules = context.snapshot, context.constraints
-    asks_for_whole = rules.whole_workers or bool(snapshot.jobs.varies_by_type.any())
+    asks_for_whole = bool(has_large_workers(context).any())
     if rules.are_void and not asks_for_whole:
         return plan
     placement = plan.placement if rules.are_void else enforce_limits(context, plan.placement)

@@ -10,7 +10,7 @@ from math import lcm
 
 import numpy as np
 
-from stretto.model import UNLIMITED_GPUS, Allocation, Job, Placement, Snapshot, Why, lowest_gpus
+from stretto.model import UNLIMITED_GPUS, Allocation, BoolArray, Job, Placement, Snapshot, Why, lowest_gpus
 from stretto.scheduler.constraints.context import DecisionContext
 from stretto.scheduler.constraints.job_rows import select_jobs
 
@@ -64,11 +64,10 @@ def keep_whole_workers(context: DecisionContext, placement: Placement) -> Placem
     A job that is left with too few waits. Only where the world asks for it, or workers differ by type.
     """
     names = context.snapshot.cluster.type_names
-    for row, job in enumerate(context.jobs):
+    for row in np.flatnonzero(has_large_workers(context)).tolist():
+        job = context.jobs[row]
         allocation = placement.get(job.id)
         if allocation is None or allocation.flexible:
-            continue
-        if not (job.replica_gpus or (context.constraints.whole_workers and job.gpus_per_worker > 1)):
             continue
         gpu_type = names[allocation.kind]
         whole = whole_workers_of(allocation, job.worker_gpus(gpu_type))
@@ -82,6 +81,14 @@ def keep_whole_workers(context: DecisionContext, placement: Placement) -> Placem
             each = job.worker_gpus(gpu_type)
             context.why[row] = (Why.FRAGMENTED, f"a worker needs {each} GPUs of one node of {gpu_type}")
     return placement
+
+
+def has_large_workers(context: DecisionContext) -> BoolArray:
+    """(jobs,) whether a job is to have whole workers of several GPUs each."""
+    jobs = context.snapshot.jobs
+    if not context.constraints.whole_workers:
+        return jobs.varies_by_type
+    return jobs.varies_by_type | (jobs.gpus_per_worker > 1)
 
 
 def whole_workers_of(allocation: Allocation, each: int) -> Allocation | None:
