@@ -95,7 +95,6 @@ class Policy(Protocol):
         """A share for every job of the snapshot. Pure: equal arguments give equal shares."""
 
 
-@runtime_checkable
 class DeclaresTraits(Protocol):
     """Of a policy, or of its class: says more of itself than each must."""
 
@@ -164,13 +163,16 @@ class PromisesDeadlines(Protocol):
         """Of a job in the snapshot, whose memory is that of the last decision."""
 
 
+NO_TRAITS = PolicyTraits()  # of a policy that says nothing of itself
+
+
 def traits_of(policy: Policy | type) -> PolicyTraits:
     """What a policy, or a class of policies, says of itself; the defaults where it says nothing.
 
     Raises InputError where `traits` is something else.
     """
-    if not isinstance(policy, DeclaresTraits):
-        return PolicyTraits()
-    if not isinstance(policy.traits, PolicyTraits):
-        raise InputError(f"policy.traits must be a PolicyTraits, got {policy.traits!r}")
-    return policy.traits
+    # Asked in every decision: a check by the protocol would look at all of its members each time.
+    traits = getattr(policy, "traits", NO_TRAITS)
+    if not isinstance(traits, PolicyTraits):
+        raise InputError(f"policy.traits must be a PolicyTraits, got {traits!r}")
+    return traits
