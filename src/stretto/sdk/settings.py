@@ -45,6 +45,7 @@ def read_environment(env: Mapping[str, str] = os.environ) -> Environment:
     The shell of a user of the service has its URL and token, too: without the id of a worker
     a script there runs alone.
     """
+    # A worker hears its rank from the service; without one it is that of torchrun, if there is any.
     worker = env.get("STRETTO_WORKER_ID", "")
     url = env.get("STRETTO_URL", "").rstrip("/") if worker else ""
     return Environment(

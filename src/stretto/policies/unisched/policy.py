@@ -185,6 +185,7 @@ class UniSched(CheckedSettings, space="policy"):
 
         The latest end of a job whose deadline is in the plan is that deadline: what can wait is put off.
         """
+        # As if profiled: jobs whose deadline is still ahead count as urgent, but for those that keep a lease.
         row, now_s = snapshot.jobs.ids.index(job), snapshot.now_s
         book = snapshot.memory if isinstance(snapshot.memory, LeaseBook) else None
         wanted, _ = self._wanted(snapshot, book)
@@ -193,6 +194,7 @@ class UniSched(CheckedSettings, space="policy"):
             ahead: BoolArray = np.any(deadline_s > now_s, axis=1)
         wanted = replace(wanted, urgent=ahead & ~wanted.kept)
         promise, due_s, end_s = None, nan, now_s + float(wanted.left_s[row])
+        # The promise: of the program for its type, where that takes the job; else what the clock allows.
         if ahead[row]:
             promise, due_s = Promise.NO, float(deadline_s[row, 0])
             kind = int(wanted.kind[row])

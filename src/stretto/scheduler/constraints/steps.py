@@ -132,6 +132,7 @@ def plan_of(context: DecisionContext, plans: Sequence[Plan]) -> Plan:
 
     plans: for parts of the cluster, each from the one before on.
     """
+    # Where nothing is constrained the policy's plan stays as it is, object and all.
     plan = plans[-1]
     snapshot, rules = context.snapshot, context.constraints
     asks_for_whole = bool(has_large_workers(context).any())
@@ -142,6 +143,7 @@ def plan_of(context: DecisionContext, plans: Sequence[Plan]) -> Plan:
         placement = keep_whole_workers(context, placement)
         if rules.are_void and placement is plan.placement:
             return plan
+    # Actions lead from what is held, so GPUs that were reclaimed before the policy was asked are in them too.
     wake_s = min(plan.wake_s or np.inf, context.constraints.next_change_s(snapshot.now_s))
     return replace(
         plan,

@@ -41,6 +41,7 @@ def in_one_size(job: Job, type_names: tuple[str, ...], gpus_per_node: list[int])
         and job.replica_gpus[name] <= most
         and name in (job.gpu_types or type_names)
     ]
+    # A multiple of all sizes may be more than the job may have: the types of the largest workers go first.
     allowed.sort(key=lambda name: job.replica_gpus[name])
     while len(allowed) > 1 and lcm(*(job.replica_gpus[name] for name in allowed)) > job.max_gpus:
         allowed.pop()
@@ -74,6 +75,7 @@ def keep_whole_workers(context: DecisionContext, placement: Placement) -> Placem
         if whole is allocation:
             continue
         before = context.snapshot.placement.get(job.id)
+        # What it holds already it keeps, also below the least size: only new placements are refused.
         if whole is None or (whole.gpus < job.fewest_gpus(gpu_type) and before != whole):
             whole = None
         placement = placement.changed({job.id: whole})
