@@ -98,10 +98,19 @@ def unit_of(gain: FloatArray) -> float:
     return 2.0 ** (int(np.frexp(largest)[1]) - 1)
 
 
+class _SilentHighs(highspy.Highs):
+    """A HiGHS that is silent from its first call on."""
+
+    def enableCallbacks(self) -> None:  # noqa: N802 - the name is HiGHS's
+        """Switch the output off first: from 1.16 on, the constructor's call of this prints HiGHS's banner."""
+        self.setOptionValue("output_flag", False)
+        super().enableCallbacks()  # type: ignore[no-untyped-call]
+
+
 def quiet_highs() -> highspy.Highs:
     """Return a HiGHS that prints nothing, uses one thread and is the same in every process."""
-    highs: highspy.Highs = highspy.Highs()  # type: ignore[no-untyped-call]
-    highs.setOptionValue("output_flag", False)
+    highs: highspy.Highs = _SilentHighs()  # type: ignore[no-untyped-call]
+    highs.setOptionValue("output_flag", False)  # versions that know no callbacks have not been told yet
     highs.setOptionValue("threads", 1)
     highs.setOptionValue("parallel", "off")
     highs.setOptionValue("random_seed", 0)
