@@ -47,6 +47,42 @@ def test_every_page_can_be_reached_from_the_index() -> None:
     assert [page for page in pages if page != "index.md" and f"({page})" not in index] == []
 
 
+MECHANISMS = "| mechanism | paper | code | simulated | live | why it stays |\n"
+WITH_MECHANISMS = [page for page in PAGES if MECHANISMS in page.read_text(encoding="utf-8")]
+
+
+def mechanisms_of(page: Path) -> list[list[str]]:
+    """The cells of each row of a page's table of mechanisms, without those that only rule it off."""
+    _, table = page.read_text(encoding="utf-8").split(MECHANISMS)
+    lines = table.split("\n\n")[0].splitlines()[1:]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+
+
+@pytest.mark.parametrize("page", WITH_MECHANISMS, ids=lambda page: page.name)
+def test_what_is_not_faithful_to_a_paper_has_a_reason(page: Path) -> None:
+    rows = mechanisms_of(page)
+    assert [row for row in rows if len(row) != 6 or not {*row[3], *row[4]} <= set("FSDA–")] == []
+    unlike = [row for row in rows if {*row[3], *row[4]} & set("SDA")]
+    assert [row[0] for row in unlike if not row[5]] == []
+    sentences = [sentence for row in rows for sentence in re.split(r"(?<=\.) ", row[5])]
+    assert [sentence for sentence in sentences if len(sentence.split()) > 25] == []
+
+
+@pytest.mark.parametrize("page", WITH_MECHANISMS, ids=lambda page: page.name)
+def test_modules_that_a_table_of_mechanisms_names_have_what_it_says(page: Path) -> None:
+    """`path.py:name` is a name that is defined there, below src/stretto/ or the root."""
+    for row in mechanisms_of(page):
+        named = re.findall(r"`([\w/.-]+)(?::(\w+))?`", row[2])
+        assert named or "F" not in {row[3], row[4]}, row[0]
+        for path, name in named:
+            module = next(
+                (root / path for root in (ROOT / "src" / "stretto", ROOT) if (root / path).exists()), None
+            )
+            assert module is not None, path
+            defined = rf"(?m)^\s*(?:(?:async )?def {name}\(|class {name}\b|{name}\b.*[:=])"
+            assert not name or re.search(defined, module.read_text(encoding="utf-8")), (path, name)
+
+
 def rows_of(figures: tuple[Metric, ...]) -> list[str]:
     """What the page of the metrics says of some figures: a row of its table for each."""
     return [
