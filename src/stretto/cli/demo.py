@@ -3,7 +3,7 @@
 import dataclasses
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,7 +28,10 @@ def demo(
     quick: Annotated[bool, typer.Option("--quick", help="Shorter trainings.")] = False,
     seeds: Annotated[int, typer.Option(min=1, help="Number of undisturbed runs to compare with.")] = 1,
     backend: Annotated[
-        str, typer.Option(help="Where the jobs run: local is this machine, ray and slurm are clusters.")
+        str,
+        typer.Option(
+            help="Where the jobs run: local is this machine; ray, slurm and kubernetes are clusters."
+        ),
     ] = "local",
     address: Annotated[
         str, typer.Option(help="Ray only: the cluster, as auto, HOST:PORT, or ray://HOST:PORT.")
@@ -39,6 +42,11 @@ def demo(
             help="Slurm only: the partition; may be repeated. Else the default one.", metavar="NAME"
         ),
     ] = [],  # noqa: B006  (typer wants a plain default)
+    kubeconfig: Annotated[str, typer.Option(help="Kubernetes only: the kubeconfig file.")] = "",
+    namespace: Annotated[str, typer.Option(help="Kubernetes only: where the pods of the jobs go.")] = "",
+    image: Annotated[
+        str, typer.Option(help="Kubernetes only: an image with torch, scikit-learn and Stretto.")
+    ] = "",
     host: Annotated[
         str, typer.Option(help="An address of this machine that the nodes of the cluster reach.")
     ] = "127.0.0.1",
@@ -61,7 +69,14 @@ def demo(
             __import__(module)
         except ModuleNotFoundError:
             raise InputError(f"the demo needs {module}: install stretto[serve] torch scikit-learn") from None
-    serve = _serve_options(backend, address, partition)
+    of_backend: dict[str, str | tuple[str, ...]] = {
+        "--address": address,
+        "--partition": tuple(partition),
+        "--kubeconfig": kubeconfig,
+        "--namespace": namespace,
+        "--image": image,
+    }
+    serve = serve_options(backend, of_backend)
     where = f"{slots} workers" if not serve else f"on {backend}"
     say(f"policy {policy}, {where}; the demo ends and removes all that it starts")
     entries = QUICK if quick else SCENE
@@ -76,20 +91,26 @@ def demo(
         raise DemoFailed(f"not as it should be: {', '.join(bad)}")
 
 
-def _serve_options(backend: str, address: str, partitions: "Sequence[str]") -> list[str]:
-    """What the service is told of a cluster; nothing for this machine. Raises InputError."""
+def serve_options(backend: str, by_option: Mapping[str, str | tuple[str, ...]]) -> list[str]:
+    """What the service is told of a cluster; nothing for this machine. Raises InputError.
+
+    by_option: values of options that mean something with one backend only; empty ones are left out.
+    """
     from stretto.model import InputError
     from stretto.service.backend_registry import backend_names, backend_options
 
     if backend == "emulated":
         real = ", ".join(name for name in backend_names() if name != backend)
         raise InputError(f"--backend emulated: expected one where jobs really run: {real}")
-    by_option = {"--address": address, "--partition": tuple(partitions)}
-    backend_options(backend, {option: value for option, value in by_option.items() if value})
+    named = {option: value for option, value in by_option.items() if value}
+    backend_options(backend, named)
     if backend == "local":
         return []
-    named = [part for partition in partitions for part in ("--partition", partition)]
-    return ["--backend", backend, *(["--address", address] if address else []), *named]
+    words = ["--backend", backend]
+    for option, value in named.items():
+        for each in [value] if isinstance(value, str) else value:
+            words += [option, each]
+    return words
 
 
 def _show(policy: str, outcomes: "Sequence[Outcome]") -> None:

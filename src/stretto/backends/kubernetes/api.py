@@ -19,6 +19,7 @@ import msgspec
 import yaml
 from lightkube.config.client_adapter import AsyncClient, ConnectionParams
 from lightkube.config.kubeconfig import KubeConfig, SingleConfig
+from lightkube.config.models import NameValue, UserExec
 from lightkube.core.exceptions import ConfigError
 
 from stretto.backends.kubernetes import objects
@@ -29,6 +30,7 @@ ANSWER_S = 15.0  # longest that a call may take; chosen
 BUSY_TRIES = 4  # of a call that the server is too busy for, and says when to come back; chosen
 LONGEST_BUSY_S = 10.0  # of one wait until then; chosen
 PAGE = 500  # objects of one answer to a list, as kubectl asks for
+EXEC_GROUP = "client.authentication.k8s.io"  # of plug-ins that log in
 MANAGER = "stretto"  # of fields, for server-side apply
 
 Answer = TypeVar("Answer")
@@ -90,7 +92,20 @@ def configuration(kubeconfig: str = "", context: str = "") -> SingleConfig:
         reason = " ".join(str(wrong).split()) or type(wrong).__name__
         raise InputError(f"{option}: {reason}; expected a kubeconfig file") from None
     assert chosen is not None  # without a default, `get` raises
+    if chosen.user is not None and chosen.user.exec is not None:
+        _know_version(chosen.user.exec)
     return chosen
+
+
+def _know_version(plug_in: UserExec) -> None:
+    """Have a plug-in of version v1 run: the transport knows the versions before, which differ in little.
+
+    A plug-in reads from a variable for which version it is asked.
+    """
+    asked = {"apiVersion": plug_in.apiVersion, "kind": "ExecCredential", "spec": {"interactive": False}}
+    if plug_in.apiVersion == f"{EXEC_GROUP}/v1":
+        plug_in.apiVersion = f"{EXEC_GROUP}/v1beta1"
+    plug_in.env = [*(plug_in.env or ()), NameValue("KUBERNETES_EXEC_INFO", json.dumps(asked))]
 
 
 class Api:
@@ -126,6 +141,9 @@ class Api:
                 )
             except (httpx.HTTPError, httpx.InvalidURL, ConfigError, OSError) as failure:
                 raise self._unreachable(failure) from failure
+            except (ValueError, LookupError) as failure:  # what the plug-in has answered is no token
+                wrong = ConfigError("its plug-in that logs in gives no token")
+                raise self._unreachable(wrong) from failure
             pause = answer.headers.get("retry-after", "") if answer.status_code == 429 else ""
             if not pause.isdecimal() or attempt == BUSY_TRIES:
                 break
