@@ -13,7 +13,14 @@ from tests.backends.kubernetes.memory_server import MemoryServer, a_node, a_pod
 from stretto.backends.kubernetes import manifests
 from stretto.backends.kubernetes.api import PODS, Refusal
 from stretto.backends.kubernetes.backend import KubernetesBackend
-from stretto.backends.protocol import BackendUnreachable, NotNow, StartRefused, WorkerStart, WorkerState
+from stretto.backends.protocol import (
+    BackendUnreachable,
+    IdUsed,
+    NotNow,
+    StartRefused,
+    WorkerStart,
+    WorkerState,
+)
 
 pytestmark = pytest.mark.sockets
 
@@ -165,6 +172,47 @@ async def test_a_pod_whose_finalizer_somebody_took_off_counts_as_lost_and_not_as
         assert "finalizer" in ended.why
         await backend.forget(WORKER.id)
         assert await state_of(backend) is None
+
+
+async def test_what_a_watch_tells_late_of_a_forgotten_pod_brings_it_not_back(tmp_path: Path) -> None:
+    async with backend_in_memory(tmp_path) as (server, backend):
+        await backend.start(WORKER)
+        end(server)
+        await until_phase(backend, "ended")
+        late = backend.ours[WORKER.id]
+        backend.tasks[1].cancel()  # its watch has fallen behind
+        await backend.forget(WORKER.id)
+        backend.pod_informer.put(late)
+        assert await state_of(backend) is None
+        with pytest.raises(IdUsed):
+            await backend.start(WORKER)
+
+
+async def test_a_log_that_is_still_read_when_its_worker_is_forgotten_is_kept_to_its_end(
+    tmp_path: Path,
+) -> None:
+    async with backend_in_memory(tmp_path) as (server, backend):
+        await backend.start(WORKER)
+        server.logs["jobs", name_of()] = b"2026-11-20T10:00:30.5Z the last words\n"
+        server.fail("GET", "pods", 500, "no kubelet answers", times=1)
+        end(server)
+        await until_phase(backend, "ended")
+        await backend.forget(WORKER.id)
+        assert not server.objects["pods"]
+        assert (await backend.log(WORKER.id)).data == b"the last words\n"
+        with pytest.raises(IdUsed):
+            await backend.start(WORKER)
+
+
+async def test_a_follower_that_ends_after_its_log_was_finished_leaves_it_complete(tmp_path: Path) -> None:
+    async with backend_in_memory(tmp_path) as (server, backend):
+        await backend.start(WORKER)
+        server.logs["jobs", name_of()] = b"2026-11-20T10:00:30.5Z words\n"
+        bind(server)
+        await until_phase(backend, "running")
+        backend.logs.finish(WORKER.id)
+        await asyncio.wait([backend.logs.followers[WORKER.id]], timeout=10.0)
+        assert backend.logs.is_complete(WORKER.id)
 
 
 async def test_a_pod_that_does_not_begin_is_taken_back_with_the_words_of_the_scheduler(

@@ -61,6 +61,7 @@ class KubernetesBackend:
         self.gone: dict[str, Node] = {}  # nodes that were listed, and are no more
         self.foreign: dict[str, dict[str, Pod]] = defaultdict(dict)  # by node, by uid
         self.ours: dict[str, Pod] = {}  # by the worker's id
+        self.let_go: set[str] = set()  # uids of forgotten pods, until they are gone
         self.vanished: dict[str, WorkerState] = {}  # whose pods somebody took away, finalizer and all
         self.waits_since_s: dict[str, float] = {}  # monotonic; of pods that have not begun, by uid
         self.starting: dict[str, asyncio.Lock] = {}
@@ -96,6 +97,10 @@ class KubernetesBackend:
         assert pod is not None
         if pod.metadata.labels.get(manifests.SERVICE) != self.service:
             self._count_foreign(pod, is_there=after is not None)
+            return
+        if pod.metadata.uid in self.let_go:  # a watch tells late what `forget` has done
+            if after is None:
+                self.let_go.discard(pod.metadata.uid)
             return
         worker_id = pods.worker_id(pod)
         if after is not None:
@@ -336,9 +341,11 @@ class KubernetesBackend:
         if pod is None or self._state(pod).holds_gpus:
             return
         metadata = pod.metadata
+        await self.logs.catch_up(worker_id)  # the log goes with the pod
         with suppress_refusal(404):
             patch = {"metadata": {"finalizers": None, "uid": metadata.uid}}
             await self._asked(self.api.patch(PODS, metadata.namespace, metadata.name, patch))
+            self.let_go.add(metadata.uid)
         with suppress_refusal(404, 409):
             await self._asked(self.api.delete(_path(pod), 0, metadata.uid))
         self.ours.pop(worker_id, None)

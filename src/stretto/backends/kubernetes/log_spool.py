@@ -86,12 +86,17 @@ class LogSpool:
         self.begin(worker_id)
         self.followers[worker_id] = asyncio.create_task(self._follow(worker_id, pod, has_ended))
 
+    async def catch_up(self, worker_id: str) -> None:
+        """Wait until the log of an ended worker is here, or its kubelet has had its time."""
+        if follower := self.followers.get(worker_id):
+            await asyncio.wait([follower], timeout=CATCH_UP_S)
+
     async def _follow(self, worker_id: str, pod: Pod, has_ended: Callable[[], bool]) -> None:
         path = f"{PODS.path(pod.metadata.namespace, pod.metadata.name)}/log"
         position, tries = self._position(worker_id), 0
         if self.path(worker_id).stat().st_size > position.size:  # written, and not yet noted as such
             os.truncate(self.path(worker_id), position.size)
-        while True:
+        while not position.complete:
             ended_before = has_ended()  # what is read after its end is all
             try:
                 await self._read(worker_id, path, position, follow=not ended_before)
@@ -205,6 +210,10 @@ class LogSpool:
         return Position()
 
     def _save(self, worker_id: str, position: Position) -> None:
+        """Write a position down. A log stays complete, whatever a follower that ends late still knows."""
+        if not self.knows(worker_id):
+            return  # deleted
+        position.complete = position.complete or self.is_complete(worker_id)
         part = self._at(worker_id).with_suffix(".part")
         part.write_text(json.dumps(vars(position)), encoding="ascii")
         part.replace(self._at(worker_id))
