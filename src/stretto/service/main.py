@@ -134,7 +134,11 @@ async def _promotion(config: Config, prepared: Prepared, store: Store) -> Promot
             store, recover, prepared.listening, prepared.reached, config.limits, announce
         )
         if promotion is not None:
-            store.check_whole(promotion.reached)
+            try:
+                store.check_whole(promotion.reached)
+            except BaseException:
+                promotion.lead.release()
+                raise
         return promotion
     lead = store.lead(LEAD_WAIT_S)  # only the service that leads may write the log
     try:

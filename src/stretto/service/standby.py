@@ -56,7 +56,13 @@ async def stand_by(
         stopping = asyncio.create_task(stop.wait())
         try:
             await asyncio.wait({serving, following, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            return following.result() if following.done() else None
+            if not following.done():
+                return None
+            promotion = following.result()
+            if stopping.done():  # a signal came in the moment of the promotion: another is to lead
+                promotion.lead.release()
+                return None
+            return promotion
         finally:
             server.should_exit = True
             for task in (following, stopping):

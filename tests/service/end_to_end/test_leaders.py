@@ -1,9 +1,8 @@
 """A leader that wakes up late finds another in its place: it ends, and nothing of the other one's does."""
 
 import os
-import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
@@ -11,24 +10,13 @@ import pytest
 
 from stretto.demo.own_service import until
 
-from ..eventlog.servers import PostgreSQL, new_server
+from ..eventlog.servers import PostgreSQL
 from ..running import Running
 
 pytestmark = [pytest.mark.processes, pytest.mark.alone]
 
 OPTIONS = ("--slots", "2", "--gpu-type", "cpu", "--policy", "fifo")
 LONG = "{name: long, run: sleep 900}"
-
-
-@pytest.fixture
-def server() -> Iterator[PostgreSQL]:
-    """A server of the test's own."""
-    running = new_server(pytest.skip)
-    try:
-        yield running
-    finally:
-        running.stop("immediate")
-        shutil.rmtree(running.folder)
 
 
 def a_sleeper_ends_and_leaves_the_workers_of_the_next_leader_alone(

@@ -1,11 +1,9 @@
 """A standby takes the place of a leader that is killed, and its jobs go on."""
 
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
 
@@ -14,7 +12,7 @@ import pytest
 
 from stretto.demo.own_service import HERE, until
 
-from ..eventlog.servers import PostgreSQL, new_server
+from ..eventlog.servers import PostgreSQL
 from ..ports import free_ports
 from ..running import PROGRAM, Running
 
@@ -52,17 +50,6 @@ class Standby:
         if self.process.poll() is None:
             self.process.send_signal(number)
         return self.process.wait(timeout=60)
-
-
-@pytest.fixture
-def server() -> Iterator[PostgreSQL]:
-    """A server of the test's own."""
-    running = new_server(pytest.skip)
-    try:
-        yield running
-    finally:
-        running.stop("immediate")
-        shutil.rmtree(running.folder)
 
 
 def a_standby_takes_over(leader: Running) -> None:
