@@ -46,6 +46,7 @@ CHECK_TIMES_S = 1.0  # between two looks for jobs that have run for too long; ch
 LONG_PROCESSES, LONG_S, LONG_WAITING = 2, 45.0, 4  # what-ifs and dry runs, which take up to half a minute
 SHORT_PROCESSES, SHORT_S, SHORT_WAITING = 1, 15.0, 32  # explanations and long job files: about a second
 MOST_WORK_BYTES = 2 << 30  # of memory, each
+NO_NODE = "no node has shown itself yet, and none is known that may come: nothing can be submitted"
 NICE = 10  # of what takes long: jobs and the service come first
 
 
@@ -244,7 +245,7 @@ class Service:
         self._check_open(spec, user)
         spec = admitted(self.state, spec, user, is_operator)
         if self.state.cluster is None:
-            raise InputError("no node has shown itself yet: nothing can be submitted")
+            raise InputError(NO_NODE)
         spec_to_job(spec, "new", self.clock.now_s(), self.state.cluster, user=user, epoch_s=self.state.unix_s)
         after = resolved(self.state.relations, self.state.jobs, spec, user, past)
         ends = outcomes_of(self.state.relations, self.state.jobs, after, past)

@@ -1,5 +1,6 @@
 """Figures and words about the service itself: metrics, health, decisions, logs."""
 
+import asyncio
 import json
 import logging
 import re
@@ -104,11 +105,24 @@ def test_a_service_is_ready_once_it_knows_a_node_and_while_its_store_answers(tmp
     play(story)
 
 
+def test_a_service_over_a_cluster_that_is_scaled_to_zero_is_ready(tmp_path: Path) -> None:
+    async def story() -> None:
+        backend = FakeBackend(nodes_count=0)
+        async with a_rig(tmp_path, backend=backend) as rig, rig.client("ada") as ada:
+            while (await ada.get("/readyz")).status_code != 200:
+                await asyncio.sleep(0.01)
+            refusal = await ada.post("/api/v1/jobs", json={"text": "run: x"})
+            assert (refusal.status_code, "no node has shown itself yet" in refusal.text) == (422, True)
+
+    play(story)
+
+
 def test_a_probe_of_a_service_that_is_not_ready_is_no_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story() -> None:
-        async with a_rig(tmp_path, backend=FakeBackend(nodes_count=0)) as rig, rig.client() as anybody:
+        async with a_rig(tmp_path) as rig, rig.client() as anybody:
+            rig.service.log_writer.healthy = False
             with caplog.at_level(logging.DEBUG, "stretto.api"):
                 assert (await anybody.get("/readyz")).status_code == 503
                 assert (await anybody.get("/healthz")).status_code == 200

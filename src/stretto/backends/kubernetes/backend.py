@@ -55,7 +55,7 @@ class KubernetesBackend:
         """namespace: of pods whose job names none. folder: where logs are kept."""
         self.api, self.options, self.service, self.namespace = api, options, service, namespace
         self.poll = LongPoll()
-        self.logs = LogSpool(folder / "logs", api)
+        self.logs = LogSpool(folder / "logs", api, options.max_log_bytes)
         self.node_informer = Informer(api, NODES, "", self._node_changed, options.silence_s)
         self.pod_informer = Informer(api, PODS, "", self._pod_changed, options.silence_s)
         self.gone: dict[str, Node] = {}  # nodes that were listed, and are no more
@@ -72,7 +72,12 @@ class KubernetesBackend:
         """Look at the cluster once, and adopt what is ours. Raises InputError, BackendUnreachable."""
         self.tasks = [
             asyncio.create_task(each)
-            for each in (self.node_informer.follow(), self.pod_informer.follow(), self._tend())
+            for each in (
+                self.node_informer.follow(),
+                self.pod_informer.follow(),
+                self._tend(),
+                self.logs.keep_bounded(),
+            )
         ]
         listed = asyncio.gather(self.node_informer.listed.wait(), self.pod_informer.listed.wait())
         try:
@@ -462,9 +467,5 @@ async def open_kubernetes(options: KubernetesOptions, service: str, folder: Path
     backend = KubernetesBackend(api, options, service, options.namespace or namespace_of(config), folder)
     await backend.open()
     if not await backend.nodes():
-        await backend.close()
-        raise InputError(
-            f"--backend kubernetes: {api.server} lists no node with GPUs; --gpu-resource says which resource "
-            "counts"
-        )
+        log.warning("no node has GPUs to give yet; --gpu-resource says which resource counts")
     return backend

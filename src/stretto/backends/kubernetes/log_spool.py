@@ -2,7 +2,7 @@
 
 Each log is followed while its pod runs. Lines come with a stamp. By it a follower that was cut off, or a
 service that begins again, goes on where it was. `ID.at` beside a log says up to which stamp it is written,
-and how long it then was.
+and how long it then was. What the workers of a job have written is bounded: what is oldest goes first.
 """
 
 import asyncio
@@ -10,11 +10,13 @@ import json
 import logging
 import os
 import re
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from stretto.agent.log_bounds import LogBound
 from stretto.agent.server import read_piece
 from stretto.backends.kubernetes import manifests
 from stretto.backends.kubernetes.api import PODS, Api, Expired, Refusal
@@ -32,6 +34,7 @@ CATCH_UP_S = 5.0  # that a reader waits for the end of a log whose worker has en
 LAST_TRIES = 10  # for the end of a log whose kubelet does not give it; chosen
 STAMPED = re.compile(rb"(\d{4}-\d\d-\d\dT[0-9:.]+(?:Z|[+-]\d\d:\d\d)) ?")
 SAVE_EACH_BYTES = 1 << 16
+BOUND_LOGS_S = 2.0  # between looks at how much was written; chosen
 
 
 @dataclass
@@ -47,10 +50,15 @@ class Position:
 class LogSpool:
     """Logs of all workers, in one directory."""
 
-    def __init__(self, folder: Path, api: Api) -> None:
+    def __init__(self, folder: Path, api: Api, max_log_bytes: int = 0) -> None:
+        """max_log_bytes: that the logs of a job may take; 0: any amount."""
         self.folder, self.api = folder, api
+        self.bound = LogBound(max_log_bytes)
         self.followers: dict[str, asyncio.Task[None]] = {}
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.by_job: dict[str, set[Path]] = defaultdict(set)  # all logs that there are
+        for path in folder.glob("*.log"):
+            self.by_job[job_of(path.name)].add(path)
 
     def path(self, worker_id: str) -> Path:
         """Of a log."""
@@ -67,6 +75,7 @@ class LogSpool:
     def begin(self, worker_id: str) -> None:
         """There is a log from now on, though nothing is written yet."""
         self.path(worker_id).touch(mode=0o600)
+        self.by_job[job_of(worker_id)].add(self.path(worker_id))
 
     def finish(self, worker_id: str, words: str = "") -> None:
         """Nothing will follow: its pod never began, or is gone. words: a last line of our own."""
@@ -190,10 +199,24 @@ class LogSpool:
                 follower.cancel()
             for path in (self.path(worker_id), self._at(worker_id)):
                 path.unlink(missing_ok=True)
+            self.by_job[job_of(worker_id)].discard(self.path(worker_id))
+            if not self.by_job[job_of(worker_id)]:
+                del self.by_job[job_of(worker_id)]
+
+    async def keep_bounded(self) -> None:
+        """Keep the logs of each job that is followed within their bound, until cancelled."""
+        while self.bound.most_bytes > 0:
+            followed = {job_of(worker_id) for worker_id, task in self.followers.items() if not task.done()}
+            for job in followed:
+                try:
+                    await asyncio.to_thread(self.bound.keep, [*self.by_job[job]])
+                except OSError as failure:  # of one: the others must not suffer from it
+                    log.warning("logs of job %s are not cut: %s", job, failure)
+            await asyncio.sleep(BOUND_LOGS_S)
 
     def of_job(self, job: str) -> list[str]:
         """Workers of a job that have a log."""
-        return sorted(path.name.removesuffix(".log") for path in self.folder.glob(f"{job}.*.log"))
+        return sorted(path.name.removesuffix(".log") for path in self.by_job.get(job, ()))
 
     async def close(self) -> None:
         """Follow no more."""
@@ -217,6 +240,11 @@ class LogSpool:
         part = self._at(worker_id).with_suffix(".part")
         part.write_text(json.dumps(vars(position)), encoding="ascii")
         part.replace(self._at(worker_id))
+
+
+def job_of(worker_id: str) -> str:
+    """The job of a worker, or of the file with its log."""
+    return worker_id.partition(".")[0]
 
 
 def _padded(stamp: str) -> str:

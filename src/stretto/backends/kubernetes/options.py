@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from stretto.agent.node import MAX_LOG_BYTES
 from stretto.backends.options import Site, option
 from stretto.model.errors import InputError
 
@@ -34,6 +35,7 @@ class KubernetesOptions:
         "", cli="--gpu-resource", help="Kubernetes only: by which pods ask for GPUs, like amd.com/gpu."
     )
     tolerations: tuple[str, ...] = option((), cli="--toleration")  # KEY[=VALUE][:EFFECT]
+    max_log_bytes: int = option(MAX_LOG_BYTES, cli="--max-log-size", at_least=0)  # 0: any amount
     priority_class: str = option("")  # of all our pods; "": the namespace's default
     host_network: bool = option(default=False)  # pods use the network of their node
     python: str = option("python3")  # of the image, which runs the supervisor

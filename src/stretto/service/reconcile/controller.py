@@ -261,6 +261,11 @@ class Reconciler:
                 self._occupied.put(LENDERS + node.name, whole)
         self._let_go()
 
+    @property
+    def sees_empty_cluster(self) -> bool:
+        """Whether the backend answers, and shows that its cluster has no node now."""
+        return self._has_listed and not self._nodes
+
     def occupied_nodes(self) -> set[int]:
         """Nodes on which processes of ours may be left, by the log or as the backend shows it."""
         nodes = range(len(self.log_writer.state.nodes))

@@ -23,12 +23,15 @@ async def healthz() -> Response:
 
 @router.get("/readyz", response_model=schemas.Ready)
 async def readyz(service: Asked) -> Response:
-    """The store can be written, a node is there, and no other service leads; 503 otherwise."""
+    """The store can be written, the cluster has shown its nodes, and no other service leads; else 503.
+
+    A cluster that answers and has no node is one that is scaled to zero: nodes may come when jobs wait.
+    """
     if service.leadership is not None and not service.leadership.is_sure:
         raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "another service may lead", RETRY_SOON)
     if not service.log_writer.keeps_up:
         raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "the store does not answer", RETRY_SOON)
-    if service.state.cluster is None:
+    if service.state.cluster is None and not service.reconciler.sees_empty_cluster:
         raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "no node has shown itself yet", RETRY_SOON)
     state = service.state
     return Json({"status": "ready", "seq": state.seq, "skipped_events": state.skips})
