@@ -2,6 +2,7 @@
 
 import inspect
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -31,7 +32,7 @@ from stretto.model import (
 from stretto.model.timing import lapping
 from stretto.policies.fifo import FirstInFirstOut
 from stretto.scheduler.loop import run
-from stretto.scheduler.round import Scheduler, decide
+from stretto.scheduler.round import Scheduler, decide, plan_within_constraints
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant
 
 TWO = a_cluster(4)
@@ -181,7 +182,8 @@ def test_a_real_policy_fits_the_round() -> None:
     assert [action.verb for action in plan.actions] == [Verb.START, Verb.START]
 
 
-def test_the_overview_shows_the_round_as_it_is() -> None:
+@pytest.mark.parametrize("step", [decide, plan_within_constraints])
+def test_the_overview_shows_the_round_as_it_is(step: Callable[..., Plan]) -> None:
     page = (Path(__file__).parents[2] / "docs" / "overview.md").read_text(encoding="utf-8")
-    shown = page.split("```python\ndef decide")[1].split("```")[0].split(") -> Plan:\n")[1]
-    assert inspect.getsource(decide).endswith(shown)
+    shown = page.split(f"```python\ndef {step.__name__}")[1].split("```")[0].split(") -> Plan:\n")[1]
+    assert inspect.getsource(step).endswith(shown)

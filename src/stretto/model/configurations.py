@@ -99,6 +99,9 @@ class Speeds:
     reach_gpus: IntArray  # (jobs,) most GPUs that its batch limits can keep busy
 
 
+ANY_NUMBER = np.iinfo(np.int64).max  # of GPUs: nothing bounds how many can be kept busy
+
+
 def no_speeds(jobs: int, types: int, configurations: Configurations) -> Speeds:
     """Nothing is believed about any job."""
     return Speeds(
@@ -107,7 +110,7 @@ def no_speeds(jobs: int, types: int, configurations: Configurations) -> Speeds:
         requested_per_s=np.full((jobs, types), np.nan),
         modelled=np.zeros(jobs, dtype=np.bool_),
         observed_gpus=np.zeros((jobs, types), dtype=np.int64),
-        reach_gpus=np.full(jobs, np.iinfo(np.int64).max),
+        reach_gpus=np.full(jobs, ANY_NUMBER),
     )
 
 

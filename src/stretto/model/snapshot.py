@@ -278,4 +278,5 @@ class Snapshot:
 
     def limited_to(self, views: frozenset[View]) -> "Snapshot":
         """What a policy with these views is shown."""
-        return replace(self, jobs=self.jobs.limited_to(views))
+        jobs = self.jobs.limited_to(views)
+        return self if jobs is self.jobs else replace(self, jobs=jobs)

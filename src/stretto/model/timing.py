@@ -23,16 +23,22 @@ def lapping(clock_s: Callable[[], float]) -> Iterator[dict[str, float]]:
         _measured.reset(token)
 
 
-@contextmanager
-def span(step: str) -> Iterator[None]:
-    """One step of a decision. Has no influence on what is decided."""
-    measured = _measured.get()
-    if measured is None:
-        yield
-        return
-    laps, clock_s = measured
-    began_s = clock_s()
-    try:
-        yield
-    finally:
-        laps[step] = laps.get(step, 0.0) + clock_s() - began_s
+class span:  # noqa: N801  (reads like a function, and is asked for several times in each decision)
+    """One step of a decision, in a `with` block. Has no influence on what is decided."""
+
+    __slots__ = ("_began_s", "_measured", "step")
+
+    def __init__(self, step: str) -> None:
+        self.step = step
+
+    def __enter__(self) -> None:
+        """Note the time, where spans are measured."""
+        self._measured = _measured.get()
+        if self._measured is not None:
+            self._began_s = self._measured[1]()
+
+    def __exit__(self, *raised: object) -> None:
+        """Add what it took to the other spans of this step."""
+        if self._measured is not None:
+            laps, clock_s = self._measured
+            laps[self.step] = laps.get(self.step, 0.0) + clock_s() - self._began_s

@@ -8,7 +8,7 @@ import numpy as np
 from stretto.model import Loans, Placement, Plan, Snapshot, Trigger
 from stretto.model.timing import span
 from stretto.scheduler.batches import choose_batches
-from stretto.scheduler.components import Estimator, Lending, Placer, Scheduler
+from stretto.scheduler.components import Estimator, Lending, Placer, Scheduler, propose
 from stretto.scheduler.constraints.context import DecisionContext
 from stretto.scheduler.constraints.guarantees import queues_below_guarantee
 from stretto.scheduler.constraints.limits import permits, relax_limits, tighten_limits
@@ -19,7 +19,7 @@ from stretto.scheduler.constraints.reservations import (
     open_nodes,
     reserved_partitions,
 )
-from stretto.scheduler.constraints.steps import plan_of, reclaim, visible_part
+from stretto.scheduler.constraints.steps import VisiblePart, plan_of, reclaim, visible_part
 
 __all__ = ["Estimator", "Lending", "Placer", "Scheduler", "decide"]
 
@@ -35,14 +35,24 @@ def decide(snapshot: Snapshot, scheduler: Scheduler) -> Plan:
     """
     snapshot, loans = settle_loans(snapshot, scheduler)  # lent nodes come and go
     visible = visible_part(snapshot, scheduler)  # nodes less what others use, jobs by fair share
+    if visible.is_unconstrained:
+        plan = propose(visible.snapshot, scheduler)  # estimate, allocate, check, place
+    else:
+        plan = plan_within_constraints(visible, scheduler)
+    plan = visible.read_back(plan)
+    batches = choose_batches(snapshot, plan, scheduler)
+    return replace(plan, loans=loans, batches=batches) if loans is not None or batches else plan
+
+
+def plan_within_constraints(visible: VisiblePart, scheduler: Scheduler) -> Plan:
+    """The policy's plan, asked for and cut to what constraints allow."""
     proposal = propose_within_limits(reclaim(visible), scheduler)
     plan = plan_of(proposal.context, proposal.plans)  # what exceeds a limit is cut off
     below = queues_below_guarantee(proposal.context, plan.placement)
     if below:  # once more, where their jobs only go on
         proposal = propose_within_limits(reclaim(visible, on_hold=below), scheduler)
         plan = plan_of(proposal.context, proposal.plans)
-    plan = visible.read_back(plan)
-    return replace(plan, loans=loans, batches=choose_batches(snapshot, plan, scheduler))
+    return plan
 
 
 @dataclass(frozen=True)

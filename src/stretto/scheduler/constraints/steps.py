@@ -15,6 +15,7 @@ from stretto.scheduler.constraints.context import DecisionContext
 from stretto.scheduler.constraints.fair_limits import FairLimits
 from stretto.scheduler.constraints.job_rows import reorder_jobs
 from stretto.scheduler.constraints.limits import enforce_limits, hold_jobs_of
+from stretto.scheduler.constraints.priorities import LevelMemories
 from stretto.scheduler.constraints.quotas import (
     cap_jobs,
     limit_non_preemptible,
@@ -39,6 +40,20 @@ class VisiblePart:
     ordered: Snapshot  # the whole one, jobs by fair share
     order: IntArray | None  # (jobs,) rows of the whole snapshot; None: in its order
     nodes: SharedNodeView | None  # None: no node is used by others
+
+    @property
+    def is_unconstrained(self) -> bool:
+        """Whether the policy's plan stands as it is, so that no other step has anything to do.
+
+        No constraint, one level of priority, and no worker of several GPUs that would have to be kept whole.
+        """
+        snapshot = self.snapshot
+        if self.fair_limits is not None or not snapshot.constraints.are_void:
+            return False
+        priority = snapshot.jobs.priority
+        if isinstance(snapshot.memory, LevelMemories) or (priority != priority[:1]).any():
+            return False
+        return not has_large_workers(snapshot).any()
 
     def read_back(self, plan: Plan) -> Plan:
         """A plan for the visible part as one for the whole snapshot."""
@@ -135,7 +150,7 @@ def plan_of(context: DecisionContext, plans: Sequence[Plan]) -> Plan:
     # Where nothing is constrained the policy's plan stays as it is, object and all.
     plan = plans[-1]
     snapshot, rules = context.snapshot, context.constraints
-    asks_for_whole = bool(has_large_workers(context).any())
+    asks_for_whole = bool(has_large_workers(context.snapshot).any())
     if rules.are_void and not asks_for_whole:
         return plan
     placement = plan.placement if rules.are_void else enforce_limits(context, plan.placement)

@@ -65,7 +65,7 @@ def keep_whole_workers(context: DecisionContext, placement: Placement) -> Placem
     A job that is left with too few waits. Only where the world asks for it, or workers differ by type.
     """
     names = context.snapshot.cluster.type_names
-    for row in np.flatnonzero(has_large_workers(context)).tolist():
+    for row in np.flatnonzero(has_large_workers(context.snapshot)).tolist():
         job = context.jobs[row]
         allocation = placement.get(job.id)
         if allocation is None or allocation.flexible:
@@ -85,10 +85,10 @@ def keep_whole_workers(context: DecisionContext, placement: Placement) -> Placem
     return placement
 
 
-def has_large_workers(context: DecisionContext) -> BoolArray:
+def has_large_workers(snapshot: Snapshot) -> BoolArray:
     """(jobs,) whether a job is to have whole workers of several GPUs each."""
-    jobs = context.snapshot.jobs
-    if not context.constraints.whole_workers:
+    jobs = snapshot.jobs
+    if not snapshot.constraints.whole_workers:
         return jobs.varies_by_type
     return jobs.varies_by_type | (jobs.gpus_per_worker > 1)
 
