@@ -110,3 +110,42 @@ def test_what_happens_is_shown_without_a_reload_and_a_job_is_cancelled_from_its_
         dialog.get_by_role("button", name="Cancel").click()
         assert client.wait(name)["state"] == "CANCELLED"
     page.locator(".title .state.cancelled").wait_for()
+
+
+def test_a_job_is_scaled_held_and_released_from_its_page(page: Any, running: Running) -> None:
+    with running.client() as client:
+        name = str(client.submit(JOB.replace("NAME", "to-be-scaled"))["id"])
+        until(lambda: client.describe(name)["gpus"] > 0, what="the job has GPUs")
+        page.goto(f"/jobs/{name}")
+        page.get_by_role("button", name="Scale").click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_label("Fewest GPUs").fill("2")
+        dialog.get_by_label("Most").fill("2")
+        dialog.get_by_text(f"stretto scale {name} --min 2 --max 2").wait_for()
+        assert fits(page)
+        dialog.get_by_role("button", name="Scale").click()
+        page.get_by_text("Scale: done").wait_for()
+        shown = client.describe(name)
+        assert (shown["gpus_min"], shown["gpus_max"]) == (2, 2)
+        page.get_by_role("button", name="Hold").click()
+        page.get_by_role("dialog").get_by_role("button", name="Hold").click()
+        page.get_by_role("button", name="Release").click()
+        page.get_by_role("dialog").get_by_text(f"stretto release {name}").wait_for()
+        assert client.describe(name)["reason"] == "HELD"
+        page.get_by_role("dialog").get_by_role("button", name="Release").click()
+        page.get_by_role("button", name="Hold").wait_for()
+        page.get_by_role("button", name="Scale").wait_for()
+        client.change(name, "cancel")
+        client.wait(name)
+
+
+def test_the_speeds_that_policies_are_shown_have_their_source(page: Any, running: Running) -> None:
+    with running.client() as client:
+        shown = client.describe("1")["speeds"]["entries"]
+    page.goto("/jobs/1")
+    page.get_by_role("heading", name="Speeds that policies are shown").wait_for()
+    rows = page.locator("section[aria-labelledby=speeds] tbody tr")
+    assert rows.count() == len(shown) > 0
+    assert rows.first.locator("td").first.inner_text() == shown[0]["gpu_type"]
+    assert rows.first.locator("td").last.inner_text() in ("measured", "fitted", "assumed")
+    assert fits(page)

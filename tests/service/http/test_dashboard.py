@@ -14,13 +14,17 @@ import httpx
 import pytest
 from tests.service.http.rig import Rig, a_rig, play, token_of
 
+from stretto.service.http.auth import Caller, Role
+from stretto.service.http.overview import Overview
 from stretto.service.http.routes.dashboard import IMPORTS, STATIC
 from stretto.service.http.sessions import COOKIE, LASTS_S, session_for
+from stretto.service.http.sse import Entry, Feed
 
 pytestmark = [pytest.mark.sqlite, pytest.mark.sockets]
 
 ORIGIN = {"origin": "http://127.0.0.1", "sec-fetch-site": "same-origin"}
 ELSEWHERE = {"origin": "http://evil.example", "sec-fetch-site": "cross-site"}
+ARRAY = "{run: 'true', name: swept, array: 1-3}"
 PATHS = ("/", "/queue", "/login", "/jobs/12")
 
 
@@ -117,7 +121,11 @@ def test_vendored_files_have_their_licences_beside_them() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["../auth.py", "..%2fauth.py", "vendor", ".hidden", "none.js", "vendor/../../auth.py"]
+    "name",
+    [
+        *("../auth.py", "..%2fauth.py", "vendor", ".hidden", "none.js", "vendor/../../auth.py"),
+        *("vendor/LICENSE.preact", "a%00.js", "%00", "a" * 5_000, "a/" * 5_000),
+    ],
 )
 def test_no_other_file_is_shown(tmp_path: Path, name: str) -> None:
     async def story(rig: Rig) -> None:
@@ -243,5 +251,35 @@ def test_users_see_their_own_jobs_and_operators_all(tmp_path: Path) -> None:
                 assert {job["name"] for job in whole["jobs"]} >= names
                 if person == "ada":
                     assert {job["user"] for job in (*whole["jobs"], *change["jobs"])} <= {"ada"}
+
+    played(tmp_path, story)
+
+
+def test_tasks_of_an_array_appear_as_soon_as_they_are_submitted(tmp_path: Path) -> None:
+    async def story(rig: Rig) -> None:
+        async with logged_in(rig, "ada") as browser:
+
+            async def submit() -> None:
+                async with rig.client("ada") as client:
+                    answer = await client.post("/api/v1/jobs", json={"text": ARRAY})
+                    assert answer.status_code == HTTPStatus.CREATED, answer.text
+
+            _, (_, change) = await first_events(rig, browser, 2, submit)
+            assert [job["id"].rpartition("_")[2] for job in change["jobs"]] == ["1", "2", "3"]
+
+    played(tmp_path, story)
+
+
+def test_a_decision_sends_the_waiting_jobs_that_have_changed_and_no_others(tmp_path: Path) -> None:
+    async def story(rig: Rig) -> None:
+        names = [await rig.submit("ada", text="run: 'true'\nhold: true") for _ in range(2)]
+        overview = Overview(rig.service, Feed(rig.service.log_writer), Caller("ada", Role.USER, None))
+        assert [job["id"] for job in (await overview.whole())["jobs"]] == names
+        decided = Entry(9, 0.0, "Decided", "", {"actions": []})
+        assert (await overview.changed([decided]))["jobs"] == []
+        async with rig.client("ada") as ada:
+            answer = await ada.post(f"/api/v1/jobs/{names[1]}/priority", json={"priority": -3})
+            assert answer.status_code == HTTPStatus.OK, answer.text
+        assert [job["id"] for job in (await overview.changed([decided]))["jobs"]] == names[1:]
 
     played(tmp_path, story)

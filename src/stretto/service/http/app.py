@@ -5,7 +5,6 @@ import asyncio
 from fastapi import FastAPI
 
 from stretto import __version__
-from stretto.agent import open_files
 from stretto.service.http import problems, sse
 from stretto.service.http.audit import Audit
 from stretto.service.http.connections import Connections
@@ -57,9 +56,7 @@ def app_of(service: Service, limits: Limits | None = None) -> FastAPI:
     app.state.audit = Audit(service.log_writer)
     app.state.feed = Feed(service.log_writer)
     app.state.planned = decisions.DecisionHistory(service)
-    app.state.connections = Connections(
-        max(min(limits.connections, open_files.left_for_others()), 1), limits.connections_per_address
-    )
+    app.state.connections = Connections.within(limits)
     app.state.together = Together()
     app.state.meters = Metrics(service, app.state.connections)
     app.state.one_token = asyncio.Lock()

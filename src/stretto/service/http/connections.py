@@ -10,10 +10,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from ipaddress import IPv6Address, ip_address
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from stretto.agent import open_files
 from stretto.service.http.problems import MEDIA_TYPE, RETRY_SOON
+from stretto.service.http.rate_limits import Limits
 
 CLOSING = 8  # connections that are closed together before more are accepted; chosen: a quarter of the reserve
 
@@ -52,6 +53,12 @@ class Connections:
     )
     _landing: int = 0  # accepted, and not entered yet
     _closing: int = 0
+
+    @classmethod
+    def within(cls, limits: Limits) -> Self:
+        """As many as the limits allow, and this process may open files for."""
+        most = max(min(limits.connections, open_files.left_for_others()), 1)
+        return cls(most, limits.connections_per_address)
 
     @property
     def count(self) -> int:

@@ -3,22 +3,25 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterable
-from functools import partial
+from itertools import islice
 from typing import Any
 
 from stretto.service.http.auth import Caller
 from stretto.service.http.routes.nodes import nodes_json
 from stretto.service.http.routes.queues import queues_json
-from stretto.service.http.sse import Entry, Feed
+from stretto.service.http.sse import Entry, Feed, next_event
 from stretto.service.service import Service
+from stretto.service.state.events import ArraySubmitted, Decided, event_of
 from stretto.service.state.records import JobRecord
 
 GATHER_S = 0.25  # events that come together are shown together; chosen
 TICK_S = 15.0  # between two looks at what changes without an event: times that are left
 AT_ONCE = 100  # jobs that are written without a pause
+MOST_WAITING = 500  # jobs whose reasons are looked at again after a decision, the first in line; chosen
+MOVING = frozenset({"waited_s", "left_s", "share_done"})  # by themselves: no reason to send a job again
 KEYS = (  # of a job, as its status has them
     *("id", "name", "array", "user", "queue", "kind", "priority", "state", "reason", "evidence"),
-    *("gpus", "gpus_asked", "gpus_min", "gpus_max", "gpu_type", "nodes", "attempt", "generation"),
+    *("gpus", "gpus_asked", "gpus_min", "gpus_max", "elastic", "gpu_type", "nodes", "attempt", "generation"),
     *("submitted_s", "started_s", "ended_s", "waited_s", "left_s", "share_done", "restarts", "resizes"),
 )
 
@@ -31,12 +34,14 @@ class Overview:
         self.seen = feed.last
         self._nodes: dict[str, dict[str, Any]] = {}
         self._queues: list[dict[str, Any]] = []
+        self._jobs: dict[str, int] = {}  # a digest of what was last sent of each job
 
     async def whole(self) -> dict[str, Any]:
         """Everything: nodes, queues, and jobs that have not ended."""
         self.seen = self.feed.last
         state = self.service.state
         records = [record for record in state.open_jobs() if self.caller.owns(record)]
+        self._jobs = {}
         jobs = await self._rows(records)
         self._nodes = {node["name"]: node for node in nodes_json(self.service, self.caller)}
         self._queues = queues_json(self.service)
@@ -50,7 +55,10 @@ class Overview:
     async def changed(self, entries: Iterable[Entry]) -> dict[str, Any]:
         """What these events may have changed; a job that this caller may not see is left out."""
         state = self.service.state
-        names = {name for entry in entries for name in jobs_in(entry)}
+        entries = list(entries)
+        names = dict.fromkeys(name for entry in entries for name in jobs_in(entry))
+        if any(entry.kind == Decided.__name__ for entry in entries):  # why jobs wait may be new
+            names |= dict.fromkeys(self._first_in_line())
         records = [state.jobs[name] for name in names if name in state.jobs]
         jobs = await self._rows(record for record in records if self.caller.owns(record))
         nodes = {node["name"]: node for node in nodes_json(self.service, self.caller)}
@@ -75,15 +83,14 @@ class Overview:
             for record in self.service.state.open_jobs()
             if record.accounting.held_gpus and self.caller.owns(record)
         ]
-        jobs = await self._rows(records)
+        jobs = await self._rows(records, again=True)
         return {**self._head(), "jobs": list(jobs.values()), "nodes": []}
 
     async def stream(self, follow: bool) -> AsyncIterator[str]:
         """Texts of server-sent events; with `follow`, until the service ends or the token is revoked."""
         yield _text("whole", await self.whole())
         while follow and self.caller.holds_still(self.service) and not self.service.ending:
-            moved = await self.service.wait_for(partial(_moved, self.feed, self.seen), TICK_S)
-            if moved is None:
+            if not await next_event(self.service, self.feed, self.seen, TICK_S):
                 yield _text("change", await self.running())
                 continue
             await asyncio.sleep(GATHER_S)
@@ -99,11 +106,27 @@ class Overview:
             "policy": state.configured.policy,
         }
 
-    async def _rows(self, records: Iterable[JobRecord]) -> dict[str, dict[str, Any]]:
+    def _first_in_line(self) -> list[str]:
+        """Jobs that wait, by submission."""
+        waiting = (
+            record.id
+            for record in self.service.state.open_jobs()
+            if not record.accounting.held_gpus and self.caller.owns(record)
+        )
+        return list(islice(waiting, MOST_WAITING))
+
+    async def _rows(self, records: Iterable[JobRecord], again: bool = False) -> dict[str, dict[str, Any]]:
+        """What is new of these jobs, by id. again: also where nothing but times has changed."""
         rows = {}
         for number, record in enumerate(records, start=1):
             status = self.service.status_of(record)
-            rows[record.id] = {key: getattr(status, key) for key in KEYS}
+            row = {key: getattr(status, key) for key in KEYS}
+            digest = hash(json.dumps({key: row[key] for key in KEYS if key not in MOVING}))
+            if again or self._jobs.get(record.id) != digest:
+                rows[record.id] = row
+                self._jobs[record.id] = digest
+            if record.has_ended:
+                self._jobs.pop(record.id, None)
             if number % AT_ONCE == 0:
                 await asyncio.sleep(0)  # others come in between
         return rows
@@ -112,16 +135,16 @@ class Overview:
 def jobs_in(entry: Entry) -> Iterable[str]:
     """Jobs that an event is about."""
     yield entry.subject
+    if entry.kind == ArraySubmitted.__name__:
+        event = event_of(entry.kind, entry.body)
+        assert isinstance(event, ArraySubmitted)
+        yield from (task.job for task in event.tasks())
     if job := entry.body.get("job"):
         yield str(job)
     for action in entry.body.get("actions", ()):
         yield str(action.get("job", ""))
     yield from entry.body.get("preempted", ())
     yield from entry.body.get("jobs", ())
-
-
-def _moved(feed: Feed, seen: int) -> bool | None:
-    return True if feed.last > seen else None
 
 
 def _text(kind: str, body: dict[str, Any]) -> str:

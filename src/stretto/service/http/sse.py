@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from http import HTTPStatus
 from itertools import islice
 from typing import Annotated, Any
@@ -224,12 +223,13 @@ async def happening(
             continue
         if over or not follow or service.ending:
             return
-        if await service.wait_for(partial(_moved, feed, seen), TICK_S) is None:
+        if not await next_event(service, feed, seen, TICK_S):
             yield ": still here\n\n"
 
 
-def _moved(feed: Feed, seen: int) -> bool | None:
-    return True if feed.last > seen else None
+async def next_event(service: Service, feed: Feed, seen: int, wait_s: float) -> bool:
+    """Whether there is an event after a number, once there is one or the time is over."""
+    return bool(await service.wait_for(lambda: feed.last > seen or None, wait_s))
 
 
 def text_of(entry: Entry, unix_s: float) -> str:

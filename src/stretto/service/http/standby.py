@@ -5,7 +5,6 @@ from http import HTTPStatus
 from fastapi import FastAPI, Request
 
 from stretto import __version__
-from stretto.agent import open_files
 from stretto.service.http.connections import Connections
 from stretto.service.http.problems import RETRY_SOON, Json, answer
 from stretto.service.http.rate_limits import Limits
@@ -18,9 +17,7 @@ class StandbyApp(FastAPI):
         super().__init__(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
         self.leader = ""  # as the store names it; "" before the first look
         self.state.limits = limits
-        self.state.connections = Connections(
-            max(min(limits.connections, open_files.left_for_others()), 1), limits.connections_per_address
-        )
+        self.state.connections = Connections.within(limits)
         self.add_api_route("/healthz", self._is_alive)
         self.add_api_route("/version", self._version)
         methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]

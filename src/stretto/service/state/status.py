@@ -128,6 +128,7 @@ class JobStatus:
     gpus_asked: int
     gpus_min: int
     gpus_max: int  # UNLIMITED_GPUS: no limit
+    elastic: bool  # whether its size may be changed
     gpu_type: str
     nodes: dict[str, int]  # GPUs by node
     training_gpus: int  # of workers that train together now
@@ -306,6 +307,7 @@ def status_of(
         gpus_asked=record.job.gpus,
         gpus_min=record.job.min_gpus,
         gpus_max=record.job.max_gpus,
+        elastic=record.spec.elastic is not None,
         gpu_type="" if wanted is None or state.cluster is None else state.cluster.type_names[wanted.kind],
         nodes={}
         if wanted is None

@@ -38,15 +38,12 @@ STATIC = files("stretto.service.http") / "static"
 
 
 @cache
-def _file(name: str) -> tuple[bytes, str]:
-    """A file of the pages and its digest. Raises FileNotFoundError."""
-    path = STATIC
-    for part in name.split("/"):
-        if part.startswith("."):
-            raise FileNotFoundError(name)
-        path = path / part
-    content = path.read_bytes()
-    return content, hashlib.sha256(content).hexdigest()[:20]
+def _files() -> dict[str, tuple[bytes, str]]:
+    """Every file of the pages and its digest, by the path that a browser asks for."""
+    paths = {path.name: path for path in STATIC.iterdir() if path.is_file()}
+    paths |= {f"vendor/{path.name}": path for path in (STATIC / "vendor").iterdir()}
+    contents = {name: path.read_bytes() for name, path in paths.items() if name[name.rfind(".") :] in TYPES}
+    return {name: (content, hashlib.sha256(content).hexdigest()[:20]) for name, content in contents.items()}
 
 
 @cache
@@ -77,15 +74,14 @@ async def page() -> Response:
 @pages.get("/static/{name:path}")
 async def static(name: str, request: Request) -> Response:
     """A file of the pages; a browser that has it asks only whether it is still the same."""
-    try:
-        content, digest = _file(name)
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-        raise not_found("file", name) from None
+    if name not in _files():
+        raise not_found("file", name)
+    content, digest = _files()[name]
     headers = {"etag": f'"{digest}"', "cache-control": "no-cache"}
     if request.headers.get("if-none-match") == headers["etag"]:
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
     suffix = name[name.rfind(".") :]
-    return Response(content, media_type=TYPES.get(suffix, "text/plain"), headers=headers)
+    return Response(content, media_type=TYPES[suffix], headers=headers)
 
 
 @pages.post("/login")

@@ -11,11 +11,13 @@ export function duration(seconds) {
   return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
 }
 
+export const number = (value) => Number(value.toPrecision(4)).toLocaleString("en", { maximumSignificantDigits: 4 });
+
 export const percent = (share) => (share === null || share === undefined ? NONE : `${Math.round(100 * share)} %`);
 
 export const clock = (unixSeconds) => new Date(unixSeconds * 1000).toLocaleString();
 
-const UNLIMITED = 1e6; // the API's word for "no limit" is a large number
+export const UNLIMITED = 1 << 20; // the most that the API takes; its word for "no limit" is larger
 
 /** "4/1–8": GPUs now, and the bounds that the job may be resized within. */
 export function size(job) {

@@ -1,8 +1,8 @@
 // One job: what it has, what it has done, what it says, and what may be done about it.
 
 import { html, useSignals, useEffect, useRef, useState, useTick, Link, State, Progress, Empty } from "./view.js";
-import { call, head, jobs, nowS, who } from "./data.js";
-import { clock, duration, percent, plural, size } from "./format.js";
+import { call, head, jobs, nodes, nowS, who } from "./data.js";
+import { UNLIMITED, clock, duration, number, percent, size } from "./format.js";
 
 const LAST = new Set(["COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL"]);
 const LOG_CHARS = 200_000; // that are kept of a log on the page
@@ -51,12 +51,17 @@ export function Job({ id }) {
 
 const Fact = ({ name, children }) => html`<div><dt>${name}</dt><dd>${children}</dd></div>`;
 
+/** The table of speeds that policies read: how each was come by, and how sure it is. */
 function Speeds({ speeds }) {
-  const rows = Array.isArray(speeds.rows) ? speeds.rows : [];
-  if (!rows.length) return null;
-  const keys = Object.keys(rows[0]);
-  return html`<section><h3>Speeds that policies are shown</h3><div class="scroll"><table><thead><tr>${keys.map((key) => html`<th scope="col">${key.replaceAll("_", " ")}</th>`)}</tr></thead>
-    <tbody>${rows.map((row) => html`<tr>${keys.map((key) => html`<td>${typeof row[key] === "number" ? Number(row[key].toPrecision(4)) : String(row[key] ?? "–")}</td>`)}</tr>`)}</tbody></table></div></section>`;
+  const entries = speeds.entries;
+  if (!entries.length) return null;
+  const unit = speeds.is_relative ? "relative speed" : "steps per second";
+  const about = speeds.is_relative ? "Nothing was measured yet: 1 is its speed on the GPUs that it asks for."
+    : `${speeds.measurements} operating points were measured, ${speeds.of_model} of them by other jobs of its model.`;
+  return html`<section aria-labelledby="speeds"><h3 id="speeds">Speeds that policies are shown</h3><p class="quiet">${about}</p>
+    <div class="scroll"><table><thead><tr><th scope="col">GPU type</th><th scope="col" class="number">GPUs</th><th scope="col">nodes</th><th scope="col" class="number">${unit}</th><th scope="col" class="number">error</th><th scope="col">source</th></tr></thead>
+    <tbody>${entries.map((entry) => html`<tr key=${`${entry.gpu_type} ${entry.gpus} ${entry.spread}`}><td>${entry.gpu_type}</td><td class="number">${entry.gpus}</td><td>${entry.spread ? "spread" : "fewest"}</td>
+      <td class="number">${number(entry.per_s)}</td><td class="number">${entry.error === null ? "–" : `± ${percent(entry.error)}`}</td><td>${entry.source}</td></tr>`)}</tbody></table></div></section>`;
 }
 
 // ── actions: the command that does the same is shown, and harm is asked about first ─────────────────
@@ -64,6 +69,7 @@ function Speeds({ speeds }) {
 function Actions({ job }) {
   const [asked, setAsked] = useState(null);
   const [said, setSaid] = useState("");
+  const [sizes, setSizes] = useState({ min: job.gpus_min, max: job.gpus_max });
   const dialog = useRef(null);
   useEffect(() => { if (asked && !dialog.current.open) dialog.current.showModal(); }, [asked]);
   if (LAST.has(job.state)) return null;
@@ -71,15 +77,18 @@ function Actions({ job }) {
   const choices = [
     isHeld ? { name: "Release", verb: "release", what: "It may run again." }
       : { name: "Hold", verb: "hold", what: "It saves, gives its GPUs back, and waits until it is released." },
-    ...(job.gpus_min !== job.gpus_max || job.kind === "elastic" ? [{ name: "Scale…", verb: "scale", what: "The bounds within which it is resized.", isScale: true }] : []),
+    ...(job.elastic ? [{ name: "Scale…", verb: "scale", what: "The bounds within which it is resized.", isScale: true }] : []),
     { name: "Requeue", verb: "requeue", what: "It is stopped, and starts again from its checkpoint." },
     { name: "Cancel", verb: "cancel", what: "It ends. This cannot be undone.", isHarm: true },
   ];
+  const there = [...nodes.value.values()].reduce((sum, node) => sum + node.gpus, 0);
+  const most = job.gpus_max >= UNLIMITED ? Math.max(there, job.gpus_min) : job.gpus_max;
   const close = () => { dialog.current.close(); setAsked(null); };
+  const typed = (event) => setSizes({ ...sizes, [event.target.name]: event.target.value });
   const act = async (event) => {
     event.preventDefault();
     const form = new FormData(event.target);
-    const body = asked.isScale ? { min: Number(form.get("min")), max: Number(form.get("max")) } : undefined;
+    const body = asked.isScale ? { min_gpus: Number(form.get("min")), max_gpus: Number(form.get("max")) } : undefined;
     close();
     try {
       await call("POST", `/api/v1/jobs/${job.id}/${asked.verb}`, body);
@@ -88,13 +97,13 @@ function Actions({ job }) {
       setSaid(error.message);
     }
   };
-  const command = (choice) => `stretto ${choice.verb} ${job.id}${choice.isScale ? " MIN MAX" : ""}`;
+  const command = (choice) => `stretto ${choice.verb} ${job.id}${choice.isScale ? ` --min ${sizes.min} --max ${sizes.max}` : ""}`;
   return html`<div class="actions">
-    ${choices.map((choice) => html`<button key=${choice.verb} class=${choice.isHarm ? "harm" : ""} title=${command(choice)} onClick=${() => { setSaid(""); setAsked(choice); }}>${choice.name}</button>`)}
+    ${choices.map((choice) => html`<button key=${choice.verb} class=${choice.isHarm ? "harm" : ""} title=${command(choice)} onClick=${() => { setSaid(""); setSizes({ min: job.gpus_min, max: most }); setAsked(choice); }}>${choice.name}</button>`)}
     <span role="status" aria-live="polite">${said}</span>
     <dialog ref=${dialog} aria-labelledby="question" onClose=${() => setAsked(null)}>
       ${asked && html`<form onSubmit=${act}><h3 id="question">${asked.name.replace("…", "")} job ${job.id} (${job.name})?</h3><p>${asked.what}</p>
-        ${asked.isScale && html`<p><label>Fewest GPUs <input name="min" type="number" min="1" required value=${job.gpus_min} /></label> <label>Most <input name="max" type="number" min="1" required value=${Math.min(job.gpus_max, 1e6)} /></label></p>`}
+        ${asked.isScale && html`<p><label>Fewest GPUs <input name="min" type="number" min="1" max=${sizes.max} required value=${sizes.min} onInput=${typed} /></label> <label>Most <input name="max" type="number" min=${sizes.min} max=${UNLIMITED} required value=${sizes.max} onInput=${typed} /></label></p>`}
         <p class="quiet">The same in a shell: <code>${command(asked)}</code></p>
         <p class="buttons"><button type="button" onClick=${close}>No</button> <button class=${asked.isHarm ? "harm" : "go"}>${asked.name.replace("…", "")}</button></p></form>`}
     </dialog></div>`;
