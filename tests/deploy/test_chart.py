@@ -12,6 +12,7 @@ import yaml
 from typer.main import get_command
 
 from stretto.cli.app import app
+from stretto.service.backend_registry import backend_options
 
 pytest.importorskip("go_template", reason="py-go-template has no build for this machine")
 jsonschema = pytest.importorskip("jsonschema")
@@ -27,6 +28,7 @@ VALUES: list[dict[str, Any]] = [
     {"shared": {"existingClaim": "checkpoints"}, "extraArgs": ["--submit-rate", "5"]},
     {"ingress": {"enabled": True, "tlsSecret": "tls", "className": "nginx", "annotations": {"a": "b"}}},
     {"metrics": {"serviceMonitor": True, "tokenSecret": "scraper"}},
+    {"grow": ["h100:8:4", "l4:1:16:pool=small,zone=a"]},
     {"networkPolicy": {"from": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}},
     {"nodeSelector": {"pool": "cpu"}, "tolerations": [{"key": "x"}], "priorityClassName": "high"},
     {
@@ -70,7 +72,7 @@ def test_every_object_has_what_all_objects_have(changes: dict[str, Any]) -> None
         assert each["apiVersion"]
         assert each["metadata"]["name"].startswith("stretto")
         assert each["metadata"]["labels"]["app.kubernetes.io/instance"] == "stretto"
-        if not each["kind"].startswith("Cluster"):
+        if not each["kind"].startswith(("Cluster", "PriorityClass")):
             assert each["metadata"]["namespace"]
 
 
@@ -122,6 +124,22 @@ def test_each_namespace_of_jobs_has_its_role_and_no_other_has() -> None:
     assert "--namespace=team-a" in container(changes)["args"]
     (cluster_role,) = of_kind("ClusterRole", changes)
     assert {verb for rule in cluster_role["rules"] for verb in rule["verbs"]} == {"list", "watch"}
+
+
+def test_placeholders_give_way_to_all_others_where_nodes_may_come() -> None:
+    changes = {"grow": ["h100:8:4"]}
+    (priority,) = of_kind("PriorityClass", changes)
+    assert (-10 <= priority["value"] < 0, priority["preemptionPolicy"]) == (True, "Never")
+    settings = backend_settings(container(changes)["args"])
+    assert settings == {"placeholder_priority_class": priority["metadata"]["name"]}
+    assert of_kind("PriorityClass", {}) == []
+
+
+def backend_settings(arguments: list[str]) -> dict[str, str]:
+    """What is set of the backend, as it is understood."""
+    settings = dict(each.removeprefix("--set=backend.").split("=") for each in arguments if "--set=" in each)
+    backend_options("kubernetes", {}, settings)
+    return settings
 
 
 def test_a_monitor_without_a_token_is_refused_in_words() -> None:

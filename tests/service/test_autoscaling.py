@@ -70,6 +70,12 @@ async def reason_of(rig: Rig, job: str) -> tuple[str, str]:
         return found["reason"], found["evidence"]
 
 
+async def requested_metric(rig: Rig) -> list[str]:
+    async with rig.client("ada") as client:
+        lines = (await client.get("/metrics")).text.splitlines()
+    return [line for line in lines if line.startswith("stretto_requested_gpus{")]
+
+
 async def is_told(rig: Rig, job: str, why: str) -> None:
     """Wait until a job waits for this reason."""
     async with asyncio.timeout(PATIENCE_S):
@@ -195,11 +201,19 @@ def test_a_cluster_that_does_not_answer_is_asked_again(tmp_path: Path) -> None:
     async def story() -> None:
         async with growing(tmp_path) as (rig, backend):
             backend.is_deaf = True
-            await rig.submit(text=a_job())
-            await asyncio.sleep(0.3)
+            job = await rig.submit(text=a_job())
+            async with asyncio.timeout(PATIENCE_S):
+                while "Ray does not answer" not in (await reason_of(rig, job))[1]:
+                    await asyncio.sleep(0.01)
             assert backend.wishes == []
+            assert await requested_metric(rig) == []
             backend.is_deaf = False
             await asked(rig, ONE_MORE)
+            assert await reason_of(rig, job) == ("NODES_TO_COME", "the cluster is asked for 2 x l4")
+            assert await requested_metric(rig) == ['stretto_requested_gpus{type="l4"} 2.0']
+            await backend.come("small-1")
+            await asked(rig)
+            assert await requested_metric(rig) == []
 
     play(story)
 

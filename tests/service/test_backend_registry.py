@@ -87,7 +87,10 @@ def test_a_setting_that_does_not_fit_is_refused_by_its_name(settings: dict[str, 
             "stretto.model:Job: expected a dataclass 'Job' with open",
         ),
         (["--address", "auto"], "--address: means something with --backend ray only"),
-        (["--grow", "no", "--backend", "slurm"], "--grow: means something with --backend ray only"),
+        (
+            ["--grow", "no", "--backend", "slurm"],
+            "--grow: means something with --backend ray or kubernetes only",
+        ),
         (["--partition", "a"], "--partition: means something with --backend slurm only"),
         (
             ["--pass-env", "A", "--backend", "ray"],

@@ -6,6 +6,7 @@ more, for the least that the job may hold. What it could use beyond that is no r
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -184,8 +185,10 @@ class Autoscaler:
     clock: Clock
     leadership: Leadership | None = None
     requested: CapacityRequest = field(default_factory=CapacityRequest)
+    requested_gpus: Counter[str] = field(default_factory=Counter)  # by type, that the cluster was asked for
     _since_s: dict[str, float] = field(default_factory=dict)  # by job, of wall time
     _asked: tuple[NodeRequest, ...] = ()
+    _trouble: str = ""  # why the cluster could not be asked the last time
 
     async def run(self) -> None:
         """Look now and then, until cancelled."""
@@ -217,9 +220,14 @@ class Autoscaler:
                 await self.leadership.check()
             await self.backend.wish(wanted)
         except BackendUnreachable as failure:
-            log.warning("cannot ask for nodes: %s", failure)
+            if self._trouble != str(failure):
+                log.warning("cannot ask for nodes: %s", failure)
+            self._trouble = str(failure)
             return
-        self._asked = wanted
+        self._asked, self._trouble = wanted, ""
+        self.requested_gpus = Counter()
+        for request in new:
+            self.requested_gpus[request.gpu_type] += request.workers * request.gpus
         description = ", ".join(gpus_of(request.workers * request.gpus, request.gpu_type) for request in new)
         if description or not wanted:
             log.info("%s", f"asked the cluster for {description or 'nothing any more'}")
@@ -231,4 +239,9 @@ class Autoscaler:
         wish = self.requested.of[job]
         if wish is None:
             return "there are no more that are not in use, or asked for by others"
-        return f"the cluster is asked for {gpus_of(wish.workers * wish.gpus, wish.gpu_type)}"
+        gpus = gpus_of(wish.workers * wish.gpus, wish.gpu_type)
+        return (
+            f"the cluster cannot be asked for {gpus}: {self._trouble}"
+            if self._trouble
+            else (f"the cluster is asked for {gpus}")
+        )

@@ -295,7 +295,8 @@ class MemoryServer:
                 except TimeoutError:
                     if not self.is_silent and left_s > self.bookmark_s:
                         since = max(since, self.version)
-                        self._say(writer, "BOOKMARK", {"metadata": {"resourceVersion": str(since)}})
+                        bookmark = {"metadata": {"resourceVersion": str(since)}, "spec": {"containers": None}}
+                        self._say(writer, "BOOKMARK", bookmark)
         finally:
             self.watching[call.plural] -= 1
         writer.write(b"0\r\n\r\n")

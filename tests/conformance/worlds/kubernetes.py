@@ -64,14 +64,15 @@ class KubernetesWorld:
              "-keyout", key, "-out", certificate],
             check=True, capture_output=True,
         )  # fmt: skip
-        for name in PRODUCTS:
-            self._start(name)
+        for name, product in PRODUCTS.items():
+            self.add_node(name, product)
         self.serve = (
             *("--backend", "kubernetes", "--kubeconfig", str(self.kubeconfig), "--image", "tests"),
             *("--set", f"backend.python={sys.executable}"),
         )
 
-    def _start(self, name: str) -> None:
+    def add_node(self, name: str, product: str) -> None:
+        """Start the agent of a node, which may be new to the cluster. product: of its GPUs."""
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
         settings = {
@@ -80,7 +81,7 @@ class KubernetesWorld:
             "node": name,
             "folder": str(folder),
             "gpus": GPUS,
-            "labels": {"nvidia.com/gpu.product": PRODUCTS[name]},
+            "labels": {"nvidia.com/gpu.product": product},
             "certificate": str(self.folder / "kubelet.crt"),
             "key": str(self.folder / "kubelet.key"),
         }
@@ -124,7 +125,7 @@ class KubernetesWorld:
     async def return_node(self, name: str) -> None:
         """Another agent."""
         if name not in self.agents:
-            self._start(name)
+            self.add_node(name, PRODUCTS[name])
 
     @asynccontextmanager
     async def unreachable(self) -> AsyncIterator[None]:

@@ -234,6 +234,10 @@ class Api:
                 if event.type == "ERROR":
                     status = self._decode(event.object, objects.Status)
                     raise refusal_from(status.code, status)
+                if event.type == "BOOKMARK":  # all but its version is empty, even what no object may lack
+                    bookmark = self._decode(event.object, objects.Bookmark)
+                    yield event.type, kind.type(metadata=bookmark.metadata)
+                    continue
                 yield event.type, self._decode(event.object, kind.type)
 
     async def create(self, kind: Kind[Item], namespace: str, manifest: Mapping[str, Any]) -> Item:

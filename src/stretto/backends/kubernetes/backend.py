@@ -10,7 +10,8 @@ import logging
 import math
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,13 +21,16 @@ from stretto.backends.kubernetes.api import NODES, PODS, Api, Refusal, configura
 from stretto.backends.kubernetes.informer import Informer
 from stretto.backends.kubernetes.inventory import Gpus
 from stretto.backends.kubernetes.log_spool import LogSpool
+from stretto.backends.kubernetes.node_pools import NodeSlots
 from stretto.backends.kubernetes.objects import Node, Pod
 from stretto.backends.kubernetes.options import KubernetesOptions
+from stretto.backends.kubernetes.placeholders import Placeholders, still_missing
 from stretto.backends.protocol import (
     BackendUnreachable,
     IdUsed,
     LogPiece,
     LongPoll,
+    NodeRequest,
     NodeState,
     NoSuchWorker,
     NotNow,
@@ -41,6 +45,7 @@ log = logging.getLogger(__name__)
 
 FIRST_S = 30.0  # for the first lists; chosen
 LOOK_S = 1.0  # between looks for pods that do not begin; chosen
+ADOPT_S = 60.0  # for which placeholders of an earlier service stay, until this one has asked; chosen
 HOPELESS_S = 5.0  # of a reason that no wait mends, before its pod is taken back; chosen
 
 Answer = TypeVar("Answer")
@@ -50,15 +55,28 @@ class KubernetesBackend:
     """One service's pods on one cluster."""
 
     def __init__(
-        self, api: Api, options: KubernetesOptions, service: str, namespace: str, folder: Path
+        self,
+        api: Api,
+        options: KubernetesOptions,
+        service: str,
+        namespace: str,
+        folder: Path,
+        addresses: Mapping[str, str] | None = None,
     ) -> None:
-        """namespace: of pods whose job names none. folder: where logs are kept."""
+        """namespace: of pods whose job names none. folder: where logs are kept.
+
+        addresses: of nodes by name, as an earlier service has seen them.
+        """
         self.api, self.options, self.service, self.namespace = api, options, service, namespace
         self.poll = LongPoll()
         self.logs = LogSpool(folder / "logs", api, options.max_log_bytes)
         self.node_informer = Informer(api, NODES, "", self._node_changed, options.silence_s)
         self.pod_informer = Informer(api, PODS, "", self._pod_changed, options.silence_s)
-        self.gone: dict[str, Node] = {}  # nodes that were listed, and are no more
+        self.slots = NodeSlots(options.pools, addresses)
+        self.placeholders = Placeholders(api, options, service, namespace)
+        self.wishes: tuple[NodeRequest, ...] | None = None  # None: this service has not asked yet
+        self.began_s = time.monotonic()
+        self.gone: dict[str, Node] = {}  # machines that were listed, and are no more
         self.foreign: dict[str, dict[str, Pod]] = defaultdict(dict)  # by node, by uid
         self.ours: dict[str, Pod] = {}  # by the worker's id
         self.let_go: set[str] = set()  # uids of forgotten pods, until they are gone
@@ -93,9 +111,16 @@ class KubernetesBackend:
     def _node_changed(self, before: Node | None, after: Node | None) -> None:
         if after is not None:
             self.gone.pop(after.metadata.name, None)
+            self._warn_of_unused(before, after)
         elif before is not None:
             self.gone[before.metadata.name] = before
         self.poll.notify()
+
+    def _warn_of_unused(self, before: Node | None, after: Node) -> None:
+        """Say why a node is not used whose labels name GPUs; the service lists only those that have some."""
+        gpus = self._gpus(after)
+        if not gpus.count and gpus.remark and (before is None or self._gpus(before) != gpus):
+            log.warning("node %s is not used: %s", after.metadata.name, gpus.remark)
 
     def _pod_changed(self, before: Pod | None, after: Pod | None) -> None:
         pod = after if after is not None else before
@@ -103,12 +128,16 @@ class KubernetesBackend:
         if pod.metadata.labels.get(manifests.SERVICE) != self.service:
             self._count_foreign(pod, is_there=after is not None)
             return
+        if manifests.PLACEHOLDER in pod.metadata.labels:
+            self.placeholders.change(before, after)
+            return
         if pod.metadata.uid in self.let_go:  # a watch tells late what `forget` has done
             if after is None:
                 self.let_go.discard(pod.metadata.uid)
             return
         worker_id = pods.worker_id(pod)
         if after is not None:
+            self.slots.adopt(self._meant_for(after), pods.machine_of(after))
             self.ours[worker_id] = after
             self.vanished.pop(worker_id, None)
             self._follow_log(worker_id, after)
@@ -144,16 +173,31 @@ class KubernetesBackend:
         resources = (self.options.gpu_resource,) if self.options.gpu_resource else inventory.GPU_RESOURCES
         return inventory.gpus_of(node, resources, self.options.gpu_label)
 
-    def _node(self, name: str) -> Node | None:
-        return self.node_informer.items.get(("", name)) or self.gone.get(name)
+    def _node(self, machine: str) -> Node | None:
+        return self.node_informer.items.get(("", machine)) or self.gone.get(machine)
 
     async def nodes(self) -> Sequence[NodeState]:
         """Every node with GPUs, by name; also those that are gone, as long as this object lives."""
-        known = {name: node for (_, name), node in self.node_informer.items.items()}
-        states = [self._node_state(name, node) for name, node in sorted({**self.gone, **known}.items())]
-        return [state for state in states if state.gpus or state.remark]
+        known = {machine: node for (_, machine), node in self.node_informer.items.items()}
+        present = {machine: self._machine_state(machine, node) for machine, node in known.items()}
+        labels = {machine: node.metadata.labels for machine, node in known.items()}
+        for replaced in self.slots.fill(present, labels):
+            self.gone.pop(replaced, None)
+        past = {machine: self._machine_state(machine, node) for machine, node in self.gone.items()}
+        states = [self._as_node(machine, state) for machine, state in {**past, **present}.items()]
+        used = [state for state in states if state.gpus or state.remark]
+        empty = self.slots.empty({state.name for state in used})
+        return sorted([*used, *empty], key=lambda state: state.name)
 
-    def _node_state(self, name: str, node: Node) -> NodeState:
+    def _as_node(self, machine: str, state: NodeState) -> NodeState:
+        """A machine as the service knows it: under the name of its slot, where it has one."""
+        name = self.slots.name_of(machine)
+        if name not in self.slots.pool_of:
+            return replace(state, name=name)
+        remark = state.remark or (f"it is {machine} of the cluster" if state.up else "")
+        return replace(state, name=name, comes=True, remark=remark)
+
+    def _machine_state(self, name: str, node: Node) -> NodeState:
         gpus = self._gpus(node)
         others = sum(
             inventory.gpus_requested(pod, gpus.resource) for pod in self.foreign.get(name, {}).values()
@@ -175,13 +219,15 @@ class KubernetesBackend:
         return state
 
     def _state(self, pod: Pod) -> WorkerState:
-        bound_to = pod.spec.nodeName
-        node = self._node(bound_to) if bound_to else None
+        machine = pod.spec.nodeName
+        node = self._node(machine) if machine else None
         is_up, is_dead = True, False
-        if bound_to:
-            shown = self._node_state(bound_to, node) if node is not None else None
+        if machine:
+            shown = self._machine_state(machine, node) if node is not None else None
             is_up, is_dead = shown is not None and shown.up, shown is not None and shown.dead
-        return pods.state_of(pod, self._meant_for(pod), is_up, is_dead)
+        is_meant = machine in ("", pods.machine_of(pod))
+        name = self._meant_for(pod) if is_meant else self.slots.name_of(machine)
+        return pods.state_of(pod, name, is_up, is_dead)
 
     def _meant_for(self, pod: Pod) -> str:
         return pod.metadata.annotations.get(manifests.NODE, "")
@@ -204,7 +250,7 @@ class KubernetesBackend:
             raise InputError(
                 "kubernetes.image: expected the image that the job runs in, or --image for all of them"
             )
-        nodes = [node for node in await self.nodes() if node.gpus and not node.dead]
+        nodes = [node for node in await self.nodes() if node.gpus and (node.comes or not node.dead)]
         of_worker = spec.resources.gpus_per_worker
         if nodes and all(node.gpus < of_worker for node in nodes):
             most = max(node.gpus for node in nodes)
@@ -233,7 +279,8 @@ class KubernetesBackend:
         if not manifests.image_of(worker, self.options):
             raise StartRefused(f"worker {worker.id}: no image: kubernetes.image in its file, or --image")
         namespace = manifests.namespace_for(worker, self.options, self.namespace)
-        manifest = manifests.pod_of(worker, self.options, self.service, namespace, gpus.resource)
+        machine = self.slots.machine_of(worker.node)
+        manifest = manifests.pod_of(worker, self.options, self.service, namespace, gpus.resource, machine)
         try:
             await self._prepare(namespace, worker)
             self.logs.begin(worker.id)
@@ -261,7 +308,10 @@ class KubernetesBackend:
 
     def _place(self, worker: WorkerStart) -> Gpus:
         """What its node has; raises StartRefused, or NotNow where a GPU is in use."""
-        node = self.node_informer.items.get(("", worker.node))
+        machine = self.slots.machine_of(worker.node)
+        node = self.node_informer.items.get(("", machine))
+        if node is None and (machine in self.gone or worker.node in self.slots.pool_of):
+            raise NotNow(f"worker {worker.id}: node {worker.node} is not there any more")
         if node is None:
             names = sorted(name for _, name in self.node_informer.items)
             raise StartRefused(
@@ -372,6 +422,25 @@ class KubernetesBackend:
         """Remove the logs of a job's forgotten workers."""
         self.logs.delete([each for each in self.logs.of_job(job) if each not in self.ours])
 
+    # ── nodes that may come ───────────────────────────────────────────────────────────────────────
+
+    async def wish(self, wishes: Sequence[NodeRequest]) -> None:
+        """Ask for nodes, by placeholders for what has no room; raises BackendUnreachable."""
+        self.wishes = tuple(wishes)
+        await self._show_placeholders()
+
+    async def _show_placeholders(self) -> None:
+        """Have a placeholder for each worker that is wished for and has no room now."""
+        wishes = self.wishes
+        if wishes is None and (not self.placeholders.pods or time.monotonic() - self.began_s < ADOPT_S):
+            return  # those of an earlier service stay until we know what is needed
+        if self.node_informer.is_stale or self.pod_informer.is_stale:
+            return
+        workers = [(self._state(pod), bool(pod.metadata.deletionTimestamp)) for pod in self.ours.values()]
+        missing = still_missing(wishes or (), await self.nodes(), workers)
+        machines = [*self.node_informer.items.values(), *self.gone.values()]
+        await self.placeholders.have(missing, [(machine, self._gpus(machine)) for machine in machines])
+
     # ── logs ──────────────────────────────────────────────────────────────────────────────────────
 
     def _follow_log(self, worker_id: str, pod: Pod) -> None:
@@ -397,9 +466,13 @@ class KubernetesBackend:
     # ── pods that do not begin ────────────────────────────────────────────────────────────────────
 
     async def _tend(self) -> None:
-        """Take back what does not begin, until cancelled."""
+        """Take back what does not begin, and placeholders that have a node, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
+            try:
+                await self._show_placeholders()
+            except (BackendUnreachable, Refusal) as failure:
+                log.info("placeholders are looked at again: %s", failure)
             for pod in list(self.ours.values()):
                 try:
                     await self._tend_to(pod)
@@ -451,10 +524,13 @@ def _asks_for_gpus(pod: Pod) -> bool:
     )
 
 
-async def open_kubernetes(options: KubernetesOptions, service: str, folder: Path) -> KubernetesBackend:
+async def open_kubernetes(
+    options: KubernetesOptions, service: str, folder: Path, addresses: Mapping[str, str] | None = None
+) -> KubernetesBackend:
     """The backend of a cluster. Raises InputError where it cannot be used.
 
     service: the name under which pods of this service are found again. folder: where logs are kept.
+    addresses: of nodes by name, as an earlier service has seen them.
     """
     config = await asyncio.to_thread(configuration, options.kubeconfig, options.context)
     api = Api(config)
@@ -464,7 +540,8 @@ async def open_kubernetes(options: KubernetesOptions, service: str, folder: Path
         await api.close()
         raise InputError(f"--backend kubernetes: {failure}") from None
     log.info("Kubernetes %s at %s", version, api.server)
-    backend = KubernetesBackend(api, options, service, options.namespace or namespace_of(config), folder)
+    namespace = options.namespace or namespace_of(config)
+    backend = KubernetesBackend(api, options, service, namespace, folder, addresses)
     await backend.open()
     if not await backend.nodes():
         log.warning("no node has GPUs to give yet; --gpu-resource says which resource counts")

@@ -90,13 +90,19 @@ def gpus_of(node: Node, resources: Collection[str] = GPU_RESOURCES, label: str =
     """
     allocatable, labels = node.status.allocatable, node.metadata.labels
     resource = next((each for each in resources if quantity(allocatable.get(each, "0")) >= 1), "")
-    product = next((labels[each] for each in ((label,) if label else TYPE_LABELS) if labels.get(each)), "")
+    product = labels.get(type_label(node, label), "")
     gpu_type = short_type(product) if product else UNNAMED
     if not resource:
         mixed = sorted(each for each in allocatable if each.startswith(MIG_RESOURCE))
         labelled = f"its labels name {product}, and it has none to give: is its device plug-in there?"
         return Gpus("", 0, gpu_type, _mixed(mixed) if mixed else labelled if product else "")
     return Gpus(resource, int(quantity(allocatable[resource])), gpu_type, _shared(labels, product))
+
+
+def type_label(node: Node, label: str = "") -> str:
+    """The label of a node that names the type of its GPUs; "" for none. label: the only one that counts."""
+    names = (label,) if label else TYPE_LABELS
+    return next((name for name in names if node.metadata.labels.get(name)), "")
 
 
 def _mixed(resources: list[str]) -> str:
@@ -178,7 +184,7 @@ def node_state(
         cpus=int(quantity(node.status.allocatable.get("cpu", "0"))),
         memory_gb=quantity(node.status.allocatable.get("memory", "0")) / 2**30,
         up=is_up,
-        address=_address_of(node),
+        address=address_of(node),
         why=why,
         dead=gone or out_of_service,
         shut=shut if is_up else "",
@@ -187,6 +193,7 @@ def node_state(
     )
 
 
-def _address_of(node: Node) -> str:
+def address_of(node: Node) -> str:
+    """Under which others reach a node."""
     by_type = {each.type: each.address for each in reversed(node.status.addresses)}
     return by_type.get("InternalIP") or by_type.get("Hostname") or node.metadata.name

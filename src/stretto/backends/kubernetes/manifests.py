@@ -20,6 +20,8 @@ DOMAIN = "stretto.dev"
 SERVICE, JOB, WORKER = f"{DOMAIN}/service", f"{DOMAIN}/job", f"{DOMAIN}/worker"  # labels, and an annotation
 REQUEST, GPUS = f"{DOMAIN}/request", f"{DOMAIN}/gpus"  # annotations: a digest of what was asked; indices
 NODE = f"{DOMAIN}/node"  # annotation: where it is meant to run
+MACHINE = f"{DOMAIN}/machine"  # annotation: the name of that node in the cluster, where we call it otherwise
+PLACEHOLDER = f"{DOMAIN}/placeholder"  # label of pods that ask for nodes, and are no workers
 ORDERS = f"{DOMAIN}/orders"  # annotation: what the supervisor is to do, a JSON object a line
 WITHDRAWN = f"{DOMAIN}/withdrawn"  # annotation: JSON of how it counts, for one that never began
 FINALIZER = f"{DOMAIN}/worker"  # until we have written down how it ended
@@ -116,21 +118,45 @@ def namespace_for(worker: WorkerStart, options: KubernetesOptions, default: str)
 
 def tolerations_of(worker: WorkerStart, options: KubernetesOptions, resource: str) -> list[dict[str, str]]:
     """Which taints do not keep it away: the job's, the service's, and that of nodes kept for GPUs."""
-    of_gpus = [{"key": resource, "operator": "Exists", "effect": "NoSchedule"}] if worker.gpus else []
-    return [*wanted_of(worker).get("tolerations", ()), *options.parsed_tolerations, *of_gpus]
+    ours = tolerations_for(options, resource) if worker.gpus else options.parsed_tolerations
+    return [*wanted_of(worker).get("tolerations", ()), *ours]
+
+
+def tolerations_for(options: KubernetesOptions, resource: str) -> list[dict[str, str]]:
+    """Which taints keep no pod of ours away that has GPUs."""
+    return [*options.parsed_tolerations, {"key": resource, "operator": "Exists", "effect": "NoSchedule"}]
+
+
+def millicores(cpus: float) -> str:
+    """Cores as a quantity of the API."""
+    return f"{max(round(cpus * 1000), 1)}m"
+
+
+def mebibytes(memory_gb: float) -> str:
+    """Memory as a quantity of the API."""
+    return f"{max(round(memory_gb * 1024), 1)}Mi"
 
 
 def pod_of(
-    worker: WorkerStart, options: KubernetesOptions, service: str, namespace: str, resource: str
+    worker: WorkerStart,
+    options: KubernetesOptions,
+    service: str,
+    namespace: str,
+    resource: str,
+    machine: str = "",
 ) -> dict[str, Any]:
-    """The manifest of a worker's pod. resource: by which its node gives GPUs, such as nvidia.com/gpu."""
+    """The manifest of a worker's pod.
+
+    resource: by which its node gives GPUs, such as nvidia.com/gpu. machine: that node's name in the cluster,
+    "" where it is the worker's word for it.
+    """
     wanted = wanted_of(worker)
     limits: dict[str, str] = {resource: str(len(worker.gpus))} if worker.gpus else {}
     requests = {}
     if worker.cpus:
-        requests["cpu"] = f"{max(round(worker.cpus * 1000), 1)}m"
+        requests["cpu"] = millicores(worker.cpus)
     if worker.memory_gb:
-        requests["memory"] = limits["memory"] = f"{max(round(worker.memory_gb * 1024), 1)}Mi"
+        requests["memory"] = limits["memory"] = mebibytes(worker.memory_gb)
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": image_of(worker, options),
@@ -151,7 +177,7 @@ def pod_of(
         container["workingDir"] = worker.cwd
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
-        "affinity": {"nodeAffinity": _on(worker.node)},
+        "affinity": {"nodeAffinity": _on(machine or worker.node)},
         "tolerations": tolerations_of(worker, options, resource),
         "terminationGracePeriodSeconds": max(int(worker.grace_s), 1),
         "enableServiceLinks": False,
@@ -195,6 +221,7 @@ def pod_of(
                 NODE: worker.node,
                 GPUS: ",".join(map(str, worker.gpus)),
                 ORDERS: "",
+                **({MACHINE: machine} if machine not in ("", worker.node) else {}),
             },
             "finalizers": [FINALIZER],
         },

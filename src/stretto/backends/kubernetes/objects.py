@@ -189,6 +189,12 @@ class Status(msgspec.Struct):
     message: str = ""
 
 
+class Bookmark(msgspec.Struct):
+    """Up to which version a watch has told everything."""
+
+    metadata: Metadata = field(default_factory=Metadata)
+
+
 class WatchEvent(msgspec.Struct):
     """One line of a watch; the object is decoded once its kind is known."""
 

@@ -8,6 +8,7 @@ from stretto.backends.options import Site, option
 from stretto.model.errors import InputError
 
 if TYPE_CHECKING:
+    from stretto.backends.kubernetes.node_pools import NodePool
     from stretto.backends.protocol import Backend
 
 
@@ -38,6 +39,9 @@ class KubernetesOptions:
     max_log_bytes: int = option(MAX_LOG_BYTES, cli="--max-log-size", at_least=0)  # 0: any amount
     priority_class: str = option("")  # of all our pods; "": the namespace's default
     host_network: bool = option(default=False)  # pods use the network of their node
+    grow: tuple[str, ...] = option((), cli="--grow")  # TYPE:GPUS:NODES[:LABEL=VALUE,…] that may come
+    placeholder_priority_class: str = option("")  # of pods that only ask for nodes; "": the default
+    placeholder_image: str = option("registry.k8s.io/pause:3.10")
     python: str = option("python3")  # of the image, which runs the supervisor
     pending_s: float = option(
         60.0, at_least=1.0
@@ -45,8 +49,16 @@ class KubernetesOptions:
     silence_s: float = option(75.0, at_least=1.0)  # of a watch, before it is given up
 
     def __post_init__(self) -> None:
-        """Check the tolerations."""
+        """Check what people have said."""
         _ = self.parsed_tolerations
+        _ = self.pools
+
+    @property
+    def pools(self) -> "tuple[NodePool, ...]":
+        """Nodes that may come. Raises InputError."""
+        from stretto.backends.kubernetes.node_pools import pools_of
+
+        return pools_of(self.grow)
 
     @property
     def parsed_tolerations(self) -> list[dict[str, str]]:
@@ -61,7 +73,8 @@ class KubernetesOptions:
             raise InputError(
                 f"--backend kubernetes needs {missing.name}: install stretto[kubernetes]"
             ) from None
-        return await open_kubernetes(self, site.service_name, site.state.absolute() / "kubernetes")
+        folder = site.state.absolute() / "kubernetes"
+        return await open_kubernetes(self, site.service_name, folder, site.node_addresses)
 
 
 def _toleration(text: str) -> dict[str, str]:

@@ -38,6 +38,12 @@ def worker_id(pod: Pod) -> str:
     return pod.metadata.annotations.get(manifests.WORKER, "")
 
 
+def machine_of(pod: Pod) -> str:
+    """The name in the cluster of the node that it is meant for; "" where it does not say."""
+    annotations = pod.metadata.annotations
+    return annotations.get(manifests.MACHINE) or annotations.get(manifests.NODE, "")
+
+
 def gpus_of(pod: Pod) -> tuple[int, ...]:
     """The places on its node that the service gave it."""
     text = pod.metadata.annotations.get(manifests.GPUS, "")
@@ -59,11 +65,11 @@ def was_stopped(pod: Pod) -> bool:
 
 
 def state_of(pod: Pod, node: str, node_up: bool, node_dead: bool = False) -> WorkerState:
-    """A worker as its pod shows it. node: where it is meant to be, as long as it is not bound."""
+    """A worker as its pod shows it. node: where it is, or is meant to be as long as it is not bound."""
     annotations = pod.metadata.annotations
     facts: dict[str, Any] = {
         "id": worker_id(pod),
-        "node": pod.spec.nodeName or node,
+        "node": node,
         "gpus": gpus_of(pod),
         "job": pod.metadata.labels.get(manifests.JOB) or worker_id(pod).partition(".")[0],
         "stopped": was_stopped(pod),

@@ -25,8 +25,9 @@ class RayOptions:
     grow: tuple[str, ...] = option(  # (): as its autoscaler says
         (),
         cli="--grow",
-        help="Ray only: nodes that the autoscaler may add, like a100:8:4 for four nodes of eight; may be "
-        "given several times. no: ask for none. Else the autoscaler's own configuration counts.",
+        help="Ray and Kubernetes: nodes that the cluster's autoscaler may add, like a100:8:4 for four nodes "
+        "of eight; may be given several times. Kubernetes: a100:8:4:LABEL=VALUE for nodes with a label. "
+        "no: ask for none. Else the configuration of Ray's autoscaler counts.",
     )
     max_log_bytes: int = option(MAX_LOG_BYTES, cli="--max-log-size", at_least=0)  # 0: any amount
 

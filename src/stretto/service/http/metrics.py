@@ -147,7 +147,20 @@ class Now(Collector):
         for word in ("open", "closed", "lender", "down"):
             nodes.add_metric([word], words[word])
         yield nodes
+        yield requested(self.service)
         yield from lending(state, self.service.clock.now_s())
+
+
+def requested(service: Service) -> GaugeMetricFamily:
+    """What the cluster's autoscaler is asked for; nothing where there is none."""
+    gpus = GaugeMetricFamily(
+        "stretto_requested_gpus",
+        "GPUs that the cluster's autoscaler is asked for, for jobs that wait.",
+        labels=["type"],
+    )
+    for gpu_type, count in sorted(service.autoscaler.requested_gpus.items()):
+        gpus.add_metric([gpu_type], count)
+    return gpus
 
 
 def _word_of(node: NodeRecord) -> str:

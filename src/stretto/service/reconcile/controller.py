@@ -263,8 +263,8 @@ class Reconciler:
 
     @property
     def sees_empty_cluster(self) -> bool:
-        """Whether the backend answers, and shows that its cluster has no node now."""
-        return self._has_listed and not self._nodes
+        """Whether the backend answers, and shows that its cluster has no node with GPUs now."""
+        return self._has_listed and not any(node.gpus for node in self._nodes or ())
 
     def occupied_nodes(self) -> set[int]:
         """Nodes on which processes of ours may be left, by the log or as the backend shows it."""

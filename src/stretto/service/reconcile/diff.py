@@ -96,6 +96,8 @@ def about_nodes(state: State, nodes: Sequence[NodeState]) -> list[Event]:
     for node in nodes:
         index = state.node_index.get(node.name)
         old = None if index is None else state.nodes[index]
+        if old is None and not node.gpus:  # its GPUs have not shown themselves yet
+            continue
         if node.up and (old is None or _has_changed(old, node)):
             events.append(_seen(node))
         elif old is None and node.comes:  # a place that may be filled: jobs may ask for what it would have
