@@ -57,6 +57,7 @@ function Speeds({ speeds }) {
   if (!entries.length) return null;
   const unit = speeds.is_relative ? "relative speed" : "steps per second";
   const about = speeds.is_relative ? "Nothing was measured yet: 1 is its speed on the GPUs that it asks for."
+    : !speeds.measurements ? "Nothing was measured yet; its own profile says how fast one worker is."
     : `${speeds.measurements} operating points were measured, ${speeds.of_model} of them by other jobs of its model.`;
   return html`<section aria-labelledby="speeds"><h3 id="speeds">Speeds that policies are shown</h3><p class="quiet">${about}</p>
     <div class="scroll"><table><thead><tr><th scope="col">GPU type</th><th scope="col" class="number">GPUs</th><th scope="col">nodes</th><th scope="col" class="number">${unit}</th><th scope="col" class="number">error</th><th scope="col">source</th></tr></thead>
