@@ -8,7 +8,7 @@ from stretto.experiments.ones.comparison import figure15, figure17
 from stretto.experiments.ones.progress import figure6
 from stretto.experiments.ones.speeds import figure2
 from stretto.experiments.published import EXPERIMENTS
-from stretto.experiments.reproduction import Made, Request
+from stretto.experiments.reproduction import Made, Request, Tally
 from stretto.traces.ones import KINDS, curve_of
 
 pytestmark = pytest.mark.slow
@@ -52,6 +52,17 @@ def test_figure_15_says_how_much_less_ones_takes_and_how_sure_that_is() -> None:
     for policy in mean_s:
         parts = (values[policy, "avg_execution_s"] or 0.0) + (values[policy, "avg_queue_s"] or 0.0)
         assert parts == pytest.approx(mean_s[policy])
+
+
+def test_optimus_predicts_what_is_left_as_the_paper_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ones, "BASELINES", ("optimus",))
+    request = replace(MADE, tally=Tally())
+    notes = figure15(request)[2]
+    ((shown, set_for_it),) = request.tally.shown["optimus"]
+    assert "learning" in shown.split(", ")
+    assert "remaining_work" not in shown.split(", ")
+    assert "policy.remaining=loss" in set_for_it
+    assert any("Optimus predicts" in note for note in notes)
 
 
 def test_the_published_means_of_the_others_follow_from_the_reductions() -> None:

@@ -180,6 +180,9 @@ def test_every_policy_is_told_durations_with_the_errors_of_the_papers_estimator(
     for policy in ("unisched", *runs.OTHERS):
         spec = runs.spec_of(MADE, runs.Case("one", "H_MIX2", policy, {}))
         assert float(spec.settings["sim.duration_error"]) == runs.ESTIMATE_ERROR
+    reckon_with_steps = {"themis": ("policy.estimated", "true"), "optimus": ("policy.remaining", "estimate")}
+    for policy, (name, value) in reckon_with_steps.items():
+        assert runs.spec_of(MADE, runs.Case("one", "H_MIX2", policy, {})).settings[name] == value
     exact = runs.Case("one", "H_MIX2", "unisched", {"sim.duration_error": 0.0})
     assert float(runs.spec_of(MADE, exact).settings["sim.duration_error"]) == 0.0
     assert set(runs.SHOWN) <= set(runs.notes_of(MADE))

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from stretto.model import (
     Adaptivity,
     Cluster,
+    Durations,
     GpuType,
     InputError,
     Learning,
@@ -162,6 +163,15 @@ def test_without_an_oracle_what_is_left_is_extrapolated_from_what_was_reported()
     assert asked(policy, reporting(just_begun.tolist(), nearly_done.tolist())).gpus.tolist() == [2, 1]
 
 
+def test_told_estimates_it_grows_the_job_that_is_believed_to_be_longer() -> None:
+    policy = Optimus(remaining=Remaining.ESTIMATE)
+    assert View.REMAINING_WORK not in policy.views
+    for believed_s, gpus in ([10.0, 1_000.0], [1, 2]), ([1_000.0, 10.0], [2, 1]):
+        estimates = Durations(np.array(believed_s), np.array(believed_s))
+        known = with_work(a_cluster(3), {"a": 500.0, "b": 500.0}, known_estimates=estimates)
+        assert asked(policy, known).gpus.tolist() == gpus
+
+
 def test_a_job_that_reports_nothing_gets_its_fewest_gpus() -> None:
     policy = Optimus(remaining=Remaining.LOSS)
     assert asked(policy, reporting([], samples=np.nan)).gpus.tolist() == [1]
@@ -205,5 +215,9 @@ def test_wrong_parameters_are_refused() -> None:
 @settings(max_examples=10, deadline=None)
 @given(situation=situations())
 def test_its_variants_keep_every_promise(promise: str, situation: Situation) -> None:
-    for policy in [Optimus(remaining=Remaining.LOSS), Optimus(speeds=SpeedFrom.FIT)]:
+    for policy in [
+        Optimus(remaining=Remaining.LOSS),
+        Optimus(remaining=Remaining.ESTIMATE),
+        Optimus(speeds=SpeedFrom.FIT),
+    ]:
         PROMISES[promise](policy, situation)

@@ -25,6 +25,7 @@ from stretto.model import (
     View,
     every,
 )
+from stretto.policies.common.remaining_time import estimated_steps
 from stretto.policies.common.speed_curves import (
     NO_CURVE,
     Curve,
@@ -48,6 +49,14 @@ class Remaining(StrEnum):
 
     ORACLE = "oracle"
     LOSS = "loss"  # extrapolated from what it reported at the end of every epoch
+    ESTIMATE = "estimate"  # from an estimate of its duration, as UniSched's comparison gives it to others
+
+
+WORK_FROM = {
+    Remaining.ORACLE: View.REMAINING_WORK,
+    Remaining.LOSS: View.LEARNING,
+    Remaining.ESTIMATE: View.ESTIMATED_DURATION,
+}
 
 
 class SpeedFrom(StrEnum):
@@ -108,8 +117,7 @@ class Optimus(CheckedSettings, space="policy"):
     @property
     def views(self) -> frozenset[View]:
         """Measured speeds, and what is left to do or what was reported of the training."""
-        work = View.REMAINING_WORK if self.remaining is Remaining.ORACLE else View.LEARNING
-        return frozenset({View.THROUGHPUT_TABLE, work})
+        return frozenset({View.THROUGHPUT_TABLE, WORK_FROM[self.remaining]})
 
     @property
     def triggers(self) -> Triggers:
@@ -173,6 +181,8 @@ class Optimus(CheckedSettings, space="policy"):
         sure = np.ones(len(jobs))
         if self.remaining is Remaining.ORACLE:
             return np.nan_to_num(jobs.remaining_work, nan=0.0, posinf=MOST_WORK), sure
+        if self.remaining is Remaining.ESTIMATE:
+            return estimated_steps(jobs), sure
         work = np.zeros(len(jobs))
         learning = jobs.learning
         for row in rows:

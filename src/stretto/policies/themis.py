@@ -21,6 +21,7 @@ from stretto.model import (
     FloatArray,
     IntArray,
     JobId,
+    JobTable,
     PolicyTraits,
     Shares,
     Snapshot,
@@ -30,6 +31,7 @@ from stretto.model import (
     every,
 )
 from stretto.policies.common.admission import NO_CONFIGURATIONS, most_gpus_of_one_job, reasons_after
+from stretto.policies.common.remaining_time import estimated_steps
 from stretto.policies.gavel.policy import SHORTEST_JOB_S, Gavel, Objective
 from stretto.policies.gavel.programs import (
     MOST_STEPS,
@@ -108,6 +110,17 @@ class FairTimeshares(Gavel):
     """Gavel with the objective of finish-time fairness, and no linear programme on a single GPU type."""
 
     objective: Objective = Objective.FINISH_TIME_FAIRNESS
+    estimated: bool = False  # steps left follow from estimated durations
+
+    @property
+    def views(self) -> frozenset[View]:
+        """As Gavel's; estimated durations instead of what is really left, where those are believed."""
+        if not self.estimated:
+            return super().views
+        return frozenset({View.THROUGHPUT_TABLE, View.ESTIMATED_DURATION})
+
+    def _remaining(self, jobs: JobTable) -> FloatArray:
+        return estimated_steps(jobs) if self.estimated else super()._remaining(jobs)
 
     def _solve(
         self,
@@ -179,7 +192,7 @@ class Themis(CheckedSettings, space="policy"):
     # f: the 1 - f of the jobs with the worst ρ bid [Themis]
     fairness_knob: float = setting(0.8, at_least=0, at_most=1)
     most_bidders: int = setting(64, at_least=1)  # chosen: bounds the cost where thousands wait
-    estimated: bool = False  # the auction believes estimated durations instead of the true ones
+    estimated: bool = False  # it believes estimated durations, instead of what is really left
 
     name: ClassVar[str] = "themis"
     placer: ClassVar[str] = "relaxed"
@@ -214,7 +227,7 @@ class Themis(CheckedSettings, space="policy"):
 
     @property
     def _timeshares(self) -> FairTimeshares:
-        return FairTimeshares(round_s=self.round_s)
+        return FairTimeshares(round_s=self.round_s, estimated=self.estimated)
 
     def _by_auction(self, snapshot: Snapshot, speeds: Speeds) -> Shares:
         jobs = snapshot.jobs

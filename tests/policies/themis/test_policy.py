@@ -10,6 +10,7 @@ from stretto.model import (
     Durations,
     GpuType,
     InputError,
+    MeasuredSpeeds,
     Shares,
     Snapshot,
     View,
@@ -68,6 +69,28 @@ def test_without_the_auction_it_asks_in_rounds_and_with_it_when_gpus_come_free()
     assert AUCTION.triggers == ON_CHANGE
     assert AUCTION.views == {View.THROUGHPUT_TABLE, View.ORACLE_DURATION}
     assert View.ESTIMATED_DURATION in Themis(auction=True, estimated=True).views
+
+
+def test_it_believes_estimates_where_it_is_told_no_more() -> None:
+    policy = Themis(estimated=True)
+    assert policy.views == {View.THROUGHPUT_TABLE, View.ESTIMATED_DURATION}
+    per_s = np.array([[np.nan, 1.0]])
+    for left_s in ([10.0, 1_000.0], [1_000.0, 10.0]):
+        told = np.array(left_s)
+        tables = [MeasuredSpeeds(per_s, per_s)] * 2
+        believed = lasting(
+            a_cluster(1),
+            {"a": 500.0, "b": 500.0},
+            known_estimates=Durations(told, told),
+            known_tables=tables,
+        )
+        exact = lasting(a_cluster(1), dict(zip("ab", left_s, strict=True)), known_tables=tables)
+        assert asked(policy, believed).gpus.tolist() == asked(Themis(), exact).gpus.tolist()
+        # One GPU for two jobs that came together: the shorter one is further from a fair finish.
+        assert asked(policy, believed).gpus.tolist() == [
+            int(left_s[0] < left_s[1]),
+            int(left_s[1] < left_s[0]),
+        ]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -170,5 +193,9 @@ def test_wrong_parameters_are_refused() -> None:
 @settings(max_examples=10, deadline=None)
 @given(situation=situations())
 def test_its_variants_keep_every_promise(promise: str, situation: Situation) -> None:
-    for policy in [AUCTION, Themis(auction=True, estimated=True, fairness_knob=0.0)]:
+    for policy in [
+        AUCTION,
+        Themis(auction=True, estimated=True, fairness_knob=0.0),
+        Themis(estimated=True),
+    ]:
         PROMISES[promise](policy, situation)

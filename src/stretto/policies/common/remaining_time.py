@@ -1,15 +1,19 @@
-"""How long will each job still take, where some stop by performance? The durations of UniSched's Estimator.
+"""How long will each job still take, and how many steps is that, for policies that are not told the truth?
 
-UniSched (TPDS 2024), section III-B. Chronus uses them too, as in that paper's comparison.
+The durations of UniSched's Estimator, where some jobs stop by performance: UniSched (TPDS 2024), section
+III-B. Chronus uses them too, as in that paper's comparison. And steps that follow from estimated durations.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from stretto.estimate.learning_curves import FEWEST_EPOCHS, all_epochs_to_reach
 from stretto.model import FloatArray, JobId, JobTable
 
 REFIT_AFTER = 1.2  # times the epochs of the last fit: a curve that is little longer says little more; chosen
+MOST_STEPS = 1e15  # stands for a job without an end
 SMALLEST_EPOCHS = 0.05  # of progress from which the time of an epoch is known; chosen
 
 
@@ -60,6 +64,21 @@ def remaining_s(jobs: JobTable, iterations: bool, before: Fits) -> tuple[FloatAr
         if epochs[row] >= SMALLEST_EPOCHS:
             left_s[row] = max(epochs_needed - epochs[row], SMALLEST_EPOCHS) * done_s[row] / epochs[row]
     return left_s, Fits(tuple(jobs.ids[row] for row in rows), tuple(seen), tuple(needed))
+
+
+def estimated_steps(jobs: JobTable) -> FloatArray:
+    """(jobs,) steps left by the world's estimate: seconds left, at a job's best speed on what it asked for.
+
+    0 where no speed is known. Needs the views of estimated durations and of measured speeds.
+    """
+    tables, allowed = jobs.tables, jobs.allowed_kinds
+    # A table ends at the most GPUs that a job can have; what it asks for may be more.
+    per_s = [
+        np.nan_to_num(tables[row].per_s[allowed[row], count : count + 1], nan=0.0).max(initial=0.0)
+        for row, count in enumerate(jobs.gpus.tolist())
+    ]
+    steps = jobs.estimates.remaining_s * np.array(per_s, dtype=np.float64)
+    return np.nan_to_num(steps, nan=0.0, posinf=MOST_STEPS)
 
 
 def _jobs(jobs: JobTable) -> Sequence:  # type: ignore[type-arg]
