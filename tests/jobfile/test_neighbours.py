@@ -286,6 +286,9 @@ spec:
 """
 
 
+KEY = {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
+
+
 def test_a_train_job_asks_for_its_nodes() -> None:
     spec, warnings = read_submission(TRAIN_JOB)
     assert spec.run == "torchrun train.py --lr 0.1 'a b' '$(NOWHERE)'"
@@ -298,14 +301,46 @@ def test_a_train_job_asks_for_its_nodes() -> None:
     assert spec.resources == asks("", 8, 4, 1.0, 2 * 2**30 / 1e9)
     assert warnings == (
         "spec.runtimeRef: means nothing here",
-        "spec.trainer.image: means nothing here",
-        "env KEY: a value from elsewhere means nothing here",
+        "kept for Kubernetes, and used there alone: image, pod",
     )
+    assert spec.kubernetes == {
+        "image": "pytorch:2",
+        "pod": {"containers": [{"name": "worker", "env": [KEY]}]},
+    }
 
 
 def test_a_train_job_may_wait_until_it_is_released() -> None:
     spec, _ = read_submission(TRAIN_JOB.replace("spec:\n", "spec:\n  suspend: true\n", 1))
     assert spec.hold
+
+
+OVERRIDES = """
+  podTemplateOverrides:
+    - targetJobs: [{name: dataset-initializer}]
+      spec: {serviceAccountName: loader}
+    - targetJobs: [{name: node}]
+      spec:
+        serviceAccountName: trainer
+        volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]
+        containers: [{name: node, volumeMounts: [{name: data, mountPath: /data}], lifecycle: {}}]
+        schedulingGates: []
+"""
+
+
+def test_a_train_job_keeps_what_it_says_of_the_pods_that_train() -> None:
+    spec, warnings = read_submission(
+        TRAIN_JOB.replace("  name: mnist", "  name: mnist\n  namespace: team-a") + OVERRIDES
+    )
+    assert spec.kubernetes == {
+        "image": "pytorch:2",
+        "namespace": "team-a",
+        "service_account": "trainer",
+        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+        "volume_mounts": [{"name": "data", "mountPath": "/data"}],
+        "pod": {"containers": [{"name": "worker", "env": [KEY]}]},
+    }
+    assert "spec.podTemplateOverrides.spec.schedulingGates: means nothing here" in warnings
+    assert "spec.podTemplateOverrides.containers.lifecycle: means nothing here" in warnings
 
 
 def pytorch_job(master: str = "", worker: str = "", more: str = "") -> str:
@@ -326,8 +361,17 @@ def pytorch_job(master: str = "", worker: str = "", more: str = "") -> str:
 POD = '{containers: [{name: p, command: [python, t.py], resources: {limits: {nvidia.com/gpu: "2"}}}]}'
 PICKY = (
     POD[:-1]
-    + ", terminationGracePeriodSeconds: 90, nodeSelector: {nvidia.com/gpu.product: A100}, volumes: []}"
+    + ", terminationGracePeriodSeconds: 90, nodeSelector: {nvidia.com/gpu.product: A100}, hostPID: true}"
 )
+RICH = """{
+  containers: [{
+    name: p, image: 'team/bert:7', command: [python, t.py], imagePullPolicy: Always,
+    env: [{name: KEY, valueFrom: {secretKeyRef: {name: s, key: k}}}], envFrom: [{secretRef: {name: all}}],
+    volumeMounts: [{name: data, mountPath: /data}, {name: shm, mountPath: /dev/shm}],
+    resources: {limits: {nvidia.com/gpu: 2}}}],
+  volumes: [{name: data, emptyDir: {}}, {name: shm, emptyDir: {medium: Memory}}],
+  tolerations: [{key: team, operator: Exists}], imagePullSecrets: [{name: registry}],
+  serviceAccountName: trainer, securityContext: {runAsUser: 1000}}"""
 
 
 @pytest.mark.parametrize(
@@ -363,10 +407,28 @@ def test_a_pytorch_job_means(text: str, expected: Mapping[str, Any]) -> None:
     assert {field: getattr(spec, field) for field in expected} == expected
 
 
+def test_a_pytorch_job_keeps_what_it_says_of_its_pods() -> None:
+    spec, warnings = read_submission(pytorch_job(RICH, POD))
+    assert spec.kubernetes == {
+        "image": "team/bert:7",
+        "env_from": [{"secretRef": {"name": "all"}}],
+        "volumes": [{"name": "data", "emptyDir": {}}, {"name": "shm", "emptyDir": {"medium": "Memory"}}],
+        "volume_mounts": [{"name": "data", "mountPath": "/data"}, {"name": "shm", "mountPath": "/dev/shm"}],
+        "tolerations": [{"key": "team", "operator": "Exists"}],
+        "image_pull_secrets": ["registry"],
+        "service_account": "trainer",
+        "pod": {
+            "securityContext": {"runAsUser": 1000},
+            "containers": [{"name": "worker", "imagePullPolicy": "Always", "env": [KEY]}],
+        },
+    }
+    assert "pods: what those of the master have is taken for all" in warnings
+
+
 def test_what_of_a_pytorch_job_means_nothing_is_said() -> None:
     _, warnings = read_submission(pytorch_job(PICKY, more="runPolicy: {schedulingPolicy: {}}"))
     assert warnings == (
-        "spec.pytorchReplicaSpecs.Master.template.spec.volumes: means nothing here",
+        "spec.pytorchReplicaSpecs.Master.template.spec.hostPID: means nothing here",
         "spec.runPolicy.schedulingPolicy: means nothing here",
     )
 

@@ -16,6 +16,7 @@ from stretto.model import InputError
 TEXTS = ("image", "namespace", "service_account")
 LISTS_OF_TEXTS = ("image_pull_secrets",)
 LISTS_OF_OBJECTS = ("env_from", "volumes", "volume_mounts", "tolerations")
+CONTAINER = "worker"  # of a worker's pod, as a patch below `pod` names it
 KEYS = (*TEXTS, *LISTS_OF_TEXTS, *LISTS_OF_OBJECTS, "pod")
 NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")  # of an object: RFC 1123, in small letters
 OURS = (

@@ -136,3 +136,25 @@ def test_what_runs_first_in_a_pod_needs_only_two_files() -> None:
     assert set(config["data"]) == {"supervisor.py", "pod_supervisor.py"}
     assert config["immutable"] is True
     assert sum(map(len, config["data"].values())) < 1 << 20, "as much as a ConfigMap may have"
+
+
+def test_a_volume_of_the_job_takes_the_place_of_our_shared_memory() -> None:
+    def mounts_of(worker: WorkerStart) -> list[str]:
+        return [
+            mount["name"]
+            for mount in container(worker)["volumeMounts"]
+            if mount["mountPath"] == manifests.SHARED_MEMORY
+        ]
+
+    assert mounts_of(WORKER) == ["stretto-shm"]
+    own = asking(
+        volumes=[{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "8Gi"}}],
+        volume_mounts=[{"name": "shm", "mountPath": "/dev/shm"}],
+    )
+    assert mounts_of(own) == ["shm"], "the API refuses two mounts at one path"
+
+
+def test_a_variable_from_a_secret_joins_ours() -> None:
+    key = {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
+    patched = asking(pod={"containers": [{"name": "worker", "env": [key]}]})
+    assert variables(patched) == {**variables(), "KEY": key}

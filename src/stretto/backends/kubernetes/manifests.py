@@ -15,6 +15,7 @@ from typing import Any
 from stretto.agent import pod_supervisor, supervisor
 from stretto.backends.kubernetes.options import KubernetesOptions
 from stretto.backends.protocol import WorkerStart
+from stretto.jobfile import kubernetes_section
 
 DOMAIN = "stretto.dev"
 SERVICE, JOB, WORKER = f"{DOMAIN}/service", f"{DOMAIN}/job", f"{DOMAIN}/worker"  # labels, and an annotation
@@ -25,11 +26,12 @@ PLACEHOLDER = f"{DOMAIN}/placeholder"  # label of pods that ask for nodes, and a
 ORDERS = f"{DOMAIN}/orders"  # annotation: what the supervisor is to do, a JSON object a line
 WITHDRAWN = f"{DOMAIN}/withdrawn"  # annotation: JSON of how it counts, for one that never began
 FINALIZER = f"{DOMAIN}/worker"  # until we have written down how it ended
-CONTAINER = "worker"
 TOKEN = "STRETTO_TOKEN"
 
 ROOT = "/var/run/stretto"  # in a pod
 CODE, RUN, INFO = f"{ROOT}/code", f"{ROOT}/run", f"{ROOT}/info"
+CONTAINER = kubernetes_section.CONTAINER
+SHARED_MEMORY = "/dev/shm"
 LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 LONGEST_NAME = 63  # of what is a host's name, too
 
@@ -169,10 +171,11 @@ def pod_of(
             {"name": "stretto-code", "mountPath": CODE, "readOnly": True},
             {"name": "stretto-info", "mountPath": INFO, "readOnly": True},
             {"name": "stretto-run", "mountPath": RUN},
-            {"name": "stretto-shm", "mountPath": "/dev/shm"},
             *wanted.get("volume_mounts", ()),
         ],
     }
+    if not any(mount.get("mountPath") == SHARED_MEMORY for mount in wanted.get("volume_mounts", ())):
+        container["volumeMounts"].append({"name": "stretto-shm", "mountPath": SHARED_MEMORY})
     if worker.cwd:
         container["workingDir"] = worker.cwd
     spec: dict[str, Any] = {
