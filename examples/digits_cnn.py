@@ -12,6 +12,7 @@ import stretto.sdk  # loads torch when it is needed
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--epochs", type=int, default=12)
 parser.add_argument("--batch", type=int, default=64, help="of all workers together")
+parser.add_argument("--max-batch", type=int, help="up to which the scheduler may choose another one")
 parser.add_argument("--channels", type=int, default=16, help="of the first layer")
 parser.add_argument("--target", type=float, default=0.97, help="accuracy on digits not trained on")
 parser.add_argument("--seed", type=int, default=0)
@@ -50,6 +51,7 @@ def main() -> int:
         *(model, optimizer),
         data=data,
         batch_size=options.batch,
+        max_batch_size=options.max_batch,
         schedulers=[scheduler],
         seed=1 + options.seed,
     )

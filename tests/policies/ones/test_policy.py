@@ -57,6 +57,7 @@ def at(
     epochs: list[int] | None = None,
     executed_s: list[float] | None = None,
     dataset: list[float] | None = None,
+    recovering: list[bool] | None = None,
     **rest: Any,
 ) -> Snapshot:
     """Jobs that have processed so many epochs of 1,000 samples, or of their data sets."""
@@ -71,7 +72,8 @@ def at(
         history=[np.zeros(0)] * len(jobs),
     )
     known = rest.pop("known_evidence", [evidence() for _ in jobs])
-    progress = some_progress(len(jobs), epochs=done, executed_s=executed_s or [0.0] * len(jobs))
+    columns = {"epochs": done, "executed_s": executed_s or [0.0] * len(jobs)}
+    progress = some_progress(len(jobs), **columns, recovering=recovering or [False] * len(jobs))
     return a_snapshot(
         *jobs,
         cluster=cluster,
@@ -162,6 +164,20 @@ def test_once_everybody_has_had_an_epoch_limits_double_and_batches_follow() -> N
         batches.append(sum(shares.pinned[0].local_batch))
     assert batches == [128, 256, 512, 512]  # four GPUs hold no more than 512
     assert shares.gpus.tolist() == [4]
+
+
+def test_epochs_that_end_while_new_workers_start_do_not_double_the_limit() -> None:
+    cluster = a_cluster(4)
+    snapshot = at(a_job("a"), cluster=cluster)
+    shares = decided(snapshot)
+    batches = []
+    for epoch, recovering in ((1, False), (2, True), (3, True), (3, False), (4, False)):
+        held = held_after(snapshot, shares)
+        seen = {"allocations": held, "memory": shares.memory, "epochs": [epoch]}
+        snapshot = at(a_job("a"), cluster=cluster, recovering=[recovering], **seen)
+        shares = decided(snapshot)
+        batches.append(sum(shares.pinned[0].local_batch))
+    assert batches == [128, 128, 128, 128, 256]
 
 
 def test_a_long_job_shrinks_while_somebody_waits() -> None:

@@ -8,9 +8,11 @@ import pytest
 from tests.service.http.rig import Rig, a_rig, play
 from tests.service.scene import Scene
 
+from stretto.model import Trigger
 from stretto.service.eventlog import Unrecorded
 from stretto.service.eventlog.report_sampling import ReportSampler, changes_of
 from stretto.service.eventlog.writer import LogWriter
+from stretto.service.scheduling.loop import trigger_of
 from stretto.service.state.events import Reported, body_of
 from stretto.service.state.records import JobRecord
 from stretto.service.state.reported_metrics import with_report
@@ -148,7 +150,7 @@ def test_what_is_written_says_the_same_in_fewer_words() -> None:
     clerk = Clerk()
     asyncio.run(clerk.take(10.0, usual(10.0)))
     record, now_s = clerk.record, 7_200.0
-    made_of = {"points", "epoch_metrics"}  # which are kept as `points` and `metrics`
+    made_of = {"points", "epoch_metrics", "epoch_end"}  # kept as `points` and `metrics`; what it wakes
     for report in (usual(now_s), {**usual(now_s), "epoch_metrics": [9.0]}, {"step": 3}, {}):
         event = changes_of(record, report)
         short = with_report(record.learned, event.report, kind_of(record), now_s, event.metrics_kept)
@@ -157,6 +159,20 @@ def test_what_is_written_says_the_same_in_fewer_words() -> None:
         assert short.initial_loss == long.initial_loss
         for key in {*short.latest, *long.latest} - made_of:
             assert short.latest[key] == long.latest[key]
+
+
+@pytest.mark.parametrize(("epoch", "ended"), [(0, False), (8, False), (9, True), (12, True)])
+def test_the_first_report_of_a_later_epoch_says_that_one_has_ended(epoch: int, ended: bool) -> None:
+    clerk = Clerk()
+
+    async def train() -> None:
+        await clerk.take(10.0, {**usual(10.0), "epoch": 8})
+        await clerk.take(10_000.0, {**usual(10_000.0), "epoch": epoch})
+
+    asyncio.run(train())
+    first, second = clerk.written
+    assert trigger_of(first) is Trigger.EPOCH_END  # eight were over when it first reported
+    assert trigger_of(second) is (Trigger.EPOCH_END if ended else None)
 
 
 def test_a_job_that_calls_everything_news_is_written_once_a_minute_in_the_long_run() -> None:

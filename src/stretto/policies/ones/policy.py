@@ -106,6 +106,7 @@ class Ones(CheckedSettings, space="policy"):
     compounding: bool = False  # scale-down applies to its own result
     always_scale_down: bool = False  # also while no job waits
     starts_from: StartsFrom = StartsFrom.SUBMITTED
+    counts_while_starting: bool = False  # epochs that end while new workers start move limits, too
     sums_batches: bool = False  # only the sum of local batches counts, and never less than was submitted
 
     name: ClassVar[str] = "ones"
@@ -114,7 +115,7 @@ class Ones(CheckedSettings, space="policy"):
         paper="ONES (SC 2021)",
         order="its search over all jobs; fair share where it finds no difference",
         starvation="unbounded: a preempted job waits until its score, or a halved limit, brings it back",
-        former={"starts_from": "model", "sums_batches": "true"},
+        former={"starts_from": "model", "sums_batches": "true", "counts_while_starting": "true"},
     )
     views: ClassVar[frozenset[View]] = frozenset({View.PROGRESS, View.LEARNING, View.GOODPUT_MODEL})
     triggers: ClassVar[Triggers] = Triggers(
@@ -163,8 +164,12 @@ class Ones(CheckedSettings, space="policy"):
         rate = arrival_rate_per_s(memory.arrivals, memory.first_s, snapshot.now_s)
         waits = (participants.home >= 0) & ~participants.runs & (jobs.submitted_s < snapshot.now_s)
         warm = participants.runs & ~batches.fixed & (reports.samples >= self.warmup_steps * batches.init)
+        # An epoch that ends while other workers are still starting was trained at the limit before.
+        known = memory.limits.epochs
+        if not self.counts_while_starting:
+            known = np.where(jobs.progress.recovering & (known > 0), jobs.progress.epochs, known)
         return after_epochs(
-            memory.limits,
+            replace(memory.limits, epochs=known),
             Trained(jobs.progress.epochs, jobs.progress.executed_s, may_change=warm),
             self.penalty * rate,
             (participants.least_limit, participants.most_limit),

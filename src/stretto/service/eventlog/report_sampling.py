@@ -149,8 +149,13 @@ def is_news(record: JobRecord, report: Mapping[str, Any], now_s: float) -> bool:
 
 
 def changes_of(record: JobRecord, report: Mapping[str, Any]) -> Reported:
-    """What a report changes of what is known: nothing else needs to be written."""
+    """What a report changes of what is known: nothing else needs to be written.
+
+    An epoch above the latest one says that an epoch has ended, for which some policies wait.
+    """
     learned, kind = record.learned, kind_of(record)
+    if report.get("epoch", 0) > learned.latest.get("epoch", 0):
+        report = {**report, "epoch_end": True}
     changes = {
         key: value
         for key, value in report.items()
