@@ -24,7 +24,10 @@ NAMESPACE, ACCOUNT = "stretto", "system:serviceaccount:stretto:stretto"
 GROUP = "apis/rbac.authorization.k8s.io/v1"
 PATIENCE_S = 90.0  # for what takes a second
 SHORT_S = 6.0  # for what cannot come, since a right is missing
-SCRIPT = "trap 'echo told' USR1; trap 'exit 3' TERM; echo begun; while :; do sleep 0.1; done"
+SCRIPT = (
+    "echo reached by $MASTER_ADDR; trap 'echo told' USR1; trap 'exit 3' TERM; echo begun; "
+    "while :; do sleep 0.1; done"
+)
 
 INSTALLED = [
     each
@@ -102,8 +105,9 @@ async def life(cluster: KubernetesWorld, number: int, patience_s: float) -> None
         next(iter(PRODUCTS)),
         (0,),
         SCRIPT,
-        {"STRETTO_TOKEN": "t"},
+        {"STRETTO_TOKEN": "t", "MASTER_ADDR": "10.9.9.9"},  # its node's; its pod has another one
         grace_s=5.0,
+        master=f"r{number}.1.0",
     )
     folder = cluster.folder / f"rights-{number}"
     try:
@@ -130,7 +134,8 @@ async def _life(backend: KubernetesBackend, worker: WorkerStart, patience_s: flo
         return await phase() == "ended"
 
     async def has_begun() -> bool:
-        return b"begun" in (await backend.log(worker.id)).data
+        log = (await backend.log(worker.id)).data
+        return b"reached by 127.0.0.1" in log and b"begun" in log
 
     async def was_told() -> bool:
         return b"told" in (await backend.log(worker.id)).data

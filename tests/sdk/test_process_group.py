@@ -10,7 +10,7 @@ import pytest
 from torch._C._distributed_c10d import TCPStore
 
 from stretto.sdk.channel import Generation, Member, as_document, read_generation
-from stretto.sdk.process_group import host_store, join_store, listen_on
+from stretto.sdk.process_group import host_store, join_store, listen_on, own_address
 from stretto.sdk.settings import RequestedBatch
 
 pytestmark = [pytest.mark.sockets, pytest.mark.torch]
@@ -100,3 +100,10 @@ def test_nothing_is_unpickled_of_a_stranger_in_the_place_of_a_peer(tmp_path: Pat
     else:
         assert "the stranger's code runs" not in out
         assert "rank 1 of 2 does not know the secret of its generation" in err
+
+
+def test_a_worker_in_a_pod_tells_the_address_of_its_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STRETTO_POD_ADDRESS", raising=False)
+    assert own_address("10.0.0.1") == "10.0.0.1"
+    monkeypatch.setenv("STRETTO_POD_ADDRESS", "10.244.1.7")
+    assert own_address("10.0.0.1") == "10.244.1.7"

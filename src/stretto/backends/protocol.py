@@ -76,6 +76,7 @@ class WorkerStart:
         default_factory=dict
     )
     account: Account | None = None  # the Unix user that it runs as; None: whoever runs the backend
+    master: str = ""  # the worker whose address is in MASTER_ADDR, where a backend knows it by another one
     own: tuple[str, ...] = ()  # directories that are made for that user where they are missing
 
     def request(self) -> dict[str, Any]:

@@ -103,6 +103,11 @@ def form(store: Store, rank: int, world: int, on_gpu: bool, timeout: timedelta, 
     _set_pg_timeout(timeout)
 
 
+def own_address(of_node: str) -> str:
+    """Under which others reach this worker: its pod's own address, where it has one, else its node's."""
+    return os.environ.get("STRETTO_POD_ADDRESS") or of_node
+
+
 def use_loopback(address: str) -> None:
     """Gloo looks up the host's name to find its interface; on loopback, the name may lead elsewhere."""
     if address.startswith("127.") and sys.platform == "linux":

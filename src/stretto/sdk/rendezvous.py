@@ -204,7 +204,8 @@ class Rendezvous:
             self._remember(RendezvousRound(generation, rank, store))
 
     def _host(self, generation: Generation) -> None:
-        store, place = process_group.host_store(generation.members[0].address, generation.secret)
+        address = process_group.own_address(generation.members[0].address)
+        store, place = process_group.host_store(address, generation.secret)
         self._remember(RendezvousRound(generation, 0, store))
         self._channel.post("store", generation=generation.number, address=place)
         here = [f"here/{member.id}" for member in generation.members[1:]]

@@ -305,6 +305,8 @@ class NodeAgent:
             value = placed(variable.get("value", "").replace("$$(", "$("), where)
             if "fieldRef" in source:
                 value = "127.0.0.1"
+            elif variable["name"] == "MASTER_ADDR" and value.count(".") == 2:
+                value = await self.resolved(value)
             elif reference := source.get("secretKeyRef"):
                 answer = await self.ask("GET", f"/api/v1/namespaces/{namespace}/secrets/{reference['name']}")
                 if answer.status_code != 200:
@@ -314,6 +316,19 @@ class NodeAgent:
                 value = base64.b64decode(answer.json()["data"][reference["key"]]).decode()
             environment[variable["name"]] = value
         return environment
+
+    async def resolved(self, name: str) -> str:
+        """What a cluster's DNS answers for a pod's name below a headless Service; the name for none."""
+        hostname, subdomain, namespace = name.split(".")
+        prefix = f"/api/v1/namespaces/{namespace}"
+        service = await self.ask("GET", f"{prefix}/services/{subdomain}")
+        pod = await self.ask("GET", f"{prefix}/pods/{hostname}")
+        if {service.status_code, pod.status_code} != {200} or service.json()["spec"]["clusterIP"] != "None":
+            return name
+        labels, spec = pod.json()["metadata"]["labels"], pod.json()["spec"]
+        is_named = (spec.get("hostname"), spec.get("subdomain")) == (hostname, subdomain)
+        selector = service.json()["spec"]["selector"]
+        return "127.0.0.1" if is_named and selector.items() <= labels.items() else name
 
     def container(self, container: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
         """A container's status."""

@@ -158,3 +158,27 @@ def test_a_variable_from_a_secret_joins_ours() -> None:
     key = {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
     patched = asking(pod={"containers": [{"name": "worker", "env": [key]}]})
     assert variables(patched) == {**variables(), "KEY": key}
+
+
+def test_a_worker_is_reached_by_the_name_of_its_pod() -> None:
+    env = {**WORKER.env, "MASTER_ADDR": "10.0.0.1"}
+    second = replace(WORKER, id="7.1.1", env=env, master="7.1.0")
+    named = pod()["spec"]
+    service = manifests.network("team", "s1")
+    assert variables(second)["MASTER_ADDR"]["value"] == ".".join(
+        (named["hostname"], service["metadata"]["name"], "team")
+    )
+    assert named["hostname"] == pod()["metadata"]["name"]
+    assert named["subdomain"] == service["metadata"]["name"]
+    assert service["spec"]["selector"].items() <= pod()["metadata"]["labels"].items()
+
+
+def test_on_the_network_of_its_node_a_worker_is_reached_by_the_nodes_address() -> None:
+    env = {**WORKER.env, "MASTER_ADDR": "10.0.0.1"}
+    second = replace(WORKER, id="7.1.1", env=env, master="7.1.0")
+    patched = replace(second, asks={"kubernetes": {"pod": {"hostNetwork": True}}})
+    for worker, options in ((second, replace(OPTIONS, host_network=True)), (patched, OPTIONS)):
+        spec = pod(worker, options)["spec"]
+        (address,) = [each for each in spec["containers"][0]["env"] if each["name"] == "MASTER_ADDR"]
+        assert address["value"] == "10.0.0.1"
+        assert (spec["hostNetwork"], "subdomain" in spec) == (True, False)

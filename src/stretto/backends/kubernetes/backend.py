@@ -335,6 +335,9 @@ class KubernetesBackend:
         if (namespace, "") not in self.prepared:
             code = manifests.code_map(namespace)
             await self._create_once(f"api/v1/namespaces/{namespace}/configmaps", code)
+            if not self.options.host_network:
+                network = manifests.network(namespace, self.service)
+                await self._create_once(f"api/v1/namespaces/{namespace}/services", network)
             self.prepared.add((namespace, ""))
         if manifests.TOKEN in worker.env and (namespace, worker.job) not in self.prepared:
             secret = manifests.token_secret(namespace, self.service, worker)

@@ -82,6 +82,30 @@ def code_map(namespace: str) -> dict[str, Any]:
     }
 
 
+def network_name(service: str) -> str:
+    """Of the headless Service that gives names to the pods of all jobs, and the domain of these names."""
+    return safe_name("stretto-workers", digest_of([service])[:8])
+
+
+def network(namespace: str, service: str) -> dict[str, Any]:
+    """The headless Service by which workers find each other: a name for each pod, from its start on."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": network_name(service),
+            "namespace": namespace,
+            "labels": labels_of(service, ""),
+        },
+        "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {SERVICE: service}},
+    }
+
+
+def address_of(service: str, worker_id: str, namespace: str) -> str:
+    """The name under which pods of a cluster reach a worker."""
+    return f"{pod_name(service, worker_id)}.{network_name(service)}.{namespace}"
+
+
 def token_secret(namespace: str, service: str, worker: WorkerStart) -> dict[str, Any]:
     """The Secret with what opens the channel of a job's workers."""
     return {
@@ -116,6 +140,11 @@ def image_of(worker: WorkerStart, options: KubernetesOptions) -> str:
 def namespace_for(worker: WorkerStart, options: KubernetesOptions, default: str) -> str:
     """The namespace of a worker's pod."""
     return str(wanted_of(worker).get("namespace") or options.namespace or default)
+
+
+def has_addresses(worker: WorkerStart, options: KubernetesOptions) -> bool:
+    """Whether the pod of a worker has an address of its own, and not that of its node."""
+    return not (options.host_network or wanted_of(worker).get("pod", {}).get("hostNetwork"))
 
 
 def tolerations_of(worker: WorkerStart, options: KubernetesOptions, resource: str) -> list[dict[str, str]]:
@@ -163,7 +192,7 @@ def pod_of(
         "name": CONTAINER,
         "image": image_of(worker, options),
         "command": [options.python, "-E", "-S", f"{CODE}/pod_supervisor.py", RUN, f"{INFO}/orders"],
-        "env": _environment(worker, service),
+        "env": _environment(worker, service, namespace if has_addresses(worker, options) else ""),
         "envFrom": list(wanted.get("env_from", ())),
         "resources": {"limits": limits, "requests": {**limits, **requests}},
         "terminationMessagePolicy": "File",
@@ -204,6 +233,8 @@ def pod_of(
             *wanted.get("volumes", ()),
         ],
     }
+    if has_addresses(worker, options):
+        spec |= {"hostname": pod_name(service, worker.id), "subdomain": network_name(service)}
     others = {
         "hostNetwork": options.host_network,
         "priorityClassName": options.priority_class,
@@ -237,13 +268,18 @@ def request_digest(worker: WorkerStart) -> str:
     return digest_of({**worker.request(), "node": worker.node})
 
 
-def _environment(worker: WorkerStart, service: str) -> list[dict[str, Any]]:
-    """What the worker finds in its environment; its token comes out of a Secret."""
+def _environment(worker: WorkerStart, service: str, namespace: str) -> list[dict[str, Any]]:
+    """What the worker finds in its environment; its token comes out of a Secret.
+
+    namespace: in which pods have addresses of their own; "" where they have those of their nodes.
+    """
     start = {**worker.request(), "env": {}, "grace_s": pod_supervisor.KUBELET_KILLS_S}
     start.pop("account", None)
     start.pop("own", None)
     ours = {"STRETTO_WORKER_ID": worker.id, "STRETTO_SETUP_DIR": RUN}
-    plain = {name: value for name, value in {**ours, **worker.env}.items() if name != TOKEN}
+    if namespace and worker.master and "MASTER_ADDR" in worker.env:
+        ours["MASTER_ADDR"] = address_of(service, worker.master, namespace)
+    plain = {name: value for name, value in {**worker.env, **ours}.items() if name != TOKEN}
     variables: list[dict[str, Any]] = [
         {"name": name, "value": _literal(value)} for name, value in sorted(plain.items())
     ]

@@ -38,7 +38,7 @@ class KubernetesOptions:
     tolerations: tuple[str, ...] = option((), cli="--toleration")  # KEY[=VALUE][:EFFECT]
     max_log_bytes: int = option(MAX_LOG_BYTES, cli="--max-log-size", at_least=0)  # 0: any amount
     priority_class: str = option("")  # of all our pods; "": the namespace's default
-    host_network: bool = option(default=False)  # pods use the network of their node
+    host_network: bool = option(default=False)  # pods use the network, and the addresses, of their nodes
     grow: tuple[str, ...] = option((), cli="--grow")  # TYPE:GPUS:NODES[:LABEL=VALUE,…] that may come
     placeholder_priority_class: str = option("")  # of pods that only ask for nodes; "": the default
     placeholder_image: str = option("registry.k8s.io/pause:3.10")

@@ -213,18 +213,23 @@ def start_of(state: State, record: JobRecord, worker: Worker, context: WorkerCon
         memory_gb=(spec.resources.memory_gb or 0.0) / spec.gpus * len(worker.gpus),
         asks={name: asks for name, asks in (("slurm", spec.slurm), ("kubernetes", spec.kubernetes)) if asks},
         account=_account_of(record, context),
+        master=_peers_of(record, worker)[0].id,
         own=() if named.is_absolute() else tuple(str(context.checkpoints / part) for part in named.parts[:1]),
     )
+
+
+def _peers_of(record: JobRecord, worker: Worker) -> list[Worker]:
+    """Workers that begin together, by rank; beside those that train already only the newcomer counts."""
+    if not record.members.have_begun:
+        return list(record.workers.values())
+    return [peer for peer in record.workers.values() if peer.has_trained or peer.id == worker.id] or [worker]
 
 
 def _torchrun_variables(
     state: State, record: JobRecord, worker: Worker, context: WorkerContext
 ) -> dict[str, str]:
     """What `torchrun` would set: this worker's place among those that begin with it."""
-    # Beside workers that train already, only they and the newcomer count.
-    peers = [peer for peer in record.workers.values() if peer.has_trained or peer.id == worker.id] or [worker]
-    if not record.members.have_begun:
-        peers = list(record.workers.values())
+    peers = _peers_of(record, worker)
     rank = next((index for index, peer in enumerate(peers) if peer.id == worker.id), 0)
     on_node = [peer for peer in peers if peer.node == worker.node]
     local_rank = next((index for index, peer in enumerate(on_node) if peer.id == worker.id), 0)
