@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
+from stretto.experiments.ones import batches, progress, switches
 from stretto.experiments.ones import comparison as ones
-from stretto.experiments.ones import progress, switches
 from stretto.experiments.ones.comparison import figure15, figure17
 from stretto.experiments.ones.progress import figure6
 from stretto.experiments.ones.speeds import figure2
@@ -13,6 +13,7 @@ from stretto.traces.ones import KINDS, curve_of
 
 pytestmark = pytest.mark.slow
 
+WORKERS_OF_3 = ("1 worker, batch 32", "8 workers, batch 256")
 MADE = Request(data=None, scale=0.001, workers=1)
 
 
@@ -34,7 +35,9 @@ def test_the_figures_can_be_made_by_name() -> None:
         "ones-fig15-grown",
         "ones-fig17",
         "ones-fig17-grown",
+        "ones-fig13",
         "ones-fig2",
+        "ones-fig3",
         "ones-fig6",
         "ones-fig16",
     }
@@ -133,6 +136,27 @@ def test_figure_16_has_what_real_trainings_lose_in_place_and_by_restart(
     assert all(value > 0 for value in lost_s)
     ratio = values["mlp, restart / grow", "lost_s"]
     assert ratio == pytest.approx(lost_s[-1] / lost_s[0])
+
+
+@pytest.mark.torch
+def test_figure_3_has_the_accuracy_of_real_trainings_by_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "WORKERS", (1, 8))
+    values = ours(batches.figure3(MADE))
+    accuracy = [values[f"{who}, 17,280 samples", "accuracy"] or 0.0 for who in WORKERS_OF_3]
+    assert 0.8 < accuracy[1] < accuracy[0] <= 1, "eight times the batch at the same learning rate lags"
+    assert (values[" / ".join(reversed(WORKERS_OF_3)), "mean_accuracy_of_epochs"] or 1.0) < 1
+
+
+@pytest.mark.torch
+def test_figure_13_has_the_loss_of_real_trainings_against_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "THIRD", 8)
+    values = ours(batches.figure13(MADE))
+    before = {plan: values[f"{plan}, 8,640 samples", "loss"] for plan in batches.FACTORS}
+    assert len(set(before.values())) == 1, "until the batch grows they are one training"
+    assert (values["at once, highest after it grew / before", "loss"] or 0.0) > 1
+    assert (values["gradually / at once, highest after it grew", "loss"] or 1.0) < 1
+    jumps = [values[f"{plan}, 12,960 samples", "loss"] or 0.0 for plan in ("gradually", "at once")]
+    assert jumps[0] < jumps[1], "the first epoch with four times the batch, and with sixteen"
 
 
 def test_figure_17_has_every_policy_on_every_size() -> None:

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from stretto.experiments.cornucopia import comparison, parts
 from stretto.experiments.lyra import lending, scaling, tables, testbed
+from stretto.experiments.ones import batches, progress, speeds, switches
 from stretto.experiments.ones import comparison as ones
-from stretto.experiments.ones import progress, speeds, switches
 from stretto.experiments.reproduction import Experiment
 from stretto.experiments.sia import comparison as sia
 from stretto.experiments.sia import settings
@@ -57,6 +57,8 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         Experiment("lyra-table10", "Lyra (EuroSys 2023), table 10 and figure 17", "", testbed.table10, 27),
         Experiment("lyra-fig14", "Lyra (EuroSys 2023), figures 14 and 15", "inference", scaling.figure14, 27),
         Experiment("ones-fig2", "ONES (SC 2021), figure 2", "", speeds.figure2, 0, "1 s"),
+        Experiment("ones-fig3", "ONES (SC 2021), figure 3", "", batches.figure3, 0, "20 s"),
+        Experiment("ones-fig13", "ONES (SC 2021), figures 13 and 14", "", batches.figure13, 0, "1 min"),
         Experiment("ones-fig6", "ONES (SC 2021), figure 6", "", progress.figure6, 0, "3 s"),
         Experiment("ones-fig16", "ONES (SC 2021), figure 16", "", switches.figure16, 0, "1 min"),
         Experiment("ones-fig15", "ONES (SC 2021), figure 15 and table 4", "", ones.figure15, 12),
