@@ -4,6 +4,7 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,12 +16,13 @@ from ..running import Running
 pytestmark = [pytest.mark.processes, pytest.mark.alone]
 
 SCRIPT = Path(__file__).parent / "pretending.py"
-OPTIONS = ("--slots", "4", "--gpu-type", "cpu", "--policy", "cornucopia")
+MACHINE = ("--slots", "4", "--gpu-type", "cpu", "--policy")
+OPTIONS = (*MACHINE, "cornucopia")
 RAMP = ("--set", "policy.profile=ramp", "--set", "policy.profile_step_s=1", "--set", "policy.notice_s=1")
 
 
-def submit(client: Client, model: str, gpus: int, most: int) -> str:
-    """A job that may train on one to `most` workers, and asks for `gpus`."""
+def submit(client: Client, model: str, gpus: int, most: int, **keys: Any) -> str:
+    """A job that may train on one to `most` workers, and asks for `gpus`; with other keys of its file."""
     job = {
         "name": model,
         "model": model,
@@ -29,6 +31,7 @@ def submit(client: Client, model: str, gpus: int, most: int) -> str:
         "elastic": {"min": 1, "max": most},
         "grace_period": "5s",
         "envs": {"OMP_NUM_THREADS": "1"},
+        **keys,
     }
     return str(client.submit(json.dumps(job))["id"])
 
@@ -62,6 +65,42 @@ def test_under_cornucopia_a_real_job_that_does_not_scale_keeps_one_worker(tmp_pa
             for name in (flat, linear):
                 client.change(name, "cancel")
             until(lambda: all(client.describe(name)["ended_s"] for name in (flat, linear)), what="they end")
+        decisions, differences = running.differences()
+        assert decisions
+        assert not differences, "decided again, the same comes out"
+    finally:
+        running.end()
+
+
+@pytest.mark.parametrize(("policy", "settings"), [("afs", ()), ("optimus", ("--set", "policy.round_s=2"))])
+def test_a_real_job_that_does_not_scale_keeps_one_worker_beside_one_that_does(
+    tmp_path: Path, policy: str, settings: tuple[str, ...]
+) -> None:
+    running = Running(tmp_path, *MACHINE, policy, *settings)
+    running.begin()
+    try:
+        with running.client() as client:
+            steps = {"stop": {"steps": 1_000_000}}
+            flat, linear = jobs = [submit(client, model, 1, 1, **steps) for model in ("flat", "linear")]
+
+            def both_measured(counts: list[int]) -> bool:
+                return all(measured(client, name) == counts for name in jobs)
+
+            until(lambda: both_measured([1]), 240.0, "both are measured on one worker")
+            for name in jobs:
+                client.change(name, "scale", min_gpus=2, max_gpus=2)
+            until(lambda: both_measured([1, 2]), 240.0, "both are measured on two workers")
+            for name in jobs:
+                client.change(name, "scale", min_gpus=1, max_gpus=4)
+
+            def training() -> tuple[int, int]:
+                return client.describe(flat)["training_gpus"], client.describe(linear)["training_gpus"]
+
+            until(lambda: training() == (1, 3), 240.0, "the one trains on one worker, the other on three")
+            assert [client.describe(name)["restarts"] for name in jobs] == [0, 0], "both changed in place"
+            for name in jobs:
+                client.change(name, "cancel")
+            until(lambda: all(client.describe(name)["ended_s"] for name in jobs), what="they end")
         decisions, differences = running.differences()
         assert decisions
         assert not differences, "decided again, the same comes out"
