@@ -114,6 +114,7 @@ async def life(cluster: KubernetesWorld, number: int, patience_s: float) -> None
         backend = await open_kubernetes(options, f"rights-{number}", folder)
     except (InputError, BackendUnreachable) as wrong:
         raise Missing(str(wrong)) from None
+    backend.epoch = 1
     try:
         await _life(backend, worker, patience_s)
     except (BackendUnreachable, NotNow, StartRefused) as wrong:
@@ -146,6 +147,7 @@ async def _life(backend: KubernetesBackend, worker: WorkerStart, patience_s: flo
     backend.pod_informer.items.clear()
     await backend.start(worker)
     await until(backend, "its log is copied", has_begun, patience_s)
+    backend.epoch = 2  # another leader
     await backend.signal(worker.id, 10)
     await until(backend, "a signal comes", was_told, patience_s)
     await backend.stop(worker.id, 3.0)

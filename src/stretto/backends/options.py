@@ -14,6 +14,8 @@ This module imports nothing heavy, and neither should the module of such a class
 whatever is asked of it. What a backend needs is imported when it is opened.
 """
 
+import hashlib
+import hmac
 import re
 import secrets
 from collections.abc import Mapping, Sequence
@@ -61,14 +63,19 @@ class Site:
     state: Path  # the service's own directory, on this machine
     shared: Path | None = None  # a directory that all nodes see, as the user says; None: not said
     node_addresses: Mapping[str, str] = field(default_factory=dict)  # by node, of an earlier service
+    shared_key: bytes = b""  # which a standby with a state directory of its own has, too; b"": there is none
 
     @property
     def service_name(self) -> str:
-        """What the service is called on a shared cluster: drawn once, so that it finds its own again."""
+        """What the service is called on a shared cluster: drawn once, so that it finds its own again.
+
+        With a shared key the name follows from it: a standby must find what the leader has started.
+        """
         path = self.state / SERVICE_NAME
         if not path.exists():
             temporary = path.with_suffix(".new")
-            temporary.write_text(secrets.token_hex(4), encoding="ascii")
+            by_key = hmac.new(self.shared_key, b"service name", hashlib.sha256).hexdigest()[:8]
+            temporary.write_text(by_key if self.shared_key else secrets.token_hex(4), encoding="ascii")
             temporary.replace(path)
         return path.read_text(encoding="ascii")
 

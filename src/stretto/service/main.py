@@ -179,7 +179,7 @@ async def _serve_as_leader(
     # 2. The backend, and ids of workers that it shows although the log does not know them.
     shared = (config.shared or config.state).absolute()
     context = WorkerContext(prepared.url, key, shared / CHECKPOINTS, shared / WORKDIRS, prepared.accounts)
-    backend = await _open_backend(config, prepared.world, scheduler, log_writer)
+    backend = await _open_backend(config, prepared.world, scheduler, log_writer, key)
     listed = [*workers_on_disk(config.state / AGENT, context.checkpoints)]
     listed += [worker.id for worker in await backend.workers()]
     if (anew := incarnated(state, reached, listed, why)) is not None:
@@ -401,13 +401,14 @@ def _lenders_of(config: Config) -> tuple[Lender, ...]:
 
 
 async def _open_backend(
-    config: Config, world: Mapping[str, str], scheduler: Scheduler, log_writer: LogWriter
+    config: Config, world: Mapping[str, str], scheduler: Scheduler, log_writer: LogWriter, key: bytes
 ) -> Backend:
     """Raises InputError where the backend cannot be used."""
     site = ServiceSite(
         state=config.state,
         shared=config.shared,
         node_addresses={node.name: node.address for node in log_writer.state.nodes},
+        shared_key=key if config.key_file is not None else b"",
         log=log_writer,
         views=scheduler.policy.views,
         world={key.removeprefix("sim."): value for key, value in world.items()},

@@ -197,6 +197,9 @@ class MemoryServer:
             wanted_uid = call.body.get("metadata", {}).get("uid", item["metadata"]["uid"])
             if wanted_uid != item["metadata"]["uid"]:
                 raise Refused(409, "the UID in the precondition does not match")
+            known = item["metadata"]["resourceVersion"]
+            if call.body.get("metadata", {}).get("resourceVersion", known) != known:
+                raise Refused(409, "the object has been modified")
             changed = self.put(call.plural, merge(item, call.body))
             self._let_go(call.plural, name)
             return changed

@@ -20,6 +20,7 @@ from stretto.backends.kubernetes import inventory, manifests, pods
 from stretto.backends.kubernetes.api import NODES, PODS, Api, Refusal, configuration, namespace_of
 from stretto.backends.kubernetes.informer import Informer
 from stretto.backends.kubernetes.inventory import Gpus
+from stretto.backends.kubernetes.lease import LeaderLease
 from stretto.backends.kubernetes.log_spool import LogSpool
 from stretto.backends.kubernetes.node_pools import NodeSlots
 from stretto.backends.kubernetes.objects import Node, Pod
@@ -34,6 +35,7 @@ from stretto.backends.protocol import (
     NodeState,
     NoSuchWorker,
     NotNow,
+    StaleLeader,
     StartRefused,
     WorkerStart,
     WorkerState,
@@ -73,7 +75,8 @@ class KubernetesBackend:
         self.node_informer = Informer(api, NODES, "", self._node_changed, options.silence_s)
         self.pod_informer = Informer(api, PODS, "", self._pod_changed, options.silence_s)
         self.slots = NodeSlots(options.pools, addresses)
-        self.placeholders = Placeholders(api, options, service, namespace)
+        self.lease = LeaderLease(api, options.namespace or namespace, service)
+        self.placeholders = Placeholders(api, options, service, namespace, self.lease)
         self.wishes: tuple[NodeRequest, ...] | None = None  # None: this service has not asked yet
         self.began_s = time.monotonic()
         self.gone: dict[str, Node] = {}  # machines that were listed, and are no more
@@ -95,6 +98,7 @@ class KubernetesBackend:
                 self.pod_informer.follow(),
                 self._tend(),
                 self.logs.keep_bounded(),
+                self.lease.renew(),
             )
         ]
         listed = asyncio.gather(self.node_informer.listed.wait(), self.pod_informer.listed.wait())
@@ -105,6 +109,15 @@ class KubernetesBackend:
             await self.close()
             raise InputError(f"--backend kubernetes: {self.api.server}: {why}") from None
         return self
+
+    @property
+    def epoch(self) -> int:
+        """Of the service that leads; 0: none does."""
+        return self.lease.epoch
+
+    @epoch.setter
+    def epoch(self, number: int) -> None:
+        self.lease.epoch = number
 
     # ── what is known ─────────────────────────────────────────────────────────────────────────────
 
@@ -266,6 +279,7 @@ class KubernetesBackend:
             raise StartRefused(f"worker id must be letters, digits, '.', '_' and '-', got {worker.id!r}")
         async with self.starting.setdefault(worker.id, asyncio.Lock()):
             try:
+                await self.lease.admit()
                 return await self._start(worker)
             finally:
                 self.starting.pop(worker.id, None)
@@ -352,6 +366,7 @@ class KubernetesBackend:
 
     async def stop(self, worker_id: str, grace_s: float) -> None:
         """Delete the pod, with a grace."""
+        await self.lease.admit()
         pod = self._pod(worker_id)
         if pod is None or not self._state(pod).holds_gpus:
             return
@@ -362,6 +377,7 @@ class KubernetesBackend:
 
     async def signal(self, worker_id: str, signal: int) -> None:
         """Have the supervisor send a signal: it finds it in an annotation that its kubelet shows it."""
+        await self.lease.admit()
         pod = self._pod(worker_id)
         if pod is not None and self._state(pod).holds_gpus:
             await self._order(worker_id, {"signal": int(signal)})
@@ -394,6 +410,7 @@ class KubernetesBackend:
 
     async def forget(self, worker_id: str) -> None:
         """Let an ended pod go; its log stays."""
+        await self.lease.admit()
         self.vanished.pop(worker_id, None)
         pod = self.ours.get(worker_id)
         if pod is None or self._state(pod).holds_gpus:
@@ -423,12 +440,14 @@ class KubernetesBackend:
 
     async def delete_logs(self, job: str) -> None:
         """Remove the logs of a job's forgotten workers."""
+        await self.lease.admit()
         self.logs.delete([each for each in self.logs.of_job(job) if each not in self.ours])
 
     # ── nodes that may come ───────────────────────────────────────────────────────────────────────
 
     async def wish(self, wishes: Sequence[NodeRequest]) -> None:
         """Ask for nodes, by placeholders for what has no room; raises BackendUnreachable."""
+        await self.lease.admit()
         self.wishes = tuple(wishes)
         await self._show_placeholders()
 
@@ -474,12 +493,12 @@ class KubernetesBackend:
             await asyncio.sleep(LOOK_S)
             try:
                 await self._show_placeholders()
-            except (BackendUnreachable, Refusal) as failure:
+            except (BackendUnreachable, Refusal, StaleLeader) as failure:
                 log.info("placeholders are looked at again: %s", failure)
             for pod in list(self.ours.values()):
                 try:
                     await self._tend_to(pod)
-                except (BackendUnreachable, Refusal) as failure:
+                except (BackendUnreachable, Refusal, StaleLeader) as failure:
                     log.info("pod %s is not taken back yet: %s", pod.metadata.name, failure)
 
     async def _tend_to(self, pod: Pod) -> None:
@@ -489,6 +508,7 @@ class KubernetesBackend:
         patience_s = HOPELESS_S if trouble and trouble.is_hopeless else self.options.pending_s
         if state.phase != "starting" or pod.metadata.deletionTimestamp or waited_s < patience_s:
             return
+        await self.lease.admit()
         ending = json.dumps(pods.withdrawal(trouble, waited_s))
         await self._annotate(pod, {manifests.WITHDRAWN: ending})
         await self.api.delete(_path(pod), 1, pod.metadata.uid)
@@ -499,6 +519,7 @@ class KubernetesBackend:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
         self.tasks = []
+        await self.lease.release()
         await self.logs.close()
         await self.api.close()
 

@@ -12,6 +12,7 @@ from typing import Any
 from stretto.backends.kubernetes import inventory, manifests
 from stretto.backends.kubernetes.api import PODS, Api, Refusal
 from stretto.backends.kubernetes.inventory import Gpus
+from stretto.backends.kubernetes.lease import LeaderLease
 from stretto.backends.kubernetes.node_pools import NodePool
 from stretto.backends.kubernetes.objects import Node, Pod
 from stretto.backends.kubernetes.options import KubernetesOptions
@@ -110,8 +111,12 @@ def placeholder(
 class Placeholders:
     """The placeholders of one service."""
 
-    def __init__(self, api: Api, options: KubernetesOptions, service: str, namespace: str) -> None:
+    def __init__(
+        self, api: Api, options: KubernetesOptions, service: str, namespace: str, lease: LeaderLease
+    ) -> None:
+        """lease: by which this service knows whether it may still write."""
         self.api, self.options, self.service, self.namespace = api, options, service, namespace
+        self.lease = lease
         self.pods: dict[str, Pod] = {}  # by name, as last shown
 
     def change(self, before: Pod | None, after: Pod | None) -> None:
@@ -135,12 +140,12 @@ class Placeholders:
             for number in range(count):
                 manifest = placeholder(wish, number, self.options, self.service, resource, labels)
                 by_name[manifest["metadata"]["name"]] = manifest
-        if not by_name and not self.pods:
+        if self.pods.keys() == by_name.keys() and not any(_is_over(pod) for pod in self.pods.values()):
             return
+        await self.lease.admit()
         try:
             for name, pod in list(self.pods.items()):
-                over = pod.status.phase in ("Succeeded", "Failed")
-                if (name not in by_name or over) and not pod.metadata.deletionTimestamp:
+                if (name not in by_name or _is_over(pod)) and not pod.metadata.deletionTimestamp:
                     path = PODS.path(pod.metadata.namespace, name)
                     await self.api.delete(path, uid=pod.metadata.uid)
             for name, manifest in by_name.items():
@@ -171,3 +176,7 @@ class Placeholders:
                 of_type = {label: machine.metadata.labels[label]} if label else {}
                 return gpus.resource, pool.labels or of_type
         return self.options.gpu_resource or inventory.GPU_RESOURCES[0], pool.labels
+
+
+def _is_over(pod: Pod) -> bool:
+    return pod.status.phase in ("Succeeded", "Failed")
